@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{SessionSettings, Timeouts};
+use mmb_flow::{HeldLimits, SessionSettings, Timeouts};
 use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 use mmb_session_harness::RuleSet;
 
@@ -71,6 +71,7 @@ impl Function for ByteDriven {
     const TYPE: &'static str = "whim";
     const USAGE: &'static str = "MATCH…";
     const HELP: &'static str = "does anything";
+    const HOLDS: bool = true;
     type Pad = u64;
     type Local = ();
 
@@ -85,7 +86,7 @@ impl Function for ByteDriven {
     fn packet(&self, packet: &mut Packet<'_>, pad: &mut u64, cx: &mut Context<'_, ()>) -> Verdict {
         *pad += 1;
         let last = packet.head.last().copied().unwrap_or(0);
-        match last >> 2 & 7 {
+        match last >> 2 & 15 {
             0 => Verdict::Drop(DropReason::ChainError),
             1 => Verdict::Refuse(DropReason::Acl),
             2 => Verdict::End(DropReason::BackendDown),
@@ -94,6 +95,31 @@ impl Function for ByteDriven {
                 Verdict::Pass
             }
             4 if *pad > 3 => Verdict::Branch(last),
+            8 => Verdict::Hold,
+            9 => cx.hold_at(u32::from(last)),
+            byte => {
+                let packet = &*packet;
+                match byte {
+                    10 => cx.held(packet).release(),
+                    11 => cx.held(packet).behind_packet().release_first(2),
+                    12 => cx.held(packet).opposite().release_before(128),
+                    13 => cx.held(packet).drop_first(1, DropReason::Police),
+                    _ => 0,
+                };
+                Verdict::Pass
+            }
+        }
+    }
+
+    fn resume(&self, packet: &mut Packet<'_>, pad: &mut u64, cx: &mut Context<'_, ()>) -> Verdict {
+        *pad += 1;
+        if pad.is_multiple_of(5) {
+            cx.held(packet).release();
+        }
+        match *pad % 16 {
+            0 => Verdict::End(DropReason::BackendDown),
+            1 => Verdict::Branch(1),
+            2 => Verdict::Hold,
             _ => Verdict::Pass,
         }
     }
@@ -111,7 +137,10 @@ const TIMEOUTS: Timeouts = Timeouts {
     icmp: 6_000,
     other: 8_000,
     fragment: 2_000,
+    held: 3_000,
 };
+/// Limits that few packets reach.
+const HELD: HeldLimits = HeldLimits { session: 5, worker: 12 };
 /// Longer than all timeouts, in milliseconds.
 pub(super) const FOREVER: u32 = 400_000;
 /// Capacity of the session tables.
@@ -140,6 +169,7 @@ pub(super) fn rules(config: u8, more: u8, workers: u16, before: Option<&RuleSet>
     }
     let settings = SessionSettings {
         timeouts: TIMEOUTS,
+        held: HELD,
         tcp_pickup: more & 2 == 0,
         tcp_window_check: more & 0x80 != 0,
         ..SessionSettings::default()

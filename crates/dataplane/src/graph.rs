@@ -101,7 +101,7 @@ struct Builder {
 impl Builder {
     fn add_inner(&mut self) {
         self.source::<route::neighbor_rx::Edge>("neighbor-rx", route::neighbor_rx::receive);
-        self.source::<chain::node::RxEdge>("chain-rx", chain::node::receive);
+        self.source::<chain::node::Edge>("chain-rx", chain::node::receive);
         self.inner::<l2::input::Edge>("l2-input", l2::input::process);
         self.inner::<ip::input::Edge>("ip4-input", ip4_input);
         self.inner::<ip::input::Edge>("ip6-input", ip6_input);

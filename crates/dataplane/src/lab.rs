@@ -72,7 +72,7 @@ impl Lab {
             self.worker.set_time(now);
             self.worker.maintain();
             self.worker.walk();
-            let more = self.worker.has_emissions();
+            let more = self.worker.has_emissions() || self.worker.has_released();
             let io = self.worker.io().expect("frames");
             if io.incoming.is_empty() && !more {
                 return std::mem::take(&mut io.outgoing);

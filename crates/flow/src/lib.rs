@@ -28,7 +28,7 @@ pub use nat::{
     NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortOwners,
     PortProto,
 };
-pub use settings::{SessionSettings, SourceLimit, Timeouts};
+pub use settings::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
 pub use table::{
     BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, Table, TableOccupancy, VECTOR,
 };

@@ -26,6 +26,8 @@ pub struct Timeouts {
     pub other: u32,
     /// How long a later fragment waits for the first fragment, and how long a first fragment is remembered.
     pub fragment: u32,
+    /// How long a function of a chain may hold a packet.
+    pub held: u32,
 }
 
 impl Default for Timeouts {
@@ -41,7 +43,23 @@ impl Default for Timeouts {
             icmp: 60_000,
             other: 120_000,
             fragment: 2_000,
+            held: 10_000,
         }
+    }
+}
+
+/// How many packets functions of chains may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldLimits {
+    /// Most packets that a function holds of one session, both directions together.
+    pub session: u32,
+    /// Most packets that all functions of a worker hold.
+    pub worker: u32,
+}
+
+impl Default for HeldLimits {
+    fn default() -> Self {
+        HeldLimits { session: 256, worker: 4096 }
     }
 }
 
@@ -50,6 +68,8 @@ impl Default for Timeouts {
 pub struct SessionSettings {
     /// Timeouts.
     pub timeouts: Timeouts,
+    /// Limits for packets that functions hold.
+    pub held: HeldLimits,
     /// Whether a TCP segment other than a SYN may open a session.
     pub tcp_pickup: bool,
     /// Whether TCP segments outside of the window are dropped.
@@ -90,6 +110,7 @@ impl Default for SessionSettings {
     fn default() -> Self {
         SessionSettings {
             timeouts: Timeouts::default(),
+            held: HeldLimits::default(),
             tcp_pickup: true,
             tcp_window_check: false,
             source_limit: SourceLimit::default(),

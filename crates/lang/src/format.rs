@@ -68,6 +68,9 @@ impl Display for Command {
             Command::SetSessionLimit(SessionLimit::Off) => f.write_str("set session-limit source off"),
             Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
             Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
+            Command::SetHeldPackets { scope, packets } => {
+                write!(f, "set held-packets {} {packets}", scope.word())
+            }
             Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
         }
     }

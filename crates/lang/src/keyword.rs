@@ -128,8 +128,13 @@ pub(crate) const SET: &[Keyword] = &[
         "session-limit",
         "sessions that a source address may have: set session-limit source <number>|default|off",
     ),
+    word("held-packets", "how many packets functions may hold: set held-packets session|worker <number>"),
     word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
 ];
+
+/// Words after `set held-packets`.
+pub(crate) const HELD_LIMITS: &[Keyword] =
+    &[word("session", "of one session, at one function"), word("worker", "of all sessions of a worker")];
 
 /// Words after `set tcp-pickup`, `set tcp-window-check` and `set xdp-fast-path`.
 pub(crate) const SWITCH: &[Keyword] = &[word("on", "yes"), word("off", "no")];
@@ -146,6 +151,7 @@ pub(crate) const TIMEOUTS: &[(Timeout, Keyword)] = &[
     (Timeout::Icmp, word("icmp", "ICMP queries")),
     (Timeout::Other, word("other", "other protocols")),
     (Timeout::Fragment, word("fragment", "fragments whose datagram's first one has not come")),
+    (Timeout::Held, word("held", "packets that a function of a chain holds")),
 ];
 
 /// Words after `set punt-limit`.

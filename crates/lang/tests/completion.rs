@@ -51,6 +51,7 @@ fn the_grammar_step_by_step() {
             "tcp-window-check",
             "punt-limit",
             "session-limit",
+            "held-packets",
             "xdp-fast-path"
         ]
     );

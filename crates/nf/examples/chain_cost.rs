@@ -55,6 +55,10 @@ impl SessionAccess for Sessions {
     fn info(&self, id: SessionId) -> SessionInfo {
         info(id, self.0.key(FlowRef::new(id, Direction::Forward)))
     }
+
+    fn uid(&self, id: SessionId) -> Option<u32> {
+        self.0.is_live(id).then(|| self.0.uid(id))
+    }
 }
 
 fn info(id: SessionId, key: Key) -> SessionInfo {

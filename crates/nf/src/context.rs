@@ -1,5 +1,10 @@
 //! The context in which a function runs, and the frames that it sends.
 
+use mmb_packet::{DropReason, StageWord};
+
+use crate::held::{HeldPackets, HeldPlace, HeldQueue, OUTER_SPACE};
+use crate::{Packet, Verdict};
+
 /// Where a frame that a function sends goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmitTarget {
@@ -26,9 +31,86 @@ pub struct Context<'a, L> {
     pub(crate) at: Option<u8>,
     /// The port of [`EmitTarget::Ingress`] if there is no packet.
     pub(crate) ingress: u16,
+    pub(crate) holding: Holding<'a>,
+}
+
+/// What a function needs to hold packets.
+#[derive(Debug)]
+pub(crate) struct Holding<'a> {
+    pub held: &'a mut HeldPackets,
+    /// See [`HeldPlace`].
+    pub space: u32,
+    pub state: u32,
+    /// The packets were held, and go on.
+    pub is_resumed: bool,
+    /// Position of a packet, and its order.
+    pub order: Option<(Option<u8>, u32)>,
+}
+
+impl<'a> Holding<'a> {
+    /// Makes the value for a function in the flow manager's sessions, with the first state.
+    pub fn new(held: &'a mut HeldPackets) -> Holding<'a> {
+        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None }
+    }
+
+    fn place(&self, packet: &Packet<'_>) -> HeldPlace {
+        HeldPlace { space: self.space, session: packet.session.0, state: self.state }
+    }
 }
 
 impl<L> Context<'_, L> {
+    /// Returns the packets that the function holds of a packet's session and direction.
+    pub fn held(&mut self, packet: &Packet<'_>) -> HeldQueue<'_> {
+        let place = self.holding.place(packet);
+        HeldQueue { held: &mut *self.holding.held, place, direction: packet.direction, is_behind: false }
+    }
+
+    /// Returns [`Verdict::Hold`] for the packet that is being processed. The packet gets its place among the
+    /// held packets: in front of those whose `order` is greater, modulo 2^32, as with TCP sequence numbers.
+    pub fn hold_at(&mut self, order: u32) -> Verdict {
+        self.holding.order = Some((self.at, order));
+        Verdict::Hold
+    }
+
+    /// Returns the verdict on a packet of a function that holds packets. A packet that the function passes
+    /// may have to follow others. A packet that it holds may be one too many.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, packet: &mut Packet<'_>, verdict: Verdict) -> Verdict {
+        let verdict = match verdict {
+            Verdict::Pass | Verdict::Branch(_) if self.holding.held.is_draining() => {
+                self.follow(packet, verdict)
+            }
+            Verdict::Hold => self.hold(packet),
+            _ => verdict,
+        };
+        if self.holding.held.has_behind() {
+            self.holding.held.flush_behind();
+        }
+        verdict
+    }
+
+    #[cold]
+    fn hold(&mut self, packet: &mut Packet<'_>) -> Verdict {
+        if self.holding.is_resumed {
+            return Verdict::Drop(DropReason::ChainError);
+        }
+        let order = self.holding.order.take().filter(|(at, _)| *at == self.at).map(|(_, order)| order);
+        let place = self.holding.place(packet);
+        keep(packet, self.holding.held.hold(place, packet.direction, order))
+    }
+
+    #[cold]
+    fn follow(&mut self, packet: &mut Packet<'_>, verdict: Verdict) -> Verdict {
+        if self.holding.is_resumed {
+            return verdict;
+        }
+        let place = self.holding.place(packet);
+        match self.holding.held.follow(place, packet.direction, verdict) {
+            Some(ticket) => keep(packet, ticket),
+            None => verdict,
+        }
+    }
+
     /// Sends a frame of any length, from its Ethernet header on. The frame is copied. It passes no rule and
     /// no chain.
     ///
@@ -41,6 +123,17 @@ impl<L> Context<'_, L> {
     /// Sends a frame that is the concatenation of slices, as [`Context::emit`] does.
     pub fn emit_segments(&mut self, target: EmitTarget, segments: &[&[u8]]) {
         self.emissions.push(target, self.at, self.ingress, segments);
+    }
+}
+
+/// Notes the ticket of a packet.
+fn keep(packet: &mut Packet<'_>, ticket: Result<u32, DropReason>) -> Verdict {
+    match ticket {
+        Ok(ticket) => {
+            packet.meta.stage = StageWord::from_ticket(ticket);
+            Verdict::Hold
+        }
+        Err(reason) => Verdict::Drop(reason),
     }
 }
 

@@ -27,6 +27,9 @@ pub trait Function: Send + Sync + Sized + 'static {
     /// A name is lower case letters, digits and `-`. Reasons appear in `show drops` and in the metrics.
     const DROP_REASONS: &'static [(&'static str, &'static str)] = &[];
 
+    /// The function may return [`Verdict::Hold`].
+    const HOLDS: bool = false;
+
     /// The state of a session (or of another key, see [`Properties::key`]): plain data, zeros at first, with
     /// an alignment of at most 8 bytes. `()` if the function keeps no state.
     type Pad: Pod;
@@ -78,6 +81,18 @@ pub trait Function: Send + Sync + Sized + 'static {
     /// work can be done once for all packets.
     fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
         vector.for_each(|packet, pad, cx| self.packet(packet, pad, cx));
+    }
+
+    /// A packet that the function held goes on, after [`crate::HeldQueue::release`]. The function may change
+    /// it, and return any verdict but [`Verdict::Hold`].
+    fn resume(
+        &self,
+        packet: &mut Packet<'_>,
+        pad: &mut Self::Pad,
+        cx: &mut Context<'_, Self::Local>,
+    ) -> Verdict {
+        let _ = (packet, pad, cx);
+        Verdict::Pass
     }
 
     /// A session has ended, or the instance has left its chain. If several sessions share a key, only the
@@ -204,6 +219,13 @@ pub enum Verdict {
     Refuse(DropReason),
     /// The packet is dropped, and its session ends.
     End(DropReason),
+    /// The packet is kept until the function releases or drops it ([`Context::held`]). Released packets go on
+    /// behind the function, in front of later packets of their session and direction.
+    ///
+    /// The packet is dropped instead if the limits are reached ([`DropReason::HeldFull`]), or if
+    /// [`Function::HOLDS`] is not set ([`DropReason::ChainError`]). A held packet is dropped after the
+    /// timeout `held`, and when its session ends or leaves the function.
+    Hold,
 }
 
 /// Whether a packet may open a session.

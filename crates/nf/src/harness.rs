@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_flow::layout::Order;
@@ -26,8 +27,8 @@ use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
 use crate::{
-    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramError, ProgramSpec, Registry,
-    Runner, SessionAccess, SessionInfo, TranslationRequest,
+    Admission, ChainVerdict, HeldEvent, OpeningPacket, Packet, PacketView, Program, ProgramError,
+    ProgramSpec, Registry, Runner, SessionAccess, SessionInfo, TranslationRequest,
 };
 
 /// The port at which forward packets come in and reverse packets go out.
@@ -80,6 +81,8 @@ pub struct Harness {
     program: Arc<Program>,
     runner: Runner,
     sessions: Sessions,
+    /// Held packets by ticket.
+    held: HashMap<u32, InChain>,
 }
 
 struct Sessions {
@@ -114,6 +117,18 @@ impl SessionAccess for Sessions {
             bytes: halves.map(|half| half.counts().1),
         }
     }
+
+    fn uid(&self, id: SessionId) -> Option<u32> {
+        self.table.is_live(id).then(|| self.table.uid(id))
+    }
+}
+
+/// A packet in a chain.
+#[derive(Clone, Debug)]
+struct InChain {
+    sent: Sent,
+    found: FlowRef,
+    meta: Meta,
 }
 
 impl Harness {
@@ -129,6 +144,7 @@ impl Harness {
             program: Arc::default(),
             runner: Runner::new(0, 1, SESSIONS as usize),
             sessions: Sessions { table, now: 1 },
+            held: HashMap::new(),
         };
         harness.load(lines)?;
         Ok(harness)
@@ -200,9 +216,42 @@ impl Harness {
         frames.chunks(VECTOR).flat_map(|frames| self.vector(chain, frames)).collect()
     }
 
+    /// Returns the packets that functions have released or dropped since, in the order in which they go on.
+    /// Packets that a function holds again are not among them.
+    pub fn released(&mut self) -> Vec<Sent> {
+        let mut done = Vec::new();
+        loop {
+            let mut resumed = Vec::new();
+            while let Some(event) = self.runner.next_held_event() {
+                let (HeldEvent::Released(ticket) | HeldEvent::Dropped(ticket, _)) = event;
+                let Some(mut packet) = self.held.remove(&ticket) else { continue };
+                match event {
+                    HeldEvent::Released(_) => resumed.push(packet),
+                    HeldEvent::Dropped(_, reason) => {
+                        packet.sent.verdict = ChainVerdict::Drop(reason);
+                        done.push(packet.sent);
+                    }
+                }
+            }
+            if resumed.is_empty() {
+                return done;
+            }
+            for vector in resumed.chunks(VECTOR) {
+                let sent = self.run(vector.to_vec(), true);
+                done.extend(sent.into_iter().filter(|sent| sent.verdict != ChainVerdict::Hold));
+            }
+        }
+    }
+
+    /// Lets milliseconds pass, and drops packets that were held for too long: see [`Harness::released`].
+    pub fn expire(&mut self, milliseconds: u32) {
+        self.wait(milliseconds);
+        while self.runner.tick(self.sessions.now, VECTOR) {}
+    }
+
     fn vector(&mut self, chain: &str, frames: &[Vec<u8>]) -> Vec<Sent> {
+        let (mut places, mut in_chain) = (Vec::new(), Vec::new());
         let mut sent: Vec<Sent> = Vec::new();
-        let mut in_chain: Vec<(usize, FlowRef, Meta)> = Vec::new();
         for frame in frames {
             let mut one = Sent {
                 verdict: ChainVerdict::Pass,
@@ -211,54 +260,61 @@ impl Harness {
                 emitted: Vec::new(),
             };
             if let Some((found, meta)) = self.find(chain, &mut one) {
-                in_chain.push((sent.len(), found, meta));
+                places.push(sent.len());
+                in_chain.push(InChain { sent: one.clone(), found, meta });
             }
             sent.push(one);
         }
+        for (at, one) in places.into_iter().zip(self.run(in_chain, false)) {
+            sent[at] = one;
+        }
+        sent
+    }
+
+    /// Takes packets through their chains, or on from the functions that held them.
+    fn run(&mut self, mut in_chain: Vec<InChain>, is_resumed: bool) -> Vec<Sent> {
         let mut verdicts = [ChainVerdict::Pass; VECTOR];
-        let mut places = in_chain.iter_mut().peekable();
         let mut packets = Vec::new();
-        for (at, one) in sent.iter_mut().enumerate() {
-            let Some((_, found, meta)) = places.next_if(|(place, _, _)| *place == at) else { continue };
-            let direction = found.direction();
+        for InChain { sent, found, meta } in &mut in_chain {
+            let (direction, session) = (found.direction(), found.session());
             let (in_port, out_port) = if direction == Direction::Forward { (NEAR, FAR) } else { (FAR, NEAR) };
             meta.out_port = out_port;
-            let len = one.frame.len() as u32;
+            let len = sent.frame.len() as u32;
             packets.push(Packet {
-                head: &mut one.frame,
+                head: &mut sent.frame,
                 tail: None,
                 meta,
                 len,
                 in_port,
                 direction,
-                session: found.session(),
+                session,
             });
         }
-        self.runner.run(self.sessions.now, &mut packets, &mut self.sessions, &mut verdicts);
-        drop(packets);
-        for (&(at, found, _), verdict) in in_chain.iter().zip(verdicts) {
-            if let Some(one) = sent.get_mut(at) {
-                one.verdict = verdict;
-            }
-            if let ChainVerdict::End(_) = verdict {
-                self.end(found.session());
-            }
+        let Harness { runner, sessions, .. } = self;
+        match is_resumed {
+            true => runner.resume(sessions.now, &mut packets, sessions, &mut verdicts),
+            false => runner.run(sessions.now, &mut packets, sessions, &mut verdicts),
         }
-        self.collect(&mut sent, &in_chain.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
-        sent
-    }
-
-    /// Assigns emitted frames to the packets that caused them; others to the last packet.
-    fn collect(&mut self, sent: &mut [Sent], places: &[usize]) {
+        drop(packets);
         let emissions = self.runner.emissions();
+        let last = in_chain.len().saturating_sub(1);
         for emission in emissions.iter() {
-            let at = emission.packet.and_then(|packet| places.get(usize::from(packet)).copied());
-            let at = at.unwrap_or(sent.len().saturating_sub(1));
-            if let Some(one) = sent.get_mut(at) {
-                one.emitted.push((emission.out_port, emission.frame.to_vec()));
+            // Frames that belong to no packet are shown with the last one.
+            if let Some(one) = in_chain.get_mut(emission.packet.map_or(last, usize::from)) {
+                one.sent.emitted.push((emission.out_port, emission.frame.to_vec()));
             }
         }
         emissions.clear();
+        let done = in_chain.into_iter().zip(verdicts).map(|(mut one, verdict)| {
+            one.sent.verdict = verdict;
+            match verdict {
+                ChainVerdict::End(_) => self.end(one.found.session()),
+                ChainVerdict::Hold => drop(self.held.insert(one.meta.stage.ticket(), one.clone())),
+                _ => {}
+            }
+            one.sent
+        });
+        done.collect()
     }
 
     /// Finds or opens the session of a packet. None: the packet does not enter the chain.

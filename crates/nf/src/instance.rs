@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mmb_lang::{Match, NfInstance};
 
-use crate::context::Emissions;
+use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::set::Set;
 use crate::vector::RawVector;
@@ -155,6 +155,7 @@ pub(crate) struct RawContext<'a> {
     pub emissions: &'a mut Emissions,
     pub at: Option<u8>,
     pub ingress: u16,
+    pub holding: Holding<'a>,
 }
 
 /// A function without its type. Scratchpads are bytes, and `local` is a value of [`DynFunction::local`].
@@ -164,6 +165,8 @@ pub(crate) trait DynFunction: Send + Sync {
     fn properties(&self) -> Properties;
     /// Returns size and alignment of the scratchpad.
     fn pad(&self) -> (usize, usize);
+    /// Returns [`Function::HOLDS`].
+    fn holds(&self) -> bool;
     fn local(&self) -> Box<dyn Any + Send>;
     fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission;
     fn route(&self, packet: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8>;
@@ -171,6 +174,8 @@ pub(crate) trait DynFunction: Send + Sync {
     fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
     /// Processes packets. Returns the positions of those that do not pass.
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set;
+    /// Processes packets that the function held. Returns the positions of those that do not pass.
+    fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set;
     fn set(&self, args: &[&str]) -> Result<(), ArgError>;
     fn report(&self) -> Vec<(String, String)>;
     fn background(&self) -> Option<Background>;
@@ -193,6 +198,10 @@ impl<F: Function> DynFunction for TypedFunction<F> {
 
     fn pad(&self) -> (usize, usize) {
         (size_of::<F::Pad>(), align_of::<F::Pad>())
+    }
+
+    fn holds(&self) -> bool {
+        F::HOLDS
     }
 
     fn local(&self) -> Box<dyn Any + Send> {
@@ -226,6 +235,14 @@ impl<F: Function> DynFunction for TypedFunction<F> {
         vector.raw.events
     }
 
+    fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
+        let Some(local) = local.downcast_mut() else { return Set::EMPTY };
+        let mut vector = Vector::<F> { raw, local };
+        vector.raw.holding.is_resumed = true;
+        vector.for_each(|packet, pad, cx| self.0.resume(packet, pad, cx));
+        vector.raw.events
+    }
+
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {
         self.0.set(args)
     }
@@ -241,7 +258,7 @@ impl<F: Function> DynFunction for TypedFunction<F> {
 
 impl<'a> RawContext<'a> {
     fn typed<L>(self, local: &'a mut L) -> Context<'a, L> {
-        let RawContext { now, worker, emissions, at, ingress } = self;
-        Context { now, worker, local, emissions, at, ingress }
+        let RawContext { now, worker, emissions, at, ingress, holding } = self;
+        Context { now, worker, local, emissions, at, ingress, holding }
     }
 }

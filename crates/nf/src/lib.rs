@@ -19,6 +19,7 @@ mod error;
 mod flow_type;
 mod function;
 pub mod harness;
+mod held;
 mod instance;
 mod packet;
 mod program;
@@ -34,6 +35,7 @@ pub use function::{
     Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates, Verdict,
 };
 pub use harness::Harness;
+pub use held::{HeldEvent, HeldQueue};
 pub use instance::Instance;
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfInstance};

@@ -1,17 +1,19 @@
 //! A test bench for a single function: it opens sessions and processes packets, without a chain, a table or a
 //! worker.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use mmb_flow::{Direction, Key, SessionId, parse_key};
+use mmb_flow::{Direction, HeldLimits, Key, SessionId, parse_key};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 
-use crate::context::Emissions;
+use crate::context::{Emissions, Holding};
+use crate::held::HeldPackets;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
 use crate::{
-    Admission, ArgError, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TailSegments,
-    TranslationRequest, Vector, Verdict,
+    Admission, ArgError, Context, Function, HeldEvent, OpeningPacket, Packet, SessionInfo, Setup,
+    TailSegments, TranslationRequest, Vector, Verdict,
 };
 
 /// The port of the initiators.
@@ -83,6 +85,9 @@ pub struct Bench<F: Function> {
     pads: Vec<u64>,
     sessions: Vec<SessionInfo>,
     emissions: Emissions,
+    held: HeldPackets,
+    /// Held packets by ticket.
+    held_frames: HashMap<u32, (usize, Direction, Vec<u8>)>,
     /// Most bytes of the first segment of a frame. The rest is in further segments of the same size.
     pub contiguous: usize,
 }
@@ -106,8 +111,35 @@ impl<F: Function> Bench<F> {
             pads: Vec::new(),
             sessions: Vec::new(),
             emissions: Emissions::default(),
+            held: HeldPackets::with_limits(HeldLimits::default()),
+            held_frames: HashMap::new(),
             contiguous: usize::MAX,
         }
+    }
+
+    /// Sets how many packets the function may hold.
+    pub fn set_held_limits(&mut self, limits: HeldLimits) {
+        self.held.set_limits(limits);
+    }
+
+    /// Returns the packets that the function has released or dropped since, in the order in which they go on.
+    pub fn released(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        while let Some(event) = self.held.next_event() {
+            let (HeldEvent::Released(ticket) | HeldEvent::Dropped(ticket, _)) = event;
+            let Some(packet) = self.held_frames.remove(&ticket) else { continue };
+            match event {
+                HeldEvent::Released(_) => {
+                    self.held.finish(ticket);
+                    done.extend(self.process(&[packet], true));
+                }
+                HeldEvent::Dropped(_, reason) => {
+                    let verdict = Verdict::Drop(reason);
+                    done.push(Done { verdict, frame: packet.2, emitted: Vec::new() });
+                }
+            }
+        }
+        done
     }
 
     const fn words() -> usize {
@@ -169,6 +201,7 @@ impl<F: Function> Bench<F> {
             emissions: &mut self.emissions,
             at: None,
             ingress: NEAR,
+            holding: Holding::new(&mut self.held),
         };
         f(&self.function, &mut pad, &self.sessions[session], &mut cx);
         self.set_pad(session, pad);
@@ -223,6 +256,10 @@ impl<F: Function> Bench<F> {
     /// # Panics
     /// If there are no packets or too many, or if a frame is malformed.
     pub fn packets(&mut self, packets: &[(usize, Direction, Vec<u8>)]) -> Vec<Done> {
+        self.process(packets, false)
+    }
+
+    fn process(&mut self, packets: &[(usize, Direction, Vec<u8>)], is_resumed: bool) -> Vec<Done> {
         assert!(!packets.is_empty() && packets.len() <= VECTOR);
         let mut frames: Vec<_> = packets.iter().map(|(_, _, frame)| frame.clone()).collect();
         let tail_of = |frame: &Vec<u8>| {
@@ -250,6 +287,7 @@ impl<F: Function> Bench<F> {
                 session: SessionId(session as u32),
             });
         }
+        self.held.set_time(self.now);
         let raw = RawVector {
             packets: &mut vector,
             at: Set::first(packets.len()),
@@ -260,16 +298,26 @@ impl<F: Function> Bench<F> {
             now: self.now,
             worker: self.worker,
             emissions: &mut self.emissions,
+            holding: Holding { is_resumed, ..Holding::new(&mut self.held) },
             events: Set::EMPTY,
         };
         let mut vector = Vector { raw, local: &mut self.local };
-        self.function.vector(&mut vector);
+        match is_resumed {
+            true => vector.for_each(|packet, pad, cx| self.function.resume(packet, pad, cx)),
+            false => self.function.vector(&mut vector),
+        }
         let events: Vec<_> = vector.raw.events.iter().collect();
         let told = (0..packets.len()).filter(|&at| verdicts[at] != Verdict::Pass);
         assert_eq!(events, told.collect::<Vec<_>>(), "verdicts without an event");
+        let held = (0..packets.len()).filter(|&at| verdicts[at] == Verdict::Hold);
+        let held: Vec<_> = held.map(|at| (at, metas[at].stage.ticket())).collect();
         let mut done: Vec<_> = std::iter::zip(frames, verdicts)
             .map(|(frame, verdict)| Done { verdict, frame, emitted: Vec::new() })
             .collect();
+        for (at, ticket) in held {
+            let (session, direction, _) = packets[at];
+            self.held_frames.insert(ticket, (session, direction, done[at].frame.clone()));
+        }
         self.emissions.resolve(|at| packets.get(usize::from(at)).map(|(_, direction, _)| ports(*direction)));
         if let Some(last) = done.last_mut() {
             last.emitted = self.emitted();

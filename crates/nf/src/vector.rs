@@ -4,7 +4,9 @@
 //! loop over the packets, the access to their scratchpads and the function are compiled as one. A packet that
 //! passes leaves no trace; verdicts of other packets are written down.
 
-use crate::context::Emissions;
+use mmb_packet::DropReason;
+
+use crate::context::{Emissions, Holding};
 use crate::set::{Set, VECTOR};
 use crate::{Context, Function, Packet, Verdict};
 
@@ -31,6 +33,7 @@ pub(crate) struct RawVector<'v, 'p> {
     pub now: u32,
     pub worker: u16,
     pub emissions: &'v mut Emissions,
+    pub holding: Holding<'v>,
     /// Positions of packets that do not pass.
     pub events: Set,
 }
@@ -65,16 +68,23 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
         &mut self,
         mut f: impl FnMut(&mut Packet<'p>, &mut F::Pad, &mut Context<'_, F::Local>) -> Verdict,
     ) {
-        let RawVector { packets, at, bases, pads, offset, verdicts, now, worker, emissions, events } =
+        let RawVector { packets, at, bases, pads, offset, verdicts, now, worker, emissions, holding, events } =
             &mut self.raw;
-        let mut cx =
-            Context { now: *now, worker: *worker, local: self.local, emissions, at: None, ingress: u16::MAX };
+        let Holding { held, space, state, is_resumed, .. } = holding;
+        let holding = Holding { held, space: *space, state: *state, is_resumed: *is_resumed, order: None };
+        let (now, worker, ingress) = (*now, *worker, u16::MAX);
+        let mut cx = Context { now, worker, local: self.local, emissions, at: None, ingress, holding };
         let mut one = |i: usize, packet: &mut Packet<'p>, base: u32| {
             let from = base as usize * 8 + *offset;
             let bytes = pads.get_mut(from..).and_then(|pads| pads.get_mut(..size_of::<F::Pad>()));
             let Some(Ok(pad)) = bytes.map(bytemuck::try_from_bytes_mut) else { return };
             cx.at = Some(i as u8);
-            let verdict = f(packet, pad, &mut cx);
+            let mut verdict = f(packet, pad, &mut cx);
+            if F::HOLDS {
+                verdict = cx.settle(packet, verdict);
+            } else if verdict == Verdict::Hold {
+                verdict = Verdict::Drop(DropReason::ChainError);
+            }
             if verdict != Verdict::Pass {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);

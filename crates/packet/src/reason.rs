@@ -106,6 +106,9 @@ drop_reasons! {
     PuntFull = "punt-full", "queue of packets for the kernel is full";
     ChainClass = "chain-class", "no branch of the session's chain accepts its traffic";
     ChainError = "chain-error", "dropped by a function of the session's chain";
+    HeldFull = "held-full", "function of a chain may not hold more packets of the session, or of the worker";
+    HeldTimeout = "held-timeout", "function of a chain held the packet for longer than the timeout `held`";
+    HeldEnded = "held-ended", "session of a held packet ended, or left the function that held the packet";
     Acl = "acl", "session denied by a function `acl`";
     Police = "police", "rate limit of a function `police` exceeded";
     SynCookie = "syn-cookie", "TCP SYN answered by a function `synproxy`";

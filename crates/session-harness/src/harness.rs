@@ -1,5 +1,6 @@
 //! Takes single packets through the sessions of some workers.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, EditLimits, VECTOR};
 use mmb_session::{
-    Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, SharedSessions, chain_packet,
+    Environment, HeldEvent, Next, Packets, ReleasedFragment, SessionConfig, Sessions, SharedSessions,
+    chain_packet,
 };
 
 use crate::{Outcome, ProcessedPacket, RuleSet};
@@ -19,6 +21,8 @@ struct PendingPacket {
     meta: Meta,
     in_port: u16,
     worker: usize,
+    /// A function of a chain has it, or had it last.
+    is_in_chain: bool,
 }
 
 impl Packets for PendingPacket {
@@ -54,8 +58,10 @@ pub struct SessionHarness {
     rules: RuleSet,
     batch: Batch,
     edits: Vec<u32>,
-    /// Packets that wait, by worker and ticket.
+    /// Fragments that wait, by worker and ticket.
     held: Vec<Vec<Option<PendingPacket>>>,
+    /// Packets that functions of chains hold, by worker and ticket.
+    held_in_chains: Vec<HashMap<u32, PendingPacket>>,
     now: u32,
 }
 
@@ -77,7 +83,9 @@ impl SessionHarness {
             .collect::<io::Result<Vec<_>>>()?;
         all.iter_mut().for_each(|sessions| sessions.adopt(&rules, &rules));
         let held = vec![vec![None; Sessions::TICKETS]; all.len()];
-        Ok(SessionHarness { workers: all, rules, batch: Batch::new(), edits: Vec::new(), held, now: 0 })
+        let held_in_chains = vec![HashMap::new(); all.len()];
+        let (batch, edits) = (Batch::new(), Vec::new());
+        Ok(SessionHarness { workers: all, rules, batch, edits, held, held_in_chains, now: 0 })
     }
 
     /// Returns the sessions of each worker.
@@ -108,8 +116,8 @@ impl SessionHarness {
         self.workers.iter_mut().for_each(|sessions| sessions.flush(&self.rules));
     }
 
-    /// Sets the time, in milliseconds. Sessions expire. Returns fragments that timed out and frames that
-    /// functions emitted.
+    /// Sets the time, in milliseconds. Sessions expire. Returns fragments and held packets that timed out, and
+    /// frames that functions emitted.
     pub fn advance(&mut self, now: u32) -> Vec<ProcessedPacket> {
         self.now = now;
         let mut processed = Vec::new();
@@ -122,7 +130,7 @@ impl SessionHarness {
     }
 
     /// Processes a packet that a port received. Returns the packets whose processing is over: none if this
-    /// packet waits, several if it releases fragments or a function emits frames.
+    /// packet waits, several if it releases others or a function emits frames.
     pub fn process(&mut self, in_port: u16, packet: VecPacket) -> Vec<ProcessedPacket> {
         let mut meta = Meta::default();
         let parsed = parse(packet.head(), packet.len(), &mut meta);
@@ -136,16 +144,25 @@ impl SessionHarness {
         }
         let worker = ((u64::from(meta.flow_hash) * self.workers.len() as u64) >> 32) as usize;
         let mut processed = Vec::new();
-        self.process_on_workers(PendingPacket { packet, meta, in_port, worker }, &mut processed);
+        let pending = PendingPacket { packet, meta, in_port, worker, is_in_chain: false };
+        self.process_on_workers(pending, None, &mut processed);
+        self.process_released(&mut processed);
         self.collect_emissions(&mut processed);
         processed
     }
 
-    fn process_on_workers(&mut self, mut pending: PendingPacket, processed: &mut Vec<ProcessedPacket>) {
+    /// Processes a packet until it is sent or dropped, or waits. `next` is the outcome of its chain, if it was
+    /// released there.
+    fn process_on_workers(
+        &mut self,
+        mut pending: PendingPacket,
+        mut next: Option<Next>,
+        processed: &mut Vec<ProcessedPacket>,
+    ) {
         for _ in 0..Self::MAX_HANDOFFS {
             self.edits.clear();
             let worker = pending.worker;
-            let next = self.process_on_worker(&mut pending);
+            let next = next.take().unwrap_or_else(|| self.process_on_worker(&mut pending));
             let out = pending.meta.out_port;
             let reason = DropReason::from_number(pending.meta.drop_reason).unwrap_or(DropReason::Rule);
             let outcome = match next {
@@ -154,9 +171,12 @@ impl SessionHarness {
                     continue;
                 }
                 Next::Hold => {
-                    let ticket = pending.meta.stage.ticket() as usize;
-                    self.held[worker][ticket] = Some(pending);
-                    return self.process_released(processed);
+                    let ticket = pending.meta.stage.ticket();
+                    match pending.is_in_chain {
+                        true => drop(self.held_in_chains[worker].insert(ticket, pending)),
+                        false => self.held[worker][ticket as usize] = Some(pending),
+                    }
+                    return;
                 }
                 Next::Pass => Outcome::Out(self.rules.out_port(pending.in_port)),
                 Next::Send => Outcome::Out(out),
@@ -173,8 +193,7 @@ impl SessionHarness {
                 other => other,
             };
             let PendingPacket { packet, in_port, .. } = pending;
-            processed.push(ProcessedPacket { packet, in_port, outcome });
-            return self.process_released(processed);
+            return processed.push(ProcessedPacket { packet, in_port, outcome });
         }
         let PendingPacket { packet, in_port, .. } = pending;
         processed.push(ProcessedPacket { packet, in_port, outcome: Outcome::Lost });
@@ -206,29 +225,32 @@ impl SessionHarness {
     /// Processes a packet on its worker.
     fn process_on_worker(&mut self, pending: &mut PendingPacket) -> Next {
         match self.lookup(pending) {
-            Next::Chain => self.process_chain(pending),
+            Next::Chain => {
+                self.edit(pending);
+                self.process_chain(pending, false)
+            }
             next => next,
         }
     }
 
-    /// Takes a packet through the chain of its session.
-    fn process_chain(&mut self, pending: &mut PendingPacket) -> Next {
-        self.edit(pending);
+    /// Takes a packet through the chain of its session, or from behind the function that has released it.
+    fn process_chain(&mut self, pending: &mut PendingPacket, is_released: bool) -> Next {
+        pending.is_in_chain = true;
         let SessionHarness { workers, rules, now, .. } = self;
         let Some(sessions) = workers.get_mut(pending.worker) else { return Next::Chain };
         let mut next = [Next::Chain; VECTOR];
         let PendingPacket { packet, meta, in_port, .. } = pending;
         let bytes = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        sessions.process_chain(
-            *now,
-            rules,
-            &mut [chain_packet(packet.head_mut(), meta, bytes, *in_port)],
-            &mut next,
-        );
+        let packets = &mut [chain_packet(packet.head_mut(), meta, bytes, *in_port)];
+        match is_released {
+            true => sessions.process_released(*now, rules, packets, &mut next),
+            false => sessions.process_chain(*now, rules, packets, &mut next),
+        };
         next[0]
     }
 
     fn lookup(&mut self, pending: &mut PendingPacket) -> Next {
+        pending.is_in_chain = false;
         let SessionHarness { workers, rules, batch, edits, now, .. } = self;
         let Some(sessions) = workers.get_mut(pending.worker) else { return Next::SlowPath };
         let mut next = [Next::Pass; VECTOR];
@@ -253,28 +275,48 @@ impl SessionHarness {
         Outcome::Out(pending.meta.out_port)
     }
 
-    /// Processes the fragments that no longer wait, of all workers.
+    /// Processes the packets that no longer wait, of all workers.
     fn process_released(&mut self, processed: &mut Vec<ProcessedPacket>) {
-        let next = |workers: &mut Vec<Sessions>| {
-            workers
-                .iter_mut()
-                .enumerate()
-                .find_map(|(worker, sessions)| Some((worker, sessions.next_released_fragment()?)))
-        };
-        while let Some((worker, ticket)) = next(&mut self.workers) {
-            let (ReleasedFragment::Retry(number) | ReleasedFragment::TimedOut(number)) = ticket;
-            let Some(pending) = self.held[worker].get_mut(number as usize).and_then(Option::take) else {
-                continue;
-            };
-            match ticket {
-                ReleasedFragment::Retry(_) => self.process_on_workers(pending, processed),
-                ReleasedFragment::TimedOut(_) => {
-                    let outcome = Outcome::Dropped(DropReason::FragmentLost);
-                    let PendingPacket { packet, in_port, .. } = pending;
-                    processed.push(ProcessedPacket { packet, in_port, outcome });
-                }
+        while self.process_held(processed) || self.process_fragment(processed) {}
+    }
+
+    /// Processes a fragment that no longer waits. Returns false if there is none.
+    fn process_fragment(&mut self, processed: &mut Vec<ProcessedPacket>) -> bool {
+        let mut workers = self.workers.iter_mut().enumerate();
+        let next = workers.find_map(|(worker, sessions)| Some((worker, sessions.next_released_fragment()?)));
+        let Some((worker, released)) = next else { return false };
+        let (ReleasedFragment::Retry(ticket) | ReleasedFragment::TimedOut(ticket)) = released;
+        let pending = self.held[worker].get_mut(ticket as usize).and_then(Option::take);
+        match (pending, released) {
+            (Some(pending), ReleasedFragment::Retry(_)) => {
+                self.process_on_workers(pending, None, processed);
             }
+            (Some(PendingPacket { packet, in_port, .. }), ReleasedFragment::TimedOut(_)) => {
+                let outcome = Outcome::Dropped(DropReason::FragmentLost);
+                processed.push(ProcessedPacket { packet, in_port, outcome });
+            }
+            (None, _) => {}
         }
+        true
+    }
+
+    /// Processes a packet that a function of a chain no longer holds. Returns false if there is none.
+    fn process_held(&mut self, processed: &mut Vec<ProcessedPacket>) -> bool {
+        let mut workers = self.workers.iter_mut().enumerate();
+        let next = workers.find_map(|(worker, sessions)| Some((worker, sessions.next_held_event()?)));
+        let Some((worker, event)) = next else { return false };
+        let (HeldEvent::Released(ticket) | HeldEvent::Dropped(ticket, _)) = event;
+        match (self.held_in_chains[worker].remove(&ticket), event) {
+            (Some(mut pending), HeldEvent::Released(_)) => {
+                let next = self.process_chain(&mut pending, true);
+                self.process_on_workers(pending, Some(next), processed);
+            }
+            (Some(PendingPacket { packet, in_port, .. }), HeldEvent::Dropped(_, reason)) => {
+                processed.push(ProcessedPacket { packet, in_port, outcome: Outcome::Dropped(reason) });
+            }
+            (None, _) => {}
+        }
+        true
     }
 }
 

@@ -20,8 +20,9 @@ pub enum Next {
     Reply,
     /// The packet is given to the worker in `meta.stage`, which looks it up without another parse.
     HandOff,
-    /// The packet is held under the ticket in `meta.stage` until [`crate::Sessions::next_released_fragment`]
-    /// returns that ticket.
+    /// The packet is held under the ticket in `meta.stage`: a fragment until
+    /// [`crate::Sessions::next_released_fragment`] returns that ticket, a packet in a chain until
+    /// [`crate::Sessions::next_held_event`] does.
     Hold,
     /// The packet belongs to a session. The rules that depend on each packet are still to be found for it.
     PerPacketRules,

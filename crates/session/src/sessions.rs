@@ -163,6 +163,7 @@ impl Sessions {
             // The room belongs to all workers; one of them reports it.
             capacity: if self.config.worker == 0 { self.shared.capacity().into() } else { 0 },
             decisions: self.cache.decisions.len() as u64,
+            chain_held: self.chains.runner.held().0 as u64,
             ..self.counters
         }
     }

@@ -52,7 +52,7 @@ impl Sessions {
     /// Returns the milliseconds until [`Sessions::tick`] has something to do. `None`: not before a packet
     /// arrives.
     pub fn next_tick(&self) -> Option<u32> {
-        if self.cache.has_counts() {
+        if self.cache.has_counts() || self.has_held_events() {
             return Some(0);
         }
         let is_idle = self.table.is_empty() && self.fragments.is_empty() && self.chains.runner.is_idle();

@@ -49,6 +49,8 @@ pub struct SessionCounters {
     pub half_open: u64,
     /// Gauge: entries that name the worker of a flow.
     pub redirects: u64,
+    /// Gauge: packets that functions of chains hold.
+    pub chain_held: u64,
     /// Gauge: cached decisions.
     pub decisions: u64,
     /// Maximum number of sessions of all workers; 0 for all workers but the first.

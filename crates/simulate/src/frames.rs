@@ -129,7 +129,7 @@ impl FrameSimulator {
                     outgoing.append(&mut queue.outgoing);
                     has_more |= !queue.incoming.is_empty();
                 }
-                has_more |= worker.has_emissions();
+                has_more |= worker.has_emissions() || worker.has_released();
             }
             if !has_more && !self.engine.has_handoffs() {
                 return outgoing;

@@ -9,6 +9,10 @@
 //! another millisecond. It also ends behind a fragment. Fragments that waited for it then have lower numbers
 //! than the packets of the walk: they leave behind the packet that they waited for, with its time.
 //!
+//! Packets that a function of a chain has released leave in a walk of their own, in which no packet of the
+//! capture arrives. They are written in the order in which they leave, with the time of the packet that was
+//! read last.
+//!
 //! A frame that a function of a chain makes has the number of its packet and leaves before it. A frame made
 //! between packets leaves behind those of the walk.
 
@@ -27,7 +31,7 @@ use crate::harness::{Harness, HarnessError};
 const MEMORY_MB: u32 = 64;
 /// Maximum frame length in bytes; longer frames only occur in captures with offloads.
 const MAX_FRAME: usize = 262_144;
-/// Maximum number of timeouts to wait for held fragments after the end of a capture.
+/// Maximum number of timeouts to wait for held packets after the end of a capture.
 const MAX_TIMEOUTS: usize = 8;
 /// Number of frames that belong to no packet.
 const NO_PACKET: u64 = u64::MAX;
@@ -166,17 +170,18 @@ fn walk_all(
 ) -> Result<(u64, u64, Option<String>), ReplayError> {
     let mut packets = 0;
     loop {
-        let (needs_sessions, has_held) = (worker.needs_sessions(), worker.has_held_fragments());
-        let now = worker.io().ok_or(ReplayError::NoSource)?.start_walk(needs_sessions, has_held);
+        let waiting = Waiting { is_held: worker.has_held_packets(), is_released: worker.has_released() };
+        let needs_sessions = worker.needs_sessions();
+        let now = worker.io().ok_or(ReplayError::NoSource)?.start_walk(needs_sessions, waiting);
         worker.set_time(now);
         worker.maintain();
         worker.walk();
         // Frames that functions made at the start of sessions leave in the next walk.
-        let has_emissions = worker.has_emissions();
+        let has_more = worker.has_emissions() || worker.has_released();
         let io = worker.io().ok_or(ReplayError::NoSource)?;
         packets += (io.times.len() - io.first) as u64;
         io.write(output)?;
-        if let Some(end) = io.end.as_ref().filter(|_| !has_emissions) {
+        if let Some(end) = io.end.as_ref().filter(|_| !has_more) {
             let damage = match end {
                 End::Clean => None,
                 End::Damaged(cause) => Some(cause.clone()),
@@ -188,16 +193,25 @@ fn walk_all(
     }
 }
 
-/// Lets held fragments time out and completes the rules' counters.
+/// Lets held packets time out and completes the rules' counters.
 fn finish(worker: &mut DetachedWorker<CaptureIo>) {
     for _ in 0..MAX_TIMEOUTS {
-        if !worker.has_held_fragments() {
+        if !worker.has_held_packets() {
             break;
         }
-        worker.set_time(worker.now().wrapping_add(worker.fragment_timeout()));
+        worker.set_time(worker.now().wrapping_add(worker.held_timeout()));
         worker.maintain();
+        worker.walk();
     }
     worker.flush_counters();
+}
+
+/// Packets of earlier walks that have not left.
+struct Waiting {
+    /// Some are held.
+    is_held: bool,
+    /// Some are released, and leave in the next walk.
+    is_released: bool,
 }
 
 /// Source and sink: the capture, and the packets of a walk that leave.
@@ -209,6 +223,8 @@ struct CaptureIo {
     next: Option<Frame>,
     /// Whether rules need sessions, so that packets of one walk share a millisecond.
     needs_sessions: bool,
+    /// No packet arrives in this walk: released ones leave.
+    is_paused: bool,
     /// Start of the capture in nanoseconds.
     origin: Option<u64>,
     /// Time of this walk in milliseconds from the start.
@@ -233,6 +249,7 @@ impl CaptureIo {
             in_port: in_port.0,
             next: None,
             needs_sessions: false,
+            is_paused: false,
             origin: None,
             now: 0,
             times: Vec::new(),
@@ -243,13 +260,17 @@ impl CaptureIo {
         }
     }
 
-    /// Prepares a walk and returns its time. `has_held`: packets of earlier walks are still held.
-    fn start_walk(&mut self, needs_sessions: bool, has_held: bool) -> u32 {
+    /// Prepares a walk and returns its time.
+    fn start_walk(&mut self, needs_sessions: bool, waiting: Waiting) -> u32 {
         self.needs_sessions = needs_sessions;
-        if !has_held {
+        self.is_paused = waiting.is_released;
+        if !waiting.is_held {
             self.times.clear();
         }
         self.first = self.times.len();
+        if self.is_paused {
+            return self.now;
+        }
         self.read_ahead();
         if let Some(time_ns) = self.next.as_ref().map(|frame| frame.time_ns) {
             self.origin.get_or_insert(time_ns);
@@ -311,10 +332,12 @@ impl CaptureIo {
         slots.push(packet).is_ok()
     }
 
-    /// Writes the packets that left, in order: held ones behind the others.
+    /// Writes the packets that left, in order: held fragments behind the others.
     fn write(&mut self, output: &mut Option<Output>) -> Result<(), ReplayError> {
         let first = self.first as u64;
-        self.sent.sort_by_key(|(number, _)| (*number < first, *number));
+        if !self.is_paused {
+            self.sent.sort_by_key(|(number, _)| (*number < first, *number));
+        }
         for (number, data) in self.sent.drain(..) {
             let known = self.times.get(number as usize).filter(|_| number >= first);
             let missing = self.times.get(number as usize).map_or(0, |(_, missing)| *missing);
@@ -330,7 +353,7 @@ impl CaptureIo {
 
 impl PacketIo for CaptureIo {
     fn receive(&mut self, slots: &mut Slots<'_>) {
-        while slots.room() > 0 && self.push_next(slots) {}
+        while !self.is_paused && slots.room() > 0 && self.push_next(slots) {}
     }
 
     fn transmit(&mut self, packets: &[&mut Packet]) {

@@ -85,6 +85,12 @@ pub struct CostEntry {
     pub drops: u64,
     /// Dropped packets with which the function refused or ended their session.
     pub refused: u64,
+    /// Packets that the function held.
+    #[serde(default)]
+    pub held: u64,
+    /// Held packets that went on. Others wait or were dropped.
+    #[serde(default)]
+    pub released: u64,
     /// Clock ticks (TSC) spent.
     pub ticks: u64,
     /// Clock ticks per packet; 0 without packets.

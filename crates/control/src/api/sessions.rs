@@ -90,6 +90,9 @@ pub struct SessionCounts {
     pub half_open: u64,
     /// Maximum number of sessions.
     pub capacity: u64,
+    /// Packets that functions of chains hold.
+    #[serde(default)]
+    pub held_packets: u64,
     /// Sessions that were opened.
     pub created: u64,
     /// Source addresses that have reached their limit of sessions, the latest first.

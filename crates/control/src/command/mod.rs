@@ -59,6 +59,7 @@ impl Control {
             Command::SetTimeout { timeout, seconds } => self.set_timeout(*timeout, *seconds),
             Command::SetPuntLimit { class, rate } => self.set_punt_limit(*class, *rate),
             Command::SetSessionLimit(limit) => self.set_session_limit(*limit),
+            Command::SetHeldPackets { scope, packets } => self.set_held_packets(*scope, *packets),
             Command::SetTcpPickup(on) => self.set_tcp_pickup(*on),
             Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
             Command::SetXdpFastPath(on) => self.set_fast_path(*on),

@@ -133,6 +133,9 @@ impl<'a> Builder<'a> {
                 Command::SetSessionLimit(limit) => {
                     self.config.settings_mut().source_limit = settings::source_limit(limit);
                 }
+                Command::SetHeldPackets { scope, packets } => {
+                    *super::settings::held_limit_mut(&mut self.config.settings_mut().held, scope) = packets;
+                }
                 Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
                 Command::SetXdpFastPath(on) => self.config.set_fast_path(on),

@@ -1,9 +1,9 @@
 //! Settings of sessions, and limits: `set timeout`, `set tcp-pickup`, `set tcp-window-check`,
-//! `set punt-limit`.
+//! `set held-packets`, `set punt-limit`.
 
 use mmb_dataplane::PuntLimits;
-use mmb_flow::{SessionSettings, SourceLimit, Timeouts};
-use mmb_lang::{Command, PuntClass, SessionLimit, Timeout};
+use mmb_flow::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
+use mmb_lang::{Command, HeldScope, PuntClass, SessionLimit, Timeout};
 
 /// Milliseconds in a second.
 const SECOND: u32 = 1000;
@@ -21,6 +21,7 @@ fn timeout_mut(timeouts: &mut Timeouts, timeout: Timeout) -> &mut u32 {
         Timeout::Icmp => &mut timeouts.icmp,
         Timeout::Other => &mut timeouts.other,
         Timeout::Fragment => &mut timeouts.fragment,
+        Timeout::Held => &mut timeouts.held,
     }
 }
 
@@ -35,6 +36,14 @@ pub(crate) fn source_limit(limit: SessionLimit) -> SourceLimit {
         SessionLimit::Default => SourceLimit::Share,
         SessionLimit::Sessions(n) => SourceLimit::Sessions(n),
         SessionLimit::Off => SourceLimit::Off,
+    }
+}
+
+/// A limit of held packets.
+pub(crate) fn held_limit_mut(limits: &mut HeldLimits, scope: HeldScope) -> &mut u32 {
+    match scope {
+        HeldScope::Session => &mut limits.session,
+        HeldScope::Worker => &mut limits.worker,
     }
 }
 
@@ -61,6 +70,12 @@ pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
         }
         SourceLimit::Off => lines.push(Command::SetSessionLimit(SessionLimit::Off).to_string()),
     }
+    for scope in [HeldScope::Session, HeldScope::Worker] {
+        let packets = *held_limit_mut(&mut now.held, scope);
+        if packets != *held_limit_mut(&mut default.held, scope) {
+            lines.push(Command::SetHeldPackets { scope, packets }.to_string());
+        }
+    }
     lines
 }
 
@@ -78,24 +93,19 @@ mod tests {
     #[test]
     fn settings_other_than_the_defaults_have_a_line() {
         assert!(lines(&SessionSettings::default()).is_empty());
+        let held = HeldLimits { session: 7, worker: 8 };
         let mut settings =
-            SessionSettings { tcp_pickup: false, tcp_window_check: true, ..SessionSettings::default() };
+            SessionSettings { tcp_pickup: false, tcp_window_check: true, held, ..SessionSettings::default() };
         settings.source_limit = source_limit(SessionLimit::Sessions(99));
         for (timeout, seconds) in Timeout::ALL.into_iter().zip(11..) {
             set_timeout(&mut settings, timeout, seconds);
         }
         let text = lines(&settings);
-        assert_eq!(text.len(), Timeout::ALL.len() + 3);
+        assert_eq!(text.len(), Timeout::ALL.len() + 5);
         assert_eq!(text[0], "set timeout tcp-handshake 11");
-        assert_eq!(
-            text[9..],
-            [
-                "set timeout fragment 20",
-                "set tcp-pickup off",
-                "set tcp-window-check on",
-                "set session-limit source 99"
-            ]
-        );
+        assert_eq!(text[10..13], ["set timeout held 21", "set tcp-pickup off", "set tcp-window-check on"]);
+        assert_eq!(text[13], "set session-limit source 99");
+        assert_eq!(text[14..], ["set held-packets session 7", "set held-packets worker 8"]);
         let mut limits = PuntLimits::default();
         assert_eq!(punt_lines(&limits).count(), 0);
         limits.set(PuntClass::Local, None);

@@ -34,10 +34,11 @@ pub(super) const NODE_METRICS: [Metric<NodeEntry>; 3] = [
     ("node_ticks", "Clock ticks (TSC) spent in a graph node", |n| n.ticks),
 ];
 
-pub(super) const SESSION_GAUGES: [Metric<SessionCounts>; 3] = [
+pub(super) const SESSION_GAUGES: [Metric<SessionCounts>; 4] = [
     ("sessions", "Open sessions", |s| s.sessions),
     ("sessions_half_open", "Open sessions without a reply so far", |s| s.half_open),
     ("sessions_capacity", "Maximum number of sessions", |s| s.capacity),
+    ("held_packets", "Packets that functions of chains hold", |s| s.held_packets),
 ];
 
 pub(super) const POOL_GAUGES: [Metric<PoolEntry>; 5] = [
@@ -53,12 +54,14 @@ pub(super) const POOL_COUNTERS: [Metric<PoolEntry>; 2] = [
     ("nat_limited", "Times a host had reached the limit of its NAT pool", |p| p.limited),
 ];
 
-pub(super) const FUNCTION_METRICS: [Metric<CostEntry>; 4] = [
+pub(super) const FUNCTION_METRICS: [Metric<CostEntry>; 6] = [
     ("function_packets", "Packets that a network function processed", |f| f.packets),
     ("function_drops", "Packets that a network function dropped", |f| f.drops),
     ("function_refused", "Packets with which a network function refused or ended their session", |f| {
         f.refused
     }),
+    ("function_held", "Packets that a network function held", |f| f.held),
+    ("function_released", "Held packets that a network function released", |f| f.released),
     ("function_ticks", "Clock ticks (TSC) spent in a network function", |f| f.ticks),
 ];
 

@@ -53,6 +53,8 @@ impl Control {
                 sum.packets += counts.packets;
                 sum.drops += counts.drops;
                 sum.refused += counts.refused;
+                sum.held += counts.held;
+                sum.released += counts.released;
                 sum.ticks += counts.ticks;
             }
         }
@@ -61,6 +63,8 @@ impl Control {
             packets: sum.packets,
             drops: sum.drops,
             refused: sum.refused,
+            held: sum.held,
+            released: sum.released,
             ticks: sum.ticks,
             ticks_per_packet: if sum.packets == 0 { 0.0 } else { sum.ticks as f64 / sum.packets as f64 },
         };

@@ -187,6 +187,7 @@ fn session_counts(workers: &[SessionCounters], limited_sources: Vec<LimitedEntry
         sessions: sum(|c| c.sessions),
         half_open: sum(|c| c.half_open),
         capacity: sum(|c| c.capacity),
+        held_packets: sum(|c| c.chain_held),
         created: sum(|c| c.created),
         ended: named([
             ("expired", sum(|c| c.expired)),

@@ -116,6 +116,8 @@ fn costs<'a>(functions: impl Iterator<Item = &'a CostEntry>) -> String {
         ("packets", Right),
         ("dropped", Right),
         ("refused", Right),
+        ("held", Right),
+        ("released", Right),
         ("ticks/packet", Right),
     ]);
     for cost in functions {
@@ -124,6 +126,8 @@ fn costs<'a>(functions: impl Iterator<Item = &'a CostEntry>) -> String {
             cost.packets.to_string(),
             cost.drops.to_string(),
             cost.refused.to_string(),
+            cost.held.to_string(),
+            cost.released.to_string(),
             format!("{:.1}", cost.ticks_per_packet),
         ]);
     }
@@ -138,6 +142,10 @@ pub fn functions(list: &FunctionList, verbose: bool) -> String {
         instances(&list.functions)
     };
     for function in &list.functions {
+        let CostEntry { name, held, released, .. } = &function.cost;
+        if *held > 0 {
+            let _ = writeln!(text, "{name}: {} held, {released} released", count(*held, "packet"));
+        }
         for (what, value) in &function.report {
             let _ = writeln!(text, "{}: {what}: {value}", function.cost.name);
         }

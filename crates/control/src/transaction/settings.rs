@@ -1,7 +1,7 @@
 //! `set …`.
 
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, PuntClass, SessionLimit, Timeout};
+use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, SessionLimit, Timeout};
 
 use super::control::Control;
 use crate::api::Done;
@@ -73,6 +73,17 @@ impl Control {
         self.change_settings(|settings| settings.tcp_window_check = on)?;
         let what = if on { "are dropped" } else { "pass" };
         Ok(Done::new(format!("TCP segments outside the window of their connection {what}")))
+    }
+
+    /// `set held-packets`.
+    pub(crate) fn set_held_packets(&self, scope: HeldScope, packets: u32) -> Result<Done, CommandError> {
+        self.change_settings(|settings| *settings::held_limit_mut(&mut settings.held, scope) = packets)?;
+        let of = match scope {
+            HeldScope::Session => "of a session",
+            HeldScope::Worker => "of each worker",
+        };
+        let packets = count(u64::from(packets), "packet");
+        Ok(Done::new(format!("functions hold at most {packets} {of}")))
     }
 
     fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), CommandError> {

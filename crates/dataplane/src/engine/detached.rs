@@ -301,14 +301,21 @@ impl<I: PacketIo> DetachedWorker<I> {
         !self.graph.state_mut().flows.sessions.emissions().is_empty()
     }
 
-    /// Whether fragments wait for the first one of their datagram.
-    pub fn has_held_fragments(&self) -> bool {
-        !self.graph.state().flows.held.is_empty()
+    /// Whether functions of chains have released or dropped packets: the next walk sends or frees them.
+    pub fn has_released(&self) -> bool {
+        self.graph.state().flows.sessions.has_held_events()
     }
 
-    /// Milliseconds that fragments wait at most.
-    pub fn fragment_timeout(&self) -> u32 {
-        self.graph.state().snapshot.settings.timeouts.fragment
+    /// Whether packets wait: fragments for the first one of their datagram, or packets that functions hold.
+    pub fn has_held_packets(&self) -> bool {
+        let flows = &self.graph.state().flows;
+        !flows.held.is_empty() || !flows.held_in_chains.is_empty()
+    }
+
+    /// Milliseconds that packets wait at most.
+    pub fn held_timeout(&self) -> u32 {
+        let timeouts = &self.graph.state().snapshot.settings.timeouts;
+        timeouts.fragment.max(timeouts.held)
     }
 
     /// Milliseconds until the worker has work without a packet; `None`: never.

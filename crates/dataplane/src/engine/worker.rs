@@ -139,7 +139,7 @@ impl Worker {
         self.clock.update();
         if is_published {
             let new = self.shared.current();
-            self.flows.sessions.adopt(&self.snapshot.for_worker(self.id), &new.for_worker(self.id));
+            self.flows.adopt(&self.snapshot.for_worker(self.id), &new.for_worker(self.id));
             self.snapshot = new;
         }
         let Worker { id, shared, snapshot, clock, flows, .. } = self;

@@ -264,6 +264,11 @@ pub struct Emit<'a> {
 }
 
 impl Emit<'_> {
+    /// Returns how many packets may still enter in this walk.
+    pub fn room(&self) -> usize {
+        WALK_MAX - *self.emitted
+    }
+
     /// Calls `f`, which may push up to `max` packets into the stream of the node behind `edge`. Returns how
     /// many it pushed. The room shrinks to 0 as [`WALK_MAX`] packets have entered in this walk.
     ///

@@ -146,6 +146,13 @@ pub enum Command {
     SetTcpPickup(bool),
     /// `set tcp-window-check on|off`: whether TCP segments outside of the window are dropped.
     SetTcpWindowCheck(bool),
+    /// `set held-packets session|worker NUMBER`: how many packets functions of chains may hold.
+    SetHeldPackets {
+        /// What the limit is for.
+        scope: HeldScope,
+        /// 0 to [`HeldScope::MAX`].
+        packets: u32,
+    },
     /// `set xdp-fast-path on|off`: whether settled flows between af-xdp interfaces stay in the kernel.
     SetXdpFastPath(bool),
 }
@@ -189,6 +196,8 @@ pub enum Timeout {
     Other,
     /// How long a later fragment waits for the first fragment, and how long a first fragment is remembered.
     Fragment,
+    /// How long a function of a chain may hold a packet.
+    Held,
 }
 
 impl Timeout {
@@ -197,7 +206,7 @@ impl Timeout {
     pub const MAX_SECONDS: u32 = 2_000_000;
 
     /// All timeouts, in the order of `show`.
-    pub const ALL: [Timeout; 10] = [
+    pub const ALL: [Timeout; 11] = [
         Timeout::TcpHandshake,
         Timeout::TcpEstablished,
         Timeout::TcpHalfClosed,
@@ -208,11 +217,34 @@ impl Timeout {
         Timeout::Icmp,
         Timeout::Other,
         Timeout::Fragment,
+        Timeout::Held,
     ];
 
     /// The keyword after `set timeout`.
     pub fn word(self) -> &'static str {
         crate::keyword::timeout_word(self)
+    }
+}
+
+/// What a limit of held packets is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeldScope {
+    /// One session at one function.
+    Session,
+    /// All sessions of a worker.
+    Worker,
+}
+
+impl HeldScope {
+    /// The greatest limit.
+    pub const MAX: u32 = 1_000_000;
+
+    /// The keyword after `set held-packets`.
+    pub fn word(self) -> &'static str {
+        match self {
+            HeldScope::Session => "session",
+            HeldScope::Worker => "worker",
+        }
     }
 }
 

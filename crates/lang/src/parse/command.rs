@@ -1,11 +1,14 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Command, Match, PortKind, PuntClass, RuleKind, SessionLimit, Subnet, Timeout, Word};
+use crate::ast::{
+    Command, HeldScope, Match, PortKind, PuntClass, RuleKind, SessionLimit, Subnet, Timeout, Word,
+};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
-    COMMANDS, CONNECTIONS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES, ROUTE,
-    ROUTING, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
+    COMMANDS, CONNECTIONS, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES,
+    ROUTE, ROUTING, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target,
+    words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -195,6 +198,14 @@ impl Parser<'_> {
             }
             "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
             "tcp-window-check" => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
+            "held-packets" => {
+                let scope = match self.keyword(HELD_LIMITS, "limit of held packets")? {
+                    "session" => HeldScope::Session,
+                    _ => HeldScope::Worker,
+                };
+                let packets = self.number("number of packets", 0..=HeldScope::MAX.into())?;
+                Ok(Command::SetHeldPackets { scope, packets: packets as u32 })
+            }
             _ => Ok(Command::SetXdpFastPath(self.switch("xdp-fast-path")?)),
         }
     }

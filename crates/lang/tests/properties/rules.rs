@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
-    Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering, Match,
-    MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, Rule, RuleKind, SessionLimit, ShowSubject,
-    SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
+    Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering,
+    HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, Rule, RuleKind,
+    SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind,
+    ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -250,6 +251,8 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         .prop_map(Command::SetSessionLimit),
         any::<bool>().prop_map(Command::SetTcpPickup),
         any::<bool>().prop_map(Command::SetTcpWindowCheck),
+        (select(&[HeldScope::Session, HeldScope::Worker][..]), 0..=HeldScope::MAX)
+            .prop_map(|(scope, packets)| Command::SetHeldPackets { scope, packets }),
         any::<bool>().prop_map(Command::SetXdpFastPath),
     ]
 }

@@ -41,6 +41,7 @@ interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDR
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
 settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check|xdp-fast-path on|off
             set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
+            set held-packets session|worker NUMBER
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE

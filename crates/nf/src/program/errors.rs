@@ -82,6 +82,8 @@ pub enum ChainError {
     TranslatesPartly(String),
     #[error("`{name}` and `{other}` on one path both translate {what}: remove one of them")]
     TranslatesTwice { name: String, other: String, what: &'static str },
+    #[error("`{name}` holds packets, and more than {max} functions of type flow are in front of it")]
+    HoldsTooDeep { name: String, max: usize },
     #[error("`{0}` translates, which a function with outputs cannot do")]
     TranslatesWithOutputs(String),
     #[error(

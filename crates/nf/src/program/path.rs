@@ -6,6 +6,7 @@ use mmb_lang::Match;
 
 use super::class;
 use super::errors::{ChainError, Located, fail};
+use crate::held::MAX_FLOWS;
 use crate::{Instance, SessionKey};
 
 /// Whether forward packets are translated when they reach a point.
@@ -40,6 +41,8 @@ pub(crate) struct PathState {
     pub unrouted: Option<u16>,
     /// The function `flow` in front.
     pub flow: Option<u16>,
+    /// Number of functions `flow` in front.
+    pub flows: usize,
     /// Bits of the branch word that are in use.
     pub bits: u8,
     /// No packet reaches this point.
@@ -52,6 +55,9 @@ impl PathState {
         let name = instance.name();
         if self.before.contains(&number) {
             return fail(name, ChainError::UsedTwice(name.into()));
+        }
+        if instance.function.holds() && self.flows > MAX_FLOWS {
+            return fail(name, ChainError::HoldsTooDeep { name: name.into(), max: MAX_FLOWS });
         }
         self.check_class(number, instance, all)?;
         self.check_key(instance, all)?;
@@ -161,6 +167,7 @@ impl PathState {
             joined.is_closed &= arm.is_closed;
         }
         (joined.unrouted, joined.flow, joined.space) = (self.unrouted, self.flow, self.space);
+        joined.flows = self.flows;
         *self = joined;
     }
 
@@ -173,6 +180,7 @@ impl PathState {
             translated: self.translated,
             unrouted: self.unrouted,
             flow: Some(number),
+            flows: self.flows + 1,
             ..PathState::default()
         }
     }

@@ -7,12 +7,13 @@
 
 use super::header::{Header, pad_mut, pads_from};
 use super::lifecycle::{SessionCall, arm_bits, taken_arms};
-use super::nested::EntryContext;
-use super::placement::Placement;
+use super::nested::{EntryContext, NestedSessions};
+use super::placement::{Local, Placement};
 use super::prepare::prefetch_entries;
 use super::scratchpads::ScratchpadSpace;
 use super::state::{ActiveProgram, InstanceState, RunnerState};
 use super::types::ChainVerdict;
+use crate::context::Holding;
 use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
@@ -35,13 +36,20 @@ pub(super) struct ChainRun<'r, 'p> {
     pub ticks: u64,
     /// The chain translates its sessions.
     pub translates: bool,
+    /// Tickets that were given out before the vector.
+    pub issued: u64,
 }
 
 impl ChainRun<'_, '_> {
     /// Takes packets through a body. Returns those that reach its end.
-    pub fn body<S: ScratchpadSpace>(&mut self, number: BodyId, mut set: Set, space: &mut S) -> Set {
-        let Some(body) = self.active.program.body(number) else { return set };
-        let nodes = if self.is_reverse { &body.reverse } else { &body.forward };
+    pub fn body<S: ScratchpadSpace>(&mut self, number: BodyId, set: Set, space: &mut S) -> Set {
+        let active = self.active;
+        let Some(body) = active.program.body(number) else { return set };
+        self.nodes(if self.is_reverse { &body.reverse } else { &body.forward }, set, space)
+    }
+
+    /// Takes packets through some nodes. Returns those that reach the end.
+    pub fn nodes<S: ScratchpadSpace>(&mut self, nodes: &[Node], mut set: Set, space: &mut S) -> Set {
         for node in nodes {
             if set.is_empty() {
                 break;
@@ -52,7 +60,8 @@ impl ChainRun<'_, '_> {
                     if events.is_empty() { set } else { set.without(self.stop(events, space)) }
                 }
                 Node::Outputs { function, branch, diverges, outputs, arms } => {
-                    self.outputs(function, (*branch, *diverges), (outputs, arms), set, space)
+                    let events = self.process(function, set, space);
+                    self.branch((*branch, *diverges), (outputs, arms), (set, events), space)
                 }
                 Node::Dispatch { branch, arms, .. } => self.dispatch(*branch, arms, set, space),
                 Node::Translate => self.translate(set, space),
@@ -65,15 +74,34 @@ impl ChainRun<'_, '_> {
     /// Calls a function. Returns the packets that do not pass.
     #[inline(always)]
     fn process<S: ScratchpadSpace>(&mut self, function: &FunctionNode, set: Set, space: &mut S) -> Set {
+        let events = self.call(function, set, space, |placement, vector| placement.process(vector));
+        self.count(function.stage, set, events);
+        events
+    }
+
+    /// Calls a function by one of its methods. Returns the packets that do not pass.
+    #[inline(always)]
+    pub fn call<S: ScratchpadSpace>(
+        &mut self,
+        function: &FunctionNode,
+        set: Set,
+        space: &mut S,
+        method: impl FnOnce(&mut Local, RawVector<'_, '_>) -> Set,
+    ) -> Set {
         let ChainRun { state, active, packets, keyed, function_verdicts, now, .. } = self;
-        let RunnerState { states, emissions, worker, .. } = &mut **state;
+        let RunnerState { states, emissions, held, worker, .. } = &mut **state;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
-        let Some(InstanceState { placement, keyed: entries, .. }) =
+        let Some(&mut InstanceState { ref mut placement, keyed: ref mut entries, holds, .. }) =
             states.get_mut(at).and_then(Option::as_mut)
         else {
             return Set::EMPTY;
         };
+        if holds {
+            held.set_time(now);
+        }
+        let number = space.space();
+        let holding = Holding { held, space: number, state: at as u32, is_resumed: false, order: None };
         let (pads, bases) = space.pads();
         let (pads, bases, offset) = match entries {
             Some(entries) if function.is_keyed => {
@@ -94,13 +122,13 @@ impl ChainRun<'_, '_> {
             now,
             worker,
             emissions,
+            holding,
             events: Set::EMPTY,
         };
-        let events = placement.process(vector);
+        let events = method(placement, vector);
         if emissions.len() > emitted {
             emissions.set_place(emitted, self.translates, function.after_translation);
         }
-        self.count(function.stage, set, events);
         events
     }
 
@@ -110,6 +138,7 @@ impl ChainRun<'_, '_> {
         let now = (self.clock)();
         let ticks = now.wrapping_sub(self.ticks);
         self.ticks = now;
+        let held = if events.is_empty() { 0 } else { self.state.held.take_newly_held() };
         let loaded = self.state.loaded_mut(self.active.number);
         let Some(counters) = loaded.and_then(|loaded| loaded.counters.get_mut(usize::from(stage))) else {
             return;
@@ -118,9 +147,10 @@ impl ChainRun<'_, '_> {
         counters.vectors += 1;
         counters.ticks += ticks;
         if !events.is_empty() {
+            counters.held += held;
             for i in events.iter() {
                 match self.function_verdicts[i] {
-                    Verdict::Pass | Verdict::Branch(_) => {}
+                    Verdict::Pass | Verdict::Branch(_) | Verdict::Hold => {}
                     Verdict::Drop(_) => counters.drops += 1,
                     Verdict::Refuse(_) | Verdict::End(_) => {
                         (counters.drops, counters.refused) = (counters.drops + 1, counters.refused + 1)
@@ -132,7 +162,7 @@ impl ChainRun<'_, '_> {
 
     /// Writes the verdicts of packets that go no further. Returns these packets.
     #[inline(never)]
-    fn stop<S: ScratchpadSpace>(&mut self, events: Set, space: &mut S) -> Set {
+    pub fn stop<S: ScratchpadSpace>(&mut self, events: Set, space: &mut S) -> Set {
         for i in events.iter() {
             let verdict = std::mem::take(&mut self.function_verdicts[i]);
             if let Some(packet) = self.packets.get(i) {
@@ -142,16 +172,15 @@ impl ChainRun<'_, '_> {
         events
     }
 
-    /// Takes packets through a function with outputs, and through its arms.
-    fn outputs<S: ScratchpadSpace>(
+    /// Takes packets that have passed a function with outputs through its arms. `events` are those that do
+    /// not go straight on.
+    pub fn branch<S: ScratchpadSpace>(
         &mut self,
-        function: &FunctionNode,
         branch: (BitField, bool),
         (outputs, arms): (&[u8], &[ArmTarget]),
-        set: Set,
+        (set, events): (Set, Set),
         space: &mut S,
     ) -> Set {
-        let events = self.process(function, set, space);
         let arm_of = |verdict: Verdict| match verdict {
             Verdict::Branch(output) => outputs.get(usize::from(output)).map(|&arm| usize::from(arm)),
             _ => None,
@@ -175,7 +204,7 @@ impl ChainRun<'_, '_> {
         out
     }
 
-    fn drop(&mut self, set: Set, reason: DropReason) {
+    pub fn drop(&mut self, set: Set, reason: DropReason) {
         set.for_each(|i| self.verdicts[i] = ChainVerdict::Drop(reason));
     }
 
@@ -198,7 +227,7 @@ impl ChainRun<'_, '_> {
         for i in new.iter() {
             let Some(packet) = self.packets.get(i) else { break };
             let info = space.info(packet.session, self.now);
-            let stride = space.stride();
+            let (stride, number) = (space.stride(), space.space());
             let (pads, bases) = space.pads();
             let pad = pad_mut(pads, bases[i], stride);
             let mut header = Header::read(pad);
@@ -208,8 +237,8 @@ impl ChainRun<'_, '_> {
             }
             let before = branch.get(header.branches);
             let view = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
-            let mut call =
-                SessionCall { pad, branches: header.branches, info: &info, packet: Some(&view), at: None };
+            let (branches, info, packet) = (header.branches, &info, Some(&view));
+            let mut call = SessionCall { space: number, pad, branches, info, packet, at: None };
             if !diverges {
                 for left in taken_arms(before, false, arms.len()) {
                     if let ArmTarget::Body(body) = arms[left] {
@@ -283,11 +312,23 @@ impl ChainRun<'_, '_> {
         }
         self.count(stage, set, Set::EMPTY);
         let out = self.body(body, inside, &mut *nested);
+        self.exit_flow(number, nested, inside);
+        set.without(inside).without(refused).union(out)
+    }
+
+    /// Packets leave the sessions of a function `flow`.
+    pub fn exit_flow(&mut self, number: usize, mut nested: Box<NestedSessions>, inside: Set) {
+        if self.state.held.issued() != self.issued {
+            for i in inside.iter().filter(|&i| self.verdicts[i] == ChainVerdict::Hold) {
+                if let Some(packet) = self.packets.get(i) {
+                    self.state.held.add_level(packet.meta.stage.ticket(), nested.level(packet));
+                }
+            }
+        }
         nested.exit(self.packets, inside);
         nested.end_sessions(self.state, self.now);
         if let Some(state) = self.state.states.get_mut(number).and_then(Option::as_mut) {
             state.nested = Some(nested);
         }
-        set.without(inside).without(refused).union(out)
     }
 }

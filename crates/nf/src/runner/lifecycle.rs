@@ -11,12 +11,16 @@ use super::keyed::NO_ENTRY;
 use super::placement::Placement;
 use super::prior::{PriorPad, PriorSession};
 use super::state::{ActiveProgram, InstanceState, RunnerState};
+use crate::context::Holding;
+use crate::held::HeldPlace;
 use crate::instance::RawContext;
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::{PacketView, SessionInfo};
 
 /// A session that enters or leaves a body.
 pub(super) struct SessionCall<'a> {
+    /// The space of the session's number ([`HeldPlace::space`]).
+    pub space: u32,
     pub pad: &'a mut [u8],
     pub branches: u32,
     pub info: &'a SessionInfo,
@@ -36,11 +40,11 @@ impl RunnerState {
         &mut self,
         active: &ActiveProgram,
         body: BodyId,
-        pad: &mut [u8],
+        (space, pad): (u32, &mut [u8]),
         info: &SessionInfo,
         packet: &PacketView<'_>,
     ) {
-        let mut call = SessionCall { pad, branches: 0, info, packet: Some(packet), at: None };
+        let mut call = SessionCall { space, pad, branches: 0, info, packet: Some(packet), at: None };
         self.enter(active, body, &mut call);
         let header = Header { program: active.number, body, branches: call.branches };
         header.write(pad);
@@ -50,10 +54,10 @@ impl RunnerState {
     }
 
     /// A session ends, or passes no body any more.
-    pub fn release(&mut self, pad: &mut [u8], info: &SessionInfo) {
+    pub fn release(&mut self, (space, pad): (u32, &mut [u8]), info: &SessionInfo) {
         let header = Header::read(pad);
         let Some(active) = self.active(header.program) else { return };
-        let mut call = SessionCall { pad, branches: header.branches, info, packet: None, at: None };
+        let mut call = SessionCall { space, pad, branches: header.branches, info, packet: None, at: None };
         self.leave(&active, header.body, &mut call);
         if let Some(loaded) = self.loaded_mut(header.program) {
             loaded.sessions = loaded.sessions.saturating_sub(1);
@@ -65,7 +69,7 @@ impl RunnerState {
         &mut self,
         active: &ActiveProgram,
         body: BodyId,
-        pad: &mut [u8],
+        (space, pad): (u32, &mut [u8]),
         info: &SessionInfo,
         packet: &PacketView<'_>,
     ) {
@@ -81,15 +85,16 @@ impl RunnerState {
                 loaded.sessions = loaded.sessions.saturating_sub(1);
             }
         }
-        self.open(active, body, pad, info, packet);
-        self.release_rest(info);
+        self.open(active, body, (space, pad), info, packet);
+        self.release_rest(space, info);
     }
 
     /// Releases what is left on the list, and clears the list.
-    fn release_rest(&mut self, info: &SessionInfo) {
+    fn release_rest(&mut self, space: u32, info: &SessionInfo) {
         let mut prior = std::mem::take(&mut self.prior);
         for PriorPad { function, state, .. } in prior.pads.drain(..).filter(|pad| !pad.is_taken) {
-            let mut call = SessionCall { pad: &mut prior.bytes, branches: 0, info, packet: None, at: None };
+            let pad = &mut prior.bytes;
+            let mut call = SessionCall { space, pad, branches: 0, info, packet: None, at: None };
             self.leave_function(state, &function, &mut call);
         }
         prior.dispatches.clear();
@@ -178,13 +183,15 @@ impl RunnerState {
         }
         bytes.fill(0);
         let info = info_at(function, call.info);
-        let RunnerState { states, emissions, worker, bypassed, .. } = self;
+        let RunnerState { states, emissions, held, worker, bypassed, .. } = self;
         let Some(InstanceState { instance, placement, keyed, .. }) =
             states.get_mut(state).and_then(Option::as_mut)
         else {
             return;
         };
-        let cx = RawContext { now: info.now, worker: *worker, emissions, at: call.at, ingress: info.in_port };
+        let (now, worker, at, ingress) = (info.now, *worker, call.at, info.in_port);
+        let holding = Holding::new(held);
+        let cx = RawContext { now, worker, emissions, at, ingress, holding };
         if !function.is_keyed {
             placement.open(bytes, &info, cx);
             return;
@@ -236,13 +243,18 @@ impl RunnerState {
     fn leave_function(&mut self, state: usize, function: &FunctionNode, call: &mut SessionCall<'_>) {
         let Some(bytes) = bytes_of(call.pad, function) else { return };
         let info = info_at(function, call.info);
-        let RunnerState { states, emissions, worker, .. } = self;
-        let Some(InstanceState { instance, placement, keyed, .. }) =
+        let RunnerState { states, emissions, held, worker, .. } = self;
+        let Some(InstanceState { instance, placement, keyed, holds, .. }) =
             states.get_mut(state).and_then(Option::as_mut)
         else {
             return;
         };
-        let cx = RawContext { now: info.now, worker: *worker, emissions, at: call.at, ingress: info.in_port };
+        if *holds {
+            held.leave(HeldPlace { space: call.space, session: info.id.0, state: state as u32 });
+        }
+        let (now, worker, at, ingress) = (info.now, *worker, call.at, info.in_port);
+        let holding = Holding::new(held);
+        let cx = RawContext { now, worker, emissions, at, ingress, holding };
         if !function.is_keyed {
             placement.release(bytes, &info, cx);
             return;

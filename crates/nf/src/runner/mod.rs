@@ -10,6 +10,7 @@ mod nested;
 mod placement;
 mod prepare;
 mod prior;
+mod resume;
 mod scratchpads;
 mod state;
 mod translators;
@@ -28,6 +29,7 @@ use self::state::{ActiveProgram, LoadedProgram, RunnerState};
 use self::translators::translators;
 use self::vector_run::Buffers;
 use crate::context::Emissions;
+use crate::held::{HeldEvent, OUTER_SPACE};
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::{Admission, ChainId, OpeningPacket, Packet, PacketView, Program, SessionInfo};
 
@@ -68,14 +70,17 @@ impl Runner {
     pub fn set_program(&mut self, program: &Arc<Program>, settings: &SessionSettings) {
         self.state.settings = *settings;
         self.state.set_program(program);
+        self.state.reserve_held();
         self.active = self.state.active(self.state.current);
         for flow in program.instances.iter().filter(|instance| instance.flow().is_some()) {
             let capacity = flow.flow().flatten().unwrap_or(self.state.capacity);
             let seed = self.state.seed ^ flow.uid.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let state = self.state.states.iter_mut().flatten().find(|state| state.instance.uid == flow.uid);
-            if let Some(state) = state.filter(|state| state.nested.is_none()) {
+            let states = self.state.states.iter_mut().enumerate();
+            let mut states = states.filter_map(|(at, state)| Some((at, state.as_mut()?)));
+            let state = states.find(|(_, state)| state.instance.uid == flow.uid);
+            if let Some((at, state)) = state.filter(|(_, state)| state.nested.is_none()) {
                 // Without memory for the table, packets bypass what is behind.
-                let nested = NestedSessions::new(capacity, program.scratchpad_limit, seed);
+                let nested = NestedSessions::new(at as u32, capacity, program.scratchpad_limit, seed);
                 state.nested = nested.ok().map(Box::new);
             }
         }
@@ -145,13 +150,13 @@ impl Runner {
     /// A session has been opened, and passes a chain. Its scratchpad may hold anything.
     pub fn open(&mut self, chain: ChainId, pad: &mut [u8], info: &SessionInfo, packet: &PacketView<'_>) {
         if let Some(active) = &self.active {
-            self.state.open(active, chain.0, pad, info, packet);
+            self.state.open(active, chain.0, (OUTER_SPACE, pad), info, packet);
         }
     }
 
     /// A session with a chain ends, or passes no chain any more.
     pub fn release(&mut self, pad: &mut [u8], info: &SessionInfo) {
-        self.state.release(pad, info);
+        self.state.release((OUTER_SPACE, pad), info);
     }
 
     /// Moves a session with a chain to a chain of the program in force. Functions that stay keep their bytes,
@@ -159,7 +164,7 @@ impl Runner {
     #[inline]
     pub fn migrate(&mut self, pad: &mut [u8], chain: ChainId, info: &SessionInfo, packet: &PacketView<'_>) {
         if let Some(active) = &self.active {
-            self.state.migrate(active, chain.0, pad, info, packet);
+            self.state.migrate(active, chain.0, (OUTER_SPACE, pad), info, packet);
         }
     }
 
@@ -213,14 +218,46 @@ impl Runner {
         vector_run::run(&mut self.state, &mut self.buffers, self.clock, now, packets, sessions, verdicts);
     }
 
+    /// Returns the next packet that is no longer held. To be called when no vector is under way, until it
+    /// returns `None`. Released packets are given to [`Runner::resume`] in the order of their events.
+    pub fn next_held_event(&mut self) -> Option<HeldEvent> {
+        self.state.held.next_event()
+    }
+
+    /// Whether [`Runner::next_held_event`] returns an event.
+    #[inline(always)]
+    pub fn has_held_events(&self) -> bool {
+        self.state.held.has_events()
+    }
+
+    /// Returns the number of packets that functions hold. Tickets are below the second number, which grows
+    /// only in [`Runner::set_program`].
+    pub fn held(&self) -> (usize, usize) {
+        (self.state.held.len(), self.state.held.capacity())
+    }
+
+    /// Takes at most 256 released packets on, from behind the functions that held them. Their tickets are in
+    /// `meta.stage`. Verdicts are those of [`Runner::run`].
+    pub fn resume(
+        &mut self,
+        now: u32,
+        packets: &mut [Packet<'_>],
+        sessions: &mut impl SessionAccess,
+        verdicts: &mut [ChainVerdict; crate::set::VECTOR],
+    ) {
+        let Runner { state, buffers, clock, .. } = self;
+        vector_run::resume(state, buffers, *clock, now, packets, sessions, verdicts);
+    }
+
     /// Returns the frames that functions have sent since the last clear.
     pub fn emissions(&mut self) -> &mut Emissions {
         &mut self.state.emissions
     }
 
-    /// Ends expired sessions of functions `flow`, and what deleted instances still hold, at most `budget`
-    /// together. Returns true if there may be more.
+    /// Ends expired sessions of functions `flow`, and what deleted instances still hold, and drops packets
+    /// that were held for too long, at most `budget` of each. Returns true if there may be more.
     pub fn tick(&mut self, now: u32, budget: usize) -> bool {
+        let has_more = self.state.held.expire(now, self.state.settings.timeouts.held, budget);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         for at in 0..self.state.states.len() {
             let state = self.state.states.get_mut(at).and_then(Option::as_mut);
@@ -234,7 +271,7 @@ impl Runner {
             self.state.end_deleted(now, &mut left);
             self.state.retire();
         }
-        left == 0
+        left == 0 || has_more
     }
 
     /// Whether [`Runner::tick`] has nothing to do until packets come.

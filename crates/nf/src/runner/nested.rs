@@ -17,6 +17,7 @@ use mmb_packet::{DropReason, Meta, prefetch};
 
 use super::header::{Header, pads_from};
 use super::state::{ActiveProgram, RunnerState};
+use crate::held::HeldLevel;
 use crate::program::ir::BodyId;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
@@ -29,6 +30,8 @@ const REFUSED: u32 = 1 << 8;
 const EXPIRE_BATCH: usize = 32;
 
 pub(super) struct NestedSessions {
+    /// Index of the state of the function `flow`.
+    pub space: u32,
     pub table: Table,
     lookups: Box<BatchLookup>,
     /// Start of each packet's scratchpad, in units of 8 bytes.
@@ -53,8 +56,9 @@ pub(super) struct EntryContext<'a> {
 }
 
 impl NestedSessions {
-    pub fn new(sessions: u32, bytes: usize, seed: u64) -> io::Result<NestedSessions> {
+    pub fn new(space: u32, sessions: u32, bytes: usize, seed: u64) -> io::Result<NestedSessions> {
         Ok(NestedSessions {
+            space,
             table: Table::new(sessions, bytes, seed)?,
             lookups: Box::default(),
             bases: Box::new([NO_BASE; VECTOR]),
@@ -95,6 +99,38 @@ impl NestedSessions {
         }
         self.prefetch_pads(entry, packets, inside);
         (inside, refused)
+    }
+
+    /// Moves packets that were held here to their sessions, until [`NestedSessions::exit`]. Returns those
+    /// whose sessions exist. `level_of` returns the session of the packet at a position.
+    pub fn reenter(
+        &mut self,
+        packets: &mut [Packet<'_>],
+        set: Set,
+        level_of: impl Fn(usize) -> Option<HeldLevel>,
+    ) -> Set {
+        let stride = self.table.scratchpads_mut().1 / 8;
+        let mut inside = Set::EMPTY;
+        for i in set.iter() {
+            let (Some(packet), Some(HeldLevel { flow, uid, .. })) = (packets.get_mut(i), level_of(i)) else {
+                continue;
+            };
+            let id = flow.session();
+            if !self.table.is_live(id) || self.table.uid(id) != uid {
+                continue;
+            }
+            inside.insert(i);
+            (self.found[i], self.outside[i]) = (flow, (packet.session, packet.direction));
+            self.bases[i] = u32::try_from(id.0 as usize * stride).unwrap_or(NO_BASE);
+            (packet.session, packet.direction) = (id, flow.direction());
+        }
+        inside
+    }
+
+    /// Returns the session of a packet that is inside.
+    pub fn level(&self, packet: &Packet<'_>) -> HeldLevel {
+        let (flow, uid) = (packet.flow_ref(), self.table.uid(packet.session));
+        HeldLevel { state: self.space as usize, flow, uid }
     }
 
     /// Moves packets back to their outer sessions.
@@ -141,7 +177,8 @@ impl NestedSessions {
             let (Some(packet), id) = (packets.get(i), self.found[i].session()) else { break };
             let info = self.info(id, entry.now);
             let view = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
-            entry.state.migrate(entry.active, entry.body, self.table.scratch_mut(id), &info, &view);
+            let pad = (self.space, self.table.scratch_mut(id));
+            entry.state.migrate(entry.active, entry.body, pad, &info, &view);
         }
     }
 
@@ -251,7 +288,8 @@ impl NestedSessions {
         self.note(found, packet.len, entry.now, &seen);
         let info = self.info(id, entry.now);
         let view = PacketView { head: packet.head, meta: packet.meta, direction };
-        entry.state.open(entry.active, entry.body, self.table.scratch_mut(id), &info, &view);
+        let pad = (self.space, self.table.scratch_mut(id));
+        entry.state.open(entry.active, entry.body, pad, &info, &view);
         Some(found)
     }
 
@@ -293,7 +331,7 @@ impl NestedSessions {
     /// Ends a session.
     pub fn end(&mut self, state: &mut RunnerState, id: SessionId, now: u32) {
         let info = self.info(id, now);
-        state.release(self.table.scratch_mut(id), &info);
+        state.release((self.space, self.table.scratch_mut(id)), &info);
         self.table.remove(id);
     }
 

@@ -20,6 +20,8 @@ pub(super) trait Placement {
     fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
     /// Processes packets. Returns the positions of those that do not pass.
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set;
+    /// Processes packets that the function held. Returns the positions of those that do not pass.
+    fn resume(&mut self, vector: RawVector<'_, '_>) -> Set;
 }
 
 /// The placement in the worker's thread.
@@ -56,5 +58,9 @@ impl Placement for Local {
     #[inline(always)]
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
         self.instance.function.vector(vector, &mut *self.state)
+    }
+
+    fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
+        self.instance.function.resume(vector, &mut *self.state)
     }
 }

@@ -5,6 +5,7 @@ use mmb_packet::{DropReason, Meta};
 
 use super::nested::NestedSessions;
 use super::types::{ChainVerdict, SessionAccess};
+use crate::held::OUTER_SPACE;
 use crate::set::VECTOR;
 use crate::{Packet, SessionInfo, Verdict};
 
@@ -16,6 +17,8 @@ pub(super) trait ScratchpadSpace {
     fn stride(&mut self) -> usize;
     fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     fn info(&self, id: SessionId, now: u32) -> SessionInfo;
+    /// Returns the space of the sessions' numbers ([`crate::held::HeldPlace::space`]).
+    fn space(&self) -> u32;
     /// Returns the verdict of a packet that a function does not pass, and applies it to the session.
     fn verdict(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict;
 }
@@ -45,11 +48,16 @@ impl<A: SessionAccess> ScratchpadSpace for SessionPads<'_, A> {
         self.sessions.info(id)
     }
 
+    fn space(&self) -> u32 {
+        OUTER_SPACE
+    }
+
     fn verdict(&mut self, _: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
         match verdict {
             Verdict::Drop(reason) => ChainVerdict::Drop(reason),
             Verdict::Refuse(reason) => ChainVerdict::Refuse(reason),
             Verdict::End(reason) => ChainVerdict::End(reason),
+            Verdict::Hold => ChainVerdict::Hold,
             Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
     }
@@ -73,6 +81,10 @@ impl ScratchpadSpace for NestedSessions {
         NestedSessions::info(self, id, now)
     }
 
+    fn space(&self) -> u32 {
+        self.space
+    }
+
     fn verdict(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
         match verdict {
             Verdict::Drop(reason) => ChainVerdict::Drop(reason),
@@ -84,6 +96,7 @@ impl ScratchpadSpace for NestedSessions {
                 self.ended.push((packet.session, self.table.uid(packet.session)));
                 ChainVerdict::Drop(reason)
             }
+            Verdict::Hold => ChainVerdict::Hold,
             Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
     }

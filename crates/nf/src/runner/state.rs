@@ -17,6 +17,7 @@ use super::placement::Local;
 use super::prior::PriorSession;
 use super::types::StageCounters;
 use crate::context::Emissions;
+use crate::held::HeldPackets;
 use crate::{Instance, Program, SessionKey};
 
 /// The worker's state of an instance.
@@ -26,6 +27,8 @@ pub(super) struct InstanceState {
     pub keyed: Option<Box<KeyedPads>>,
     /// The sessions of a function `flow`. None while its packets are being processed.
     pub nested: Option<Box<NestedSessions>>,
+    /// The function may hold packets.
+    pub holds: bool,
 }
 
 /// A program in use.
@@ -58,6 +61,7 @@ pub(super) struct RunnerState {
     pub current: u16,
     pub class_matcher: ClassMatcher,
     pub emissions: Emissions,
+    pub held: HeldPackets,
     /// Sessions without one of their functions, as its table of keys was full.
     pub bypassed: u64,
     pub prior: PriorSession,
@@ -86,6 +90,13 @@ impl RunnerState {
     pub fn timeout(&self, pad: &[u8]) -> Option<u32> {
         let header = Header::read(pad);
         self.loaded(header.program)?.program.body(header.body)?.timeout
+    }
+
+    /// Reserves memory for the packets that functions may hold.
+    pub fn reserve_held(&mut self) {
+        if self.states.iter().flatten().any(|state| state.holds) {
+            self.held.set_limits(self.settings.held);
+        }
     }
 
     /// Makes a program the current one.
@@ -126,7 +137,8 @@ impl RunnerState {
             .then(|| KeyedPads::new(key, self.capacity, instance.bytes(), seed).ok().map(Box::new))
             .flatten();
         let placement = Local::new(instance.clone());
-        let state = InstanceState { instance: instance.clone(), placement, keyed, nested: None };
+        let holds = instance.function.holds();
+        let state = InstanceState { instance: instance.clone(), placement, keyed, nested: None, holds };
         let at = self.states.iter().position(Option::is_none).unwrap_or(self.states.len());
         match self.states.get_mut(at) {
             Some(entry) => *entry = Some(state),

@@ -17,6 +17,9 @@ pub enum ChainVerdict {
     Refuse(DropReason),
     /// The packet is dropped, and its session has to be ended.
     End(DropReason),
+    /// The packet is kept under the ticket in `meta.stage` until [`crate::Runner::next_held_event`] returns
+    /// that ticket.
+    Hold,
 }
 
 /// Access to the sessions of the packets in chains.
@@ -31,6 +34,9 @@ pub trait SessionAccess {
     fn translate(&mut self, flow: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     /// Returns what is known of a session. The caller does not use `key`.
     fn info(&self, id: SessionId) -> SessionInfo;
+    /// Returns the identity of the session that has a number now ([`SessionInfo::uid`]). None: there is none,
+    /// or it passes no chain.
+    fn uid(&self, id: SessionId) -> Option<u32>;
 }
 
 /// Counters of a stage of a chain.
@@ -42,6 +48,10 @@ pub struct StageCounters {
     pub drops: u64,
     /// Packets that it dropped together with their session: refused or ended.
     pub refused: u64,
+    /// Packets that it held.
+    pub held: u64,
+    /// Held packets that went on.
+    pub released: u64,
     /// Ticks of the runner's clock.
     pub ticks: u64,
     /// Vectors.

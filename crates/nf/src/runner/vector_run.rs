@@ -6,14 +6,17 @@
 //! overtake one of the other direction of its session, so a vector with both directions is cut into stretches
 //! in which each session has one direction.
 
+use arrayvec::ArrayVec;
 use mmb_flow::{Direction, FlowRef};
 use mmb_packet::{DropReason, Meta};
 
 use super::chain_run::ChainRun;
 use super::prepare::{prefetch_pads, read_chains};
+use super::resume::Target;
 use super::scratchpads::SessionPads;
-use super::state::RunnerState;
+use super::state::{ActiveProgram, RunnerState};
 use super::types::{ChainVerdict, SessionAccess};
+use crate::held::Resumed;
 use crate::program::ir::BodyId;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
@@ -63,13 +66,8 @@ pub(super) fn run(
 ) {
     let n = packets.len().min(VECTOR);
     let Some(packets) = packets.get_mut(..n).filter(|packets| !packets.is_empty()) else { return };
-    verdicts[..n].fill(ChainVerdict::Pass);
-    let ticks = clock();
-    let bytes = state.loaded(state.current).map_or(0, |loaded| loaded.program.bytes());
-    prefetch_pads(packets, sessions, &mut buffers.bases, bytes);
-    let (is_one_chain, reverse) = read_chains(packets, sessions, &buffers.bases, &mut buffers.chains);
-    let emitted = state.emissions.len();
-    let mut run = VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks };
+    let (mut run, is_one_chain, reverse) =
+        VectorRun::begin(state, buffers, (clock, now), packets, sessions, verdicts);
     let all = Set::first(n);
     if reverse.is_empty() || reverse == all {
         run.chains(all, reverse, is_one_chain);
@@ -81,9 +79,27 @@ pub(super) fn run(
             from = to;
         }
     }
-    if state.emissions.len() > emitted {
-        finish_emissions(state, packets, sessions);
+    run.end();
+}
+
+/// Takes released packets on, from behind the functions that held them.
+pub(super) fn resume(
+    state: &mut RunnerState,
+    buffers: &mut Buffers,
+    clock: fn() -> u64,
+    now: u32,
+    packets: &mut [Packet<'_>],
+    sessions: &mut impl SessionAccess,
+    verdicts: &mut [ChainVerdict; VECTOR],
+) {
+    let n = packets.len().min(VECTOR);
+    let Some(packets) = packets.get_mut(..n).filter(|packets| !packets.is_empty()) else { return };
+    let (mut run, _, _) = VectorRun::begin(state, buffers, (clock, now), packets, sessions, verdicts);
+    let mut from = 0;
+    while from < n {
+        from = run.resume(from, n);
     }
+    run.end();
 }
 
 struct VectorRun<'r, 'p, A> {
@@ -96,9 +112,45 @@ struct VectorRun<'r, 'p, A> {
     now: u32,
     /// The last value of the clock.
     ticks: u64,
+    /// Emissions, and tickets of held packets, before the vector.
+    emitted: usize,
+    issued: u64,
 }
 
-impl<A: SessionAccess> VectorRun<'_, '_, A> {
+impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
+    /// Prepares a vector. Returns also whether all packets pass one chain, and the packets in reverse
+    /// direction.
+    #[inline(always)]
+    fn begin(
+        state: &'r mut RunnerState,
+        buffers: &'r mut Buffers,
+        (clock, now): (fn() -> u64, u32),
+        packets: &'r mut [Packet<'p>],
+        sessions: &'r mut A,
+        verdicts: &'r mut [ChainVerdict; VECTOR],
+    ) -> (Self, bool, Set) {
+        verdicts[..packets.len()].fill(ChainVerdict::Pass);
+        let ticks = clock();
+        let bytes = state.loaded(state.current).map_or(0, |loaded| loaded.program.bytes());
+        prefetch_pads(packets, sessions, &mut buffers.bases, bytes);
+        let (is_one_chain, reverse) = read_chains(packets, sessions, &buffers.bases, &mut buffers.chains);
+        let (emitted, issued) = (state.emissions.len(), state.held.issued());
+        let run =
+            VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks, emitted, issued };
+        (run, is_one_chain, reverse)
+    }
+
+    /// Completes emitted frames and held packets.
+    #[inline(always)]
+    fn end(self) {
+        if self.state.emissions.len() > self.emitted {
+            finish_emissions(self.state, self.packets, self.sessions);
+        }
+        if self.state.held.issued() != self.issued {
+            finish_held(self.state, self.packets, self.sessions, self.verdicts);
+        }
+    }
+
     /// Returns the end of the stretch that begins at `from`: the first packet whose session has a packet of
     /// the other direction in it.
     fn stretch(&mut self, from: usize, n: usize) -> usize {
@@ -117,43 +169,107 @@ impl<A: SessionAccess> VectorRun<'_, '_, A> {
 
     /// Takes packets through their chains. Packets with the same chain and direction go together.
     fn chains(&mut self, set: Set, reverse: Set, is_one_chain: bool) {
-        let VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks } = self;
-        let Buffers { bases, keyed, verdicts: function_verdicts, chains, .. } = &mut **buffers;
         let mut rest = set;
         while let Some(first) = rest.lowest() {
-            let (number, body) = chains[first];
-            let same = if is_one_chain { rest } else { rest.filter(|i| chains[i] == (number, body)) };
+            let chains = &self.buffers.chains;
+            let chain = chains[first];
+            let same = if is_one_chain { rest } else { rest.filter(|i| chains[i] == chain) };
             rest = rest.without(same);
-            let active = state.active(number);
-            let Some(active) = active.filter(|active| usize::from(body) < active.program.chains.len()) else {
+            let Some(active) = self.active(chain) else {
                 // The session was not opened by this runner.
-                same.for_each(|i| verdicts[i] = ChainVerdict::Drop(DropReason::ChainError));
+                same.for_each(|i| self.verdicts[i] = ChainVerdict::Drop(DropReason::ChainError));
                 continue;
             };
-            let chain = active.program.chains.get(usize::from(body));
-            let translates = chain.is_some_and(|chain| chain.translates);
             for (set, is_reverse) in [(same.without(reverse), false), (same.and(reverse), true)] {
-                if set.is_empty() {
-                    continue;
+                if !set.is_empty() {
+                    self.with_chain(&active, chain.1, is_reverse, |run, pads| {
+                        run.body(chain.1, set, pads);
+                    });
                 }
-                let mut pads = SessionPads { sessions: &mut **sessions, bases };
-                let mut run = ChainRun {
-                    state,
-                    active: &active,
-                    packets,
-                    verdicts,
-                    keyed,
-                    function_verdicts,
-                    is_reverse,
-                    now: *now,
-                    clock: *clock,
-                    ticks: *ticks,
-                    translates,
-                };
-                run.body(body, set, &mut pads);
-                *ticks = run.ticks;
             }
         }
+    }
+
+    /// Returns the program with a number, if it has the chain.
+    #[inline(always)]
+    fn active(&self, (number, body): (u16, BodyId)) -> Option<ActiveProgram> {
+        self.state.active(number).filter(|active| usize::from(body) < active.program.chains.len())
+    }
+
+    /// Calls a closure that takes packets through a chain.
+    #[inline(always)]
+    fn with_chain(
+        &mut self,
+        active: &ActiveProgram,
+        body: BodyId,
+        is_reverse: bool,
+        f: impl FnOnce(&mut ChainRun<'_, 'p>, &mut SessionPads<'_, A>),
+    ) {
+        let VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks, issued, .. } = self;
+        let Buffers { bases, keyed, verdicts: function_verdicts, .. } = &mut **buffers;
+        let chain = active.program.chains.get(usize::from(body));
+        let mut pads = SessionPads { sessions: &mut **sessions, bases };
+        let mut run = ChainRun {
+            state,
+            active,
+            packets,
+            verdicts,
+            keyed,
+            function_verdicts,
+            is_reverse,
+            now: *now,
+            clock: *clock,
+            ticks: *ticks,
+            translates: chain.is_some_and(|chain| chain.translates),
+            issued: *issued,
+        };
+        f(&mut run, &mut pads);
+        *ticks = run.ticks;
+    }
+
+    /// Takes released packets on, from position `from`: as many as one function has released in one chain and
+    /// direction. Returns the position of the next packet.
+    fn resume(&mut self, from: usize, n: usize) -> usize {
+        let mut resumed: ArrayVec<Resumed, VECTOR> = ArrayVec::new();
+        let place = |run: &Self, at: usize| (run.buffers.chains[at], run.packets[at].direction);
+        let ((chain, direction), mut to) = (place(self, from), from);
+        while to < n {
+            let (ticket, session) = (self.packets[to].meta.stage.ticket(), self.packets[to].session);
+            let taken = self.state.held.taken(ticket).and_then(|one| match self.sessions.uid(session) {
+                Some(uid) if uid == one.uid => Ok(one),
+                _ => Err(DropReason::HeldEnded),
+            });
+            let is_same = |one: &Resumed| match resumed.first() {
+                Some(first) => first.has_place_of(one) && place(self, to) == (chain, direction),
+                None => true,
+            };
+            match taken {
+                Ok(one) if is_same(&one) => resumed.push(one),
+                Ok(_) => break,
+                Err(_) if to > from => break,
+                Err(reason) => {
+                    self.state.held.finish(ticket);
+                    self.verdicts[to] = ChainVerdict::Drop(reason);
+                    return to + 1;
+                }
+            }
+            to += 1;
+        }
+        (from..to).for_each(|i| self.state.held.finish(self.packets[i].meta.stage.ticket()));
+        let (set, state) = (Set::between(from, to), resumed.first().map(|one| one.state as usize));
+        let active = self.active(chain).and_then(|active| {
+            let instance = active.states.iter().position(|&known| Some(known) == state)?;
+            Some((active, instance as u16))
+        });
+        let Some((active, instance)) = active else {
+            set.for_each(|i| self.verdicts[i] = ChainVerdict::Drop(DropReason::HeldEnded));
+            return to;
+        };
+        let target = &Target { first: from, packets: &resumed };
+        self.with_chain(&active, chain.1, direction == Direction::Reverse, |run, pads| {
+            run.resume(chain.1, (instance, target, 0), set, pads);
+        });
+        to
     }
 }
 
@@ -174,4 +290,19 @@ fn finish_emissions(state: &mut RunnerState, packets: &[Packet<'_>], sessions: &
         let is_parsed = mmb_packet::parse(frame, frame.len(), &mut meta).is_ok();
         is_parsed && sessions.translate(FlowRef::new(packet.session, direction), frame, &meta).is_ok()
     });
+}
+
+/// Notes the sessions of packets that functions have begun to hold.
+#[cold]
+fn finish_held(
+    state: &mut RunnerState,
+    packets: &[Packet<'_>],
+    sessions: &impl SessionAccess,
+    verdicts: &[ChainVerdict; VECTOR],
+) {
+    for (packet, _) in packets.iter().zip(verdicts).filter(|(_, verdict)| **verdict == ChainVerdict::Hold) {
+        if let Some(uid) = sessions.uid(packet.session) {
+            state.held.set_uid(packet.meta.stage.ticket(), uid);
+        }
+    }
 }

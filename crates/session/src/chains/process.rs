@@ -10,7 +10,7 @@
 //! [`Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
 use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
-use mmb_nf::{ChainVerdict, Emissions, Packet, SessionAccess, SessionInfo, StageCounters};
+use mmb_nf::{ChainVerdict, Emissions, HeldEvent, Packet, SessionAccess, SessionInfo, StageCounters};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -53,8 +53,11 @@ impl ChainState {
 impl Sessions {
     /// Takes packets with outcome [`Next::Chain`], at most [`VECTOR`], through the chains of their sessions.
     /// Edits of rules have been made (`meta.edits_len` still tells whether there were any). The outcomes are
-    /// [`Next::Send`], [`Next::Drop`], [`Next::Relookup`] or [`Next::HandOff`]. The frames that functions
-    /// send are in [`Sessions::emissions`].
+    /// [`Next::Send`], [`Next::Drop`], [`Next::Relookup`], [`Next::HandOff`] or [`Next::Hold`]. The frames
+    /// that functions send are in [`Sessions::emissions`].
+    ///
+    /// A packet with [`Next::Hold`] is kept under the ticket in `meta.stage` until
+    /// [`Sessions::next_held_event`] returns that ticket. These tickets and those of fragments are apart.
     pub fn process_chain(
         &mut self,
         now: u32,
@@ -69,6 +72,35 @@ impl Sessions {
             true => self.chains.run(&mut self.table, now, batch),
             false => self.chains.run_checked(&mut self.table, now, batch),
         }
+        self.apply_verdicts(env, packets, next)
+    }
+
+    /// Takes released packets on through the rest of their chains, at most [`VECTOR`], in the order of
+    /// [`Sessions::next_held_event`]. `meta` is as [`Sessions::process_chain`] left it. Outcomes are those of
+    /// that method.
+    pub fn process_released(
+        &mut self,
+        now: u32,
+        env: &impl Environment,
+        packets: &mut [Packet<'_>],
+        next: &mut [Next; VECTOR],
+    ) -> NextSet {
+        self.lifetime.now = now;
+        let n = packets.len().min(VECTOR);
+        let ChainState { runner, layout, verdicts, .. } = &mut self.chains;
+        let sessions = &mut ChainSessions { table: &mut self.table, layout, now };
+        runner.resume(now, packets.get_mut(..n).unwrap_or_default(), sessions, verdicts);
+        self.apply_verdicts(env, packets, next)
+    }
+
+    /// Turns the verdicts of a vector into outcomes.
+    #[inline(always)]
+    fn apply_verdicts(
+        &mut self,
+        env: &impl Environment,
+        packets: &mut [Packet<'_>],
+        next: &mut [Next; VECTOR],
+    ) -> NextSet {
         let mut set = NextSet::default();
         for (at, (packet, next)) in packets.iter_mut().zip(next.iter_mut()).enumerate() {
             *next = match self.chains.verdicts[at] {
@@ -91,6 +123,7 @@ impl Sessions {
         let id = packet.session;
         let reason = match verdict {
             ChainVerdict::Pass => return self.hairpin_from_chain(env, packet),
+            ChainVerdict::Hold => return Next::Hold,
             ChainVerdict::Drop(reason) => reason,
             ChainVerdict::Refuse(reason) => {
                 if has_chain(&self.table, id) {
@@ -125,6 +158,24 @@ impl Sessions {
             true => Next::Relookup,
             false => self.hand_off(packet.meta, owner),
         }
+    }
+
+    /// Returns the next packet that functions hold no longer. Released packets are given to
+    /// [`Sessions::process_released`] before any other packet is processed.
+    pub fn next_held_event(&mut self) -> Option<HeldEvent> {
+        self.chains.runner.next_held_event()
+    }
+
+    /// Whether [`Sessions::next_held_event`] returns an event.
+    #[inline(always)]
+    pub fn has_held_events(&self) -> bool {
+        self.chains.runner.has_held_events()
+    }
+
+    /// Returns the number above all tickets of packets that functions hold. It grows only in
+    /// [`Sessions::adopt`].
+    pub fn held_capacity(&self) -> usize {
+        self.chains.runner.held().1
     }
 
     /// Returns the frames that functions have made, to be sent and cleared by the caller. To be called after
@@ -192,6 +243,10 @@ impl SessionAccess for ChainSessions<'_> {
 
     fn info(&self, id: SessionId) -> SessionInfo {
         session_info(self.table, id, self.now)
+    }
+
+    fn uid(&self, id: SessionId) -> Option<u32> {
+        has_chain(self.table, id).then(|| self.table.uid(id))
     }
 }
 

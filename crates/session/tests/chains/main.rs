@@ -3,6 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod functions;
+mod held;
+#[path = "../../../nf/tests/common/holder.rs"]
+mod holder;
 mod live;
 mod translation;
 mod vectors;
@@ -14,10 +17,16 @@ use mmb_flow::SessionSettings;
 use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet};
 
 use common::*;
-use functions::registry;
 
 const CLIENT: End = ([10, 0, 0, 1], 4000);
 const SERVER: End = ([192, 0, 2, 1], 80);
+
+/// The functions that chains may have.
+fn registry() -> mmb_nf::Registry {
+    let mut registry = functions::registry();
+    registry.add::<holder::Holder>().add::<holder::Trace>();
+    registry
+}
 
 /// A box whose rules may name chains.
 struct Box2 {

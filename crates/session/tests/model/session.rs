@@ -17,6 +17,7 @@ pub const TIMEOUTS: Timeouts = Timeouts {
     icmp: 3_500,
     other: 9_500,
     fragment: 1_500,
+    held: 1_500,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -134,5 +134,6 @@ pub const FAREWELL: [u8; 60] = [0xfa; 60];
 pub fn registry() -> Registry {
     let mut registry = mmb_nf_builtin::registry();
     registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>();
+    registry.add::<super::holder::Holder>().add::<super::holder::Trace>();
     registry
 }

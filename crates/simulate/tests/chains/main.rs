@@ -6,6 +6,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod functions;
+mod held;
+#[path = "../../../nf/tests/common/holder.rs"]
+mod holder;
 mod order;
 mod replays;
 mod sent;

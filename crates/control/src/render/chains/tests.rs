@@ -30,6 +30,8 @@ fn figure3() -> ChainList {
         functions: vec![CostEntry {
             name: "lb".to_owned(),
             packets: 4,
+            held: 2,
+            released: 1,
             ticks: 50,
             ticks_per_packet: 12.5,
             ..CostEntry::default()
@@ -55,8 +57,8 @@ path  bytes  holes                                                            fu
 web      56     12  ========aaaaaaaaaaaaaaaaaaaaaaaa............cccccccccccc  monitor | lb
 web      56      0  ========bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbcccccccccccc  filter | lb
 
-function  packets  dropped  refused  ticks/packet
-lb              4        0        0          12.5
+function  packets  dropped  refused  held  released  ticks/packet
+lb              4        0        0     2         1          12.5
 ";
     assert_eq!(chains(&list, true), format!("{short}{long}"));
     assert!(chains(&ChainList::default(), true).starts_with("no chains; "));
@@ -101,6 +103,7 @@ fn functions_report() {
     let expected = "\
 function  type  chains  traffic  bytes  packets  dropped  ticks/packet  arguments
 lb        lb    web     all          8        4        0          12.5  10.0.0.2 10.0.0.3
+lb: 2 packets held, 1 released
 lb: 10.0.0.2: up, 3 sessions
 ";
     assert_eq!(functions(&list, false), expected);

@@ -10,22 +10,30 @@
 //! it was made: a connection that a function opens is open before the packets that the function lets through.
 //! The frame meets no rule and no chain. A frame that follows its packet's direction is routed if the packet
 //! is.
+//!
+//! A packet that a function holds leaves the vector, and the worker keeps it ([`HeldPackets`]). `chain-rx`
+//! takes released packets through the rest of their chains, before the packets of the walk come. The runner
+//! makes packets of their sessions wait that would overtake them.
+//!
+//! [`HeldPackets`]: crate::features::session::state::HeldPackets
 
 use arrayvec::ArrayVec;
-use mmb_dpdk::{Emit, Mbuf, Packet, Vector};
+use mmb_dpdk::{Burst, Emit, Mbuf, Packet, Vector};
 use mmb_flow::FlowRef;
 use mmb_nf::{Emission, Emissions};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, TailSegments, flags, parse};
-use mmb_session::{Next, NextSet};
+use mmb_session::{HeldEvent, Next, NextSet};
 
 use crate::engine::config::PortId;
 use crate::engine::node::edges::{Edges, RoutedEdges, SINK, edges, routed_edges, send, send_all};
 use crate::engine::node::vector::{ROUTED_L3, VECTOR};
 use crate::engine::worker::Worker;
 use crate::features::classify::edit::apply_edits;
+use crate::features::handoff::send::push;
+use crate::features::session::state::FlowManager;
 
 edges! {
-    /// The edges of `chain`.
+    /// The edges of `chain` and `chain-rx`.
     pub(crate) enum Edge {
         Transmit => SINK,
         Drop => "drop",
@@ -38,51 +46,37 @@ edges! {
 }
 routed_edges!(Edge);
 
-edges! {
-    /// The edges of `chain-rx`.
-    pub(crate) enum RxEdge {
-        Transmit => SINK,
-        Ip4Lookup => "ip4-lookup",
-        Ip6Lookup => "ip6-lookup",
-        Punt => "punt",
-    }
-}
-routed_edges!(RxEdge);
-
-/// A node that sends frames of functions.
-trait EmissionEdges: RoutedEdges {
-    const TRANSMIT: Self;
-}
-
-impl EmissionEdges for Edge {
-    const TRANSMIT: Self = Edge::Transmit;
-}
-
-impl EmissionEdges for RxEdge {
-    const TRANSMIT: Self = RxEdge::Transmit;
-}
-
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let n = vector.len();
     let mut next = [Next::Pass; VECTOR];
-    let (kept, kinds) = run(worker, vector.packets(), &mut next);
+    let (mut kept, kinds) = run(worker, vector.packets(), &mut next);
     if !worker.flows.sessions.emissions().is_empty() {
         inject_emissions(worker, &mut vector);
     }
     if kept == n && kinds.is_only(Next::Send) && worker.snapshot.all_wired {
         return send_all(vector, Edge::Transmit);
     }
+    if kinds.contains(Next::Hold) {
+        next[kept..].fill(Next::Drop);
+        kept -= worker.flows.held_in_chains.extract(&mut vector, &mut next);
+    }
     let mut edges = [Edge::Drop; VECTOR];
     for ((packet, next), edge) in vector.packets()[..kept].iter_mut().zip(&next).zip(&mut edges) {
-        *edge = match next {
-            Next::Send if packet.meta().out_port >= OUT_ROUTED => route_or_drop(packet),
-            Next::Send => Edge::Transmit,
-            Next::Relookup => Edge::FlowLookup,
-            Next::HandOff => Edge::Handoff,
-            _ => Edge::Drop,
-        };
+        *edge = edge_of(packet, *next);
     }
     send(vector, &edges);
+}
+
+/// The edge of a packet behind its chain.
+#[inline(always)]
+fn edge_of(packet: &mut Packet, next: Next) -> Edge {
+    match next {
+        Next::Send if packet.meta().out_port >= OUT_ROUTED => route_or_drop(packet),
+        Next::Send => Edge::Transmit,
+        Next::Relookup => Edge::FlowLookup,
+        Next::HandOff => Edge::Handoff,
+        _ => Edge::Drop,
+    }
 }
 
 /// A vector's packets, for the functions of chains.
@@ -126,13 +120,19 @@ fn run_edited(
 fn fill_batch<'a>(packets: &'a mut [&mut Packet], batch: &mut ChainBatch<'a>) -> bool {
     let mut edits = 0;
     for packet in packets {
-        let (len, in_port) = (packet.pkt_len() as u32, packet.port());
-        let (head, tail, meta) = packet.head_tail_and_meta();
-        edits |= meta.edits_len;
-        let packet = mmb_session::chain_packet(head, meta, len, in_port);
-        batch.push(mmb_nf::Packet { tail: tail.map(|tail| tail as &dyn TailSegments), ..packet });
+        edits |= packet.meta().edits_len;
+        batch.push(view(packet));
     }
     edits != 0
+}
+
+/// A packet, for the functions of chains.
+#[inline(always)]
+fn view(packet: &mut Packet) -> mmb_nf::Packet<'_> {
+    let (len, in_port) = (packet.pkt_len() as u32, packet.port());
+    let (head, tail, meta) = packet.head_tail_and_meta();
+    let packet = mmb_session::chain_packet(head, meta, len, in_port);
+    mmb_nf::Packet { tail: tail.map(|tail| tail as &dyn TailSegments), ..packet }
 }
 
 #[inline(always)]
@@ -157,7 +157,7 @@ fn route_or_drop(packet: &mut Packet) -> Edge {
 fn inject_emissions(worker: &mut Worker, vector: &mut Vector<'_>) {
     let emissions = std::mem::take(worker.flows.sessions.emissions());
     for emission in emissions.iter() {
-        let sent = build::<Edge>(worker, &emission).and_then(|(mut packet, edge)| {
+        let sent = build(worker, &emission).and_then(|(mut packet, edge)| {
             let number = emission.packet.and_then(|at| vector.packets().get(usize::from(at))?.timestamp());
             if let Some(number) = number {
                 packet.set_timestamp(number);
@@ -169,9 +169,66 @@ fn inject_emissions(worker: &mut Worker, vector: &mut Vector<'_>) {
     return_buffers(worker, emissions);
 }
 
-/// Sends frames that functions made between two walks, or when sessions began.
+/// Sends frames that functions made between two walks, or when sessions began, and packets that functions
+/// have released.
 pub(crate) fn receive(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
-    if worker.flows.sessions.emissions().is_empty() { 0 } else { emit_all(worker, emit) }
+    let mut n = if worker.flows.sessions.emissions().is_empty() { 0 } else { emit_all(worker, emit) };
+    if worker.flows.sessions.has_held_events() {
+        n += resume_all(worker, emit);
+    }
+    n
+}
+
+/// Takes packets that functions hold no longer on, or frees them. What does not fit in this walk waits for
+/// the next one.
+#[cold]
+fn resume_all(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
+    let mut n = 0;
+    let Some(mut burst) = worker.ports.burst.take() else { return 0 };
+    // Frames that functions make take room as well.
+    while emit.room() >= VECTOR + Emissions::MAX_FRAMES && take_released(worker, &mut burst) {
+        n += resume(worker, &mut burst, emit);
+    }
+    worker.ports.burst = Some(burst);
+    n
+}
+
+/// Fills a burst with released packets. Returns false if there are none.
+fn take_released(worker: &mut Worker, burst: &mut Burst) -> bool {
+    let drops = &worker.shared.workers[worker.id].counters.drops;
+    let FlowManager { sessions, held_in_chains, .. } = &mut worker.flows;
+    while !burst.is_full() {
+        match sessions.next_held_event() {
+            Some(HeldEvent::Released(ticket)) => {
+                if let Some(packet) = held_in_chains.release(ticket) {
+                    push(burst, packet);
+                }
+            }
+            Some(HeldEvent::Dropped(ticket, reason)) => held_in_chains.drop_held(ticket, reason, drops),
+            None => break,
+        }
+    }
+    !burst.is_empty()
+}
+
+/// Takes released packets through the rest of their chains.
+fn resume(worker: &mut Worker, burst: &mut Burst, emit: &mut Emit<'_>) -> usize {
+    let mut next = [Next::Pass; VECTOR];
+    let mut batch: ChainBatch<'_> = burst.iter_mut().map(view).collect();
+    let Worker { id, clock, snapshot, flows, .. } = &mut *worker;
+    flows.sessions.process_released(clock.now, &snapshot.for_worker(*id), &mut batch, &mut next);
+    drop(batch);
+    let emitted = if worker.flows.sessions.emissions().is_empty() { 0 } else { emit_all(worker, emit) };
+    let (mut next, mut n) = (next.into_iter(), 0);
+    burst.drain(|mut packet| match next.next() {
+        Some(Next::Hold) => worker.flows.held_in_chains.hold(packet),
+        next => {
+            let edge = edge_of(&mut packet, next.unwrap_or(Next::Drop));
+            n += emit.emit(edge.number(), 1, |slots| drop(slots.push(packet)));
+        }
+    });
+    worker.ports.received += n;
+    emitted + n
 }
 
 #[cold]
@@ -179,7 +236,7 @@ fn emit_all(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let emissions = std::mem::take(worker.flows.sessions.emissions());
     let mut n = 0;
     for emission in emissions.iter() {
-        let sent = build::<RxEdge>(worker, &emission).and_then(|(packet, edge)| {
+        let sent = build(worker, &emission).and_then(|(packet, edge)| {
             let one = emit.emit(edge.number(), 1, |slots| drop(slots.push(packet)));
             n += one;
             if one == 1 { Ok(()) } else { Err(DropReason::NoBuffer) }
@@ -192,7 +249,7 @@ fn emit_all(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
 }
 
 /// Builds the packet of a frame that a function made, and chooses its edge.
-fn build<E: EmissionEdges>(worker: &Worker, emission: &Emission<'_>) -> Result<(Mbuf, E), DropReason> {
+fn build(worker: &Worker, emission: &Emission<'_>) -> Result<(Mbuf, Edge), DropReason> {
     if PortId(emission.out_port).index().is_none() && emission.out_port != OUT_ROUTED {
         return Err(DropReason::Unwired);
     }
@@ -202,7 +259,7 @@ fn build<E: EmissionEdges>(worker: &Worker, emission: &Emission<'_>) -> Result<(
     let mut meta = Meta { out_port: emission.out_port, session: FlowRef::NONE.0, ..Meta::default() };
     if emission.out_port != OUT_ROUTED {
         *packet.meta_mut() = meta;
-        return Ok((packet, E::TRANSMIT));
+        return Ok((packet, Edge::Transmit));
     }
     parse(packet.data(), packet.pkt_len(), &mut meta)?;
     if meta.kind.l3() == 0 || usize::from(meta.l3_off) != ROUTED_L3 {
@@ -210,7 +267,7 @@ fn build<E: EmissionEdges>(worker: &Worker, emission: &Emission<'_>) -> Result<(
     }
     meta.flags |= flags::OURS;
     *packet.meta_mut() = meta;
-    let edge = E::for_routed(&packet);
+    let edge = Edge::for_routed(&packet);
     Ok((packet, edge))
 }
 

@@ -44,6 +44,8 @@ fn add(sum: &mut StageCounters, one: &StageCounters) {
     sum.packets += one.packets;
     sum.drops += one.drops;
     sum.refused += one.refused;
+    sum.held += one.held;
+    sum.released += one.released;
     sum.ticks += one.ticks;
     sum.vectors += one.vectors;
 }

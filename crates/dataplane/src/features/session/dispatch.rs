@@ -6,7 +6,7 @@
 //! edges. [`edge_of`] is the one place that maps [`Next`] to an edge. Most vectors have one [`Next`] for all
 //! packets and are sent as a whole.
 //!
-//! Fragments that wait for the first one of their datagram leave the graph ([`super::state::HeldFragments`]).
+//! Fragments that wait for the first one of their datagram leave the graph ([`super::state::HeldPackets`]).
 //! When it has come, `flow-track` sends them to `flow-lookup` again.
 
 use mmb_dpdk::Vector;
@@ -68,7 +68,7 @@ pub(super) fn dispatch(
         }
     }
     if kinds.contains(Next::Hold) {
-        hold(worker, &mut vector, next);
+        worker.flows.held.extract(&mut vector, next);
     }
     let mut edges = [Edge::Wire; VECTOR];
     for (edge, next) in edges.iter_mut().zip(&*next) {
@@ -102,15 +102,4 @@ fn route(worker: &Worker, vector: &mut Vector<'_>, next: &[Next; VECTOR], edges:
             *edge = Edge::PUNT;
         }
     }
-}
-
-/// Takes the packets that have to wait out of the vector. The packets behind them move up, as their `next`
-/// do.
-#[cold]
-pub(super) fn hold(worker: &mut Worker, vector: &mut Vector<'_>, next: &mut [Next; VECTOR]) {
-    let all = *next;
-    let staying = all[..vector.len()].iter().filter(|next| **next != Next::Hold);
-    next.iter_mut().zip(staying).for_each(|(to, next)| *to = *next);
-    let held = &mut worker.flows.held;
-    vector.extract_if(|at| all[at] == Next::Hold, |packet| held.hold(packet.meta().stage.ticket(), packet));
 }

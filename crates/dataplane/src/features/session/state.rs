@@ -1,28 +1,34 @@
 //! The sessions of one worker, and the packets that wait for them.
 
-use mmb_dpdk::{Mbuf, Packet};
+use mmb_dpdk::{Mbuf, Packet, Vector};
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
-use mmb_session::{ReleasedFragment, Sessions};
+use mmb_session::{Next, ReleasedFragment, Sessions};
 
 use super::prefetched::PrefetchedVector;
 use crate::engine::counters::DropCounters;
+use crate::engine::node::vector::VECTOR;
 use crate::engine::snapshot::WorkerSnapshot;
 
 /// Most sessions that end between two walks.
 const MOST_ENDS: usize = 64;
 
-/// Fragments that wait for the first fragment of their datagram, by the ticket that the sessions gave out.
-pub(crate) struct HeldFragments(Box<[Option<Mbuf>]>);
+/// Packets that wait, by the ticket that the sessions gave out.
+#[derive(Default)]
+pub(crate) struct HeldPackets(Vec<Option<Mbuf>>);
 
-impl HeldFragments {
-    fn new() -> HeldFragments {
-        HeldFragments((0..Sessions::TICKETS).map(|_| None).collect())
+impl HeldPackets {
+    /// Makes room for the tickets below a number.
+    pub fn reserve(&mut self, tickets: usize) {
+        if tickets > self.0.len() {
+            self.0.resize_with(tickets, || None);
+        }
     }
 
     /// Keeps a packet under its ticket. The place is free: the sessions give a ticket out again only after
     /// they have released the packet that had it.
-    pub fn hold(&mut self, ticket: u32, packet: Mbuf) {
+    pub fn hold(&mut self, packet: Mbuf) {
+        let ticket = packet.meta().stage.ticket();
         if let Some(place) = self.0.get_mut(ticket as usize) {
             *place = Some(packet);
         }
@@ -34,15 +40,26 @@ impl HeldFragments {
     }
 
     /// Drops the packet with a ticket and counts it.
-    pub fn drop_held(&mut self, ticket: u32, drops: &DropCounters) {
+    pub fn drop_held(&mut self, ticket: u32, reason: DropReason, drops: &DropCounters) {
         if let Some(packet) = self.release(ticket) {
-            count_lost(&packet, drops);
+            drops.add(packet.port(), reason as u8, 1);
         }
     }
 
-    /// Whether packets wait.
+    /// Whether no packet waits.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
+    }
+
+    /// Takes the packets with outcome [`Next::Hold`] out of the vector. The packets behind them move up, as
+    /// their `next` do. Returns how many were taken.
+    #[cold]
+    pub fn extract(&mut self, vector: &mut Vector<'_>, next: &mut [Next; VECTOR]) -> usize {
+        let (all, n) = (*next, vector.len());
+        let staying = all[..n].iter().filter(|next| **next != Next::Hold);
+        next.iter_mut().zip(staying).for_each(|(to, next)| *to = *next);
+        vector.extract_if(|at| all[at] == Next::Hold, |packet| self.hold(packet));
+        n - vector.len()
     }
 }
 
@@ -59,7 +76,10 @@ pub(crate) struct FlowManager {
     pub prefetched: Option<PrefetchedVector>,
     /// Matches of the rules that are asked for each packet of a session.
     pub per_packet: Box<Batch>,
-    pub held: HeldFragments,
+    /// Fragments that wait for the first fragment of their datagram.
+    pub held: HeldPackets,
+    /// Packets that functions of chains hold.
+    pub held_in_chains: HeldPackets,
     /// Emissions of functions that had been lost when they were counted last.
     pub emissions_lost: u64,
     /// Work of sessions is due at once, even without a packet.
@@ -71,16 +91,27 @@ pub(crate) struct FlowManager {
 impl FlowManager {
     /// Sessions that run on `snapshot`.
     pub fn new(mut sessions: Sessions, snapshot: &WorkerSnapshot<'_>) -> FlowManager {
+        let mut held = HeldPackets::default();
+        held.reserve(Sessions::TICKETS);
         sessions.adopt(snapshot, snapshot);
+        let mut held_in_chains = HeldPackets::default();
+        held_in_chains.reserve(sessions.held_capacity());
         FlowManager {
             sessions,
             prefetched: None,
             per_packet: Box::default(),
-            held: HeldFragments::new(),
+            held,
+            held_in_chains,
             emissions_lost: 0,
             has_due_work: false,
             has_timers: false,
         }
+    }
+
+    /// Adopts a snapshot.
+    pub fn adopt(&mut self, old: &WorkerSnapshot<'_>, new: &WorkerSnapshot<'_>) {
+        self.sessions.adopt(old, new);
+        self.held_in_chains.reserve(self.sessions.held_capacity());
     }
 
     /// Ends sessions whose time has come, and drops fragments that waited in vain. When the policy needs no
@@ -93,7 +124,7 @@ impl FlowManager {
         while let Some(ReleasedFragment::Retry(ticket) | ReleasedFragment::TimedOut(ticket)) =
             self.sessions.next_released_fragment()
         {
-            self.held.drop_held(ticket, drops);
+            self.held.drop_held(ticket, DropReason::FragmentLost, drops);
         }
     }
 

@@ -2,9 +2,10 @@
 //! them.
 
 use mmb_dpdk::{Packet, Vector};
+use mmb_packet::DropReason;
 use mmb_session::{Next, NextSet, ReleasedFragment};
 
-use super::dispatch::{Edge, dispatch, hold};
+use super::dispatch::{Edge, dispatch};
 use super::state::count_lost;
 use crate::engine::node::edges::inject;
 use crate::engine::node::vector::{AHEAD, VECTOR};
@@ -43,7 +44,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         kinds.insert(next[at]);
     }
     if kinds.contains(Next::Hold) {
-        hold(worker, &mut vector, &mut next);
+        worker.flows.held.extract(&mut vector, &mut next);
     }
     release_fragments(worker, &mut vector);
     dispatch(worker, vector, &mut next, kinds);
@@ -61,7 +62,9 @@ fn release_fragments(worker: &mut Worker, vector: &mut Vector<'_>) {
                     count_lost(&packet, drops);
                 }
             }
-            ReleasedFragment::TimedOut(ticket) => worker.flows.held.drop_held(ticket, drops),
+            ReleasedFragment::TimedOut(ticket) => {
+                worker.flows.held.drop_held(ticket, DropReason::FragmentLost, drops);
+            }
         }
     }
 }

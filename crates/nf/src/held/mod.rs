@@ -1,0 +1,475 @@
+//! Packets that functions hold.
+//!
+//! Theory of operation. The runner's caller keeps the packets; here is only what is known of them. Each has a
+//! *ticket*, by which the caller stores it. A function holds the packets of a session and direction in a
+//! *queue*. A packet that is released leaves the queue and becomes an event, in order. The caller takes the
+//! events and runs the released packets through the rest of their chain ([`crate::Runner::resume`]). Until
+//! then they are *pending*. A packet that passes the function while others of its queue are pending would
+//! overtake them. It gets a ticket as well and follows them ([`HeldPackets::follow`]).
+//!
+//! All memory is reserved when a program with a function that holds packets is loaded.
+
+mod list;
+mod queue;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use arrayvec::ArrayVec;
+use mmb_flow::{Direction, FlowRef, HeldLimits};
+use mmb_packet::DropReason;
+
+use crate::Verdict;
+use list::{AGE, Links, List, QUEUE};
+pub use queue::HeldQueue;
+
+/// Most functions `flow` in front of a function that holds packets.
+pub(crate) const MAX_FLOWS: usize = 3;
+
+/// The space of the flow manager's sessions. That of a function `flow` is the index of its state.
+pub(crate) const OUTER_SPACE: u32 = u32::MAX;
+
+/// The place of a function for the packets of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPlace {
+    /// The sessions that `session` counts in.
+    pub space: u32,
+    /// Number of the session.
+    pub session: u32,
+    /// Index of the instance's state. A path has an instance once.
+    pub state: u32,
+}
+
+impl std::hash::Hash for HeldPlace {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let place = u64::from(self.space) << 40 ^ u64::from(self.state) << 32 ^ u64::from(self.session);
+        hasher.write_u64(place);
+    }
+}
+
+/// Hashes numbers that senders do not choose.
+#[derive(Default)]
+struct PlaceHasher(u64);
+
+impl Hasher for PlaceHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+/// A session of a function `flow` that a held packet belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldLevel {
+    /// Index of the state of the function `flow`.
+    pub state: usize,
+    pub flow: FlowRef,
+    pub uid: u32,
+}
+
+/// What becomes of a packet that has a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The entry is not in use.
+    Free,
+    /// A function holds the packet.
+    Held,
+    /// The packet is released, and its event waits.
+    Released,
+    /// The caller has taken the event.
+    Taken,
+    /// The packet is to be dropped.
+    Dropped(DropReason),
+}
+
+/// A packet that is held or released.
+#[derive(Clone, Debug)]
+struct Entry {
+    place: HeldPlace,
+    direction: Direction,
+    fate: Fate,
+    order: u32,
+    /// When it was held, in milliseconds.
+    since: u32,
+    links: [Links; 2],
+    /// The verdict of the function on a packet that follows released ones. None: the function held it.
+    verdict: Option<Verdict>,
+    /// Identity of the flow manager's session.
+    uid: u32,
+    /// Its sessions of functions `flow`, the innermost first.
+    levels: ArrayVec<HeldLevel, MAX_FLOWS>,
+}
+
+/// The packets of one session at one function, by direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    held: [List; 2],
+    pending: [List; 2],
+}
+
+impl Queue {
+    fn len(&self) -> u32 {
+        self.held.iter().chain(&self.pending).map(|list| list.len).sum()
+    }
+}
+
+/// A packet that is no longer held, by its ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldEvent {
+    /// The packet goes on behind the function ([`crate::Runner::resume`]).
+    Released(u32),
+    /// The packet is dropped.
+    Dropped(u32, DropReason),
+}
+
+/// A packet that goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Resumed {
+    /// Index of the state of the instance that held it.
+    pub state: u32,
+    pub verdict: Option<Verdict>,
+    pub uid: u32,
+    pub levels: ArrayVec<HeldLevel, MAX_FLOWS>,
+}
+
+/// The packets that the functions of a worker hold.
+#[derive(Debug, Default)]
+pub(crate) struct HeldPackets {
+    limits: HeldLimits,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    queues: HashMap<HeldPlace, Queue, BuildHasherDefault<PlaceHasher>>,
+    /// Held packets, the oldest first.
+    by_age: List,
+    events: VecDeque<u32>,
+    /// Released packets that have not gone on.
+    pending: u32,
+    /// Released packets that go on behind the packet that is being processed.
+    behind: List,
+    /// Packets that were held since this was read last.
+    newly_held: u64,
+    /// Tickets given out since start.
+    issued: u64,
+    now: u32,
+}
+
+impl Resumed {
+    /// Whether another packet was held by the same function, behind the same functions `flow`.
+    pub fn has_place_of(&self, other: &Resumed) -> bool {
+        let states =
+            |one: &Resumed| one.levels.iter().map(|level| level.state).collect::<ArrayVec<_, MAX_FLOWS>>();
+        self.state == other.state && states(self) == states(other)
+    }
+}
+
+impl HeldPackets {
+    /// Makes an empty set of held packets.
+    pub fn with_limits(limits: HeldLimits) -> HeldPackets {
+        let mut held = HeldPackets::default();
+        held.set_limits(limits);
+        held
+    }
+
+    /// Sets limits, and reserves memory. Packets above a lower limit stay.
+    pub fn set_limits(&mut self, limits: HeldLimits) {
+        self.limits = limits;
+        let (old, new) = (self.entries.len(), limits.worker as usize);
+        if new > old {
+            self.entries.resize(new, Entry::FREE);
+            self.free.reserve(new - self.free.len());
+            self.free.extend((old as u32..new as u32).rev());
+            self.queues.reserve(new);
+            self.events.reserve(new);
+        }
+    }
+
+    /// Returns the number above all tickets.
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the number of packets that are held or have been released and have not gone on.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether there are released packets that have not gone on.
+    #[inline(always)]
+    pub fn is_draining(&self) -> bool {
+        self.pending != 0
+    }
+
+    /// Whether events wait.
+    #[inline(always)]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Returns the number of tickets that were given out since start.
+    #[inline(always)]
+    pub fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Sets the time, in milliseconds.
+    pub fn set_time(&mut self, now: u32) {
+        self.now = now;
+    }
+
+    /// Whether released packets go on behind the packet that is being processed.
+    #[inline(always)]
+    pub fn has_behind(&self) -> bool {
+        self.behind.len != 0
+    }
+
+    /// The packet that was being processed has its place: packets that go on behind it are pending now.
+    pub fn flush_behind(&mut self) {
+        while let Some(ticket) = self.behind.first_ticket() {
+            self.behind.remove(&mut self.entries, QUEUE, ticket);
+            if let Some(&Entry { place, direction, .. }) = self.entries.get(ticket as usize) {
+                self.add_pending(place, direction, ticket);
+            }
+        }
+    }
+
+    /// Holds a packet. Returns its ticket. `order`: its place among the held packets; None: behind all.
+    ///
+    /// # Errors
+    /// The session or the worker has as many held packets as the limits allow.
+    pub fn hold(
+        &mut self,
+        place: HeldPlace,
+        direction: Direction,
+        order: Option<u32>,
+    ) -> Result<u32, DropReason> {
+        let ticket = self.issue(place, direction, None)?;
+        let Self { queues, entries, by_age, .. } = self;
+        let Some(queue) = queues.get_mut(&place) else { return Err(DropReason::HeldFull) };
+        let list = &mut queue.held[direction as usize];
+        let mut before = None;
+        let order = match order {
+            None => list.last(entries).map_or(0, |last| last.order),
+            Some(order) => {
+                let is_later = |entry: &Entry| (entry.order.wrapping_sub(order) as i32) > 0;
+                before = list.rposition(entries, is_later);
+                order
+            }
+        };
+        let now = self.now;
+        if let Some(entry) = entries.get_mut(ticket as usize) {
+            (entry.order, entry.since) = (order, now);
+        }
+        list.insert_before(entries, QUEUE, ticket, before);
+        by_age.push(entries, AGE, ticket);
+        self.newly_held += 1;
+        Ok(ticket)
+    }
+
+    /// Returns the number of packets that were held since the last call of this method.
+    pub fn take_newly_held(&mut self) -> u64 {
+        std::mem::take(&mut self.newly_held)
+    }
+
+    /// Gives a ticket to a packet that a function passes, if it has to follow packets that the function has
+    /// released. None: the packet goes on.
+    pub fn follow(
+        &mut self,
+        place: HeldPlace,
+        direction: Direction,
+        verdict: Verdict,
+    ) -> Option<Result<u32, DropReason>> {
+        if self.queues.get(&place)?.pending[direction as usize].len == 0 {
+            return None;
+        }
+        let ticket = self.issue(place, direction, Some(verdict));
+        if let Ok(ticket) = ticket {
+            self.add_pending(place, direction, ticket);
+        }
+        Some(ticket)
+    }
+
+    /// Takes an entry. The queue exists afterwards.
+    fn issue(
+        &mut self,
+        place: HeldPlace,
+        direction: Direction,
+        verdict: Option<Verdict>,
+    ) -> Result<u32, DropReason> {
+        if self.len() >= self.limits.worker as usize {
+            return Err(DropReason::HeldFull);
+        }
+        let of_session = self.queues.get(&place).map_or(0, Queue::len);
+        if of_session >= self.limits.session {
+            return Err(DropReason::HeldFull);
+        }
+        let ticket = self.free.pop().ok_or(DropReason::HeldFull)?;
+        self.queues.entry(place).or_default();
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            *entry = Entry { place, direction, verdict, fate: Fate::Held, ..Entry::FREE };
+        }
+        self.issued += 1;
+        Ok(ticket)
+    }
+
+    fn add_pending(&mut self, place: HeldPlace, direction: Direction, ticket: u32) {
+        if let Some(queue) = self.queues.get_mut(&place) {
+            queue.pending[direction as usize].push(&mut self.entries, QUEUE, ticket);
+        }
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.fate = Fate::Released;
+        }
+        self.pending += 1;
+        self.events.push_back(ticket);
+    }
+
+    /// Takes the first held packet of a queue out of it.
+    fn pop_held(&mut self, place: HeldPlace, direction: Direction) -> Option<u32> {
+        let list = &mut self.queues.get_mut(&place)?.held[direction as usize];
+        let ticket = list.first_ticket()?;
+        list.remove(&mut self.entries, QUEUE, ticket);
+        self.by_age.remove(&mut self.entries, AGE, ticket);
+        Some(ticket)
+    }
+
+    /// Marks a packet as dropped that is in no list.
+    fn drop_later(&mut self, ticket: u32, reason: DropReason) {
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.fate = Fate::Dropped(reason);
+            self.events.push_back(ticket);
+        }
+    }
+
+    /// Notes the identity of the flow manager's session of a held packet.
+    pub fn set_uid(&mut self, ticket: u32, uid: u32) {
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.uid = uid;
+        }
+    }
+
+    /// Notes that a held packet belongs to a session of a function `flow`, inside of the next one.
+    pub fn add_level(&mut self, ticket: u32, level: HeldLevel) {
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            // Compilation has checked the number of functions `flow`.
+            let _ = entry.levels.try_push(level);
+        }
+    }
+
+    /// Takes the next event.
+    pub fn next_event(&mut self) -> Option<HeldEvent> {
+        let ticket = self.events.pop_front()?;
+        let entry = self.entries.get_mut(ticket as usize)?;
+        if let Fate::Dropped(reason) = entry.fate {
+            self.release_entry(ticket);
+            return Some(HeldEvent::Dropped(ticket, reason));
+        }
+        entry.fate = Fate::Taken;
+        Some(HeldEvent::Released(ticket))
+    }
+
+    /// Returns what is known of a packet whose event was taken.
+    pub fn taken(&self, ticket: u32) -> Result<Resumed, DropReason> {
+        match self.entries.get(ticket as usize) {
+            Some(&Entry { fate: Fate::Taken, place, verdict, uid, ref levels, .. }) => {
+                Ok(Resumed { state: place.state, verdict, uid, levels: levels.clone() })
+            }
+            Some(&Entry { fate: Fate::Dropped(reason), .. }) => Err(reason),
+            _ => Err(DropReason::ChainError),
+        }
+    }
+
+    /// A packet whose event was taken goes on. Its ticket is free.
+    pub fn finish(&mut self, ticket: u32) {
+        let Some(entry) = self.entries.get(ticket as usize) else { return };
+        let (place, direction) = (entry.place, entry.direction);
+        match entry.fate {
+            Fate::Taken => {
+                if let Some(queue) = self.queues.get_mut(&place) {
+                    queue.pending[direction as usize].remove(&mut self.entries, QUEUE, ticket);
+                }
+                self.pending -= 1;
+                self.remove_empty(place);
+            }
+            Fate::Dropped(_) => {}
+            Fate::Free | Fate::Held | Fate::Released => return,
+        }
+        self.release_entry(ticket);
+    }
+
+    fn release_entry(&mut self, ticket: u32) {
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.fate = Fate::Free;
+            self.free.push(ticket);
+        }
+    }
+
+    fn remove_empty(&mut self, place: HeldPlace) {
+        if self.queues.get(&place).is_some_and(|queue| queue.len() == 0) {
+            self.queues.remove(&place);
+        }
+    }
+
+    /// A session leaves a function: its packets there are dropped.
+    pub fn leave(&mut self, place: HeldPlace) {
+        if self.queues.is_empty() {
+            return;
+        }
+        for direction in [Direction::Forward, Direction::Reverse] {
+            while let Some(ticket) = self.pop_held(place, direction) {
+                self.drop_later(ticket, DropReason::HeldEnded);
+            }
+            let Some(queue) = self.queues.get_mut(&place) else { return };
+            let list = &mut queue.pending[direction as usize];
+            while let Some(ticket) = list.first_ticket() {
+                list.remove(&mut self.entries, QUEUE, ticket);
+                self.pending -= 1;
+                if let Some(entry) = self.entries.get_mut(ticket as usize) {
+                    // Its event waits already, or the caller has it.
+                    entry.fate = Fate::Dropped(DropReason::HeldEnded);
+                }
+            }
+        }
+        self.queues.remove(&place);
+    }
+
+    /// Drops packets that were held for longer than `timeout` milliseconds, at most `budget`. Returns true if
+    /// there may be more.
+    pub fn expire(&mut self, now: u32, timeout: u32, budget: usize) -> bool {
+        for _ in 0..budget {
+            let oldest = self.by_age.first_ticket().and_then(|ticket| self.entries.get(ticket as usize));
+            let Some(oldest) = oldest.filter(|entry| now.wrapping_sub(entry.since) >= timeout) else {
+                return false;
+            };
+            let (place, direction) = (oldest.place, oldest.direction as usize);
+            let Some(ticket) = self.by_age.first_ticket() else { return false };
+            self.by_age.remove(&mut self.entries, AGE, ticket);
+            if let Some(queue) = self.queues.get_mut(&place) {
+                queue.held[direction].remove(&mut self.entries, QUEUE, ticket);
+            }
+            self.drop_later(ticket, DropReason::HeldTimeout);
+            self.remove_empty(place);
+        }
+        true
+    }
+}
+
+impl Entry {
+    const FREE: Entry = Entry {
+        place: HeldPlace { space: 0, session: 0, state: 0 },
+        direction: Direction::Forward,
+        fate: Fate::Free,
+        order: 0,
+        since: 0,
+        links: [Links::NONE; 2],
+        verdict: None,
+        uid: 0,
+        levels: ArrayVec::new_const(),
+    };
+}

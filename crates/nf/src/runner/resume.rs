@@ -1,0 +1,191 @@
+//! Released packets go on behind the function that held them.
+//!
+//! Theory of operation. An instance is on the path of a session once, so its node is found by following the
+//! arms that the session has taken. The nodes in front of it are left out. Where a function `flow` is in
+//! front of it, packets return to the sessions that they had there.
+
+use mmb_packet::DropReason;
+
+use super::chain_run::ChainRun;
+use super::header::{Header, pads_from};
+use super::lifecycle::taken_arms;
+use super::placement::Placement;
+use super::scratchpads::ScratchpadSpace;
+use crate::held::{HeldLevel, Resumed};
+use crate::program::ir::{ArmTarget, BitField, BodyId, FunctionNode, Node};
+use crate::set::Set;
+use crate::{Program, Verdict};
+
+/// Packets that one function has released.
+pub(super) struct Target<'a> {
+    /// Position of the first packet.
+    pub first: usize,
+    /// What is known of the packets, in the order of their positions.
+    pub packets: &'a [Resumed],
+}
+
+impl Target<'_> {
+    fn get(&self, i: usize) -> Option<&Resumed> {
+        self.packets.get(i.checked_sub(self.first)?)
+    }
+
+    fn verdict(&self, i: usize) -> Option<Verdict> {
+        self.get(i)?.verdict
+    }
+
+    /// Returns the session of a packet in the function `flow` with so many functions `flow` in front of it.
+    fn level(&self, i: usize, depth: usize) -> Option<HeldLevel> {
+        let levels = &self.get(i)?.levels;
+        levels.get(levels.len().checked_sub(depth + 1)?).copied()
+    }
+}
+
+/// The instance that has released packets, the packets, and the number of functions `flow` in front of a
+/// body.
+type Path<'a> = (u16, &'a Target<'a>, usize);
+
+/// Whether a body, or an arm of it, has an instance.
+fn has_instance(program: &Program, body: BodyId, instance: u16) -> bool {
+    let Some(body) = program.body(body) else { return false };
+    body.forward.iter().any(|node| leads_to(program, node, instance))
+}
+
+/// Whether a node, or an arm of it, has an instance.
+fn leads_to(program: &Program, node: &Node, instance: u16) -> bool {
+    let in_arm = |target: &ArmTarget| match target {
+        ArmTarget::Body(body) => has_instance(program, *body, instance),
+        ArmTarget::Drop => false,
+    };
+    match node {
+        Node::Function(function) => function.instance == instance,
+        Node::Outputs { function, arms, .. } => function.instance == instance || arms.iter().any(in_arm),
+        Node::Dispatch { arms, .. } => arms.iter().any(|arm| in_arm(&arm.target)),
+        Node::Flow { body, .. } => has_instance(program, *body, instance),
+        Node::Translate => false,
+    }
+}
+
+impl ChainRun<'_, '_> {
+    /// Takes released packets through what follows in a body. Returns those that reach its end.
+    pub fn resume<S: ScratchpadSpace>(
+        &mut self,
+        body: BodyId,
+        (instance, target, depth): Path<'_>,
+        set: Set,
+        space: &mut S,
+    ) -> Set {
+        let active = self.active;
+        let nodes: &[Node] = match active.program.body(body) {
+            Some(body) if self.is_reverse => &body.reverse,
+            Some(body) => &body.forward,
+            None => &[],
+        };
+        let Some(at) = nodes.iter().position(|node| leads_to(&active.program, node, instance)) else {
+            // The function has left the chain.
+            self.drop(set, DropReason::HeldEnded);
+            return Set::EMPTY;
+        };
+        let set = match &nodes[at] {
+            Node::Function(function) => {
+                let events = self.resume_at(function, target, set, space);
+                if events.is_empty() { set } else { set.without(self.stop(events, space)) }
+            }
+            Node::Outputs { function, branch, diverges, outputs, arms } => {
+                if function.instance == instance {
+                    let events = self.resume_at(function, target, set, space);
+                    self.branch((*branch, *diverges), (outputs, arms), (set, events), space)
+                } else {
+                    let arms = arms.iter().copied();
+                    self.resume_arms((*branch, *diverges), arms, (instance, target, depth), set, space)
+                }
+            }
+            Node::Dispatch { branch, arms, .. } => {
+                let arms = arms.iter().map(|arm| arm.target);
+                self.resume_arms((*branch, false), arms, (instance, target, depth), set, space)
+            }
+            Node::Flow { instance: flow, body, .. } => {
+                self.resume_flow(*flow, *body, (instance, target, depth), set)
+            }
+            Node::Translate => set,
+        };
+        self.nodes(&nodes[at + 1..], set, space)
+    }
+
+    /// Asks a function about packets that it held. Packets that it has passed before keep their verdicts.
+    /// Returns the packets that do not pass.
+    fn resume_at<S: ScratchpadSpace>(
+        &mut self,
+        function: &FunctionNode,
+        target: &Target<'_>,
+        set: Set,
+        space: &mut S,
+    ) -> Set {
+        let held = set.filter(|i| target.verdict(i).is_none());
+        let mut events = self.call(function, held, space, |placement, vector| placement.resume(vector));
+        self.count_released(function.stage, held, events);
+        for i in set.without(held).iter() {
+            let verdict = target.verdict(i).unwrap_or_default();
+            self.function_verdicts[i] = verdict;
+            events.insert_if(i, verdict != Verdict::Pass);
+        }
+        events
+    }
+
+    /// Updates the counters of a stage.
+    fn count_released(&mut self, stage: u16, set: Set, events: Set) {
+        let loaded = self.state.loaded_mut(self.active.number);
+        let Some(counters) = loaded.and_then(|loaded| loaded.counters.get_mut(usize::from(stage))) else {
+            return;
+        };
+        counters.released += set.len() as u64;
+        for i in events.iter() {
+            counters.drops += u64::from(!matches!(self.function_verdicts[i], Verdict::Branch(_)));
+            let is_refused = matches!(self.function_verdicts[i], Verdict::Refuse(_) | Verdict::End(_));
+            counters.refused += u64::from(is_refused);
+        }
+    }
+
+    /// Takes released packets on in the arms that their sessions have taken.
+    fn resume_arms<S: ScratchpadSpace>(
+        &mut self,
+        (branch, diverges): (BitField, bool),
+        arms: impl ExactSizeIterator<Item = ArmTarget>,
+        path: Path<'_>,
+        set: Set,
+        space: &mut S,
+    ) -> Set {
+        let (mut rest, mut out, n) = (set, Set::EMPTY, arms.len());
+        for (number, arm) in arms.enumerate() {
+            let ArmTarget::Body(body) = arm else { continue };
+            if !has_instance(&self.active.program, body, path.0) {
+                continue;
+            }
+            let (pads, bases) = space.pads();
+            let taken = |i: usize| branch.get(Header::read(pads_from(pads, bases[i])).branches);
+            let inside = rest.filter(|i| taken_arms(taken(i), diverges, n).any(|arm| arm == number));
+            rest = rest.without(inside);
+            if !inside.is_empty() {
+                out = out.union(self.resume(body, path, inside, space));
+            }
+        }
+        // Their sessions have left the arm.
+        self.drop(rest, DropReason::HeldEnded);
+        out
+    }
+
+    /// Takes released packets on behind a function `flow`.
+    fn resume_flow(&mut self, flow: u16, body: BodyId, (instance, target, depth): Path<'_>, set: Set) -> Set {
+        let number = self.active.states.get(usize::from(flow)).copied();
+        let state = number.and_then(|number| self.state.states.get_mut(number)?.as_mut());
+        let (Some(number), Some(mut nested)) = (number, state.and_then(|state| state.nested.take())) else {
+            self.drop(set, DropReason::HeldEnded);
+            return Set::EMPTY;
+        };
+        let inside = nested
+            .reenter(self.packets, set, |i| target.level(i, depth).filter(|level| level.state == number));
+        self.drop(set.without(inside), DropReason::HeldEnded);
+        let out = self.resume(body, (instance, target, depth + 1), inside, &mut *nested);
+        self.exit_flow(number, nested, inside);
+        out
+    }
+}
