@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use mmb_packet::DropReason;
 use mmb_system::FileAccess;
 
-use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector};
+use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector, Verdict};
 
 /// A network function. A value of the implementing type is one instance (`nf add INSTANCE TYPE ARG…`), which
 /// all workers share.
@@ -201,31 +201,6 @@ impl Translates {
     pub fn any(self) -> bool {
         self.source || self.destination || self.sequence_numbers
     }
-}
-
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
-    /// The packet goes on.
-    #[default]
-    Pass,
-    /// The packet goes on by the output with this number. A number that does not exist drops it
-    /// ([`DropReason::ChainError`]).
-    Branch(u8),
-    /// The packet is dropped.
-    Drop(DropReason),
-    /// The packet is dropped. The flow manager drops all further packets of the session until rules or chains
-    /// change.
-    Refuse(DropReason),
-    /// The packet is dropped, and its session ends.
-    End(DropReason),
-    /// The packet is kept until the function releases or drops it ([`Context::held`]). Released packets go on
-    /// behind the function, in front of later packets of their session and direction.
-    ///
-    /// The packet is dropped instead if the limits are reached ([`DropReason::HeldFull`]), or if
-    /// [`Function::HOLDS`] is not set ([`DropReason::ChainError`]). A held packet is dropped after the
-    /// timeout `held`, and when its session ends or leaves the function.
-    Hold,
 }
 
 /// Whether a packet may open a session.

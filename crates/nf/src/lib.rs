@@ -28,12 +28,11 @@ mod runner;
 mod set;
 pub mod testing;
 mod vector;
+mod verdict;
 
 pub use context::{Context, Emission, Emissions, EmitTarget};
 pub use error::ArgError;
-pub use function::{
-    Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates, Verdict,
-};
+pub use function::{Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates};
 pub use harness::Harness;
 pub use held::{HeldEvent, HeldQueue};
 pub use instance::Instance;
@@ -49,3 +48,4 @@ pub use program::{
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
 pub use vector::Vector;
+pub use verdict::Verdict;

@@ -116,8 +116,8 @@ impl SessionHarness {
         self.workers.iter_mut().for_each(|sessions| sessions.flush(&self.rules));
     }
 
-    /// Sets the time, in milliseconds. Sessions expire. Returns fragments and held packets that timed out, and
-    /// frames that functions emitted.
+    /// Sets the time, in milliseconds. Sessions expire. Returns fragments and held packets that timed out,
+    /// and frames that functions emitted.
     pub fn advance(&mut self, now: u32) -> Vec<ProcessedPacket> {
         self.now = now;
         let mut processed = Vec::new();
@@ -151,8 +151,8 @@ impl SessionHarness {
         processed
     }
 
-    /// Processes a packet until it is sent or dropped, or waits. `next` is the outcome of its chain, if it was
-    /// released there.
+    /// Processes a packet until it is sent or dropped, or waits. `next` is the outcome of its chain, if it
+    /// was released there.
     fn process_on_workers(
         &mut self,
         mut pending: PendingPacket,

@@ -5,6 +5,8 @@
 //! set of positions. Where paths branch, one set after the other passes its arm; behind the brackets they are
 //! joined again. The verdict of a packet is written when it leaves its set.
 
+mod resume;
+
 use super::header::{Header, pad_mut, pads_from};
 use super::lifecycle::{SessionCall, arm_bits, taken_arms};
 use super::nested::{EntryContext, NestedSessions};
@@ -19,6 +21,8 @@ use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
 use crate::{Packet, PacketView, Verdict};
 use mmb_packet::DropReason;
+
+pub(super) use resume::Target;
 
 pub(super) struct ChainRun<'r, 'p> {
     pub state: &'r mut RunnerState,

@@ -10,7 +10,6 @@ mod nested;
 mod placement;
 mod prepare;
 mod prior;
-mod resume;
 mod scratchpads;
 mod state;
 mod translators;

@@ -10,9 +10,8 @@ use arrayvec::ArrayVec;
 use mmb_flow::{Direction, FlowRef};
 use mmb_packet::{DropReason, Meta};
 
-use super::chain_run::ChainRun;
+use super::chain_run::{ChainRun, Target};
 use super::prepare::{prefetch_pads, read_chains};
-use super::resume::Target;
 use super::scratchpads::SessionPads;
 use super::state::{ActiveProgram, RunnerState};
 use super::types::{ChainVerdict, SessionAccess};

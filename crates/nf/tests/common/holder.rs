@@ -1,5 +1,5 @@
-//! Functions that hold packets, and that show the order of packets. The first payload byte of a datagram tells
-//! what is to be done.
+//! Functions that hold packets, and that show the order of packets. The first payload byte of a datagram
+//! selects what is done.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 

@@ -12,7 +12,7 @@ use crate::{Box2, CLIENT, SERVER};
 const HOLD: &[&str] =
     &["nf add h hold", "nf add t trace", "chain add web h | t", "add-stateful in port0 chain web"];
 
-fn says(from: End, to: End, payload: &str) -> Frame {
+fn datagram(from: End, to: End, payload: &str) -> Frame {
     udp(from, to).payload(payload.as_bytes())
 }
 
@@ -23,11 +23,11 @@ fn outcomes(sent: &[ProcessedPacket]) -> Vec<(String, Outcome)> {
 }
 
 fn query(world: &mut Box2, payload: &str) -> Vec<(String, Outcome)> {
-    outcomes(&world.net.run(IN, &says(CLIENT, SERVER, payload)))
+    outcomes(&world.net.run(IN, &datagram(CLIENT, SERVER, payload)))
 }
 
 fn answer(world: &mut Box2, payload: &str) -> Vec<(String, Outcome)> {
-    outcomes(&world.net.run(OUT, &says(SERVER, CLIENT, payload)))
+    outcomes(&world.net.run(OUT, &datagram(SERVER, CLIENT, payload)))
 }
 
 fn gone(payloads: &[&str], port: u16) -> Vec<(String, Outcome)> {
@@ -72,17 +72,17 @@ fn held_packets_are_translated_as_others_are() {
         let pool = "nat pool add p 200.0.0.1-200.0.0.1 filtering endpoint-independent";
         let rule = "add-stateful in port0 chain web";
         let mut world = Box2::new(&[pool, "nf add h hold", "nf add nat source p", chain, rule]);
-        assert!(world.net.run(IN, &says(CLIENT, SERVER, "H1")).is_empty());
-        let sent = world.net.run(IN, &says(CLIENT, SERVER, "R"));
+        assert!(world.net.run(IN, &datagram(CLIENT, SERVER, "H1")).is_empty());
+        let sent = world.net.run(IN, &datagram(CLIENT, SERVER, "R"));
         let outside = source(sent[0].packet.head());
         assert_eq!(outside.0, [200, 0, 0, 1]);
         for (sent, payload) in sent.iter().zip(["*1", "R"]) {
-            assert_eq!(sent.packet.head(), says(outside, SERVER, payload).build());
+            assert_eq!(sent.packet.head(), datagram(outside, SERVER, payload).build());
         }
-        assert!(world.net.run(OUT, &says(SERVER, outside, "H2")).is_empty());
-        let sent = world.net.run(OUT, &says(SERVER, outside, "R"));
+        assert!(world.net.run(OUT, &datagram(SERVER, outside, "H2")).is_empty());
+        let sent = world.net.run(OUT, &datagram(SERVER, outside, "R"));
         for (sent, payload) in sent.iter().zip(["*2", "R"]) {
-            assert_eq!(sent.packet.head(), says(SERVER, CLIENT, payload).build());
+            assert_eq!(sent.packet.head(), datagram(SERVER, CLIENT, payload).build());
         }
         assert_eq!(sent.len(), 2);
     }
@@ -149,8 +149,8 @@ fn there_are_limits_for_sessions_and_workers() {
     }
     let other = ([10, 0, 0, 2], 4000);
     for expected in [&[][..], &full] {
-        assert_eq!(outcomes(&world.net.run(IN, &says(other, SERVER, "H"))), expected);
+        assert_eq!(outcomes(&world.net.run(IN, &datagram(other, SERVER, "H"))), expected);
     }
     assert_eq!(query(&mut world, "D"), [gone(&["D"], OUT), lost(&["H"; 2], DropReason::Police)].concat());
-    assert_eq!(outcomes(&world.net.run(IN, &says(other, SERVER, "H"))), []);
+    assert_eq!(outcomes(&world.net.run(IN, &datagram(other, SERVER, "H"))), []);
 }

@@ -6,18 +6,18 @@
 
 use mmb_packet::DropReason;
 
-use super::chain_run::ChainRun;
-use super::header::{Header, pads_from};
-use super::lifecycle::taken_arms;
-use super::placement::Placement;
-use super::scratchpads::ScratchpadSpace;
+use super::ChainRun;
 use crate::held::{HeldLevel, Resumed};
 use crate::program::ir::{ArmTarget, BitField, BodyId, FunctionNode, Node};
+use crate::runner::header::{Header, pads_from};
+use crate::runner::lifecycle::taken_arms;
+use crate::runner::placement::Placement;
+use crate::runner::scratchpads::ScratchpadSpace;
 use crate::set::Set;
 use crate::{Program, Verdict};
 
 /// Packets that one function has released.
-pub(super) struct Target<'a> {
+pub(in crate::runner) struct Target<'a> {
     /// Position of the first packet.
     pub first: usize,
     /// What is known of the packets, in the order of their positions.
@@ -67,7 +67,7 @@ fn leads_to(program: &Program, node: &Node, instance: u16) -> bool {
 
 impl ChainRun<'_, '_> {
     /// Takes released packets through what follows in a body. Returns those that reach its end.
-    pub fn resume<S: ScratchpadSpace>(
+    pub(in crate::runner) fn resume<S: ScratchpadSpace>(
         &mut self,
         body: BodyId,
         (instance, target, depth): Path<'_>,
