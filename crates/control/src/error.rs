@@ -116,6 +116,11 @@ impl Refusal {
         Refusal::new(RefusalKind::NotFound, message)
     }
 
+    /// The client may not do it.
+    pub fn forbidden(message: String) -> Refusal {
+        Refusal::new(RefusalKind::Forbidden, message)
+    }
+
     /// The system refused.
     pub fn failed(message: String) -> Refusal {
         Refusal::new(RefusalKind::Failed, message)

@@ -24,6 +24,7 @@ mod config;
 mod error;
 mod metrics;
 mod query;
+mod refusals;
 pub mod render;
 mod server;
 mod text;
@@ -35,6 +36,9 @@ pub use config::{Chains, Config, Interface, Nat, Platform, Routing, file};
 pub use error::{CommandError, Refusal, RefusalKind};
 pub use mmb_policy::RuleView;
 pub use query::{ConnectionListing, FibListing, fields};
-pub use server::{BODY_LIMIT, ControlSocket, SocketError, client_path, default_path, router, serve};
+pub use server::{
+    BODY_LIMIT, ControlSocket, Limits, Listeners, Role, SocketError, SocketGroups, client_path, default_path,
+    router, serve,
+};
 pub use text::count;
 pub use transaction::{Control, DownInterface};

@@ -157,7 +157,7 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &str) -> Vec<CString> {
     }
     // By default, EAL chooses physical addresses on machines without an IOMMU; AF_XDP does not work with
     // them.
-    if !(huge && config.privileged && wants_physical_addresses()) {
+    if !(huge && config.privileged && needs_physical_addresses()) {
         list.push("--iova-mode=va".into());
     }
     // None of these strings contains a zero byte.
@@ -206,7 +206,7 @@ fn free_huge_mb() -> u64 {
 
 /// Whether a network card is bound to a driver without address translation for user space, so that EAL must
 /// use physical addresses.
-fn wants_physical_addresses() -> bool {
+pub fn needs_physical_addresses() -> bool {
     let no_iommu = std::fs::read_to_string("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
     if no_iommu.is_ok_and(|text| text.starts_with('Y')) {
         return true;

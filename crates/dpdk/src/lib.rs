@@ -52,7 +52,7 @@ mod memory;
 mod port;
 mod xdp;
 
-pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, rdtsc, register_thread};
+pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, needs_physical_addresses, rdtsc, register_thread};
 pub use error::{Error, GraphError, PoolError, PortError, RingError};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;

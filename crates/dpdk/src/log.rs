@@ -78,7 +78,7 @@ unsafe extern "C" fn sink(level: u32, text: *const c_char, len: usize) {
     let verbose = limit > LogLevel::Warning as u32;
     if level <= limit && (verbose || kept != Ok(true)) {
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            eprintln!("dpdk: {}", line.trim_end());
+            mmb_system::log::error(format!("dpdk: {}\n", line.trim_end()));
         }
     }
 }

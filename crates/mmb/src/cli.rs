@@ -98,6 +98,18 @@ pub struct RunArgs {
     /// Directory for what the daemon keeps; commands may name files in its directory `files` only
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Run as this user, with the capabilities that ports need
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Group that may use the control socket; `mmb` by default, if it exists
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Group that may read, by a second socket whose path ends in `.read`
+    #[arg(long, value_name = "NAME")]
+    pub read_group: Option<String>,
+    /// Do not limit the system calls of the daemon
+    #[arg(long)]
+    pub no_seccomp: bool,
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,

@@ -1,24 +1,38 @@
 //! `mmb run`: the daemon in the foreground.
 
+mod end;
+mod privileges;
+mod seccomp;
+
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mmb_control::count;
-use mmb_control::{Config, Control, ControlSocket, DownInterface, Platform, default_path, serve};
+use mmb_control::{
+    Config, Control, ControlSocket, DownInterface, Limits, Platform, SocketGroups, default_path, serve,
+};
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_nf::Registry;
+use mmb_system::log;
 use sd_notify::NotifyState;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::runtime::Runtime;
+
+use end::{End, Signals};
+use privileges::Wanted;
 
 use crate::cli::RunArgs;
-use crate::failure::{Failure, print};
+use crate::failure::Failure;
 use crate::offline::load;
 use crate::state_dir;
 
-/// Runs until SIGINT or SIGTERM.
+/// Time that requests get to end after the server has stopped.
+const REQUESTS: Duration = Duration::from_secs(1);
+
+/// Runs until SIGINT, SIGTERM, or a failure of the engine.
 pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
-    let state = state_dir::open(args.state_dir.as_deref(), nix::unistd::geteuid().is_root())?;
+    let state = state_dir::open(args.state_dir.as_deref(), rustix::process::geteuid().is_root())?;
     let files = Arc::new(state.files);
     let base = Config::with_platform(Platform {
         functions,
@@ -33,17 +47,19 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     // The file of the administrator has named what it needs. Clients may name no other files.
     files.seal();
     let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
-    let mut socket = ControlSocket::bind(&path).map_err(Failure::new)?;
-    let Some(listener) = socket.take_listener() else { return Ok(()) };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("mmb-control")
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(|e| Failure::new(format!("cannot start the control threads: {e}")))?;
-    // From here on, a signal stops the daemon in good order.
+    let groups = SocketGroups { operators: args.group.clone(), readers: args.read_group.clone() };
+    let mut socket = ControlSocket::bind(&path, &groups).map_err(Failure::new)?;
+    let Some(listeners) = socket.take_listeners() else { return Ok(()) };
+    let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
+    // The socket is removed from its directory at the end. The default one is the daemon's own.
+    directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
+    let wanted = Wanted { user: args.user.as_deref(), any_system_call: args.no_seccomp, directories };
+    privileges::restrict(&wanted)?;
+    log::install();
+    let runtime = runtime()?;
+    // From here on, a signal stops the daemon in good order, in a limited time.
     let signals = runtime.block_on(async { Signals::new() })?;
+    let signalled = runtime.spawn(signals.wait());
     let size = EngineConfig {
         workers: args.workers,
         memory_mb: args.memory,
@@ -55,33 +71,58 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let engine = Engine::start(&size).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);
     let control = Arc::new(control);
-    print(&report(&control, &down))?;
-    if let Some(warning) = &state.warning {
-        eprintln!("error: {warning}");
-    }
-    for interface in &down {
-        eprintln!("error: interface `{}` is down: {}", interface.name, interface.reason);
-    }
-    print(&format!("listening on {}\n", path.display()))?;
+    log_start(&control, &down, state.warning.as_deref());
+    log::info(format!("listening on {}\n", path.display()));
     notify(&[NotifyState::Ready]);
+    let mut end = None;
     let stop = async {
-        let name = signals.wait().await;
+        let failed = end::failure_of(&control);
+        let reason = tokio::select! {
+            signal = signalled => signal.unwrap_or(End::Signal("a panic")),
+            failure = failed => failure,
+        };
         notify(&[NotifyState::Stopping]);
-        // A closed standard output does not keep the daemon from stopping.
-        let _ = print(&format!("{name}: stopping\n"));
+        if let End::Signal(name) = reason {
+            log::info(format!("{name}: stopping\n"));
+        }
+        end = Some(reason);
     };
-    let served = runtime.block_on(serve(control.clone(), listener, stop));
+    let served = runtime.block_on(serve(control.clone(), listeners, Limits::default(), stop));
+    end::limit_time();
     // Open requests hold the control. They end before the engine does.
-    drop(runtime);
+    runtime.shutdown_timeout(REQUESTS);
     drop(control);
     drop(socket);
-    served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))
+    log::flush(end::FLUSH);
+    served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))?;
+    end::outcome(end)
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("mmb-control")
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|e| Failure::new(format!("cannot start the control threads: {e}")))
+}
+
+/// Logs what runs, and what does not.
+fn log_start(control: &Control, down: &[DownInterface], warning: Option<&str>) {
+    log::info(report(control, down));
+    if let Some(warning) = warning {
+        log::error(format!("error: {warning}\n"));
+    }
+    for interface in down {
+        log::error(format!("error: interface `{}` is down: {}\n", interface.name, interface.reason));
+    }
 }
 
 /// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
-        eprintln!("error: cannot notify the service manager: {e}");
+        log::error(format!("error: cannot notify the service manager: {e}\n"));
     }
 }
 
@@ -112,27 +153,4 @@ fn report(control: &Control, down: &[DownInterface]) -> String {
     }
     text.push_str(&format!("{}\n", count(version.rules, "rule")));
     text
-}
-
-/// The signals that stop the daemon.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Signals, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
-    }
 }

@@ -96,7 +96,7 @@ fn main() {
         println!("the kernel has them after {:.2} s", start.elapsed().as_secs_f64());
         let fake = FakeEngine::new();
         let start = Instant::now();
-        let router = Router::start(fake.clone()).unwrap();
+        let router = Router::start(fake.clone(), None).unwrap();
         router.set_ports(ports(&["v0"]), Vec::new()).unwrap();
         let counters = router.counters();
         println!(

@@ -31,4 +31,4 @@ pub use error::{PortFault, RouterError};
 pub use links::{LinkWaker, LinkWatch};
 pub use plane::{Device, ForwardingPlane, LocalTraffic, NeighborRequest, PortNumber, PortState, RoutedPort};
 pub use query::{FibEntry, FibHop, FibKey, FibPage, FibQuery, FibSelect, NeighborEntry, RouterCounters};
-pub use router::Router;
+pub use router::{Router, restore_settings};

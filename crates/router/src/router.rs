@@ -8,12 +8,13 @@
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::RouterError;
-use crate::mirror::{Mirror, Shared, State};
+use crate::mirror::{Mirror, SettingsStore, Shared, State};
 use crate::netlink::RECEIVE_BUFFER;
 use crate::plane::{ForwardingPlane, RoutedPort};
 use crate::query::{FibPage, FibQuery, NeighborEntry, RouterCounters};
@@ -28,12 +29,13 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts the mirror without ports, in the network namespace of the calling thread.
+    /// Starts the mirror without ports, in the network namespace of the calling thread. Previous values of
+    /// the kernel's settings are kept in the directory `state` while they are changed.
     ///
     /// # Errors
     /// [`RouterError::Start`], for example if there is no netlink.
-    pub fn start<P: ForwardingPlane>(plane: Arc<P>) -> Result<Router, RouterError> {
-        Router::start_with_buffer(plane, RECEIVE_BUFFER)
+    pub fn start<P: ForwardingPlane>(plane: Arc<P>, state: Option<&Path>) -> Result<Router, RouterError> {
+        Router::start_with(plane, RECEIVE_BUFFER, SettingsStore::new(state))
     }
 
     /// Starts the mirror with a receive buffer of this many bytes. When the buffer overflows, the mirror
@@ -45,9 +47,17 @@ impl Router {
         plane: Arc<P>,
         buffer: usize,
     ) -> Result<Router, RouterError> {
+        Router::start_with(plane, buffer, SettingsStore::default())
+    }
+
+    fn start_with<P: ForwardingPlane>(
+        plane: Arc<P>,
+        buffer: usize,
+        store: SettingsStore,
+    ) -> Result<Router, RouterError> {
         let no = |resource: &'static str| move |error: io::Error| RouterError::Start { resource, error };
         let shared = Arc::new(Shared::new().map_err(no("eventfd"))?);
-        let mirror = Mirror::new(plane, shared.clone(), buffer).map_err(no("netlink socket"))?;
+        let mirror = Mirror::new(plane, shared.clone(), buffer, store).map_err(no("netlink socket"))?;
         let thread = std::thread::Builder::new()
             .name("mmb-router".into())
             .spawn(move || mirror.run())
@@ -101,6 +111,12 @@ impl Router {
     pub fn counters(&self) -> RouterCounters {
         self.shared.lock().counters()
     }
+}
+
+/// Restores the kernel's settings that a killed process has left changed in the network namespace of the
+/// calling thread. `state` is the directory of [`Router::start`].
+pub fn restore_settings(state: &Path) {
+    SettingsStore::new(Some(state)).restore_left();
 }
 
 impl Drop for Router {

@@ -183,7 +183,7 @@ fn twins_follow_their_ports() {
         let fake = FakeEngine::new();
         let state = PortState { mac: [2, 0, 0, 0, 0, 0x44], mtu: 1400, up: true };
         fake.recorded(|recorded| recorded.state = Some(state));
-        let router = Router::start(fake.clone()).unwrap();
+        let router = Router::start(fake.clone(), None).unwrap();
         let port = |real: &str| RoutedPort {
             port: 5,
             name: "wan".into(),
@@ -228,7 +228,7 @@ fn twins_follow_their_ports() {
 fn ports_whose_interface_is_created_later() {
     in_namespace(|| {
         let fake = FakeEngine::new();
-        let router = Router::start(fake.clone()).unwrap();
+        let router = Router::start(fake.clone(), None).unwrap();
         let error = router.set_ports(ports(&["v0"]), Vec::new()).unwrap_err().to_string();
         assert!(error.contains("no interface v0"), "{error}");
         ip("link add v0 type veth peer name v0x");

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod files;
+pub mod log;
 
 pub use files::{FileAccess, FileError, SocketPlace};

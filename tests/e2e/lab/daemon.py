@@ -68,6 +68,8 @@ class Daemon:
         # Open for as long as the daemon may have something to say.
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(notify_path))
+        # As systemd's: the daemon may have another user.
+        notify_path.chmod(0o777)
         self.launch({"NOTIFY_SOCKET": str(notify_path)})
         self._await_ready()
         return self

@@ -36,7 +36,7 @@ impl Control {
             }
             Command::Add(rule) => self.add_rule(rule),
             Command::Del { index } => self.delete(*index),
-            Command::Flush => Ok(self.flush()),
+            Command::Flush => self.flush(),
             Command::InterfaceAdd { name, kind } => self.add_interface(name, kind),
             Command::InterfaceDel { name } => self.delete_interface(name),
             Command::Enable(names) => self.set_enabled(names, true),

@@ -44,6 +44,10 @@ pub struct Scrape {
     pub fast_path: FastPathReply,
     /// Packets dropped.
     pub drops: DropList,
+    /// Lines of output that were lost.
+    pub log_lost_lines: u64,
+    /// What the control API refused, by reason.
+    pub api_refused: IndexMap<String, u64>,
 }
 
 /// Encodes a scrape as text.
@@ -69,6 +73,8 @@ impl Collector for Scrape {
         self.per_function(&mut e)?;
         self.fast_path(&mut e)?;
         self.routing(&mut e)?;
+        let help = "Connections and requests that the control API refused";
+        per_reason(&mut e, "api_refused", help, &self.api_refused)?;
         let DropList { drops, unedited } = &self.drops;
         per_reason(&mut e, "drops", "Packets dropped", drops)?;
         per_reason(
@@ -112,6 +118,13 @@ impl Scrape {
         let Some(v) = &self.version else { return Ok(()) };
         e.encode_descriptor("build", "The running release", None, MetricType::Info)?
             .encode_info(&[("version", v.version.as_str())])?;
+        e.encode_descriptor(
+            "log_lost_lines",
+            "Lines of the daemon's output that were lost because nobody read them in time",
+            None,
+            MetricType::Counter,
+        )?
+        .encode_counter::<[(&str, &str); 0], _, u64>(&self.log_lost_lines, None)?;
         e.encode_descriptor(
             "uptime_seconds",
             "Seconds since the start of the daemon",

@@ -170,6 +170,8 @@ impl Control {
             functions: self.functions().functions,
             fast_path: self.fast_path(),
             drops: self.drops(),
+            log_lost_lines: mmb_system::log::lost(),
+            api_refused: self.api_counters().by_reason(),
         }
     }
 }

@@ -109,7 +109,6 @@ pub(super) async fn convert_errors(response: Response) -> Response {
         StatusCode::METHOD_NOT_ALLOWED => {
             "this path does not support this method; see /v1/openapi.json".to_owned()
         }
-        StatusCode::PAYLOAD_TOO_LARGE => format!("the request is larger than {} MiB", BODY_LIMIT >> 20),
         other => format!("the request was refused: {other}"),
     };
     (status, Json(Refusal::invalid(sentence).into_reply())).into_response()

@@ -1,6 +1,10 @@
 //! The control API on the control socket.
 
+mod accept;
+mod body;
 mod document;
+mod limits;
+mod role;
 mod routes;
 mod socket;
 mod stream;
@@ -9,14 +13,19 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::middleware::from_fn_with_state;
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
 
 pub use document::BODY_LIMIT;
+pub use limits::Limits;
+pub use role::Role;
 pub use routes::router;
-pub use socket::{ControlSocket, SocketError, client_path, default_path};
+pub use socket::{ControlSocket, Listeners, SocketError, SocketGroups, client_path, default_path};
 
 use crate::transaction::Control;
+use accept::Server;
+use body::Gate;
+use limits::Usage;
 
 /// Time that open requests get to end when the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -25,38 +34,40 @@ const GRACE: Duration = Duration::from_secs(2);
 /// end. Threads run [`Control::run_maintenance`] and [`Control::run_link_watch`] meanwhile.
 ///
 /// # Errors
-/// The listener cannot be registered, or a thread cannot be started. Errors of a connection end that
-/// connection only.
+/// A listener cannot be registered, or a thread cannot be started. Errors of a connection end that connection
+/// only.
 pub async fn serve(
     control: Arc<Control>,
-    listener: std::os::unix::net::UnixListener,
+    listeners: Listeners,
+    limits: Limits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let listener = UnixListener::from_std(listener)?;
+    let operators = UnixListener::from_std(listeners.operators)?;
+    let readers = listeners.readers.map(UnixListener::from_std).transpose()?;
     let spawn = |name: &str, body: fn(&Control)| {
         let control = control.clone();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&control))
     };
     let maintenance = spawn("mmb-maintenance", Control::run_maintenance)?;
     let links = spawn("mmb-links", Control::run_link_watch)?;
+    let counters = control.api_counters().clone();
+    let usage = Arc::new(Usage::new(limits));
+    let gate = Gate { usage: usage.clone(), limits, counters: counters.clone() };
     let (router, _) = router(control.clone());
-    let (stop_sender, stop_receiver) = oneshot::channel::<()>();
-    // An error of the channel means that the sender is gone, which is a reason to stop too.
-    let server = axum::serve(listener, router).with_graceful_shutdown(async { drop(stop_receiver.await) });
-    let deadline = async {
-        stop.await;
-        drop(stop_sender);
-        tokio::time::sleep(GRACE).await;
-    };
-    let served = tokio::select! {
-        served = server.into_future() => served,
-        () = deadline => Ok(()),
-    };
+    let router = router.layer(from_fn_with_state(gate, body::admit));
+    let server = Arc::new(Server::new(router, usage, limits, counters));
+    tokio::spawn(server.clone().accept(operators, Role::Operator));
+    if let Some(readers) = readers {
+        tokio::spawn(server.clone().accept(readers, Role::Reader));
+    }
+    stop.await;
+    // Connections that have not ended by then are dropped with the runtime.
+    let _ = tokio::time::timeout(GRACE, server.finish()).await;
     control.stop_maintenance();
     control.stop_link_watch();
     // The threads hold the control and with it the engine, so they end first. A panic has printed its reason
     // already.
     let _ = maintenance.join();
     let _ = links.join();
-    served
+    Ok(())
 }

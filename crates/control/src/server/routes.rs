@@ -3,18 +3,19 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::document::{BODY_LIMIT, JSON, Reply, blocking, convert_errors, inline, parse, reply};
+use super::document::{JSON, Reply, blocking, convert_errors, inline, parse, reply};
+use super::role::Role;
 use super::stream;
 use crate::api::*;
 use crate::command::Output;
@@ -41,8 +42,13 @@ type Ctl = State<Arc<Control>>;
     (status = 409, body = ErrorReply, description = "it conflicts with the configuration"),
     (status = 422, body = ErrorReply, description = "the system refused, for example to open a port"),
 ))]
-async fn command(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+async fn command(
+    State(control): Ctl,
+    Extension(role): Extension<Role>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
     let CommandRequest { line, format } = parse(&body)?;
+    control.check_role(role, &line)?;
     let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
     stream::reply(JSON, move |out| output.write_reply(format, &control, out)).await
 }
@@ -56,8 +62,13 @@ async fn command(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> 
     (status = 409, body = ErrorReply, description = "it conflicts with the configuration"),
     (status = 422, body = ErrorReply, description = "the system refused, for example to open a port"),
 ))]
-async fn print(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+async fn print(
+    State(control): Ctl,
+    Extension(role): Extension<Role>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
     let CommandRequest { line, format } = parse(&body)?;
+    control.check_role(role, &line)?;
     let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
     let write = move |out: &mut stream::ChunkWriter| match format {
         Format::Json => output.write_json(&control, out).and_then(|()| out.write_all(b"\n")),
@@ -116,7 +127,7 @@ async fn add_rule(State(control): Ctl, body: Bytes) -> Result<(StatusCode, Json<
 /// Delete every rule.
 #[utoipa::path(delete, path = "/v1/rules", responses((status = 200, body = Done)))]
 async fn flush(State(control): Ctl) -> Reply {
-    reply(control, |c| Ok(c.flush())).await
+    reply(control, |c| c.flush().map_err(|error| error.in_line("flush"))).await
 }
 
 /// Delete a rule.
@@ -307,9 +318,7 @@ async fn scrape(State(control): Ctl) -> Result<Response, Refusal> {
 
 /// This document.
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, body = Object)))]
-async fn openapi(
-    axum::Extension(document): axum::Extension<Arc<serde_json::Value>>,
-) -> Json<serde_json::Value> {
+async fn openapi(Extension(document): Extension<Arc<serde_json::Value>>) -> Json<serde_json::Value> {
     Json(document.as_ref().clone())
 }
 
@@ -350,8 +359,8 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
             ))
         })
         .layer(map_response(convert_errors))
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .layer(axum::Extension(Arc::new(document.clone())))
+        .layer(DefaultBodyLimit::disable())
+        .layer(Extension(Arc::new(document.clone())))
         .with_state(control);
     (router, document)
 }

@@ -37,6 +37,9 @@ pub enum SocketError {
     /// The path does not fit a socket address.
     #[error("the socket path {0} is longer than {MAX_PATH} bytes; use --socket with a shorter one")]
     TooLong(PathBuf),
+    /// A group of the socket does not exist.
+    #[error("there is no group `{0}`; create it with `groupadd --system {0}`")]
+    NoGroup(String),
     /// No runtime directory is known for this user.
     #[error("no runtime directory for the control socket: XDG_RUNTIME_DIR is not set; use --socket PATH")]
     NoDirectory,
@@ -73,11 +76,15 @@ pub fn default_path() -> Result<PathBuf, SocketError> {
 }
 
 /// The socket that a command without `--socket` uses: the one of the user's own daemon if it exists, else the
-/// one of the system.
+/// one of the system. A user who may not use that one gets the one for readers.
 pub fn client_path() -> PathBuf {
-    let system = PathBuf::from("/run/mmb/mmb.sock");
+    let mut system = PathBuf::from("/run/mmb/mmb.sock");
     if geteuid().is_root() {
         return system;
+    }
+    let may_use = |path: &Path| nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_ok();
+    if !may_use(&system) && may_use(&readers_path(&system)) {
+        system = readers_path(&system);
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("mmb.sock")) {
         Some(own) if own.exists() || !system.exists() => own,
@@ -85,11 +92,36 @@ pub fn client_path() -> PathBuf {
     }
 }
 
+/// The groups that may use the control socket.
+#[derive(Clone, Debug, Default)]
+pub struct SocketGroups {
+    /// Operators; the group `mmb` if it exists and this user may assign it.
+    pub operators: Option<String>,
+    /// Readers. With a name, there is a second socket, whose path ends in `.read`.
+    pub readers: Option<String>,
+}
+
+/// What the daemon listens on, in non-blocking mode.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The socket of operators.
+    pub operators: UnixListener,
+    /// The socket of readers.
+    pub readers: Option<UnixListener>,
+}
+
+/// The path of the readers' socket.
+fn readers_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".read");
+    name.into()
+}
+
 /// A socket that this process listens on, with its lock. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct ControlSocket {
-    path: PathBuf,
-    listener: Option<UnixListener>,
+    paths: Vec<PathBuf>,
+    listeners: Option<Listeners>,
     _lock: File,
 }
 
@@ -101,34 +133,36 @@ impl ControlSocket {
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub fn bind(path: &Path) -> Result<ControlSocket, SocketError> {
-        if path.as_os_str().len() > MAX_PATH {
-            return Err(SocketError::TooLong(path.to_owned()));
+    pub fn bind(path: &Path, groups: &SocketGroups) -> Result<ControlSocket, SocketError> {
+        let operators_group = groups.operators.as_deref().map(group).transpose()?.or_else(default_group);
+        let readers_group = groups.readers.as_deref().map(group).transpose()?;
+        let mut paths = vec![path.to_owned()];
+        paths.extend(readers_group.map(|_| readers_path(path)));
+        if let Some(path) = paths.iter().find(|path| path.as_os_str().len() > MAX_PATH) {
+            return Err(SocketError::TooLong(path.clone()));
         }
         make_directory(path)?;
-        refuse_other_files(path)?;
+        paths.iter().try_for_each(|path| refuse_other_files(path))?;
         let lock = lock(path)?;
-        refuse_other_files(path)?;
-        remove_stale(path)?;
-        let listener = listen(path)?;
-        Ok(ControlSocket { path: path.to_owned(), listener: Some(listener), _lock: lock })
+        for path in &paths {
+            refuse_other_files(path)?;
+            remove_stale(path)?;
+        }
+        let operators = listen(path, operators_group)?;
+        let readers = readers_group.map(|group| listen(&readers_path(path), Some(group))).transpose()?;
+        Ok(ControlSocket { paths, listeners: Some(Listeners { operators, readers }), _lock: lock })
     }
 
-    /// The path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The listener, once; it is in non-blocking mode.
-    pub fn take_listener(&mut self) -> Option<UnixListener> {
-        self.listener.take()
+    /// The listeners, once.
+    pub fn take_listeners(&mut self) -> Option<Listeners> {
+        self.listeners.take()
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         // The lock is still held, so no other daemon has a socket here.
-        let _ = fs::remove_file(&self.path);
+        self.paths.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 
@@ -188,7 +222,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-fn listen(path: &Path) -> Result<UnixListener, SocketError> {
+fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, SocketError> {
     use nix::sys::stat::{Mode, umask};
     // The umask sets the mode at once. A chmod after bind would leave a gap.
     let before = umask(Mode::from_bits_truncate(0o777 & !MODE));
@@ -196,7 +230,7 @@ fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     umask(before);
     let listener = bound.map_err(io_error("listen on", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(io_error("set the mode of", path))?;
-    if let Some(group) = socket_group() {
+    if let Some(group) = group {
         nix::unistd::chown(path, None, Some(group))
             .map_err(|e| io_error("set the group of", path)(e.into()))?;
     }
@@ -204,8 +238,14 @@ fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     Ok(listener)
 }
 
-/// The group of the socket: `mmb` if it exists and this user may assign it.
-fn socket_group() -> Option<Gid> {
+/// A group by its name.
+fn group(name: &str) -> Result<Gid, SocketError> {
+    let found = Group::from_name(name).ok().flatten();
+    found.map(|group| group.gid).ok_or_else(|| SocketError::NoGroup(name.to_owned()))
+}
+
+/// The group `mmb` if it exists and this user may assign it.
+fn default_group() -> Option<Gid> {
     let group = Group::from_name(GROUP).ok().flatten()?.gid;
     let member = || nix::unistd::getgroups().is_ok_and(|groups| groups.contains(&group));
     (geteuid().is_root() || member()).then_some(group)

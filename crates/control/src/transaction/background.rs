@@ -5,11 +5,11 @@
 //! program without the instance is published, or when the daemon ends. A change does not wait for a thread to
 //! stop. The end of the daemon waits for all of them, so that they can write what they hold.
 
-use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use mmb_nf::{Instance, Program, StopSignal};
+use mmb_system::log;
 
 /// The threads of all instances.
 #[derive(Default)]
@@ -73,8 +73,7 @@ fn start(instance: &Arc<Instance>) -> Option<Thread> {
     match thread::Builder::new().name(format!("nf-{name}")).spawn(move || work(&signal)) {
         Ok(handle) => Some(Thread { instance: instance.clone(), stop, handle }),
         Err(error) => {
-            // An error of the log does not stop the daemon.
-            let _ = writeln!(io::stderr(), "function {name}: cannot start its background thread: {error}");
+            log::error(format!("function {name}: cannot start its background thread: {error}\n"));
             None
         }
     }

@@ -12,10 +12,11 @@
 //! An error before the publication is undone, so a failed change has no effect. Readers copy the current
 //! state and do not wait for changes: the lock around the state is held for the copy only.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use mmb_dataplane::Engine;
+use mmb_dataplane::{Engine, WorkerFailure};
 use mmb_lang::SourceSpan;
 
 use super::background::Background;
@@ -25,6 +26,7 @@ use super::mirror::Mirror;
 use super::state::State;
 use crate::config::Config;
 use crate::error::CommandError;
+use crate::refusals::ApiCounters;
 
 /// The engine and the configuration that it runs.
 pub struct Control {
@@ -40,14 +42,16 @@ pub struct Control {
     maintenance: Maintenance,
     limited: LimitedSources,
     link_thread: LinkThread,
+    api: Arc<ApiCounters>,
 }
 
 impl Control {
-    /// A control for an engine, with an empty configuration.
-    pub(super) fn new(engine: Engine) -> Control {
+    /// A control for an engine, with an empty configuration. `state` is the directory of what the process
+    /// keeps.
+    pub(super) fn new(engine: Engine, state: Option<&Path>) -> Control {
         Control {
             background: Background::default(),
-            mirror: Mirror::default(),
+            mirror: Mirror::new(state),
             engine: Arc::new(engine),
             changes: Mutex::default(),
             state: Mutex::default(),
@@ -55,6 +59,7 @@ impl Control {
             maintenance: Maintenance::default(),
             limited: LimitedSources::default(),
             link_thread: LinkThread::default(),
+            api: Arc::default(),
         }
     }
 
@@ -86,8 +91,16 @@ impl Control {
     }
 
     /// Publishes a state to the engine. Returns when no worker uses the state before it.
-    pub(super) fn publish(&self, state: &State) {
-        self.engine.publish(state.config.forwarding(|id| state.is_up(id)));
+    ///
+    /// # Errors
+    /// The engine works no longer; the process should end.
+    pub(super) fn publish(&self, state: &State) -> Result<(), WorkerFailure> {
+        self.engine.publish(state.config.forwarding(|id| state.is_up(id)))
+    }
+
+    /// Calls `hook` when a worker has ended or does not respond. The process should end then.
+    pub fn on_failure(&self, hook: impl FnOnce(WorkerFailure) + Send + 'static) {
+        self.engine.on_failure(hook);
     }
 
     /// Frees the slots of deleted rules and sets their counters to zero. Call it after the publication
@@ -149,6 +162,11 @@ impl Control {
     /// Requests to the maintenance thread.
     pub(super) fn maintenance(&self) -> &Maintenance {
         &self.maintenance
+    }
+
+    /// What the API refused.
+    pub(crate) fn api_counters(&self) -> &Arc<ApiCounters> {
+        &self.api
     }
 
     /// Time since the start.

@@ -8,7 +8,7 @@
 //! Routes are mirrored before their port is published as a routed one, and dropped after it is published as
 //! not routed.
 
-use mmb_dataplane::{PortError, PortId};
+use mmb_dataplane::{PortError, PortId, WorkerFailure};
 use mmb_router::RouterError;
 use nix::net::if_::if_nametoindex;
 
@@ -67,6 +67,9 @@ pub(super) enum TransitionError {
         /// The devices that could not be opened again.
         lost: LostDevices,
     },
+    /// The engine works no longer.
+    #[error(transparent)]
+    Worker(#[from] WorkerFailure),
     /// The routes of the kernel could not be mirrored.
     #[error("{error}{lost}")]
     Routes {
@@ -83,6 +86,7 @@ impl TransitionError {
         match self {
             TransitionError::Device { error, lost, .. } => format!("{error}{lost}"),
             TransitionError::Routes { error, lost } => format!("{error}{lost}"),
+            TransitionError::Worker(failure) => failure.to_string(),
         }
     }
 }
@@ -115,7 +119,7 @@ impl Control {
             self.mirror().set_or_log(self.engine(), Plan::of(&old));
             return Err(TransitionError::Routes { error, lost });
         }
-        self.publish(new);
+        self.publish(new)?;
         self.mirror().set_or_log(self.engine(), after);
         change.closed_last.into_iter().for_each(|id| self.engine().close_port(id));
         Ok(())
@@ -126,7 +130,7 @@ impl Control {
         if !change.closed_first.is_empty() {
             let mut without = state.clone();
             change.closed_first.iter().for_each(|device| without.mark_down(device, ""));
-            self.publish(&without);
+            self.publish(&without)?;
             change.closed_first.iter().for_each(|old| self.engine().close_port(old.id));
         }
         for (n, device) in change.opened.iter().enumerate() {
@@ -151,7 +155,8 @@ impl Control {
             }
         }
         if !closed.is_empty() {
-            self.publish(state);
+            // If it fails, the hook of `Control::on_failure` tells why.
+            let _ = self.publish(state);
             self.close_unused(state, &open);
             self.commit(state.clone());
         }

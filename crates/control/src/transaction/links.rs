@@ -7,7 +7,6 @@
 //! interface is another one for the kernel, even with the same name; interfaces are known by their indexes.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,8 +33,7 @@ pub(super) struct LinkThread {
 
 /// Writes a line about an interface to the log.
 fn log(name: &str, what: &str) {
-    // An error of the log does not stop the daemon.
-    let _ = writeln!(io::stderr(), "interface {name}: {what}");
+    mmb_system::log::error(format!("interface {name}: {what}\n"));
 }
 
 /// The kernel interface on which an interface is opened; none for kinds of interfaces without one.
@@ -53,7 +51,7 @@ impl Control {
         let mut watch = match LinkWatch::new() {
             Ok(watch) => watch,
             Err(error) => {
-                let _ = writeln!(io::stderr(), "cannot watch the kernel's interfaces: {error}");
+                mmb_system::log::error(format!("cannot watch the kernel's interfaces: {error}\n"));
                 return;
             }
         };

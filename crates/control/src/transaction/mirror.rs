@@ -5,14 +5,15 @@
 //! before the engine does, and keeps it until the engine has dropped it; in between it mirrors for the ports
 //! of both configurations. Only changes start, stop and configure it, one at a time. Queries run beside them.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use mmb_dataplane::Engine;
 use mmb_route::Routes;
-use mmb_router::{RoutedPort, Router, RouterError};
+use mmb_router::{RoutedPort, Router, RouterError, restore_settings};
+use mmb_system::log;
 
 use super::engine_plane::EnginePlane;
 use super::state::State;
@@ -51,9 +52,20 @@ pub(crate) struct Mirror {
     router: RwLock<Option<Router>>,
     /// None before the first plan, and after a plan that failed.
     plan: Mutex<Option<Plan>>,
+    /// The directory of what the process keeps.
+    state: Option<PathBuf>,
 }
 
 impl Mirror {
+    /// A mirror that keeps the kernel's previous settings in the directory `state`. Restores settings that a
+    /// killed process has left there.
+    pub(super) fn new(state: Option<&Path>) -> Mirror {
+        if let Some(state) = state {
+            restore_settings(state);
+        }
+        Mirror { state: state.map(Path::to_owned), ..Mirror::default() }
+    }
+
     /// Makes the router follow a plan. Returns when the engine has the routes.
     ///
     /// # Errors
@@ -76,7 +88,7 @@ impl Mirror {
         }
         *current = None;
         if self.with_router(|_| ()).is_none() {
-            let router = Router::start(Arc::new(EnginePlane(engine.clone())))?;
+            let router = Router::start(Arc::new(EnginePlane(engine.clone())), self.state.as_deref())?;
             *self.router.write().unwrap_or_else(PoisonError::into_inner) = Some(router);
         }
         self.with_router(|router| router.set_ports(plan.ports.clone(), plan.keep.clone())).transpose()?;
@@ -87,8 +99,7 @@ impl Mirror {
     /// Makes the router follow a plan, and logs an error where nothing can be undone any more.
     pub(super) fn set_or_log(&self, engine: &Arc<Engine>, plan: Plan) {
         if let Err(error) = self.set(engine, plan) {
-            // An error of the log does not stop the daemon.
-            let _ = writeln!(io::stderr(), "routes: {error}");
+            log::error(format!("routes: {error}\n"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Commands on rules, and whole configuration files.
 
+use mmb_dataplane::WorkerFailure;
 use mmb_lang::{Command, Rule, SourceSpan};
 use mmb_policy::Policy;
 
@@ -46,21 +47,24 @@ impl Control {
             let error = CommandError::not_found(format!("there is no rule {index}"), SourceSpan::default());
             return Err(error.help("`list` shows the rules and their indexes".to_owned()));
         };
-        self.publish(&state);
+        self.publish(&state).map_err(engine_failed)?;
         self.release(&mut state.config, [slot]);
         self.commit(state);
         Ok(Done { done: format!("rule {index} deleted"), index: Some(index) })
     }
 
     /// Deletes every rule. Indexes start at 1 again.
-    pub fn flush(&self) -> Done {
+    ///
+    /// # Errors
+    /// The engine works no longer.
+    pub fn flush(&self) -> Result<Done, CommandError> {
         let (_turn, mut state) = self.begin();
         let slots = state.config.policy_mut().flush();
-        self.publish(&state);
+        self.publish(&state).map_err(engine_failed)?;
         let message = format!("{} deleted", count(slots.len() as u64, "rule"));
         self.release(&mut state.config, slots);
         self.commit(state);
-        Done::new(message)
+        Ok(Done::new(message))
     }
 
     /// Makes `text` the configuration, all of it or nothing.
@@ -103,6 +107,10 @@ impl Control {
         let next = file::load(text, &current)?;
         Ok(file::diff(&current, &next))
     }
+}
+
+fn engine_failed(failure: WorkerFailure) -> CommandError {
+    CommandError::failed(failure.to_string(), SourceSpan::default())
 }
 
 /// Slots of the rules that are in `old` and not in `new`.

@@ -13,10 +13,11 @@ impl Control {
     /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose
     /// device could not be opened; they stay down, and everything else works.
     pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
-        let control = Control::new(engine);
+        let control = Control::new(engine, config.platform().files.state());
         let mut state = State { config, down: BTreeMap::new() };
         control.open_available(&mut state);
-        control.publish(&state);
+        // If it fails, the hook of `Control::on_failure` tells why.
+        let _ = control.publish(&state);
         let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
         let down = state.config.interfaces().iter().filter_map(reason);
         let report = down.map(|(name, reason)| DownInterface { name, reason }).collect();

@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use mmb_control::api::{CommandReply, Format, TwinEntry};
-use mmb_control::{Client, Config, Control, ControlSocket, serve};
+use mmb_control::{BODY_LIMIT, Client, Config, Control, ControlSocket, Limits, SocketGroups, serve};
 use mmb_dataplane::{Engine, EngineConfig};
 use serde_json::Value;
 
@@ -14,6 +15,14 @@ use crate::functions::platform;
 
 /// Maximum number of sessions.
 pub const SESSIONS: usize = 50_000;
+
+/// Limits of the server: short times, and few connections.
+pub const LIMITS: Limits = Limits {
+    head: Duration::from_secs(2),
+    body: Duration::from_secs(1),
+    connections: [0, 0, 24],
+    body_bytes: [0, 0, BODY_LIMIT],
+};
 
 /// The daemon while one test uses it.
 pub struct Daemon {
@@ -43,11 +52,11 @@ fn start() -> (Arc<Control>, PathBuf) {
     let (served, at) = (control.clone(), path.clone());
     let (ready, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut socket = ControlSocket::bind(&at).unwrap();
-        let listener = socket.take_listener().unwrap();
+        let mut socket = ControlSocket::bind(&at, &SocketGroups::default()).unwrap();
+        let listeners = socket.take_listeners().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         ready.send(()).unwrap();
-        runtime.block_on(serve(served, listener, std::future::pending())).unwrap();
+        runtime.block_on(serve(served, listeners, LIMITS, std::future::pending())).unwrap();
     });
     wait.recv().unwrap();
     (control, path)
@@ -78,6 +87,11 @@ impl Daemon {
         let mut text = Vec::new();
         output.write_text(&self.control, &mut text).unwrap();
         Ok(String::from_utf8(text).unwrap())
+    }
+
+    /// A connection to the socket.
+    pub fn connect(&self) -> UnixStream {
+        UnixStream::connect(&self.path).unwrap()
     }
 
     /// A client on the socket.

@@ -8,6 +8,7 @@ mod api;
 mod chains;
 mod functions;
 mod harness;
+mod limits;
 mod refusals;
 mod routing;
 mod rules;

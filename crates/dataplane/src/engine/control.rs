@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mmb_dpdk::{Eal, FlowHandle, Mempool, StatsHandle};
 use mmb_fastpath::PortMonitor;
@@ -22,6 +22,7 @@ use crate::engine::counters::RuleTable;
 use crate::engine::pools::{Pools, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
+use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
@@ -128,7 +129,10 @@ impl Engine {
 
     /// Publishes `forwarding`. Returns when every worker runs on it; then ports and rule slots that only the
     /// old one used are free.
-    pub fn publish(&self, forwarding: Forwarding) {
+    ///
+    /// # Errors
+    /// A worker has ended, or does not respond within seconds. The engine works no longer.
+    pub fn publish(&self, forwarding: Forwarding) -> Result<(), WorkerFailure> {
         let mut publisher = lock(&self.publisher);
         publisher.generation += 1;
         let slots = forwarding.policy.slots();
@@ -148,20 +152,34 @@ impl Engine {
         }
         let old = self.shared.publish(snapshot);
         self.port_monitor.check_now();
-        self.wait_for(generation);
+        self.wait_for(generation)?;
         drop(old);
         publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
+        Ok(())
+    }
+
+    /// Calls `hook` on the first failure of a worker, from the thread that notices it.
+    pub fn on_failure(&self, hook: impl FnOnce(WorkerFailure) + Send + 'static) {
+        self.shared.failure.on_failure(Box::new(hook));
     }
 
     /// Waits until every worker runs on `generation`. A worker takes a generation over within microseconds,
     /// or within tens of microseconds if it sleeps. That is shorter than any sleep of this thread, so it
     /// polls first. It yields between polls, since a worker may need the same processor.
-    fn wait_for(&self, generation: u64) {
-        let start = Instant::now();
-        for worker in &self.shared.workers {
+    fn wait_for(&self, generation: u64) -> Result<(), WorkerFailure> {
+        for (id, worker) in self.shared.workers.iter().enumerate() {
+            let mut patience = Patience::new();
             while worker.seen.load(Acquire) < generation && !self.shared.stop.load(Relaxed) {
-                if start.elapsed() < SPIN {
+                if let Some(failure) = self.shared.failure.get() {
+                    return Err(failure);
+                }
+                if patience.is_over() {
+                    let failure = WorkerFailure::Silent { worker: id, seconds: PATIENCE.as_secs() };
+                    self.shared.failure.set(failure);
+                    return Err(failure);
+                }
+                if patience.waited() < SPIN {
                     std::thread::yield_now();
                 } else {
                     std::thread::sleep(Duration::from_micros(20));
@@ -171,6 +189,7 @@ impl Engine {
         if let Some(queue) = &self.shared.punt.queue {
             queue.wait_unused(&self.shared.stop);
         }
+        Ok(())
     }
 
     /// The open ports whose kernel interfaces have disappeared.

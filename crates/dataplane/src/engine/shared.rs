@@ -18,6 +18,7 @@ use crate::engine::config::PortId;
 use crate::engine::counters::{DropCounters, WorkerCounters};
 use crate::engine::handoff::Inbox;
 use crate::engine::snapshot::Snapshot;
+use crate::engine::thread::failure::FailureReport;
 use crate::engine::thread::mailbox::Mailbox;
 use crate::engine::thread::waker::Waker;
 use crate::features::ip::locals::LocalAddresses;
@@ -88,6 +89,8 @@ pub(crate) struct Shared {
     /// When the engine started; the clocks of all workers begin here.
     pub start: Instant,
     pub stop: AtomicBool,
+    /// The first worker that ended or does not respond.
+    pub failure: FailureReport,
     pub workers: Vec<WorkerShared>,
 }
 
@@ -105,6 +108,7 @@ impl Shared {
             punt: PuntShared::default(),
             start: Instant::now(),
             stop: AtomicBool::new(false),
+            failure: FailureReport::default(),
             workers,
         })
     }

@@ -20,6 +20,7 @@ use crate::engine::handoff::{Inbox, create_inbox};
 use crate::engine::pools::{Pools, SharedScratchpads};
 use crate::engine::shared::{Shared, WorkerShared};
 use crate::engine::snapshot::Snapshot;
+use crate::engine::thread::failure::WorkerFailure;
 use crate::engine::thread::poll;
 use crate::engine::thread::sleep::Sleeper;
 use crate::engine::worker::Worker;
@@ -212,7 +213,9 @@ fn spawn(
     let (sender, receiver) = mpsc::channel();
     let (shared, pool) = (engine.shared.clone(), engine.pools.ordinary());
     let scratchpads = SharedScratchpads::of(&sessions).map_err(EngineError::ShareScratchpads)?;
+    let end = EndOfWorker { id, shared: engine.shared.clone() };
     let body = move || {
+        let end = end;
         let ready = set_up(id, cpu, inbox, sessions, shared, pool);
         match ready {
             Ok((registration, mut graph, mut sleeper)) => {
@@ -224,6 +227,7 @@ fn spawn(
             }
             Err(error) => drop(sender.send(Err(error))),
         }
+        drop(end);
     };
     let thread = thread(&format!("worker {id}"), &format!("mmb-worker-{id}"), body)?;
     let stats = receiver.recv().map_err(|_| EngineError::WorkerEnded(id))??;
@@ -238,6 +242,21 @@ fn thread(
 ) -> Result<JoinHandle<()>, EngineError> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     started.map_err(|reason| EngineError::Thread { name: what.to_owned(), reason })
+}
+
+/// Reports the end of a worker's thread, unless the engine has stopped it.
+struct EndOfWorker {
+    id: usize,
+    shared: Arc<Shared>,
+}
+
+impl Drop for EndOfWorker {
+    fn drop(&mut self) {
+        self.shared.workers[self.id].mailbox.close();
+        if !self.shared.stop.load(Relaxed) {
+            self.shared.failure.set(WorkerFailure::Ended { worker: self.id });
+        }
+    }
 }
 
 type WorkerSetup = (ThreadGuard, Graph<Worker>, Sleeper);

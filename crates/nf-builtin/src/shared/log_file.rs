@@ -1,10 +1,11 @@
 //! A file that functions append lines to.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use mmb_nf::{FileAccess, FileError};
+use mmb_system::log;
 
 use super::export_queue::ExportError;
 
@@ -44,14 +45,14 @@ impl LogFile {
     /// # Errors
     /// The file cannot be written. Some of the text may have been written.
     pub fn append(&self, text: &str) -> Result<(), ExportError> {
-        let written = |target: String, result: io::Result<()>| {
-            result.map_err(|error| ExportError::Write { target, error: error.to_string() })
-        };
         let Some((path, files)) = &self.0 else {
-            return written("stderr".to_owned(), io::stderr().write_all(text.as_bytes()));
+            log::error(text);
+            return Ok(());
         };
         let mut file = files.open_log(path).map_err(|error| ExportError::File(error.to_string()))?;
-        written(path.display().to_string(), file.write_all(text.as_bytes()))
+        let target = || path.display().to_string();
+        file.write_all(text.as_bytes())
+            .map_err(|error| ExportError::Write { target: target(), error: error.to_string() })
     }
 }
 

@@ -19,6 +19,7 @@ use mmb_route::L3Interface;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustc_hash::FxHashMap;
 
+use super::settings::SettingsStore;
 use super::shared::{Shared, State};
 use super::twins::{self, TwinInterfaces};
 use crate::error::PortFault;
@@ -65,7 +66,12 @@ pub(crate) struct Mirror<P> {
 }
 
 impl<P: ForwardingPlane> Mirror<P> {
-    pub fn new(plane: Arc<P>, shared: Arc<Shared>, buffer: usize) -> io::Result<Mirror<P>> {
+    pub fn new(
+        plane: Arc<P>,
+        shared: Arc<Shared>,
+        buffer: usize,
+        store: SettingsStore,
+    ) -> io::Result<Mirror<P>> {
         let now = Instant::now();
         shared.lock().model = Model::new();
         Ok(Mirror {
@@ -75,7 +81,7 @@ impl<P: ForwardingPlane> Mirror<P> {
             buffer,
             requests: NetlinkSocket::requests()?,
             settings: NetlinkSocket::requests()?,
-            twins: TwinInterfaces::default(),
+            twins: TwinInterfaces::new(store),
             dump: None,
             synced: false,
             resync_at: None,

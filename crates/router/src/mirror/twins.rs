@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 
+use super::settings::{SavedSettings, Setting, SettingsStore};
 use crate::error::PortFault;
 use crate::model::{Model, link_of};
 use crate::netlink::{Address, Link, NetlinkSocket};
@@ -34,15 +35,20 @@ const PUNT: &str = "mmb-punt";
 const PUNT_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// The changed settings of the kernel.
-#[derive(Default)]
 pub(crate) struct TwinInterfaces {
     /// For each isolated interface, the previous settings.
-    isolated: FxHashMap<String, Vec<(PathBuf, String)>>,
+    isolated: FxHashMap<String, SavedSettings>,
+    /// Where previous settings are kept while they are changed.
+    store: SettingsStore,
     /// States that the kernel refused. They are not set again until they change.
     refused: FxHashMap<PortNumber, PortState>,
 }
 
 impl TwinInterfaces {
+    pub fn new(store: SettingsStore) -> TwinInterfaces {
+        TwinInterfaces { isolated: FxHashMap::default(), store, refused: FxHashMap::default() }
+    }
+
     /// Isolates the kernel's interfaces behind these ports, and restores all others. Returns what failed.
     pub fn isolate(&mut self, ports: &[RoutedPort]) -> Vec<PortFault> {
         let real = |port: &RoutedPort| match &port.device {
@@ -57,7 +63,7 @@ impl TwinInterfaces {
         let mut faults = Vec::new();
         for name in wanted {
             if let Entry::Vacant(vacant) = self.isolated.entry(name) {
-                match isolate_interface(vacant.key()) {
+                match isolate_interface(&self.store, vacant.key()) {
                     Ok(before) => drop(vacant.insert(before)),
                     Err(why) => faults.push(why),
                 }
@@ -67,9 +73,8 @@ impl TwinInterfaces {
     }
 
     fn restore(&mut self, name: &str) {
-        for (path, value) in self.isolated.remove(name).unwrap_or_default() {
-            // The interface and its settings may no longer exist.
-            let _ = std::fs::write(path, value);
+        if let Some(before) = self.isolated.remove(name) {
+            before.restore();
         }
     }
 
@@ -133,27 +138,34 @@ impl Drop for TwinInterfaces {
 }
 
 /// Isolates an interface. Returns its previous settings.
-fn isolate_interface(name: &str) -> Result<Vec<(PathBuf, String)>, PortFault> {
-    let mut before = Vec::new();
-    for (path, value) in ISOLATION {
-        let path = PathBuf::from("/proc/sys/net").join(path.replace("{}", name));
+fn isolate_interface(store: &SettingsStore, name: &str) -> Result<SavedSettings, PortFault> {
+    let path = |setting: &str| PathBuf::from("/proc/sys/net").join(setting.replace("{}", name));
+    let mut changes = Vec::new();
+    for (setting, value) in ISOLATION {
         // A kernel without IPv6 has no such settings.
-        let Ok(old) = std::fs::read_to_string(&path) else { continue };
+        let Ok(old) = std::fs::read_to_string(path(setting)) else { continue };
         let old = old.trim_end().to_owned();
-        if old == value {
-            continue;
+        if old != value {
+            changes.push(Setting { path: path(setting), old, new: value.to_owned() });
         }
-        if let Err(error) = std::fs::write(&path, value) {
-            before.into_iter().for_each(|(path, old)| drop(std::fs::write(path, old)));
-            let path = path.display().to_string();
-            return Err(PortFault::Isolation { ifname: name.to_owned(), path, error });
-        }
-        before.push((path, old));
     }
-    if before.is_empty() && !PathBuf::from(format!("/proc/sys/net/ipv4/conf/{name}")).exists() {
+    if changes.is_empty() && !PathBuf::from(format!("/proc/sys/net/ipv4/conf/{name}")).exists() {
         return Err(PortFault::NoRealInterface { ifname: name.to_owned() });
     }
-    // Settings are restored in reverse order.
-    before.reverse();
-    Ok(before)
+    let saved = store.save(name, changes);
+    let failed = saved.settings().iter().find_map(|setting| {
+        let error = std::fs::write(&setting.path, &setting.new).err()?;
+        Some(PortFault::Isolation {
+            ifname: name.to_owned(),
+            path: setting.path.display().to_string(),
+            error,
+        })
+    });
+    match failed {
+        None => Ok(saved),
+        Some(fault) => {
+            saved.restore();
+            Err(fault)
+        }
+    }
 }

@@ -188,7 +188,7 @@ pub fn ports(names: &[&str]) -> Vec<RoutedPort> {
 /// A mirror with ports on these interfaces.
 pub fn mirror(names: &[&str]) -> (Arc<FakeEngine>, Router) {
     let fake = FakeEngine::new();
-    let router = Router::start(fake.clone()).unwrap();
+    let router = Router::start(fake.clone(), None).unwrap();
     router.set_ports(ports(names), Vec::new()).unwrap();
     (fake, router)
 }

@@ -130,6 +130,11 @@ impl FileAccess {
         self.directory.as_ref().map(|directory| directory.path.as_path())
     }
 
+    /// The directory of what the process keeps, which has the one of clients in it.
+    pub fn state(&self) -> Option<&Path> {
+        self.directory()?.parent()
+    }
+
     /// Grants no more paths.
     pub fn seal(&self) {
         self.lock().sealed = true;

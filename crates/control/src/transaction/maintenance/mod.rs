@@ -16,9 +16,10 @@
 mod limited;
 mod nat_log;
 
-use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use mmb_system::log;
 
 pub(super) use self::limited::LimitedSources;
 use super::control::Control;
@@ -110,8 +111,9 @@ impl Control {
             text.push_str(&format!("{now} nat: {lost} lost: too many at once\n"));
         }
         text.push_str(&self.limited_lines(&now));
-        // An error of the log does not stop the daemon.
-        let _ = io::stderr().write_all(text.as_bytes());
+        if !text.is_empty() {
+            log::error(text);
+        }
         lost
     }
 
@@ -133,8 +135,9 @@ impl Control {
             return false;
         }
         state.config.set_rebuilt(rebuilt);
-        self.publish(&state);
-        self.commit(state);
+        if self.publish(&state).is_ok() {
+            self.commit(state);
+        }
         true
     }
 }

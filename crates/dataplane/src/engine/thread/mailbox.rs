@@ -7,12 +7,18 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use mmb_session::Sessions;
 
 use crate::engine::shared::WorkerShared;
 use crate::engine::snapshot::WorkerSnapshot;
+use crate::engine::thread::failure::PATIENCE;
+
+/// Time of one turn of waiting for a result.
+const TURN: Duration = Duration::from_millis(50);
 
 /// A closure that a worker runs with its sessions, its snapshot, and its time in milliseconds.
 pub(crate) type WorkerTask = Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) + Send>;
@@ -22,14 +28,32 @@ pub(crate) type WorkerTask = Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, 
 pub(crate) struct Mailbox {
     /// Whether there is a task; all that the worker reads while there is none.
     has_task: AtomicBool,
-    tasks: Mutex<VecDeque<WorkerTask>>,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    waiting: VecDeque<WorkerTask>,
+    /// Whether the worker has ended. Then tasks are dropped, and who waits for their answers gets none.
+    closed: bool,
 }
 
 impl Mailbox {
     fn push(&self, task: WorkerTask) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.push_back(task);
-        self.has_task.store(true, Ordering::Release);
+        if !tasks.closed {
+            tasks.waiting.push_back(task);
+            self.has_task.store(true, Ordering::Release);
+        }
+    }
+
+    /// Drops all tasks, those that come later too: the worker has ended.
+    pub fn close(&self) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.closed = true;
+        let waiting = std::mem::take(&mut tasks.waiting);
+        drop(tasks);
+        drop(waiting);
     }
 
     /// Whether there is no task.
@@ -41,13 +65,13 @@ impl Mailbox {
     /// Takes the oldest task; none while another thread holds the lock.
     pub fn take(&self) -> Option<WorkerTask> {
         let mut tasks = self.tasks.try_lock().ok()?;
-        let task = tasks.pop_front();
-        self.has_task.store(!tasks.is_empty(), Ordering::Release);
+        let task = tasks.waiting.pop_front();
+        self.has_task.store(!tasks.waiting.is_empty(), Ordering::Release);
         task
     }
 }
 
-/// Runs `f` on `worker` and waits for its result; none if the worker has ended.
+/// Runs `f` on `worker` and waits for its result; none if the worker has ended or does not respond.
 pub(crate) fn run_on_worker<R: Send + 'static>(
     worker: &WorkerShared,
     f: impl FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) -> R + Send + 'static,
@@ -58,5 +82,31 @@ pub(crate) fn run_on_worker<R: Send + 'static>(
         let _ = sender.send(f(sessions, snapshot, now));
     }));
     worker.wake_if_sleeping();
-    receiver.recv().ok()
+    // Turns and not a time are counted: the process may have stood still.
+    for _ in 0..PATIENCE.as_millis() / TURN.as_millis() {
+        match receiver.recv_timeout(TURN) {
+            Err(RecvTimeoutError::Timeout) => {}
+            other => return other.ok(),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_worker_that_has_ended() {
+        let worker = WorkerShared::new(None).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| run_on_worker(&worker, |_, _, _| ()));
+            while worker.mailbox.is_empty() {
+                std::thread::yield_now();
+            }
+            worker.mailbox.close();
+            assert_eq!(waiting.join().unwrap(), None);
+        });
+        assert_eq!(run_on_worker(&worker, |_, _, _| ()), None);
+    }
 }

@@ -9,6 +9,7 @@ use mmb_dpdk::{Burst, RingReceiver, RingSender, ring};
 use super::limit::PuntBuckets;
 use crate::engine::counters::DropCounters;
 use crate::engine::error::EngineError;
+use crate::engine::thread::failure::Patience;
 use crate::engine::thread::waker::Waker;
 
 /// Packets that wait for the thread; more than the buckets of all classes hold by default.
@@ -67,11 +68,17 @@ impl PuntQueue {
         self.waker.wake();
     }
 
-    /// Waits until the thread uses no snapshot that was replaced before this call.
+    /// Waits until the thread uses no snapshot that was replaced before this call, but not for ever: an
+    /// interface may hold the thread. Then the thread itself frees the snapshot at the end of its burst.
     pub fn wait_unused(&self, stop: &AtomicBool) {
         fence(SeqCst);
         let burst = self.bursts.load(SeqCst);
-        while burst % 2 == 1 && self.bursts.load(SeqCst) == burst && !stop.load(Relaxed) {
+        let mut patience = Patience::new();
+        while !patience.is_over()
+            && burst % 2 == 1
+            && self.bursts.load(SeqCst) == burst
+            && !stop.load(Relaxed)
+        {
             std::thread::sleep(Duration::from_micros(20));
         }
     }

@@ -1,0 +1,142 @@
+//! Connections: who may have one, and how long it may be silent.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tower_service::Service;
+
+use super::limits::{Limits, Usage};
+use super::role::Role;
+use crate::refusals::ApiCounters;
+
+/// Time for which a client beyond the limit may send its request before it gets the refusal.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// Clients that get a refusal at a time. Others are only disconnected.
+const REFUSALS: usize = 32;
+/// Pause after an error of `accept`, such as no free descriptor.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What all connections share.
+pub(super) struct Server {
+    pub router: Router,
+    pub usage: Arc<Usage>,
+    pub limits: Limits,
+    pub counters: Arc<ApiCounters>,
+    pub refusals: Arc<Semaphore>,
+    /// Changes when the server stops. The receivers also tell how many connections there are.
+    pub stop: watch::Sender<bool>,
+}
+
+impl Server {
+    pub fn new(router: Router, usage: Arc<Usage>, limits: Limits, counters: Arc<ApiCounters>) -> Server {
+        let refusals = Arc::new(Semaphore::new(REFUSALS));
+        Server { router, usage, limits, counters, refusals, stop: watch::Sender::new(false) }
+    }
+
+    /// Accepts connections of clients with at least this role, until the server stops.
+    pub async fn accept(self: Arc<Server>, listener: UnixListener, role: Role) {
+        let mut stop = self.stop.subscribe();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stopped(&mut stop) => return,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(RETRY).await;
+                continue;
+            };
+            let role = if is_owner(&stream) { Role::Owner } else { role };
+            match self.usage.connection(role) {
+                Some(place) => drop(tokio::spawn(self.clone().serve(stream, role, place))),
+                None => {
+                    self.counters.connections.fetch_add(1, Relaxed);
+                    if let Ok(place) = self.refusals.clone().try_acquire_owned() {
+                        tokio::spawn(refuse(stream, self.limits.connections[role as usize], place));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves one connection.
+    async fn serve(self: Arc<Server>, stream: UnixStream, role: Role, _place: OwnedSemaphorePermit) {
+        let mut stop = self.stop.subscribe();
+        let router = self.router.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(role);
+            router.clone().call(request.map(Body::new))
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(self.limits.head);
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = stopped(&mut stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        // Other errors are the client's: it has disconnected, or does not speak HTTP.
+        if served.is_err_and(|error| error.is_timeout()) {
+            self.counters.head_timeouts.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits until all connections have ended.
+    pub async fn finish(&self) {
+        self.stop.send_replace(true);
+        self.stop.closed().await;
+    }
+}
+
+/// Waits until the server stops.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone.
+    let _ = stop.wait_for(|stop| *stop).await.map(drop);
+}
+
+/// Whether the client is root, or the user of this process.
+fn is_owner(stream: &UnixStream) -> bool {
+    let own = nix::unistd::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+}
+
+/// Answers a request with the sentence that there are too many connections.
+async fn refuse(mut stream: UnixStream, limit: usize, _place: OwnedSemaphorePermit) {
+    let sentence = format!(
+        "there are {limit} connections already, which is the maximum for this socket; try again later"
+    );
+    let body = format!("{{\"error\":\"{sentence}\",\"diagnostics\":[]}}");
+    let answer = format!(
+        "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        StatusCode::SERVICE_UNAVAILABLE,
+        body.len()
+    );
+    let exchange = async {
+        let mut request = Vec::with_capacity(4096);
+        while !request.windows(4).any(|w| w == b"\r\n\r\n") && request.len() < 4096 {
+            if stream.read_buf(&mut request).await? == 0 {
+                break;
+            }
+        }
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // Until the client has read it: closing a socket with unread data resets the connection.
+        while stream.read(&mut [0; 4096]).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // A client that does not wait for the answer gets none.
+    let _ = tokio::time::timeout(REFUSAL_TIME, exchange).await;
+}

@@ -1,0 +1,87 @@
+//! Request bodies: read before the request runs, within the limits of the role.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+
+use super::document::BODY_LIMIT;
+use super::limits::{HeldBody, Limits, Usage};
+use super::role::Role;
+use crate::error::Refusal;
+use crate::refusals::ApiCounters;
+
+/// What the middleware needs.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub usage: Arc<Usage>,
+    pub limits: Limits,
+    pub counters: Arc<ApiCounters>,
+}
+
+/// Checks that the client's role permits a request, and reads its body. The memory of the body counts until
+/// the last reader drops it, even if the client has disconnected meanwhile.
+pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let role = request.extensions().get::<Role>().copied().unwrap_or(Role::Reader);
+    if let Err(refusal) = role.check_request(request.method(), request.uri().path()) {
+        gate.counters.forbidden.fetch_add(1, Relaxed);
+        return refusal.into_response();
+    }
+    let (parts, body) = request.into_parts();
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    match gate.read(body, announced.unwrap_or(0), role).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Err((status, sentence)) => {
+            let counter = match status {
+                StatusCode::REQUEST_TIMEOUT => &gate.counters.body_timeouts,
+                _ => &gate.counters.body_bytes,
+            };
+            counter.fetch_add(1, Relaxed);
+            let reply = axum::Json(Refusal::invalid(sentence).into_reply());
+            // The rest of the body is not read.
+            (status, [(header::CONNECTION, "close")], reply).into_response()
+        }
+    }
+}
+
+impl Gate {
+    async fn read(
+        &self,
+        mut body: Body,
+        announced: usize,
+        role: Role,
+    ) -> Result<Bytes, (StatusCode, String)> {
+        let too_large = || {
+            (StatusCode::PAYLOAD_TOO_LARGE, format!("the request is larger than {} MiB", BODY_LIMIT >> 20))
+        };
+        if announced > BODY_LIMIT {
+            return Err(too_large());
+        }
+        let mut held: HeldBody = self.usage.body(role);
+        loop {
+            let Ok(frame) = tokio::time::timeout(self.limits.body, body.frame()).await else {
+                let seconds = self.limits.body.as_secs();
+                let sentence =
+                    format!("the body of the request did not arrive: nothing came for {seconds} seconds");
+                return Err((StatusCode::REQUEST_TIMEOUT, sentence));
+            };
+            let Some(frame) = frame else { return Ok(Bytes::from_owner(held)) };
+            let frame = frame.map_err(|error| {
+                (StatusCode::BAD_REQUEST, format!("the body of the request is incomplete: {error}"))
+            })?;
+            let Some(piece) = frame.data_ref() else { continue };
+            if held.len() + piece.len() > BODY_LIMIT {
+                return Err(too_large());
+            }
+            if !held.extend(piece) {
+                let sentence = "the requests of all clients are too large together; try again when the others have ended";
+                return Err((StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned()));
+            }
+        }
+    }
+}
