@@ -1,6 +1,11 @@
 //! Hashes of keys by which all workers make the same choices.
 
+use std::hash::Hasher;
+
 use mmb_flow::Key;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use siphasher::sip::SipHasher24;
 
 /// Mixes two numbers into one that depends on all of their bits.
 #[inline]
@@ -10,11 +15,44 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     (folded ^ folded >> 29).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
-/// Hashes a key. The result is not predictable without the seed.
-pub(crate) fn hash_key(key: &Key, seed: u64) -> u64 {
-    let words: [u64; 5] = bytemuck::cast(*key);
-    words.iter().fold(seed, |hash, &word| mix(hash, word))
+/// What a keyed hash is for. Hashes for different purposes tell nothing of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The choice of an address, a port or another value by the key.
+    Choice = 1,
+    /// Initial sequence numbers.
+    SequenceNumber = 2,
+    /// The generator of random choices.
+    Generator = 3,
 }
+
+/// Hashes a key by SipHash-2-4, a pseudorandom function. Any number of hashes, of chosen keys too, does not
+/// tell another one without the seed.
+pub(crate) fn hash_key(key: &Key, seed: u64, purpose: Purpose) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(seed, purpose as u64);
+    hasher.write(bytemuck::bytes_of(key));
+    hasher.finish()
+}
+
+/// A cryptographic generator (ChaCha12) for a worker. What it has drawn does not tell what it will draw.
+pub(crate) fn generator(seed: u64, worker: u16) -> StdRng {
+    let mut hasher = SipHasher24::new_with_keys(seed, Purpose::Generator as u64);
+    let words = [0u64; 4].map(|_| {
+        hasher.write_u16(worker);
+        hasher.finish()
+    });
+    StdRng::from_seed(bytemuck::cast(words))
+}
+
+/// Returns an initial sequence number for the connection with this key (RFC 6528, section 3): a keyed hash of
+/// the connection, plus a clock with a tick of 4 microseconds. `now` is in milliseconds and wraps.
+pub(crate) fn sequence_number(key: &Key, seed: u64, now: u32) -> u32 {
+    let hash = hash_key(key, seed, Purpose::SequenceNumber) as u32;
+    hash.wrapping_add(now.wrapping_mul(TICKS))
+}
+
+/// Ticks of 4 microseconds in a millisecond.
+const TICKS: u32 = 250;
 
 /// Scales a random number of 64 bits to the range `0..len`.
 pub(crate) fn scale(draw: u64, len: u128) -> u128 {
@@ -26,16 +64,4 @@ pub(crate) fn scale(draw: u64, len: u128) -> u128 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mixing_is_not_symmetric_and_spreads() {
-        assert_ne!(mix(1, 2), mix(2, 1));
-        let high = (0..1000u64).map(|n| mix(n, 9) >> 61).fold([0; 8], |mut seen, n| {
-            seen[n as usize] += 1;
-            seen
-        });
-        assert!(high.iter().all(|n| (80..180).contains(n)), "{high:?}");
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use mmb_flow::{FragmentLimits, FragmentTable, Nat, ScratchpadFile, SessionSettin
 
 use crate::chains::ChainState;
 use crate::established::{DecisionCache, EstablishedPath};
-use crate::hash::mix;
+use crate::hash::{generator, mix};
 use crate::lifetime::Lifetime;
 use crate::lookup::vector::VectorLookup;
 use crate::offload::flows::OffloadedFlows;
@@ -97,7 +97,7 @@ impl Sessions {
             table: table(capacity, chains.layout.bytes, secret)?,
             lookup: VectorLookup::new(),
             cache: DecisionCache::new(),
-            rules: RuleState::new(secret),
+            rules: RuleState::new(secret, generator(config.seed, config.worker)),
             chains,
             nat: NatState::new(&config, &shared.ports)?,
             fragments: FragmentTable::new(FRAGMENTS),

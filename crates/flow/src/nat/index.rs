@@ -9,12 +9,14 @@
 //!
 //! All memory is reserved at the start. The system allocates it when it is first written.
 
+use std::hash::Hasher as _;
 use std::io;
 
 use bytemuck::Pod;
 use mmb_packet::prefetch;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use siphasher::sip::SipHasher24;
 
 use crate::arena::Arena;
 
@@ -34,11 +36,12 @@ impl Hasher {
         (folded ^ folded >> 32) as u32
     }
 
-    /// A pseudo-random number that depends on `n` and the seed.
+    /// SipHash-2-4 of `n`, a pseudorandom function: its results for other numbers do not tell this one.
     #[inline]
-    pub(super) fn mix(&self, n: u64) -> u64 {
-        let once = fold(n ^ self.0[0], self.0[1] | 1);
-        fold(once ^ self.0[1], self.0[0] | 1)
+    pub(super) fn pseudorandom(&self, n: u64) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
+        hasher.write_u64(n);
+        hasher.finish()
     }
 }
 

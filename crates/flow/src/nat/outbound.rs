@@ -179,7 +179,7 @@ impl Nat {
         let port_hasher = &self.port_hasher;
         let mut next = |pool: &mut Pool, host: &mut Host| {
             let picked = pool.pick(number, host, preference, below, now)?;
-            preference.random = port_hasher.mix(preference.random);
+            preference.random = port_hasher.pseudorandom(preference.random);
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: address.into(), ports };
                 self.events.push(event(now, pool, host, NatEventKind::BlockAllocated(block)));

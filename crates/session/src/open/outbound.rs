@@ -12,7 +12,7 @@ use super::nat::nat_key;
 use super::plan::{NewAddress, TranslationPlan, has_free_port, wide};
 use super::refusal::Refusal;
 use crate::Environment;
-use crate::hash::{hash_key, scale};
+use crate::hash::{Purpose, hash_key, scale, sequence_number};
 use crate::lifetime::session_flags;
 use crate::rules::opening::OpeningRules;
 use crate::sessions::Sessions;
@@ -182,10 +182,14 @@ impl Sessions {
             }
             _ => None,
         };
-        let sequence =
-            plan.sequence.zip(syn).and_then(|(choice, syn)| Some((self.choose_value(choice, key)?, syn)));
-        let chosen_isn =
-            plan.acknowledgment.filter(|_| syn.is_some()).and_then(|choice| self.choose_value(choice, key));
+        let sequence = plan
+            .sequence
+            .zip(syn)
+            .and_then(|(choice, syn)| Some((self.choose_sequence(choice, key, pkt.now)?, syn)));
+        let chosen_isn = plan
+            .acknowledgment
+            .filter(|_| syn.is_some())
+            .and_then(|choice| self.choose_sequence(choice, &key.reversed(), pkt.now));
         // A number that the originator already knows overrides the choice.
         let new_isn = plan.proxied_isn.or(chosen_isn.map(|value| value as u32));
         let ip_id =
@@ -214,9 +218,24 @@ impl Sessions {
     /// Chooses one of the values: at random, or by the key.
     fn choose_value(&mut self, choice: &Choice, key: &Key) -> Option<u128> {
         let draw = match choice.random {
-            true => self.rules.random.random(),
-            false => hash_key(key, self.config.seed),
+            true => self.rules.secret_random.random(),
+            false => hash_key(key, self.config.seed, Purpose::Choice),
         };
         choice.values.nth(scale(draw, choice.values.len()))
+    }
+
+    /// Chooses one of the values as an initial sequence number: as RFC 6528 describes, or by the key.
+    fn choose_sequence(&mut self, choice: &Choice, key: &Key, now: u32) -> Option<u128> {
+        if !choice.random {
+            return self.choose_value(choice, key);
+        }
+        let number = sequence_number(key, self.config.seed, now);
+        let all = choice.values.len();
+        // Of fewer values than there are numbers, the position goes forward with the clock.
+        choice.values.nth(if all > u128::from(u32::MAX) {
+            number.into()
+        } else {
+            u128::from(number) % all.max(1)
+        })
     }
 }

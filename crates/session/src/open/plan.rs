@@ -8,7 +8,7 @@ use mmb_nf::TranslationRequest;
 use mmb_packet::Kind;
 use mmb_policy::{Binding, Choice, NumberSet, Policy, Side};
 
-use crate::hash::{hash_key, mix, scale};
+use crate::hash::{Purpose, hash_key, mix, scale};
 
 /// The new address of one side.
 #[derive(Clone, Copy, Debug, Default)]
@@ -177,7 +177,7 @@ impl<'a> TranslationPlan<'a> {
         // Nothing to choose: no hash is needed.
         let draw = match self.source.len().max(self.destination.len()).max(ports) {
             1 => 0,
-            _ => mix(hash_key(key, seed), attempt),
+            _ => mix(hash_key(key, seed, Purpose::Choice), attempt),
         };
         let mut to = *key;
         to.source = self.source.nth(scale(draw, self.source.len()), ip4).unwrap_or(key.source);

@@ -19,7 +19,7 @@ use rand::Rng;
 use super::plan::{TranslationPlan, has_free_port, has_ports};
 use super::refusal::Refusal;
 use crate::Environment;
-use crate::hash::{hash_key, scale};
+use crate::hash::{Purpose, hash_key, scale};
 use crate::lifetime::EndReason;
 use crate::sessions::Sessions;
 use crate::slow_path::packet::SlowPacket;
@@ -111,9 +111,11 @@ impl Sessions {
         let old = u16::from_be_bytes(key.source_port);
         let first = match choice {
             Some(choice) if choice.random => None,
-            Some(_) if !ports.contains(old) => {
-                Some(ports.nth(scale(hash_key(key, self.config.seed), u128::from(ports.len())) as u32))
-            }
+            Some(_) if !ports.contains(old) => Some(
+                ports
+                    .nth(scale(hash_key(key, self.config.seed, Purpose::Choice), u128::from(ports.len()))
+                        as u32),
+            ),
             _ => Some(old),
         };
         let can_choose = has_free_port(key) && ports.len() > 1;
@@ -156,7 +158,7 @@ impl Sessions {
         ports: Ports<'_>,
         like: Option<u16>,
     ) -> Result<Key, Option<u16>> {
-        let target = hash_key(&Key { source_port: [0; 2], ..*to }, u64::from(ports.nth(0)));
+        let target = hash_key(&Key { source_port: [0; 2], ..*to }, u64::from(ports.nth(0)), Purpose::Choice);
         // Every worker has some of the ports, the next worker too.
         let workers = self.config.workers;
         let mut other_worker = (workers > 1).then(|| (self.config.worker + 1) % workers);
@@ -172,7 +174,7 @@ impl Sessions {
             Err(PortConflict::InUse) => None,
         };
         for n in 0..2 * RANDOM_TRIES {
-            let mut port = ports.nth(self.rules.random.random_range(..ports.len()));
+            let mut port = ports.nth(self.rules.secret_random.random_range(..ports.len()));
             if let Some(like) = like.filter(|_| n < RANDOM_TRIES) {
                 port = port & !1 | like & 1;
             }
@@ -182,7 +184,7 @@ impl Sessions {
                 return Ok(reverse);
             }
         }
-        let start = self.rules.random.random_range(..ports.len());
+        let start = self.rules.secret_random.random_range(..ports.len());
         for step in 0..ports.len() {
             if let Some(reverse) = attempt(self, ports.nth((start + step) % ports.len())) {
                 return Ok(reverse);

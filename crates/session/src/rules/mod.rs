@@ -6,7 +6,7 @@ pub(crate) mod opening;
 
 use mmb_flow::Table;
 use mmb_policy::{Decision, Hit};
-use rand::rngs::SmallRng;
+use rand::rngs::{SmallRng, StdRng};
 use rand::{Rng, SeedableRng};
 
 use crate::Environment;
@@ -19,8 +19,10 @@ use opening::OpeningRules;
 pub(crate) struct RuleState {
     /// The rule lists of sessions.
     pub lists: RuleLists,
-    /// Random numbers for rules that drop at random, and for random translations.
+    /// Random numbers for rules that drop at random.
     pub random: SmallRng,
+    /// Random numbers for translations: nobody can predict them.
+    pub secret_random: StdRng,
     /// The decision of no rule.
     no_rules: Decision,
     /// Buffer for slots of rules.
@@ -33,11 +35,12 @@ pub(crate) struct RuleState {
 }
 
 impl RuleState {
-    /// Creates the state, with the seed of random numbers.
-    pub fn new(seed: u64) -> RuleState {
+    /// Creates the state, with the seed of random numbers and the generator for translations.
+    pub fn new(seed: u64, secret_random: StdRng) -> RuleState {
         RuleState {
             lists: RuleLists::new(),
             random: SmallRng::seed_from_u64(seed),
+            secret_random,
             no_rules: Decision::default(),
             slots: Vec::with_capacity(64),
             buffer: Vec::with_capacity(64),
