@@ -127,13 +127,45 @@ impl Function for Copy {
     }
 }
 
+/// `long INTERFACE BYTES`: makes a frame of this length for each packet, out of pieces of 1,000 bytes.
+pub struct Long {
+    to: EmitTarget,
+    bytes: usize,
+}
+
+impl Function for Long {
+    const TYPE: &'static str = "long";
+    const USAGE: &'static str = "INTERFACE BYTES";
+    const HELP: &'static str = "makes long frames";
+    type Pad = ();
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
+        let port = setup.args.first().and_then(|name| (setup.resolve_port)(name));
+        let bytes = setup.args.get(1).and_then(|word| word.parse().ok());
+        let (port, bytes) = port.zip(bytes).ok_or("where to, and how long?")?;
+        Ok(Long { to: EmitTarget::Port(port), bytes })
+    }
+
+    fn packet(&self, _: &mut Packet<'_>, (): &mut (), cx: &mut Context<'_, ()>) -> Verdict {
+        let frame = long_frame(self.bytes);
+        cx.emit_segments(self.to, &frame.chunks(1_000).collect::<Vec<_>>());
+        Verdict::Pass
+    }
+}
+
+/// The frame that `long` makes: bytes that differ from those of the neighboring pieces.
+pub fn long_frame(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
 /// The payload that `copy` sends at the end of a session.
 pub const FAREWELL: [u8; 60] = [0xfa; 60];
 
 /// The built-in functions and these.
 pub fn registry() -> Registry {
     let mut registry = mmb_nf_builtin::registry();
-    registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>();
+    registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>().add::<Long>();
     registry.add::<super::holder::Holder>().add::<super::holder::Trace>();
     registry
 }

@@ -3,7 +3,7 @@
 use mmb_dataplane::PortId;
 use mmb_nf::Emissions;
 
-use super::functions::FAREWELL;
+use super::functions::{FAREWELL, long_frame};
 use super::world::*;
 
 /// A chain of one `copy` with these arguments.
@@ -37,6 +37,25 @@ fn an_ending_session_may_emit_frames() {
     assert_eq!(world.send(LEFT, &there(5_000, b"x")).len(), 2);
     assert_eq!(world.lab.run(600_000, vec![]), [(LEFT, FAREWELL.to_vec())]);
     assert_eq!(world.lab.run(1_200_000, vec![]), []);
+}
+
+#[test]
+fn emissions_may_be_longer_than_a_buffer() {
+    for (bytes, drops) in [(2_049, None), (9_000, None), (60_000, None), (700_000, Some(("no-buffer", 1)))] {
+        let long = format!("nf add l long side {bytes}");
+        let mut world =
+            world(forwarding(&[&long, "chain add longs l", "add-stateful udp-dport 53 chain longs"], None));
+        let question = there(5_000, b"question");
+        let out = world.send(LEFT, &question);
+        let made = drops.is_none().then(|| (SIDE, long_frame(bytes)));
+        let expected: Vec<_> = made.into_iter().chain([(RIGHT, question)]).collect();
+        assert!(
+            out == expected,
+            "{bytes} bytes: {:?}",
+            out.iter().map(|(_, frame)| frame.len()).collect::<Vec<_>>()
+        );
+        assert_eq!(world.drops(), Vec::from_iter(drops));
+    }
 }
 
 #[test]
