@@ -23,7 +23,7 @@ pub fn check(bytes: &[u8]) {
     any_metadata(&rules, bytes);
 }
 
-/// The same targets without conditions, so that every edit applies to every frame.
+/// Returns the targets without conditions, so that every edit applies to every frame.
 pub fn unconditional(mut rules: Vec<Rule>) -> Vec<Rule> {
     for rule in &mut rules {
         rule.matches = vec![Match::all()];

@@ -163,9 +163,9 @@ const NONE: u32 = u32::MAX;
 
 /// What mmb may remember of the round before.
 enum Flows {
-    /// What it found for the same packets.
+    /// Its results for the same packets.
     Known,
-    /// The same between the same hosts, but each round has another source port, one of those that Linux takes
+    /// Packets between the same hosts, but each round has another source port, one of those that Linux takes
     /// by itself. (What `rte_acl` does with the same packets does not depend on that.)
     Hosts(u16),
     /// Nothing: a rule came and went.
@@ -175,7 +175,7 @@ enum Flows {
 /// mmb's side.
 struct Mmb {
     policy: Policy,
-    /// The same rules, and one that comes and goes.
+    /// As many rules, one of which is added and deleted again.
     other: (Policy, mmb_lang::Rule),
     /// For each of [`Flows`].
     batches: [Batch; 3],

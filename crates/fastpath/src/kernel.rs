@@ -8,7 +8,8 @@ use nix::time::{ClockId, clock_gettime};
 
 /// The kernel's table.
 pub trait KernelTable: Send + Sync {
-    /// Obeys only entries of this generation, whose keys have this granularity; 0: none.
+    /// Forwards only by entries of this generation, whose keys have this granularity. Generation 0 stops all
+    /// forwarding.
     fn set_generation(&self, generation: u64, granularity: FastGranularity);
     /// Tells the kernel that the workers were alive `age` milliseconds ago. It ignores all entries of workers
     /// that were not for a second.
@@ -18,9 +19,9 @@ pub trait KernelTable: Send + Sync {
     /// # Errors
     /// The error number (positive).
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32>;
-    /// Stops obeying an entry.
+    /// Stops forwarding by an entry. Its counters stay readable.
     fn revoke(&self, slot: u32);
-    /// Removes the way from a key to a slot.
+    /// Removes the index entry that leads from a key to a slot.
     fn remove(&self, key: &FastKey, slot: u32);
     /// Counters of a slot.
     fn flow_stats(&self, slot: u32) -> FastFlowStats;

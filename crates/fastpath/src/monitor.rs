@@ -46,7 +46,7 @@ impl PortMonitor {
         Ok(PortMonitor { thread: Some(thread), stop })
     }
 
-    /// Has the thread check the ports at once.
+    /// Makes the thread check the ports at once.
     pub fn check_now(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();

@@ -74,7 +74,7 @@ impl FakeKernel {
         self.table().beat_age
     }
 
-    /// Has the table refuse more flows.
+    /// Makes the table refuse more flows.
     pub fn set_full(&self, is_full: bool) {
         self.table().is_full = is_full;
     }

@@ -1,10 +1,11 @@
 //! The packets that a rule of another system matches, as a set.
 //!
 //! Theory of operation. A [`Filter`] has, for each field that it tests, the set of values that match. It also
-//! has a list of excluded terms (`! <field> <values>`), none of which may match. Sets are exact. So the
-//! intersection and the difference of two filters are exact too, as [`crate::ordered`] needs them.
-//! `net-proto` stands for the IP version, and `ip-proto` for the transport protocol of both versions.
-//! [`crate::matches`] writes both as fields of the language.
+//! has a list of excluded terms (`! <field> <values>`), none of which may match. A field has at most one
+//! excluded term, with the union of the excluded values, so that a thousand subtractions of addresses are one
+//! set. Sets are exact. So the intersection and the difference of two filters are exact too, as
+//! [`crate::ordered`] needs them. `net-proto` stands for the IP version, and `ip-proto` for the transport
+//! protocol of both versions. [`crate::matches`] writes both as fields of the language.
 
 use std::collections::BTreeSet;
 
@@ -78,6 +79,40 @@ impl Values {
         }
     }
 
+    /// The union. The sets are of one field.
+    pub fn union(&self, other: &Self) -> Self {
+        use Values::{Names, Numbers};
+        match (self, other) {
+            (Numbers(a), Numbers(b)) => Numbers(a.union(b)),
+            (Names { names: a, listed: true }, Names { names: b, listed: true }) => {
+                Names { names: a | b, listed: true }
+            }
+            (Names { names: a, listed: false }, Names { names: b, listed: false }) => {
+                Names { names: a & b, listed: false }
+            }
+            (Names { names: a, listed: false }, Names { names: b, listed: true }) => {
+                Names { names: a - b, listed: false }
+            }
+            _ => other.union(self),
+        }
+    }
+
+    /// Whether the sets have no common value.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Values::Numbers(a), Values::Numbers(b)) => a.is_disjoint(b),
+            _ => self.intersection(other).is_empty(),
+        }
+    }
+
+    /// Number of intervals or names: the cost of an operation.
+    pub fn count(&self) -> usize {
+        match self {
+            Values::Numbers(numbers) => numbers.count(),
+            Values::Names { names, .. } => names.len(),
+        }
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         match self {
@@ -109,7 +144,7 @@ pub struct Term {
 pub struct Filter {
     /// Terms that must all match: at most one per field, sorted by field, none with an empty set.
     terms: Vec<Term>,
-    /// Terms that must not match.
+    /// Terms that must not match: at most one per field, sorted by field.
     excluded: Vec<Term>,
 }
 
@@ -157,12 +192,37 @@ impl Filter {
         for term in &other.terms {
             both.narrow(term.field, &term.values)?;
         }
-        for term in &other.excluded {
-            if !both.excluded.contains(term) {
-                both.excluded.push(term.clone());
-            }
-        }
+        other.excluded.iter().for_each(|term| both.exclude(term));
         (!both.is_contradictory()).then_some(both)
+    }
+
+    /// Whether no packet matches both, as far as the terms show. Cheaper than the intersection, and weaker:
+    /// filters whose excluded terms leave nothing are not found.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.terms
+            .iter()
+            .any(|term| other.values(term.field).is_some_and(|values| values.is_disjoint(&term.values)))
+            || self.excluded.iter().any(|term| other.implies(term))
+            || other.excluded.iter().any(|term| self.implies(term))
+    }
+
+    /// Number of terms, intervals and names: the cost of an operation.
+    pub fn cost(&self) -> usize {
+        self.terms.iter().chain(&self.excluded).map(|term| 1 + term.values.count()).sum()
+    }
+
+    /// Excludes the packets that match a term.
+    fn exclude(&mut self, term: &Term) {
+        match self.excluded.binary_search_by_key(&term.field, |excluded| excluded.field) {
+            Ok(at) => self.excluded[at].values = self.excluded[at].values.union(&term.values),
+            Err(at) => self.excluded.insert(at, term.clone()),
+        }
+    }
+
+    /// The excluded values of a field.
+    fn excluded_values(&self, field: FieldId) -> Option<&Values> {
+        let at = self.excluded.binary_search_by_key(&field, |term| term.field).ok()?;
+        Some(&self.excluded[at].values)
     }
 
     /// Whether the excluded terms leave no packet: they exclude all values of a field that every packet has.
@@ -181,8 +241,8 @@ impl Filter {
             None if field == FieldId::NetProto => Values::Numbers(Intervals::of([(IP4, IP4), (IP6, IP6)])),
             None => Values::range(0, max(field)),
         };
-        let excluded = self.excluded.iter().filter(|term| term.field == field);
-        excluded.fold(values, |left, term| left.intersection(&term.values.complement(field))).is_empty()
+        self.excluded_values(field)
+            .is_some_and(|excluded| values.intersection(&excluded.complement(field)).is_empty())
     }
 
     /// Whether every packet of the filter has the field.
@@ -224,7 +284,13 @@ impl Filter {
     /// Whether this filter is a subset of the other, as far as their terms show.
     pub fn is_within(&self, other: &Self) -> bool {
         other.terms.iter().all(|term| self.implies(term))
-            && other.excluded.iter().all(|term| self.excluded.contains(term) || self.excludes(term))
+            && other.excluded.iter().all(|term| match self.excluded_values(term.field) {
+                Some(excluded) => {
+                    let rest = term.values.intersection(&excluded.complement(term.field));
+                    rest.is_empty() || self.excludes(&Term { field: term.field, values: rest })
+                }
+                None => self.excludes(term),
+            })
     }
 
     /// Whether no packet of the filter can match a term.
@@ -252,9 +318,7 @@ impl Filter {
         let mut rest = Vec::new();
         for term in other.terms.iter().filter(|term| !self.implies(term) && !other.is_implied(term)) {
             let mut part = self.clone();
-            if !part.excluded.contains(term) {
-                part.excluded.push(term.clone());
-            }
+            part.exclude(term);
             rest.extend(Some(part).filter(|part| !part.is_contradictory()));
         }
         for term in &other.excluded {

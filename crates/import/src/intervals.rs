@@ -56,6 +56,20 @@ impl Intervals {
         Intervals(both)
     }
 
+    /// The union of two sets.
+    pub fn union(&self, other: &Self) -> Self {
+        Intervals::of(self.iter().chain(other.iter()))
+    }
+
+    /// Whether the sets have no common number.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        let (few, many) = if self.count() <= other.count() { (self, other) } else { (other, self) };
+        few.iter().all(|(low, high)| {
+            let next = many.0.partition_point(|&(_, end)| end < low);
+            many.0.get(next).is_none_or(|&(start, _)| start > high)
+        })
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -102,7 +116,8 @@ mod tests {
             assert_eq!(set(a).is_empty(), a == 0);
             for b in some {
                 assert_eq!(bits(&set(a).intersection(&set(b))), a & b, "{a:x} {b:x}");
-                assert_eq!(bits(&Intervals::of(set(a).iter().chain(set(b).iter()))), a | b);
+                assert_eq!(bits(&set(a).union(&set(b))), a | b);
+                assert_eq!(set(a).is_disjoint(&set(b)), a & b == 0, "{a:x} {b:x}");
             }
         }
     }

@@ -123,6 +123,11 @@ fn protocol(term: &Term, version: Network, has_header_field: bool) -> Option<Str
 /// Matches for an excluded term. A packet must match none of them.
 fn excluded(term: &Term, version: Network) -> Result<Vec<String>, TooManyProtocols> {
     let numbers = match &term.values {
+        // A flag has no match for its presence.
+        values if term.field.def().kind == ValueKind::Flag && *values == Values::range(0, 1) => {
+            let name = term.field.name();
+            return Ok(vec![name.to_owned(), format!("{name} 0")]);
+        }
         Values::Numbers(numbers) if term.field == FieldId::IpProto && version != Network::Ip4 => numbers,
         _ => return Ok(vec![term_text(term)]),
     };

@@ -9,16 +9,25 @@
 //! A `drop` becomes a rule as it is: an `accept` before it beats it, as in the source. An `accept` must not
 //! beat the drops before it, so their packets are subtracted from it ([`Filter::minus`]), which gives one or
 //! more rules. If that takes too many rules, the accept is left out with a remark. Then a packet is dropped
-//! that the source accepts, never the other way round.
+//! that the source accepts, never the other way round. For the same reason, accepts behind a return are left
+//! out if the packets that return cannot be subtracted.
+//!
+//! Rules that overlap can take exponential work. A [`Budget`] bounds the work for each step and for all. A
+//! step that exceeds it is left out with a remark.
+
+mod budget;
 
 use std::collections::{HashMap, HashSet};
 
+use self::budget::Budget;
 use crate::filter::Filter;
 use crate::matches::matches;
 use crate::script::{Kind, Script};
 
 /// Maximum number of filters of a step.
 const MAX_FILTERS: usize = 64;
+/// Work to write an interval, in units of [`Budget`].
+const WRITE_COST: usize = 8;
 /// Maximum depth of jumps, which is the limit of the kernel.
 const MAX_DEPTH: usize = 16;
 
@@ -64,17 +73,17 @@ enum Outcome<'a> {
 /// Writes the rules of a chain and of the chains that it jumps to. `rest` has the packets that the policy
 /// drops, if it drops.
 pub fn convert(chains: &Chains, chain: &str, rest: Option<&Filter>, script: &mut Script) {
-    let mut walk = Walk { chains, outcomes: Vec::new(), remarked: HashSet::new() };
-    walk.chain(chain, vec![Filter::default()], 0);
+    let mut budget = Budget::default();
+    let outcomes = walk(chains, chain, &mut budget);
     let mut drops: Vec<Filter> = Vec::new();
-    for outcome in walk.outcomes {
+    for outcome in outcomes {
         match outcome {
             Outcome::Remark(step, kind, reason) => script.remark(kind, &step.place, &step.source, reason),
             Outcome::Decision(step, filters) if step.verdict == Verdict::Drop => {
-                write(script, &filters, "drop", step);
+                write(script, &filters, "drop", step, &mut budget);
                 drops.extend(filters);
             }
-            Outcome::Decision(step, filters) => accept(script, filters, &drops, step),
+            Outcome::Decision(step, filters) => accept(script, filters, &drops, step, &mut budget),
         }
     }
     if let Some(rest) = rest {
@@ -84,29 +93,33 @@ pub fn convert(chains: &Chains, chain: &str, rest: Option<&Filter>, script: &mut
             place: format!("chain {chain}"),
             source: "policy drop".into(),
         };
-        write(script, std::slice::from_ref(rest), "drop", &policy);
+        write(script, std::slice::from_ref(rest), "drop", &policy, &mut Budget::default());
     }
 }
 
 /// Writes the rules of a step that accepts after `drops`.
-fn accept(script: &mut Script, filters: Vec<Filter>, drops: &[Filter], step: &Step) {
+fn accept(script: &mut Script, filters: Vec<Filter>, drops: &[Filter], step: &Step, budget: &mut Budget) {
     let mut remark = |kind, reason: &str| script.remark(kind, &step.place, &step.source, reason);
-    match all_minus(filters, drops) {
+    budget.next_step();
+    match all_minus(filters, drops, budget) {
         Some(left) if left.is_empty() => {
             remark(Kind::Note, "never applies: the drops before it match all its packets")
         }
-        Some(left) => write(script, &left, "accept", step),
+        Some(left) => write(script, &left, "accept", step, budget),
         None => remark(Kind::NotMapped, "too many rules: the drops before it overlap with it"),
     }
 }
 
-/// The packets of `filters` that are in none of `drops`. None if this takes too many filters.
-fn all_minus(mut filters: Vec<Filter>, drops: &[Filter]) -> Option<Vec<Filter>> {
+/// The packets of `filters` that are in none of `drops`. None if this takes too many filters or too much
+/// work.
+fn all_minus(mut filters: Vec<Filter>, drops: &[Filter], budget: &mut Budget) -> Option<Vec<Filter>> {
     for drop in drops {
-        if filters.iter().all(|filter| filter.intersection(drop).is_none()) {
+        budget.spend(filters.len())?;
+        if filters.iter().all(|filter| filter.is_disjoint(drop)) {
             continue;
         }
-        filters = distinct(filters.iter().flat_map(|filter| filter.minus(drop)));
+        budget.spend(filters.iter().map(|filter| filter.cost() + drop.cost()).sum())?;
+        filters = distinct(filters.iter().flat_map(|filter| filter.minus(drop)), budget)?;
         if filters.len() > MAX_FILTERS {
             return None;
         }
@@ -114,21 +127,26 @@ fn all_minus(mut filters: Vec<Filter>, drops: &[Filter]) -> Option<Vec<Filter>> 
     Some(filters)
 }
 
-/// The filters without those that are subsets of another.
-fn distinct(filters: impl Iterator<Item = Filter>) -> Vec<Filter> {
+/// The filters without those that are subsets of another. None if this takes too much work.
+fn distinct(filters: impl Iterator<Item = Filter>, budget: &mut Budget) -> Option<Vec<Filter>> {
     let mut kept: Vec<Filter> = Vec::new();
     for filter in filters {
+        budget.spend(kept.len() * filter.cost())?;
         if !kept.iter().any(|other| filter.is_within(other)) {
             kept.retain(|other| !other.is_within(&filter));
             kept.push(filter);
         }
     }
-    kept
+    Some(kept)
 }
 
 /// Writes rules for filters, after a comment with their source.
-fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step) {
+fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step, budget: &mut Budget) {
     let Step { place, source, .. } = step;
+    budget.next_step();
+    if budget.spend(WRITE_COST * filters.iter().map(Filter::cost).sum::<usize>()).is_none() {
+        return script.remark(Kind::NotMapped, place, source, "the result is too large");
+    }
     script.comment(format!("{place}: {source}"));
     for filter in filters {
         match matches(filter) {
@@ -142,24 +160,41 @@ fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step) {
     }
 }
 
+/// Walks a chain and the chains that it jumps to.
+fn walk<'a>(chains: &'a Chains, chain: &str, budget: &mut Budget) -> Vec<Outcome<'a>> {
+    let mut walk = Walk { chains, budget, outcomes: Vec::new(), remarked: HashSet::new() };
+    walk.chain(chain, Reach { filters: vec![Filter::default()], is_exact: true }, 0);
+    walk.outcomes
+}
+
+/// The packets that reach a step.
+struct Reach {
+    /// The packets, as a union of filters.
+    filters: Vec<Filter>,
+    /// Whether there are no others: returns have been subtracted.
+    is_exact: bool,
+}
+
 /// A walk over chains.
-struct Walk<'a> {
+struct Walk<'a, 'b> {
     chains: &'a Chains,
+    budget: &'b mut Budget,
     outcomes: Vec<Outcome<'a>>,
     /// Remarks so far, by place: a chain may be walked several times.
     remarked: HashSet<(&'a str, String)>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Walk<'a, '_> {
     /// Sends the packets of `within` through a chain.
-    fn chain(&mut self, name: &str, mut within: Vec<Filter>, depth: usize) {
+    fn chain(&mut self, name: &str, mut within: Reach, depth: usize) {
         let chains = self.chains;
         for step in chains.get(name).map_or(&[][..], Vec::as_slice) {
             if let Verdict::Remark(kind, reason) = &step.verdict {
                 self.remark(step, *kind, reason);
                 continue;
             }
-            let Some(filters) = intersection(&within, &step.filters) else {
+            self.budget.next_step();
+            let Some(filters) = intersection(&within.filters, &step.filters, self.budget) else {
                 self.remark(
                     step,
                     Kind::NotMapped,
@@ -169,6 +204,9 @@ impl<'a> Walk<'a> {
             };
             match &step.verdict {
                 _ if filters.is_empty() => self.remark(step, Kind::Note, "no matching packet reaches it"),
+                Verdict::Accept if !within.is_exact => {
+                    self.remark(step, Kind::NotMapped, "too many rules: the packets that return before it");
+                }
                 Verdict::Accept | Verdict::Drop => self.outcomes.push(Outcome::Decision(step, filters)),
                 Verdict::Jump(_) if depth >= MAX_DEPTH => {
                     self.remark(step, Kind::NotMapped, "the jumps are too deep")
@@ -176,11 +214,14 @@ impl<'a> Walk<'a> {
                 Verdict::Jump(target) if !chains.contains_key(target) => {
                     self.remark(step, Kind::NotMapped, &format!("there is no chain `{target}`"));
                 }
-                Verdict::Jump(target) => self.chain(target, filters, depth + 1),
-                Verdict::Return => match all_minus(within.clone(), &step.filters) {
-                    Some(left) => within = left,
+                Verdict::Jump(target) => {
+                    self.chain(target, Reach { filters, is_exact: within.is_exact }, depth + 1);
+                }
+                Verdict::Return => match all_minus(within.filters.clone(), &step.filters, self.budget) {
+                    Some(left) => within.filters = left,
                     None => {
-                        self.remark(step, Kind::NotMapped, "too many rules: the packets that return here")
+                        within.is_exact = false;
+                        self.remark(step, Kind::NotMapped, "too many rules: the packets that return here");
                     }
                 },
                 Verdict::Remark(..) => {}
@@ -195,9 +236,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The intersection of two unions of filters. None if it has too many filters.
-fn intersection(a: &[Filter], b: &[Filter]) -> Option<Vec<Filter>> {
-    let all = distinct(a.iter().flat_map(|a| b.iter().filter_map(|b| a.intersection(b))));
+/// The intersection of two unions of filters. None if it has too many filters or takes too much work.
+fn intersection(a: &[Filter], b: &[Filter], budget: &mut Budget) -> Option<Vec<Filter>> {
+    budget.spend(a.len() * b.len())?;
+    let pairs = || a.iter().flat_map(|a| b.iter().map(move |b| (a, b))).filter(|(a, b)| !a.is_disjoint(b));
+    budget.spend(pairs().map(|(a, b)| a.cost() + b.cost()).sum())?;
+    let all = distinct(pairs().filter_map(|(a, b)| a.intersection(b)), budget)?;
     (all.len() <= MAX_FILTERS).then_some(all)
 }
 

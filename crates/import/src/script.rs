@@ -118,7 +118,8 @@ impl Script {
         Document { rules: rules.collect(), remarks: self.remarks().collect() }
     }
 
-    fn remarks(&self) -> impl Iterator<Item = &Remark> {
+    /// The remarks, in order.
+    pub fn remarks(&self) -> impl Iterator<Item = &Remark> {
         self.lines.iter().filter_map(|line| if let Line::Remark(remark) = line { Some(remark) } else { None })
     }
 

@@ -14,7 +14,7 @@ pub struct Diagnostic {
     pub line: u32,
     /// The offending words; empty where something is missing.
     pub span: Span,
-    /// What is wrong: one sentence that names the offending thing, without a full stop.
+    /// The error: one sentence that names the offending thing, without a full stop.
     pub message: String,
     /// How to correct it.
     pub help: Option<String>,

@@ -151,6 +151,8 @@ fn nothing_is_offered_after_an_error() {
         "add tcp-payload \"a ",
         "list\0",
         "interface add x memif /ta",
+        "chain add web a [x: b, x: ",
+        "chain add web a [x: b, x: d",
     ] {
         assert_eq!(offered(line).1, [""; 0], "{line}");
     }

@@ -62,7 +62,7 @@ fn chain_of(parts: usize, side_by_side: bool) -> String {
 fn chains_have_bounds() {
     for side_by_side in [true, false] {
         assert_eq!(error(&chain_of(256, side_by_side)), None);
-        let message = "a chain has 256 functions and ways at most, all brackets together";
+        let message = "a chain has 256 functions and branches at most, all brackets together";
         assert_eq!(error(&chain_of(258, side_by_side)).unwrap().message, message);
     }
     let nested = |depth: usize| format!("chain add web {}a{}", "[".repeat(depth), "]".repeat(depth));

@@ -55,7 +55,7 @@ struct ReplaySummary<'a> {
     forwarded: u64,
     dropped: &'a std::collections::BTreeMap<&'static str, u64>,
     unedited: &'a std::collections::BTreeMap<&'static str, u64>,
-    /// Frames that functions of chains emitted.
+    /// Frames that are not packets of the capture: ICMP errors, SYN cookies, frames of functions.
     emitted: u64,
     foreign: u64,
     damage: Option<&'a str>,
@@ -108,7 +108,7 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
         text.push_str(&format!("forwarded unedited, {reason}: {n}\n"));
     }
     if report.emitted > 0 {
-        text.push_str(&format!("emitted by functions: {}\n", report.emitted));
+        text.push_str(&format!("emitted, not in the capture: {}\n", report.emitted));
     }
     if report.foreign > 0 {
         text.push_str(&format!("skipped, not Ethernet: {}\n", report.foreign));

@@ -22,7 +22,7 @@ pub enum ArgError {
     Missing {
         /// The option.
         option: String,
-        /// What is missing, with an article: `a path`.
+        /// The missing thing, with an article: `a path`.
         value: &'static str,
     },
     /// A value that is malformed or out of range.
@@ -32,7 +32,7 @@ pub enum ArgError {
         name: &'static str,
         /// The value.
         value: String,
-        /// What is accepted.
+        /// The accepted values.
         expected: String,
     },
     /// Any other error, as a sentence.

@@ -64,7 +64,7 @@ pub enum HarnessError {
     Syntax {
         /// The line.
         line: String,
-        /// What is wrong with it.
+        /// The error.
         error: Diagnostic,
     },
     /// A line is of another kind.
@@ -101,8 +101,8 @@ impl SessionAccess for Sessions {
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
-        let halves =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let halves = [Direction::Forward, Direction::Reverse]
+            .map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let (key, common) = (halves[0].key(), self.table.session(id));
         SessionInfo {
             id,

@@ -251,7 +251,7 @@ fn shares(parts: &[Part]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// The same packets come out, whatever stands together with what, and in vectors of any mixture.
+    /// The packets that come out do not depend on the other chains nor on the mixture of the vectors.
     #[test]
     fn a_chain_is_its_functions_each_with_a_table_of_its_own(
         dice in [prop::collection::vec(any::<u8>(), 60), prop::collection::vec(any::<u8>(), 60)],

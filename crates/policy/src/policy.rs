@@ -366,7 +366,7 @@ impl Policy {
         self.classifier.is_stale() || self.per_packet.is_stale()
     }
 
-    /// The same rules, indexes, slots and identities with newly built classifiers.
+    /// Returns the policy with newly built classifiers. Rules keep indexes, slots and identities.
     pub fn rebuilt(&self) -> Policy {
         Policy {
             classifier: self.classifier.rebuilt(),

@@ -8,7 +8,7 @@ pub enum RouterError {
     /// A resource of the mirror cannot be opened.
     #[error("cannot mirror the kernel's routes: no {resource}: {error}")]
     Start {
-        /// What is missing: `eventfd`, `netlink socket` or `thread`.
+        /// The missing thing: `eventfd`, `netlink socket` or `thread`.
         resource: &'static str,
         /// The system's reason.
         error: io::Error,

@@ -1,6 +1,6 @@
 //! The outcome of a packet.
 
-/// What is to be done with a packet.
+/// The next step for a packet.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {

@@ -1,4 +1,4 @@
-//! Capture files: reads pcap and pcapng, writes pcap.
+//! Capture files: reads and writes pcap and pcapng.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -205,31 +205,69 @@ fn frame(clock: Clock, units: u64, data: &[u8], captured: u32, original: u32) ->
     })
 }
 
-/// Writes a pcap file of Ethernet frames with nanosecond time stamps.
+/// Writes a file of Ethernet frames with nanosecond time stamps: pcapng if its name ends with `.pcapng`,
+/// otherwise pcap.
 pub struct Writer {
     out: BufWriter<File>,
+    is_pcapng: bool,
 }
 
 impl Writer {
     /// Creates the file at `path`.
     pub fn create(path: &Path) -> io::Result<Writer> {
         let mut out = BufWriter::new(File::create(path)?);
+        let is_pcapng = path.extension().is_some_and(|extension| extension == "pcapng");
+        if is_pcapng {
+            // A section header of unknown length, version 1.0; an Ethernet interface with the option
+            // if_tsresol of 9, nanoseconds.
+            for word in [0x0a0d_0d0a_u32, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28] {
+                out.write_all(&word.to_le_bytes())?;
+            }
+            for word in [1_u32, 32, 1, 262_144, 9 | 1 << 16, 9, 0, 32] {
+                out.write_all(&word.to_le_bytes())?;
+            }
+            return Ok(Writer { out, is_pcapng });
+        }
         // Magic of nanosecond time stamps, version 2.4, zone, accuracy, snap length, Ethernet.
         for word in [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 262_144, 1] {
             out.write_all(&word.to_le_bytes())?;
         }
-        Ok(Writer { out })
+        Ok(Writer { out, is_pcapng })
     }
 
     /// Appends a frame.
+    ///
+    /// # Errors
+    /// Those of the file; and a time after February 2106, for which pcap has no room.
     pub fn write(&mut self, frame: &Frame) -> io::Result<()> {
+        if self.is_pcapng {
+            return self.write_block(frame);
+        }
         let captured = frame.data.len() as u32;
-        let seconds = (frame.time_ns / 1_000_000_000) as u32;
+        let seconds = u32::try_from(frame.time_ns / 1_000_000_000).map_err(|_| {
+            io::Error::other(
+                "a frame's time is after 2106, for which pcap has no room: name the file *.pcapng",
+            )
+        })?;
         let nanos = (frame.time_ns % 1_000_000_000) as u32;
         for word in [seconds, nanos, captured, captured.saturating_add(frame.missing)] {
             self.out.write_all(&word.to_le_bytes())?;
         }
         self.out.write_all(&frame.data)
+    }
+
+    /// Appends an enhanced packet block of pcapng.
+    fn write_block(&mut self, frame: &Frame) -> io::Result<()> {
+        let captured = frame.data.len() as u32;
+        let padding = frame.data.len().next_multiple_of(4) - frame.data.len();
+        let length = captured + padding as u32 + 32;
+        let (high, low) = ((frame.time_ns >> 32) as u32, frame.time_ns as u32);
+        for word in [6, length, 0, high, low, captured, captured.saturating_add(frame.missing)] {
+            self.out.write_all(&word.to_le_bytes())?;
+        }
+        self.out.write_all(&frame.data)?;
+        self.out.write_all(&[0; 4][..padding])?;
+        self.out.write_all(&length.to_le_bytes())
     }
 
     /// Writes out buffered data.

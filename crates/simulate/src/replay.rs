@@ -55,7 +55,7 @@ pub struct ReplayReport {
     pub packets: u64,
     /// Packets that left.
     pub forwarded: u64,
-    /// Frames that functions of chains made and that left.
+    /// Other frames that left: ICMP errors, SYN cookies, and what functions of chains made.
     pub emitted: u64,
     /// Packets that were dropped.
     pub dropped: u64,
@@ -135,19 +135,20 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     let mut source = Some(CaptureIo::new(reader, memory.pool(0)?, config.in_port));
     let mut workers = Harness::new(&engine, 0..1, |_| Ok(source.take()))?;
     let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
-    let (packets, foreign, damage) = walk_all(worker, &mut output)?;
+    let Walked { packets, left, foreign, damage } = walk_all(worker, &mut output)?;
     if let Some(Output { path, writer }) = output {
         writer.finish().map_err(|error| ReplayError::Write { path, error })?;
     }
     let drops = by_name(engine.drops());
-    let (emitted, unsent) = engine.emissions();
+    let (_, unsent) = engine.emissions();
     // An unsent frame is a drop, but no packet of the capture.
     let dropped = drops.values().sum::<u64>() - unsent;
     let rules = (0..).zip(worker.reading().rules).filter(|(_, counters)| counters.packets > 0).collect();
+    let forwarded = packets - dropped;
     Ok(ReplayReport {
         packets,
-        forwarded: packets - dropped,
-        emitted,
+        forwarded,
+        emitted: left.saturating_sub(forwarded),
         dropped,
         drops,
         unedited: by_name(engine.edit_failures()),
@@ -161,14 +162,24 @@ fn by_name(counts: Vec<(DropReason, u64)>) -> BTreeMap<&'static str, u64> {
     counts.into_iter().map(|(reason, n)| (reason.name(), n)).collect()
 }
 
+/// The counters of all walks.
+struct Walked {
+    /// Packets read.
+    packets: u64,
+    /// Frames that left.
+    left: u64,
+    /// Packets skipped.
+    foreign: u64,
+    /// Why the capture ended early.
+    damage: Option<String>,
+}
+
 /// Walks until the capture ends and writes the output after each walk.
-///
-/// Returns the number of packets, of skipped packets, and why the capture ended early.
 fn walk_all(
     worker: &mut DetachedWorker<CaptureIo>,
     output: &mut Option<Output>,
-) -> Result<(u64, u64, Option<String>), ReplayError> {
-    let mut packets = 0;
+) -> Result<Walked, ReplayError> {
+    let (mut packets, mut left) = (0, 0);
     loop {
         let waiting = Waiting { is_held: worker.has_held_packets(), is_released: worker.has_released() };
         let needs_sessions = worker.needs_sessions();
@@ -180,6 +191,7 @@ fn walk_all(
         let has_more = worker.has_emissions() || worker.has_released();
         let io = worker.io().ok_or(ReplayError::NoSource)?;
         packets += (io.times.len() - io.first) as u64;
+        left += io.sent.len() as u64;
         io.write(output)?;
         if let Some(end) = io.end.as_ref().filter(|_| !has_more) {
             let damage = match end {
@@ -188,7 +200,7 @@ fn walk_all(
             };
             let foreign = io.reader.foreign;
             finish(worker);
-            return Ok((packets, foreign, damage));
+            return Ok(Walked { packets, left, foreign, damage });
         }
     }
 }

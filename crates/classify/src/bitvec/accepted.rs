@@ -84,7 +84,7 @@ pub(super) fn is_decided<'a>(
     open == [0; CHUNKS]
 }
 
-/// The same ranges if they are few, else fewer ranges that cover them.
+/// Returns the ranges if they are few, otherwise fewer ranges that cover them.
 fn limit_ranges(ranges: Ranges) -> Ranges {
     let all: Vec<_> = ranges.iter().collect();
     if all.len() <= MAX_RANGES {

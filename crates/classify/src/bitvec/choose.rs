@@ -54,7 +54,7 @@ const WINDOW_FIELDS: [Field; 28] = [
     bits(94, 16),
 ];
 
-/// The fields to use as dimensions, in order. Each is the one that excludes most of what those before it
+/// The fields to use as dimensions, in order. Each excludes most of the entries that the fields before it
 /// leave.
 pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     let step = entries.len().div_ceil(SAMPLE).max(1);

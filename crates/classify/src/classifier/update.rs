@@ -8,7 +8,7 @@ use crate::lookup::PacketClasses;
 use crate::pattern::{Entry, MaskedKey, Pattern, RuleEntry};
 use crate::table::{Node, Path, is_exact};
 
-/// What is known of every packet at the root: it is an IP packet.
+/// The facts about every packet at the root: it is an IP packet.
 const START: Path = Path { known: MaskedKey::IP, pivot: None };
 
 impl Classifier {
@@ -59,7 +59,7 @@ impl Classifier {
         self.changes > 64 + self.rules_at_build / 2 || self.predicates.is_stale()
     }
 
-    /// The same rules in a rebuilt tree. Takes some microseconds per rule.
+    /// Returns a rebuilt tree with the same rules. Takes some microseconds per rule.
     pub fn rebuilt(&self) -> Classifier {
         let mut rebuilt = self.clone();
         if self.predicates.is_stale() {
@@ -186,7 +186,7 @@ impl Classifier {
     }
 }
 
-/// What is known of packets for which a predicate is true.
+/// The facts about packets for which a predicate is true.
 fn pivot_path(id: u32) -> Path {
     Path { pivot: Some(id), ..START }
 }

@@ -132,7 +132,7 @@ impl Contains {
         }
     }
 
-    /// The same literals in one automaton, without unused ones.
+    /// Returns one automaton with the literals that are in use.
     pub fn rebuilt(&self) -> Contains {
         let mut new = Contains::default();
         for literal in self.literals.iter() {

@@ -361,7 +361,7 @@ impl PredicateSet {
         self.indexes.iter().any(|indexes| indexes.contains.is_stale())
     }
 
-    /// The same predicates with the same numbers, in rebuilt search structures.
+    /// Returns the predicates in rebuilt search structures. They keep their numbers.
     pub fn rebuilt(&self) -> PredicateSet {
         let mut new = self.clone();
         for indexes in Arc::make_mut(&mut new.indexes) {

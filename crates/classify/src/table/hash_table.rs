@@ -60,7 +60,7 @@ impl Table {
         entry.cover.mask()[self.chunk] & self.mask == self.mask
     }
 
-    /// What is known of packets that reach this table by `path` and have this key.
+    /// The facts about packets that reach this table by `path` and have this key.
     pub fn path(&self, path: &Path, key: u128) -> Path {
         path.with(self.chunk, self.mask, key)
     }

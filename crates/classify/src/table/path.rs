@@ -1,4 +1,4 @@
-//! What is known of every packet that reaches a place in the tree.
+//! The facts about every packet that reaches a place in the tree.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::pattern::{Entry, MaskedKey};
 /// A node with this many entries or fewer becomes a leaf again.
 pub(crate) const MAX_LEAF_ENTRIES: usize = 8;
 
-/// What is known of every packet that reaches a node.
+/// The facts about every packet that reaches a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Known bits of the window.

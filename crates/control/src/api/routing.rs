@@ -145,7 +145,7 @@ pub struct RoutingCounts {
     pub requests: u64,
     /// Packets handed to the kernel.
     pub punted: u64,
-    /// The same packets by class.
+    /// These packets by class.
     pub punted_by_class: PuntCounts,
     /// ICMP errors sent.
     pub icmp_errors: u64,

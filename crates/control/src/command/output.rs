@@ -49,12 +49,13 @@ pub enum Output {
 }
 
 impl Output {
-    /// Writes the output as text, with a line feed at its end unless it is empty. `control` is the one that
-    /// ran the command.
+    /// Writes the output as text, with a line feed at its end unless it is empty. Control characters, which
+    /// users or packets may have supplied, are escaped. `control` is the one that ran the command.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn write_text(&self, control: &Control, out: &mut dyn Write) -> io::Result<()> {
+        let out = &mut TerminalText { out, has_lead: false };
         let text = match self {
             Output::Nothing => String::new(),
             Output::Done(done) => format!("{}\n", done.done),
@@ -128,6 +129,49 @@ impl Output {
     }
 }
 
+/// Writes text for a terminal: control characters except line feeds become `\u{1b}`.
+struct TerminalText<'a> {
+    out: &'a mut dyn Write,
+    /// Whether the last byte was the first one of U+0080 to U+00bf.
+    has_lead: bool,
+}
+
+/// The first byte of U+0080 to U+00bf in UTF-8. The control characters U+0080 to U+009f are among them.
+const LEAD: u8 = 0xc2;
+
+impl Write for TerminalText<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        while let Some((&byte, after)) = rest.split_first() {
+            if std::mem::take(&mut self.has_lead) {
+                rest = after;
+                match byte {
+                    0x80..0xa0 => write!(self.out, "\\u{{{byte:x}}}")?,
+                    _ => self.out.write_all(&[LEAD, byte])?,
+                }
+                continue;
+            }
+            let is_special = |byte: &u8| *byte != b'\n' && matches!(*byte, 0..0x20 | 0x7f | LEAD);
+            let plain = rest.iter().position(is_special).unwrap_or(rest.len());
+            let (text, special) = rest.split_at(plain);
+            self.out.write_all(text)?;
+            rest = special;
+            if let Some((&byte, after)) = special.split_first() {
+                rest = after;
+                self.has_lead = byte == LEAD;
+                if !self.has_lead {
+                    write!(self.out, "\\u{{{byte:x}}}")?;
+                }
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Writes text into a JSON string (RFC 8259 section 7).
 struct JsonString<'a>(&'a mut dyn Write);
 
@@ -154,6 +198,18 @@ impl Write for JsonString<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_reach_no_terminal() {
+        let text = "a\x1b[2J\u{9b}1m\x7f\r\t\u{a0}\u{bf}é…\u{1f600}\nb\n";
+        let expected = "a\\u{1b}[2J\\u{9b}1m\\u{7f}\\u{d}\\u{9}\u{a0}\u{bf}é…\u{1f600}\nb\n";
+        for len in [1, 2, 3, 100] {
+            let mut out = Vec::new();
+            let mut terminal = TerminalText { out: &mut out, has_lead: false };
+            text.as_bytes().chunks(len).for_each(|piece| terminal.write_all(piece).unwrap());
+            assert_eq!(std::str::from_utf8(&out), Ok(expected), "in pieces of {len}");
+        }
+    }
 
     #[test]
     fn text_in_a_json_string_reads_back() {

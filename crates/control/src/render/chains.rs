@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::columns::Align::{Left, Right};
-use super::columns::Columns;
+use super::columns::{Columns, one_line};
 use crate::api::{ChainEntry, ChainList, CostEntry, FunctionEntry, FunctionList, PathEntry, ScratchpadEntry};
 use crate::text::count;
 
@@ -147,7 +147,9 @@ pub fn functions(list: &FunctionList, verbose: bool) -> String {
             let _ = writeln!(text, "{name}: {} held, {released} released", count(*held, "packet"));
         }
         for (what, value) in &function.report {
-            let _ = writeln!(text, "{}: {what}: {value}", function.cost.name);
+            let line = one_line(format!("{}: {what}: {value}", function.cost.name));
+            text.push_str(&line);
+            text.push('\n');
         }
     }
     if verbose {

@@ -34,9 +34,9 @@ impl<const N: usize> Columns<N> {
         }
     }
 
-    /// Adds a row.
+    /// Adds a row. A line feed in a cell does not end the row.
     pub fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells);
+        self.rows.push(cells.map(one_line));
         self.count += 1;
     }
 
@@ -74,6 +74,11 @@ impl<const N: usize> Columns<N> {
         }
         text
     }
+}
+
+/// Text of users or packets for one line: line feeds are escaped.
+pub(super) fn one_line(text: String) -> String {
+    if text.contains('\n') { text.replace('\n', "\\n") } else { text }
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ fn mapping(bytes: usize) -> Option<PoolMemory> {
     }
 }
 
-/// Has the kernel back fresh memory of a file by huge pages, which takes a used page in each.
+/// Makes the kernel back fresh memory of a file by huge pages, which takes a used page in each.
 ///
 /// # Safety
 /// The memory is mapped to write and not in use. It is aligned to huge pages.

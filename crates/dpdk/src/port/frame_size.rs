@@ -71,7 +71,7 @@ impl FrameSizeGuard {
         self.xdp.is_some()
     }
 
-    /// What was changed on the interface, and what has to be changed by hand, in sentences.
+    /// Sentences about what was changed on the interface, and what has to be changed by hand.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -248,7 +248,7 @@ impl<'a> Opening<'a> {
         Ok(Opening { name, id, device, info })
     }
 
-    /// Has a port deliver marks with its packets. A driver that delivers none refuses the rules that mark.
+    /// Makes a port deliver marks with its packets. A driver that delivers none refuses the rules that mark.
     fn negotiate_marks(&self) {
         // SAFETY: the port is open and not configured.
         let _ = log::capture(|| unsafe { sys::mmb_flow_negotiate_marks(self.id) });

@@ -100,7 +100,7 @@ impl Index {
         Some((hash >> 32 << 32 | u64::from(slot), [bucket(hash)?, bucket(hash >> 16)?]))
     }
 
-    /// Has a key lead to a slot, besides others that it leads to. False: there is no room.
+    /// Adds a slot to those of a key. False: there is no room.
     pub(super) fn insert(&self, key: &Key, slot: u32) -> bool {
         let Some((lane, [first, second])) = self.locate(key, slot) else { return false };
         if first.find(lane).or_else(|| second.find(lane)).is_some() {
@@ -118,7 +118,7 @@ impl Index {
         }
     }
 
-    /// Has a key no longer lead to a slot.
+    /// Removes a slot from those of a key.
     pub(super) fn remove(&self, key: &Key, slot: u32) {
         let Some((lane, [first, second])) = self.locate(key, slot) else { return };
         if let Some(at) = first.find(lane).or_else(|| second.find(lane)) {

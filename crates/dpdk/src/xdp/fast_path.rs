@@ -117,7 +117,7 @@ impl FastPath {
         }
     }
 
-    /// Has the kernel forward the packets of a flow while `generation` is in force. The slot must be free;
+    /// Makes the kernel forward the packets of a flow while `generation` is in force. The slot must be free;
     /// its counters start at 0. A flow may have a second slot; then either of the two counts a packet.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl FastPath {
         Ok(())
     }
 
-    /// Has the packets of a slot's flow go to the socket. A packet in progress may still be counted.
+    /// Sends the packets of a slot's flow to the socket again. A packet in progress may still be counted.
     pub fn revoke(&self, slot: u32) {
         if let Some(slot) = self.slot(slot) {
             slot.stamp.store(0, Ordering::Release);

@@ -255,16 +255,16 @@ impl Index {
         let bucket = self.buckets().of(hash);
         match bucket.find(hash, &is) {
             // The usual case: no key has passed the bucket.
-            FlowRef::NONE if bucket.passed != 0 => self.find_behind(hash, is),
+            FlowRef::NONE if bucket.passed != 0 => self.find_displaced(hash, is),
             found => found,
         }
     }
 
     /// Continues a search after the first bucket.
     #[cold]
-    fn find_behind(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
+    fn find_displaced(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let buckets = self.buckets.get();
-        for at in self.way(hash).skip(1) {
+        for at in self.probes(hash).skip(1) {
             let found = buckets[at].find(hash, &is);
             if found.is_some() || buckets[at].passed == 0 {
                 return found;
@@ -276,20 +276,20 @@ impl Index {
     /// Inserts a flow. False if there is no room within reach.
     pub fn insert(&mut self, hash: Hash, found: FlowRef) -> bool {
         let first = self.shape.bucket(hash);
-        let entered = self.buckets.get_mut()[first].put(hash, found) || self.insert_behind(hash, found);
+        let entered = self.buckets.get_mut()[first].put(hash, found) || self.insert_displaced(hash, found);
         self.keys += u32::from(entered);
         entered
     }
 
     /// Inserts a flow whose first bucket is full.
     #[cold]
-    fn insert_behind(&mut self, hash: Hash, found: FlowRef) -> bool {
-        let way = self.way(hash);
+    fn insert_displaced(&mut self, hash: Hash, found: FlowRef) -> bool {
+        let probes = self.probes(hash);
         let buckets = self.buckets.get_mut();
-        let Some(far) = way.clone().position(|at| buckets[at].put(hash, found)) else {
+        let Some(far) = probes.clone().position(|at| buckets[at].put(hash, found)) else {
             return false;
         };
-        way.take(far).for_each(|at| buckets[at].passed += 1);
+        probes.take(far).for_each(|at| buckets[at].passed += 1);
         self.displaced += 1;
         true
     }
@@ -302,18 +302,18 @@ impl Index {
                 bucket.tags[lane] = 0;
                 self.keys -= 1;
             }
-            None => self.remove_behind(hash, found),
+            None => self.remove_displaced(hash, found),
         }
     }
 
     /// Removes a flow that is not in its first bucket.
     #[cold]
-    fn remove_behind(&mut self, hash: Hash, found: FlowRef) {
-        let way = self.way(hash);
+    fn remove_displaced(&mut self, hash: Hash, found: FlowRef) {
+        let probes = self.probes(hash);
         let buckets = self.buckets.get_mut();
         let there = |(_, at): &(usize, usize)| buckets[*at].lane_of(hash.tag(), found).is_some();
-        let Some((far, at)) = way.clone().enumerate().find(there) else { return };
-        way.take(far).for_each(|at| buckets[at].passed -= 1);
+        let Some((far, at)) = probes.clone().enumerate().find(there) else { return };
+        probes.take(far).for_each(|at| buckets[at].passed -= 1);
         (self.displaced, self.keys) = (self.displaced - 1, self.keys - 1);
         if let Some(lane) = buckets[at].lane_of(hash.tag(), found) {
             buckets[at].tags[lane] = 0;
@@ -321,7 +321,7 @@ impl Index {
     }
 
     /// The buckets that may contain a key, in search order.
-    fn way(&self, hash: Hash) -> std::ops::Range<usize> {
+    fn probes(&self, hash: Hash) -> std::ops::Range<usize> {
         let first = self.shape.bucket(hash);
         first..first + REACH
     }

@@ -47,7 +47,7 @@ impl Delta {
         Delta::from_sum(u32::from(sum))
     }
 
-    /// The same difference at an odd offset.
+    /// The difference if the field is at an odd offset.
     pub fn swapped(self) -> Delta {
         Delta(self.0.swap_bytes())
     }

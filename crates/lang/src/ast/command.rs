@@ -36,7 +36,7 @@ pub enum Command {
     InterfaceAdd {
         /// The interface's name in mmb.
         name: Word,
-        /// What it is made of.
+        /// The device.
         kind: PortKind,
     },
     /// `interface del NAME`.

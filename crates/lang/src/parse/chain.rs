@@ -181,7 +181,8 @@ impl Parser<'_> {
             return Ok(());
         }
         let most = Chain::MAX_PARTS;
-        Err(self.error_here(format!("a chain has {most} functions and ways at most, all brackets together")))
+        Err(self
+            .error_here(format!("a chain has {most} functions and branches at most, all brackets together")))
     }
 
     /// Parses the branches within brackets. `labelled`: the bracket follows a function.
@@ -190,12 +191,13 @@ impl Parser<'_> {
         loop {
             self.part(parts)?;
             if arms.last().is_some_and(Branch::is_else) {
-                let error = self.error_here("no way can follow `else:`");
+                let error = self.error_here("no branch can follow `else:`");
                 return Err(error.with_help("`else:` stands last"));
             }
-            let arm = self.arm(labelled, depth, parts)?;
-            check_label(&arms, &arm)?;
-            arms.push(arm);
+            let label = self.label(labelled)?;
+            // Before the body is read: completion offers nothing behind an error.
+            check_label(&arms, label.as_ref())?;
+            arms.push(self.arm(label, depth, parts)?);
             self.expect(Expect::Words(ARMS));
             if !self.eat(Tok::Comma) {
                 return Ok(arms);
@@ -203,8 +205,7 @@ impl Parser<'_> {
         }
     }
 
-    fn arm(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Branch> {
-        let label = self.label(labelled)?;
+    fn arm(&mut self, label: Option<Word>, depth: usize, parts: &mut usize) -> Parse<Branch> {
         self.expect(Expect::Words(ARM_ENDS));
         let (end, body) = if self.eat_word("drop") {
             (BranchEnd::Drop, Body::default())
@@ -227,16 +228,15 @@ impl Parser<'_> {
             }
             let message = match token.tok {
                 Tok::End => "the output of the function is missing".to_owned(),
-                Tok::Comma | Tok::CloseArms => format!("a way is missing before {}", quote(text)),
-                _ => format!("a way after a function needs the label of an output, found {}", quote(text)),
+                Tok::Comma | Tok::CloseArms => format!("a branch is missing before {}", quote(text)),
+                _ => format!("a branch after a function needs the label of an output, found {}", quote(text)),
             };
-            let help = "behind a function, ways are written [output: a | b, output: drop, output: pass]";
+            let help = "behind a function, branches are written [output: a | b, output: drop, output: pass]";
             return Err(self.error_here(message).with_help(help));
         }
         if !labelled && text != "else" {
             let message = format!("the output {} has no function in front of the bracket", quote(text));
-            let help =
-                "without a function only `else:` may stand before a way; sessions take the first that fits";
+            let help = "without a function only `else:` may stand before a branch; sessions take the first that fits";
             return Err(self.error_here(message).with_help(help));
         }
         if !is_name(text) {
@@ -261,8 +261,8 @@ impl Parser<'_> {
 }
 
 /// Checks that each output has one branch.
-fn check_label(before: &[Branch], arm: &Branch) -> Parse<()> {
-    let Some(label) = &arm.label else { return Ok(()) };
+fn check_label(before: &[Branch], label: Option<&Word>) -> Parse<()> {
+    let Some(label) = label else { return Ok(()) };
     if before.iter().any(|one| one.label.as_ref().is_some_and(|known| known.text == label.text)) {
         let message = format!("the output {} stands in the bracket twice", quote(label));
         return Err(Diagnostic::new(label.span.span(), message));

@@ -42,9 +42,9 @@ pub(crate) struct Police {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Bucket {
-    /// Missing units …
+    /// Missing units at the time [`Bucket::at`].
     missing: u64,
-    /// … at this time, in milliseconds of the worker's clock.
+    /// Time of the last change, in milliseconds of the worker's clock.
     at: u32,
     unused: u32,
 }

@@ -64,9 +64,9 @@ struct Lane<T> {
 /// A reading of both clocks, to convert a worker's time to the time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockReading {
-    /// The time of day …
+    /// The time of day.
     day: SystemTime,
-    /// … and the worker's clock at that time.
+    /// The worker's clock at that time.
     worker: u32,
 }
 

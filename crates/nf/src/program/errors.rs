@@ -19,12 +19,12 @@ pub struct ProgramError {
     pub item: ProgramItem,
     /// The word of its line that is wrong, if it is a single one.
     pub word: Option<String>,
-    /// What is wrong with it.
+    /// The error.
     #[source]
     pub error: ChainError,
 }
 
-/// What is wrong with an instance or a chain. Fields are names and traffic classes as they are in the
+/// The error of an instance or a chain. Fields are names and traffic classes as they are in the
 /// configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message of each variant describes it")]

@@ -1,4 +1,4 @@
-//! What is known about the paths that lead to a point of a chain, and which functions may follow there.
+//! The facts about the paths that lead to a point of a chain, and which functions may follow there.
 
 use std::sync::Arc;
 

@@ -225,7 +225,7 @@ impl NestedSessions {
     /// Tracks a packet of a session. Returns false if it opens another connection with the same key.
     fn follow(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32, settings: &SessionSettings) -> bool {
         let (id, traffic) = (found.session(), TrackInput::of(packet.head, packet.meta));
-        let halves = [Direction::Forward, Direction::Reverse].map(|way| FlowRef::new(id, way));
+        let halves = [Direction::Forward, Direction::Reverse].map(|direction| FlowRef::new(id, direction));
         let mut acks = halves.map(|half| self.table.flow(half).ack);
         let mut track = self.table.session(id).track;
         let seen = track.update(found.direction(), &traffic, &mut acks, settings);
@@ -294,8 +294,8 @@ impl NestedSessions {
     }
 
     pub fn info(&self, id: SessionId, now: u32) -> SessionInfo {
-        let [there, back] =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let [there, back] = [Direction::Forward, Direction::Reverse]
+            .map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let (key, common) = (there.key(), self.table.session(id));
         let counts = [there.counts(), back.counts()];
         SessionInfo {
@@ -320,8 +320,8 @@ impl NestedSessions {
         now: u32,
         settings: &SessionSettings,
     ) -> Option<u32> {
-        let [there, back] =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let [there, back] = [Direction::Forward, Direction::Reverse]
+            .map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let wanted = state.timeout(self.table.scratch(id)).unwrap_or(0);
         let timeout = self.table.session(id).track.timeout(settings).max(wanted);
         let idle = now.wrapping_sub(there.last_seen).min(now.wrapping_sub(back.last_seen));

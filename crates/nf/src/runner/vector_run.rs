@@ -25,9 +25,9 @@ use crate::{Packet, Verdict};
 pub(super) struct Buffers {
     /// Start of each packet's scratchpad, in units of 8 bytes.
     bases: [u32; VECTOR],
-    /// The same for functions with another key.
+    /// Start of the scratchpad of functions with another key.
     keyed: [u32; VECTOR],
-    /// All passing between two calls of functions.
+    /// Verdicts of the function that runs; all pass between two calls.
     verdicts: [Verdict; VECTOR],
     /// Program and body of each packet's session.
     chains: [(u16, BodyId); VECTOR],

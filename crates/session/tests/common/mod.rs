@@ -23,7 +23,7 @@ pub fn rules(lines: &[&str]) -> RuleSet {
     rules_with(lines, SessionSettings::default(), None)
 }
 
-/// The same with settings; rules with the same text as before keep their identity.
+/// Rules with settings. Rules with the text of a rule of `before` keep their identity.
 pub fn rules_with(lines: &[&str], settings: SessionSettings, before: Option<&Policy>) -> RuleSet {
     RuleSet::parse(lines, settings, before).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -50,7 +50,7 @@ pub struct Session {
     pub original: Tuple,
     /// After translation.
     pub outside: Tuple,
-    /// What is added to the originator's sequence numbers.
+    /// The number that is added to the originator's sequence numbers.
     pub delta: u32,
     pub attached: Vec<RuleId>,
     pub translators: Vec<RuleId>,

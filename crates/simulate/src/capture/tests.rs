@@ -41,6 +41,28 @@ fn written_captures_are_read_back() {
     assert!(matches!(end, End::Clean));
 }
 
+/// 2^32 seconds are over on 7 February 2106. pcapng has 64 bits.
+#[test]
+fn times_after_2106_are_kept_or_refused() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let late = |n: u64| Frame {
+        time_ns: (u64::from(u32::MAX) + n) * 1_000_000_000 + 7,
+        data: vec![5; 61],
+        missing: 3,
+    };
+    let path = dir.path().join("a.pcapng");
+    let mut writer = Writer::create(&path).expect("create");
+    (0..3).for_each(|n| writer.write(&late(n)).expect("write"));
+    frames().iter().for_each(|frame| writer.write(frame).expect("write"));
+    writer.finish().expect("finish");
+    let (read, end) = read(&path);
+    assert_eq!(read, [(0..3).map(late).collect(), frames()].concat());
+    assert!(matches!(end, End::Clean), "{end:?}");
+    let mut writer = Writer::create(&dir.path().join("a.pcap")).expect("create");
+    writer.write(&late(0)).expect("write");
+    assert!(writer.write(&late(1)).expect_err("no room").to_string().contains("*.pcapng"));
+}
+
 #[test]
 fn a_truncated_file_yields_the_readable_frames_and_the_cause() {
     let dir = tempfile::tempdir().expect("tempdir");

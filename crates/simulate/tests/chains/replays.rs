@@ -1,5 +1,7 @@
 //! Chains in replays of captures.
 
+use mmb_packet::build::{Frame, Ip4, Tcp};
+
 use super::common::replay;
 use super::world::*;
 
@@ -29,6 +31,20 @@ fn sessions_end_in_capture_time() {
     let times: Vec<_> = out.iter().map(|frame| (frame.time_ns, frame.data[0])).collect();
     assert_eq!(times, [(0, 2), (0, 2), (late, 2), (late, 0xfa)]);
     assert_eq!((report.forwarded, report.emitted), (2, 2));
+}
+
+/// ICMP errors and SYN cookies are emitted frames; the packets that they answer are dropped.
+#[test]
+fn answers_are_emitted_frames() {
+    let syn =
+        Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Tcp { flags: 2, ..Tcp::new(5_000, 80) }).build();
+    let lines = ["nf add shield synproxy", "chain add c shield", "add-stateful tcp-dport 80 chain c"];
+    let (report, out) = replay(forwarding(&lines, None), &[(0, syn)]);
+    assert_eq!((out.len(), report.forwarded, report.emitted, report.dropped), (1, 0, 1, 1));
+    let lines = ["nat pool add p 203.0.113.1 ports 2000-2000", "add-stateful ip-proto udp nat p"];
+    let frames = [there(5_000, b"x"), there(5_001, b"x")].map(|frame| (0, frame));
+    let (report, out) = replay(forwarding(&lines, None), &frames);
+    assert_eq!((out.len(), report.forwarded, report.emitted, report.dropped), (2, 1, 1, 1));
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn large_scratchpads_are_drawn_coarsely() {
 
 #[test]
 fn functions_report() {
-    let report = [("10.0.0.2".to_owned(), "up, 3 sessions".to_owned())].into_iter().collect();
+    let report = [("10.0.0.2", "up, 3 sessions"), ("10.0.0.3", "a\nlb: 10.0.0.2: down")];
+    let report = report.map(|(what, value)| (what.to_owned(), value.to_owned())).into_iter().collect();
     let list = FunctionList {
         functions: vec![FunctionEntry {
             type_: "lb".to_owned(),
@@ -105,6 +106,7 @@ function  type  chains  traffic  bytes  packets  dropped  ticks/packet  argument
 lb        lb    web     all          8        4        0          12.5  10.0.0.2 10.0.0.3
 lb: 2 packets held, 1 released
 lb: 10.0.0.2: up, 3 sessions
+lb: 10.0.0.3: a\\nlb: 10.0.0.2: down
 ";
     assert_eq!(functions(&list, false), expected);
     let all = functions(&list, true);

@@ -17,8 +17,8 @@ use crate::engine::worker::Worker;
 
 /// How long a worker polls without a packet before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
-/// The same while the kernel forwards settled flows. Most packets that still arrive here begin a flow and
-/// come alone. Polling between them would take processor time from the kernel.
+/// How long a worker polls while the kernel forwards settled flows. Most packets that still arrive here begin
+/// a flow and come alone. Polling between them would take processor time from the kernel.
 const SPIN_BESIDE_KERNEL: Duration = Duration::from_micros(3);
 /// Walks without a packet between two reads of the clock.
 const WALKS_PER_CLOCK: u32 = 16;

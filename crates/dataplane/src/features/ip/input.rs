@@ -115,7 +115,7 @@ fn process_with_policy<I: IpVersion, H: IngressHook>(
     send(vector, &edges);
 }
 
-/// What is read once about the port by which packets came in.
+/// Properties of the ingress port, read once for a run of packets.
 #[derive(Clone, Copy)]
 struct IngressPort {
     port: u16,

@@ -22,7 +22,7 @@ use crate::engine::config::MAX_PORTS;
 pub struct PortInfo {
     /// DPDK's name of the driver.
     pub driver: String,
-    /// What it was opened on (`af-xdp eth0`).
+    /// The device that was opened (`af-xdp eth0`).
     pub device: String,
     /// Hardware address.
     pub mac: String,

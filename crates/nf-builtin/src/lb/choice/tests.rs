@@ -103,7 +103,7 @@ fn only_sessions_of_a_removed_back_end_move() {
     assert!((1400..3200).contains(&moved.count()));
 }
 
-/// What is written first makes no difference.
+/// The order of the candidates makes no difference.
 #[test]
 fn the_ring_depends_on_addresses_only() {
     let all = equal(5);

@@ -187,7 +187,8 @@ pub(super) fn handshake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Fr
     (answer, frame(Forward, client.ip6, ack))
 }
 
-/// … and the session that it opens; what goes to the server.
+/// Completes the handshake of a client and opens its session. Returns the session, the answer that the client
+/// got, and the SYN to the server.
 pub(super) fn connect(mut bench: Bench<Synproxy>, client: &Host) -> (Wire, Read, Read) {
     let (answer, ack) = handshake(&mut bench, client);
     let (admission, syn, translation) = bench.admit(&ack.build());

@@ -20,7 +20,7 @@ use crate::{Program, Verdict};
 pub(in crate::runner) struct Target<'a> {
     /// Position of the first packet.
     pub first: usize,
-    /// What is known of the packets, in the order of their positions.
+    /// The facts about the packets, in the order of their positions.
     pub packets: &'a [Resumed],
 }
 

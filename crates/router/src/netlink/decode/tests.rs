@@ -57,7 +57,7 @@ fn decode_here(body: &[u8]) -> Route {
     }
 }
 
-/// The same route by way of `netlink-packet-route`.
+/// Decodes the route with `netlink-packet-route`.
 fn decode_by_crate(body: &[u8]) -> Route {
     let message = RouteMessage::parse(body).expect("a route message");
     let mut route = Route {
