@@ -48,7 +48,11 @@ fn check_meta(frame: &[u8], result: Result<(), DropReason>, meta: &Meta) {
         _ => 8,
     };
     assert!(l4 + fixed <= end, "transport header of {meta:?}");
-    if result.is_err() || meta.kind.l3() == 0 {
+    let is_described = result.is_ok_and(|()| meta.kind.l3() != 0);
+    if result.is_err_and(DropReason::is_transport_error) {
+        assert_eq!(meta.kind.l4(), Kind::L4_NONE);
+        assert_ne!(meta.kind.l3(), 0);
+    } else if !is_described {
         assert_eq!((meta.kind, meta.flags, meta.flow_hash), (Kind(0), 0, 0));
         return;
     }

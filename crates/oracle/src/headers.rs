@@ -55,25 +55,28 @@ pub(crate) struct Headers {
 /// # Errors
 /// The drop reason of an unreadable IP packet.
 pub(crate) fn read(frame: &[u8]) -> Result<Option<Headers>, DropReason> {
-    match ethertype(frame) {
+    match ethertype(frame)? {
         Some((ETHERTYPE_IP4, at)) => read_ip4(frame, at).map(Some),
         Some((ETHERTYPE_IP6, at)) => read_ip6(frame, at).map(Some),
         _ => Ok(None),
     }
 }
 
-/// Ethertype behind VLAN tags, and the offset of its payload.
-fn ethertype(frame: &[u8]) -> Option<(u16, usize)> {
+/// Ethertype behind VLAN tags, and the offset of its payload; `None` if the frame ends before it.
+///
+/// # Errors
+/// [`DropReason::VlanDepth`] for a frame with more tags than the engine skips.
+fn ethertype(frame: &[u8]) -> Result<Option<(u16, usize)>, DropReason> {
     let mut at = 12;
     for _ in 0..=MAX_TAGS {
-        let kind = be16(frame, at)?;
+        let Some(kind) = be16(frame, at) else { return Ok(None) };
         at += 2;
         if !TAGS.contains(&kind) {
-            return Some((kind, at));
+            return Ok(Some((kind, at)));
         }
         at += 2; // the tag's control information
     }
-    None
+    Err(DropReason::VlanDepth)
 }
 
 /// RFC 791, 3.1.
@@ -95,8 +98,10 @@ fn read_ip4(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
     let offset = u16::from_be_bytes([packet[6] & 0x1f, packet[7]]);
     let end = at + total;
     let transport_at = at + header;
-    let transport =
-        if offset == 0 { transport(packet[9], Net::Ip4, &frame[transport_at..end]) } else { Transport::None };
+    let transport = match offset {
+        0 => transport(packet[9], Net::Ip4, &frame[transport_at..end], more_fragments)?,
+        _ => behind_first(packet[9], offset)?,
+    };
     Ok(Headers {
         net: Net::Ip4,
         net_at: at,
@@ -137,16 +142,20 @@ fn read_ip6(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
         final_destination: None,
         extensions: Vec::new(),
     };
-    walk_extensions(frame, packet[6], at + 40, &mut headers);
+    walk_extensions(frame, packet[6], at + 40, &mut headers)?;
     Ok(headers)
 }
 
 /// Follows the chain of extension headers to the transport header; each must lie inside the packet.
-fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers) {
+fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers) -> Result<(), DropReason> {
     let mut next = first;
     let mut at = start;
     loop {
         let rest = &frame[at..headers.end];
+        // RFC 8200, 4.1: each header at most once; two fragment headers would be reassembled twice.
+        if next == 44 && rest.len() >= 8 && headers.extensions.contains(&44) {
+            return Err(DropReason::L4Malformed);
+        }
         let length = match next {
             // Hop-by-hop, routing, destination options, mobility, HIP, shim6: length in units of 8 bytes
             // beyond the first 8.
@@ -155,19 +164,19 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
             44 if rest.len() >= 8 => 8,
             // Authentication (RFC 4302, 2.2): length in 4 bytes, minus 2.
             51 if rest.len() >= 8 => (usize::from(rest[1]) + 2) * 4,
-            0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => return,
+            0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => return Err(cut_short(headers.fragment)),
             _ => {
                 // The bytes behind ESP are encrypted; the header itself has 8 bytes (RFC 4303, 2).
                 if next == 50 && rest.len() >= 8 {
                     headers.extensions.push(50);
                 }
-                headers.transport = transport(next, Net::Ip6, rest);
+                headers.transport = transport(next, Net::Ip6, rest, headers.fragment)?;
                 headers.transport_at = at;
-                return;
+                return Ok(());
             }
         };
         if rest.len() < length {
-            return;
+            return Err(cut_short(headers.fragment));
         }
         headers.extensions.push(next);
         match next {
@@ -181,7 +190,8 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
                 // Offset 0 and no more fragments: a whole packet with a fragment header (RFC 6946).
                 headers.fragment |= offset != 0 || more;
                 if offset != 0 {
-                    return;
+                    headers.transport = behind_first(rest[0], offset)?;
+                    return Ok(());
                 }
             }
             _ => {}
@@ -236,20 +246,46 @@ impl Headers {
     }
 }
 
-/// The transport header at the start of `segment`, which extends to the end of the packet.
-fn transport(protocol: u8, net: Net, segment: &[u8]) -> Transport {
-    match (protocol, net) {
-        (6, _) if segment.len() >= 20 => {
-            let header = usize::from(segment[12] >> 4) * 4;
-            if (20..=segment.len()).contains(&header) { Transport::Tcp } else { Transport::None }
-        }
-        (17, _) if segment.len() >= 8 => {
-            let length = u16::from_be_bytes([segment[4], segment[5]]);
-            if length >= 8 { Transport::Udp } else { Transport::None }
-        }
-        (1, Net::Ip4) if segment.len() >= 8 => Transport::Icmp,
-        (58, Net::Ip6) if segment.len() >= 8 => Transport::Icmp6,
-        _ => Transport::None,
+/// The transport header at the start of `segment`, which extends to the end of the packet. `fragment`: the
+/// packet is the first fragment of a datagram.
+fn transport(protocol: u8, net: Net, segment: &[u8], fragment: bool) -> Result<Transport, DropReason> {
+    let (transport, least) = match (protocol, net) {
+        (6, _) => (Transport::Tcp, 20),
+        (17, _) => (Transport::Udp, 8),
+        (1, Net::Ip4) => (Transport::Icmp, 8),
+        (58, Net::Ip6) => (Transport::Icmp6, 8),
+        _ => return Ok(Transport::None),
+    };
+    if segment.len() < least {
+        return Err(cut_short(fragment));
+    }
+    // RFC 9293, 3.1: the data offset counts the header in 32-bit words. RFC 768: so does the length, in bytes.
+    let claimed = match transport {
+        Transport::Tcp => usize::from(segment[12] >> 4) * 4,
+        Transport::Udp => usize::from(u16::from_be_bytes([segment[4], segment[5]])),
+        _ => least,
+    };
+    if claimed < least {
+        return Err(DropReason::L4Malformed);
+    }
+    if transport == Transport::Tcp && claimed > segment.len() {
+        return Err(cut_short(fragment));
+    }
+    Ok(transport)
+}
+
+/// The reason for a packet that ends inside its headers (RFC 1858, 3; RFC 7112, 5).
+fn cut_short(fragment: bool) -> DropReason {
+    if fragment { DropReason::TinyFragment } else { DropReason::L4Truncated }
+}
+
+/// The transport header of a fragment with an offset: none. A TCP header has 20 bytes, all in the first
+/// fragment (RFC 3128, 2).
+fn behind_first(protocol: u8, offset: u16) -> Result<Transport, DropReason> {
+    if protocol == 6 && usize::from(offset) * 8 < 20 {
+        Err(DropReason::TinyFragment)
+    } else {
+        Ok(Transport::None)
     }
 }
 

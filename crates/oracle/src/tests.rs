@@ -161,12 +161,38 @@ fn extension_headers_are_walked() {
     );
     assert!(found.routed && !found.fragment);
     assert_eq!(found.final_destination.map(|address| address[15]), Some(9));
-    // A chain of headers that extends beyond the packet has no transport header; the other headers can be
-    // matched.
+    // A chain of headers that extends beyond the packet.
     let mut broken = frame.clone();
     broken[14 + 40 + 8 + 1] = 200;
-    assert_eq!(headers::read(&broken).unwrap().unwrap().transport, Transport::None);
-    assert_eq!(run(&["add ip6-next 0 drop"], &broken).verdict, Verdict::Drop(DropReason::Rule));
+    assert_eq!(run(&["add all accept"], &broken).verdict, Verdict::Drop(DropReason::L4Truncated));
+}
+
+/// No rule can accept a packet whose transport header it cannot read.
+#[test]
+fn headers_cut_short_are_dropped() {
+    let tcp = |fragment: &str, length: &str| {
+        let ip = "020000000002 020000000001 0800 4500".to_owned() + length + "0000" + fragment;
+        let rest = "4006 0000 0a000001 0a000002 0001 0050 00000000 00000000 5002 0000 0000 0000";
+        bytes(&(ip + rest))
+    };
+    let verdict = |frame: &[u8]| run(&["add all accept"], frame).verdict;
+    let dropped = |reason| Verdict::Drop(reason);
+    assert_eq!(verdict(&tcp("0000", "0028")), Verdict::Pass);
+    assert_eq!(verdict(&tcp("2000", "0028")), Verdict::Pass, "a first fragment");
+    assert_eq!(verdict(&tcp("2000", "0024")), dropped(DropReason::TinyFragment), "16 of 20 bytes");
+    assert_eq!(verdict(&tcp("0000", "0024")), dropped(DropReason::L4Truncated));
+    for (offset, expected) in [
+        ("0001", dropped(DropReason::TinyFragment)),
+        ("2002", dropped(DropReason::TinyFragment)),
+        ("0003", Verdict::Pass),
+    ] {
+        assert_eq!(verdict(&tcp(offset, "0028")), expected, "{offset}");
+    }
+    let mut short = tcp("0000", "0028");
+    short[46] = 0x40;
+    assert_eq!(verdict(&short), dropped(DropReason::L4Malformed), "data offset 4");
+    let tags = "020000000002 020000000001".to_owned() + &"81000000".repeat(5) + "0800";
+    assert_eq!(verdict(&bytes(&tags)), dropped(DropReason::VlanDepth));
 }
 
 /// The checksums for which an implementation can choose the representation of zero.

@@ -18,17 +18,24 @@ const MORE: u16 = 0x2000;
 /// `head` is the contiguous beginning of the frame, `frame_len` the length of the whole frame in bytes. The
 /// function clears the drop reason and leaves the edit list and the output port unchanged.
 ///
-/// The transport nibble of `meta.kind` is set if the fragment offset is 0, the whole fixed header lies
-/// inside the IP packet, and its length field is valid. A TCP data offset must be at least 5 words and end
-/// inside the packet; a UDP length must be at least 8.
+/// The transport nibble of `meta.kind` is set if the fragment offset is 0 and the protocol is TCP, UDP or
+/// ICMP. The whole fixed header must lie inside the IP packet. A TCP data offset must be at least 5 words and
+/// end inside the packet; a UDP length must be at least 8.
 ///
 /// # Errors
-/// Checked in this order; `meta.kind` is 0 after an error:
+/// Checked in this order; `meta.kind` is 0 after an error of the network header:
 /// * [`DropReason::Ip4Truncated`]: the frame has fewer than 20 bytes at the offset;
 /// * [`DropReason::Ip4Malformed`]: the version is not 4, or the header length is under 20 or over the total
 ///   length;
 /// * [`DropReason::Ip4Truncated`]: the frame is shorter than the total length;
 /// * [`DropReason::HeaderTooLong`]: the IP or transport header, with options, continues behind `head`.
+///
+/// After the following errors, `meta` describes a packet without a transport header
+/// ([`DropReason::is_transport_error`]):
+/// * [`DropReason::L4Truncated`]: the packet is not a fragment, and ends inside its transport header;
+/// * [`DropReason::L4Malformed`]: the transport header's length field is below the minimum;
+/// * [`DropReason::TinyFragment`]: a first fragment ends inside the transport header, or a later fragment of
+///   TCP begins inside of it (RFC 1858, 3; RFC 3128, 2).
 #[inline]
 pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     if let Some(headers) = parse_plain_ip4(head, usize::from(meta.l3_off), frame_len, meta) {
@@ -36,7 +43,9 @@ pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
         return Ok(());
     }
     let found = parse_general(head, frame_len, meta);
-    if found.is_err() {
+    if let Err(reason) = found
+        && !reason.is_transport_error()
+    {
         meta.set_no_ip(frame_len);
     }
     found
@@ -102,16 +111,24 @@ fn parse_general(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
     if l4 > head.len() || u16::try_from(l4).is_err() {
         return Err(DropReason::HeaderTooLong);
     }
+    let parse_transport = || transport::parse_transport(&transport::OVER_IP4, ip[9], head, l4, end);
     let (found, flags) = match bytes::be16(ip, 6) & FRAGMENT_MASK {
-        0 => (transport::parse_transport(&transport::OVER_IP4, ip[9], head, l4, end)?, 0),
-        MORE => (transport::parse_transport(&transport::OVER_IP4, ip[9], head, l4, end)?, flags::FRAGMENT),
-        _ => (TransportHeader::NONE, flags::FRAGMENT | flags::LATER_FRAGMENT),
+        0 => (parse_transport(), 0),
+        MORE => (parse_transport().map_err(transport::first_fragment_reason), flags::FRAGMENT),
+        control => {
+            (transport::check_later_fragment(ip[9], control & !MORE), flags::FRAGMENT | flags::LATER_FRAGMENT)
+        }
     };
+    if found == Err(DropReason::HeaderTooLong) {
+        return Err(DropReason::HeaderTooLong);
+    }
+    let transport = found.unwrap_or(TransportHeader::NONE);
     let addresses = transport::words(ip)[2].to_le_bytes();
-    let ports = if flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
+    let ports = if flags & flags::FRAGMENT == 0 { transport.ports } else { [0; 4] };
     let flow_hash = hash::flow_hash4(addresses, ports, ip[9]);
-    meta.set_ip(flow_hash, l4, end, transport::tag(Kind::IP4, found.kind, ip[9]) | u32::from(flags) << 16);
-    Ok(())
+    let tag = transport::tag(Kind::IP4, transport.kind, ip[9]) | u32::from(flags) << 16;
+    meta.set_ip(flow_hash, l4, end, tag);
+    found.map(|_| ())
 }
 
 #[cfg(test)]

@@ -28,18 +28,27 @@ const ESP_LEAST: usize = 8;
 /// HIP (139) and shim6 (140) headers in any order. Each must lie inside the payload length, which bounds
 /// the walk. `meta.proto` is the last next-header value read.
 ///
-/// If the payload ends inside a header there is no transport header and `meta.l4_off == meta.end`. A later
-/// fragment has no transport header; `meta.l4_off` points behind its fragment header. The conditions on the
-/// transport header are those of IPv4. A fragment header with offset 0 and no more fragments (RFC 6946)
-/// does not make the packet a fragment.
+/// A later fragment has no transport header; `meta.l4_off` points behind its fragment header. The conditions
+/// on the transport header are those of IPv4. A fragment header with offset 0 and no more fragments (RFC
+/// 6946) does not make the packet a fragment.
 ///
 /// # Errors
-/// Checked in this order; `meta.kind` is 0 after an error:
+/// Checked in this order; `meta.kind` is 0 after an error of the network header:
 /// * [`DropReason::Ip6Truncated`]: the frame has fewer than 40 bytes at the offset;
 /// * [`DropReason::Ip6Malformed`]: the version is not 6, or the packet is a jumbogram (RFC 2675): payload
 ///   length 0, a hop-by-hop header announced, and bytes behind the fixed header;
 /// * [`DropReason::Ip6Truncated`]: the frame is shorter than the payload length;
 /// * [`DropReason::HeaderTooLong`]: an extension header or the transport header continues behind `head`.
+///
+/// After the following errors, `meta` describes a packet without a transport header
+/// ([`DropReason::is_transport_error`]). If the payload ends inside an extension header, `meta.l4_off ==
+/// meta.end`:
+/// * [`DropReason::L4Truncated`]: the packet is not a fragment, and ends inside an extension header or the
+///   transport header;
+/// * [`DropReason::L4Malformed`]: the transport header's length field is below the minimum (a UDP length of 0
+///   is for jumbograms only), or there is a second fragment header (RFC 8200, 4.1);
+/// * [`DropReason::TinyFragment`]: a first fragment ends inside these headers (RFC 7112, 5), or a later
+///   fragment of TCP begins inside the TCP header.
 #[inline]
 pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     if let Some(headers) = parse_plain_ip6(head, usize::from(meta.l3_off), frame_len, meta) {
@@ -47,7 +56,9 @@ pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
         return Ok(());
     }
     let found = parse_general(head, frame_len, meta);
-    if found.is_err() {
+    if let Err(reason) = found
+        && !reason.is_transport_error()
+    {
         meta.set_no_ip(frame_len);
     }
     found
@@ -116,29 +127,54 @@ fn parse_general(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
     if u16::try_from(chain.at).is_err() {
         return Err(DropReason::HeaderTooLong);
     }
-    let found = if chain.flags & flags::LATER_FRAGMENT == 0 {
-        transport::parse_transport(&transport::OVER_IP6, chain.proto, head, chain.at, end)?
-    } else {
-        TransportHeader::NONE
+    let found = match chain.end {
+        ChainEnd::Header => {
+            transport::parse_transport(&transport::OVER_IP6, chain.proto, head, chain.at, end)
+        }
+        ChainEnd::LaterFragment(offset) => transport::check_later_fragment(chain.proto, offset),
+        ChainEnd::Truncated => Err(DropReason::L4Truncated),
+        ChainEnd::SecondFragmentHeader => Err(DropReason::L4Malformed),
     };
-    let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
+    if found == Err(DropReason::HeaderTooLong) {
+        return Err(DropReason::HeaderTooLong);
+    }
+    let transport = found.unwrap_or(TransportHeader::NONE);
+    let is_fragment = chain.flags & flags::FRAGMENT != 0;
+    let ports = if is_fragment { [0; 4] } else { transport.ports };
     let flow_hash = hash::flow_hash6(addresses(ip), ports, chain.proto);
-    let tag = transport::tag(Kind::IP6, found.kind, chain.proto) | u32::from(chain.flags) << 16;
+    let tag = transport::tag(Kind::IP6, transport.kind, chain.proto) | u32::from(chain.flags) << 16;
     meta.set_ip(flow_hash, chain.at, end, tag);
-    Ok(())
+    found.map(|_| ()).map_err(|reason| match is_fragment {
+        true => transport::first_fragment_reason(reason),
+        false => reason,
+    })
 }
 
 fn is_extension(next: u8) -> bool {
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION | MOBILITY | HIP | SHIM6)
 }
 
-/// End of the chain of extension headers.
+/// What lies behind the chain of extension headers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChainEnd {
+    /// Another header, or nothing.
+    Header,
+    /// Data of a later fragment with this offset, in units of 8 bytes.
+    LaterFragment(u16),
+    /// The packet ends inside an extension header.
+    Truncated,
+    /// A second fragment header.
+    SecondFragmentHeader,
+}
+
+/// The chain of extension headers.
 struct ExtensionChain {
     proto: u8,
     at: usize,
     flags: u8,
     /// [`Ip6Ext::bit`]s of the headers that the walk passed.
     seen: u16,
+    end: ChainEnd,
 }
 
 /// Walks the extension headers from offset `at`, where a header of type `proto` begins.
@@ -148,7 +184,10 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Extensi
     let (mut flags, mut seen) = (0, 0);
     while is_extension(proto) {
         if end - at < 8 {
-            return Ok(ExtensionChain { proto, at: end, flags, seen });
+            return Ok(ExtensionChain { proto, at: end, flags, seen, end: ChainEnd::Truncated });
+        }
+        if proto == FRAGMENT && seen & Ip6Ext::Fragment.bit() != 0 {
+            return Ok(ExtensionChain { proto, at, flags, seen, end: ChainEnd::SecondFragmentHeader });
         }
         let header = bytes::at::<8>(head, at).ok_or(DropReason::HeaderTooLong)?;
         let length = match proto {
@@ -157,7 +196,7 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Extensi
             _ => (usize::from(header[1]) + 1) * 8,
         };
         if end - at < length {
-            return Ok(ExtensionChain { proto, at: end, flags, seen });
+            return Ok(ExtensionChain { proto, at: end, flags, seen, end: ChainEnd::Truncated });
         }
         if at + length > head.len() {
             return Err(DropReason::HeaderTooLong);
@@ -170,10 +209,11 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Extensi
         seen |= extension_bit(proto);
         (proto, at) = (header[0], at + length);
         if flags & flags::LATER_FRAGMENT != 0 {
-            break;
+            let offset = bytes::be16(header, 2) >> 3;
+            return Ok(ExtensionChain { proto, at, flags, seen, end: ChainEnd::LaterFragment(offset) });
         }
     }
-    Ok(ExtensionChain { proto, at, flags, seen })
+    Ok(ExtensionChain { proto, at, flags, seen, end: ChainEnd::Header })
 }
 
 /// Returns the [`Ip6Ext::bit`] of an extension header that the walk passes.
@@ -212,9 +252,10 @@ fn collect_extensions(head: &[u8], meta: &Meta) -> u16 {
     let start = l3 + FIXED;
     let end = start + usize::from(bytes::be16(ip, 4));
     // The walk succeeds on every packet that `parse_ip6` accepted.
-    let Ok(ExtensionChain { proto, at, flags, seen }) = walk(head, start, end, ip[6]) else { return 0 };
+    let Ok(chain) = walk(head, start, end, ip[6]) else { return 0 };
+    let ExtensionChain { proto, at, seen, .. } = chain;
     // A later fragment does not begin with a header, whatever its fragment header names.
-    let esp = proto == ESP && flags & flags::LATER_FRAGMENT == 0 && end - at >= ESP_LEAST;
+    let esp = proto == ESP && chain.end == ChainEnd::Header && end - at >= ESP_LEAST;
     seen | if esp { Ip6Ext::Esp.bit() | Ip6Ext::Any.bit() } else { 0 }
 }
 

@@ -25,7 +25,8 @@ pub struct L2 {
 /// Parses the Ethernet header and up to four VLAN tags (IEEE 802.1Q 0x8100, 802.1ad 0x88a8, 0x9100 of older
 /// switches).
 ///
-/// A frame that is too short, or has more tags, yields ethertype 0, that is, not IP.
+/// A frame that is too short yields ethertype 0, that is, not IP. A frame with more tags yields the ethertype
+/// of a tag ([`is_vlan_tag`]).
 #[inline]
 pub fn parse_l2(frame: &[u8]) -> L2 {
     match bytes::at::<2>(frame, TYPE_OFF) {
@@ -35,14 +36,16 @@ pub fn parse_l2(frame: &[u8]) -> L2 {
     }
 }
 
-fn is_tag(ethertype: u16) -> bool {
+/// Whether an ethertype is that of a VLAN tag.
+#[inline]
+pub fn is_vlan_tag(ethertype: u16) -> bool {
     matches!(ethertype, 0x8100 | 0x88a8 | 0x9100)
 }
 
 fn behind_tags(frame: &[u8], first: u16) -> L2 {
     let (mut ethertype, mut l3_off) = (first, HEADER);
     for _ in 0..MAX_TAGS {
-        if !is_tag(ethertype) {
+        if !is_vlan_tag(ethertype) {
             break;
         }
         let Some(&[_, _, hi, lo]) = bytes::at(frame, usize::from(l3_off)) else {
@@ -51,7 +54,7 @@ fn behind_tags(frame: &[u8], first: u16) -> L2 {
         ethertype = u16::from_be_bytes([hi, lo]);
         l3_off += TAG;
     }
-    if is_tag(ethertype) { L2 { ethertype: 0, l3_off } } else { L2 { ethertype, l3_off } }
+    L2 { ethertype, l3_off }
 }
 
 #[cfg(test)]
@@ -85,7 +88,10 @@ mod tests {
     #[test]
     fn five_tags_are_too_many() {
         let f = frame(&[0x8100, 0x8100, 0x8100, 0x8100, 0x8100, 0x0800]);
-        assert_eq!(parse_l2(&f), L2 { ethertype: 0, l3_off: 30 });
+        assert_eq!(parse_l2(&f), L2 { ethertype: 0x8100, l3_off: 30 });
+        let mut meta = crate::Meta::default();
+        assert_eq!(crate::parse(&f, f.len(), &mut meta), Err(crate::DropReason::VlanDepth));
+        assert_eq!((meta.kind, meta.l3_off, meta.end), (crate::Kind(0), 30, f.len() as u16));
     }
 
     #[test]

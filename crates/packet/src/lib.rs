@@ -36,7 +36,7 @@ pub use buf::{PacketBuf, TailSegments, VecPacket};
 pub use hash::{flow_hash4, flow_hash6};
 pub use ip4::{parse_ip4, parse_plain_ip4};
 pub use ip6::{parse_ip6, parse_plain_ip6};
-pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, parse_l2};
+pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, is_vlan_tag, parse_l2};
 pub use loc::{Ip6Ext, Loc, NamedOption};
 pub use meta::{Kind, Meta, OUT_ROUTED, StageWord, flags};
 pub use options::{TcpOption, TcpOptions, tcp_options};
@@ -60,7 +60,8 @@ pub const HEAD_BYTES: usize = 256;
 /// output port of `meta` unchanged.
 ///
 /// # Errors
-/// The errors of [`parse_ip4`] and [`parse_ip6`].
+/// The errors of [`parse_ip4`] and [`parse_ip6`], and [`DropReason::VlanDepth`] if a fifth VLAN tag may hide a
+/// packet.
 #[inline]
 pub fn parse(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     let L2 { ethertype, l3_off } = parse_l2(head);
@@ -71,7 +72,7 @@ pub fn parse(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
         ETHERTYPE_IP6 => parse_ip6(head, frame_len, meta),
         _ => {
             meta.set_no_ip(frame_len);
-            Ok(())
+            if is_vlan_tag(ethertype) { Err(DropReason::VlanDepth) } else { Ok(()) }
         }
     }
 }

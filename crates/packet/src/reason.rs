@@ -62,7 +62,11 @@ drop_reasons! {
     Ip4Truncated = "ip4-truncated", "frame shorter than its IPv4 header or total length";
     Ip6Malformed = "ip6-malformed", "IPv6 header with a wrong version, or a jumbogram";
     Ip6Truncated = "ip6-truncated", "frame shorter than its IPv6 header or payload length";
+    L4Truncated = "l4-truncated", "packet ends inside its TCP, UDP or ICMP header, or inside IPv6 extension headers";
+    L4Malformed = "l4-malformed", "TCP data offset or UDP length below the minimum, or two IPv6 fragment headers";
+    TinyFragment = "tiny-fragment", "first fragment without its whole headers, or a fragment that begins inside the TCP header";
     HeaderTooLong = "header-too-long", "headers longer than the contiguous part of the packet";
+    VlanDepth = "vlan-depth", "more than four VLAN tags";
     Unwired = "unwired", "input port has no wire";
     PortGone = "port-gone", "output port is closed";
     TxFull = "tx-full", "output port's transmit queue is full";
@@ -134,6 +138,13 @@ static REGISTERED: [OnceLock<(&str, &str)>; FUNCTION_REASONS.len()] =
     [const { OnceLock::new() }; FUNCTION_REASONS.len()];
 
 impl DropReason {
+    /// Whether the headers behind the network header are the reason. The network header is valid: the packet
+    /// can be forwarded where no rules apply.
+    #[inline]
+    pub fn is_transport_error(self) -> bool {
+        matches!(self, DropReason::L4Truncated | DropReason::L4Malformed | DropReason::TinyFragment)
+    }
+
     /// The number of reasons, those that no function has registered included.
     pub const COUNT: usize = Self::ALL.len() + FUNCTION_REASONS.len();
 

@@ -2,7 +2,8 @@
 //!
 //! Theory of operation. All protocols share the same tests; the operands come from a table. The fixed
 //! header must lie inside the packet. The header's own length field (TCP data offset, UDP length) must
-//! cover the fixed header, and for TCP must not exceed the packet. Traffic mixes TCP and UDP, so a branch
+//! cover the fixed header, and for TCP must not exceed the packet. A packet that fails a test is an error:
+//! rules could not read its ports, but its receiver may. Traffic mixes TCP and UDP, so a branch
 //! on the protocol number would be mispredicted often. [`HeaderPrefix::parse`] tests both without one.
 
 use std::hint::select_unpredictable;
@@ -67,6 +68,9 @@ const UDP: ProtocolRow = ProtocolRow {
 /// ICMP (RFC 792, RFC 4443): type, code, checksum and four bytes that depend on the type.
 const ICMP: ProtocolRow = ProtocolRow { kind: Kind::ICMP, fixed: 8, ..UNREAD };
 
+/// Protocol number of TCP.
+const TCP_NUMBER: u8 = 6;
+
 const fn table(icmp: usize, kind: u8) -> Table {
     let mut t = [UNREAD; 256];
     t[6] = TCP;
@@ -96,8 +100,9 @@ impl TransportHeader {
 /// Parses the header of `proto` at offset `at` of a packet that ends at `end` (`at <= end`).
 ///
 /// # Errors
-/// [`DropReason::HeaderTooLong`] if the header (TCP's with its options) lies in the packet but not in
-/// `head`.
+/// * [`DropReason::L4Truncated`]: the header (TCP's with its options) exceeds the packet;
+/// * [`DropReason::L4Malformed`]: the header's length field is below the length of the fixed header;
+/// * [`DropReason::HeaderTooLong`]: the header lies in the packet but not in `head`.
 pub(crate) fn parse_transport(
     table: &Table,
     proto: u8,
@@ -107,20 +112,46 @@ pub(crate) fn parse_transport(
 ) -> Result<TransportHeader, DropReason> {
     let row = &table[usize::from(proto)];
     let room = end - at;
-    if row.kind == Kind::L4_NONE || room < usize::from(row.fixed) {
+    if row.kind == Kind::L4_NONE {
         return Ok(TransportHeader::NONE);
+    }
+    if room < usize::from(row.fixed) {
+        return Err(DropReason::L4Truncated);
     }
     let word = bytes::at::<2>(head, at + usize::from(row.length_at)).ok_or(DropReason::HeaderTooLong)?;
     let length = usize::from(u16::from_be_bytes(*word)) >> row.shr << row.shl;
     let inside = length & usize::from(row.bounded);
-    if length < usize::from(row.least) || inside > room {
-        return Ok(TransportHeader::NONE);
+    if length < usize::from(row.least) {
+        return Err(DropReason::L4Malformed);
+    }
+    if inside > room {
+        return Err(DropReason::L4Truncated);
     }
     let start = bytes::at::<8>(head, at).ok_or(DropReason::HeaderTooLong)?;
     if at + inside > head.len() {
         return Err(DropReason::HeaderTooLong);
     }
     Ok(TransportHeader { kind: row.kind, ports: std::array::from_fn(|i| start[i] & row.ports) })
+}
+
+/// Length of a TCP header without options in units of 8 bytes, rounded up: no later fragment of a segment
+/// begins before it if the first fragment has the whole header (RFC 3128, 2).
+const TCP_BLOCKS: u16 = 3;
+
+/// Checks the offset of a later fragment, in units of 8 bytes.
+///
+/// # Errors
+/// [`DropReason::TinyFragment`] if the fragment begins inside a TCP header.
+pub(crate) fn check_later_fragment(proto: u8, offset: u16) -> Result<TransportHeader, DropReason> {
+    if proto == TCP_NUMBER && offset < TCP_BLOCKS {
+        return Err(DropReason::TinyFragment);
+    }
+    Ok(TransportHeader::NONE)
+}
+
+/// The reason for a first fragment whose headers end with an error: the next fragment may continue them.
+pub(crate) fn first_fragment_reason(reason: DropReason) -> DropReason {
+    if reason == DropReason::L4Truncated { DropReason::TinyFragment } else { reason }
 }
 
 /// Header fields of a plain packet, in registers: TCP or UDP without IP options, extension headers or

@@ -28,7 +28,12 @@ fn extension() -> impl Strategy<Value = Extension> {
 
 fn ip6() -> impl Strategy<Value = Ip6> {
     (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<(u8, u32, u8)>(), vec(extension(), 0..4)).prop_map(
-        |(src, dst, (traffic_class, flow_label, hop_limit), extensions)| {
+        |(src, dst, (traffic_class, flow_label, hop_limit), mut extensions)| {
+            let mut fragment_headers = 0;
+            extensions.retain(|extension| {
+                fragment_headers += usize::from(matches!(extension, Extension::Fragment { .. }));
+                !matches!(extension, Extension::Fragment { .. }) || fragment_headers == 1
+            });
             Ip6 { traffic_class, flow_label, hop_limit, ..Ip6::new(src, dst) }.with(extensions)
         },
     )

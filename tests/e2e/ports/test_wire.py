@@ -3,7 +3,7 @@
 import pytest
 
 from lab import frames, traffic, vlan
-from lab.frames import IP, TCP, UDP, Dot1AD, Dot1Q, Ether, Raw
+from lab.frames import ICMP, IP, TCP, UDP, Dot1AD, Dot1Q, Ether, Raw
 from lab.netns import CLIENT_MAC, SERVER4, SERVER6, SERVER_MAC
 
 MEGABYTE = 1 << 20
@@ -148,7 +148,6 @@ def untouched():
     yield "ip4-unknown-protocol", mac / frames.ip4(proto=253) / mark(100)
     yield "ip4-short-udp-header", mac / frames.ip4(proto=17, len=24) / Raw(bytes(4)) / mark(20)
     yield "tcp-bad-checksum", mac / frames.ip4() / TCP(chksum=0x1234) / mark(100)
-    yield "tcp-bad-offset", mac / frames.ip4() / TCP(dataofs=15) / mark(16)
     yield "ip6", mac / frames.ip6() / UDP() / mark(100)
     yield "ip6-no-next-header", mac / frames.ip6(nh=59) / mark(100)
     yield "ip6-later-fragment", mac / frames.ip6() / frames.IPv6ExtHdrFragment(offset=100, id=1, nh=17) / mark(64)
@@ -182,6 +181,22 @@ def malformed():
         40
     ), "ip6-malformed"
     yield "ip6-payload-beyond-frame", mac / frames.ip6(plen=1000) / mark(40), "ip6-truncated"
+    yield "tcp-offset-beyond-packet", mac / frames.ip4() / TCP(dataofs=15) / mark(16), "l4-truncated"
+    yield "tcp-offset-short", mac / frames.ip4() / TCP(dataofs=4) / mark(16), "l4-malformed"
+    yield "udp-length-short", mac / frames.ip4() / UDP(len=7) / mark(16), "l4-malformed"
+    yield "ip6-udp-length-0", mac / frames.ip6() / UDP(len=0) / mark(16), "l4-malformed"
+    yield "icmp-cut", mac / frames.ip4(proto=1, len=27) / ICMP() / mark(16), "l4-truncated"
+    yield "ip4-tiny-fragment", mac / frames.ip4(proto=6, flags="MF") / mark(16), "tiny-fragment"
+    yield "ip4-fragment-offset-1", mac / frames.ip4(proto=6, frag=1) / mark(40), "tiny-fragment"
+    yield "ip6-tiny-fragment", mac / frames.ip6() / frames.IPv6ExtHdrFragment(nh=60, m=1) / Raw(
+        b"\x06\x01" + bytes(14)
+    ) / mark(16), "tiny-fragment"
+    yield "ip6-two-fragment-headers", mac / frames.ip6() / frames.IPv6ExtHdrFragment() / frames.IPv6ExtHdrFragment(
+    ) / UDP() / mark(16), "l4-malformed"
+    tags = mac
+    for _ in range(5):
+        tags /= Dot1Q(vlan=0)
+    yield "five-vlan-tags", tags / frames.ip4() / UDP() / mark(16), "vlan-depth"
 
 
 MALFORMED = {name: (frame, reason) for name, frame, reason in malformed()}

@@ -193,7 +193,7 @@ fn payloads() {
     none_match(&empty, &["tcp-payload", "tcp-payload != \"GET\""]);
     all_match(&empty, &["ip-payload", "! tcp-payload"]);
     // A later fragment has no TCP payload, only an IP payload.
-    let later = tcp4("0001");
+    let later = tcp4("0003");
     none_match(&later, &["tcp-payload", "tcp-opt", "tcp-opt-mss"]);
     all_match(&later, &["ip-payload contains \"GET\"", "ip-payload 0x0001"]);
 }
@@ -210,7 +210,6 @@ fn udp_payload_ends_with_udp() {
     );
     all_match(&udp("ffff"), &["udp-payload \"abcdef\""]);
     none_match(&udp("0008"), &["udp-payload", "udp-payload != \"a\""]);
-    none_match(&udp("0007"), &["udp-payload"]);
 }
 
 #[test]
@@ -239,14 +238,10 @@ fn extension_headers() {
     cut[19] = 8 + 7;
     all_match(&cut, &["! ip6-eh-esp", "ip6-eh-destopt"]);
     // The walk ends behind the fragment header of a later fragment.
-    let later = tcp6("2c", "3c00 0008 00000000", 8);
+    let later = tcp6("2c", "3c00 0018 00000000", 8);
     all_match(&later, &["ip6-eh-fragment", "! ip6-eh-destopt"]);
     let first = tcp6("2c", "3200 0001 00000000", 8);
     all_match(&first, &["ip6-eh-fragment", "ip6-eh-esp"]);
-    // An incomplete header is not present.
-    let mut long = tcp6("00", hop_routing, 32);
-    long[14 + 40 + 8 + 1] = 99;
-    all_match(&long, &["ip6-eh-hopbyhop", "! ip6-eh-routing", "ip6-eh"]);
 }
 
 #[test]

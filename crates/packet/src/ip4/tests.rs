@@ -29,7 +29,7 @@ fn malformed_headers_are_named() {
     assert_eq!(outcome(&with(frame.clone(), 14, 0x4f)), Err(DropReason::Ip4Malformed), "header over total");
     assert_eq!(outcome(&with(frame.clone(), 16, 1)), Err(DropReason::Ip4Truncated), "total over frame");
     assert_eq!(outcome(&frame[..33]), Err(DropReason::Ip4Truncated), "19 bytes");
-    assert_eq!(outcome(&with(frame, 17, 20)), Ok((Kind::IP4, 34, 0)), "header only");
+    assert_eq!(outcome(&with(frame, 17, 20)), Err(DropReason::L4Truncated), "header only");
 }
 
 #[test]
@@ -65,24 +65,54 @@ fn fragments() {
 
 #[test]
 fn a_transport_header_must_be_whole_and_sound() {
-    let none = Ok((Kind::IP4, 34, 0));
+    let (cut, wrong) = (Err(DropReason::L4Truncated), Err(DropReason::L4Malformed));
     let tcp = Frame::new(ip(), Tcp { options: vec![1; 8], ..Tcp::new(1, 2) }).build();
     assert_eq!(outcome(&tcp), Ok((Kind::IP4 | Kind::TCP, 34, 0)));
-    assert_eq!(outcome(&with(tcp.clone(), 46, 0x40)), none, "data offset 4");
-    assert_eq!(outcome(&with(tcp.clone(), 46, 0x80)), none, "data offset 8 in 28 bytes");
-    assert_eq!(outcome(&with(tcp, 17, 39)), none, "19 bytes of TCP");
+    assert_eq!(outcome(&with(tcp.clone(), 46, 0x40)), wrong, "data offset 4");
+    assert_eq!(outcome(&with(tcp.clone(), 46, 0x80)), cut, "data offset 8 in 28 bytes");
+    assert_eq!(outcome(&with(tcp, 17, 39)), cut, "19 bytes of TCP");
     let udp = Frame::new(ip(), Udp::new(1, 2)).payload([0; 30]).build();
-    assert_eq!(outcome(&with(udp.clone(), 39, 7)), none, "UDP length 7");
+    assert_eq!(outcome(&with(udp.clone(), 39, 7)), wrong, "UDP length 7");
     assert_eq!(
         outcome(&with(udp.clone(), 38, 9)),
         Ok((Kind::IP4 | Kind::UDP, 34, 0)),
         "UDP length over IP's"
     );
-    assert_eq!(outcome(&with(udp, 17, 27)), none, "7 bytes of UDP");
+    assert_eq!(outcome(&with(udp, 17, 27)), cut, "7 bytes of UDP");
     let icmp = Frame::new(ip(), Icmp::new(8)).build();
     assert_eq!(outcome(&icmp), Ok((Kind::IP4 | Kind::ICMP, 34, 0)));
-    assert_eq!(outcome(&with(icmp.clone(), 17, 27)), none, "7 bytes of ICMP");
-    assert_eq!(outcome(&with(icmp, 23, 58)), none, "ICMPv6 over IPv4");
+    assert_eq!(outcome(&with(icmp.clone(), 17, 27)), cut, "7 bytes of ICMP");
+    assert_eq!(outcome(&with(icmp, 23, 58)), Ok((Kind::IP4, 34, 0)), "ICMPv6 over IPv4");
+}
+
+/// RFC 1858, 3 and RFC 3128, 2. The metadata still describes a fragment that can be forwarded.
+#[test]
+fn fragments_that_hide_a_header_are_named() {
+    let whole = Frame::new(ip(), Tcp { options: vec![1; 12], ..Tcp::new(1, 2) }).payload([0; 32]).build();
+    let tiny = Err(DropReason::TinyFragment);
+    for length in (8..40).step_by(8) {
+        let mut first = with(with(whole.clone(), 20, 0x20), 17, 20 + length);
+        assert_eq!(
+            outcome(&first),
+            if length < 32 { tiny } else { Ok((Kind::IP4 | Kind::TCP, 34, flags::FRAGMENT)) }
+        );
+        let mut m = Meta::default();
+        let _ = parse(&first, first.len(), &mut m);
+        assert_eq!(
+            (m.kind.l3(), m.proto, m.flags, m.end),
+            (Kind::IP4, 6, flags::FRAGMENT, 34 + u16::from(length))
+        );
+        first[23] = 17;
+        assert_eq!(outcome(&with(first, 39, 7)), Err(DropReason::L4Malformed), "UDP length 7");
+    }
+    let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
+    for (offset, expected) in [(1, tiny), (2, tiny), (3, Ok((Kind::IP4, 34, both)))] {
+        for more in [0, 0x20] {
+            assert_eq!(outcome(&with(with(whole.clone(), 20, more), 21, offset)), expected, "{offset}");
+        }
+        let udp = with(with(whole.clone(), 21, offset), 23, 17);
+        assert_eq!(outcome(&udp), Ok((Kind::IP4, 34, both)), "a UDP header has 8 bytes");
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn jumbograms_are_refused() {
     let mut frame = Frame::new(ip().with([jumbo]), Udp::new(1, 2)).payload([0; 20]).build();
     frame[18..20].fill(0);
     assert_eq!(outcome(&frame), Err(DropReason::Ip6Malformed));
-    assert_eq!(outcome(&frame[..54]), Ok((Kind::IP6, 0, 54, 0)), "no bytes behind the header");
+    assert_eq!(outcome(&frame[..54]), Err(DropReason::L4Truncated), "no bytes behind the header");
     assert_eq!(outcome(&with(frame, 20, 59)), Ok((Kind::IP6, 59, 54, 0)), "padding");
 }
 
@@ -74,13 +74,15 @@ fn other_headers_end_the_extension_header_chain() {
 }
 
 #[test]
-fn a_chain_that_runs_out_has_no_transport() {
+fn a_chain_that_runs_out_is_refused() {
     let frame = Frame::new(ip().with([plain(0, 8), plain(60, 16)]), Icmp::new(128)).build();
     for (payload, (proto, l4)) in [(1, (0, 55)), (7, (0, 61)), (8, (60, 62)), (15, (60, 69)), (23, (60, 77))]
     {
-        assert_eq!(outcome(&with(frame.clone(), 19, payload)), Ok((Kind::IP6, proto, l4, 0)), "{payload}");
+        let (frame, mut m) = (with(frame.clone(), 19, payload), Meta::default());
+        assert_eq!(parse(&frame, frame.len(), &mut m), Err(DropReason::L4Truncated), "{payload}");
+        assert_eq!((m.kind.0, m.proto, m.l4_off, m.end), (Kind::IP6, proto, l4, 54 + u16::from(payload)));
     }
-    assert_eq!(outcome(&with(frame.clone(), 19, 31)), Ok((Kind::IP6, 58, 78, 0)), "7 bytes of ICMPv6");
+    assert_eq!(outcome(&with(frame.clone(), 19, 31)), Err(DropReason::L4Truncated), "7 bytes of ICMPv6");
     assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::ICMP6, 58, 78, 0)));
 }
 
@@ -100,9 +102,46 @@ fn fragments() {
     assert_eq!(outcome(&destination), Ok((Kind::IP6, 60, 62, both)), "not walked in a later fragment");
 }
 
+/// RFC 7112, 5: the first fragment has all headers. RFC 8200, 4.1: one fragment header.
+#[test]
+fn fragments_that_hide_a_header_are_named() {
+    let piece = |offset, more| Extension::Fragment { offset, more, id: 9 };
+    let (tiny, twice) = (Err(DropReason::TinyFragment), Err(DropReason::L4Malformed));
+    let chain = ip().with([piece(0, true), plain(60, 8)]);
+    let first = Frame::new(chain, Tcp::new(1, 2)).build();
+    for length in 8..36 {
+        assert_eq!(outcome(&with(first.clone(), 19, length)), tiny, "{length}");
+    }
+    assert_eq!(outcome(&first), Ok((Kind::IP6 | Kind::TCP, 6, 70, flags::FRAGMENT)));
+    let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
+    for (offset, number, expected) in [
+        (1, 6, tiny),
+        (2, 6, tiny),
+        (3, 6, Ok((Kind::IP6, 6, 62, both))),
+        (1, 17, Ok((Kind::IP6, 17, 62, both))),
+    ] {
+        let later =
+            Frame::new(ip().with([piece(offset, true)]), Transport::Raw(number)).payload([0; 24]).build();
+        assert_eq!(outcome(&later), expected);
+    }
+    for (offset, more) in [(0, false), (0, true), (2, false)] {
+        let nested = ip().with([piece(0, false), piece(offset, more)]);
+        assert_eq!(outcome(&Frame::new(nested, Udp::new(1, 2)).build()), twice);
+    }
+}
+
+/// Linux takes a UDP length of 0 for the rest of the packet, as in a jumbogram (RFC 2675, 4).
+#[test]
+fn a_udp_length_of_0_is_refused() {
+    let frame = Frame::new(ip(), Udp::new(1, 2)).payload([0; 20]).build();
+    assert_eq!(outcome(&with(frame, 59, 0)), Err(DropReason::L4Malformed));
+}
+
 fn seen(frame: &[u8]) -> u16 {
     let mut m = Meta::default();
-    assert_eq!(parse(frame, frame.len(), &mut m), Ok(()));
+    if let Err(reason) = parse(frame, frame.len(), &mut m) {
+        assert!(reason.is_transport_error());
+    }
     extensions(frame, &m)
 }
 

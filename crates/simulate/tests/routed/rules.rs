@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mmb_dataplane::Forwarding;
 use mmb_flow::{NatConfig, PoolConfig};
-use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
+use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Transport, Udp};
 
 use crate::world::*;
 
@@ -29,6 +29,41 @@ fn rules_apply_before_routing() {
     let packet = to(53, 0, 1);
     assert_eq!(error_about(&world.send(&packet), &packet), (11, 0, 0));
     assert_eq!(world.drops(), [("rule", 2), ("ttl-expired", 1)]);
+}
+
+/// A packet that hides its ports is dropped where rules apply, and forwarded by a plain router.
+#[test]
+fn headers_cut_short_meet_no_rules() {
+    let fragment = |flags, fragment_offset, ttl, length: usize| {
+        let ip = Ip4 { flags, fragment_offset, ttl, ..ip4("198.51.100.7") };
+        Frame::new(ip, Transport::Raw(6)).macs(HOST_MAC, LAN_MAC).payload(vec![0x50; length]).build()
+    };
+    let nested = |hop_limit| {
+        let header = || Extension::Fragment { offset: 0, more: false, id: 1 };
+        let ip = Ip6 { hop_limit, ..ip6("2001:db8:a::7") }.with([header(), header()]);
+        Frame::new(ip, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).build()
+    };
+    let frames: [&dyn Fn(u8) -> Vec<u8>; 5] = [
+        &|ttl| fragment(1, 0, ttl, 16),
+        &|ttl| fragment(1, 1, ttl, 8),
+        &|ttl| fragment(0, 2, ttl, 8),
+        &|ttl| fragment(0, 0, ttl, 19),
+        &nested,
+    ];
+    let mut router = world(forwarding(&[]));
+    for frame in frames {
+        assert_eq!(router.send(&frame(9)), [(WAN, behind(hops::FAR, &frame(8)))]);
+    }
+    assert_eq!(router.drops(), []);
+    drop(router);
+    let mut firewall = world(forwarding(&["add udp-dport 53 drop"]));
+    for frame in frames {
+        assert_eq!(firewall.send(&frame(9)), []);
+    }
+    assert_eq!(firewall.drops(), [("l4-truncated", 1), ("l4-malformed", 1), ("tiny-fragment", 3)]);
+    // Rules do not apply to local packets.
+    let own = Frame::new(ip4("10.0.0.1"), Transport::Raw(6)).macs(HOST_MAC, LAN_MAC).payload([0; 8]).build();
+    assert_eq!(firewall.send(&own), [(TWIN, own)]);
 }
 
 #[test]

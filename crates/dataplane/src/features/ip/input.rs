@@ -261,7 +261,9 @@ impl<'a> InputContext<'a> {
         if path & path::KERNEL != 0 && parsed.is_ok() {
             *repairs += u64::from(complete_checksum(packet));
         }
-        if let Err(reason) = parsed {
+        if let Err(reason) = parsed
+            && !reason.is_transport_error()
+        {
             return malformed(packet, snapshot, reason);
         }
         if path & path::ROUTED != 0 {
@@ -278,6 +280,11 @@ impl<'a> InputContext<'a> {
         }
         if path & path::RULES == 0 {
             return if path & path::ROUTED != 0 { Edge::Lookup } else { Edge::Wire };
+        }
+        if let Err(reason) = parsed {
+            // No rule can read the ports, but the receiver may.
+            packet.meta_mut().drop_reason = reason as u8;
+            return Edge::Drop;
         }
         match self.owner_of(hash) {
             owner if owner == self.id => snapshot.policy_path_of(packet).into(),

@@ -1,9 +1,11 @@
 //! `l2-input`: finds the network header behind Ethernet and VLAN tags, and sends IP packets to their parser.
 //!
+//! A frame with more VLAN tags than the parser skips may hide a packet; it is dropped where rules apply.
+//!
 //! On a routed port, frames for other hosts are dropped, and frames that are not plain IP go to the kernel.
 
 use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, Vector};
-use mmb_packet::{DropReason, HEAD_BYTES, Kind, parse_l2};
+use mmb_packet::{DropReason, HEAD_BYTES, Kind, is_vlan_tag, parse_l2};
 
 use crate::engine::config::MAX_PORTS;
 use crate::engine::node::edges::{edges, send, send_all};
@@ -71,6 +73,10 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
         0x0800 => Edge::Ip4Input,
         0x86dd => Edge::Ip6Input,
         _ if path & path::ROUTED != 0 => punt(packet),
+        // The receiver may remove any number of tags (IEEE 802.1Q, priority tags).
+        ethertype if path & path::RULES != 0 && is_vlan_tag(ethertype) => {
+            drop_for(packet, DropReason::VlanDepth)
+        }
         _ => Edge::Wire,
     }
 }

@@ -84,10 +84,13 @@ pub(super) fn flow_hash(packet: &Packet) -> u32 {
     }
 }
 
-/// The metadata of a packet after a parse of all its headers.
+/// The metadata of a packet after a parse of all its headers. None if its network header is malformed.
 pub(crate) fn parsed(packet: &Packet) -> Option<Meta> {
     let mut meta = *packet.meta();
-    parse(packet.data(), packet.pkt_len(), &mut meta).ok().map(|()| meta)
+    match parse(packet.data(), packet.pkt_len(), &mut meta) {
+        Err(reason) if !reason.is_transport_error() => None,
+        _ => Some(meta),
+    }
 }
 
 /// Why packets to a next hop of this kind are not forwarded. [`DropReason::NeighborQueue`]: they wait.
