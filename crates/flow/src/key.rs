@@ -189,10 +189,10 @@ const UDP4: u8 = Kind::IP4 | Kind::UDP;
 /// Returns the key of a packet, for the direction in which the packet travels.
 ///
 /// `head` is the contiguous beginning of the packet and `meta` its parsed metadata. For ICMP queries and
-/// their replies (RFC 792: types 8/0, 13/14, 15/16, 17/18; RFC 4443: 128/129), the port of the asking side is
-/// the identifier. The port of the other side is the type of the request, as a 16-bit number in network byte
-/// order. So the key of a reply is the reverse of the key of its request. Other ICMP, other protocols and
-/// packets with a truncated transport header have no ports.
+/// their replies (RFC 792: types 8/0, 13/14, 15/16, 17/18; RFC 4443: 128/129; RFC 8335: 42/43 and 160/161),
+/// the port of the asking side is the identifier. The port of the other side is the type of the request, as a
+/// 16-bit number in network byte order. So the key of a reply is the reverse of the key of its request. Other
+/// ICMP, other protocols and packets with a truncated transport header have no ports.
 ///
 /// # Errors
 /// [`KeyError`].
@@ -266,6 +266,7 @@ const ICMP4: [Icmp; 256] = {
     (types[13], types[14]) = (Icmp::Request, Icmp::Reply(13));
     (types[15], types[16]) = (Icmp::Request, Icmp::Reply(15));
     (types[17], types[18]) = (Icmp::Request, Icmp::Reply(17));
+    (types[42], types[43]) = (Icmp::Request, Icmp::Reply(42));
     (types[3], types[4], types[5]) = (Icmp::Error, Icmp::Error, Icmp::Error);
     (types[11], types[12]) = (Icmp::Error, Icmp::Error);
     types
@@ -274,6 +275,7 @@ const ICMP4: [Icmp; 256] = {
 const ICMP6: [Icmp; 256] = {
     let mut types = [Icmp::Other; 256];
     (types[128], types[129]) = (Icmp::Request, Icmp::Reply(128));
+    (types[160], types[161]) = (Icmp::Request, Icmp::Reply(160));
     (types[1], types[2], types[3], types[4]) = (Icmp::Error, Icmp::Error, Icmp::Error, Icmp::Error);
     types
 };

@@ -19,7 +19,7 @@ mod translate;
 mod wheel;
 
 pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, Xlat4};
-pub use fragments::{DatagramKey, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
+pub use fragments::{Fragment, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
 pub use icmp::{ErrorBudget, IcmpErrorKind, rewrite_as_icmp_error};
 pub use key::{Key, KeyError, PackedKey, parse_key};
 pub use nat::{
@@ -34,6 +34,6 @@ pub use table::{
 };
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{
-    Mangle, QuotedPacket, parse_quote, translate, translate_icmp_error, translate_ip4, translate_ip4_common,
-    untranslate,
+    Mangle, QuotedPacket, parse_quote, translate, translate_error_fragment, translate_icmp_error,
+    translate_ip4, translate_ip4_common, untranslate,
 };

@@ -60,8 +60,8 @@ pub const HEAD_BYTES: usize = 256;
 /// output port of `meta` unchanged.
 ///
 /// # Errors
-/// The errors of [`parse_ip4`] and [`parse_ip6`], and [`DropReason::VlanDepth`] if a fifth VLAN tag may hide a
-/// packet.
+/// The errors of [`parse_ip4`] and [`parse_ip6`], and [`DropReason::VlanDepth`] if a fifth VLAN tag may hide
+/// a packet.
 #[inline]
 pub fn parse(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     let L2 { ethertype, l3_off } = parse_l2(head);

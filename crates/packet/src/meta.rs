@@ -8,8 +8,8 @@ use bytemuck::{Pod, Zeroable};
 /// the network layer (0 none, 4, 6), the high nibble the transport layer.
 ///
 /// A transport nibble other than [`Kind::L4_NONE`] promises that the whole fixed header of that transport
-/// (TCP 20 bytes, UDP 8, ICMP and ICMPv6 8) lies inside the packet at `Meta::l4_off`. Fragments other than the
-/// first have `L4_NONE`; so have packets after an error of their transport header.
+/// (TCP 20 bytes, UDP 8, ICMP and ICMPv6 8) lies inside the packet at `Meta::l4_off`. Fragments other than
+/// the first have `L4_NONE`; so have packets after an error of their transport header.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Kind(pub u8);

@@ -88,12 +88,14 @@ drop_reasons! {
     NatFiltered = "nat-filtered", "packet to a mapped address and port, rejected by the pool's filtering";
     NatFailed = "nat-failed", "headers of a translated session's packet cannot be translated";
     FragmentLost = "fragment-lost", "first fragment did not arrive in time, or too many fragments were waiting";
+    FragmentOverlap = "fragment-overlap", "fragment that overlaps another one, or of a datagram with overlapping fragments (RFC 5722)";
     IcmpQuote = "icmp-quote", "ICMP error to a NAT pool that quotes a packet of no session";
     IcmpForged = "icmp-forged", "ICMP error that quotes a packet which its session cannot have in flight";
     IcmpRedirect = "icmp-redirect", "ICMP redirect about a packet of a session";
     Ip4Checksum = "ip4-checksum", "invalid IPv4 header checksum on a routed port";
     OtherHost = "other-host", "frame on a routed port for another host's Ethernet address";
-    Martian = "martian", "source or destination address that must not be forwarded (RFC 1812, 5.3.7; RFC 4291, 2.5)";
+    Martian = "martian", "source or destination address that no packet may have (RFC 1812, 5.3.7; RFC 4291, 2.5)";
+    ReversePath = "reverse-path", "source to which no route leads, or not by the port that the packet came in by (set rpf)";
     NoRoute = "no-route", "no route to the destination";
     Blackhole = "blackhole", "route of type blackhole";
     UnreachableRoute = "unreachable-route", "route of type unreachable";

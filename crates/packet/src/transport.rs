@@ -247,6 +247,13 @@ impl ParsedHeaders<8> {
         hash::flow_hash4(self.addresses, self.ports, (self.tag >> 8) as u8)
     }
 
+    /// Source address in host byte order.
+    #[inline(always)]
+    pub fn source(&self) -> u32 {
+        let [from, _]: [[u8; 4]; 2] = bytemuck::cast(self.addresses);
+        u32::from_be_bytes(from)
+    }
+
     /// Destination address in host byte order.
     #[inline(always)]
     pub fn destination(&self) -> u32 {
@@ -260,6 +267,13 @@ impl ParsedHeaders<32> {
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
         hash::flow_hash6(&self.addresses, self.ports, (self.tag >> 8) as u8)
+    }
+
+    /// Source address in host byte order.
+    #[inline(always)]
+    pub fn source(&self) -> u128 {
+        let [from, _]: [[u8; 16]; 2] = bytemuck::cast(self.addresses);
+        u128::from_be_bytes(from)
     }
 
     /// Destination address in host byte order.

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use mmb_packet::DropReason;
-use mmb_packet::build::Frame;
+use mmb_packet::build::{Frame, Icmp, Ip4, Transport};
 use mmb_session_harness::Outcome;
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
@@ -283,4 +283,38 @@ fn a_deleted_translation_ends_its_sessions() {
     net.change(&["nat pool add p 200.0.0.9", USE, both[2]]);
     net.becomes(IN, &udp(CLIENT, SERVER), &udp(([200, 0, 0, 9], CLIENT.1), SERVER));
     assert_eq!(net.counters().ended, 2);
+}
+
+/// RFC 8335: extended echo has an identifier like echo.
+#[test]
+fn extended_echo_passes_a_pool() {
+    let mut net = Net::new(&[POOL, USE]);
+    let query = |kind, from, to, id: u16| {
+        let [high, low] = id.to_be_bytes();
+        let icmp = Icmp { rest: [high, low, 1, 1], ..Icmp::new(kind) };
+        Frame::new(Ip4::new(from, to), icmp).payload([7; 12])
+    };
+    net.becomes(IN, &query(42, CLIENT.0, SERVER.0, 9), &query(42, NAT, SERVER.0, 9));
+    net.becomes(OUT, &query(43, SERVER.0, NAT, 9), &query(43, SERVER.0, CLIENT.0, 9));
+    // A second host with the same identifier gets another one.
+    let sent = net.one(IN, &query(42, OTHER.0, SERVER.0, 9)).1;
+    let id = u16::from_be_bytes([sent[38], sent[39]]);
+    assert_ne!(id, 9);
+    net.becomes(OUT, &query(43, SERVER.0, NAT, id), &query(43, SERVER.0, OTHER.0, 9));
+}
+
+/// Protocols without ports: replies could not be told apart, so each server talks to one host by an address.
+#[test]
+fn portless_protocols_have_one_host_for_each_server() {
+    for proto in [47, 50, 132] {
+        let packet = |from, to| Frame::new(Ip4::new(from, to), Transport::Raw(proto)).payload([9; 24]);
+        let mut net = Net::new(&[POOL, USE]);
+        net.becomes(IN, &packet(CLIENT.0, SERVER.0), &packet(NAT, SERVER.0));
+        let refused = net.one(IN, &packet(OTHER.0, SERVER.0)).0;
+        assert_eq!(refused, Outcome::Answered(IN, DropReason::NatExhausted), "{proto}");
+        let elsewhere = [192, 0, 2, 8];
+        net.becomes(IN, &packet(OTHER.0, elsewhere), &packet(NAT, elsewhere));
+        net.becomes(OUT, &packet(SERVER.0, NAT), &packet(SERVER.0, CLIENT.0));
+        net.becomes(OUT, &packet(elsewhere, NAT), &packet(elsewhere, OTHER.0));
+    }
 }

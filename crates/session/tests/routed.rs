@@ -300,12 +300,8 @@ fn fragments_are_routed() {
     let mut routed = Routed::new(&[POOL, USE, "add out port2 drop"]);
     let shown: End = (NAT, CLIENT.1);
     let piece = |offset: u16, from: End| {
-        let ip = Ip4 {
-            id: 5,
-            flags: u8::from(offset == 0),
-            fragment_offset: offset,
-            ..Ip4::new(from.0, SERVER.0)
-        };
+        let ip =
+            Ip4 { id: 5, flags: u8::from(offset < 6), fragment_offset: offset, ..Ip4::new(from.0, SERVER.0) };
         let transport = if offset == 0 { Udp::new(from.1, SERVER.1).into() } else { Transport::Raw(17) };
         Frame::new(ip, transport).payload([7; 16]).build()
     };

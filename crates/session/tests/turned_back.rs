@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::*;
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net as Ip, Tcp, Transport, Udp};
@@ -103,17 +104,22 @@ impl Talk {
         };
         let ip: Ip = match (said.from, said.to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                Ip4 { id: said.id, flags: u8::from(self.cut), ..Ip4::new(from, to) }.into()
+                let id = if self.cut { next_datagram() } else { said.id };
+                Ip4 { id, flags: u8::from(self.cut), ..Ip4::new(from, to) }.into()
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 // Either side keeps to its own label.
                 let ip = Ip6 { flow_label: 0xabc00 | u32::from(said.id), ..Ip6::new(from, to) };
-                let fragment = Extension::Fragment { offset: 0, more: true, id: u32::from(said.id) };
+                let id = u32::from(next_datagram());
+                let fragment = Extension::Fragment { offset: 0, more: true, id };
                 if self.cut { ip.with([fragment]).into() } else { ip.into() }
             }
             ends => unreachable!("{ends:?}"),
         };
-        Frame::new(ip, transport).payload(vec![0xa5; usize::from(self.length) / 8 * 8]).build()
+        // A fragment has a multiple of eight bytes, and at least one.
+        let (header, whole) = (if self.ip4 { 34 } else { 54 }, usize::from(self.length) / 8 * 8);
+        let bare = Frame::new(ip.clone(), transport.clone()).build().len() - header;
+        Frame::new(ip, transport).payload(vec![0xa5; whole + 8 - bare % 8]).build()
     }
 
     /// What a packet says that has come through.
@@ -159,6 +165,12 @@ impl Talk {
             asks: !heard.asks,
         }
     }
+}
+
+/// A new identification for each fragment: it is the only one of its datagram.
+fn next_datagram() -> u16 {
+    static LAST: AtomicU16 = AtomicU16::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 fn parsed(frame: &[u8]) -> Meta {

@@ -9,6 +9,12 @@
 //! fragment comes, waiting fragments are released in order. When it does not come in time, they are released
 //! without a target. [`FragmentTable::pop_released`] returns both.
 //!
+//! A fragment that overlaps another one could rewrite headers that rules have approved (RFC 1858, RFC 3128).
+//! So the table remembers which parts of a datagram have come ([`coverage`]). After an overlap, the whole
+//! datagram is refused until it is forgotten (RFC 5722, 4), including what waits for it. Exact duplicates
+//! alone are refused (RFC 8200, 4.5). When a datagram is complete, further fragments with its identification
+//! are those of a new one. A waiting fragment counts when it is released and comes again.
+//!
 //! All resources are bounded, and nothing is allocated after [`FragmentTable::new`]. There are limits for
 //! datagrams (the oldest makes room for a new one), for waiting fragments in total, and for waiting fragments
 //! of one datagram. Fragments beyond the limits are refused.
@@ -17,23 +23,18 @@
 //! on one chain; a list by age; a free list. Tickets lie in another array. Each ticket is on one list: free,
 //! waiting, or released.
 
-use std::hash::{BuildHasher, RandomState};
+mod coverage;
+mod datagram;
+mod lists;
 
-use mmb_packet::{Kind, Meta, flags};
+use std::hash::RandomState;
+
+use coverage::{Addition, Coverage};
+use datagram::DatagramKey;
+pub use datagram::Fragment;
 
 /// End of a list.
 const NONE: u32 = u32::MAX;
-
-/// What identifies a datagram: the fields that its fragments share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct DatagramKey {
-    source: [u8; 16],
-    destination: [u8; 16],
-    id: [u8; 4],
-    /// IP version, and over IPv4 the protocol.
-    version: u8,
-    proto: u8,
-}
 
 /// Number under which the caller keeps a waiting fragment: below [`FragmentLimits::waiting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +60,8 @@ pub enum FragmentAction<T> {
     Wait(Ticket),
     /// Drop it: too many fragments wait.
     Refused,
+    /// Drop it: it overlaps another fragment, or belongs to a datagram of which some fragments do.
+    Overlap,
 }
 
 /// A fragment that no longer waits.
@@ -81,11 +84,25 @@ impl Queue {
     const EMPTY: Queue = Queue { first: NONE, last: NONE };
 }
 
+/// What becomes of further fragments of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DatagramState {
+    /// They belong to it.
+    Incomplete,
+    /// They belong to a new datagram with the same identification.
+    Complete,
+    /// They are refused.
+    Overlapping,
+}
+
 #[derive(Clone, Debug)]
 struct Entry<T> {
     datagram: DatagramKey,
     /// The target of the first fragment, if it has come.
     target: Option<T>,
+    /// The parts that have followed the first fragment, and its own.
+    coverage: Coverage,
+    state: DatagramState,
     /// Time of the first fragment if it has come, otherwise of the earliest later fragment, in milliseconds.
     since: u32,
     /// Next entry in the hash chain or in the free list.
@@ -121,55 +138,14 @@ pub struct FragmentTable<T> {
     waiting: u32,
 }
 
-impl DatagramKey {
-    /// Returns the datagram of a fragment; none if the packet is not a fragment.
-    pub fn of(head: &[u8], meta: &Meta) -> Option<DatagramKey> {
-        if meta.flags & flags::FRAGMENT == 0 {
-            return None;
-        }
-        let ip = head.get(usize::from(meta.l3_off)..)?;
-        let mut datagram = DatagramKey { version: meta.kind.l3(), ..DatagramKey::default() };
-        if meta.kind.l3() == Kind::IP4 {
-            datagram.source[..4].copy_from_slice(ip.get(12..16)?);
-            datagram.destination[..4].copy_from_slice(ip.get(16..20)?);
-            datagram.id[..2].copy_from_slice(ip.get(4..6)?);
-            datagram.proto = *ip.get(9)?;
-        } else {
-            datagram.source.copy_from_slice(ip.get(8..24)?);
-            datagram.destination.copy_from_slice(ip.get(24..40)?);
-            datagram.id = *identification6(ip)?;
-        }
-        Some(datagram)
-    }
-}
-
-/// Numbers of IPv6 extension headers.
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-/// Bytes of the fixed IPv6 header.
-const FIXED: usize = 40;
-
-/// The identification in the fragment header of a parsed IPv6 packet. Each step of the walk advances.
-fn identification6(ip: &[u8]) -> Option<&[u8; 4]> {
-    let (mut next, mut at) = (*ip.get(6)?, FIXED);
-    loop {
-        let header: &[u8; 8] = ip.get(at..)?.first_chunk()?;
-        let length = usize::from(header[1]);
-        at += match next {
-            FRAGMENT => return header.last_chunk(),
-            AUTHENTICATION => (length + 2) * 4,
-            _ => (length + 1) * 8,
-        };
-        next = header[0];
-    }
-}
-
 impl<T: Copy> FragmentTable<T> {
     /// Creates a table and allocates all of its memory.
     pub fn new(limits: FragmentLimits) -> Self {
         let entry = |i: u32| Entry {
             datagram: DatagramKey::default(),
             target: None,
+            coverage: Coverage::default(),
+            state: DatagramState::Incomplete,
             since: 0,
             next: if i + 1 < limits.datagrams { i + 1 } else { NONE },
             older: NONE,
@@ -212,37 +188,88 @@ impl<T: Copy> FragmentTable<T> {
         self.waiting
     }
 
+    /// Checks a first fragment before it is processed. `timeout`: as for [`FragmentTable::resolve_later`].
+    /// Returns `false` if it must be dropped: another first fragment of the datagram has come, or fragments
+    /// overlap.
+    pub fn admits_first(&mut self, fragment: &Fragment, now: u32, timeout: u32) -> bool {
+        let Some(at) = self.find_current(fragment, now, timeout) else { return fragment.extent.is_some() };
+        let Entry { target, state, mut coverage, .. } = self.entries[at as usize];
+        match (state, fragment.extent) {
+            (DatagramState::Complete, Some(_)) => true,
+            (DatagramState::Incomplete, Some(_)) if target.is_none() => true,
+            (DatagramState::Incomplete, Some(extent)) if coverage.add(extent) == Addition::Duplicate => false,
+            _ => {
+                self.refuse(at);
+                false
+            }
+        }
+    }
+
     /// Records the target of a first fragment. Releases the fragments that waited for it.
-    pub fn record_first(&mut self, datagram: &DatagramKey, target: T, now: u32) {
+    pub fn record_first(&mut self, fragment: &Fragment, target: T, now: u32) {
+        let datagram = &fragment.datagram;
         let Some(at) = self.find(datagram).or_else(|| self.insert(datagram)) else { return };
         self.unlink(at);
         let entry = &mut self.entries[at as usize];
+        if entry.target.is_none() || entry.state != DatagramState::Incomplete {
+            (entry.coverage, entry.state) = (Coverage::default(), DatagramState::Incomplete);
+        }
+        if let Some(extent) = fragment.extent {
+            // A duplicate if another worker has given the fragment back.
+            entry.coverage.add(extent);
+        }
         (entry.target, entry.since) = (Some(target), now);
         self.link_newest(at);
         self.release(at);
     }
 
     /// Decides about a later fragment. `timeout`: how long a first fragment is remembered or awaited, in
-    /// milliseconds.
-    pub fn resolve_later(&mut self, datagram: &DatagramKey, now: u32, timeout: u32) -> FragmentAction<T> {
-        let known = self.find(datagram).filter(|at| {
-            let gone = self.is_over(*at, now, timeout);
-            if gone {
-                self.remove(*at);
+    /// milliseconds. `is_checked`: another worker has checked the fragment, whose table has all fragments of
+    /// the datagram.
+    pub fn resolve_later(
+        &mut self,
+        fragment: &Fragment,
+        is_checked: bool,
+        now: u32,
+        timeout: u32,
+    ) -> FragmentAction<T> {
+        let known = self.find_current(fragment, now, timeout);
+        let Some(extent) = fragment.extent else {
+            known.into_iter().for_each(|at| self.refuse(at));
+            return FragmentAction::Overlap;
+        };
+        if let Some(at) = known {
+            let Entry { target, state, coverage, .. } = &mut self.entries[at as usize];
+            match (*state, *target) {
+                (DatagramState::Overlapping, _) => return FragmentAction::Overlap,
+                (_, Some(target)) if is_checked => return FragmentAction::Follow(target),
+                (DatagramState::Incomplete, Some(target)) => match coverage.add(extent) {
+                    Addition::Part => return FragmentAction::Follow(target),
+                    Addition::Complete => {
+                        *state = DatagramState::Complete;
+                        return FragmentAction::Follow(target);
+                    }
+                    Addition::Duplicate => return FragmentAction::Overlap,
+                    Addition::Overlap => {
+                        self.refuse(at);
+                        return FragmentAction::Overlap;
+                    }
+                },
+                (DatagramState::Complete, _) => self.restart(at, now),
+                (DatagramState::Incomplete, None) => {}
             }
-            !gone
-        });
-        if let Some(at) = known
-            && let Some(target) = self.entries[at as usize].target
-        {
-            return FragmentAction::Follow(target);
         }
+        self.hold(known, fragment, now)
+    }
+
+    /// Keeps a later fragment until the first one comes.
+    fn hold(&mut self, known: Option<u32>, fragment: &Fragment, now: u32) -> FragmentAction<T> {
         let full = known.is_some_and(|at| self.entries[at as usize].waiting_len >= self.per_datagram);
         if full || self.free_tickets == NONE || self.per_datagram == 0 {
             return FragmentAction::Refused;
         }
         let Some(at) = known.or_else(|| {
-            let at = self.insert(datagram)?;
+            let at = self.insert(&fragment.datagram)?;
             self.entries[at as usize].since = now;
             self.link_newest(at);
             Some(at)
@@ -252,10 +279,35 @@ impl<T: Copy> FragmentTable<T> {
         FragmentAction::Wait(self.wait(at))
     }
 
+    /// Finds the datagram of a fragment. Removes it if it has expired.
+    fn find_current(&mut self, fragment: &Fragment, now: u32, timeout: u32) -> Option<u32> {
+        let at = self.find(&fragment.datagram)?;
+        if self.is_over(at, now, timeout) {
+            self.remove(at);
+            return None;
+        }
+        Some(at)
+    }
+
+    /// Refuses a datagram from now on. Its waiting fragments are released without a target.
+    fn refuse(&mut self, at: u32) {
+        let entry = &mut self.entries[at as usize];
+        (entry.target, entry.state) = (None, DatagramState::Overlapping);
+        self.release(at);
+    }
+
+    /// Forgets the first fragment of a complete datagram: a new one with its identification has begun.
+    fn restart(&mut self, at: u32, now: u32) {
+        self.unlink(at);
+        let entry = &mut self.entries[at as usize];
+        (entry.target, entry.state, entry.since) = (None, DatagramState::Incomplete, now);
+        self.link_newest(at);
+    }
+
     /// The target of the first fragment of a datagram, if it has come. The entry may have expired. Changes
     /// nothing.
-    pub fn target(&self, datagram: &DatagramKey) -> Option<T> {
-        self.entries.get(self.find(datagram)? as usize)?.target
+    pub fn target(&self, fragment: &Fragment) -> Option<T> {
+        self.entries.get(self.find(&fragment.datagram)? as usize)?.target
     }
 
     /// Removes expired datagrams. Their waiting fragments are released without a target.
@@ -284,123 +336,6 @@ impl<T: Copy> FragmentTable<T> {
         self.free_tickets = at;
         self.waiting -= 1;
         Some(ReleasedFragment { ticket: Ticket(at), target: ticket.target })
-    }
-
-    fn is_over(&self, at: u32, now: u32, timeout: u32) -> bool {
-        now.wrapping_sub(self.entries[at as usize].since) >= timeout
-    }
-
-    fn chain(&self, datagram: &DatagramKey) -> usize {
-        self.seed.hash_one(datagram) as usize & (self.heads.len() - 1)
-    }
-
-    fn find(&self, datagram: &DatagramKey) -> Option<u32> {
-        let mut at = self.heads[self.chain(datagram)];
-        while let Some(entry) = self.entries.get(at as usize) {
-            if entry.datagram == *datagram {
-                return Some(at);
-            }
-            at = entry.next;
-        }
-        None
-    }
-
-    /// Inserts a datagram into the hash table only. None if there is no room.
-    fn insert(&mut self, datagram: &DatagramKey) -> Option<u32> {
-        if self.free == NONE && self.oldest != NONE {
-            self.remove(self.oldest);
-        }
-        let (at, chain) = (self.free, self.chain(datagram));
-        let entry = self.entries.get_mut(at as usize)?;
-        self.free = entry.next;
-        (entry.datagram, entry.target, entry.next) = (*datagram, None, self.heads[chain]);
-        self.heads[chain] = at;
-        self.len += 1;
-        Some(at)
-    }
-
-    /// Removes a datagram from all lists.
-    fn remove(&mut self, at: u32) {
-        self.entries[at as usize].target = None;
-        self.release(at);
-        self.unlink(at);
-        let chain = self.chain(&self.entries[at as usize].datagram);
-        let next = self.entries[at as usize].next;
-        if self.heads[chain] == at {
-            self.heads[chain] = next;
-        } else {
-            let mut before = self.heads[chain];
-            while self.entries[before as usize].next != at {
-                before = self.entries[before as usize].next;
-            }
-            self.entries[before as usize].next = next;
-        }
-        self.entries[at as usize].next = self.free;
-        self.free = at;
-        self.len -= 1;
-    }
-
-    /// Removes a datagram from the list by age, if it is there.
-    fn unlink(&mut self, at: u32) {
-        let Entry { older, newer, .. } = self.entries[at as usize];
-        match self.entries.get_mut(older as usize) {
-            Some(entry) => entry.newer = newer,
-            None if self.oldest == at => self.oldest = newer,
-            None => {}
-        }
-        match self.entries.get_mut(newer as usize) {
-            Some(entry) => entry.older = older,
-            None if self.newest == at => self.newest = older,
-            None => {}
-        }
-        let entry = &mut self.entries[at as usize];
-        (entry.older, entry.newer) = (NONE, NONE);
-    }
-
-    fn link_newest(&mut self, at: u32) {
-        self.entries[at as usize].older = self.newest;
-        match self.entries.get_mut(self.newest as usize) {
-            Some(entry) => entry.newer = at,
-            None => self.oldest = at,
-        }
-        self.newest = at;
-    }
-
-    /// Appends the next free ticket to the waiting list of a datagram. A free ticket must exist.
-    fn wait(&mut self, at: u32) -> Ticket {
-        let ticket = self.free_tickets;
-        let slot = &mut self.tickets[ticket as usize];
-        self.free_tickets = slot.next;
-        (slot.next, slot.target) = (NONE, None);
-        let Queue { first, last } = self.entries[at as usize].waiting;
-        if last != NONE {
-            self.tickets[last as usize].next = ticket;
-        }
-        let entry = &mut self.entries[at as usize];
-        entry.waiting = Queue { first: if first == NONE { ticket } else { first }, last: ticket };
-        entry.waiting_len += 1;
-        self.waiting += 1;
-        Ticket(ticket)
-    }
-
-    /// Moves the waiting fragments of a datagram to the end of the released list, with the target.
-    fn release(&mut self, at: u32) {
-        let entry = &mut self.entries[at as usize];
-        let (Queue { first, last }, target) = (entry.waiting, entry.target);
-        (entry.waiting, entry.waiting_len) = (Queue::EMPTY, 0);
-        if first == NONE {
-            return;
-        }
-        let mut ticket = first;
-        while let Some(slot) = self.tickets.get_mut(ticket as usize) {
-            slot.target = target;
-            ticket = slot.next;
-        }
-        match self.tickets.get_mut(self.released.last as usize) {
-            Some(slot) => slot.next = first,
-            None => self.released.first = first,
-        }
-        self.released.last = last;
     }
 }
 

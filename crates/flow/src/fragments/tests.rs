@@ -3,22 +3,33 @@
 use std::collections::VecDeque;
 
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Transport, Udp};
-use mmb_packet::parse;
+use mmb_packet::{Meta, parse};
 use proptest::prelude::*;
 
+use super::datagram::Extent;
 use super::*;
 
 const TIMEOUT: u32 = 2000;
 
-fn datagram(n: u8) -> DatagramKey {
-    DatagramKey { source: [n; 16], ..DatagramKey::default() }
+/// A fragment of a datagram with blocks of eight bytes, which has 9 of them.
+fn piece(n: u8, start: u16, end: u16) -> Fragment {
+    let datagram = DatagramKey { source: [n; 16], ..DatagramKey::default() };
+    Fragment { datagram, extent: Some(Extent { start, end, is_last: end == 9 }) }
+}
+
+fn first(n: u8) -> Fragment {
+    piece(n, 0, 3)
+}
+
+fn resolve(f: &mut FragmentTable<char>, fragment: Fragment, now: u32) -> FragmentAction<char> {
+    f.resolve_later(&fragment, false, now, TIMEOUT)
 }
 
 fn limits(datagrams: u32, waiting: u32, per_datagram: u32) -> FragmentLimits {
     FragmentLimits { datagrams, waiting, per_datagram }
 }
 
-fn ticket(later: FragmentAction<u8>) -> Ticket {
+fn ticket(later: FragmentAction<char>) -> Ticket {
     match later {
         FragmentAction::Wait(ticket) => ticket,
         other => panic!("{other:?}"),
@@ -28,14 +39,14 @@ fn ticket(later: FragmentAction<u8>) -> Ticket {
 #[test]
 fn later_fragments_follow_the_first() {
     let mut f = FragmentTable::new(limits(4, 4, 4));
-    f.record_first(&datagram(1), 'a', 0);
-    f.record_first(&datagram(2), 'b', 10);
-    assert_eq!(f.resolve_later(&datagram(1), 1999, TIMEOUT), FragmentAction::Follow('a'));
-    assert_eq!(f.resolve_later(&datagram(2), 1999, TIMEOUT), FragmentAction::Follow('b'));
-    f.record_first(&datagram(2), 'c', 1999);
-    assert_eq!(f.resolve_later(&datagram(2), 3998, TIMEOUT), FragmentAction::Follow('c'));
+    f.record_first(&first(1), 'a', 0);
+    f.record_first(&first(2), 'b', 10);
+    assert_eq!(resolve(&mut f, piece(1, 3, 4), 1999), FragmentAction::Follow('a'));
+    assert_eq!(resolve(&mut f, piece(2, 3, 4), 1999), FragmentAction::Follow('b'));
+    f.record_first(&first(2), 'c', 1999);
+    assert_eq!(resolve(&mut f, piece(2, 4, 5), 3998), FragmentAction::Follow('c'));
     assert_eq!(f.pop_released(), None);
-    assert!(matches!(f.resolve_later(&datagram(1), 2000, TIMEOUT), FragmentAction::Wait(_)), "forgotten");
+    assert!(matches!(resolve(&mut f, piece(1, 4, 5), 2000), FragmentAction::Wait(_)), "forgotten");
     f.expire(3999, TIMEOUT);
     assert_eq!((f.len(), f.waiting()), (1, 1));
     f.expire(4000, TIMEOUT);
@@ -47,17 +58,14 @@ fn later_fragments_follow_the_first() {
 #[test]
 fn held_fragments_are_released_in_order() {
     let mut f = FragmentTable::new(limits(4, 8, 3));
-    let [a, b, c] = [0, 1, 2].map(|now| ticket(f.resolve_later(&datagram(1), now, TIMEOUT)));
-    assert_eq!(f.resolve_later(&datagram(1), 3, TIMEOUT), FragmentAction::Refused, "three of one datagram");
-    let other = ticket(f.resolve_later(&datagram(2), 3, TIMEOUT));
-    f.record_first(&datagram(1), 9, 1000);
-    assert_eq!(
-        f.resolve_later(&datagram(1), 2999, TIMEOUT),
-        FragmentAction::Follow(9),
-        "counted from the first one"
-    );
+    let [a, b, c] = [0, 1, 2].map(|now| ticket(resolve(&mut f, piece(1, 3, 4), now)));
+    assert_eq!(resolve(&mut f, piece(1, 3, 4), 3), FragmentAction::Refused, "three of one datagram");
+    let other = ticket(resolve(&mut f, piece(2, 3, 4), 3));
+    f.record_first(&first(1), 'z', 1000);
+    let counted_from_the_first = resolve(&mut f, piece(1, 3, 4), 2999);
+    assert_eq!(counted_from_the_first, FragmentAction::Follow('z'));
     for expected in [a, b, c] {
-        assert_eq!(f.pop_released(), Some(ReleasedFragment { ticket: expected, target: Some(9) }));
+        assert_eq!(f.pop_released(), Some(ReleasedFragment { ticket: expected, target: Some('z') }));
     }
     assert_eq!(f.pop_released(), None);
     f.expire(2003, TIMEOUT);
@@ -65,11 +73,51 @@ fn held_fragments_are_released_in_order() {
     assert_eq!(f.waiting(), 0);
 }
 
+/// RFC 5722, 4: all fragments of the datagram are dropped, those that wait or have not come included.
+#[test]
+fn an_overlap_refuses_the_datagram() {
+    for overlap in [piece(1, 2, 5), piece(1, 0, 3), piece(1, 4, 8), Fragment { extent: None, ..first(1) }] {
+        let mut f = FragmentTable::new(limits(4, 8, 3));
+        f.record_first(&first(1), 'a', 0);
+        assert_eq!(resolve(&mut f, piece(1, 3, 6), 1), FragmentAction::Follow('a'));
+        let is_duplicate = overlap == first(1);
+        assert_eq!(resolve(&mut f, overlap, 2), FragmentAction::Overlap);
+        let after = if is_duplicate { FragmentAction::Follow('a') } else { FragmentAction::Overlap };
+        assert_eq!(resolve(&mut f, piece(1, 6, 8), 3), after, "{overlap:?}");
+        assert!(!f.admits_first(&first(1), 4, TIMEOUT));
+        assert_eq!(resolve(&mut f, piece(1, 8, 9), 5), after);
+        assert!(f.admits_first(&first(1), TIMEOUT, TIMEOUT), "forgotten");
+    }
+    // A second first fragment of another length, while a fragment waits.
+    let mut f = FragmentTable::new(limits(4, 8, 3));
+    f.record_first(&first(1), 'a', 0);
+    assert!(!f.admits_first(&piece(1, 0, 4), 1, TIMEOUT));
+    assert_eq!(resolve(&mut f, piece(1, 3, 4), 1), FragmentAction::Overlap);
+    assert!(!f.admits_first(&Fragment { extent: None, ..first(2) }, 1, TIMEOUT));
+}
+
+/// An identification may be used again as soon as its datagram is complete.
+#[test]
+fn a_complete_datagram_makes_room_for_the_next() {
+    let mut f = FragmentTable::new(limits(4, 8, 3));
+    for (target, now) in [('a', 0), ('b', 1)] {
+        assert!(f.admits_first(&first(1), now, TIMEOUT));
+        f.record_first(&first(1), target, now);
+        assert_eq!(resolve(&mut f, piece(1, 3, 9), now), FragmentAction::Follow(target));
+        assert_eq!(f.resolve_later(&piece(1, 3, 9), true, now, TIMEOUT), FragmentAction::Follow(target));
+    }
+    let waiting = ticket(resolve(&mut f, piece(1, 3, 9), 2));
+    assert!(f.admits_first(&first(1), 3, TIMEOUT));
+    f.record_first(&first(1), 'c', 3);
+    assert_eq!(f.pop_released(), Some(ReleasedFragment { ticket: waiting, target: Some('c') }));
+    assert_eq!(resolve(&mut f, piece(1, 3, 9), 3), FragmentAction::Follow('c'));
+}
+
 #[test]
 fn the_clock_may_wrap() {
     let mut f = FragmentTable::new(limits(4, 4, 4));
-    f.record_first(&datagram(1), 'a', u32::MAX - 5);
-    assert_eq!(f.resolve_later(&datagram(1), 1990, TIMEOUT), FragmentAction::Follow('a'));
+    f.record_first(&first(1), 'a', u32::MAX - 5);
+    assert_eq!(resolve(&mut f, piece(1, 3, 4), 1990), FragmentAction::Follow('a'));
     f.expire(1993, TIMEOUT);
     assert_eq!(f.len(), 1);
     f.expire(1994, TIMEOUT);
@@ -80,21 +128,56 @@ fn the_clock_may_wrap() {
 fn a_table_without_room_holds_nothing() {
     for none in [limits(0, 4, 4), limits(4, 0, 4), limits(4, 4, 0)] {
         let mut f = FragmentTable::new(none);
-        assert_eq!(f.resolve_later(&datagram(1), 0, TIMEOUT), FragmentAction::Refused);
-        f.record_first(&datagram(1), 5, 0);
-        let after = f.resolve_later(&datagram(1), 0, TIMEOUT);
-        assert_eq!(
-            after,
-            if none.datagrams == 0 { FragmentAction::Refused } else { FragmentAction::Follow(5) }
-        );
+        assert_eq!(resolve(&mut f, piece(1, 3, 4), 0), FragmentAction::Refused);
+        f.record_first(&first(1), 'e', 0);
+        let after = resolve(&mut f, piece(1, 3, 4), 0);
+        let expected =
+            if none.datagrams == 0 { FragmentAction::Refused } else { FragmentAction::Follow('e') };
+        assert_eq!(after, expected);
         assert_eq!((f.len(), f.waiting()), (none.datagrams.min(1), 0));
     }
 }
 
-fn of(frame: &[u8]) -> Option<DatagramKey> {
+fn fragment(frame: &[u8]) -> Option<Fragment> {
     let mut meta = Meta::default();
-    parse(frame, frame.len(), &mut meta).expect("parses");
-    DatagramKey::of(frame, &meta)
+    if let Err(reason) = parse(frame, frame.len(), &mut meta) {
+        assert!(reason.is_transport_error());
+    }
+    Fragment::of(frame, &meta)
+}
+
+fn of(frame: &[u8]) -> Option<DatagramKey> {
+    fragment(frame).map(|fragment| fragment.datagram)
+}
+
+/// RFC 791, 3.2 and RFC 8200, 4.5: lengths in multiples of 8 bytes, except for the last one.
+#[test]
+fn extents_are_those_of_the_headers() {
+    let extent = |start, end, is_last| Some(Extent { start, end, is_last });
+    for (offset, more, length, expected) in [
+        (3, true, 16, extent(3, 5, false)),
+        (3, false, 16, extent(3, 5, true)),
+        (3, false, 17, extent(3, 6, true)),
+        (3, true, 17, None),
+        (3, true, 0, None),
+        (3, false, 0, None),
+        (8189, false, 23, extent(8189, 8192, true)),
+        (8189, false, 24, None),
+        (8191, true, 8, None),
+    ] {
+        let ip4 = Ip4 {
+            flags: u8::from(more),
+            fragment_offset: offset,
+            options: vec![1; 8],
+            ..Ip4::new([10, 0, 0, 1], [10, 0, 0, 2])
+        };
+        let ahead = Extension::Plain { number: 0, body: vec![0; 6] };
+        let ip6 = Ip6::new([1; 16], [2; 16]).with([ahead, Extension::Fragment { offset, more, id: 1 }]);
+        for frame in [Frame::new(ip4, Transport::Raw(17)), Frame::new(ip6, Transport::Raw(17))] {
+            let frame = frame.payload(vec![0; length]).pad_to(100).build();
+            assert_eq!(fragment(&frame).map(|fragment| fragment.extent), Some(expected), "{offset} {length}");
+        }
+    }
 }
 
 /// RFC 791, 2.3: source, destination, protocol and identification.
@@ -149,12 +232,43 @@ struct Known {
     target: Option<u8>,
     since: u32,
     buffers: Vec<u32>,
+    /// Fragments that have come, and blocks of eight bytes.
+    parts: Vec<(u16, u16)>,
+    refused: bool,
+    complete: bool,
+}
+
+impl Known {
+    fn new(datagram: u8, since: u32) -> Known {
+        Known {
+            datagram,
+            target: None,
+            since,
+            buffers: vec![],
+            parts: vec![],
+            refused: false,
+            complete: false,
+        }
+    }
+
+    /// None: a duplicate. False: an overlap.
+    fn add(&mut self, part: (u16, u16)) -> Option<bool> {
+        if self.parts.contains(&part) {
+            return None;
+        }
+        if self.parts.iter().any(|(start, end)| part.0 < *end && *start < part.1) {
+            return Some(false);
+        }
+        self.parts.push(part);
+        self.complete = self.parts.iter().map(|(start, end)| end - start).sum::<u16>() == 9;
+        Some(true)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    First(u8, u8),
-    FragmentAction(u8),
+    First(u8, u8, u16),
+    Later(u8, u16, u16),
     Wait(u32),
     Expire,
     Clear,
@@ -164,8 +278,10 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let datagrams = 0..7u8;
     prop_oneof![
-        3 => (datagrams.clone(), any::<u8>()).prop_map(|(datagram, target)| Step::First(datagram, target)),
-        8 => datagrams.prop_map(Step::FragmentAction),
+        3 => (datagrams.clone(), any::<u8>(), 3..5u16)
+            .prop_map(|(datagram, target, end)| Step::First(datagram, target, end)),
+        8 => (datagrams, 3..9u16, 1..4u16)
+            .prop_map(|(datagram, start, length)| Step::Later(datagram, start, (start + length).min(9))),
         2 => (0..TIMEOUT).prop_map(Step::Wait),
         2 => Just(Step::Expire),
         1 => Just(Step::Clear),
@@ -206,24 +322,68 @@ impl Model {
         self.released.len() + self.known.iter().map(|known| known.buffers.len()).sum::<usize>()
     }
 
-    fn first(&mut self, datagram: u8, target: u8, now: u32) {
-        match self.find(datagram) {
-            Some(at) => {
-                self.known[at].target = Some(target);
-                self.release(at);
-            }
-            None => self.room(),
-        }
-        self.known.push(Known { datagram, target: Some(target), since: now, buffers: vec![] });
+    fn refuse(&mut self, at: usize) {
+        let known = &mut self.known[at];
+        (known.target, known.refused) = (None, true);
+        self.released.extend(std::mem::take(&mut known.buffers).into_iter().map(|buffer| (buffer, None)));
     }
 
-    fn later(&mut self, datagram: u8, now: u32, buffer: u32) -> FragmentAction<u8> {
+    /// Forgets a datagram that has expired.
+    fn current(&mut self, datagram: u8, now: u32) -> Option<usize> {
         if let Some(at) = self.find(datagram).filter(|at| now - self.known[*at].since >= TIMEOUT) {
             self.forget(at);
         }
-        let found = self.find(datagram);
-        if let Some(target) = found.and_then(|at| self.known[at].target) {
-            return FragmentAction::Follow(target);
+        self.find(datagram)
+    }
+
+    /// Returns whether the fragment is admitted.
+    fn first(&mut self, datagram: u8, target: u8, end: u16, now: u32) -> bool {
+        let found = self.current(datagram, now);
+        if let Some(at) = found {
+            let known = &mut self.known[at];
+            if known.refused {
+                return false;
+            }
+            if known.target.is_some() && !known.complete {
+                if known.add((0, end)) == Some(false) {
+                    self.refuse(at);
+                }
+                return false;
+            }
+            self.known[at].target = Some(target);
+            self.release(at);
+        } else {
+            self.room();
+        }
+        let mut known = Known { target: Some(target), ..Known::new(datagram, now) };
+        known.add((0, end));
+        self.known.push(known);
+        true
+    }
+
+    fn later(&mut self, datagram: u8, part: (u16, u16), now: u32, buffer: u32) -> FragmentAction<u8> {
+        let mut found = self.current(datagram, now);
+        if let Some(at) = found {
+            let known = &mut self.known[at];
+            match known.target {
+                _ if known.refused => return FragmentAction::Overlap,
+                Some(_) if known.complete => {
+                    let Known { buffers, .. } = self.known.remove(at);
+                    self.known.push(Known { buffers, ..Known::new(datagram, now) });
+                    found = Some(self.known.len() - 1);
+                }
+                Some(target) => {
+                    return match known.add(part) {
+                        Some(true) => FragmentAction::Follow(target),
+                        Some(false) => {
+                            self.refuse(at);
+                            FragmentAction::Overlap
+                        }
+                        None => FragmentAction::Overlap,
+                    };
+                }
+                None => {}
+            }
         }
         let of_it = found.map_or(0, |at| self.known[at].buffers.len());
         if of_it == self.limits.per_datagram as usize || self.waiting() == self.limits.waiting as usize {
@@ -231,7 +391,7 @@ impl Model {
         }
         if found.is_none() {
             self.room();
-            self.known.push(Known { datagram, target: None, since: now, buffers: vec![] });
+            self.known.push(Known::new(datagram, now));
         }
         let at = found.unwrap_or(self.known.len() - 1);
         self.known[at].buffers.push(buffer);
@@ -253,14 +413,17 @@ proptest! {
         let (mut now, mut next) = (0u32, 0u32);
         for step in steps {
             match step {
-                Step::First(n, target) => {
-                    fragments.record_first(&datagram(n), target, now);
-                    model.first(n, target, now);
+                Step::First(n, target, end) => {
+                    let is_admitted = fragments.admits_first(&piece(n, 0, end), now, TIMEOUT);
+                    prop_assert_eq!(is_admitted, model.first(n, target, end, now));
+                    if is_admitted {
+                        fragments.record_first(&piece(n, 0, end), target, now);
+                    }
                 }
-                Step::FragmentAction(n) => {
+                Step::Later(n, start, end) => {
                     next += 1;
-                    let expected = model.later(n, now, next);
-                    match fragments.resolve_later(&datagram(n), now, TIMEOUT) {
+                    let expected = model.later(n, (start, end), now, next);
+                    match fragments.resolve_later(&piece(n, start, end), false, now, TIMEOUT) {
                         FragmentAction::Wait(ticket) => {
                             prop_assert_eq!(expected, FragmentAction::Wait(Ticket(next)));
                             let place = &mut kept[ticket.0 as usize];

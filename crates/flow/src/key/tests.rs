@@ -16,7 +16,9 @@ const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 2);
 fn of(frame: &Frame) -> Result<Key, KeyError> {
     let frame = frame.build();
     let mut meta = Meta::default();
-    parse(&frame, frame.len(), &mut meta).unwrap();
+    if let Err(reason) = parse(&frame, frame.len(), &mut meta) {
+        assert!(reason.is_transport_error());
+    }
     parse_key(&frame, &meta)
 }
 
@@ -53,10 +55,10 @@ fn ports_of_tcp_and_udp() {
     assert_eq!((six.kind, six.proto, six.is_ip4()), (Kind::IP6 | Kind::UDP, 17, false));
 }
 
-/// RFC 792 and RFC 950: echo, timestamp, information, address mask; RFC 4443: echo.
+/// RFC 792 and RFC 950: echo, timestamp, information, address mask; RFC 4443: echo; RFC 8335: extended echo.
 #[test]
 fn icmp_replies_have_their_requests_key_reversed() {
-    for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18)] {
+    for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18), (42, 43)] {
         let key = there4(echo(request, [7, 5])).unwrap();
         assert_eq!(key, query4([7, 5, 0, request]));
         assert_eq!(back4(echo(reply, [7, 5])), Ok(key.reversed()));
@@ -67,13 +69,14 @@ fn icmp_replies_have_their_requests_key_reversed() {
     let key = six(A6, B6, 128);
     assert_eq!((key.source_port, key.destination_port), ([7, 5], [0, 128]));
     assert_eq!(six(B6, A6, 129), key.reversed());
+    assert_eq!(six(B6, A6, 161), six(A6, B6, 160).reversed());
 }
 
 /// A reply whose identifier equals the type of another query, and a query with the reverse.
 #[test]
 fn a_reply_is_never_a_query() {
-    for id in [8, 13, 15, 17] {
-        for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18)] {
+    for id in [8, 13, 15, 17, 42] {
+        for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18), (42, 43)] {
             let reply = there4(echo(reply, [0, id])).unwrap();
             let query = there4(echo(id, [0, request])).unwrap();
             assert_eq!(

@@ -46,11 +46,11 @@ const WSCALE: u8 = 3;
 /// Maximum shift; larger shifts count as this (RFC 7323, 2.3).
 pub(super) const MOST_SCALE: u8 = 14;
 
-/// Whether an ICMP type is a query or a reply (RFC 792, RFC 950; ICMPv6: RFC 4443).
+/// Whether an ICMP type is a query or a reply (RFC 792, RFC 950, RFC 8335; ICMPv6: RFC 4443).
 fn is_query(kind: Kind, icmp_type: u8) -> bool {
     match kind.l4() {
-        Kind::ICMP => matches!(icmp_type, 0 | 8 | 13..=18),
-        Kind::ICMP6 => matches!(icmp_type, 128 | 129),
+        Kind::ICMP => matches!(icmp_type, 0 | 8 | 13..=18 | 42 | 43),
+        Kind::ICMP6 => matches!(icmp_type, 128 | 129 | 160 | 161),
         _ => false,
     }
 }

@@ -43,6 +43,17 @@ pub fn translate_icmp_error(
     Ok(())
 }
 
+/// Translates a later fragment of an ICMP error whose first fragment [`translate_icmp_error`] has translated.
+/// `from` and `to` are as there. Only the addresses change: the first fragment has the checksum.
+pub fn translate_error_fragment(head: &mut [u8], meta: &Meta, from: &Key, to: &Key) {
+    let l3 = usize::from(meta.l3_off);
+    if meta.kind.l3() == Kind::IP4 {
+        rewrite_ip4(head, l3, from, to);
+    } else {
+        rewrite_ip6(head, l3, from, to);
+    }
+}
+
 /// Edits the addresses of the error itself. Its destination is the endpoint of the session, as
 /// [`super::parse_quote`] has checked. Its source may be a router, which must stay hidden where the endpoint
 /// is hidden (RFC 5508, REQ-5 c).

@@ -30,7 +30,7 @@ mod short;
 #[cfg(test)]
 mod tests;
 
-pub use error::translate_icmp_error;
+pub use error::{translate_error_fragment, translate_icmp_error};
 pub use mangle::Mangle;
 pub use quote::{QuotedPacket, parse_quote};
 pub use short::{translate_ip4, translate_ip4_common};

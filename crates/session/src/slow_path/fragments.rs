@@ -1,6 +1,6 @@
 //! Fragments: the first one of a datagram has a key, the later ones follow it.
 
-use mmb_flow::{DatagramKey, FlowRef, FragmentAction, Key};
+use mmb_flow::{FlowFlags, FlowRef, Fragment, FragmentAction, Key, translate_error_fragment};
 use mmb_packet::{DropReason, PacketBuf, StageWord};
 
 use super::packet::{FragmentTarget, SlowPacket};
@@ -14,8 +14,9 @@ impl Sessions {
         pkt: &mut SlowPacket<'_, E, P>,
         key: &Key,
     ) -> Next {
-        let Some(datagram) = DatagramKey::of(pkt.packet.head(), pkt.meta) else {
-            return self.process_keyed(pkt, key);
+        let fragment = match self.admit_first_fragment(pkt) {
+            Ok(fragment) => fragment,
+            Err(next) => return next,
         };
         let home = self.config.home_worker(key);
         let belongs_elsewhere = self.config.workers > 1
@@ -31,14 +32,45 @@ impl Sessions {
                 Some(worker) => FragmentTarget::Worker(worker),
                 None => FragmentTarget::Session(flow, self.table.uid(flow.session())),
             },
-            Next::Drop | Next::Reply => {
-                let reason = DropReason::from_number(pkt.meta.drop_reason);
-                FragmentTarget::Dropped(reason.unwrap_or(DropReason::Rule))
-            }
+            Next::Drop | Next::Reply => dropped(pkt),
             _ => FragmentTarget::Stateless,
         };
-        self.fragments.record_first(&datagram, target, pkt.now);
+        self.fragments.record_first(&fragment, target, pkt.now);
         next
+    }
+
+    /// Processes the first fragment of an ICMP error.
+    pub(super) fn process_error_fragment<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+    ) -> Next {
+        let fragment = match self.admit_first_fragment(pkt) {
+            Ok(fragment) => fragment,
+            Err(next) => return next,
+        };
+        pkt.meta.session = FlowRef::NONE.0;
+        let next = self.process_icmp_error(pkt);
+        let flow = FlowRef(pkt.meta.session);
+        let target = match next {
+            Next::HandOff => FragmentTarget::Worker(pkt.meta.stage.worker()),
+            Next::Drop | Next::Reply => dropped(pkt),
+            _ if flow.is_some() => FragmentTarget::Error(flow, self.table.uid(flow.session())),
+            _ => FragmentTarget::Stateless,
+        };
+        self.fragments.record_first(&fragment, target, pkt.now);
+        next
+    }
+
+    /// Checks a first fragment. The error is its outcome if it is dropped.
+    fn admit_first_fragment<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+    ) -> Result<Fragment, Next> {
+        let timeout = self.settings.timeouts.fragment;
+        let fragment = Fragment::of(pkt.packet.head(), pkt.meta);
+        let is_admitted =
+            |fragment: &Fragment| is_checked(pkt) || self.fragments.admits_first(fragment, pkt.now, timeout);
+        fragment.filter(is_admitted).ok_or_else(|| pkt.drop(DropReason::FragmentOverlap))
     }
 
     /// Processes a later fragment. It is held if the first fragment has not arrived.
@@ -46,25 +78,39 @@ impl Sessions {
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,
     ) -> Next {
-        let Some(datagram) = DatagramKey::of(pkt.packet.head(), pkt.meta) else {
+        let Some(fragment) = Fragment::of(pkt.packet.head(), pkt.meta) else {
             return self.process_stateless(pkt);
         };
-        match self.fragments.resolve_later(&datagram, pkt.now, self.settings.timeouts.fragment) {
-            FragmentAction::Follow(FragmentTarget::Session(flow, uid)) => {
-                if !self.is_same_session(flow, uid) {
-                    return pkt.drop(DropReason::FragmentLost);
-                }
-                self.follow_session(pkt, flow)
-            }
-            FragmentAction::Follow(FragmentTarget::Worker(worker)) => self.hand_off(pkt.meta, worker),
-            FragmentAction::Follow(FragmentTarget::Stateless) => self.process_stateless(pkt),
-            FragmentAction::Follow(FragmentTarget::Dropped(reason)) => pkt.drop(reason),
+        let timeout = self.settings.timeouts.fragment;
+        match self.fragments.resolve_later(&fragment, is_checked(pkt), pkt.now, timeout) {
+            FragmentAction::Follow(target) => self.follow(pkt, target),
             FragmentAction::Wait(ticket) => {
                 self.counters.held += 1;
                 pkt.meta.stage = StageWord::from_ticket(ticket.0);
                 Next::Hold
             }
             FragmentAction::Refused => pkt.drop(DropReason::FragmentLost),
+            FragmentAction::Overlap => pkt.drop(DropReason::FragmentOverlap),
+        }
+    }
+
+    /// Sends a later fragment to where the first one went.
+    fn follow<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+        target: FragmentTarget,
+    ) -> Next {
+        match target {
+            FragmentTarget::Session(flow, uid) | FragmentTarget::Error(flow, uid)
+                if !self.is_same_session(flow, uid) =>
+            {
+                pkt.drop(DropReason::FragmentLost)
+            }
+            FragmentTarget::Session(flow, _) => self.follow_session(pkt, flow),
+            FragmentTarget::Error(flow, _) => self.follow_error(pkt, flow),
+            FragmentTarget::Worker(worker) => self.hand_off(pkt.meta, worker),
+            FragmentTarget::Stateless => self.process_stateless(pkt),
+            FragmentTarget::Dropped(reason) => pkt.drop(reason),
         }
     }
 
@@ -88,4 +134,31 @@ impl Sessions {
         flow.last_seen = pkt.now;
         self.translate_and_send(pkt, flow_ref)
     }
+    /// Processes a later fragment of an ICMP error about a packet of a session.
+    fn follow_error<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+        flow: FlowRef,
+    ) -> Next {
+        if let Err(next) = self.admit_related(pkt, flow) {
+            return next;
+        }
+        if self.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
+            let (from, to) = (self.table.key(flow), self.table.key(flow.opposite()).reversed());
+            translate_error_fragment(pkt.packet.head_mut(), pkt.meta, &from, &to);
+        }
+        self.send(pkt, flow)
+    }
+}
+
+/// Whether a fragment has been checked against the others of its datagram. All of them come first to one
+/// worker, unlooped.
+fn is_checked<E: Environment, P: PacketBuf>(pkt: &SlowPacket<'_, E, P>) -> bool {
+    pkt.is_handed() || pkt.is_looped()
+}
+
+/// The target of the fragments that follow a dropped one.
+fn dropped<E, P>(pkt: &SlowPacket<'_, E, P>) -> FragmentTarget {
+    let reason = DropReason::from_number(pkt.meta.drop_reason);
+    FragmentTarget::Dropped(reason.unwrap_or(DropReason::Rule))
 }

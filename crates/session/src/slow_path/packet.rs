@@ -12,6 +12,8 @@ use crate::{Environment, Next};
 pub(crate) enum FragmentTarget {
     /// To the session with this uid.
     Session(FlowRef, u32),
+    /// It is an ICMP error about a packet of the session with this uid, and travels along this flow.
+    Error(FlowRef, u32),
     /// To another worker.
     Worker(u16),
     /// Onward, without session.

@@ -40,6 +40,9 @@ impl Sessions {
             Ok(key) => self.process_keyed(pkt, &key),
             Err(KeyError::FirstFragment(key)) => self.process_first_fragment(pkt, &key),
             Err(KeyError::LaterFragment) => self.process_later_fragment(pkt),
+            Err(KeyError::IcmpError) if pkt.meta.flags & flags::FRAGMENT != 0 => {
+                self.process_error_fragment(pkt)
+            }
             Err(KeyError::IcmpError) => self.process_icmp_error(pkt),
             Err(KeyError::NotIp) => self.process_stateless(pkt),
         }

@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{DatagramKey, FlowFlags, FlowRef, Key, KeyError, parse_key, parse_quote, untranslate};
+use mmb_flow::{FlowFlags, FlowRef, Fragment, Key, KeyError, parse_key, parse_quote, untranslate};
 use mmb_packet::Meta;
 
 use crate::Environment;
@@ -37,8 +37,10 @@ impl Sessions {
                 let flow = self.table.find(&parse_quote(head, meta)?.key.reversed());
                 self.translation(flow).map(|to| destination(&to))
             }
-            Err(KeyError::LaterFragment) => match self.fragments.target(&DatagramKey::of(head, meta)?)? {
-                FragmentTarget::Session(flow, uid) if self.is_same_session(flow, uid) => {
+            Err(KeyError::LaterFragment) => match self.fragments.target(&Fragment::of(head, meta)?)? {
+                FragmentTarget::Session(flow, uid) | FragmentTarget::Error(flow, uid)
+                    if self.is_same_session(flow, uid) =>
+                {
                     self.translation(flow).map(|to| destination(&to))
                 }
                 _ => None,
