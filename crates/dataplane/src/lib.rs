@@ -16,8 +16,8 @@ mod graph;
 mod lab;
 
 pub use engine::config::{
-    DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD, MAX_WORKERS,
-    PortConfig, PortId, Routed,
+    AddressChecks, DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD,
+    MAX_WORKERS, PortConfig, PortId, Routed,
 };
 pub use engine::control::Engine;
 pub use engine::counters::{EDIT_FAILURES, RuleCounters};

@@ -71,6 +71,8 @@ impl Display for Command {
             Command::SetHeldPackets { scope, packets } => {
                 write!(f, "set held-packets {} {packets}", scope.word())
             }
+            Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
+            Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),
             Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
         }
     }

@@ -129,14 +129,23 @@ pub(crate) const SET: &[Keyword] = &[
         "sessions that a source address may have: set session-limit source <number>|default|off",
     ),
     word("held-packets", "how many packets functions may hold: set held-packets session|worker <number>"),
+    word("martian-check", "whether packets with impossible addresses are dropped before rules: on or off"),
+    word("rpf", "how routes confirm the sources of routed packets: strict, loose or off"),
     word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
+];
+
+/// Words after `set rpf`.
+pub(crate) const RPF: &[Keyword] = &[
+    word("strict", "the route to the source leads out of the port that the packet came in by"),
+    word("loose", "there is a route to the source"),
+    word("off", "not at all"),
 ];
 
 /// Words after `set held-packets`.
 pub(crate) const HELD_LIMITS: &[Keyword] =
     &[word("session", "of one session, at one function"), word("worker", "of all sessions of a worker")];
 
-/// Words after `set tcp-pickup`, `set tcp-window-check` and `set xdp-fast-path`.
+/// Words after settings that are on or off.
 pub(crate) const SWITCH: &[Keyword] = &[word("on", "yes"), word("off", "no")];
 
 /// Words after `set timeout`.

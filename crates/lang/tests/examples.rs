@@ -221,6 +221,10 @@ fn commands_about_sessions() {
         "set session-limit source off",
         "set tcp-pickup off",
         "set tcp-window-check on",
+        "set martian-check off",
+        "set rpf strict",
+        "set rpf loose",
+        "set rpf off",
         "set xdp-fast-path on",
         "show fast-path",
     ] {

@@ -259,7 +259,8 @@ fn transport(protocol: u8, net: Net, segment: &[u8], fragment: bool) -> Result<T
     if segment.len() < least {
         return Err(cut_short(fragment));
     }
-    // RFC 9293, 3.1: the data offset counts the header in 32-bit words. RFC 768: so does the length, in bytes.
+    // RFC 9293, 3.1: the data offset counts the header in 32-bit words. RFC 768: so does the length, in
+    // bytes.
     let claimed = match transport {
         Transport::Tcp => usize::from(segment[12] >> 4) * 4,
         Transport::Udp => usize::from(u16::from_be_bytes([segment[4], segment[5]])),

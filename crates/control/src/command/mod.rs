@@ -62,6 +62,8 @@ impl Control {
             Command::SetHeldPackets { scope, packets } => self.set_held_packets(*scope, *packets),
             Command::SetTcpPickup(on) => self.set_tcp_pickup(*on),
             Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
+            Command::SetMartianCheck(on) => self.set_martian_check(*on),
+            Command::SetRpf(mode) => self.set_reverse_path(*mode),
             Command::SetXdpFastPath(on) => self.set_fast_path(*on),
         };
         done.map(Output::Done)

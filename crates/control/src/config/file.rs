@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use mmb_dataplane::AddressChecks;
 use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
 
@@ -138,6 +139,8 @@ impl<'a> Builder<'a> {
                 }
                 Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
+                Command::SetMartianCheck(on) => self.config.address_checks_mut().martians = on,
+                Command::SetRpf(mode) => self.config.address_checks_mut().reverse_path = mode,
                 Command::SetXdpFastPath(on) => self.config.set_fast_path(on),
                 Command::Add(rule) => {
                     lines.push(c.line);
@@ -247,6 +250,13 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     lines.extend(settings::lines(config.settings()));
     lines.extend(settings::punt_lines(config.punt_limits()));
+    let (checks, default) = (config.address_checks(), AddressChecks::default());
+    if checks.martians != default.martians {
+        lines.push(Command::SetMartianCheck(checks.martians).to_string());
+    }
+    if checks.reverse_path != default.reverse_path {
+        lines.push(Command::SetRpf(checks.reverse_path).to_string());
+    }
     if config.fast_path() {
         lines.push(Command::SetXdpFastPath(true).to_string());
     }

@@ -21,7 +21,7 @@ pub(crate) mod settings;
 
 use std::sync::Arc;
 
-use mmb_dataplane::{PortId, PuntLimits};
+use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
 use mmb_lang::{ErrorPolicy, Match, Rule, Word};
 use mmb_policy::{Policy, RuleView};
@@ -44,6 +44,7 @@ pub struct Config {
     /// Number of changes of the policy.
     revision: u64,
     on_error: ErrorPolicy,
+    address_checks: AddressChecks,
     settings: SessionSettings,
     punt_limits: PuntLimits,
     /// Whether flows between af-xdp interfaces may be offloaded to XDP.
@@ -126,6 +127,16 @@ impl Config {
         self.on_error = on_error;
     }
 
+    /// Checks of the addresses of packets.
+    pub fn address_checks(&self) -> AddressChecks {
+        self.address_checks
+    }
+
+    /// Checks of the addresses of packets, to be changed.
+    pub fn address_checks_mut(&mut self) -> &mut AddressChecks {
+        &mut self.address_checks
+    }
+
     /// Whether flows between af-xdp interfaces may be offloaded to XDP.
     pub fn fast_path(&self) -> bool {
         self.fast_path
@@ -188,6 +199,7 @@ impl Config {
     pub(crate) fn reset_settings(&mut self) {
         self.chains = Arc::default();
         self.on_error = ErrorPolicy::default();
+        self.address_checks = AddressChecks::default();
         self.settings = SessionSettings::default();
         self.punt_limits = PuntLimits::default();
         self.fast_path = false;

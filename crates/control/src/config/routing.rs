@@ -213,6 +213,7 @@ impl Config {
         Forwarding {
             policy: self.policy.clone(),
             on_error: self.on_error,
+            address_checks: self.address_checks,
             nat: self.nat.compiled().clone(),
             settings: self.settings,
             punt_limits: self.punt_limits,

@@ -1,7 +1,7 @@
 //! `set …`.
 
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, SessionLimit, Timeout};
+use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout};
 
 use super::control::Control;
 use crate::api::Done;
@@ -84,6 +84,30 @@ impl Control {
         };
         let packets = count(u64::from(packets), "packet");
         Ok(Done::new(format!("functions hold at most {packets} {of}")))
+    }
+
+    /// `set martian-check`.
+    pub(crate) fn set_martian_check(&self, on: bool) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.address_checks_mut().martians = on;
+            Ok(())
+        })?;
+        let what = if on { "are dropped" } else { "meet rules like others" };
+        Ok(Done::new(format!("packets with impossible addresses {what}")))
+    }
+
+    /// `set rpf`.
+    pub(crate) fn set_reverse_path(&self, mode: ReversePathMode) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.address_checks_mut().reverse_path = mode;
+            Ok(())
+        })?;
+        let what = match mode {
+            ReversePathMode::Off => "are not checked against routes",
+            ReversePathMode::Loose => "need a route",
+            ReversePathMode::Strict => "need a route by the interface that their packets come in by",
+        };
+        Ok(Done::new(format!("sources of routed packets {what}")))
     }
 
     fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), CommandError> {

@@ -194,6 +194,8 @@ fn pools_and_session_settings_are_part_of_the_configuration() {
 set timeout udp-unreplied 30
 set tcp-pickup off
 set tcp-window-check on
+set martian-check off
+set rpf loose
 set xdp-fast-path on
 nat pool add home 192.0.2.1-192.0.2.4 ports 2000-3999 block 100 limit 50 filtering endpoint-independent
 nat pool add office 192.0.2.9

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::ErrorPolicy;
+use mmb_lang::{ErrorPolicy, ReversePathMode};
 use mmb_nf::Program;
 use mmb_policy::Policy;
 use mmb_system::FileAccess;
@@ -88,12 +88,29 @@ pub struct Forwarding {
     pub settings: SessionSettings,
     /// The chains that the rules name, and their functions.
     pub chains: Arc<Program>,
+    /// Checks of the addresses of packets.
+    pub address_checks: AddressChecks,
     /// Packets per second that the kernel gets.
     pub punt_limits: PuntLimits,
     /// Flows between af-xdp ports may stay in the kernel ([`crate::fast_path_obstacle`]).
     pub fast_path: bool,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
+}
+
+/// Checks of the addresses of packets as they come in, before rules, sessions and translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressChecks {
+    /// Drop packets with addresses that no packet has, where rules apply.
+    pub martians: bool,
+    /// Check sources against routes, on routed ports (RFC 3704).
+    pub reverse_path: ReversePathMode,
+}
+
+impl Default for AddressChecks {
+    fn default() -> Self {
+        AddressChecks { martians: true, reverse_path: ReversePathMode::Off }
+    }
 }
 
 /// One port's part in the forwarding.

@@ -16,7 +16,7 @@ use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
 use mmb_session::Environment;
 
-use crate::engine::config::{Forwarding, MAX_PORTS, PortId};
+use crate::engine::config::{AddressChecks, Forwarding, MAX_PORTS, PortId};
 use crate::engine::counters::RuleTable;
 use crate::features::fastpath;
 use crate::features::flow_rules::mark::is_sessionless;
@@ -69,6 +69,8 @@ pub(crate) struct Snapshot {
     pub policy: Policy,
     /// What happens to packets whose edits fail.
     pub on_error: ErrorPolicy,
+    /// Checks of the addresses of packets.
+    pub address_checks: AddressChecks,
     /// NAT's pools and forwards.
     pub nat: Arc<NatConfig>,
     /// Timeouts and other settings of sessions.
@@ -134,6 +136,7 @@ impl Snapshot {
             bypass: true,
             policy: forwarding.policy,
             on_error: forwarding.on_error,
+            address_checks: forwarding.address_checks,
             nat: forwarding.nat,
             settings: forwarding.settings,
             chains: forwarding.chains,

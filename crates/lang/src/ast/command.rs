@@ -153,6 +153,10 @@ pub enum Command {
         /// 0 to [`HeldScope::MAX`].
         packets: u32,
     },
+    /// `set martian-check on|off`: whether packets with impossible addresses are dropped before rules.
+    SetMartianCheck(bool),
+    /// `set rpf strict|loose|off`: how routes confirm the sources of routed packets.
+    SetRpf(ReversePathMode),
     /// `set xdp-fast-path on|off`: whether settled flows between af-xdp interfaces stay in the kernel.
     SetXdpFastPath(bool),
 }
@@ -262,6 +266,30 @@ impl ErrorPolicy {
     /// The keyword after `set on-error`.
     pub fn word(self) -> &'static str {
         crate::keyword::on_error_word(self)
+    }
+}
+
+/// Reverse path filter: how the routes to the source of a packet must agree with the port that it came in by
+/// (RFC 3704).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReversePathMode {
+    /// Not at all. The default.
+    #[default]
+    Off,
+    /// There is a route to the source, by any port (RFC 3704, 2.4).
+    Loose,
+    /// The best route to the source leads out of the port (RFC 3704, 2.2).
+    Strict,
+}
+
+impl ReversePathMode {
+    /// The keyword after `set rpf`.
+    pub fn word(self) -> &'static str {
+        match self {
+            ReversePathMode::Off => "off",
+            ReversePathMode::Loose => "loose",
+            ReversePathMode::Strict => "strict",
+        }
     }
 }
 

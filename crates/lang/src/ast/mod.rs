@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 
 pub use chain::{Body, Branch, BranchEnd, Chain, NfInstance, Step};
-pub use command::{Command, ErrorPolicy, HeldScope, PortKind, ShowSubject, Subnet, Timeout};
+pub use command::{Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet, Timeout};
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};
 

@@ -2,13 +2,14 @@
 
 use super::{Expect, Parse, Parser};
 use crate::ast::{
-    Command, HeldScope, Match, PortKind, PuntClass, RuleKind, SessionLimit, Subnet, Timeout, Word,
+    Command, HeldScope, Match, PortKind, PuntClass, ReversePathMode, RuleKind, SessionLimit, Subnet, Timeout,
+    Word,
 };
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
     COMMANDS, CONNECTIONS, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES,
-    ROUTE, ROUTING, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target,
-    words,
+    ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE,
+    is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -206,6 +207,12 @@ impl Parser<'_> {
                 let packets = self.number("number of packets", 0..=HeldScope::MAX.into())?;
                 Ok(Command::SetHeldPackets { scope, packets: packets as u32 })
             }
+            "martian-check" => Ok(Command::SetMartianCheck(self.switch("martian-check")?)),
+            "rpf" => Ok(Command::SetRpf(match self.keyword(RPF, "`rpf` value")? {
+                "strict" => ReversePathMode::Strict,
+                "loose" => ReversePathMode::Loose,
+                _ => ReversePathMode::Off,
+            })),
             _ => Ok(Command::SetXdpFastPath(self.switch("xdp-fast-path")?)),
         }
     }

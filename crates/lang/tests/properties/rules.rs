@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering,
-    HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, Rule, RuleKind,
-    SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind,
-    ValueSet, Word,
+    HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, ReversePathMode, Rule,
+    RuleKind, SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem,
+    ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -253,6 +253,9 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         any::<bool>().prop_map(Command::SetTcpWindowCheck),
         (select(&[HeldScope::Session, HeldScope::Worker][..]), 0..=HeldScope::MAX)
             .prop_map(|(scope, packets)| Command::SetHeldPackets { scope, packets }),
+        any::<bool>().prop_map(Command::SetMartianCheck),
+        select(&[ReversePathMode::Off, ReversePathMode::Loose, ReversePathMode::Strict][..])
+            .prop_map(Command::SetRpf),
         any::<bool>().prop_map(Command::SetXdpFastPath),
     ]
 }

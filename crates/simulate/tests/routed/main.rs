@@ -7,4 +7,5 @@ mod forward;
 mod neighbors;
 mod rules;
 mod sessions;
+mod sources;
 mod world;

@@ -62,6 +62,7 @@ fn headers_cut_short_meet_no_rules() {
     }
     assert_eq!(firewall.drops(), [("l4-truncated", 1), ("l4-malformed", 1), ("tiny-fragment", 3)]);
     // Rules do not apply to local packets.
+    firewall.lab.set_locals(LAN, &[ROUTER.into()]);
     let own = Frame::new(ip4("10.0.0.1"), Transport::Raw(6)).macs(HOST_MAC, LAN_MAC).payload([0; 8]).build();
     assert_eq!(firewall.send(&own), [(TWIN, own)]);
 }

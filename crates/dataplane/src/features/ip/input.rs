@@ -7,11 +7,14 @@
 //! 5.2.2 and 5.3.1).
 
 use mmb_dpdk::{Packet, Vector};
+use mmb_lang::ReversePathMode;
 use mmb_packet::{DropReason, Kind, StageWord, checksum};
+use mmb_route::Routes;
 
 use super::checksums::complete_checksum;
 use super::hook::{Ingress, IngressHook, InputNodes, InputParts};
 use super::locals::LocalAddresses;
+use super::sources::address_fault;
 use super::version::{Ip4, Ip6, IpVersion};
 use crate::engine::handoff::Handoff;
 use crate::engine::node::edges::{OWN_LOOKUP, edges, send, send_all};
@@ -66,12 +69,15 @@ fn process<I: IpVersion, G: Ingress>(worker: &mut Worker, vector: Vector<'_>) {
 fn process_without_policy<I: IpVersion, H: IngressHook>(parts: &InputParts<'_>, mut vector: Vector<'_>) {
     let context = InputContext::new(parts);
     let table = parts.routing.routes.single_table();
+    // With a reverse path filter, no packet is plain: its source is looked up, too.
+    let has_filter = parts.snapshot.address_checks.reverse_path != ReversePathMode::Off;
+    let plain_mask = if has_filter { 0 } else { path::ROUTED | path::KERNEL };
     let mut edges = [Edge::Lookup; VECTOR];
     let mut repairs = 0;
     for_each_prefetched(vector.packets(), |at, packet| {
         let (path, length) = (parts.snapshot.path(packet.port()), packet.pkt_len());
         let (data, meta) = packet.data_and_meta();
-        if path & (path::ROUTED | path::KERNEL) == path::ROUTED && I::parse_forwardable(data, length, meta) {
+        if path & plain_mask == path::ROUTED && I::parse_forwardable(data, length, meta) {
             if let Some(table) = table {
                 I::prefetch_route(table, data);
             }
@@ -122,6 +128,8 @@ struct IngressPort {
     /// Plain packets go straight to the rules; on a routed port, after the checks of a router.
     is_simple: bool,
     routed: bool,
+    /// See [`crate::engine::config::AddressChecks::martians`].
+    checks_martians: bool,
     /// See [`LocalAddresses::bits`].
     locals: u64,
 }
@@ -129,11 +137,14 @@ struct IngressPort {
 impl IngressPort {
     #[inline]
     fn new(snapshot: &Snapshot, locals: &LocalAddresses, is_uniform: bool, port: u16) -> IngressPort {
-        let path = snapshot.path(port);
+        let (path, checks) = (snapshot.path(port), snapshot.address_checks);
+        let routed = path & path::ROUTED != 0;
+        let has_filter = routed && checks.reverse_path != ReversePathMode::Off;
         IngressPort {
             port,
-            is_simple: is_uniform && path & (path::RULES | path::KERNEL) == path::RULES,
-            routed: path & path::ROUTED != 0,
+            is_simple: is_uniform && !has_filter && path & (path::RULES | path::KERNEL) == path::RULES,
+            routed,
+            checks_martians: checks.martians,
             locals: locals.bits(port),
         }
     }
@@ -174,7 +185,8 @@ impl PortRun<'_> {
             let l3 = if ROUTED { L3 } else { usize::from(meta.l3_off) };
             if port.is_simple
                 && let Some(headers) = I::parse_plain(data, l3, length, meta)
-                && (!ROUTED || I::is_forwarded(&headers, port.locals))
+                && (!ROUTED | I::is_forwarded(&headers, port.locals))
+                    & !(port.checks_martians & I::is_impossible(&headers))
             {
                 if H::IS_ACTIVE {
                     let device_hash = if is_hashed { packet.rss_hash() } else { None };
@@ -194,6 +206,7 @@ impl PortRun<'_> {
 struct InputContext<'a> {
     snapshot: &'a Snapshot,
     locals: &'a LocalAddresses,
+    routes: &'a Routes,
     /// The worker that runs the node.
     id: usize,
     /// See [`Handoff::spread`].
@@ -209,6 +222,7 @@ impl<'a> InputContext<'a> {
         InputContext {
             snapshot,
             locals: &routing.locals,
+            routes: &routing.routes,
             id,
             spread,
             policy_edge: snapshot.policy_path.into(),
@@ -277,6 +291,12 @@ impl<'a> InputContext<'a> {
             {
                 return Edge::Punt;
             }
+        }
+        if let Some(reason) =
+            address_fault::<I>(packet, path, snapshot.address_checks, (self.locals, self.routes))
+        {
+            packet.meta_mut().drop_reason = reason as u8;
+            return Edge::Drop;
         }
         if path & path::RULES == 0 {
             return if path & path::ROUTED != 0 { Edge::Lookup } else { Edge::Wire };

@@ -4,4 +4,5 @@ pub(crate) mod checksums;
 pub(crate) mod hook;
 pub(crate) mod input;
 pub(crate) mod locals;
+pub(crate) mod sources;
 pub(crate) mod version;

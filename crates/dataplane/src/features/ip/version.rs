@@ -10,6 +10,7 @@ use mmb_route::RouteTable;
 
 use super::locals::{hash4, hash6};
 use crate::engine::node::vector::ROUTED_L3 as L3;
+use crate::features::route::martian::{is_impossible4, is_impossible6};
 
 /// An IP version. All functions but the parsers are for packets of routed ports.
 pub(crate) trait IpVersion {
@@ -23,9 +24,15 @@ pub(crate) trait IpVersion {
     /// valid.
     fn parse_plain(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Headers>;
 
-    /// Whether a plain packet can be forwarded and its destination is not in the filter of
+    /// Whether a plain packet can be forwarded and neither address is in the filter of
     /// [`crate::features::ip::locals::LocalAddresses::bits`].
     fn is_forwarded(headers: &Self::Headers, locals: u64) -> bool;
+
+    /// Whether a plain packet has addresses that hardly any packet may have. On any port.
+    fn is_impossible(headers: &Self::Headers) -> bool;
+
+    /// Source and destination, of the packet whose network header is at `l3`. On any port.
+    fn addresses(head: &[u8], l3: usize) -> Option<(IpAddr, IpAddr)>;
 
     /// The hash of the packet's flow.
     fn flow_hash(headers: &Self::Headers) -> u32;
@@ -91,7 +98,18 @@ impl IpVersion for Ip4 {
 
     #[inline(always)]
     fn is_forwarded(headers: &ParsedHeaders<8>, locals: u64) -> bool {
-        headers.is_forwardable() & (locals >> hash4(headers.destination()) & 1 == 0)
+        let is_local = locals >> hash4(headers.destination()) | locals >> hash4(headers.source());
+        headers.is_forwardable() & (is_local & 1 == 0)
+    }
+
+    #[inline(always)]
+    fn is_impossible(headers: &ParsedHeaders<8>) -> bool {
+        is_impossible4(headers.source(), headers.destination())
+    }
+
+    fn addresses(head: &[u8], l3: usize) -> Option<(IpAddr, IpAddr)> {
+        let [source, destination]: [[u8; 4]; 2] = *head.get(l3 + 12..)?.as_chunks().0.first_chunk()?;
+        Some((source.into(), destination.into()))
     }
 
     #[inline(always)]
@@ -149,7 +167,18 @@ impl IpVersion for Ip6 {
 
     #[inline(always)]
     fn is_forwarded(headers: &ParsedHeaders<32>, locals: u64) -> bool {
-        headers.is_forwardable() & (locals >> hash6(headers.destination()) & 1 == 0)
+        let is_local = locals >> hash6(headers.destination()) | locals >> hash6(headers.source());
+        headers.is_forwardable() & (is_local & 1 == 0)
+    }
+
+    #[inline(always)]
+    fn is_impossible(headers: &ParsedHeaders<32>) -> bool {
+        is_impossible6(headers.source(), headers.destination())
+    }
+
+    fn addresses(head: &[u8], l3: usize) -> Option<(IpAddr, IpAddr)> {
+        let [source, destination]: [[u8; 16]; 2] = *head.get(l3 + 8..)?.as_chunks().0.first_chunk()?;
+        Some((source.into(), destination.into()))
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ pub(crate) mod control;
 pub(crate) mod forward;
 mod fragment;
 pub(crate) mod lookup;
-mod martian;
+pub(crate) mod martian;
 pub(crate) mod neighbor_rx;
 pub(crate) mod next_hop;
 pub(crate) mod out;

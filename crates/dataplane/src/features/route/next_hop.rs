@@ -41,7 +41,7 @@ pub(super) fn next_hop_kind(routes: &Routes, packet: &Packet) -> NextHopKind {
 }
 
 /// The route table for packets from `port`; the first one for packets from a wire.
-pub(super) fn table_of(routes: &Routes, port: u16) -> Option<&RouteTable> {
+pub(crate) fn table_of(routes: &Routes, port: u16) -> Option<&RouteTable> {
     match routes.interface(port) {
         Some(interface) => routes.tables.get(usize::from(interface.table)),
         None => routes.tables.first(),
