@@ -97,7 +97,7 @@ fn errors_in_fragments_pass_nat() {
     }
 }
 
-/// The same without NAT, over IPv6: the error belongs to its session, and so do its fragments.
+/// Over IPv6 and without NAT, the error belongs to its session, and so do its fragments.
 #[test]
 fn errors_in_fragments_belong_to_their_session() {
     let [a, b] = [1, 2].map(|n| [0xfd00, 0, 0, 0, 0, 0, 0, n]);

@@ -80,8 +80,9 @@ impl Fragment {
 impl Extent {
     /// `length`: bytes of the fragment's data.
     fn new(start: u16, length: usize, more: bool) -> Option<Extent> {
-        let is_impossible =
-            length == 0 || (more && length % 8 != 0) || usize::from(start) * 8 + length > MAX_LENGTH;
+        let is_impossible = length == 0
+            || (more && !length.is_multiple_of(8))
+            || usize::from(start) * 8 + length > MAX_LENGTH;
         let end = start + length.div_ceil(8) as u16;
         (!is_impossible).then_some(Extent { start, end, is_last: !more })
     }
