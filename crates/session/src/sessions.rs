@@ -14,7 +14,7 @@ use crate::lookup::vector::VectorLookup;
 use crate::offload::flows::OffloadedFlows;
 use crate::open::nat::NatState;
 use crate::rules::RuleState;
-use crate::shared::{LimitGate, Room, SharedSessions};
+use crate::shared::{Admission, SharedSessions};
 use crate::slow_path::packet::FragmentTarget;
 use crate::{Environment, ReleasedFragment, SessionConfig, SessionCounters};
 
@@ -36,13 +36,7 @@ pub struct Sessions {
     pub(crate) offloaded: OffloadedFlows,
     pub(crate) lifetime: Lifetime,
     pub(crate) counters: SessionCounters,
-    /// What all workers share.
-    pub(crate) shared: Arc<SharedSessions>,
-    /// Room that this worker has borrowed.
-    pub(crate) room: Room,
-    /// Maximum number of sessions of a source.
-    pub(crate) source_limit: Option<u32>,
-    pub(crate) limit_gate: LimitGate,
+    pub(crate) admission: Admission,
 }
 
 impl Sessions {
@@ -104,10 +98,7 @@ impl Sessions {
             offloaded: OffloadedFlows::default(),
             lifetime: Lifetime::default(),
             counters: SessionCounters::default(),
-            room: Room::default(),
-            source_limit: None,
-            limit_gate: LimitGate::default(),
-            shared,
+            admission: Admission::new(shared),
             config,
         })
     }
@@ -122,7 +113,7 @@ impl Sessions {
         self.routes_changed();
         self.rules.opening = None;
         self.settings = new.settings();
-        self.source_limit = self.settings.source_limit.for_capacity(self.shared.capacity());
+        self.admission.adopt(&self.settings);
         self.cache.has_per_packet_rules = new.policy().per_packet().is_some();
         self.nat.adopt(new.nat());
         self.chains.adopt(new.chains(), &self.settings);
@@ -161,7 +152,7 @@ impl Sessions {
             sessions: self.open_sessions().into(),
             half_open: occupancy.embryonic.into(),
             // The room belongs to all workers; one of them reports it.
-            capacity: if self.config.worker == 0 { self.shared.capacity().into() } else { 0 },
+            capacity: if self.config.worker == 0 { self.admission.capacity().into() } else { 0 },
             decisions: self.cache.decisions.len() as u64,
             chain_held: self.chains.runner.held().0 as u64,
             ..self.counters

@@ -43,7 +43,7 @@ impl Sessions {
         if self.lifetime.ticks.is_multiple_of(FLUSH_INTERVAL) {
             self.cache.flush(&mut self.table, env, FLUSH_LIMIT);
         }
-        self.shared.quota.give_back(&mut self.room, self.table.len() - self.counters.redirects as u32);
+        self.admission.give_back(self.open_sessions());
         self.age(now, env);
         self.lifetime.removals_at_tick = self.lifetime.removals;
         left == 0 || has_chain_work
@@ -70,8 +70,8 @@ impl Sessions {
 
     /// Shortens timeouts if the table is nearly full, and ends sessions that are idle for too long then.
     fn age(&mut self, now: u32, env: &impl Environment) {
-        let free = self.shared.quota.left() + self.room.limit.saturating_sub(self.open_sessions());
-        self.lifetime.ageing = Ageing::new(free, self.shared.capacity());
+        let free = self.admission.free(self.open_sessions());
+        self.lifetime.ageing = Ageing::new(free, self.admission.capacity());
         if !self.lifetime.ageing.is_active() {
             return;
         }
@@ -166,8 +166,7 @@ impl Sessions {
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
         if flags & session_flags::COUNTED != 0 {
-            let sources = &self.shared.sources;
-            sources.remove(sources.hash(&self.table.key(FlowRef::new(id, Direction::Forward))));
+            self.admission.remove(&self.table.key(FlowRef::new(id, Direction::Forward)));
         }
         if mapping != u32::MAX {
             let mut key = self.table.key(FlowRef::new(id, Direction::Forward));

@@ -162,7 +162,12 @@ def test_what_has_no_tcp_header_is_left_alone(wire):
     wire.daemon.add("all strip all add tcp-opt-mss 1400")
     assert wire.passes(frames.ether() / frames.ip4() / UDP() / frames.payload())
     assert wire.passes(frames.ether() / frames.ip4(proto=6, frag=100) / frames.payload())
-    assert wire.passes(frames.ether() / frames.ip4(proto=6) / frames.payload(16))
+
+
+def test_a_tcp_header_that_is_cut_short_is_dropped(wire):
+    wire.daemon.add("all strip all add tcp-opt-mss 1400")
+    assert wire.cross(frames.ether() / frames.ip4(proto=6) / frames.payload(16)) == []
+    assert wire.daemon.drops()["l4-truncated"] == 1
 
 
 class Connection:

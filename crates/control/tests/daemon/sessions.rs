@@ -46,6 +46,8 @@ impl Daemon {
         capture(&rx, (0..n).map(frame));
         // One of an earlier run of the tests would not be overwritten.
         let _ = std::fs::remove_file(&tx);
+        // All flows come from a few sources.
+        self.run("set session-limit source off").unwrap();
         self.run("interface add far null").unwrap();
         self.run(&format!("interface add near pcap {} {}", rx.display(), tx.display())).unwrap();
         self.run("wire near far").unwrap();

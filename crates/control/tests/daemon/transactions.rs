@@ -213,9 +213,9 @@ add-stateful ip-saddr 172.16.0.0/12 nat office
         assert_eq!((diff.added.len(), diff.removed), (0, vec![line.to_owned()]));
     }
     let error = daemon.control.apply(file.replace("nat office", "nat cellar").as_bytes()).unwrap_err();
-    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (9, 41), "{error:?}");
+    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (11, 41), "{error:?}");
     let error = daemon.control.apply(file.replace("192.0.2.9", "192.0.2.4").as_bytes()).unwrap_err();
-    assert_eq!(error.diagnostics[0].line, 6, "{error:?}");
+    assert_eq!(error.diagnostics[0].line, 8, "{error:?}");
     assert_eq!(daemon.control.config().config, file);
     let nat = daemon.run("show nat").unwrap();
     assert!(nat.contains("192.0.2.1-192.0.2.4") && nat.contains("10.0.0.53:53"), "{nat}");

@@ -1,7 +1,5 @@
 //! Inserting a session: its entry in the table, rules, decision, translation and chain.
 
-use std::net::IpAddr;
-
 use mmb_flow::{
     Direction, Flow, FlowFlags, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState,
     Xlat4,
@@ -11,6 +9,7 @@ use mmb_packet::{DropReason, PacketBuf};
 
 use super::nat::nat_key;
 use super::refusal::Refusal;
+use crate::Environment;
 use crate::lifetime::{EndReason, session_flags};
 use crate::rules::attached::SessionRule;
 use crate::rules::lists::EMPTY;
@@ -18,7 +17,6 @@ use crate::rules::opening::OpeningRules;
 use crate::sessions::Sessions;
 use crate::slow_path::packet::SlowPacket;
 use crate::translation::record::NumberTranslation;
-use crate::{Environment, LimitedSource};
 
 /// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
 fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, only_endpoints: bool) {
@@ -32,12 +30,6 @@ fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, on
             back.flags |= FlowFlags::XLAT_SLOW;
         }
     }
-}
-
-/// Returns the source of packets with this key.
-fn source_address(key: &Key) -> IpAddr {
-    let [a, b, c, d, ..] = key.source;
-    if key.is_ip4() { [a, b, c, d].into() } else { key.source.into() }
 }
 
 /// A session that is to be inserted.
@@ -114,12 +106,6 @@ impl Sessions {
         Ok(flow)
     }
 
-    /// Whether this worker may have one more session. Borrows room if it has used up its own.
-    #[inline]
-    fn has_room(&mut self) -> bool {
-        self.open_sessions() < self.room.limit || self.shared.quota.borrow(&mut self.room)
-    }
-
     /// Checks that the source of a packet may open one more session.
     ///
     /// # Errors
@@ -130,14 +116,8 @@ impl Sessions {
         key: &Key,
     ) -> Result<(), Refusal> {
         // Looped packets have the address of a pool as source, and were counted for their host.
-        let Some(limit) = self.source_limit.filter(|_| !pkt.is_looped()) else { return Ok(()) };
-        let sources = &self.shared.sources;
-        if sources.count(sources.hash(key)) < u64::from(limit) {
+        if pkt.is_looped() || self.admission.may_open(pkt.now, key) {
             return Ok(());
-        }
-        if let Some(refused) = self.limit_gate.refuse(pkt.now) {
-            // If the control side is behind, the next report will do.
-            let _ = self.shared.limited.push(LimitedSource { address: source_address(key), limit, refused });
         }
         Err(DropReason::SessionLimit.into())
     }
@@ -145,8 +125,7 @@ impl Sessions {
     /// Counts a new session for its source. Returns the flag that says so.
     #[inline]
     fn count_source<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>, key: &Key) -> u8 {
-        let sources = &self.shared.sources;
-        let is_counted = self.source_limit.is_some() && !pkt.is_looped() && sources.add(sources.hash(key));
+        let is_counted = !pkt.is_looped() && self.admission.add(key);
         if is_counted { session_flags::COUNTED } else { 0 }
     }
 
@@ -172,7 +151,7 @@ impl Sessions {
         pkt: &SlowPacket<'_, E, P>,
         session: &NewSession,
     ) -> Result<SessionId, InsertError> {
-        if !self.has_room() {
+        if !self.admission.has_room(self.open_sessions()) {
             return Err(InsertError::Full);
         }
         let TrackOutcome { timeout, embryonic, .. } = session.outcome;

@@ -175,7 +175,7 @@ impl Sessions {
     /// Stores that packets with this key go to another worker.
     fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) {
         // Without a redirect, the next packet is handed off as this one.
-        if self.counters.redirects < u64::from(self.shared.capacity())
+        if self.counters.redirects < u64::from(self.admission.capacity())
             && let Ok(id) = self.table.insert_redirect(key, worker, now)
         {
             // A redirect has no room of a session, and so cannot make room for one.

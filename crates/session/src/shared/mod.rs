@@ -4,6 +4,7 @@
 //! shared memory: to the count of its source, to the claim of its external port, and, once in some hundred
 //! sessions, to the room that is left ([`quota`]). A single worker writes without locked instructions.
 
+mod admission;
 mod limits;
 mod quota;
 mod sources;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use mmb_flow::PortOwners;
 
-pub(crate) use limits::LimitGate;
+pub(crate) use admission::Admission;
 pub use limits::LimitedSource;
-pub(crate) use quota::{Quota, Room};
-pub(crate) use sources::SourceTable;
+use quota::{Quota, Room};
+use sources::SourceTable;
 
 /// Reports of limited sources that wait for the control side. Further ones are lost.
 const REPORTS: usize = 256;
@@ -24,10 +25,10 @@ const REPORTS: usize = 256;
 /// What the sessions of all workers of an engine share.
 #[derive(Debug)]
 pub struct SharedSessions {
-    pub(crate) quota: Quota,
-    pub(crate) sources: SourceTable,
+    quota: Quota,
+    sources: SourceTable,
     pub(crate) ports: Arc<PortOwners>,
-    pub(crate) limited: ArrayQueue<LimitedSource>,
+    limited: ArrayQueue<LimitedSource>,
 }
 
 impl SharedSessions {
