@@ -146,7 +146,6 @@ def untouched():
     yield "ip4-bad-header-checksum", mac / frames.ip4(chksum=0x1234) / UDP() / mark(100)
     yield "ip4-trailer", Raw(bytes(mac / frames.ip4() / UDP() / mark(20)) + b"trailing bytes")
     yield "ip4-unknown-protocol", mac / frames.ip4(proto=253) / mark(100)
-    yield "ip4-short-udp-header", mac / frames.ip4(proto=17, len=24) / Raw(bytes(4)) / mark(20)
     yield "tcp-bad-checksum", mac / frames.ip4() / TCP(chksum=0x1234) / mark(100)
     yield "ip6", mac / frames.ip6() / UDP() / mark(100)
     yield "ip6-no-next-header", mac / frames.ip6(nh=59) / mark(100)
@@ -176,6 +175,7 @@ def malformed():
     ), "ip4-malformed"
     yield "ip4-short-ihl", mac / frames.ip4(ihl=4) / mark(40), "ip4-malformed"
     yield "ip4-total-below-header", mac / frames.ip4(len=19) / mark(40), "ip4-malformed"
+    yield "ip4-short-udp-header", mac / frames.ip4(proto=17, len=24) / Raw(bytes(4)) / mark(20), "l4-truncated"
     yield "ip4-total-beyond-frame", mac / frames.ip4(len=1000) / mark(40), "ip4-truncated"
     yield "ip6-version-4", Ether(src=CLIENT_MAC, dst=SERVER_MAC, type=0x86DD) / Raw(b"\x40" + bytes(39)) / mark(
         40

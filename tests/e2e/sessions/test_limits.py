@@ -37,7 +37,8 @@ def test_source_at_its_limit_is_stopped_and_named(make_wire, workers):
     sources = wait.until(lambda: daemon.json("show", "runtime")["sessions"]["limited_sources"], "a report")
     assert [(source["address"], source["limit"]) for source in sources] == [(CLIENT4, 20)]
     assert f"source {CLIENT4} reached its limit of 20 sessions" in daemon.command("show", "runtime").stdout
-    assert f"sessions: {CLIENT4} has reached its limit of 20 sessions; " in daemon.log()
+    line = f"sessions: {CLIENT4} has reached its limit of 20 sessions; "
+    wait.until(lambda: line in daemon.log(), "the log line")
     metrics = daemon.request("GET", "/metrics")[1]
     text = metrics.decode() if isinstance(metrics, bytes) else metrics
     assert f'mmb_sessions_limited_source{{source="{CLIENT4}"}} 20' in text
