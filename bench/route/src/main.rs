@@ -15,7 +15,7 @@ mod tables;
 #[path = "../../../crates/simulate/src/bench/prefixes.rs"]
 mod prefixes;
 #[allow(dead_code)]
-#[path = "../../../crates/simulate/src/bench/traffic.rs"]
+#[path = "../../../crates/simulate/src/bench/traffic/mod.rs"]
 mod traffic;
 
 use std::process::ExitCode;
