@@ -1,6 +1,6 @@
 //! Whether a worker may open one more session.
 //!
-//! Theory of operation. A session needs room, which the workers borrow from each other ([`super::quota`]), and its
+//! Theory of operation. A session needs room, which workers borrow from each other ([`super::quota`]). Its
 //! source may have a limited number of sessions of all workers. Open sessions need nothing of this.
 
 use std::net::IpAddr;
@@ -53,8 +53,8 @@ impl Admission {
         self.shared.quota.give_back(&mut self.room, used);
     }
 
-    /// Whether the source of `key` may open one more session. A refusal is reported, at most once in a second.
-    /// `now`: milliseconds.
+    /// Whether the source of `key` may open one more session. A refusal is reported, at most once in a
+    /// second. `now`: milliseconds.
     #[inline]
     pub fn may_open(&mut self, now: u32, key: &Key) -> bool {
         let Some(limit) = self.source_limit else { return true };
@@ -69,8 +69,8 @@ impl Admission {
         false
     }
 
-    /// Counts a new session for the source of `key`. Returns whether it is counted: then [`Admission::remove`]
-    /// is to be called when it ends.
+    /// Counts a new session for the source of `key`. Returns whether it is counted: then
+    /// [`Admission::remove`] is to be called when it ends.
     #[inline]
     pub fn add(&self, key: &Key) -> bool {
         let sources = &self.shared.sources;

@@ -39,8 +39,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..20)
 }
 
-/// Without packets that do not fit the queue of an unknown neighbour: packets of different sessions may overtake
-/// each other, so it is not certain which one is the last.
+/// Removes packets that do not fit the queue of an unknown neighbour. Packets of different sessions may
+/// overtake each other, so it is not certain which one does not fit.
 fn queueable(mut packets: Vec<(usize, u16, usize)>) -> Vec<(usize, u16, usize)> {
     let mut waiting = 0;
     packets.retain(|&(way, ..)| {
