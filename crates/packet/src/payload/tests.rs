@@ -83,6 +83,6 @@ fn the_longest_packet_has_its_whole_payload() {
     assert_eq!(
         payload(&long[..60], &meta, PayloadLayer::Udp).map(<[u8]>::len),
         Some(60 - 50),
-        "what is at hand"
+        "the bytes that are there"
     );
 }

@@ -48,7 +48,7 @@ fn records_that_do_not_fit_are_counted() {
     let report = [("written", "4"), ("lost", "2"), ("failed", "2"), ("trouble", "x has no address")];
     assert_eq!(outbox.report(), report.map(|(name, value)| (name.to_string(), value.to_string())));
     outbox.record(0, Ok(()));
-    assert_eq!(outbox.report().len(), 3, "trouble that is over is not told of");
+    assert_eq!(outbox.report().len(), 3, "a fault that has ended is not reported");
 }
 
 #[test]
