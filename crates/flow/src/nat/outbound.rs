@@ -5,7 +5,7 @@ use super::events::{NatEvent, NatEventKind, PortBlock};
 use super::hosts::{self, Host};
 use super::mappings::{Mapping, MappingKind};
 use super::ownership;
-use super::pool::Pool;
+use super::pool::{Pool, PortPreference};
 use super::state::Nat;
 use super::types::{HostLocation, MappingId, NatError, OutboundMapping};
 use crate::Key;
@@ -176,10 +176,8 @@ impl Nat {
             mappings.get(id).map(|mapping| mapping.external_port)
         };
         let address = pool.config.nth(host.external);
-        let port_hasher = &self.port_hasher;
-        let mut next = |pool: &mut Pool, host: &mut Host| {
+        let mut next = |pool: &mut Pool, host: &mut Host, preference: PortPreference| {
             let picked = pool.pick(number, host, preference, below, now)?;
-            preference.random = port_hasher.pseudorandom(preference.random);
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: address.into(), ports };
                 self.events.push(event(now, pool, host, NatEventKind::BlockAllocated(block)));
@@ -190,11 +188,12 @@ impl Nat {
         let mut in_use = [0; TRIES];
         let mut tried = 0;
         let is_in_use = |port| mappings.at_outside(proto.number(), Endpoint { address, port }).is_some();
-        let mut port = next(pool, host);
+        let mut port = next(pool, host, preference);
         while let Some(taken) = port.filter(|&port| self.has_removed_pools && is_in_use(port)) {
             in_use[tried] = taken;
             tried += 1;
-            port = if tried < TRIES { next(pool, host) } else { None };
+            preference = preference.next();
+            port = if tried < TRIES { next(pool, host, preference) } else { None };
         }
         for &port in in_use.iter().take(tried) {
             if let Some(ports) = pool.free_port(host, proto, port, false) {

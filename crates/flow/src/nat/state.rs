@@ -97,7 +97,7 @@ impl Nat {
     /// and its memory can be prefetched.
     pub(super) fn preference(&self, proto: PortProto, source: Endpoint) -> PortPreference {
         let end = u64::from(source.address) << 32 | u64::from(source.port) << 16 | proto as u64;
-        PortPreference { proto, port: source.port, random: self.port_hasher.pseudorandom(end) }
+        PortPreference { proto, port: source.port, seed: end, hasher: self.port_hasher }
     }
 
     /// Whether the configuration still asks for a mapping that a session holds. If not, the session must end,

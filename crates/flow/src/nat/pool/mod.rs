@@ -12,12 +12,13 @@
 //! port, the port after the external port of the even port below (RFC 4787 section 4.2.3: RTP uses pairs); a
 //! random port of the same parity (REQ-4); any random port. With blocks, only ports of the host's blocks
 //! count. A new block is the one that contains the source port, if it is free. The random number is a keyed
-//! hash of the internal endpoint ([`PortPreference::random`]), so that [`Pool::predict`] can know it
+//! hash of the internal endpoint (`PortPreference::random`), so that [`Pool::predict`] can know it
 //! beforehand.
 
 use super::config::{Endpoint, PoolConfig, PortProto};
 use super::events::{Gate, PoolUsage};
 use super::hosts::Host;
+use super::index::Hasher;
 use super::owners::PoolClaims;
 
 mod bitmap;
@@ -76,8 +77,21 @@ pub(super) struct PortPreference {
     pub(super) proto: PortProto,
     /// Source port of the host.
     pub(super) port: u16,
-    /// A number that an attacker cannot predict.
-    pub(super) random: u64,
+    /// What the random number is a hash of.
+    pub(super) seed: u64,
+    pub(super) hasher: Hasher,
+}
+
+impl PortPreference {
+    /// A number that an attacker cannot predict. Only ports that are not preserved need it.
+    fn random(&self) -> u64 {
+        self.hasher.pseudorandom(self.seed)
+    }
+
+    /// The preference for one more port of the same endpoint.
+    pub(super) fn next(self) -> PortPreference {
+        PortPreference { seed: self.random(), ..self }
+    }
 }
 
 /// A chosen port, and the ports of the block that the host got for it.
@@ -379,8 +393,8 @@ fn pick_alone(
     }
     let port = u32::from(preference.port);
     let lanes = Lane::serving(preference.proto, port, space.only_low());
-    let found =
-        lanes.into_iter().flatten().find_map(|lane| space.find_in(address, lane, preference.random, port))?;
+    let random = preference.random();
+    let found = lanes.into_iter().flatten().find_map(|lane| space.find_in(address, lane, random, port))?;
     u16::try_from(found).ok()
 }
 
@@ -424,8 +438,9 @@ fn pick_in_blocks(
         return Some(PortChoice { port: u16::try_from(port).ok()?, block: None });
     }
     let around = blocks.around(preference.port.into());
+    let random = preference.random();
     let block = loop {
-        let block = space.find_block(address, blocks.each(), around, preference.random)?;
+        let block = space.find_block(address, blocks.each(), around, random)?;
         if claims.is_none_or(|claims| claims.claim(address, 0, block)) {
             break block;
         }
@@ -449,7 +464,7 @@ fn pick_in_blocks(
 }
 
 fn random_of(space: &Space, address: u32, preference: PortPreference, range: (u32, u32)) -> Option<u32> {
-    space.find(address, preference.proto, range, within(range, preference.random), preference.port.into())
+    space.find(address, preference.proto, range, within(range, preference.random()), preference.port.into())
 }
 
 /// Converts a range of ports to 16 bits.
