@@ -1,0 +1,355 @@
+//! TCP: the numbers of a connection in both directions.
+
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::{View, is_after, is_before};
+pub use types::{Cause, HeldRange, NextHeld, OnOverflow, OnPickup, Outcome, Policy, Segment, Status};
+
+/// One direction of a connection. Zeros: nothing has been seen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+struct Flow {
+    /// The next sequence number that functions get.
+    next: u32,
+    /// The greatest acknowledgement number of the receiver. Valid with [`ACKED`].
+    acked: u32,
+    /// The right edge of the receiver's window. Valid with [`EDGE`].
+    edge: u32,
+    /// The number of the first SYN. Valid with [`SYN`].
+    initial: u32,
+    bits: u16,
+    /// Shift of the windows that this direction's sender announces. Valid with [`SCALED`].
+    scale: u8,
+    unused: u8,
+}
+
+/// The stream is read: `next` is valid.
+const SYNCED: u16 = 1 << 0;
+/// Its SYN was seen.
+const SYN: u16 = 1 << 1;
+/// Its FIN has gone on; `next` is the FIN's number.
+const FIN: u16 = 1 << 2;
+const ACKED: u16 = 1 << 3;
+const EDGE: u16 = 1 << 4;
+/// Its SYN had a window scale.
+const SCALED: u16 = 1 << 5;
+/// Segments may be held.
+const HELD: u16 = 1 << 6;
+/// A reset that the receiver may accept has gone on.
+const RESET: u16 = 1 << 7;
+
+/// Furthest distance of a segment that waits, if the receiver's window is not known: the greatest window (RFC
+/// 7323, 2.3).
+const MOST_AHEAD: i32 = 1 << 30;
+
+/// What is kept of a TCP connection. Plain data; zeros at the beginning.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct TcpStream {
+    flows: [Flow; 2],
+    /// A [`Status`].
+    status: u8,
+    unused: [u8; 7],
+}
+
+impl TcpStream {
+    /// Whether and why not the connection is read.
+    pub fn status(&self) -> Status {
+        Status::of(self.status)
+    }
+
+    /// Stops reading the connection. All further segments go on without a view.
+    pub fn stop(&mut self, cause: Cause) {
+        *self = TcpStream { status: Status::Passed(cause).number(), ..TcpStream::default() };
+    }
+
+    /// Returns the next sequence number that functions get of a direction. None: the direction is not read.
+    pub fn next(&self, direction: usize) -> Option<u32> {
+        let flow = self.flows.get(direction).filter(|flow| flow.bits & SYNCED != 0);
+        flow.map(|flow| flow.next)
+    }
+
+    /// Whether a direction has ended with a FIN.
+    pub fn is_ended(&self, direction: usize) -> bool {
+        self.flows.get(direction).is_some_and(|flow| flow.bits & FIN != 0)
+    }
+
+    /// Whether segments of a direction may wait. The caller asks its queue then.
+    #[inline(always)]
+    pub fn may_hold(&self, direction: usize) -> bool {
+        self.flows[direction & 1].bits & HELD != 0
+    }
+
+    /// The queue of a direction is empty.
+    pub fn clear_held(&mut self, direction: usize) {
+        self.flows[direction & 1].bits &= !HELD;
+    }
+
+    /// Looks at a segment of direction 0 or 1, and decides what becomes of it.
+    #[inline(always)]
+    pub fn segment(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
+        const SIMPLE: u8 = Segment::SYN | Segment::FIN | Segment::RST | Segment::ACK;
+        let flow = &self.flows[direction & 1];
+        let is_simple = segment.flags & SIMPLE == Segment::ACK
+            && flow.bits & (SYNCED | FIN) == SYNCED
+            && self.status == Status::Read.number()
+            && segment.seq == flow.next;
+        if !is_simple || !self.acknowledge(direction, segment) {
+            return self.uncommon(direction, segment, policy);
+        }
+        let flow = &mut self.flows[direction & 1];
+        flow.next = flow.next.wrapping_add(segment.len.into());
+        Outcome::Pass(View::all(segment.len), Cause::None)
+    }
+
+    /// Notes acknowledgement and window of a segment. Returns false, and changes nothing, if it acknowledges
+    /// bytes that have not gone on.
+    #[inline(always)]
+    fn acknowledge(&mut self, direction: usize, segment: &Segment) -> bool {
+        let sender = &self.flows[direction & 1];
+        let is_scaled = sender.bits & self.flows[!direction & 1].bits & SCALED != 0;
+        let shift = if is_scaled && segment.flags & Segment::SYN == 0 { sender.scale } else { 0 };
+        let is_known = sender.bits & SYN != 0;
+        let other = &mut self.flows[!direction & 1];
+        if other.bits & SYNCED == 0 {
+            return true;
+        }
+        let end = other.next.wrapping_add(u32::from(other.bits & FIN != 0));
+        if is_after(segment.ack, end) {
+            return false;
+        }
+        if other.bits & ACKED == 0 || is_after(segment.ack, other.acked) {
+            (other.acked, other.bits) = (segment.ack, other.bits | ACKED);
+        }
+        let edge = segment.ack.wrapping_add(u32::from(segment.window) << (shift & 15));
+        // Without the SYN, the scale of the window is not known.
+        if is_known && (other.bits & EDGE == 0 || is_after(edge, other.edge)) {
+            (other.edge, other.bits) = (edge, other.bits | EDGE);
+        }
+        true
+    }
+
+    #[cold]
+    fn uncommon(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
+        let is_restart = self.restarts(direction, segment);
+        if is_restart {
+            *self = TcpStream::default();
+        }
+        match self.status() {
+            Status::Passed(cause) => {
+                if !self.begins_again(direction, segment, cause) {
+                    return Outcome::Pass(View::NONE, Cause::None);
+                }
+            }
+            Status::New if segment.flags & Segment::SYN == 0 => {
+                if policy.pickup != OnPickup::Inspect || segment.flags & Segment::RST != 0 {
+                    return self.give_up(Cause::NoSyn, policy.pickup);
+                }
+                self.status = Status::Read.number();
+            }
+            Status::New => self.status = Status::Read.number(),
+            Status::Read => {}
+        }
+        let outcome = self.read(direction, segment, policy);
+        match outcome {
+            Outcome::Pass(view, cause) if is_restart => Outcome::Pass(View { is_restart, ..view }, cause),
+            _ => outcome,
+        }
+    }
+
+    /// Whether a segment is the SYN of another connection with the same addresses and ports (RFC 9293,
+    /// 3.10.7.4 and 3.6.1): the one before has ended or was never answered.
+    fn restarts(&self, direction: usize, segment: &Segment) -> bool {
+        let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
+        let is_syn = segment.flags & (Segment::SYN | Segment::ACK | Segment::RST) == Segment::SYN;
+        let is_over = flow.bits & other.bits & FIN != 0 || (flow.bits | other.bits) & RESET != 0;
+        let is_unanswered = flow.bits & SYN != 0 && other.bits & SYNCED == 0;
+        let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
+        is_syn && is_other && self.status() == Status::Read && (is_over || is_unanswered)
+    }
+
+    /// Whether the handshake of a new connection completes while the one before passes unread: its SYN has
+    /// come, and this is the answer. So a stray segment in front of a SYN does not hide the connection.
+    fn begins_again(&mut self, direction: usize, segment: &Segment, cause: Cause) -> bool {
+        let flags = segment.flags & (Segment::SYN | Segment::ACK | Segment::RST);
+        if flags == Segment::SYN {
+            let scaled = if segment.scale.is_some() { SCALED } else { 0 };
+            let (initial, scale) = (segment.seq, shift_of(segment.scale));
+            let next = segment.seq.wrapping_add(1);
+            self.flows[direction & 1] = Flow { initial, next, scale, bits: SYN | scaled, ..Flow::default() };
+        }
+        let other = &mut self.flows[!direction & 1];
+        let is_answer = flags == Segment::SYN | Segment::ACK && other.bits & SYN != 0;
+        if !is_answer || segment.ack != other.next || cause == Cause::None {
+            return false;
+        }
+        other.bits |= SYNCED;
+        self.flows[direction & 1] = Flow::default();
+        self.status = Status::Read.number();
+        true
+    }
+
+    /// The connection cannot be read.
+    fn give_up(&mut self, cause: Cause, pickup: OnPickup) -> Outcome {
+        if pickup == OnPickup::Reset {
+            return Outcome::Reset(cause);
+        }
+        self.stop(cause);
+        Outcome::Stop(cause)
+    }
+
+    /// Looks at a segment of a connection that is read.
+    fn read(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
+        let is_syn = segment.flags & Segment::SYN != 0;
+        if segment.flags & Segment::RST != 0 {
+            return self.reset(direction, segment);
+        }
+        self.answer(direction, segment);
+        if segment.flags & Segment::ACK != 0
+            && !self.acknowledge(direction, segment)
+            && let Some(outcome) = self.skip_to(direction, segment, policy)
+        {
+            return outcome;
+        }
+        let flow = &mut self.flows[direction & 1];
+        let start = segment.seq.wrapping_add(u32::from(is_syn));
+        if flow.bits & SYNCED == 0 {
+            if is_syn {
+                flow.bits |= SYN | if segment.scale.is_some() { SCALED } else { 0 };
+                (flow.initial, flow.scale) = (segment.seq, shift_of(segment.scale));
+            } else if segment.len == 0 {
+                // A keepalive without data has a number in front of the next one.
+                return Outcome::Pass(View::NONE, Cause::None);
+            } else if policy.pickup != OnPickup::Inspect {
+                return self.give_up(Cause::NoSyn, policy.pickup);
+            }
+            (flow.next, flow.bits) = (start, flow.bits | SYNCED);
+        } else if is_syn && (flow.bits & SYN == 0 || flow.initial != segment.seq) {
+            // Answered by the end point (RFC 5961, 4).
+            return Outcome::Pass(View::NONE, Cause::None);
+        }
+        self.place(direction, start, segment)
+    }
+
+    /// If a segment answers another SYN than the last one that was seen, the stream begins with that one.
+    fn answer(&mut self, direction: usize, segment: &Segment) {
+        let (flow, other) = (self.flows[direction & 1], &mut self.flows[!direction & 1]);
+        let is_answer = segment.flags & (Segment::SYN | Segment::ACK) == Segment::SYN | Segment::ACK;
+        let is_known = is_after(segment.ack, other.initial) && !is_after(segment.ack, other.next);
+        if is_answer && flow.bits & SYNCED == 0 && other.bits & SYN != 0 && !is_known {
+            (other.next, other.initial) = (segment.ack, segment.ack.wrapping_sub(1));
+        }
+    }
+
+    /// The receiver has acknowledged bytes that have not gone on. None: the segment is looked at further.
+    fn skip_to(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Option<Outcome> {
+        let (flow, other) = (self.flows[direction & 1], &mut self.flows[!direction & 1]);
+        if flow.bits & SYNCED == 0 {
+            return None;
+        }
+        // Who forges an acknowledgement has to know the number of its own direction.
+        let first = if flow.bits & ACKED != 0 { flow.acked } else { flow.next };
+        if is_before(segment.seq, first) || is_after(segment.seq, flow.next) {
+            return None;
+        }
+        if policy.pickup != OnPickup::Inspect {
+            return Some(self.give_up(Cause::Gap, policy.pickup));
+        }
+        // The bytes in between have taken another way.
+        other.next = segment.ack;
+        None
+    }
+
+    /// A reset goes on. The receiver accepts it if it has the number that the receiver expects (RFC 5961, 3):
+    /// one between the last acknowledgement and the end of what has gone on.
+    ///
+    /// The stream does not end with it, since the receiver may not get it. Its bytes are read on if there are
+    /// more.
+    fn reset(&mut self, direction: usize, segment: &Segment) -> Outcome {
+        let flow = &mut self.flows[direction & 1];
+        let first = if flow.bits & ACKED != 0 { flow.acked } else { flow.next };
+        let end = flow.next.wrapping_add(u32::from(flow.bits & FIN != 0));
+        let is_expected = !is_before(segment.seq, first) && !is_after(segment.seq, end);
+        // The answer to a SYN has no number of its own (RFC 9293, 3.10.7.3).
+        let is_refusal = flow.bits & SYNCED == 0 && segment.flags & Segment::ACK != 0;
+        if flow.bits & SYNCED != 0 && is_expected || is_refusal {
+            flow.bits |= RESET;
+            return Outcome::Pass(View::NONE, Cause::None);
+        }
+        Outcome::Pass(View::NONE, Cause::ResetOutside)
+    }
+
+    /// Finds the place of a segment in the stream.
+    fn place(&mut self, direction: usize, start: u32, segment: &Segment) -> Outcome {
+        let flow = &mut self.flows[direction & 1];
+        let range = HeldRange {
+            from: start,
+            to: start.wrapping_add(segment.len.into()),
+            has_fin: segment.flags & Segment::FIN != 0,
+        };
+        if range.is_empty() {
+            return Outcome::Pass(View::NONE, Cause::None);
+        }
+        match flow.take(range) {
+            NextHeld::Pass(view) => {
+                let cause = match (view.skip, view.len) {
+                    (0, _) => Cause::None,
+                    (_, 0) if !view.is_end => Cause::Retransmitted,
+                    _ => Cause::Overlap,
+                };
+                return Outcome::Pass(view, cause);
+            }
+            NextHeld::Drop => return Outcome::Drop(Cause::BehindEnd),
+            NextHeld::Wait => {}
+        }
+        let is_outside = flow.bits & EDGE != 0 && !is_before(start, flow.edge);
+        if is_outside || start.wrapping_sub(flow.next) as i32 > MOST_AHEAD {
+            return Outcome::Drop(Cause::OutsideWindow);
+        }
+        Outcome::Hold(range)
+    }
+
+    /// The caller holds a segment.
+    pub fn note_held(&mut self, direction: usize) {
+        self.flows[direction & 1].bits |= HELD;
+    }
+
+    /// Decides about the first held segment of a direction.
+    pub fn next_held(&mut self, direction: usize, range: HeldRange) -> NextHeld {
+        self.flows[direction & 1].take(range)
+    }
+}
+
+/// Returns the shift of a window scale option (RFC 7323, 2.3).
+fn shift_of(scale: Option<u8>) -> u8 {
+    scale.map_or(0, |scale| scale.min(14))
+}
+
+impl Flow {
+    /// Takes the new bytes of a segment if none are missing in front of them.
+    fn take(&mut self, HeldRange { from, to, has_fin }: HeldRange) -> NextHeld {
+        if is_after(from, self.next) && self.bits & FIN == 0 {
+            return NextHeld::Wait;
+        }
+        if self.bits & FIN != 0 && (is_after(to, self.next) || has_fin && to != self.next) {
+            return NextHeld::Drop;
+        }
+        let len = to.wrapping_sub(from);
+        let skip = self.next.wrapping_sub(from).min(len);
+        let reaches = !is_before(to, self.next);
+        let is_end = has_fin && reaches && self.bits & FIN == 0;
+        if reaches {
+            self.next = to;
+        }
+        if is_end {
+            self.bits |= FIN;
+        }
+        // Both are at most the length of an IP packet.
+        NextHeld::Pass(View { skip: skip as u16, len: (len - skip) as u16, is_end, is_restart: false })
+    }
+}
