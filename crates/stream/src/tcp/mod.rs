@@ -47,7 +47,7 @@ const RESET: u16 = 1 << 7;
 /// 7323, 2.3).
 const MOST_AHEAD: i32 = 1 << 30;
 
-/// What is kept of a TCP connection. Plain data; zeros at the beginning.
+/// The state of a TCP connection. Plain data; zeros at the beginning.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct TcpStream {
