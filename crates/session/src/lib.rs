@@ -17,11 +17,13 @@
 //! found, judged and counted when its outcome is [`Next::Chain`]. [`Sessions::process_chain`] takes it
 //! through the functions of the chain, each of which has its bytes in the session's scratchpad.
 //!
-//! The parts, one folder or file each: [`mod@lookup`] finds flows of a vector; [`mod@established`] processes
-//! packets of known sessions; [`mod@slow_path`] processes the others; [`mod@open`] opens sessions;
-//! [`mod@rules`] keeps the rules of sessions; [`mod@chains`] and [`mod@translation`] hold what chains and
-//! translation store with sessions; [`mod@offload`] gives flows to the XDP fast path; [`mod@timers`] ends
-//! sessions.
+//! [`Sessions`] has three parts, which can be tested alone. [`mod@store`] owns the sessions of a worker and
+//! all that they hold, and ends them. [`mod@lookup`] finds the flows of a vector. [`mod@slow_path`] processes
+//! packets one by one, and owns the part that opens sessions ([`mod@open`]). A part that needs sessions takes
+//! the store as an argument. The store in turn is composed of parts: the table, decisions
+//! ([`mod@established`]), rules ([`mod@rules`]), chains ([`mod@chains`]), flows in the XDP fast path
+//! ([`mod@offload`]), NAT pools, and what limits new sessions ([`mod@shared`]). The calls of the packet path
+//! are in [`mod@packet_path`], all others in [`mod@control`].
 //!
 //! This crate knows no buffer, clock or thread. Packets are bytes and metadata, time is an argument, rules
 //! come from an [`Environment`], and work for another worker is an outcome.
@@ -29,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod chains;
+mod control;
 mod environment;
 mod established;
 mod hash;
@@ -38,14 +41,17 @@ mod lookup;
 mod next;
 mod offload;
 mod open;
+mod packet_path;
 mod placement;
 mod rules;
 mod sessions;
 mod shared;
 mod slow_path;
+mod store;
 #[cfg(test)]
 mod testing;
 mod timers;
+mod tracking;
 mod translation;
 mod view;
 

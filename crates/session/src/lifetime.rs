@@ -51,9 +51,9 @@ pub(crate) struct Lifetime {
     pub removals: u32,
     /// The number of removals when no packet was under way.
     pub removals_at_tick: u32,
-    /// [`Sessions::clear_batch`] has ended the sessions below this number.
+    /// [`crate::Sessions::clear_batch`] has ended the sessions below this number.
     pub clear_position: u32,
-    /// Calls of [`Sessions::tick`].
+    /// Calls of [`crate::Sessions::tick`].
     pub ticks: u32,
     /// How long sessions live without packets.
     pub ageing: Ageing,

@@ -3,13 +3,11 @@
 use mmb_flow::{Direction, FlowRef, SessionId};
 
 use crate::lifetime::{DIRECTIONS, EndReason, SessionBatch};
-use crate::sessions::Sessions;
-use crate::{DumpCursor, Environment, SessionView};
+use crate::store::SessionStore;
+use crate::{DumpCursor, Environment, SessionView, tracking};
 
-impl Sessions {
-    /// Calls `f` with at most `limit` sessions from the cursor on, and moves the cursor. Returns `true` if
-    /// there may be more. A session that begins or ends between two calls may be missing. All others are
-    /// listed once.
+impl SessionStore {
+    /// See [`crate::Sessions::dump`].
     pub fn dump(
         &self,
         now: u32,
@@ -39,7 +37,7 @@ impl Sessions {
             uid: self.table.uid(id),
             original: forward.key(),
             reply: reverse.key(),
-            state: session.track.revised(&self.acks(id)).state_name(),
+            state: session.track.revised(&tracking::acks(&self.table, id)).state_name(),
             age: now.wrapping_sub(session.created),
             idle: now.wrapping_sub(forward.last_seen).min(now.wrapping_sub(reverse.last_seen)),
             expires: self.deadline(id, now).map_or(0, |deadline| deadline.wrapping_sub(now)),
@@ -53,7 +51,7 @@ impl Sessions {
         }
     }
 
-    /// Ends the session with this number and uid. Returns `false` if it has ended before.
+    /// See [`crate::Sessions::clear`].
     pub fn clear(&mut self, id: SessionId, uid: u32, env: &impl Environment) -> bool {
         let is_open = self.table.is_live(id) && self.table.uid(id) == uid;
         if is_open {
@@ -62,8 +60,7 @@ impl Sessions {
         is_open
     }
 
-    /// Ends at most `limit` sessions of any kind: used when no rule keeps sessions any more. Returns `true`
-    /// if there are more.
+    /// See [`crate::Sessions::clear_batch`].
     pub fn clear_batch(&mut self, limit: usize, env: &impl Environment) -> bool {
         let mut left = limit;
         loop {

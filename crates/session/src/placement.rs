@@ -7,11 +7,10 @@
 //! home worker, once.
 
 use bytemuck::Zeroable;
-use mmb_flow::{Key, NatConfig};
+use mmb_flow::Key;
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
 
 use crate::SessionConfig;
-use crate::sessions::Sessions;
 
 impl SessionConfig {
     /// Returns the worker that receives packets with this key first, NAT aside.
@@ -29,19 +28,6 @@ impl SessionConfig {
         let is_final =
             meta_flags & flags::HANDED != 0 && meta_flags & flags::ASTRAY != 0 && !self.is_home(key);
         self.workers > 1 && meta_flags & flags::REFUSED == 0 && !is_final
-    }
-}
-
-impl Sessions {
-    /// Returns the worker that processes packets with this key first, NAT included.
-    pub(crate) fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
-        if nat.is_nat_destination(key) { self.nat_owner(key) } else { self.config.home_worker(key) }
-    }
-
-    /// Returns the worker that owns the external address and port to which packets with this key go. If
-    /// nobody has the port, it is this worker.
-    pub(crate) fn nat_owner(&self, key: &Key) -> u16 {
-        self.nat.pools.owner_worker(key).map_or(self.config.worker, |worker| worker as u16)
     }
 }
 

@@ -14,7 +14,7 @@
 //! functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that
 //! translate are ignored for them.
 
-mod process;
+pub(crate) mod process;
 
 use std::sync::Arc;
 

@@ -7,21 +7,21 @@
 //!
 //! A packet arrives here some time after the lookup of its session. Meanwhile other packets may have ended
 //! the session, and its number may belong to another one. If no session has ended since the last
-//! [`Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
+//! [`crate::Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
 use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
-use mmb_nf::{ChainVerdict, Emissions, HeldEvent, Packet, SessionAccess, SessionInfo, StageCounters};
+use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
 use super::{ChainState, OUT_HAIRPIN, session_info};
 use crate::lifetime::EndReason;
-use crate::sessions::Sessions;
+use crate::store::SessionStore;
 use crate::translation::record::ScratchLayout;
 use crate::{Environment, Next, NextSet};
 
-/// Returns a packet with outcome [`Next::Chain`] for [`Sessions::process_chain`]. `len`: the length of its
-/// frame.
+/// Returns a packet with outcome [`Next::Chain`] for [`crate::Sessions::process_chain`]. `len`: the length of
+/// its frame.
 pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
     let flow = FlowRef(meta.session);
     Packet { head, tail: None, meta, len, in_port, direction: flow.direction(), session: flow.session() }
@@ -50,148 +50,104 @@ impl ChainState {
     }
 }
 
-impl Sessions {
-    /// Takes packets with outcome [`Next::Chain`], at most [`VECTOR`], through the chains of their sessions.
-    /// Edits of rules have been made (`meta.edits_len` still tells whether there were any). The outcomes are
-    /// [`Next::Send`], [`Next::Drop`], [`Next::Relookup`], [`Next::HandOff`] or [`Next::Hold`]. The frames
-    /// that functions send are in [`Sessions::emissions`].
-    ///
-    /// A packet with [`Next::Hold`] is kept under the ticket in `meta.stage` until
-    /// [`Sessions::next_held_event`] returns that ticket. These tickets and those of fragments are apart.
-    pub fn process_chain(
-        &mut self,
-        now: u32,
-        env: &impl Environment,
-        packets: &mut [Packet<'_>],
-        next: &mut [Next; VECTOR],
-    ) -> NextSet {
-        self.lifetime.now = now;
-        let n = packets.len().min(VECTOR);
-        let batch = packets.get_mut(..n).unwrap_or_default();
-        match self.lifetime.removals == self.lifetime.removals_at_tick {
-            true => self.chains.run(&mut self.table, now, batch),
-            false => self.chains.run_checked(&mut self.table, now, batch),
-        }
-        self.apply_verdicts(env, packets, next)
+/// See [`crate::Sessions::process_chain`].
+pub(crate) fn process_chain(
+    store: &mut SessionStore,
+    now: u32,
+    env: &impl Environment,
+    packets: &mut [Packet<'_>],
+    next: &mut [Next; VECTOR],
+) -> NextSet {
+    store.lifetime.now = now;
+    let n = packets.len().min(VECTOR);
+    let batch = packets.get_mut(..n).unwrap_or_default();
+    match store.lifetime.removals == store.lifetime.removals_at_tick {
+        true => store.chains.run(&mut store.table, now, batch),
+        false => store.chains.run_checked(&mut store.table, now, batch),
     }
+    apply_verdicts(store, env, packets, next)
+}
 
-    /// Takes released packets on through the rest of their chains, at most [`VECTOR`], in the order of
-    /// [`Sessions::next_held_event`]. `meta` is as [`Sessions::process_chain`] left it. Outcomes are those of
-    /// that method.
-    pub fn process_released(
-        &mut self,
-        now: u32,
-        env: &impl Environment,
-        packets: &mut [Packet<'_>],
-        next: &mut [Next; VECTOR],
-    ) -> NextSet {
-        self.lifetime.now = now;
-        let n = packets.len().min(VECTOR);
-        let ChainState { runner, layout, verdicts, .. } = &mut self.chains;
-        let sessions = &mut ChainSessions { table: &mut self.table, layout, now };
-        runner.resume(now, packets.get_mut(..n).unwrap_or_default(), sessions, verdicts);
-        self.apply_verdicts(env, packets, next)
-    }
+/// See [`crate::Sessions::process_released`].
+pub(crate) fn process_released(
+    store: &mut SessionStore,
+    now: u32,
+    env: &impl Environment,
+    packets: &mut [Packet<'_>],
+    next: &mut [Next; VECTOR],
+) -> NextSet {
+    store.lifetime.now = now;
+    let n = packets.len().min(VECTOR);
+    let ChainState { runner, layout, verdicts, .. } = &mut store.chains;
+    let sessions = &mut ChainSessions { table: &mut store.table, layout, now };
+    runner.resume(now, packets.get_mut(..n).unwrap_or_default(), sessions, verdicts);
+    apply_verdicts(store, env, packets, next)
+}
 
-    /// Turns the verdicts of a vector into outcomes.
-    #[inline(always)]
-    fn apply_verdicts(
-        &mut self,
-        env: &impl Environment,
-        packets: &mut [Packet<'_>],
-        next: &mut [Next; VECTOR],
-    ) -> NextSet {
-        let mut set = NextSet::default();
-        for (at, (packet, next)) in packets.iter_mut().zip(next.iter_mut()).enumerate() {
-            *next = match self.chains.verdicts[at] {
-                ChainVerdict::Pass if packet.meta.out_port != OUT_HAIRPIN => Next::Send,
-                verdict => self.apply_verdict(env, packet, verdict),
-            };
-            set.insert(*next);
-        }
-        set
-    }
-
-    /// Returns the outcome of a packet that is dropped or hairpinned.
-    #[inline(never)]
-    fn apply_verdict(
-        &mut self,
-        env: &impl Environment,
-        packet: &mut Packet<'_>,
-        verdict: ChainVerdict,
-    ) -> Next {
-        let id = packet.session;
-        let reason = match verdict {
-            ChainVerdict::Pass => return self.hairpin_from_chain(env, packet),
-            ChainVerdict::Hold => return Next::Hold,
-            ChainVerdict::Drop(reason) => reason,
-            ChainVerdict::Refuse(reason) => {
-                if has_chain(&self.table, id) {
-                    let epoch = self.cache.decisions.epoch();
-                    self.chains.layout.refuse(&mut self.table, id, reason, epoch);
-                }
-                reason
-            }
-            ChainVerdict::End(reason) => {
-                // An earlier packet of the vector may have ended the session.
-                if has_chain(&self.table, id) {
-                    self.end(id, EndReason::Function, env);
-                }
-                reason
-            }
+/// Turns the verdicts of a vector into outcomes.
+#[inline(always)]
+fn apply_verdicts(
+    store: &mut SessionStore,
+    env: &impl Environment,
+    packets: &mut [Packet<'_>],
+    next: &mut [Next; VECTOR],
+) -> NextSet {
+    let mut set = NextSet::default();
+    for (at, (packet, next)) in packets.iter_mut().zip(next.iter_mut()).enumerate() {
+        *next = match store.chains.verdicts[at] {
+            ChainVerdict::Pass if packet.meta.out_port != OUT_HAIRPIN => Next::Send,
+            verdict => apply_verdict(store, env, packet, verdict),
         };
-        packet.meta.drop_reason = reason as u8;
-        Next::Drop
+        set.insert(*next);
     }
+    set
+}
 
-    /// Returns a packet from inside to another host inside.
-    fn hairpin_from_chain(&mut self, env: &impl Environment, packet: &mut Packet<'_>) -> Next {
-        if !has_chain(&self.table, packet.session) {
-            packet.meta.drop_reason = DropReason::ChainError as u8;
-            return Next::Drop;
+/// Returns the outcome of a packet that is dropped or hairpinned.
+#[inline(never)]
+fn apply_verdict(
+    store: &mut SessionStore,
+    env: &impl Environment,
+    packet: &mut Packet<'_>,
+    verdict: ChainVerdict,
+) -> Next {
+    let id = packet.session;
+    let reason = match verdict {
+        ChainVerdict::Pass => return hairpin_from_chain(store, env, packet),
+        ChainVerdict::Hold => return Next::Hold,
+        ChainVerdict::Drop(reason) => reason,
+        ChainVerdict::Refuse(reason) => {
+            if has_chain(&store.table, id) {
+                let epoch = store.cache.decisions.epoch();
+                store.chains.layout.refuse(&mut store.table, id, reason, epoch);
+            }
+            reason
         }
-        let key = self.table.key(packet.flow_ref().opposite()).reversed();
-        let owner = self.first_worker(env.nat(), &key);
-        packet.meta.flags |= flags::LOOPED;
-        packet.meta.edits_len = 0;
-        match owner == self.config.worker {
-            true => Next::Relookup,
-            false => self.hand_off(packet.meta, owner),
+        ChainVerdict::End(reason) => {
+            // An earlier packet of the vector may have ended the session.
+            if has_chain(&store.table, id) {
+                store.end(id, EndReason::Function, env);
+            }
+            reason
         }
-    }
+    };
+    packet.meta.drop_reason = reason as u8;
+    Next::Drop
+}
 
-    /// Returns the next packet that functions hold no longer. Released packets are given to
-    /// [`Sessions::process_released`] before any other packet is processed.
-    pub fn next_held_event(&mut self) -> Option<HeldEvent> {
-        self.chains.runner.next_held_event()
+/// Returns a packet from inside to another host inside.
+fn hairpin_from_chain(store: &mut SessionStore, env: &impl Environment, packet: &mut Packet<'_>) -> Next {
+    if !has_chain(&store.table, packet.session) {
+        packet.meta.drop_reason = DropReason::ChainError as u8;
+        return Next::Drop;
     }
-
-    /// Whether [`Sessions::next_held_event`] returns an event.
-    #[inline(always)]
-    pub fn has_held_events(&self) -> bool {
-        self.chains.runner.has_held_events()
-    }
-
-    /// Returns the number above all tickets of packets that functions hold. It grows only in
-    /// [`Sessions::adopt`].
-    pub fn held_capacity(&self) -> usize {
-        self.chains.runner.held().1
-    }
-
-    /// Returns the frames that functions have made, to be sent and cleared by the caller. To be called after
-    /// anything that may open or end sessions. A frame for a port that does not exist is discarded.
-    pub fn emissions(&mut self) -> &mut Emissions {
-        self.chains.runner.emissions()
-    }
-
-    /// Sets the clock by which functions are measured.
-    pub fn set_clock(&mut self, clock: fn() -> u64) {
-        self.chains.runner.set_clock(clock);
-    }
-
-    /// Returns the counters of the chains' stages, by stage number.
-    pub fn chain_counters(&self) -> &[StageCounters] {
-        self.chains.runner.counters()
+    let key = store.table.key(packet.flow_ref().opposite()).reversed();
+    let owner = store.first_worker(env.nat(), &key);
+    packet.meta.flags |= flags::LOOPED;
+    packet.meta.edits_len = 0;
+    match owner == store.config.worker {
+        true => Next::Relookup,
+        false => store.hand_off(packet.meta, owner),
     }
 }
 

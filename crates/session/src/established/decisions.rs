@@ -86,6 +86,8 @@ pub(crate) struct Decisions {
     epoch: u16,
     /// Decisions with packets not yet added to rules, in the order of their first packet.
     counted: VecDeque<u32>,
+    /// Decisions acquired since start.
+    acquired: u64,
 }
 
 impl Decisions {
@@ -100,12 +102,18 @@ impl Decisions {
             single: vec![NOT_SINGLE],
             epoch: Decisions::FIRST_EPOCH,
             counted: VecDeque::new(),
+            acquired: 0,
         }
     }
 
     /// Returns the number of decisions.
     pub fn len(&self) -> usize {
         self.lists.len()
+    }
+
+    /// Returns how many decisions were acquired since start.
+    pub fn acquired(&self) -> u64 {
+        self.acquired
     }
 
     /// Whether decisions are out of the near caches, so that it is faster not to read them.
@@ -176,6 +184,7 @@ impl Decisions {
     /// Adds a reference to the decision of the rules in `slots`, ascending and unique, and returns its
     /// number; 0 if no number is free.
     pub fn acquire(&mut self, policy: &Policy, stamp: u32, slots: &[u32]) -> u32 {
+        self.acquired += 1;
         let Some(acquired) = self.lists.acquire(stamp, slots) else { return EMPTY };
         if acquired.is_new {
             self.insert(acquired.number as usize, policy.decision(slots.iter().copied()), stamp, slots);
@@ -210,7 +219,9 @@ impl Decisions {
     /// Adds a reference to the decision of a hint, as [`InternedLists::acquire_by_hint`].
     #[inline]
     pub fn acquire_by_hint(&mut self, hint: ListHint) -> Option<u32> {
-        self.lists.acquire_by_hint(hint)
+        let number = self.lists.acquire_by_hint(hint)?;
+        self.acquired += 1;
+        Some(number)
     }
 
     /// Removes a reference to a decision.

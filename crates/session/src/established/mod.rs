@@ -13,7 +13,7 @@
 pub(crate) mod decisions;
 pub(crate) mod deferred;
 pub(crate) mod next_hops;
-mod per_packet;
+pub(crate) mod per_packet;
 pub(crate) mod positions;
 pub(crate) mod process;
 mod uncommon;

@@ -46,7 +46,7 @@ impl OffloadedFlows {
 
     /// Whether nothing is offloaded.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.by_session.is_empty()
     }
 

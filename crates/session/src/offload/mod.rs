@@ -18,6 +18,7 @@
 
 mod collect;
 pub(crate) mod flows;
+mod source;
 
 use mmb_flow::FlowRef;
 use mmb_packet::Meta;

@@ -12,10 +12,9 @@ use super::refusal::Refusal;
 use crate::Environment;
 use crate::lifetime::{EndReason, session_flags};
 use crate::rules::attached::SessionRule;
-use crate::rules::lists::EMPTY;
 use crate::rules::opening::OpeningRules;
-use crate::sessions::Sessions;
 use crate::slow_path::packet::SlowPacket;
+use crate::store::SessionStore;
 use crate::translation::record::NumberTranslation;
 
 /// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
@@ -58,185 +57,159 @@ pub(super) enum RuleSource<'a> {
     List(&'a [SessionRule]),
 }
 
-impl Sessions {
-    /// Inserts a session. The oldest half-open session is evicted if the table is full. The packet's key has
-    /// been looked up.
-    pub(super) fn insert_session<E: Environment, P: PacketBuf>(
-        &mut self,
+impl NewSession {
+    /// Inserts the session. The oldest half-open session is evicted if the table is full. The packet's key
+    /// has been looked up.
+    pub fn insert<E: Environment, P: PacketBuf>(
+        &self,
+        store: &mut SessionStore,
         pkt: &SlowPacket<'_, E, P>,
         key: &Key,
-        session: &NewSession,
         rules: RuleSource<'_>,
     ) -> Result<FlowRef, InsertError> {
-        let mut inserted = self.insert_entry(pkt, session);
+        let mut inserted = insert_entry(store, pkt, self);
         if inserted == Err(InsertError::Full)
-            && let Some(evicted) = self.eviction_candidate(pkt)
+            && let Some(evicted) = eviction_candidate(store, pkt)
         {
-            self.end(evicted, EndReason::Evicted, pkt.env);
-            inserted = self.insert_entry(pkt, session);
+            store.end(evicted, EndReason::Evicted, pkt.env);
+            inserted = insert_entry(store, pkt, self);
         }
         if let Err(InsertError::Taken(found)) = inserted
-            && session.mapping.is_some()
-            && session.flags & session_flags::INBOUND == 0
-            && self.table.redirect_worker(found).is_some()
+            && self.mapping.is_some()
+            && self.flags & session_flags::INBOUND == 0
+            && store.table.redirect_worker(found).is_some()
         {
             // Replies went to the worker that had the external port before.
-            self.end(found.session(), EndReason::Replaced, pkt.env);
-            inserted = self.insert_entry(pkt, session);
+            store.end(found.session(), EndReason::Replaced, pkt.env);
+            inserted = insert_entry(store, pkt, self);
         }
         let id = inserted.inspect_err(|_| {
-            if let Some(mapping) = session.mapping {
-                let is_inbound = session.flags & session_flags::INBOUND != 0;
-                let reverse = session.translated.filter(|_| !is_inbound);
+            if let Some(mapping) = self.mapping {
+                let is_inbound = self.flags & session_flags::INBOUND != 0;
+                let reverse = self.translated.filter(|_| !is_inbound);
                 let held = reverse.map_or(*key, |reverse| nat_key(key, &reverse.reversed()));
-                self.nat.pools.release(mapping, &held, pkt.now);
+                store.pools.release(mapping, &held, pkt.now);
             }
         })?;
-        self.counters.created += 1;
-        self.init_session(pkt, id, key, session, rules);
+        store.counters.created += 1;
+        init_session(store, pkt, id, key, self, rules);
         let flow = FlowRef::new(id, Direction::Forward);
-        if let Some(numbers) = session.numbers {
-            self.chains.layout.set_mangle(&mut self.table, id, numbers);
+        if let Some(numbers) = self.numbers {
+            store.chains.layout.set_mangle(&mut store.table, id, numbers);
         }
-        if let Some(chain) = session.chain {
+        if let Some(chain) = self.chain {
             // Functions see the session before its first packet is counted.
-            self.chains.join(&mut self.table, pkt, flow, chain);
-            self.table.flow_mut(flow).count(1, pkt.bytes());
+            store.chains.join(&mut store.table, pkt, flow, chain);
+            store.table.flow_mut(flow).count(1, pkt.bytes());
         }
         Ok(flow)
     }
+}
 
-    /// Checks that the source of a packet may open one more session.
-    ///
-    /// # Errors
-    /// It may not: the packet is to be dropped.
-    pub(super) fn check_source<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &SlowPacket<'_, E, P>,
-        key: &Key,
-    ) -> Result<(), Refusal> {
-        // Looped packets have the address of a pool as source, and were counted for their host.
-        if pkt.is_looped() || self.admission.may_open(pkt.now, key) {
-            return Ok(());
-        }
-        Err(DropReason::SessionLimit.into())
+/// Checks that the source of a packet may open one more session.
+///
+/// # Errors
+/// It may not: the packet is to be dropped.
+pub(super) fn check_source<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    key: &Key,
+) -> Result<(), Refusal> {
+    // Looped packets have the address of a pool as source, and were counted for their host.
+    if pkt.is_looped() || store.admission.may_open(pkt.now, key) {
+        return Ok(());
     }
+    Err(DropReason::SessionLimit.into())
+}
 
-    /// Counts a new session for its source. Returns the flag that says so.
-    #[inline]
-    fn count_source<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>, key: &Key) -> u8 {
-        let is_counted = !pkt.is_looped() && self.admission.add(key);
-        if is_counted { session_flags::COUNTED } else { 0 }
-    }
+/// Counts a new session for its source. Returns the flag that says so.
+#[inline]
+fn count_source<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    key: &Key,
+) -> u8 {
+    let is_counted = !pkt.is_looped() && store.admission.add(key);
+    if is_counted { session_flags::COUNTED } else { 0 }
+}
 
-    /// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show
-    /// that a candidate is established.
-    fn eviction_candidate<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &SlowPacket<'_, E, P>,
-    ) -> Option<SessionId> {
-        loop {
-            let id = self.table.eviction_candidate()?;
-            self.collect_session(pkt.now, id, pkt.env);
-            if self.table.is_embryonic(id) {
-                return Some(id);
-            }
-        }
-    }
-
-    /// Inserts the entry of a session into the table.
-    #[inline]
-    fn insert_entry<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &SlowPacket<'_, E, P>,
-        session: &NewSession,
-    ) -> Result<SessionId, InsertError> {
-        if !self.admission.has_room(self.open_sessions()) {
-            return Err(InsertError::Full);
-        }
-        let TrackOutcome { timeout, embryonic, .. } = session.outcome;
-        let deadline = pkt.now.wrapping_add(timeout);
-        self.table.open(&pkt.hashed_key, session.translated.as_ref(), pkt.now, deadline, embryonic)
-    }
-
-    /// Initializes a new session. All its memory is written at once, since it may be in no cache.
-    fn init_session<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &SlowPacket<'_, E, P>,
-        id: SessionId,
-        key: &Key,
-        new: &NewSession,
-        rules: RuleSource<'_>,
-    ) {
-        let mut flags = new.flags | self.count_source(pkt, key);
-        if pkt.is_looped() {
-            // Replies return to the inside, where the packet came from.
-            flags |= session_flags::LOOP_REVERSE;
-        }
-        let stamp = self.cache.decisions.stamp(pkt.in_port);
-        let (rule_list, decision) = match rules {
-            RuleSource::Opening(opening) => {
-                (self.acquire_opening_list(opening), self.acquire_opening_decision(pkt, opening, stamp))
-            }
-            RuleSource::List(list) => {
-                (self.rules.lists.acquire(list), self.acquire_decision(pkt, list, stamp))
-            }
-        };
-        let (flows, session) = self.table.parts_mut(id);
-        (session.rule_list, session.track, session.flags) = (rule_list, new.track, flags);
-        session.mapping = new.mapping.map_or(u32::MAX, |mapping| mapping.0);
-        session.in_port = [pkt.in_port, u16::MAX];
-        let chain_flag = if new.chain_translates { FlowFlags::CHAIN_TRANSLATES } else { FlowFlags::empty() };
-        for (at, flow) in flows.iter_mut().enumerate() {
-            let is_settled = new.outcome.settled[at] && flags & session_flags::LOOPS[at] == 0;
-            flow.ack = new.acks[at];
-            flow.flags |= chain_flag;
-            flow.flags.set(FlowFlags::SETTLED, is_settled);
-        }
-        if new.numbers.is_some() || new.translated.is_some() {
-            let same = key.reversed();
-            let reverse = new.translated.unwrap_or(same);
-            if new.numbers.is_some() || reverse != same {
-                set_translation(flows, key, &reverse, new.numbers.is_none());
-            }
-        }
-        let [forward, _] = flows;
-        forward.set_decision(decision);
-        forward.flags |= FlowFlags::SEEN;
-        if new.chain.is_none() {
-            forward.count(1, pkt.bytes());
+/// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show
+/// that a candidate is established.
+fn eviction_candidate<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+) -> Option<SessionId> {
+    loop {
+        let id = store.table.eviction_candidate()?;
+        store.collect(pkt.now, id, pkt.env);
+        if store.table.is_embryonic(id) {
+            return Some(id);
         }
     }
+}
 
-    /// Acquires the rule list of a session that these rules open.
-    fn acquire_opening_list(&mut self, opening: &mut OpeningRules) -> u32 {
-        let lists = &mut self.rules.lists;
-        if let Some(number) = opening.list_hint.and_then(|hint| lists.acquire_by_hint(hint)) {
-            return number;
-        }
-        let number = lists.acquire(&opening.rules);
-        opening.list_hint = (number != EMPTY).then(|| lists.hint(number));
-        number
+/// Inserts the entry of a session into the table.
+#[inline]
+fn insert_entry<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    session: &NewSession,
+) -> Result<SessionId, InsertError> {
+    if !store.admission.has_room(store.open_sessions()) {
+        return Err(InsertError::Full);
     }
+    let TrackOutcome { timeout, embryonic, .. } = session.outcome;
+    let deadline = pkt.now.wrapping_add(timeout);
+    store.table.open(&pkt.hashed_key, session.translated.as_ref(), pkt.now, deadline, embryonic)
+}
 
-    /// Acquires the decision of the forward flow of a session that these rules open.
-    fn acquire_opening_decision<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &SlowPacket<'_, E, P>,
-        opening: &mut OpeningRules,
-        stamp: u32,
-    ) -> u32 {
-        if let Some((hint_stamp, hint)) = opening.decision_hint
-            && hint_stamp == stamp
-            && !pkt.is_looped()
-            && let Some(number) = self.cache.decisions.acquire_by_hint(hint)
-        {
-            self.counters.decided += 1;
-            return number;
+/// Initializes a new session. All its memory is written at once, since it may be in no cache.
+fn init_session<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    id: SessionId,
+    key: &Key,
+    new: &NewSession,
+    rules: RuleSource<'_>,
+) {
+    let mut flags = new.flags | count_source(store, pkt, key);
+    if pkt.is_looped() {
+        // Replies return to the inside, where the packet came from.
+        flags |= session_flags::LOOP_REVERSE;
+    }
+    let stamp = store.cache.decisions.stamp(pkt.in_port);
+    let (rule_list, decision) = match rules {
+        RuleSource::Opening(opening) => (
+            opening.acquire_list(&mut store.rules.lists),
+            opening.acquire_decision(&mut store.cache.decisions, pkt, stamp),
+        ),
+        RuleSource::List(list) => (
+            store.rules.lists.acquire(list),
+            store.rules.acquire_decision(&mut store.cache.decisions, pkt, list, stamp),
+        ),
+    };
+    let (flows, session) = store.table.parts_mut(id);
+    (session.rule_list, session.track, session.flags) = (rule_list, new.track, flags);
+    session.mapping = new.mapping.map_or(u32::MAX, |mapping| mapping.0);
+    session.in_port = [pkt.in_port, u16::MAX];
+    let chain_flag = if new.chain_translates { FlowFlags::CHAIN_TRANSLATES } else { FlowFlags::empty() };
+    for (at, flow) in flows.iter_mut().enumerate() {
+        let is_settled = new.outcome.settled[at] && flags & session_flags::LOOPS[at] == 0;
+        flow.ack = new.acks[at];
+        flow.flags |= chain_flag;
+        flow.flags.set(FlowFlags::SETTLED, is_settled);
+    }
+    if new.numbers.is_some() || new.translated.is_some() {
+        let same = key.reversed();
+        let reverse = new.translated.unwrap_or(same);
+        if new.numbers.is_some() || reverse != same {
+            set_translation(flows, key, &reverse, new.numbers.is_none());
         }
-        let number = self.acquire_decision_of(pkt, &opening.decision_slots, stamp);
-        let lasts = number != EMPTY && !pkt.is_looped();
-        opening.decision_hint = lasts.then(|| (stamp, self.cache.decisions.hint(number)));
-        number
+    }
+    let [forward, _] = flows;
+    forward.set_decision(decision);
+    forward.flags |= FlowFlags::SEEN;
+    if new.chain.is_none() {
+        forward.count(1, pkt.bytes());
     }
 }

@@ -16,13 +16,15 @@ use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::NumberSet;
 use rand::Rng;
 
+use super::exhausted::ExhaustedTargets;
+use super::opener::Opener;
 use super::plan::{TranslationPlan, has_free_port, has_ports};
 use super::refusal::Refusal;
 use crate::Environment;
 use crate::hash::{Purpose, hash_key, scale};
 use crate::lifetime::EndReason;
-use crate::sessions::Sessions;
 use crate::slow_path::packet::SlowPacket;
+use crate::store::SessionStore;
 
 /// Ports of the same parity, and then of any parity, that are tried at random.
 const RANDOM_TRIES: u32 = 32;
@@ -77,10 +79,52 @@ enum PortConflict {
     OtherWorker(u16),
 }
 
-impl Sessions {
+/// Finds free ports.
+#[derive(Debug, Default)]
+pub(super) struct PortSearch {
+    exhausted: ExhaustedTargets,
+}
+
+impl PortSearch {
+    /// Searches a port for which `try_port` returns something: first at random, preferably of the parity of
+    /// `like`, then one after the other. If there is none, nothing is tried for this `target` for a while.
+    /// `now`: milliseconds.
+    fn find<R>(
+        &mut self,
+        target: u64,
+        now: u32,
+        random: &mut impl Rng,
+        (ports, like): (Ports<'_>, Option<u16>),
+        mut try_port: impl FnMut(u16) -> Option<R>,
+    ) -> Option<R> {
+        if self.exhausted.contains(target, now) {
+            return None;
+        }
+        for n in 0..2 * RANDOM_TRIES {
+            let mut port = ports.nth(random.random_range(..ports.len()));
+            if let Some(like) = like.filter(|_| n < RANDOM_TRIES) {
+                port = port & !1 | like & 1;
+            }
+            if ports.contains(port)
+                && let Some(found) = try_port(port)
+            {
+                return Some(found);
+            }
+        }
+        let start = random.random_range(..ports.len());
+        let found = (0..ports.len()).find_map(|step| try_port(ports.nth((start + step) % ports.len())));
+        if found.is_none() {
+            self.exhausted.insert(target, now);
+        }
+        found
+    }
+}
+
+impl Opener {
     /// Returns the reverse key of a session with this key that is translated by the plan, but not by a pool.
     pub(super) fn choose_reverse<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &SlowPacket<'_, E, P>,
         key: &Key,
         plan: &TranslationPlan<'_>,
@@ -88,8 +132,8 @@ impl Sessions {
         let attempts = plan.source.len().max(plan.destination.len()).min(MAX_ADDRESSES) as u64;
         let mut refusal = Refusal::Drop(DropReason::NatExhausted);
         for attempt in 0..attempts {
-            let to = plan.target(key, self.config.seed, attempt);
-            match self.choose_port(pkt, key, plan, to) {
+            let to = plan.target(key, store.config.seed, attempt);
+            match self.choose_port(store, pkt, key, plan, to) {
                 Err(Refusal::Reject(reason, source)) => refusal = Refusal::Reject(reason, source),
                 chosen => return chosen,
             }
@@ -100,6 +144,7 @@ impl Sessions {
     /// Chooses the source port for a session whose packets go to `to`. Returns the reverse key.
     fn choose_port<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &SlowPacket<'_, E, P>,
         key: &Key,
         plan: &TranslationPlan<'_>,
@@ -113,7 +158,7 @@ impl Sessions {
             Some(choice) if choice.random => None,
             Some(_) if !ports.contains(old) => Some(
                 ports
-                    .nth(scale(hash_key(key, self.config.seed, Purpose::Choice), u128::from(ports.len()))
+                    .nth(scale(hash_key(key, store.config.seed, Purpose::Choice), u128::from(ports.len()))
                         as u32),
             ),
             _ => Some(old),
@@ -121,10 +166,10 @@ impl Sessions {
         let can_choose = has_free_port(key) && ports.len() > 1;
         // Functions of another worker may request another destination: a packet that was handed off stays.
         let can_hand_off =
-            self.config.can_hand_off(key, pkt.meta.flags) && !(plan.is_requested && pkt.is_handed());
+            store.config.can_hand_off(key, pkt.meta.flags) && !(plan.is_requested && pkt.is_handed());
         let mut other_worker = None;
         if let Some(first) = first {
-            match self.try_port(pkt, &to, first) {
+            match try_port(store, pkt, &to, first) {
                 Ok(reverse) => return Ok(reverse),
                 Err(PortConflict::OtherWorker(worker)) if !can_choose || choice.is_none() => {
                     other_worker = Some(worker);
@@ -135,15 +180,15 @@ impl Sessions {
         // Without a rule about ports, keeping the port is preferred to keeping the worker.
         if can_choose && (other_worker.is_none() || !can_hand_off) {
             let like = choice.is_none_or(|choice| !choice.random).then_some(old);
-            match self.search_port(pkt, &to, ports, like) {
+            match self.search_port(store, pkt, &to, ports, like) {
                 Ok(reverse) => return Ok(reverse),
                 Err(other) => other_worker = other,
             }
         }
         match other_worker {
             Some(worker) if can_hand_off => Err(Refusal::HandOff(worker)),
-            _ if self.config.workers > 1 && !self.config.is_home(key) => {
-                Err(Refusal::Return(self.config.home_worker(key)))
+            _ if store.config.workers > 1 && !store.config.is_home(key) => {
+                Err(Refusal::Return(store.config.home_worker(key)))
             }
             _ => Err(Refusal::Reject(DropReason::NatExhausted, reject_from)),
         }
@@ -153,6 +198,7 @@ impl Sessions {
     /// port.
     fn search_port<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &SlowPacket<'_, E, P>,
         to: &Key,
         ports: Ports<'_>,
@@ -160,12 +206,9 @@ impl Sessions {
     ) -> Result<Key, Option<u16>> {
         let target = hash_key(&Key { source_port: [0; 2], ..*to }, u64::from(ports.nth(0)), Purpose::Choice);
         // Every worker has some of the ports, the next worker too.
-        let workers = self.config.workers;
-        let mut other_worker = (workers > 1).then(|| (self.config.worker + 1) % workers);
-        if self.nat.exhausted.contains(target, pkt.now) {
-            return Err(other_worker);
-        }
-        let mut attempt = |sessions: &mut Sessions, port: u16| match sessions.try_port(pkt, to, port) {
+        let workers = store.config.workers;
+        let mut other_worker = (workers > 1).then(|| (store.config.worker + 1) % workers);
+        let try_port = |port: u16| match try_port(store, pkt, to, port) {
             Ok(reverse) => Some(reverse),
             Err(PortConflict::OtherWorker(worker)) => {
                 other_worker = Some(worker);
@@ -173,51 +216,37 @@ impl Sessions {
             }
             Err(PortConflict::InUse) => None,
         };
-        for n in 0..2 * RANDOM_TRIES {
-            let mut port = ports.nth(self.rules.secret_random.random_range(..ports.len()));
-            if let Some(like) = like.filter(|_| n < RANDOM_TRIES) {
-                port = port & !1 | like & 1;
-            }
-            if ports.contains(port)
-                && let Some(reverse) = attempt(self, port)
-            {
-                return Ok(reverse);
-            }
-        }
-        let start = self.rules.secret_random.random_range(..ports.len());
-        for step in 0..ports.len() {
-            if let Some(reverse) = attempt(self, ports.nth((start + step) % ports.len())) {
-                return Ok(reverse);
-            }
-        }
-        self.nat.exhausted.insert(target, pkt.now);
-        Err(other_worker)
-    }
-
-    /// Returns the reverse key with this source port, if the port can be used.
-    fn try_port<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &SlowPacket<'_, E, P>,
-        to: &Key,
-        port: u16,
-    ) -> Result<Key, PortConflict> {
-        let reverse = Key { source_port: port.to_be_bytes(), ..*to }.reversed();
-        if self.config.workers > 1 {
-            let home = self.config.home_worker(&reverse);
-            if home != self.config.worker {
-                return Err(PortConflict::OtherWorker(home));
-            }
-        }
-        let flow = self.table.find(&reverse);
-        if !flow.is_some() {
-            return Ok(reverse);
-        }
-        let holder: SessionId = flow.session();
-        self.collect_session(pkt.now, holder, pkt.env);
-        if self.deadline(holder, pkt.now).is_some() {
-            return Err(PortConflict::InUse);
-        }
-        self.end(holder, EndReason::Expired, pkt.env);
-        Ok(reverse)
+        let found = self.ports.find(target, pkt.now, &mut self.values.random, (ports, like), try_port);
+        found.ok_or(other_worker)
     }
 }
+
+/// Returns the reverse key with this source port, if the port can be used.
+fn try_port<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    to: &Key,
+    port: u16,
+) -> Result<Key, PortConflict> {
+    let reverse = Key { source_port: port.to_be_bytes(), ..*to }.reversed();
+    if store.config.workers > 1 {
+        let home = store.config.home_worker(&reverse);
+        if home != store.config.worker {
+            return Err(PortConflict::OtherWorker(home));
+        }
+    }
+    let flow = store.table.find(&reverse);
+    if !flow.is_some() {
+        return Ok(reverse);
+    }
+    let holder: SessionId = flow.session();
+    store.collect(pkt.now, holder, pkt.env);
+    if store.deadline(holder, pkt.now).is_some() {
+        return Err(PortConflict::InUse);
+    }
+    store.end(holder, EndReason::Expired, pkt.env);
+    Ok(reverse)
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,14 +5,15 @@ pub(crate) mod lists;
 pub(crate) mod opening;
 
 use mmb_flow::Table;
-use mmb_policy::{Decision, Hit};
-use rand::rngs::{SmallRng, StdRng};
+use mmb_packet::PacketBuf;
+use mmb_policy::{Decision, Hit, RuleScope};
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::Environment;
 use crate::established::decisions::Decisions;
+use crate::slow_path::packet::SlowPacket;
 use attached::{RuleLists, SessionRule};
-use opening::OpeningRules;
 
 /// Rules of sessions, and what applying rules needs.
 #[derive(Debug)]
@@ -21,30 +22,23 @@ pub(crate) struct RuleState {
     pub lists: RuleLists,
     /// Random numbers for rules that drop at random.
     pub random: SmallRng,
-    /// Random numbers for translations: nobody can predict them.
-    pub secret_random: StdRng,
     /// The decision of no rule.
     no_rules: Decision,
     /// Buffer for slots of rules.
-    pub slots: Vec<u32>,
+    slots: Vec<u32>,
     /// Buffer for rules of a session.
     pub buffer: Vec<SessionRule>,
-    /// What follows from the rules that matched the last packet without session; `None` after rules have
-    /// changed.
-    pub opening: Option<Box<OpeningRules>>,
 }
 
 impl RuleState {
-    /// Creates the state, with the seed of random numbers and the generator for translations.
-    pub fn new(seed: u64, secret_random: StdRng) -> RuleState {
+    /// Creates the state, with the seed of random numbers.
+    pub fn new(seed: u64) -> RuleState {
         RuleState {
             lists: RuleLists::new(),
             random: SmallRng::seed_from_u64(seed),
-            secret_random,
             no_rules: Decision::default(),
             slots: Vec::with_capacity(64),
             buffer: Vec::with_capacity(64),
-            opening: None,
         }
     }
 
@@ -83,6 +77,24 @@ impl RuleState {
         slots.dedup();
         let count = &mut |slot| env.count(slot, 1, u64::from(bytes));
         policy.decide_combined(no_rules, slots.iter().copied(), edits, &mut || random.random(), count)
+    }
+
+    /// Acquires the decision of the session's rules and of the rules that match all packets of the flow.
+    pub fn acquire_decision<E: Environment, P: PacketBuf>(
+        &mut self,
+        decisions: &mut Decisions,
+        pkt: &SlowPacket<'_, E, P>,
+        list: &[SessionRule],
+        stamp: u32,
+    ) -> u32 {
+        let policy = pkt.env.policy();
+        self.slots.clear();
+        self.slots.extend(list.iter().map(|rule| rule.slot));
+        let matching = pkt.hits.iter().map(|hit| hit.slot);
+        self.slots.extend(matching.filter(|&slot| policy.rule_info(slot).scope == RuleScope::Session));
+        self.slots.sort_unstable();
+        self.slots.dedup();
+        pkt.acquire_decision(decisions, &self.slots, stamp)
     }
 
     /// Returns the indexes of the rules of a list that still exist, ascending.

@@ -8,11 +8,11 @@ use mmb_flow::{NatConfig, PoolId};
 use mmb_packet::PacketBuf;
 use mmb_policy::{Binding, Hit, Policy, RuleScope};
 
-use super::RuleState;
-use super::attached::SessionRule;
-use super::lists::ListHint;
+use super::attached::{RuleLists, SessionRule};
+use super::lists::{EMPTY, ListHint};
 use crate::Environment;
 use crate::chains::{ChainState, NamedChain};
+use crate::established::decisions::Decisions;
 use crate::open::plan::is_pool;
 use crate::slow_path::packet::SlowPacket;
 
@@ -40,11 +40,11 @@ pub(crate) struct OpeningRules {
     /// The last rule, by index, that names a pool.
     pub pool_rule: Option<SessionRule>,
     /// Slots of the rules that the decision follows from, ascending.
-    pub decision_slots: Vec<u32>,
+    decision_slots: Vec<u32>,
     /// The rule list of the last session.
-    pub list_hint: Option<ListHint>,
+    list_hint: Option<ListHint>,
     /// The decision of the last session, and its stamp.
-    pub decision_hint: Option<(u32, ListHint)>,
+    decision_hint: Option<(u32, ListHint)>,
 }
 
 impl OpeningRules {
@@ -86,6 +86,36 @@ impl OpeningRules {
         self.compute_pool(policy, pkt.env.nat());
     }
 
+    /// Acquires the rule list of a session that these rules open.
+    pub fn acquire_list(&mut self, lists: &mut RuleLists) -> u32 {
+        if let Some(number) = self.list_hint.and_then(|hint| lists.acquire_by_hint(hint)) {
+            return number;
+        }
+        let number = lists.acquire(&self.rules);
+        self.list_hint = (number != EMPTY).then(|| lists.hint(number));
+        number
+    }
+
+    /// Acquires the decision of the forward flow of a session that these rules open.
+    pub fn acquire_decision<E: Environment, P: PacketBuf>(
+        &mut self,
+        decisions: &mut Decisions,
+        pkt: &SlowPacket<'_, E, P>,
+        stamp: u32,
+    ) -> u32 {
+        if let Some((hint_stamp, hint)) = self.decision_hint
+            && hint_stamp == stamp
+            && !pkt.is_looped()
+            && let Some(number) = decisions.acquire_by_hint(hint)
+        {
+            return number;
+        }
+        let number = pkt.acquire_decision(decisions, &self.decision_slots, stamp);
+        let lasts = number != EMPTY && !pkt.is_looped();
+        self.decision_hint = lasts.then(|| (stamp, decisions.hint(number)));
+        number
+    }
+
     /// Computes which pool the rules name, and whether they translate otherwise.
     fn compute_pool(&mut self, policy: &Policy, nat: &NatConfig) {
         let bindings = |slot: u32| policy.stateful(slot).map_or(&[][..], |rule| &rule.bindings);
@@ -101,15 +131,20 @@ impl OpeningRules {
     }
 }
 
-impl RuleState {
+/// What follows from the rules that matched the last packet without session. It is empty after rules have
+/// changed.
+#[derive(Debug, Default)]
+pub(crate) struct LastOpening(Option<Box<OpeningRules>>);
+
+impl LastOpening {
     /// Returns what follows from the rules that match the packet. The caller gives it back by
-    /// [`RuleState::keep_opening`].
-    pub fn opening<E: Environment, P: PacketBuf>(
+    /// [`LastOpening::keep`].
+    pub fn take<E: Environment, P: PacketBuf>(
         &mut self,
         chains: &ChainState,
         pkt: &SlowPacket<'_, E, P>,
     ) -> Box<OpeningRules> {
-        match self.opening.take() {
+        match self.0.take() {
             Some(opening) if opening.is_of(pkt.hits) => opening,
             other => {
                 let mut opening = other.unwrap_or_default();
@@ -120,8 +155,8 @@ impl RuleState {
     }
 
     /// Keeps what was computed for the next packet.
-    pub fn keep_opening(&mut self, opening: Box<OpeningRules>) {
-        self.opening = Some(opening);
+    pub fn keep(&mut self, opening: Box<OpeningRules>) {
+        self.0 = Some(opening);
     }
 }
 

@@ -1,36 +1,43 @@
 //! Fragments: the first one of a datagram has a key, the later ones follow it.
 
-use mmb_flow::{FlowFlags, FlowRef, Fragment, FragmentAction, Key, translate_error_fragment};
+use mmb_flow::{FlowFlags, FlowRef, Fragment, FragmentAction, Key, Table, translate_error_fragment};
 use mmb_packet::{DropReason, PacketBuf, StageWord};
 
+use super::SlowPath;
 use super::packet::{FragmentTarget, SlowPacket};
-use crate::sessions::Sessions;
+use super::process::process_stateless;
+use super::related::admit_related;
+use crate::store::SessionStore;
 use crate::{Environment, Next};
 
-impl Sessions {
+impl SlowPath {
     /// Processes the first fragment of a datagram.
     pub(super) fn process_first_fragment<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
         key: &Key,
     ) -> Next {
-        let fragment = match self.admit_first_fragment(pkt) {
+        let fragment = match self.admit_first_fragment(store, pkt) {
             Ok(fragment) => fragment,
             Err(next) => return next,
         };
-        let home = self.config.home_worker(key);
-        let belongs_elsewhere = self.config.workers > 1
-            && home != self.config.worker
+        let home = store.config.home_worker(key);
+        let belongs_elsewhere = store.config.workers > 1
+            && home != store.config.worker
             && !pkt.is_handed()
-            && !self.table.find(key).is_some();
-        let next =
-            if belongs_elsewhere { self.hand_off(pkt.meta, home) } else { self.process_keyed(pkt, key) };
-        let flow = self.table.find(key);
+            && !store.table.find(key).is_some();
+        let next = if belongs_elsewhere {
+            store.hand_off(pkt.meta, home)
+        } else {
+            self.process_keyed(store, pkt, key)
+        };
+        let flow = store.table.find(key);
         let target = match next {
             Next::HandOff if !flow.is_some() => FragmentTarget::Worker(pkt.meta.stage.worker()),
-            _ if flow.is_some() => match self.table.redirect_worker(flow) {
+            _ if flow.is_some() => match store.table.redirect_worker(flow) {
                 Some(worker) => FragmentTarget::Worker(worker),
-                None => FragmentTarget::Session(flow, self.table.uid(flow.session())),
+                None => FragmentTarget::Session(flow, store.table.uid(flow.session())),
             },
             Next::Drop | Next::Reply => dropped(pkt),
             _ => FragmentTarget::Stateless,
@@ -42,19 +49,20 @@ impl Sessions {
     /// Processes the first fragment of an ICMP error.
     pub(super) fn process_error_fragment<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
     ) -> Next {
-        let fragment = match self.admit_first_fragment(pkt) {
+        let fragment = match self.admit_first_fragment(store, pkt) {
             Ok(fragment) => fragment,
             Err(next) => return next,
         };
         pkt.meta.session = FlowRef::NONE.0;
-        let next = self.process_icmp_error(pkt);
+        let next = self.process_icmp_error(store, pkt);
         let flow = FlowRef(pkt.meta.session);
         let target = match next {
             Next::HandOff => FragmentTarget::Worker(pkt.meta.stage.worker()),
             Next::Drop | Next::Reply => dropped(pkt),
-            _ if flow.is_some() => FragmentTarget::Error(flow, self.table.uid(flow.session())),
+            _ if flow.is_some() => FragmentTarget::Error(flow, store.table.uid(flow.session())),
             _ => FragmentTarget::Stateless,
         };
         self.fragments.record_first(&fragment, target, pkt.now);
@@ -64,9 +72,10 @@ impl Sessions {
     /// Checks a first fragment. The error is its outcome if it is dropped.
     fn admit_first_fragment<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
     ) -> Result<Fragment, Next> {
-        let timeout = self.settings.timeouts.fragment;
+        let timeout = store.settings.timeouts.fragment;
         let fragment = Fragment::of(pkt.packet.head(), pkt.meta);
         let is_admitted =
             |fragment: &Fragment| is_checked(pkt) || self.fragments.admits_first(fragment, pkt.now, timeout);
@@ -76,16 +85,17 @@ impl Sessions {
     /// Processes a later fragment. It is held if the first fragment has not arrived.
     pub(super) fn process_later_fragment<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
     ) -> Next {
         let Some(fragment) = Fragment::of(pkt.packet.head(), pkt.meta) else {
-            return self.process_stateless(pkt);
+            return process_stateless(store, pkt);
         };
-        let timeout = self.settings.timeouts.fragment;
+        let timeout = store.settings.timeouts.fragment;
         match self.fragments.resolve_later(&fragment, is_checked(pkt), pkt.now, timeout) {
-            FragmentAction::Follow(target) => self.follow(pkt, target),
+            FragmentAction::Follow(target) => self.follow(store, pkt, target),
             FragmentAction::Wait(ticket) => {
-                self.counters.held += 1;
+                store.counters.held += 1;
                 pkt.meta.stage = StageWord::from_ticket(ticket.0);
                 Next::Hold
             }
@@ -97,57 +107,56 @@ impl Sessions {
     /// Sends a later fragment to where the first one went.
     fn follow<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
         target: FragmentTarget,
     ) -> Next {
         match target {
             FragmentTarget::Session(flow, uid) | FragmentTarget::Error(flow, uid)
-                if !self.is_same_session(flow, uid) =>
+                if !is_same_session(&store.table, flow, uid) =>
             {
                 pkt.drop(DropReason::FragmentLost)
             }
-            FragmentTarget::Session(flow, _) => self.follow_session(pkt, flow),
-            FragmentTarget::Error(flow, _) => self.follow_error(pkt, flow),
-            FragmentTarget::Worker(worker) => self.hand_off(pkt.meta, worker),
-            FragmentTarget::Stateless => self.process_stateless(pkt),
+            FragmentTarget::Session(flow, _) => self.follow_session(store, pkt, flow),
+            FragmentTarget::Error(flow, _) => self.follow_error(store, pkt, flow),
+            FragmentTarget::Worker(worker) => store.hand_off(pkt.meta, worker),
+            FragmentTarget::Stateless => process_stateless(store, pkt),
             FragmentTarget::Dropped(reason) => pkt.drop(reason),
         }
-    }
-
-    /// Whether the session with this uid still exists.
-    pub(crate) fn is_same_session(&self, flow: FlowRef, uid: u32) -> bool {
-        self.table.is_live(flow.session()) && self.table.uid(flow.session()) == uid
     }
 
     /// Processes a later fragment as a packet of a session.
     fn follow_session<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
         flow_ref: FlowRef,
     ) -> Next {
-        if let Err(next) = self.admit_related(pkt, flow_ref) {
+        if let Err(next) = admit_related(store, pkt, flow_ref) {
             return next;
         }
-        self.cache.settle(&mut self.table, flow_ref, pkt.env);
-        let flow = self.table.flow_mut(flow_ref);
+        store.cache.settle(&mut store.table, flow_ref, pkt.env);
+        let flow = store.table.flow_mut(flow_ref);
         flow.count(1, pkt.bytes());
         flow.last_seen = pkt.now;
-        self.translate_and_send(pkt, flow_ref)
+        self.translate_and_send(store, pkt, flow_ref)
     }
+
     /// Processes a later fragment of an ICMP error about a packet of a session.
     fn follow_error<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
         flow: FlowRef,
     ) -> Next {
-        if let Err(next) = self.admit_related(pkt, flow) {
+        if let Err(next) = admit_related(store, pkt, flow) {
             return next;
         }
-        if self.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
-            let (from, to) = (self.table.key(flow), self.table.key(flow.opposite()).reversed());
+        if store.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
+            let (from, to) = (store.table.key(flow), store.table.key(flow.opposite()).reversed());
             translate_error_fragment(pkt.packet.head_mut(), pkt.meta, &from, &to);
         }
-        self.send(pkt, flow)
+        self.send(store, pkt, flow)
     }
 }
 
@@ -161,4 +170,9 @@ fn is_checked<E: Environment, P: PacketBuf>(pkt: &SlowPacket<'_, E, P>) -> bool 
 fn dropped<E, P>(pkt: &SlowPacket<'_, E, P>) -> FragmentTarget {
     let reason = DropReason::from_number(pkt.meta.drop_reason);
     FragmentTarget::Dropped(reason.unwrap_or(DropReason::Rule))
+}
+
+/// Whether the session with this uid still exists.
+pub(crate) fn is_same_session(table: &Table, flow: FlowRef, uid: u32) -> bool {
+    table.is_live(flow.session()) && table.uid(flow.session()) == uid
 }

@@ -13,7 +13,41 @@
 
 mod existing;
 mod forward;
-mod fragments;
+pub(crate) mod fragments;
 pub(crate) mod packet;
 mod process;
 mod related;
+mod unknown;
+
+use mmb_flow::{ErrorBudget, FragmentLimits, FragmentTable};
+
+use crate::SessionConfig;
+use crate::open::opener::Opener;
+use packet::FragmentTarget;
+
+/// Limits of the fragment table.
+pub(crate) const FRAGMENTS: FragmentLimits =
+    FragmentLimits { datagrams: 4096, waiting: 512, per_datagram: 64 };
+
+/// Processes packets on the slow path, and keeps what only they need. Sessions are an argument.
+#[derive(Debug)]
+pub(crate) struct SlowPath {
+    pub opener: Opener,
+    /// Where the fragments of datagrams go, and the fragments that wait.
+    pub fragments: FragmentTable<FragmentTarget>,
+    /// Limit of ICMP errors.
+    error_budget: ErrorBudget,
+}
+
+impl SlowPath {
+    pub fn new(config: &SessionConfig) -> SlowPath {
+        SlowPath {
+            opener: Opener::new(config),
+            fragments: FragmentTable::new(FRAGMENTS),
+            error_budget: ErrorBudget::new(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

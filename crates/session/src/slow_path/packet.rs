@@ -1,11 +1,13 @@
 //! A packet on the slow path.
 
-use mmb_flow::{FlowRef, HashedKey};
+use mmb_flow::{FlowRef, HashedKey, Table, TrackInput};
 use mmb_packet::{DropReason, Meta, PacketBuf, flags};
 use mmb_policy::Hit;
 
+use crate::established::decisions::Decisions;
 use crate::established::set_edits;
-use crate::{Environment, Next};
+use crate::translation::record::ScratchLayout;
+use crate::{Environment, Next, tracking};
 
 /// Where the first fragment of a datagram went. Later fragments follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,18 @@ impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {
     /// Whether the worker to which the packet was handed off has returned it.
     pub fn was_returned(&self) -> bool {
         self.meta.flags & (flags::REFUSED | flags::ASTRAY) != 0
+    }
+
+    /// Returns what the tracker sees of a packet of this flow.
+    pub fn track_input(&self, table: &Table, layout: &ScratchLayout, flow: FlowRef) -> TrackInput {
+        tracking::input(table, layout, flow, self.packet.head(), self.meta)
+    }
+
+    /// Acquires the decision of the rules in these slots.
+    pub fn acquire_decision(&self, decisions: &mut Decisions, slots: &[u32], stamp: u32) -> u32 {
+        // No rules were matched against a looped packet: its decision must not remain valid.
+        let stamp = if self.is_looped() { 0 } else { stamp };
+        decisions.acquire(self.env.policy(), stamp, slots)
     }
 
     /// Returns the slots of the stateful rules that match.

@@ -5,46 +5,49 @@ use mmb_flow::{
 };
 use mmb_packet::{DropReason, Kind, PacketBuf, flags};
 
+use super::SlowPath;
 use super::packet::SlowPacket;
+use super::process::process_stateless;
 use crate::open::plan::is_pool;
-use crate::sessions::Sessions;
-use crate::{Environment, Next};
+use crate::store::SessionStore;
+use crate::{Environment, Next, tracking};
 
 /// ICMP type of a redirect (RFC 792).
 const REDIRECT: u8 = 5;
 
-impl Sessions {
+impl SlowPath {
     /// Processes an ICMP error. It belongs to the session of the quoted packet and travels in the opposite
     /// direction.
     pub(super) fn process_icmp_error<E: Environment, P: PacketBuf>(
         &mut self,
+        store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,
     ) -> Next {
         let Some(quote) = parse_quote(pkt.packet.head(), pkt.meta) else {
-            return self.process_unrelated_error(pkt);
+            return process_unrelated_error(store, pkt);
         };
         let key = quote.key.reversed();
-        let flow = self.table.find(&key);
+        let flow = store.table.find(&key);
         if !flow.is_some() {
-            return match self.error_worker(pkt, &key) {
-                Some(worker) => self.hand_off(pkt.meta, worker),
-                None => self.process_unrelated_error(pkt),
+            return match error_worker(store, pkt, &key) {
+                Some(worker) => store.hand_off(pkt.meta, worker),
+                None => process_unrelated_error(store, pkt),
             };
         }
-        if let Some(worker) = self.table.redirect_worker(flow) {
-            return self.hand_off(pkt.meta, worker);
+        if let Some(worker) = store.table.redirect_worker(flow) {
+            return store.hand_off(pkt.meta, worker);
         }
-        self.collect_session(pkt.now, flow.session(), pkt.env);
-        if let Some(reason) = self.quote_fault(pkt, flow, &quote) {
+        store.collect(pkt.now, flow.session(), pkt.env);
+        if let Some(reason) = quote_fault(store, pkt, flow, &quote) {
             return pkt.drop(reason);
         }
-        if let Err(next) = self.admit_related(pkt, flow) {
+        if let Err(next) = admit_related(store, pkt, flow) {
             return next;
         }
-        self.counters.icmp_errors += 1;
-        if self.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
-            let to = self.table.key(flow.opposite()).reversed();
-            let mangle = self.chains.layout.mangle(&self.table, flow.session());
+        store.counters.icmp_errors += 1;
+        if store.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
+            let to = store.table.key(flow.opposite()).reversed();
+            let mangle = store.chains.layout.mangle(&store.table, flow.session());
             let (head, direction) = (pkt.packet.head_mut(), flow.direction());
             let translated =
                 translate_icmp_error(head, pkt.meta, &quote, &key, &to, mangle.as_ref(), direction);
@@ -52,98 +55,105 @@ impl Sessions {
                 return pkt.drop(reason);
             }
         }
-        self.send(pkt, flow)
+        self.send(store, pkt, flow)
     }
+}
 
-    /// Returns why an error does not belong to its session: it is a redirect, which only a router on the link
-    /// of the host may send (RFC 1122, 3.2.2.2), or it quotes what the session cannot have in flight (RFC
-    /// 5927).
-    fn quote_fault<E: Environment, P: PacketBuf>(
-        &self,
-        pkt: &SlowPacket<'_, E, P>,
-        flow: FlowRef,
-        quote: &QuotedPacket,
-    ) -> Option<DropReason> {
-        let (id, head) = (flow.session(), pkt.packet.head());
-        if pkt.meta.kind.l4() == Kind::ICMP && head.get(usize::from(pkt.meta.l4_off)) == Some(&REDIRECT) {
-            return Some(DropReason::IcmpRedirect);
-        }
-        // The error travels in the direction of the flow, the quoted packet in the opposite one.
-        let direction = flow.direction().opposite();
-        let is_possible = match quote.sequence(head) {
-            Some(sequence) => {
-                let mangle =
-                    self.chains.layout.mangle(&self.table, id).filter(|_| direction == Direction::Forward);
-                let sequence = sequence.wrapping_sub(mangle.map_or(0, |mangle| mangle.sequence));
-                self.table.session(id).track.may_be_in_flight(direction, sequence, &self.acks(id))
-            }
-            None => quote.has_matching_length(head),
-        };
-        (!is_possible).then_some(DropReason::IcmpForged)
+/// Returns why an error does not belong to its session: it is a redirect, which only a router on the link
+/// of the host may send (RFC 1122, 3.2.2.2), or it quotes what the session cannot have in flight (RFC
+/// 5927).
+fn quote_fault<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    flow: FlowRef,
+    quote: &QuotedPacket,
+) -> Option<DropReason> {
+    let (id, head) = (flow.session(), pkt.packet.head());
+    if pkt.meta.kind.l4() == Kind::ICMP && head.get(usize::from(pkt.meta.l4_off)) == Some(&REDIRECT) {
+        return Some(DropReason::IcmpRedirect);
     }
+    // The error travels in the direction of the flow, the quoted packet in the opposite one.
+    let direction = flow.direction().opposite();
+    let is_possible = match quote.sequence(head) {
+        Some(sequence) => {
+            let mangle =
+                store.chains.layout.mangle(&store.table, id).filter(|_| direction == Direction::Forward);
+            let sequence = sequence.wrapping_sub(mangle.map_or(0, |mangle| mangle.sequence));
+            store.table.session(id).track.may_be_in_flight(
+                direction,
+                sequence,
+                &tracking::acks(&store.table, id),
+            )
+        }
+        None => quote.has_matching_length(head),
+    };
+    (!is_possible).then_some(DropReason::IcmpForged)
+}
 
-    /// Applies rules to a packet that belongs to a session and has another key: the session's rules and those
-    /// that match the packet itself. The error is the packet's outcome if it is dropped.
-    pub(super) fn admit_related<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &mut SlowPacket<'_, E, P>,
-        flow: FlowRef,
-    ) -> Result<(), Next> {
-        pkt.meta.session = flow.0;
-        let (rule_list, bytes) = (self.table.session(flow.session()).rule_list, pkt.bytes());
-        if !pkt.is_looped() && self.rules.drops_related(rule_list, pkt.hits, (pkt.env, bytes), pkt.edits) {
-            return Err(pkt.drop(DropReason::Rule));
-        }
-        match self.refusal(flow.session()) {
-            Some(reason) => Err(pkt.drop(reason)),
-            None => Ok(()),
-        }
+/// Applies rules to a packet that belongs to a session and has another key: the session's rules and those
+/// that match the packet itself. The error is the packet's outcome if it is dropped.
+pub(super) fn admit_related<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &mut SlowPacket<'_, E, P>,
+    flow: FlowRef,
+) -> Result<(), Next> {
+    pkt.meta.session = flow.0;
+    let (rule_list, bytes) = (store.table.session(flow.session()).rule_list, pkt.bytes());
+    if !pkt.is_looped() && store.rules.drops_related(rule_list, pkt.hits, (pkt.env, bytes), pkt.edits) {
+        return Err(pkt.drop(DropReason::Rule));
     }
+    match store.refusal(flow.session()) {
+        Some(reason) => Err(pkt.drop(reason)),
+        None => Ok(()),
+    }
+}
 
-    /// Returns the worker that may own the session of an error with this key: first the worker that packets
-    /// with the key come to, then the worker that owns the sessions which NAT has let in to the error's host.
-    fn error_worker<E: Environment, P: PacketBuf>(
-        &self,
-        pkt: &mut SlowPacket<'_, E, P>,
-        key: &Key,
-    ) -> Option<u16> {
-        let (nat, workers) = (pkt.env.nat(), usize::from(self.config.workers));
-        let first = self.first_worker(nat, key);
-        if first != self.config.worker && !pkt.is_handed() {
-            return Some(first);
-        }
-        if workers == 1 || nat.is_empty() || !key.is_ip4() || pkt.was_returned() {
-            return None;
-        }
-        let [a, b, c, d, ..] = key.source;
-        pkt.meta.flags |= flags::ASTRAY;
-        let second = NatConfig::host_worker([a, b, c, d], workers) as u16;
-        (second != self.config.worker).then_some(second)
+/// Returns the worker that may own the session of an error with this key: first the worker that packets
+/// with the key come to, then the worker that owns the sessions which NAT has let in to the error's host.
+fn error_worker<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &mut SlowPacket<'_, E, P>,
+    key: &Key,
+) -> Option<u16> {
+    let (nat, workers) = (pkt.env.nat(), usize::from(store.config.workers));
+    let first = store.first_worker(nat, key);
+    if first != store.config.worker && !pkt.is_handed() {
+        return Some(first);
     }
+    if workers == 1 || nat.is_empty() || !key.is_ip4() || pkt.was_returned() {
+        return None;
+    }
+    let [a, b, c, d, ..] = key.source;
+    pkt.meta.flags |= flags::ASTRAY;
+    let second = NatConfig::host_worker([a, b, c, d], workers) as u16;
+    (second != store.config.worker).then_some(second)
+}
 
-    /// Processes an error that belongs to no session. NAT drops it, inbound and outbound (RFC 5508, REQ-4,
-    /// REQ-5); else it is a packet like others.
-    fn process_unrelated_error<E: Environment, P: PacketBuf>(
-        &mut self,
-        pkt: &mut SlowPacket<'_, E, P>,
-    ) -> Next {
-        if pkt.meta.kind.l3() == Kind::IP4 && !pkt.env.nat().is_empty() {
-            let mut key = Key { kind: pkt.meta.kind.0, proto: pkt.meta.proto, ..Key::default() };
-            let at = usize::from(pkt.meta.l3_off) + 16;
-            if let Some(to) = pkt.packet.head().get(at..at + 4) {
-                key.destination[..4].copy_from_slice(to);
-            }
-            if pkt.is_looped() || pkt.env.nat().is_nat_destination(&key) || self.has_translating_rule(pkt) {
-                return pkt.drop(DropReason::IcmpQuote);
-            }
-        }
-        self.process_stateless(pkt)
-    }
+/// Whether a matching rule translates the source of its sessions by a pool.
+fn has_translating_rule<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+) -> bool {
+    let policy = pkt.env.policy();
+    let has_pool = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
+    pkt.stateful_slots().any(|slot| has_pool(slot) || store.chains.is_translated_by(policy, slot))
+}
 
-    /// Whether a matching rule translates the source of its sessions by a pool.
-    fn has_translating_rule<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>) -> bool {
-        let policy = pkt.env.policy();
-        let has_pool = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
-        pkt.stateful_slots().any(|slot| has_pool(slot) || self.chains.is_translated_by(policy, slot))
+/// Processes an error that belongs to no session. NAT drops it, inbound and outbound (RFC 5508, REQ-4,
+/// REQ-5); else it is a packet like others.
+fn process_unrelated_error<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &mut SlowPacket<'_, E, P>,
+) -> Next {
+    if pkt.meta.kind.l3() == Kind::IP4 && !pkt.env.nat().is_empty() {
+        let mut key = Key { kind: pkt.meta.kind.0, proto: pkt.meta.proto, ..Key::default() };
+        let at = usize::from(pkt.meta.l3_off) + 16;
+        if let Some(to) = pkt.packet.head().get(at..at + 4) {
+            key.destination[..4].copy_from_slice(to);
+        }
+        if pkt.is_looped() || pkt.env.nat().is_nat_destination(&key) || has_translating_rule(store, pkt) {
+            return pkt.drop(DropReason::IcmpQuote);
+        }
     }
+    process_stateless(store, pkt)
 }

@@ -1,4 +1,4 @@
 //! Translation that is stored with sessions, and its reverse for routing.
 
 pub(crate) mod record;
-mod routed;
+pub(crate) mod routed;

@@ -1,0 +1,99 @@
+//! The calls beside the packet path: time, listings, counters.
+
+use std::os::fd::BorrowedFd;
+
+use mmb_flow::{Nat, SessionId};
+use mmb_nf::StageCounters;
+
+use crate::sessions::Sessions;
+use crate::timers::IDLE_TICK;
+use crate::{DumpCursor, Environment, SessionCounters, SessionView};
+
+impl Sessions {
+    /// Ends sessions that have timed out, at most `budget` of them, releases fragments that have waited too
+    /// long, and adds counters to rules. Returns `true` if there is more to do at once. No packet may be
+    /// under way.
+    pub fn tick(&mut self, now: u32, env: &impl Environment, budget: usize) -> bool {
+        let has_more = self.store.tick(now, env, budget);
+        if !self.slow_path.fragments.is_empty() {
+            self.slow_path.fragments.expire(now, self.store.settings.timeouts.fragment);
+        }
+        has_more
+    }
+
+    /// Returns the milliseconds until [`Sessions::tick`] has something to do. `None`: not before a packet
+    /// arrives.
+    pub fn next_tick(&self) -> Option<u32> {
+        if self.store.needs_tick() {
+            return Some(0);
+        }
+        let is_idle = self.store.is_idle() && self.slow_path.fragments.is_empty();
+        (!is_idle).then_some(IDLE_TICK)
+    }
+
+    /// Invalidates cached next hops: routes or local addresses have changed.
+    pub fn routes_changed(&mut self) {
+        self.store.routes_changed();
+    }
+
+    /// Adds all counted packets to the counters of the rules.
+    pub fn flush(&mut self, env: &impl Environment) {
+        self.store.flush(env);
+    }
+
+    /// Calls `f` with at most `limit` sessions from the cursor on, and moves the cursor. Returns `true` if
+    /// there may be more. A session that begins or ends between two calls may be missing. All others are
+    /// listed once.
+    pub fn dump(
+        &self,
+        now: u32,
+        env: &impl Environment,
+        cursor: &mut DumpCursor,
+        limit: usize,
+        f: impl FnMut(SessionView),
+    ) -> bool {
+        self.store.dump(now, env, cursor, limit, f)
+    }
+
+    /// Ends the session with this number and uid. Returns `false` if it has ended before.
+    pub fn clear(&mut self, id: SessionId, uid: u32, env: &impl Environment) -> bool {
+        self.store.clear(id, uid, env)
+    }
+
+    /// Ends at most `limit` sessions of any kind: used when no rule keeps sessions any more. Returns `true`
+    /// if there are more.
+    pub fn clear_batch(&mut self, limit: usize, env: &impl Environment) -> bool {
+        self.store.clear_batch(limit, env)
+    }
+
+    /// Returns counters and gauges.
+    pub fn counters(&self) -> SessionCounters {
+        self.store.counters()
+    }
+
+    /// Returns the file with the scratchpads, if they lie in one, and the distance of two scratchpads in
+    /// bytes. The scratchpad of session `n` begins at `n` times the distance.
+    pub fn scratchpad_file(&self) -> Option<(BorrowedFd<'_>, usize)> {
+        Some((self.store.table.scratchpad_file()?, self.store.table.scratchpads().1))
+    }
+
+    /// Returns the NAT mappings, with usage and events.
+    pub fn nat(&self) -> &Nat {
+        &self.store.pools
+    }
+
+    /// Returns the NAT mappings, to take events out.
+    pub fn nat_mut(&mut self) -> &mut Nat {
+        &mut self.store.pools
+    }
+
+    /// Sets the clock by which functions are measured.
+    pub fn set_clock(&mut self, clock: fn() -> u64) {
+        self.store.chains.runner.set_clock(clock);
+    }
+
+    /// Returns the counters of the chains' stages, by stage number.
+    pub fn chain_counters(&self) -> &[StageCounters] {
+        self.store.chains.runner.counters()
+    }
+}

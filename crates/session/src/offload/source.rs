@@ -1,0 +1,106 @@
+//! Sessions as the source of offloaded flows.
+
+use mmb_flow::{Direction, FlowFlags, parse_key};
+use mmb_packet::Meta;
+
+use super::flows::{OffloadedFlow, OffloadedFlows};
+use super::{OffloadCandidate, OffloadDriver, OffloadSource, OffloadState};
+use crate::established::decisions::DecisionFlags;
+use crate::lifetime::session_flags;
+use crate::sessions::Sessions;
+use crate::store::SessionStore;
+use crate::{Environment, tracking};
+
+/// Flags of flows that exclude offload.
+const EXCLUDED_FLOWS: FlowFlags =
+    FlowFlags::REDIRECT.union(FlowFlags::CHAINED).union(FlowFlags::CHAIN_TRANSLATES);
+/// Flags of sessions that exclude offload.
+const EXCLUDED_SESSIONS: u8 = session_flags::MANGLE
+    | session_flags::LOOP_FORWARD
+    | session_flags::LOOP_REVERSE
+    | session_flags::REFUSED;
+
+impl OffloadSource for Sessions {
+    fn set_offload_driver(&mut self, driver: Box<dyn OffloadDriver>) {
+        self.store.offloaded = OffloadedFlows::new(driver);
+    }
+
+    fn removals(&self) -> u32 {
+        self.store.lifetime.removals
+    }
+
+    fn offload_candidate(&self, head: &[u8], meta: &Meta) -> Option<OffloadCandidate> {
+        let (flow, _) = self.store.table.find_with_hash(&parse_key(head, meta).ok()?);
+        flow.is_some().then(|| OffloadCandidate { flow, uid: self.store.table.uid(flow.session()) })
+    }
+
+    fn is_translated_to(&self, candidate: OffloadCandidate, head: &[u8], meta: &Meta) -> bool {
+        let flow = candidate.flow;
+        let decided = self.store.cache.decisions.flags(self.store.table.flow(flow).decision());
+        let key = self.store.table.key(flow.opposite()).reversed();
+        !decided.contains(DecisionFlags::EDIT) && parse_key(head, meta).is_ok_and(|sent| sent == key)
+    }
+
+    fn offload_state(&self, candidate: OffloadCandidate, in_port: u16) -> OffloadState {
+        let OffloadCandidate { flow: flow_ref, uid } = candidate;
+        let id = flow_ref.session();
+        if self.store.table.uid(id) != uid {
+            return OffloadState::Ended;
+        }
+        let (flow, reply) = (self.store.table.flow(flow_ref), self.store.table.flow(flow_ref.opposite()));
+        let (number, decisions) = (flow.decision(), &self.store.cache.decisions);
+        let is_plain = !flow.flags.intersects(EXCLUDED_FLOWS)
+            && self.store.table.session(id).flags & EXCLUDED_SESSIONS == 0
+            && decisions.is_current(number, decisions.stamp(in_port))
+            && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP);
+        if !is_plain || self.store.cache.has_per_packet_rules || self.store.settings.tcp_window_check {
+            return OffloadState::Ineligible;
+        }
+        if flow.flags.contains(FlowFlags::SETTLED) {
+            return OffloadState::Eligible { reply_settled: reply.flags.contains(FlowFlags::SETTLED) };
+        }
+        match self.store.table.session(id).track.awaited_ack(&tracking::acks(&self.store.table, id)) {
+            Some(ack) => OffloadState::AwaitingAck {
+                expected_ack: (flow_ref.direction() == Direction::Forward).then_some(ack),
+            },
+            None => OffloadState::Unsettled,
+        }
+    }
+
+    fn offload(&mut self, now: u32, candidate: OffloadCandidate, slot: u32, env: &impl Environment) {
+        let (id, direction) = (candidate.flow.session(), candidate.flow.direction() as usize);
+        let mut flows = self.store.offloaded.get(id).unwrap_or_default();
+        if let Some(old) = flows[direction] {
+            let SessionStore { offloaded, table, cache, settings, .. } = &mut self.store;
+            offloaded.collect_pair(now, id, &mut flows, (table, cache, settings), env);
+            self.store.offloaded.push_revoked(old.slot);
+        }
+        flows[direction] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true });
+        self.store.offloaded.set(id, flows);
+    }
+
+    fn collect_offloaded(
+        &mut self,
+        now: u32,
+        candidate: OffloadCandidate,
+        slot: u32,
+        ended: bool,
+        env: &impl Environment,
+    ) {
+        let (id, direction) = (candidate.flow.session(), candidate.flow.direction() as usize);
+        let Some(mut flows) = self.store.offloaded.get(id) else { return };
+        if flows[direction].is_none_or(|flow| flow.slot != slot) {
+            return;
+        }
+        let SessionStore { offloaded, table, cache, settings, .. } = &mut self.store;
+        offloaded.collect_pair(now, id, &mut flows, (table, cache, settings), env);
+        if ended {
+            flows[direction] = None;
+        }
+        self.store.offloaded.set(id, flows);
+    }
+
+    fn next_revoked(&mut self) -> Option<u32> {
+        self.store.offloaded.pop_revoked()
+    }
+}

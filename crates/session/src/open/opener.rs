@@ -1,0 +1,39 @@
+//! The part that opens sessions.
+
+use mmb_flow::PoolId;
+
+use super::nat::MappingRules;
+use super::ports::PortSearch;
+use super::values::ValueChooser;
+use crate::SessionConfig;
+use crate::rules::opening::LastOpening;
+
+/// Opens sessions, and keeps what only their opening needs.
+#[derive(Debug)]
+pub(crate) struct Opener {
+    pub last_opening: LastOpening,
+    /// The pool that translated last, which is likely to be asked next.
+    pub last_pool: Option<PoolId>,
+    pub(super) mapping_rules: MappingRules,
+    pub(super) values: ValueChooser,
+    pub(super) ports: PortSearch,
+}
+
+impl Opener {
+    pub fn new(config: &SessionConfig) -> Opener {
+        Opener {
+            last_opening: LastOpening::default(),
+            last_pool: None,
+            mapping_rules: MappingRules::default(),
+            values: ValueChooser::new(config),
+            ports: PortSearch::default(),
+        }
+    }
+
+    /// Forgets what followed from former rules and pools.
+    pub fn adopt(&mut self) {
+        self.last_opening = LastOpening::default();
+        self.last_pool = None;
+        self.ports = PortSearch::default();
+    }
+}

@@ -1,0 +1,219 @@
+//! Packets without session.
+
+use mmb_flow::{FlowRef, IcmpErrorKind, Key, NatConfig, rewrite_as_icmp_error};
+use mmb_packet::{DropReason, PacketBuf, flags};
+
+use super::SlowPath;
+use super::packet::SlowPacket;
+use super::process::{drops_stateless, process_stateless};
+use crate::open::nat::REDIRECT_TIMEOUT;
+use crate::open::refusal::Refusal;
+use crate::rules::opening::OpeningRules;
+use crate::store::SessionStore;
+use crate::{Environment, Next};
+
+impl SlowPath {
+    /// Processes a packet without session.
+    pub(crate) fn process_unknown<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+        key: &Key,
+    ) -> Next {
+        let mut opening = self.opener.last_opening.take(&store.chains, pkt);
+        let next = self.open_or_pass(store, pkt, key, &mut opening);
+        self.opener.last_opening.keep(opening);
+        if next == Next::Drop && pkt.is_looped() {
+            undo_hairpin(store, pkt, key);
+        }
+        next
+    }
+
+    /// Opens a session if NAT or a rule demands it. Otherwise the packet passes by stateless rules.
+    fn open_or_pass<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+        key: &Key,
+        opening: &mut OpeningRules,
+    ) -> Next {
+        let is_for_nat = pkt.env.nat().is_nat_destination(key);
+        if pkt.is_looped() && !is_for_nat {
+            return pkt.drop(DropReason::NatUnmapped);
+        }
+        if is_for_nat && !opening.binds {
+            return self.process_inbound(store, pkt, key);
+        }
+        if is_for_nat && !pkt.is_looped() && !pkt.was_returned() {
+            // It may be a reply between two hosts inside, whose session belongs to the owner of the port.
+            let owner = store.nat_owner(key);
+            if owner != store.config.worker && store.config.can_hand_off(key, pkt.meta.flags) {
+                return self.finish_opening(store, pkt, key, Err(Refusal::HandOff(owner)));
+            }
+        }
+        if is_for_nat && !pkt.is_looped() && pkt.env.routed(pkt.in_port) && is_unmapped(store, key) {
+            // A routed address may also be local to the machine: the packet must stay as its sender made it.
+            return self.process_inbound(store, pkt, key);
+        }
+        if let Some(worker) = forward_worker(store, pkt, key) {
+            return self.finish_opening(store, pkt, key, Err(Refusal::HandOff(worker)));
+        }
+        if !opening.opens {
+            return process_stateless(store, pkt);
+        }
+        if opening.only_counts {
+            let bytes = u64::from(pkt.bytes());
+            pkt.hits.iter().for_each(|hit| pkt.env.count(hit.slot, 1, bytes));
+        } else if drops_stateless(store, pkt) {
+            return pkt.drop(DropReason::Rule);
+        }
+        let opened = self.opener.open(store, pkt, key, opening, is_for_nat);
+        self.finish_opening(store, pkt, key, opened)
+    }
+
+    /// Processes a packet without session to an address of NAT.
+    fn process_inbound<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+        key: &Key,
+    ) -> Next {
+        let owner = store.nat_owner(key);
+        if owner != store.config.worker && store.config.can_hand_off(key, pkt.meta.flags) {
+            return self.finish_opening(store, pkt, key, Err(Refusal::HandOff(owner)));
+        }
+        if !pkt.is_looped() && drops_stateless(store, pkt) {
+            return pkt.drop(DropReason::Rule);
+        }
+        let opened = self.opener.open_inbound(store, pkt, key);
+        self.finish_opening(store, pkt, key, opened)
+    }
+
+    /// Sends on a packet that has opened a session, or finishes it as the refusal demands.
+    fn finish_opening<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+        key: &Key,
+        opened: Result<FlowRef, Refusal>,
+    ) -> Next {
+        match opened {
+            Ok(flow) => {
+                pkt.meta.session = flow.0;
+                self.translate_and_send(store, pkt, flow)
+            }
+            Err(Refusal::HandOff(worker)) => {
+                pkt.edits.truncate(pkt.first_edit);
+                if pkt.is_handed() && !store.config.is_home(key) {
+                    pkt.meta.flags |= flags::ASTRAY;
+                    return store.hand_off(pkt.meta, store.config.home_worker(key));
+                }
+                // Only the home worker stores redirects, so that two redirects cannot name each other.
+                if store.config.is_home(key) {
+                    insert_redirect(store, key, worker, pkt.now);
+                }
+                store.hand_off(pkt.meta, worker)
+            }
+            Err(Refusal::Return(worker)) => {
+                pkt.edits.truncate(pkt.first_edit);
+                pkt.meta.flags |= flags::REFUSED;
+                store.hand_off(pkt.meta, worker)
+            }
+            Err(Refusal::Drop(reason)) => {
+                count_refusal(store, reason);
+                pkt.drop(reason)
+            }
+            Err(Refusal::Reject(reason, source)) => {
+                count_refusal(store, reason);
+                self.reject(store, pkt, reason, source)
+            }
+            Err(Refusal::Answered) => {
+                pkt.drop(DropReason::SynCookie);
+                pkt.meta.out_port = pkt.in_port;
+                Next::Reply
+            }
+        }
+    }
+
+    /// Drops a packet and answers with an ICMP error, within the limit of errors.
+    fn reject<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+        reason: DropReason,
+        source: [u8; 16],
+    ) -> Next {
+        let next = pkt.drop(reason);
+        let may_answer = !pkt.is_looped() && self.error_budget.take(pkt.now);
+        if !may_answer || !rewrite_as_icmp_error(pkt.packet, pkt.meta, IcmpErrorKind::PROHIBITED, source) {
+            return next;
+        }
+        store.counters.answered += 1;
+        pkt.meta.drop_reason = reason as u8;
+        pkt.meta.out_port = pkt.in_port;
+        Next::Reply
+    }
+}
+
+/// Removes the session that a packet has just opened, whose translation came back to NAT and was dropped
+/// there. Otherwise it would keep a mapping and count against limits.
+fn undo_hairpin<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    key: &Key,
+) {
+    let reply = store.table.find(&key.reversed());
+    if !reply.is_some() || store.table.redirect_worker(reply).is_some() {
+        return;
+    }
+    let id = reply.session();
+    let (packets, _) = store.table.flow(reply.opposite()).counts();
+    if store.table.session(id).created == pkt.now && packets <= 1 && store.table.is_embryonic(id) {
+        store.undo_opening(id, pkt.env);
+    }
+}
+
+/// Whether a packet to an address of NAT is for no host inside, as far as this worker knows.
+fn is_unmapped(store: &SessionStore, key: &Key) -> bool {
+    store.nat_owner(key) == store.config.worker && !store.pools.is_mapped(key)
+}
+
+/// Returns the worker that owns the sessions of the packet's source because of a forward to it. Replies
+/// may come to any worker, and may match no rule.
+fn forward_worker<E: Environment, P>(
+    store: &SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    key: &Key,
+) -> Option<u16> {
+    let [a, b, c, d, ..] = key.source;
+    if !store.config.can_hand_off(key, pkt.meta.flags) || !pkt.env.nat().is_forwarded(key) {
+        return None;
+    }
+    let worker = NatConfig::host_worker([a, b, c, d], usize::from(store.config.workers)) as u16;
+    (worker != store.config.worker).then_some(worker)
+}
+
+/// Counts a session that was not opened.
+fn count_refusal(store: &mut SessionStore, reason: DropReason) {
+    match reason {
+        DropReason::SessionFull => store.counters.refused_full += 1,
+        DropReason::SessionLimit => store.counters.refused_source += 1,
+        DropReason::SessionMiddle => store.counters.refused_middle += 1,
+        DropReason::NatExhausted => store.counters.refused_exhausted += 1,
+        DropReason::NatLimit => store.counters.refused_limit += 1,
+        _ => {}
+    }
+}
+
+/// Stores that packets with this key go to another worker.
+fn insert_redirect(store: &mut SessionStore, key: &Key, worker: u16, now: u32) {
+    // Without a redirect, the next packet is handed off as this one.
+    if store.counters.redirects < u64::from(store.admission.capacity())
+        && let Ok(id) = store.table.insert_redirect(key, worker, now)
+    {
+        // A redirect has no room of a session, and so cannot make room for one.
+        store.table.remove_embryonic(id);
+        store.counters.redirects += 1;
+        store.table.arm_timer(id, now.wrapping_add(REDIRECT_TIMEOUT));
+    }
+}

@@ -1,0 +1,62 @@
+//! The connection tracker's part of a session in the table.
+
+use mmb_flow::{Direction, FlowFlags, FlowRef, SessionId, Table, TrackInput, TrackOutcome};
+use mmb_packet::Meta;
+
+use crate::lifetime::{DIRECTIONS, session_flags};
+use crate::translation::record::ScratchLayout;
+
+/// Returns the highest acknowledgement numbers of both directions.
+pub(crate) fn acks(table: &Table, id: SessionId) -> [u32; 2] {
+    DIRECTIONS.map(|direction| table.flow(FlowRef::new(id, direction)).ack)
+}
+
+/// Stores the highest acknowledgement numbers of both directions.
+pub(crate) fn set_acks(table: &mut Table, id: SessionId, acks: [u32; 2]) {
+    for (direction, ack) in DIRECTIONS.into_iter().zip(acks) {
+        table.flow_mut(FlowRef::new(id, direction)).ack = ack;
+    }
+}
+
+/// Returns what the tracker sees of a packet: sequence numbers as the originator of the session sees them.
+pub(crate) fn input(
+    table: &Table,
+    layout: &ScratchLayout,
+    flow: FlowRef,
+    head: &[u8],
+    meta: &Meta,
+) -> TrackInput {
+    let mut input = TrackInput::of(head, meta);
+    if flow.direction() == Direction::Reverse
+        && let TrackInput::Tcp(segment) = &mut input
+        && let Some(mangle) = layout.mangle(table, flow.session())
+    {
+        segment.ack = segment.ack.wrapping_sub(mangle.sequence);
+        segment.seq = segment.seq.wrapping_sub(mangle.acknowledgment);
+    }
+    input
+}
+
+/// Applies the tracker's outcome for a packet of this time: settled flows and the timer.
+pub(crate) fn apply(table: &mut Table, now: u32, id: SessionId, outcome: &TrackOutcome) {
+    let flags = table.session(id).flags;
+    for direction in DIRECTIONS {
+        let at = direction as usize;
+        let flow = table.flow_mut(FlowRef::new(id, direction));
+        match outcome.settled[at] && flags & session_flags::LOOPS[at] == 0 {
+            true => flow.flags |= FlowFlags::SETTLED,
+            false => flow.flags &= !FlowFlags::SETTLED,
+        }
+    }
+    if !outcome.embryonic {
+        table.remove_embryonic(id);
+    }
+    let deadline = now.wrapping_add(outcome.timeout);
+    // A later deadline is computed when the timer fires.
+    if (deadline.wrapping_sub(table.deadline(id)) as i32) < 0 {
+        table.arm_timer(id, deadline);
+    }
+}
+
+#[cfg(test)]
+mod tests;

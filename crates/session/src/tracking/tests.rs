@@ -1,0 +1,61 @@
+use mmb_flow::{Mangle, TcpSegment};
+use mmb_packet::Kind;
+
+use super::*;
+use crate::testing::udp_key;
+
+/// A table with one session whose timer fires at 1000.
+fn setup() -> (Table, ScratchLayout, SessionId) {
+    let layout = ScratchLayout::new(0);
+    let mut table = Table::new(8, layout.bytes, 1).expect("memory");
+    let (_, hashed) = table.find_with_hash(&udp_key());
+    let id = table.open(&hashed, None, 0, 1000, true).expect("room");
+    (table, layout, id)
+}
+
+#[test]
+fn acknowledgements_are_stored_by_direction() {
+    let (mut table, _, id) = setup();
+    set_acks(&mut table, id, [7, 9]);
+    assert_eq!(acks(&table, id), [7, 9]);
+    assert_eq!(table.flow(FlowRef::new(id, Direction::Reverse)).ack, 9);
+}
+
+/// A timer only comes forward: a later deadline is computed when it fires.
+#[test]
+fn an_outcome_settles_flows_and_brings_the_timer_forward() {
+    let (mut table, _, id) = setup();
+    let is_settled = |table: &Table| {
+        DIRECTIONS.map(|direction| table.flow(FlowRef::new(id, direction)).flags.contains(FlowFlags::SETTLED))
+    };
+    let outcome = TrackOutcome { timeout: 5000, settled: [true; 2], ..TrackOutcome::default() };
+    apply(&mut table, 10, id, &outcome);
+    assert_eq!((is_settled(&table), table.deadline(id)), ([true; 2], 1000));
+    assert!(!table.is_embryonic(id));
+    apply(&mut table, 10, id, &TrackOutcome { timeout: 300, settled: [false, true], ..outcome });
+    assert_eq!((is_settled(&table), table.deadline(id)), ([false, true], 310));
+    // Packets that come back to NAT are never settled.
+    table.session_mut(id).flags |= session_flags::LOOP_REVERSE;
+    apply(&mut table, 10, id, &outcome);
+    assert_eq!(is_settled(&table), [true, false]);
+}
+
+/// Replies acknowledge translated numbers; the tracker knows those of the originator.
+#[test]
+fn numbers_of_replies_are_those_of_the_originator() {
+    let (mut table, layout, id) = setup();
+    let mangle = Mangle { sequence: 100, acknowledgment: 30, ..Mangle::default() };
+    layout.set_mangle(&mut table, id, (mangle, None));
+    let mut head = vec![0; 54];
+    head[14] = 0x45;
+    head[38..42].copy_from_slice(&5000_u32.to_be_bytes());
+    head[42..46].copy_from_slice(&1100_u32.to_be_bytes());
+    (head[46], head[47]) = (0x50, TcpSegment::ACK);
+    let meta =
+        Meta { kind: Kind(Kind::IP4 | Kind::TCP), l3_off: 14, l4_off: 34, proto: 6, ..Meta::default() };
+    let numbers = |direction| match input(&table, &layout, FlowRef::new(id, direction), &head, &meta) {
+        TrackInput::Tcp(segment) => (segment.seq, segment.ack),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(DIRECTIONS.map(numbers), [(5000, 1100), (4970, 1000)]);
+}
