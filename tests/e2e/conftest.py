@@ -111,8 +111,8 @@ def make_wire(make_bench, make_daemon):
     """make_wire(driver, ...) -> a Wire for one test, for tests that change more than rules."""
     wires = []
 
-    def make(driver, config="", workers=1, arguments=(), **options):
-        wires.append(Wire(driver, make_bench(**options), make_daemon, config, workers, arguments))
+    def make(driver, config="", workers=1, arguments=(), wrapper=(), **options):
+        wires.append(Wire(driver, make_bench(**options), make_daemon, config, workers, arguments, wrapper))
         return wires[-1]
 
     yield make

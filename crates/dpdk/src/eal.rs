@@ -70,7 +70,9 @@ impl Eal {
             return Err(Error::StartedAlready);
         }
         log::install(config.log_level);
-        let huge = config.huge == HugePages::Auto && free_huge_mb() >= u64::from(config.memory_mb.max(1));
+        let memory_mb = u64::from(config.memory_mb.max(1));
+        let huge =
+            config.huge == HugePages::Auto && free_huge_mb() >= memory_mb && can_reserve_huge(memory_mb);
         let cpus = allowed_cpus();
         let arguments = arguments(config, huge, &cpus);
         // On a thread of its own, because rte_eal_init pins its caller.
@@ -202,6 +204,20 @@ pub(crate) fn meminfo(name: &str) -> Option<u64> {
 fn free_huge_mb() -> u64 {
     let figure = |name| meminfo(name).unwrap_or(0);
     figure("HugePages_Free").saturating_sub(figure("HugePages_Rsvd")) * figure("Hugepagesize") / 1024
+}
+
+/// Whether the process gets this many MiB in huge pages of the default size. Others may have taken those
+/// that were free a moment ago, or a limit of the process's control group keeps them from it.
+fn can_reserve_huge(mb: u64) -> bool {
+    let page = meminfo("Hugepagesize").map_or(2 << 20, |kib| kib << 10).max(4096);
+    let Ok(bytes) = usize::try_from((mb << 20).next_multiple_of(page)) else { return false };
+    let (protection, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB);
+    // SAFETY: maps fresh memory at an address of the kernel's choice. The kernel reserves its pages.
+    unsafe {
+        let memory = libc::mmap(std::ptr::null_mut(), bytes, protection, kind, -1, 0);
+        memory != libc::MAP_FAILED && libc::munmap(memory, bytes) == 0
+    }
 }
 
 /// Whether a network card is bound to a driver without address translation for user space, so that EAL must

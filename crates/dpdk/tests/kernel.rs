@@ -160,6 +160,33 @@ fn frames_that_the_kernel_sends_are_not_received() {
     });
 }
 
+/// Frames of a test in which a pool is empty.
+const SENT: u32 = 6000;
+
+/// Frames that arrive while the pool is empty may be lost, and are counted. Later ones arrive.
+#[test]
+fn a_port_goes_on_after_its_pool_was_empty() {
+    in_namespace(|| {
+        let pool = pool();
+        for device in [xdp(), packet()] {
+            let mut port = open(device, &pool).unwrap();
+            let (mut rx, _tx) = queues(&mut port);
+            let peer = Raw::new("peer0");
+            let held: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+            // More than the rings of the drivers have room for.
+            (0..SENT).for_each(|number| peer.send(&frame(60, number)));
+            let early = receive_within(&mut rx, SENT as usize, 300).len();
+            drop(held);
+            let late = receive_within(&mut rx, SENT as usize, 300).len();
+            let stats = port.stats().unwrap();
+            let lost = u64::from(SENT) - (early + late) as u64;
+            assert!(lost > 0 && stats.rx_missed + stats.rx_no_buffer == lost, "{lost}: {stats:?}");
+            peer.send(&frame(60, SENT));
+            assert_eq!(receive(&mut rx, 1), [frame(60, SENT)]);
+        }
+    });
+}
+
 /// An IPv4 fragment arrives although the rest of its packet is missing.
 #[test]
 fn fragments_stay_fragments() {

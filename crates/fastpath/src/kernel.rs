@@ -1,6 +1,7 @@
 //! The kernel's table of entries; tests use one in memory.
 
-use std::sync::Arc;
+use std::fs;
+use std::sync::{Arc, LazyLock};
 
 use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPath};
 use mmb_session::{OffloadCounters, OffloadDriver};
@@ -63,10 +64,25 @@ impl KernelTable for FastPath {
     }
 }
 
-/// The program's clock, in nanoseconds.
+/// The program's clock, in nanoseconds: that of the machine, also in a time namespace.
 fn coarse_time() -> Option<u64> {
+    static OFFSET: LazyLock<i64> = LazyLock::new(|| {
+        monotonic_offset(&fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default())
+    });
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
-    Some(now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned())
+    (now.tv_sec() * 1_000_000_000 + now.tv_nsec()).checked_sub(*OFFSET).map(i64::cast_unsigned)
+}
+
+/// By how many nanoseconds the monotonic clock of the process is ahead of the machine's
+/// (time_namespaces(7)); 0 if the kernel has no time namespaces.
+fn monotonic_offset(offsets: &str) -> i64 {
+    let parse = |line: &str| {
+        let [_, seconds, nanoseconds] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
+        seconds.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds.parse().ok()?)
+    };
+    // Older kernels name the clock by its number.
+    let line = offsets.lines().find(|line| line.starts_with("monotonic") || line.starts_with("1 "));
+    line.and_then(parse).unwrap_or(0)
 }
 
 /// The kernel's table as sessions use it.
@@ -81,5 +97,20 @@ impl OffloadDriver for SessionDriver {
         let stats = self.0.flow_stats(slot);
         let FastFlowStats { packets, bytes, ack, .. } = stats;
         OffloadCounters { packets, bytes, age: self.0.age(&stats), ack }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        assert_eq!(monotonic_offset("monotonic           0         0\nboottime   7    1\n"), 0);
+        assert_eq!(monotonic_offset("monotonic  -172800  5\nboottime 0 0\n"), -172_799_999_999_995);
+        assert_eq!(monotonic_offset("1 864000 0\n7 0 0\n"), 864_000_000_000_000);
+        for nothing in ["", "monotonic", "monotonic x 0", "monotonic 9223372036854775807 0"] {
+            assert_eq!(monotonic_offset(nothing), 0, "{nothing}");
+        }
     }
 }

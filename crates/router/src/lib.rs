@@ -9,6 +9,7 @@
 //! | `model` | the kernel's state and the routes that it compiles to | `netlink` (events), `plane`, `query` |
 //! | `mirror` | the thread that keeps the model up to date, and TAP twins of ports | all above |
 //! | `links` | messages about interfaces, for those who own ports | `netlink` |
+//! | `testing` | the model without a kernel, for tests of other crates | `netlink`, `model` |
 //! | `router` | the handle: start, stop, routed ports, queries | all above |
 //!
 //! The mirror covers the kernel's main table and one table for each VRF. The main table merges `local`,
@@ -26,6 +27,8 @@ mod netlink;
 mod plane;
 mod query;
 mod router;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use error::{PortFault, RouterError};
 pub use links::{LinkWaker, LinkWatch};

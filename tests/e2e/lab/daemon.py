@@ -45,10 +45,14 @@ class DidNotStart(AssertionError):
 
 
 class Daemon:
-    """`mmb run` in a namespace (or none), with its own directory for socket, configuration and log."""
+    """`mmb run` in a namespace (or none), with its own directory for socket, configuration and log.
 
-    def __init__(self, namespace=None, config="", workers=1, directory=None, arguments=()):
+    wrapper: a command that runs the rest of its arguments.
+    """
+
+    def __init__(self, namespace=None, config="", workers=1, directory=None, arguments=(), wrapper=()):
         self.namespace = namespace
+        self.wrapper = wrapper
         self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix="mmb-e2e-"))
         self.socket = self.directory / "control.sock"
         self.log_file = self.directory / "log"
@@ -76,7 +80,7 @@ class Daemon:
 
     def launch(self, environment=None):
         """Starts the process without waiting for readiness."""
-        command = [str(word) for word in (binary(), *self.arguments)]
+        command = [str(word) for word in (*self.wrapper, binary(), *self.arguments)]
         with self.log_file.open("ab") as log:
             options = {
                 "stdin": subprocess.DEVNULL,

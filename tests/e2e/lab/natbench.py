@@ -26,9 +26,9 @@ INSIDE6, GATEWAY6, SERVER6 = "fd00:a::1", "fd00:a::fe", "2001:db8::2"
 
 
 class NatBench(Network):
-    """Namespaces and a running daemon. mtu: of the link behind the router."""
+    """Namespaces and a running daemon, with the daemon's options. mtu: of the link behind the router."""
 
-    def __init__(self, driver, make_daemon, config="", workers=1, mtu=1500, arguments=()):
+    def __init__(self, driver, make_daemon, config="", workers=1, mtu=1500, **options):
         super().__init__()
         try:
             self.hosts, self.mbox, self.router, self.servers = map(
@@ -39,7 +39,7 @@ class NatBench(Network):
             self._veth((self.mbox, "m1", None), (self.router, "r0", ROUTER_MAC))
             self._veth((self.servers, "s0", None), (self.router, "r1", "02:00:00:00:00:fd"), mtu=mtu)
             self._address()
-            self.daemon = make_daemon(self.mbox, wire_config(driver) + config, workers=workers, arguments=arguments)
+            self.daemon = make_daemon(self.mbox, wire_config(driver) + config, workers=workers, **options)
         except BaseException:
             self.close()
             raise

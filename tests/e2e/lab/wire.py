@@ -20,10 +20,11 @@ class Wire:
     dropped.
     """
 
-    def __init__(self, driver, bench, make_daemon, config="", workers=1, arguments=()):
+    def __init__(self, driver, bench, make_daemon, config="", workers=1, arguments=(), wrapper=()):
         self.driver, self.bench = driver, bench
         self.client, self.mbox, self.server = bench.client, bench.mbox, bench.server
-        self.daemon = make_daemon(bench.mbox, wire_config(driver) + config, workers=workers, arguments=arguments)
+        options = {"workers": workers, "arguments": arguments, "wrapper": wrapper}
+        self.daemon = make_daemon(bench.mbox, wire_config(driver) + config, **options)
         self.left = RawPort(bench.client, "c0")
         self.right = RawPort(bench.server, "s0")
 

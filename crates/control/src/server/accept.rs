@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
 
+use super::descriptors::DescriptorReserve;
 use super::limits::{Limits, Usage};
 use super::role::Role;
 use crate::refusals::ApiCounters;
@@ -27,6 +28,8 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const REFUSALS: usize = 32;
 /// Pause after an error of `accept`, such as no free descriptor.
 const RETRY: Duration = Duration::from_millis(100);
+/// Descriptors that are held back for clients: ports, captures and other clients may take all others.
+const HELD_BACK: usize = 4;
 
 /// What all connections share.
 pub(super) struct Server {
@@ -35,6 +38,7 @@ pub(super) struct Server {
     pub limits: Limits,
     pub counters: Arc<ApiCounters>,
     pub refusals: Arc<Semaphore>,
+    pub reserve: DescriptorReserve,
     /// Changes when the server stops. The receivers also tell how many connections there are.
     pub stop: watch::Sender<bool>,
 }
@@ -42,7 +46,8 @@ pub(super) struct Server {
 impl Server {
     pub fn new(router: Router, usage: Arc<Usage>, limits: Limits, counters: Arc<ApiCounters>) -> Server {
         let refusals = Arc::new(Semaphore::new(REFUSALS));
-        Server { router, usage, limits, counters, refusals, stop: watch::Sender::new(false) }
+        let reserve = DescriptorReserve::new(HELD_BACK);
+        Server { router, usage, limits, counters, refusals, reserve, stop: watch::Sender::new(false) }
     }
 
     /// Accepts connections of clients with at least this role, until the server stops.
@@ -54,7 +59,10 @@ impl Server {
                 () = stopped(&mut stop) => return,
             };
             let Ok((stream, _)) = accepted else {
-                tokio::time::sleep(RETRY).await;
+                // The client waits in the queue, so that the next turn accepts it.
+                if !self.reserve.release() {
+                    tokio::time::sleep(RETRY).await;
+                }
                 continue;
             };
             let role = if is_owner(&stream) { Role::Owner } else { role };
@@ -70,8 +78,14 @@ impl Server {
         }
     }
 
-    /// Serves one connection.
+    /// Serves one connection, and takes its descriptor back if it came from the reserve.
     async fn serve(self: Arc<Server>, stream: UnixStream, role: Role, _place: OwnedSemaphorePermit) {
+        self.exchange(stream, role).await;
+        self.reserve.refill();
+    }
+
+    /// Answers the requests of one connection.
+    async fn exchange(&self, stream: UnixStream, role: Role) {
         let mut stop = self.stop.subscribe();
         let router = self.router.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {

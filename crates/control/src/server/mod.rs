@@ -2,6 +2,7 @@
 
 mod accept;
 mod body;
+mod descriptors;
 mod document;
 mod limits;
 mod role;

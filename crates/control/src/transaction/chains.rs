@@ -9,7 +9,7 @@ use crate::error::CommandError;
 impl Control {
     /// `nf add`.
     pub(crate) fn add_function(&self, nf: &NfInstance) -> Result<Done, CommandError> {
-        self.change(|config| config.add_function(nf))?;
+        self.add(|config| config.add_function(nf))?;
         Ok(Done::new(format!("function {} added: {}", &*nf.name, &*nf.kind)))
     }
 
@@ -31,13 +31,13 @@ impl Control {
 
     /// `chain add`.
     pub(crate) fn add_chain(&self, chain: &Chain) -> Result<Done, CommandError> {
-        self.change(|config| config.add_chain(chain))?;
+        self.add(|config| config.add_chain(chain))?;
         Ok(Done::new(format!("chain {} added", &*chain.name)))
     }
 
     /// `chain set`.
     pub(crate) fn set_chain(&self, chain: &Chain) -> Result<Done, CommandError> {
-        self.change(|config| config.set_chain(chain))?;
+        self.add(|config| config.set_chain(chain))?;
         Ok(Done::new(format!("chain {} replaced", &*chain.name)))
     }
 

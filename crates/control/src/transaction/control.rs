@@ -22,6 +22,7 @@ use mmb_lang::SourceSpan;
 use super::background::Background;
 use super::links::LinkThread;
 use super::maintenance::{LimitedSources, Maintenance};
+use super::memory::check_memory;
 use super::mirror::Mirror;
 use super::state::State;
 use crate::config::Config;
@@ -110,6 +111,18 @@ impl Control {
             self.engine.zero_rule_counters(slot);
             config.policy_mut().release(slot);
         }
+    }
+
+    /// Adds something to the configuration.
+    ///
+    /// # Errors
+    /// Those of [`Control::change`], and too little memory.
+    pub(super) fn add<T>(
+        &self,
+        edit: impl FnOnce(&mut Config) -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        check_memory(0).map_err(|reason| CommandError::failed(reason, SourceSpan::default()))?;
+        self.change(edit)
     }
 
     /// Changes the configuration in a way that deletes no rule.

@@ -8,6 +8,7 @@ mod engine_plane;
 mod interfaces;
 mod links;
 mod maintenance;
+mod memory;
 mod mirror;
 mod nat;
 mod rules;

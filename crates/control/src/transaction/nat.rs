@@ -9,7 +9,7 @@ use crate::error::CommandError;
 impl Control {
     /// `nat pool add`.
     pub(crate) fn add_pool(&self, pool: &NatPool) -> Result<Done, CommandError> {
-        self.change(|config| config.nat_mut().add_pool(pool))?;
+        self.add(|config| config.nat_mut().add_pool(pool))?;
         Ok(Done::new(format!("NAT pool {} added", &*pool.name)))
     }
 
@@ -21,7 +21,7 @@ impl Control {
 
     /// `nat forward add`.
     pub(crate) fn add_forward(&self, forward: &NatForward) -> Result<Done, CommandError> {
-        self.change(|config| config.nat_mut().add_forward(forward))?;
+        self.add(|config| config.nat_mut().add_forward(forward))?;
         let NatForward { proto, outside, inside } = forward;
         Ok(Done::new(format!("{proto} {outside} is forwarded to {inside}")))
     }

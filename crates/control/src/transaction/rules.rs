@@ -5,6 +5,7 @@ use mmb_lang::{Command, Rule, SourceSpan};
 use mmb_policy::Policy;
 
 use super::control::Control;
+use super::memory::check_memory;
 use super::state::State;
 use crate::api::{ApplyReply, CheckReply, DiffReply, Done};
 use crate::config::file;
@@ -17,7 +18,7 @@ impl Control {
     /// # Errors
     /// The rule names an interface, a pool or a chain that does not exist, or can never match.
     pub fn add_rule(&self, rule: &Rule) -> Result<Done, CommandError> {
-        let index = self.change(|config| config.add_rule(rule))?;
+        let index = self.add(|config| config.add_rule(rule))?;
         Ok(Done { done: format!("rule {index} added"), index: Some(index) })
     }
 
@@ -72,6 +73,7 @@ impl Control {
     /// # Errors
     /// Lines that are wrong, and devices or routes that the new configuration needs and cannot get.
     pub fn apply(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
+        check_memory(text.len()).map_err(Refusal::failed)?;
         let (_turn, old) = self.begin();
         let config = file::load(text, &old.config)?;
         let mut new = State { config, ..State::default() };

@@ -7,17 +7,36 @@ use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk::Mempool;
 use mmb_session::Sessions;
+use mmb_system::{GroupMemory, exhausted_group};
 
 /// There is no memory for a pool.
 #[derive(Debug, thiserror::Error)]
-#[error("no memory for {buffers} packets of {bytes} bytes ({reason}); start with a larger --memory")]
-pub struct PoolError {
-    /// Packets asked for.
-    pub buffers: usize,
-    /// Bytes of each packet.
-    pub bytes: usize,
-    /// DPDK's error.
-    pub reason: mmb_dpdk::Error,
+pub enum PoolError {
+    /// DPDK cannot allocate it.
+    #[error("no memory for {buffers} packets of {bytes} bytes ({reason}); start with a larger --memory")]
+    Allocation {
+        /// Packets asked for.
+        buffers: usize,
+        /// Bytes of each packet.
+        bytes: usize,
+        /// DPDK's error.
+        reason: mmb_dpdk::Error,
+    },
+    /// The kernel would kill the process that uses it.
+    #[error(
+        "{buffers} packets of {bytes} bytes need {needed} MiB, and {memory}; \
+         raise its limit, or ask for less with --memory"
+    )]
+    Limit {
+        /// Packets asked for.
+        buffers: usize,
+        /// Bytes of each packet.
+        bytes: usize,
+        /// MiB that they need, together with the process.
+        needed: u64,
+        /// What limits the process.
+        memory: GroupMemory,
+    },
 }
 
 /// Frame bytes of an ordinary buffer.
@@ -28,8 +47,12 @@ const JUMBO_BUFFERS: usize = 4096;
 /// Buffers in a worker's own cache: two vectors. So receiving and sending a vector never needs the shared
 /// ring, and buffers that are in the processor's cache are used again.
 const CACHE: usize = 512;
-/// Memory of one ordinary buffer with its headers and alignment.
-const ORDINARY_FOOTPRINT: usize = 2_496;
+/// Memory of the headers of a buffer, with alignment.
+const HEADERS: usize = 448;
+/// Memory of one ordinary buffer.
+const ORDINARY_FOOTPRINT: usize = ORDINARY + HEADERS;
+/// Memory that the process needs besides the pools, in bytes: 40 MiB were measured.
+const PROCESS: u64 = 48 << 20;
 
 /// The pools of an engine.
 pub(crate) struct Pools {
@@ -40,8 +63,7 @@ pub(crate) struct Pools {
 impl Pools {
     /// Creates the ordinary pool in half of `memory_mb`; the rest is for jumbo frames, rings and devices.
     pub fn create(memory_mb: u32) -> Result<Pools, PoolError> {
-        let buffers = (((memory_mb as usize) << 19) / ORDINARY_FOOTPRINT).max(4096);
-        let ordinary = create("mmb-packets", buffers, ORDINARY)?;
+        let ordinary = create("mmb-packets", ordinary_buffers(memory_mb), ORDINARY)?;
         Ok(Pools { ordinary, jumbo: Mutex::new(None) })
     }
 
@@ -72,12 +94,31 @@ impl Pools {
     }
 }
 
+fn ordinary_buffers(memory_mb: u32) -> usize {
+    (((memory_mb as usize) << 19) / ORDINARY_FOOTPRINT).max(4096)
+}
+
+/// Checks that the process may have memory for the ordinary pool. Call it before DPDK starts.
+///
+/// # Errors
+/// A control group leaves less.
+pub(crate) fn check_memory(memory_mb: u32) -> Result<(), PoolError> {
+    check_limit(ordinary_buffers(memory_mb), ORDINARY, PROCESS)
+}
+
+/// Checks that the process may have memory for a pool and `more` bytes.
+fn check_limit(buffers: usize, bytes: usize, more: u64) -> Result<(), PoolError> {
+    let needed = (buffers * (bytes + HEADERS)) as u64 + more;
+    match exhausted_group(needed) {
+        Some(memory) => Err(PoolError::Limit { buffers, bytes, needed: needed.div_ceil(1 << 20), memory }),
+        None => Ok(()),
+    }
+}
+
 fn create(name: &str, buffers: usize, data_room: usize) -> Result<Mempool, PoolError> {
-    Mempool::create(name, buffers, data_room, CACHE).map_err(|reason| PoolError {
-        buffers,
-        bytes: data_room,
-        reason,
-    })
+    check_limit(buffers, data_room, 0)?;
+    let allocation = |reason| PoolError::Allocation { buffers, bytes: data_room, reason };
+    Mempool::create(name, buffers, data_room, CACHE).map_err(allocation)
 }
 
 /// Scratchpads of one worker's sessions, in a file that other processes can map.

@@ -17,7 +17,7 @@ use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
 use crate::engine::counters::RuleTable;
 use crate::engine::error::{EngineError, WorkerError};
 use crate::engine::handoff::{Inbox, create_inbox};
-use crate::engine::pools::{Pools, SharedScratchpads};
+use crate::engine::pools::{Pools, SharedScratchpads, check_memory};
 use crate::engine::shared::{Shared, WorkerShared};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::WorkerFailure;
@@ -43,6 +43,7 @@ impl Engine {
     /// already.
     pub fn start(config: &EngineConfig) -> Result<Engine, EngineError> {
         check(config)?;
+        check_memory(config.memory_mb)?;
         let eal_config =
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config)?;

@@ -20,7 +20,7 @@ use mmb_dpdk_sys as sys;
 
 use super::device::{Device, LINK_BYTES, max_frame};
 use super::handle::{DeviceHandle, call, device_mtu};
-use super::netdev::NetDev;
+use super::netdev::{self, NetDev};
 use super::queue::{RxQueue, TxQueue};
 use super::spec::{PortInfo, PortSpec, PortStats};
 use super::{open, redirect};
@@ -86,6 +86,13 @@ impl Port {
         self.rx_fds().iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect()
     }
 
+    /// Frames that the kernel dropped because the ring of an AF_PACKET port was full.
+    fn ring_drops(&self) -> u64 {
+        let Device::AfPacket { .. } = self.handle.device else { return 0 };
+        let more: u64 = self.handle.fds.iter().map(|fd| netdev::take_packet_drops(*fd)).sum();
+        self.handle.ring_drops.fetch_add(more, Ordering::Relaxed) + more
+    }
+
     /// Counters. The drivers of some ports miscount packets that they free themselves.
     ///
     /// # Errors
@@ -96,12 +103,17 @@ impl Port {
             // SAFETY: the port is open; `stats` is a live structure.
             unsafe { sys::rte_eth_stats_get(self.handle.id, &mut stats) }
         })?;
+        let rx_no_buffer = match self.handle.device {
+            // The driver counts a whole burst for each attempt. The kernel's counter has the lost frames.
+            Device::AfXdp { .. } => 0,
+            _ => stats.rx_nombuf,
+        };
         Ok(PortStats {
             rx_packets: stats.ipackets,
             rx_bytes: stats.ibytes,
-            rx_missed: stats.imissed,
+            rx_missed: stats.imissed + self.ring_drops(),
             rx_errors: stats.ierrors,
-            rx_no_buffer: stats.rx_nombuf,
+            rx_no_buffer,
             tx_packets: stats.opackets,
             tx_bytes: stats.obytes,
             tx_errors: stats.oerrors,

@@ -2,7 +2,7 @@
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk_sys as sys;
@@ -29,6 +29,9 @@ pub(super) struct DeviceHandle {
     pub(super) sends_segments: bool,
     /// The XDP program of an AF_XDP port.
     pub(super) xdp: Option<XdpProgram>,
+    /// Frames that the kernel dropped because the ring of an AF_PACKET port was full. The driver does not
+    /// count them.
+    pub(super) ring_drops: AtomicU64,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
 }

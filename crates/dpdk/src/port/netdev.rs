@@ -182,6 +182,18 @@ pub(super) fn take_socket_error(fd: RawFd) -> Option<io::Error> {
     (status == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
 }
 
+/// Frames that the kernel has dropped since the last call because the ring of a packet socket was full
+/// (packet(7)).
+pub(super) fn take_packet_drops(fd: RawFd) -> u64 {
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    // SAFETY: passes a live structure and its size; a descriptor that is no packet socket gives an error.
+    let status = unsafe {
+        libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, (&raw mut stats).cast(), &mut len)
+    };
+    if status == 0 { stats.tp_drops.into() } else { 0 }
+}
+
 /// Whether a descriptor can be waited on: the spare descriptor of the tap driver reports an error at once.
 pub(super) fn can_wait(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

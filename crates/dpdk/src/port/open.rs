@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
 
 use mmb_dpdk_sys as sys;
 
@@ -78,6 +79,7 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         fds,
         sends_segments,
         xdp,
+        ring_drops: AtomicU64::new(0),
         _promiscuous: promiscuous,
     })
 }

@@ -133,8 +133,11 @@ impl Parser<'_> {
     }
 
     fn step(&mut self, depth: usize, parts: &mut usize) -> Parse<Step> {
-        self.expect(Expect::Instance);
-        self.expect(Expect::Words(BRACKET));
+        // Completion offers nothing that a limit forbids.
+        if *parts < Chain::MAX_PARTS {
+            self.expect(Expect::Instance);
+        }
+        self.expect_bracket(depth);
         let token = self.lex.peek();
         let function = match token.tok {
             Tok::OpenArms => None,
@@ -154,7 +157,7 @@ impl Parser<'_> {
             _ => return Err(self.stray_in_chain()),
         };
         if function.is_some() {
-            self.expect(Expect::Words(BRACKET));
+            self.expect_bracket(depth);
         }
         if self.peek() != Tok::OpenArms {
             return Ok(Step { function, arms: Vec::new() });
@@ -172,6 +175,12 @@ impl Parser<'_> {
             }
             Tok::End => Err(self.error_here("a `]` is missing: the bracket is open")),
             _ => Err(self.stray_in_chain()),
+        }
+    }
+
+    fn expect_bracket(&mut self, depth: usize) {
+        if depth < Chain::MAX_DEPTH {
+            self.expect(Expect::Words(BRACKET));
         }
     }
 

@@ -28,6 +28,9 @@ const PORTS: CapabilitySet = CapabilitySet::NET_ADMIN
 /// What network cards without an IOMMU need besides: physical addresses, and ports of the processor.
 const PHYSICAL: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_RAWIO);
 
+/// Descriptors that the daemon needs at least: 24 of its own, and some for ports and clients.
+const DESCRIPTORS: u64 = 64;
+
 /// What the administrator wants the daemon to be.
 pub struct Wanted<'a> {
     /// The user whose identity it takes; none: it stays what it is.
@@ -45,7 +48,7 @@ pub struct Wanted<'a> {
 pub fn restrict(wanted: &Wanted<'_>) -> Result<(), Failure> {
     let failed =
         |what: &'static str| move |error: std::io::Error| Failure::new(format!("cannot {what}: {error}"));
-    raise_descriptors();
+    raise_descriptors()?;
     let physical = mmb_dataplane::needs_physical_addresses();
     let needed = if physical { PORTS | PHYSICAL } else { PORTS };
     drop_bounds(needed);
@@ -67,10 +70,19 @@ pub fn restrict(wanted: &Wanted<'_>) -> Result<(), Failure> {
 }
 
 /// Raises the limit of open descriptors as far as the process may.
-fn raise_descriptors() {
+///
+/// # Errors
+/// It is too low for a daemon with a few ports and clients.
+fn raise_descriptors() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     // With fewer descriptors, fewer ports can be opened.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    match getrlimit(Resource::Nofile).current {
+        Some(most) if most < DESCRIPTORS => Err(Failure::new(format!(
+            "the process may open {most} files, and needs {DESCRIPTORS}; raise the limit (ulimit -n, LimitNOFILE=)"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Removes capabilities from those that the process could ever get.

@@ -10,6 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use mmb_system::log;
+
 /// The directory of the files, inside the state directory.
 const DIRECTORY: &str = "kernel-settings";
 /// All settings are below this directory.
@@ -48,7 +50,15 @@ impl SettingsStore {
     pub fn save(&self, interface: &str, settings: Vec<Setting>) -> SavedSettings {
         let file = self.directory.as_ref().filter(|_| !settings.is_empty()).and_then(|directory| {
             let file = directory.join(format!("{}-{interface}", namespace().ok()?));
-            write(&file, &settings).ok().map(|()| file)
+            let written = write(&file, &settings);
+            if let Err(reason) = &written {
+                log::error(format!(
+                    "error: cannot keep the kernel's settings of {interface} in {}: {reason}; \
+                     if the process is killed, they stay changed\n",
+                    directory.display()
+                ));
+            }
+            written.ok().map(|()| file)
         });
         SavedSettings { settings, file }
     }

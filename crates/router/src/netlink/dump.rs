@@ -87,10 +87,13 @@ impl Dump {
         self.disturbed |= message.is_interrupted();
         if let Some(error) = message.end() {
             self.finished = true;
-            if error != 0
-                && let Some(class) = DUMP_ORDER.get(self.at)
-            {
-                self.unsupported.insert(*class);
+            match error {
+                0 => {}
+                // The kernel lacked something for a moment.
+                libc::ENOMEM | libc::ENOBUFS | libc::EBUSY | libc::EAGAIN | libc::EINTR => {
+                    self.disturbed = true;
+                }
+                _ => self.unsupported.extend(DUMP_ORDER.get(self.at)),
             }
         }
         true
@@ -125,5 +128,40 @@ impl Dump {
     /// Whether all supported classes were dumped without disturbance.
     pub fn is_consistent(&self) -> bool {
         DUMP_ORDER.iter().all(|class| self.complete.contains(class) || self.unsupported.contains(class))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::ReadResult;
+
+    /// A dump in which the kernel ends every class with an error.
+    fn failed_dump(error: i32) -> Dump {
+        let mut requests = NetlinkSocket::requests().unwrap();
+        let mut dump = Dump::begin(&mut requests);
+        let body = (-error).to_ne_bytes();
+        let kind = libc::NLMSG_ERROR as u16;
+        loop {
+            // The true answers are not recorded; the socket takes no request before it has sent them.
+            while requests.read().is_ok_and(|read| read != ReadResult::Empty) {}
+            let sequence = dump.sequence;
+            dump.record(&Message { kind, flags: 0, sequence, body: &body });
+            if !dump.advance(&mut requests) {
+                return dump;
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_that_the_kernel_refuses_for_a_moment_is_dumped_again() {
+        let dump = failed_dump(libc::ENOMEM);
+        assert!(!dump.is_consistent() && DUMP_ORDER.iter().all(|class| !dump.is_complete(*class)));
+    }
+
+    #[test]
+    fn a_class_that_the_kernel_does_not_know_is_left_out() {
+        let dump = failed_dump(libc::EOPNOTSUPP);
+        assert!(dump.is_consistent() && DUMP_ORDER.iter().all(|class| !dump.is_complete(*class)));
     }
 }

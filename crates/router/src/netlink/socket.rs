@@ -61,6 +61,23 @@ impl Message<'_> {
     }
 }
 
+/// The messages of a datagram, up to the first one that is cut short.
+pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let header = NetlinkBuffer::new_checked(rest).ok()?;
+        let length = header.length() as usize;
+        let message = Message {
+            kind: header.message_type(),
+            flags: header.flags(),
+            sequence: header.sequence_number(),
+            body: rest.get(16..length)?,
+        };
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
 /// A netlink socket with its read buffer.
 pub(crate) struct NetlinkSocket {
     socket: Socket,
@@ -128,19 +145,7 @@ impl NetlinkSocket {
 
     /// The messages of the last read.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
-        let mut rest = &self.buffer[..];
-        std::iter::from_fn(move || {
-            let header = NetlinkBuffer::new_checked(rest).ok()?;
-            let length = header.length() as usize;
-            let message = Message {
-                kind: header.message_type(),
-                flags: header.flags(),
-                sequence: header.sequence_number(),
-                body: rest.get(16..length)?,
-            };
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            Some(message)
-        })
+        messages(&self.buffer)
     }
 
     /// Requests a dump of a class. Returns the sequence number of the replies.
