@@ -6,7 +6,7 @@ use mmb_packet::window::{
     CHUNKS, ETHERTYPE, IN_PORT, IP6_EXTENSIONS, KIND, OPTION_TIMESTAMP, OPTIONS_VALUED, OUT_PORT,
 };
 use mmb_packet::{
-    DropReason, Kind, Loc, Meta, PayloadLayer, Window, fill_window, flags, parse, payload, tcp_options,
+    DropReason, Kind, Loc, Meta, PacketFlags, PayloadLayer, Window, fill_window, parse, payload, tcp_options,
 };
 
 #[path = "options.rs"]
@@ -53,7 +53,7 @@ fn check_meta(frame: &[u8], result: Result<(), DropReason>, meta: &Meta) {
         assert_eq!(meta.kind.l4(), Kind::L4_NONE);
         assert_ne!(meta.kind.l3(), 0);
     } else if !is_described {
-        assert_eq!((meta.kind, meta.flags, meta.flow_hash), (Kind(0), 0, 0));
+        assert_eq!((meta.kind, meta.flags, meta.flow_hash), (Kind(0), PacketFlags::empty(), 0));
         return;
     }
     let (ethertype, icmp, header) = match meta.kind.l3() {
@@ -70,7 +70,7 @@ fn check_meta(frame: &[u8], result: Result<(), DropReason>, meta: &Meta) {
         _ => 3,
     }];
     assert_eq!(meta.proto, proto);
-    assert_eq!(meta.flags & flags::LATER_FRAGMENT, 0);
+    assert!(!meta.flags.contains(PacketFlags::LATER_FRAGMENT));
 }
 
 /// With only the first `cut` bytes contiguous, the result is the same, or an error says that the headers do
@@ -197,7 +197,14 @@ fn check_payloads(frame: &[u8], meta: &Meta) {
 fn any_metadata(bytes: &[u8]) {
     let Some((&[l3, l4, l4_high, kind, proto, flags], head)) = bytes.split_first_chunk() else { return };
     let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);
-    let meta = Meta { l3_off: l3.into(), l4_off, kind: Kind(kind), proto, flags, ..Meta::default() };
+    let meta = Meta {
+        l3_off: l3.into(),
+        l4_off,
+        kind: Kind(kind),
+        proto,
+        flags: PacketFlags::from_bits_retain(flags),
+        ..Meta::default()
+    };
     let filled = window(head, &meta);
     assert_eq!(filled.bytes()[KIND], kind);
     assert!(tcp_options(head, &meta).count() <= 20);
@@ -278,7 +285,7 @@ fn check_partial(frame: &[u8], meta: &Meta) {
             let segment = |bytes: &[u8]| bytes[l4..usize::from(meta.end)].to_vec();
             let right = |bytes: &[u8]| naive_sum(&[&pseudo, &segment(bytes)]) == 0xffff;
             let pending = frame[field..field + 2] == naive_sum(&[&pseudo]).to_be_bytes();
-            let excepted = meta.flags & (flags::FRAGMENT | flags::ROUTED) != 0
+            let excepted = meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED)
                 || (meta.kind.l4() == Kind::UDP
                     && frame[l4 + 4..l4 + 6] != (meta.end - meta.l4_off).to_be_bytes());
             assert_eq!(completed, pending && !right(frame) && !excepted);

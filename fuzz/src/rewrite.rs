@@ -3,7 +3,7 @@
 
 use mmb_lang::{Match, Rule};
 use mmb_oracle::{Outcome, Settings, Verdict, evaluate, evaluate_with, generate};
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, parse};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, parse};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 const IN_PORT: u16 = 0;
@@ -116,7 +116,13 @@ pub fn coming_to_zero(rules: &[Rule], frame: &[u8]) -> Option<Vec<u8>> {
 pub fn any_metadata(rules: &[Rule], bytes: &[u8]) {
     let Some((&[l3, l4, l4_high, kind, flags], head)) = bytes.split_first_chunk() else { return };
     let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);
-    let meta = Meta { l3_off: l3.into(), l4_off, kind: Kind(kind), flags, ..Meta::default() };
+    let meta = Meta {
+        l3_off: l3.into(),
+        l4_off,
+        kind: Kind(kind),
+        flags: PacketFlags::from_bits_retain(flags),
+        ..Meta::default()
+    };
     let transport = (Kind::TCP..=Kind::ICMP6).contains(&meta.kind.l4());
     for rule in rules {
         let (mut packet, mut meta) = (VecPacket::new(head), meta);

@@ -11,7 +11,7 @@
 
 use mmb_flow::{NatConfig, TcpSegment};
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6};
-use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
+use mmb_packet::{Kind, Meta, PacketBuf, PacketFlags, VecPacket, parse};
 use mmb_policy::Policy;
 use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet, SessionHarness};
 
@@ -146,7 +146,7 @@ impl History {
     fn check_untranslation(&self, frame: &[u8], meta: &Meta, out: &[u8]) {
         let ports = matches!(meta.kind.l4(), Kind::TCP | Kind::UDP | Kind::L4_NONE);
         let moved = endpoints(frame, meta) != endpoints(out, meta);
-        let whole = meta.flags & (flags::LATER_FRAGMENT | flags::ROUTED) == 0;
+        let whole = !meta.flags.intersects(PacketFlags::LATER_FRAGMENT | PacketFlags::ROUTED);
         if let ([sessions], true) = (self.harness.workers(), ports && moved && whole) {
             let mut back = out.to_vec();
             assert!(sessions.untranslate(&mut back, meta), "{frame:x?} {out:x?}");
@@ -158,7 +158,7 @@ impl History {
 
     /// Checks that a translated packet has a session whose reply goes to its sender.
     fn check_reply(&mut self, frame: &[u8], meta: &Meta, port: u16, out: &[u8]) {
-        let whole = meta.flags & (flags::FRAGMENT | flags::ROUTED) == 0;
+        let whole = !meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED);
         let ports = matches!(meta.kind.l4(), Kind::TCP | Kind::UDP);
         let moved = endpoints(frame, meta) != endpoints(out, meta);
         if !(whole && ports && moved) {

@@ -1,7 +1,7 @@
 //! Frames for the fuzz target `session`.
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{Kind, Meta, PacketFlags};
 
 /// Addresses and ports of a frame.
 pub(super) fn endpoints(frame: &[u8], meta: &Meta) -> (Vec<u8>, [u8; 4]) {
@@ -44,7 +44,7 @@ pub(super) fn has_valid_checksums(frame: &[u8], meta: &Meta) -> bool {
         return false;
     }
     let checked = matches!(meta.kind.l4(), Kind::TCP | Kind::UDP | Kind::ICMP | Kind::ICMP6);
-    if !checked || meta.flags & (flags::FRAGMENT | flags::ROUTED) != 0 {
+    if !checked || meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED) {
         return true;
     }
     if meta.kind.l4() == Kind::UDP && (frame[l4 + 6..l4 + 8] == [0, 0] || usize::from(meta.end) < l4 + 8) {

@@ -4,7 +4,7 @@ use mmb_flow::{
     Direction, Key, Mangle, SessionSettings, TcpSegment, TrackInput, TrackState, parse_quote, translate,
     translate_icmp_error, untranslate,
 };
-use mmb_packet::{Kind, Meta};
+use mmb_packet::{Kind, Meta, PacketFlags};
 
 /// Translates a head with arbitrary metadata. Nothing may panic.
 pub(super) fn translate_any_metadata(bytes: &[u8]) {
@@ -16,7 +16,7 @@ pub(super) fn translate_any_metadata(bytes: &[u8]) {
         end: l4_off + u16::from(end),
         kind: Kind(kind),
         proto,
-        flags: end & 7,
+        flags: PacketFlags::from_bits_retain(end & 7),
         ..Meta::default()
     };
     let from = Key { kind, proto, ..Key::default() };

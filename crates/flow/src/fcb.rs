@@ -267,6 +267,33 @@ pub struct Xlat4 {
 const _: () = assert!(size_of::<Xlat4>() == 16);
 
 bitflags! {
+    /// Flags of [`SessionState::flags`].
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct SessionFlags: u8 {
+        /// Numbers other than addresses and ports are replaced: the scratchpad has a record.
+        const MANGLE = 1 << 0;
+        /// Forward packets, once translated, are for an address of NAT and return from there (hairpinning).
+        const LOOP_FORWARD = 1 << 1;
+        /// Reverse packets are.
+        const LOOP_REVERSE = 1 << 2;
+        /// The session was opened from outside, by a NAT mapping.
+        const INBOUND = 1 << 3;
+        /// The session was opened by a forward and needs no rule.
+        const RULELESS = 1 << 4;
+        /// A function of the chain has refused the session, under some generation of rules.
+        const REFUSED = 1 << 5;
+        /// The session is counted for its source.
+        const COUNTED = 1 << 6;
+    }
+}
+
+impl SessionFlags {
+    /// The loop flags by direction.
+    pub const LOOPS: [SessionFlags; 2] = [SessionFlags::LOOP_FORWARD, SessionFlags::LOOP_REVERSE];
+}
+
+bitflags! {
     /// Flags of [`SessionState::table_flags`].
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -299,8 +326,8 @@ pub struct SessionState {
     pub track: crate::TrackState,
     /// Flags of the table, such as membership in the list of half-open sessions.
     pub(crate) table_flags: TableFlags,
-    /// Flags of the caller.
-    pub flags: u8,
+    /// Properties of the session, which the caller sets.
+    pub flags: SessionFlags,
     /// Input ports of both directions.
     pub in_port: [u16; 2],
     /// Incremented each time the number is given to another session.

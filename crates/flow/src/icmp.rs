@@ -1,6 +1,6 @@
 //! ICMP errors that the engine sends.
 
-use mmb_packet::{Kind, Meta, PacketBuf, checksum, flags, parse};
+use mmb_packet::{Kind, Meta, PacketBuf, PacketFlags, checksum, parse};
 
 /// An ICMP error: type and code for IPv4 and for IPv6, and the word after the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
         (_, 1 | 58) => true,
         _ => false,
     };
-    if is_error || meta.flags & flags::LATER_FRAGMENT != 0 || l3 < 12 || head.first()? & 1 != 0 {
+    if is_error || meta.flags.contains(PacketFlags::LATER_FRAGMENT) || l3 < 12 || head.first()? & 1 != 0 {
         return None;
     }
     if meta.kind.l3() == Kind::IP4 {

@@ -7,7 +7,7 @@
 //! 16 bytes never confuses the versions. An IPv6 key has 24 more bytes.
 
 use bytemuck::{Pod, Zeroable};
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{Kind, Meta, PacketFlags};
 
 /// The key of one direction of a session: addresses, ports, protocol. 40 bytes without padding; equal keys
 /// have equal bytes.
@@ -201,7 +201,7 @@ pub fn parse_key(head: &[u8], meta: &Meta) -> Result<Key, KeyError> {
     if let Some(key) = common_key(head, meta) {
         return Ok(key);
     }
-    if meta.flags & flags::LATER_FRAGMENT != 0 {
+    if meta.flags.contains(PacketFlags::LATER_FRAGMENT) {
         return Err(KeyError::LaterFragment);
     }
     let mut key = addresses(head, meta).ok_or(KeyError::NotIp)?;
@@ -213,13 +213,13 @@ pub fn parse_key(head: &[u8], meta: &Meta) -> Result<Key, KeyError> {
     };
     key.asks = asks;
     [key.source_port, key.destination_port] = bytemuck::cast(ports);
-    if meta.flags & flags::FRAGMENT != 0 { Err(KeyError::FirstFragment(key)) } else { Ok(key) }
+    if meta.flags.contains(PacketFlags::FRAGMENT) { Err(KeyError::FirstFragment(key)) } else { Ok(key) }
 }
 
 /// Fast path for TCP and UDP over IPv4. None: the packet needs the general path.
 #[inline(always)]
 fn common_key(head: &[u8], meta: &Meta) -> Option<Key> {
-    let is_common = matches!(meta.kind.0, TCP4 | UDP4) && meta.flags & flags::FRAGMENT == 0;
+    let is_common = matches!(meta.kind.0, TCP4 | UDP4) && !meta.flags.contains(PacketFlags::FRAGMENT);
     if !is_common {
         return None;
     }

@@ -18,7 +18,7 @@ mod track;
 mod translate;
 mod wheel;
 
-pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, Xlat4};
+pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionFlags, SessionId, SessionState, Xlat4};
 pub use fragments::{Fragment, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
 pub use icmp::{ErrorBudget, IcmpErrorKind, rewrite_as_icmp_error};
 pub use key::{Key, KeyError, PackedKey, parse_key};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mmb_lang::{Action, ErrorPolicy, FIELDS, MatchExpr, Rule, Support, ValueItem, ValueKind};
 use mmb_oracle::generate::{self, ByteChoices};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with};
-use mmb_packet::{DropReason, Kind, Meta, Window, flags, parse};
+use mmb_packet::{DropReason, Kind, Meta, PacketFlags, Window, parse};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -177,7 +177,9 @@ fn frames_vary() {
                 kinds.insert(meta.kind.0);
                 fragments.insert((
                     meta.kind.l3(),
-                    meta.flags & (flags::FRAGMENT | flags::LATER_FRAGMENT | flags::ROUTED),
+                    (meta.flags
+                        & (PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT | PacketFlags::ROUTED))
+                        .bits(),
                 ));
             }
             Err(reason) => {

@@ -1,6 +1,6 @@
 //! IPv4 header (RFC 791).
 
-use crate::meta::{Kind, Meta, flags};
+use crate::meta::{Kind, Meta, PacketFlags};
 use crate::transport::{self, HeaderPrefix, ParsedHeaders, TransportHeader};
 use crate::{DropReason, bytes, hash};
 
@@ -113,20 +113,21 @@ fn parse_general(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
     }
     let parse_transport = || transport::parse_transport(&transport::OVER_IP4, ip[9], head, l4, end);
     let (found, flags) = match bytes::be16(ip, 6) & FRAGMENT_MASK {
-        0 => (parse_transport(), 0),
-        MORE => (parse_transport().map_err(transport::first_fragment_reason), flags::FRAGMENT),
-        control => {
-            (transport::check_later_fragment(ip[9], control & !MORE), flags::FRAGMENT | flags::LATER_FRAGMENT)
-        }
+        0 => (parse_transport(), PacketFlags::empty()),
+        MORE => (parse_transport().map_err(transport::first_fragment_reason), PacketFlags::FRAGMENT),
+        control => (
+            transport::check_later_fragment(ip[9], control & !MORE),
+            PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT,
+        ),
     };
     if found == Err(DropReason::HeaderTooLong) {
         return Err(DropReason::HeaderTooLong);
     }
     let transport = found.unwrap_or(TransportHeader::NONE);
     let addresses = transport::words(ip)[2].to_le_bytes();
-    let ports = if flags & flags::FRAGMENT == 0 { transport.ports } else { [0; 4] };
+    let ports = if !flags.contains(PacketFlags::FRAGMENT) { transport.ports } else { [0; 4] };
     let flow_hash = hash::flow_hash4(addresses, ports, ip[9]);
-    let tag = transport::tag(Kind::IP4, transport.kind, ip[9]) | u32::from(flags) << 16;
+    let tag = transport::tag(Kind::IP4, transport.kind, ip[9]) | u32::from(flags.bits()) << 16;
     meta.set_ip(flow_hash, l4, end, tag);
     found.map(|_| ())
 }

@@ -1,7 +1,7 @@
 //! IPv6 header and extension headers (RFC 8200).
 
 use crate::loc::Ip6Ext;
-use crate::meta::{Kind, Meta, flags};
+use crate::meta::{Kind, Meta, PacketFlags};
 use crate::transport::{self, HeaderPrefix, ParsedHeaders, TransportHeader};
 use crate::{DropReason, bytes, hash};
 
@@ -139,10 +139,10 @@ fn parse_general(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
         return Err(DropReason::HeaderTooLong);
     }
     let transport = found.unwrap_or(TransportHeader::NONE);
-    let is_fragment = chain.flags & flags::FRAGMENT != 0;
+    let is_fragment = chain.flags.contains(PacketFlags::FRAGMENT);
     let ports = if is_fragment { [0; 4] } else { transport.ports };
     let flow_hash = hash::flow_hash6(addresses(ip), ports, chain.proto);
-    let tag = transport::tag(Kind::IP6, transport.kind, chain.proto) | u32::from(chain.flags) << 16;
+    let tag = transport::tag(Kind::IP6, transport.kind, chain.proto) | u32::from(chain.flags.bits()) << 16;
     meta.set_ip(flow_hash, chain.at, end, tag);
     found.map(|_| ()).map_err(|reason| match is_fragment {
         true => transport::first_fragment_reason(reason),
@@ -171,7 +171,7 @@ enum ChainEnd {
 struct ExtensionChain {
     proto: u8,
     at: usize,
-    flags: u8,
+    flags: PacketFlags,
     /// [`Ip6Ext::bit`]s of the headers that the walk passed.
     seen: u16,
     end: ChainEnd,
@@ -181,7 +181,7 @@ struct ExtensionChain {
 ///
 /// Every step consumes at least eight bytes of a payload of at most 65,535.
 fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<ExtensionChain, DropReason> {
-    let (mut flags, mut seen) = (0, 0);
+    let (mut flags, mut seen) = (PacketFlags::empty(), 0);
     while is_extension(proto) {
         if end - at < 8 {
             return Ok(ExtensionChain { proto, at: end, flags, seen, end: ChainEnd::Truncated });
@@ -202,13 +202,13 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Extensi
             return Err(DropReason::HeaderTooLong);
         }
         flags |= match proto {
-            ROUTING if header[3] != 0 => flags::ROUTED,
+            ROUTING if header[3] != 0 => PacketFlags::ROUTED,
             FRAGMENT => fragment_flags(bytes::be16(header, 2)),
-            _ => 0,
+            _ => PacketFlags::empty(),
         };
         seen |= extension_bit(proto);
         (proto, at) = (header[0], at + length);
-        if flags & flags::LATER_FRAGMENT != 0 {
+        if flags.contains(PacketFlags::LATER_FRAGMENT) {
             let offset = bytes::be16(header, 2) >> 3;
             return Ok(ExtensionChain { proto, at, flags, seen, end: ChainEnd::LaterFragment(offset) });
         }
@@ -261,11 +261,11 @@ fn collect_extensions(head: &[u8], meta: &Meta) -> u16 {
 
 /// Returns the flags for the fragment header's word of offset (13 bits), two reserved bits and "more
 /// fragments".
-fn fragment_flags(word: u16) -> u8 {
+fn fragment_flags(word: u16) -> PacketFlags {
     match (word >> 3, word & 1) {
-        (0, 0) => 0,
-        (0, _) => flags::FRAGMENT,
-        _ => flags::FRAGMENT | flags::LATER_FRAGMENT,
+        (0, 0) => PacketFlags::empty(),
+        (0, _) => PacketFlags::FRAGMENT,
+        _ => PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 
+use bitflags::bitflags;
 use bytemuck::{Pod, Zeroable};
 
 /// Which headers a packet carries, in one byte so that a classifier mask can test it: the low nibble is
@@ -45,28 +46,33 @@ impl Kind {
     }
 }
 
-/// Flag bits of [`Meta::flags`].
-pub mod flags {
-    /// The packet is a fragment (first, middle or last).
-    pub const FRAGMENT: u8 = 1 << 0;
-    /// A fragment with an offset other than zero: it carries no transport header.
-    pub const LATER_FRAGMENT: u8 = 1 << 1;
-    /// An IPv6 routing header with segments left: the pseudo header's destination is not `ip6-daddr` (RFC
-    /// 8200, 8.1).
-    pub const ROUTED: u8 = 1 << 2;
-    /// Another worker gave the packet to this one. Never set by a parse.
-    pub const HANDED: u8 = 1 << 3;
-    /// Hairpinning: the source has been translated, and the destination is the external address of an inside
-    /// host. The packet is looked up again as if it had come from outside. Never set by a parse.
-    pub const LOOPED: u8 = 1 << 4;
-    /// The worker that got the packet by handoff had no room for its session and returned it. Never set by a
-    /// parse.
-    pub const REFUSED: u8 = 1 << 5;
-    /// The worker that got the packet by handoff does not own its session and returned it. Never set by a
-    /// parse.
-    pub const ASTRAY: u8 = 1 << 6;
-    /// The engine made the packet: no rule applies to it, and it causes no ICMP error. Never set by a parse.
-    pub const OURS: u8 = 1 << 7;
+bitflags! {
+    /// Flags of [`Meta::flags`].
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct PacketFlags: u8 {
+        /// The packet is a fragment (first, middle or last).
+        const FRAGMENT = 1 << 0;
+        /// A fragment with an offset other than zero: it carries no transport header.
+        const LATER_FRAGMENT = 1 << 1;
+        /// An IPv6 routing header with segments left: the pseudo header's destination is not `ip6-daddr` (RFC
+        /// 8200, 8.1).
+        const ROUTED = 1 << 2;
+        /// Another worker gave the packet to this one. Never set by a parse.
+        const HANDED = 1 << 3;
+        /// Hairpinning: the source has been translated, and the destination is the external address of an
+        /// inside host. The packet is looked up again as if it had come from outside. Never set by a parse.
+        const LOOPED = 1 << 4;
+        /// The worker that got the packet by handoff had no room for its session and returned it. Never set
+        /// by a parse.
+        const REFUSED = 1 << 5;
+        /// The worker that got the packet by handoff does not own its session and returned it. Never set by
+        /// a parse.
+        const ASTRAY = 1 << 6;
+        /// The engine made the packet: no rule applies to it, and it causes no ICMP error. Never set by a
+        /// parse.
+        const OURS = 1 << 7;
+    }
 }
 
 /// [`Meta::out_port`] of a packet whose output port a route lookup finds.
@@ -200,8 +206,8 @@ pub struct Meta {
     pub kind: Kind,
     /// The transport protocol number behind extension headers (IANA protocol numbers).
     pub proto: u8,
-    /// Bits of [`flags`].
-    pub flags: u8,
+    /// What a parse found besides headers, and how the packet came here.
+    pub flags: PacketFlags,
     /// Why the packet is dropped, once it is ([`crate::DropReason`] as a number).
     pub drop_reason: u8,
     /// The session that the packet belongs to, as the flow table of its worker numbers them; see
@@ -243,7 +249,7 @@ impl Meta {
         self.end = crate::bytes::saturate(frame_len);
         self.kind = Kind(0);
         self.proto = 0;
-        self.flags = 0;
+        self.flags = PacketFlags::empty();
         self.drop_reason = 0;
     }
 }

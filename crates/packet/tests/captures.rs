@@ -3,7 +3,7 @@
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Udp};
 use mmb_packet::checksum::complete_partial;
-use mmb_packet::{Kind, Meta, flags, parse};
+use mmb_packet::{Kind, Meta, PacketFlags, parse};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
@@ -23,7 +23,7 @@ fn parsed(frame: &[u8]) -> Meta {
 }
 
 #[track_caller]
-fn expect(frame: &[u8], kind: u8, proto: u8, offsets: [u16; 3], flags: u8) {
+fn expect(frame: &[u8], kind: u8, proto: u8, offsets: [u16; 3], flags: PacketFlags) {
     let m = parsed(frame);
     assert_eq!((m.kind, m.proto, [m.l3_off, m.l4_off, m.end], m.flags), (Kind(kind), proto, offsets, flags));
     let mut same = frame.to_vec();
@@ -38,7 +38,7 @@ fn dns_query() {
          5934 0120 0001 0000 0000 0001 0377777707746370 64756d70036f7267 00 00010001 0000291000000000
          00000c000a000842f5d00996f90b13",
     );
-    expect(&frame, Kind::IP4 | Kind::UDP, 17, [14, 34, 98], 0);
+    expect(&frame, Kind::IP4 | Kind::UDP, 17, [14, 34, 98], PacketFlags::empty());
     let ip = Ip4 { id: 22989, ..Ip4::new([192, 168, 1, 11], [209, 87, 249, 18]) };
     let built = Frame::new(ip, Udp::new(43966, 53))
         .macs(mac("001122334455"), mac("001122334466"))
@@ -55,7 +55,7 @@ fn bgp_open_in_a_vlan() {
          f728dc73 80184000 3c010000 0101080a8090f8b68090f8b5 ffffffffffffffffffffffffffffffff 00470104fde8005a
          020202022a020601040001008002060104001900460202800002020200020440024078020641040000fde802024700",
     );
-    expect(&frame, Kind::IP4 | Kind::TCP, 6, [18, 38, 141], 0);
+    expect(&frame, Kind::IP4 | Kind::TCP, 6, [18, 38, 141], PacketFlags::empty());
     let ip = Ip4 { tos: 0xc0, id: 64247, ttl: 255, ..Ip4::new([2, 2, 2, 2], [3, 3, 3, 3]) };
     let tcp = Tcp {
         seq: 334666955,
@@ -80,7 +80,7 @@ fn icmp_extended_echo() {
         "fe0004a34c83 560004a34c83 0800 4500002c 00010000 4001b684 951c4aed ccc21780 2a00abd4 002a2a01
          2000d819000c0301667870302e300000",
     );
-    expect(&frame, Kind::IP4 | Kind::ICMP, 1, [14, 34, 58], 0);
+    expect(&frame, Kind::IP4 | Kind::ICMP, 1, [14, 34, 58], PacketFlags::empty());
     let icmp = Icmp { rest: [0, 42, 42, 1], ..Icmp::new(42) };
     let built = Frame::new(Ip4 { id: 1, ..Ip4::new([149, 28, 74, 237], [204, 194, 23, 128]) }, icmp)
         .macs(mac("560004a34c83"), mac("fe0004a34c83"))
@@ -98,7 +98,7 @@ fn listener_report_behind_hop_by_hop_options() {
          ff020000000000000000000000000016 3a00050200000100 8f00583e00000001
          04000000ff0200000000000000000001ff000000",
     );
-    expect(&frame, Kind::IP6 | Kind::ICMP6, 58, [14, 62, 90], 0);
+    expect(&frame, Kind::IP6 | Kind::ICMP6, 58, [14, 62, 90], PacketFlags::empty());
     let ip = Ip6::new([0xfe80, 0, 0, 0, 0xa00, 0x27ff, 0xfe46, 0xe884], [0xff02, 0, 0, 0, 0, 0, 0, 0x16])
         .with([Extension::Plain { number: 0, body: vec![5, 2, 0, 0, 1, 0] }]);
     let built = Frame::new(Ip6 { hop_limit: 1, ..ip }, Icmp { rest: [0, 0, 0, 1], ..Icmp::new(143) })
@@ -116,7 +116,7 @@ fn the_pseudo_header_has_the_last_hop() {
         "0013c4c784f0 00123fae22f7 86dd 6000000000202b04 22000000000002440212 3ffffeae22f7
          22000000000002400002000000000004 1102000100000000 22000000000002100002000000000004 160d160a000827b6",
     );
-    expect(&frame, Kind::IP6 | Kind::UDP, 17, [14, 78, 86], flags::ROUTED);
+    expect(&frame, Kind::IP6 | Kind::UDP, 17, [14, 78, 86], PacketFlags::ROUTED);
     let hops = Extension::Routing {
         kind: 0,
         segments_left: 1,
@@ -139,7 +139,7 @@ fn authentication_header() {
          fe800000000000000000000000000002 590400000000010000000016d0883638d39101562e836679
          0302001c0101010100000001e47100000000001305dc0007000012fd",
     );
-    expect(&frame, Kind::IP6, 89, [14, 78, 106], 0);
+    expect(&frame, Kind::IP6, 89, [14, 78, 106], PacketFlags::empty());
 }
 
 /// 802.1ad_QinQ.pcap: vlan 200, p 0, ethertype 802.1Q (0x8100), vlan 2001, p 0, ethertype ARP
@@ -163,5 +163,5 @@ fn linux_left_the_checksum_to_hardware() {
     let m = parsed(&frame);
     assert!(complete_partial(&mut frame, &[], &m));
     assert_eq!(frame[50..52], [0x66, 0x7c]);
-    expect(&frame, Kind::IP4 | Kind::TCP, 6, [14, 34, 78], 0);
+    expect(&frame, Kind::IP4 | Kind::TCP, 6, [14, 34, 78], PacketFlags::empty());
 }

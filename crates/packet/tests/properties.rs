@@ -4,7 +4,7 @@
 mod packet;
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
-use mmb_packet::{DropReason, Kind, Meta, flags, parse};
+use mmb_packet::{DropReason, Kind, Meta, PacketFlags, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -96,22 +96,24 @@ fn extension_len(extension: &Extension) -> usize {
     }
 }
 
-fn extension_flag(extension: &Extension) -> u8 {
+fn extension_flag(extension: &Extension) -> PacketFlags {
     match extension {
-        Extension::Routing { segments_left: 1.., .. } => flags::ROUTED,
-        Extension::Fragment { more: true, .. } => flags::FRAGMENT,
-        _ => 0,
+        Extension::Routing { segments_left: 1.., .. } => PacketFlags::ROUTED,
+        Extension::Fragment { more: true, .. } => PacketFlags::FRAGMENT,
+        _ => PacketFlags::empty(),
     }
 }
 
 /// The expected parse result, computed from the parts and not from the bytes.
-fn expectation(s: &ValidFrame) -> (u8, u8, [usize; 3], u8) {
+fn expectation(s: &ValidFrame) -> (u8, u8, [usize; 3], PacketFlags) {
     let l3 = 14 + 4 * s.tags.len();
     let (net, l4, flags, icmp, icmp_kind) = match &s.net {
-        Net::Ip4(ip) => (Kind::IP4, l3 + 20 + ip.options.len().next_multiple_of(4), 0, 1, Kind::ICMP),
+        Net::Ip4(ip) => {
+            (Kind::IP4, l3 + 20 + ip.options.len().next_multiple_of(4), PacketFlags::empty(), 1, Kind::ICMP)
+        }
         Net::Ip6(ip) => {
             let extensions = ip.extensions.iter().map(extension_len).sum::<usize>();
-            let flags = ip.extensions.iter().map(extension_flag).fold(0, |a, b| a | b);
+            let flags = ip.extensions.iter().map(extension_flag).collect();
             (Kind::IP6, l3 + 40 + extensions, flags, 58, Kind::ICMP6)
         }
         Net::Other { .. } => unreachable!("not generated"),
@@ -142,11 +144,11 @@ proptest! {
         let mut frame = s.frame().partial_checksum().pad_to(right.len()).build();
         let mut m = Meta::default();
         prop_assert_eq!(parse(&frame, frame.len(), &mut m), Ok(()));
-        if m.flags == 0 && matches!(m.kind.l4(), Kind::TCP | Kind::UDP) && right != frame {
+        if m.flags.is_empty() && matches!(m.kind.l4(), Kind::TCP | Kind::UDP) && right != frame {
             let none = matches!(s.transport, Transport::Udp(Udp { checksum: false, .. }));
             prop_assert_eq!(mmb_packet::checksum::complete_partial(&mut frame, &[], &m), !none);
         }
-        if m.flags == 0 {
+        if m.flags.is_empty() {
             prop_assert_eq!(frame, right);
         }
     }

@@ -1,6 +1,6 @@
 //! Applies edit programs to packets.
 
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags};
 
 use crate::options;
 use crate::program::EditProgram;
@@ -147,7 +147,7 @@ impl EditProgram {
         }
         let pseudo = match meta.kind.l3() {
             Kind::IP4 if self.uses(IP4) => self.edit_ip4(head, l3),
-            Kind::IP6 if self.uses(IP6) => self.edit_ip6(head, l3, meta.flags & flags::ROUTED != 0),
+            Kind::IP6 if self.uses(IP6) => self.edit_ip6(head, l3, meta.flags.contains(PacketFlags::ROUTED)),
             _ => Delta::default(),
         };
         if let Some(transport) = transport

@@ -1,29 +1,9 @@
-//! Session flags, reasons of session ends, and the time of a worker's sessions.
+//! Reasons of session ends, and the time of a worker's sessions.
 
 use mmb_flow::{Direction, SessionId};
 
 /// Sessions in a batch.
 const BATCH: usize = 32;
-
-/// Bits of [`mmb_flow::SessionState::flags`].
-pub(crate) mod session_flags {
-    /// Numbers other than addresses and ports are replaced: the scratchpad has a record.
-    pub const MANGLE: u8 = 1 << 0;
-    /// Forward packets, once translated, are for an address of NAT and return from there (hairpinning).
-    pub const LOOP_FORWARD: u8 = 1 << 1;
-    /// Reverse packets are.
-    pub const LOOP_REVERSE: u8 = 1 << 2;
-    /// The loop flags by direction.
-    pub const LOOPS: [u8; 2] = [LOOP_FORWARD, LOOP_REVERSE];
-    /// The session was opened from outside, by a NAT mapping.
-    pub const INBOUND: u8 = 1 << 3;
-    /// The session was opened by a forward and needs no rule.
-    pub const RULELESS: u8 = 1 << 4;
-    /// A function of the chain has refused the session, under some generation of rules.
-    pub const REFUSED: u8 = 1 << 5;
-    /// The session is counted for its source.
-    pub const COUNTED: u8 = 1 << 6;
-}
 
 /// Both directions, in the order of their numbers.
 pub(crate) const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Reverse];

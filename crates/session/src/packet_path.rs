@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_flow::HashedKey;
 use mmb_nf::{Emissions, HeldEvent, Packet};
-use mmb_packet::{Meta, PacketBuf, PlainHeaders, flags};
+use mmb_packet::{Meta, PacketBuf, PacketFlags, PlainHeaders};
 use mmb_policy::{Hit, VECTOR};
 
 use crate::chains::process::{process_chain, process_released};
@@ -188,7 +188,7 @@ impl Sessions {
     ) -> Next {
         self.store.lifetime.now = now;
         // Rules were applied to a looped packet when its sender sent it.
-        let hits = if meta.flags & flags::LOOPED != 0 { &[] } else { hits };
+        let hits = if meta.flags.contains(PacketFlags::LOOPED) { &[] } else { hits };
         let first_edit = edits.len();
         let hashed_key = HashedKey::default();
         let mut pkt = SlowPacket { now, env, packet, meta, in_port, hits, edits, first_edit, hashed_key };

@@ -8,7 +8,7 @@
 
 use bytemuck::Zeroable;
 use mmb_flow::Key;
-use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
+use mmb_packet::{Kind, PacketFlags, flow_hash4, flow_hash6};
 
 use crate::SessionConfig;
 
@@ -24,10 +24,11 @@ impl SessionConfig {
     }
 
     /// Whether a packet with this key and these flags of its metadata may be handed to another worker.
-    pub(crate) fn can_hand_off(&self, key: &Key, meta_flags: u8) -> bool {
-        let is_final =
-            meta_flags & flags::HANDED != 0 && meta_flags & flags::ASTRAY != 0 && !self.is_home(key);
-        self.workers > 1 && meta_flags & flags::REFUSED == 0 && !is_final
+    pub(crate) fn can_hand_off(&self, key: &Key, meta_flags: PacketFlags) -> bool {
+        let is_final = meta_flags.contains(PacketFlags::HANDED)
+            && meta_flags.contains(PacketFlags::ASTRAY)
+            && !self.is_home(key);
+        self.workers > 1 && !meta_flags.contains(PacketFlags::REFUSED) && !is_final
     }
 }
 

@@ -9,15 +9,15 @@ use std::io;
 use std::sync::Arc;
 
 use mmb_flow::{
-    Direction, FlowFlags, FlowRef, Key, MappingId, Nat, NatConfig, SessionId, SessionSettings, SessionState,
-    Table,
+    Direction, FlowFlags, FlowRef, Key, MappingId, Nat, NatConfig, SessionFlags, SessionId, SessionSettings,
+    SessionState, Table,
 };
 use mmb_packet::{DropReason, Meta};
 
 use crate::chains::ChainState;
 use crate::established::{DecisionCache, EstablishedPath, hand_off};
 use crate::hash::mix;
-use crate::lifetime::{DIRECTIONS, EndReason, Lifetime, session_flags};
+use crate::lifetime::{DIRECTIONS, EndReason, Lifetime};
 use crate::offload::flows::OffloadedFlows;
 use crate::open::nat::{REDIRECT_TIMEOUT, nat_key};
 use crate::rules::RuleState;
@@ -234,12 +234,12 @@ impl SessionStore {
         }
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
-        if flags & session_flags::COUNTED != 0 {
+        if flags.contains(SessionFlags::COUNTED) {
             self.admission.remove(&self.table.key(FlowRef::new(id, Direction::Forward)));
         }
         if mapping != u32::MAX {
             let mut key = self.table.key(FlowRef::new(id, Direction::Forward));
-            if flags & session_flags::INBOUND == 0 {
+            if !flags.contains(SessionFlags::INBOUND) {
                 key = nat_key(&key, &self.table.key(FlowRef::new(id, Direction::Reverse)).reversed());
             }
             self.pools.release(MappingId(mapping), &key, now);

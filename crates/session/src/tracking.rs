@@ -1,9 +1,9 @@
 //! The connection tracker's part of a session in the table.
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, SessionId, Table, TrackInput, TrackOutcome};
+use mmb_flow::{Direction, FlowFlags, FlowRef, SessionFlags, SessionId, Table, TrackInput, TrackOutcome};
 use mmb_packet::Meta;
 
-use crate::lifetime::{DIRECTIONS, session_flags};
+use crate::lifetime::DIRECTIONS;
 use crate::translation::record::ScratchLayout;
 
 /// Returns the highest acknowledgement numbers of both directions.
@@ -43,7 +43,7 @@ pub(crate) fn apply(table: &mut Table, now: u32, id: SessionId, outcome: &TrackO
     for direction in DIRECTIONS {
         let at = direction as usize;
         let flow = table.flow_mut(FlowRef::new(id, direction));
-        match outcome.settled[at] && flags & session_flags::LOOPS[at] == 0 {
+        match outcome.settled[at] && !flags.contains(SessionFlags::LOOPS[at]) {
             true => flow.flags |= FlowFlags::SETTLED,
             false => flow.flags &= !FlowFlags::SETTLED,
         }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use mmb_dataplane::detached::{DetachedConfig, DetachedEngine, DetachedWorker, PacketIo, PacketMemory};
 use mmb_dataplane::{EngineError, Forwarding, PortId, RuleCounters};
 use mmb_dpdk::{HugePages, Mempool, Packet, Slots};
-use mmb_packet::{DropReason, Meta, flags, parse};
+use mmb_packet::{DropReason, Meta, PacketFlags, parse};
 use serde::Serialize;
 
 use crate::capture::{CaptureError, End, Frame, Reader, Writer};
@@ -376,5 +376,5 @@ impl PacketIo for CaptureIo {
 
 fn is_fragment(frame: &[u8]) -> bool {
     let mut meta = Meta::default();
-    parse(frame, frame.len(), &mut meta).is_ok() && meta.flags & flags::FRAGMENT != 0
+    parse(frame, frame.len(), &mut meta).is_ok() && meta.flags.contains(PacketFlags::FRAGMENT)
 }

@@ -1,6 +1,6 @@
 //! What the headers of a fragment say: its datagram, and its part of it.
 
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{Kind, Meta, PacketFlags};
 
 /// What identifies a datagram: the fields that its fragments share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -8,7 +8,7 @@ pub(super) struct DatagramKey {
     pub source: [u8; 16],
     pub destination: [u8; 16],
     pub id: [u8; 4],
-    /// IP version, and [`flags::LOOPED`] of a packet that is looked up again.
+    /// IP version, and [`PacketFlags::LOOPED`] of a packet that is looked up again.
     pub version: u8,
     /// Over IPv4 the protocol.
     pub proto: u8,
@@ -47,11 +47,11 @@ const FIXED: usize = 40;
 impl Fragment {
     /// Reads the headers of a fragment. None if the packet is not a fragment.
     pub fn of(head: &[u8], meta: &Meta) -> Option<Fragment> {
-        if meta.flags & flags::FRAGMENT == 0 {
+        if !meta.flags.contains(PacketFlags::FRAGMENT) {
             return None;
         }
         let ip = head.get(usize::from(meta.l3_off)..)?;
-        let version = meta.kind.l3() | meta.flags & flags::LOOPED;
+        let version = meta.kind.l3() | (meta.flags & PacketFlags::LOOPED).bits();
         let mut datagram = DatagramKey { version, ..DatagramKey::default() };
         if meta.kind.l3() == Kind::IP4 {
             let fixed: &[u8; 20] = ip.first_chunk()?;

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
-use mmb_packet::parse;
+use mmb_packet::{PacketFlags, parse};
 use proptest::prelude::*;
 
 use super::*;
@@ -141,7 +141,7 @@ proptest! {
 
     #[test]
     fn no_packet_is_too_short(bytes: Vec<u8>, l3_off: u16, l4_off: u16, kind: u8, flags: u8) {
-        let meta = Meta { l3_off, l4_off, kind: Kind(kind), flags, ..Meta::default() };
+        let meta = Meta { l3_off, l4_off, kind: Kind(kind), flags: PacketFlags::from_bits_retain(flags), ..Meta::default() };
         if bytes.len() < usize::from(l3_off) {
             prop_assert!(parse_key(&bytes, &meta).is_err());
         }

@@ -14,7 +14,7 @@
 //! instead of buckets. Only packets that miss the cache use the index, again together. With so few sessions
 //! the flows are in the L2 cache. An early prefetch of them would only evict the packets from the L1 cache.
 
-use mmb_packet::{Kind, Meta, PlainHeaders, flags, prefetch};
+use mmb_packet::{Kind, Meta, PacketFlags, PlainHeaders, prefetch};
 
 use super::Table;
 use super::hash::Hash;
@@ -320,7 +320,7 @@ impl BatchLookup {
     /// Stores the key of a packet.
     #[inline(always)]
     fn put(&mut self, at: usize, head: &[u8], meta: &Meta) {
-        let common = meta.flags & flags::FRAGMENT == 0;
+        let common = !meta.flags.contains(PacketFlags::FRAGMENT);
         let (ip4, ip6) =
             (is_ports_of(meta.kind, Kind::IP4) & common, is_ports_of(meta.kind, Kind::IP6) & common);
         let tag = [meta.kind.0, meta.proto, 0, 0];

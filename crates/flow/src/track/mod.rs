@@ -32,7 +32,7 @@ use bytemuck::{Pod, Zeroable};
 use mmb_packet::DropReason;
 
 pub use segment::{TcpSegment, TrackInput};
-use state::{Flags, State};
+use state::{State, TrackFlags};
 
 use crate::{Direction, SessionSettings};
 
@@ -51,7 +51,7 @@ pub struct TrackState {
     window: [[u8; 2]; 2],
     /// Window scales, the originator's in the lower four bits. 15: unknown.
     scales: u8,
-    /// [`State`] in the lower four bits, [`Flags`] in the upper.
+    /// [`State`] in the lower four bits, [`TrackFlags`] in the upper.
     state: u8,
 }
 
@@ -139,8 +139,11 @@ impl TrackState {
         acks: &mut [u32; 2],
         settings: &SessionSettings,
     ) -> Result<TrackOutcome, DropReason> {
-        *self =
-            TrackState { state: Flags::UNANSWERED, scales: window::UNKNOWN_SCALES, ..TrackState::default() };
+        *self = TrackState {
+            state: TrackFlags::UNANSWERED.bits(),
+            scales: window::UNKNOWN_SCALES,
+            ..TrackState::default()
+        };
         match traffic {
             TrackInput::Tcp(segment) => self.open_tcp(segment, acks, settings)?,
             TrackInput::Udp => self.set_state(State::Udp),
@@ -167,7 +170,7 @@ impl TrackState {
             | (State::Icmp, TrackInput::Icmp)
             | (State::Other, TrackInput::Other) => {
                 if direction == Direction::Reverse {
-                    self.clear(Flags::UNANSWERED);
+                    self.clear(TrackFlags::UNANSWERED);
                 }
                 TrackVerdict::Pass
             }

@@ -3,8 +3,9 @@
 use super::TrackState;
 use crate::Direction::{Forward, Reverse};
 use crate::{Direction, SessionSettings, Timeouts};
+use bitflags::bitflags;
 
-/// The state of a session. [`Flags`] complement it.
+/// The state of a session. [`TrackFlags`] complement it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum State {
@@ -33,23 +34,27 @@ pub(super) enum State {
     Doubtful,
 }
 
-/// Flags in the upper bits of the last byte of [`TrackState`].
-pub(super) struct Flags;
+bitflags! {
+    /// Flags in the upper bits of the last byte of [`TrackState`]. The lower bits are the [`State`].
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) struct TrackFlags: u8 {
+        /// A RST that the receiver must accept was seen, and only RSTs since.
+        const RESET = 1 << 4;
+        /// The other side has not answered. TCP: the originator has not confirmed the answer.
+        const UNANSWERED = 1 << 5;
+        /// A SYN of the originator came on an open connection.
+        const SYN_FORWARD = 1 << 6;
+        /// A SYN of the other side came on an open connection.
+        const SYN_REVERSE = 1 << 7;
+        /// A SYN of either side.
+        const SYNS = Self::SYN_FORWARD.bits() | Self::SYN_REVERSE.bits();
+    }
+}
 
-impl Flags {
-    /// A RST that the receiver must accept was seen, and only RSTs since.
-    pub const RESET: u8 = 1 << 4;
-    /// The other side has not answered. TCP: the originator has not confirmed the answer.
-    pub const UNANSWERED: u8 = 1 << 5;
-    /// A SYN of the originator came on an open connection.
-    const SYN_FORWARD: u8 = 1 << 6;
-    /// A SYN of the other side came on an open connection.
-    const SYN_REVERSE: u8 = 1 << 7;
-    /// A SYN of either side.
-    pub const SYNS: u8 = Self::SYN_FORWARD | Self::SYN_REVERSE;
-
+impl TrackFlags {
     /// The flag for a SYN of this direction on an open connection.
-    pub const fn syn(direction: Direction) -> u8 {
+    pub const fn syn(direction: Direction) -> TrackFlags {
         match direction {
             Direction::Forward => Self::SYN_FORWARD,
             Direction::Reverse => Self::SYN_REVERSE,
@@ -166,16 +171,16 @@ impl TrackState {
         self.state = self.state & 0xf0 | state as u8;
     }
 
-    pub(super) fn has(&self, flags: u8) -> bool {
-        self.state & flags != 0
+    pub(super) fn has(&self, flags: TrackFlags) -> bool {
+        self.state & flags.bits() != 0
     }
 
-    pub(super) fn set(&mut self, flags: u8) {
-        self.state |= flags;
+    pub(super) fn set(&mut self, flags: TrackFlags) {
+        self.state |= flags.bits();
     }
 
-    pub(super) fn clear(&mut self, flags: u8) {
-        self.state &= !flags;
+    pub(super) fn clear(&mut self, flags: TrackFlags) {
+        self.state &= !flags.bits();
     }
 
     pub(super) fn is_tcp(&self) -> bool {
@@ -185,7 +190,7 @@ impl TrackState {
     /// The name of the state for `show connections`. `fin-wait`: the originator has closed. `close-wait`: the
     /// other side has closed. These are TCP's names for the originator's states.
     pub fn state_name(&self) -> &'static str {
-        match (self.has(Flags::RESET), self.is_embryonic()) {
+        match (self.has(TrackFlags::RESET), self.is_embryonic()) {
             (true, _) => "reset",
             (_, embryonic) => self.row().names[usize::from(embryonic)],
         }
@@ -200,21 +205,21 @@ impl TrackState {
     /// more than that is missing, or if several numbers are possible.
     pub fn awaited_ack(&self, acks: &[u32; 2]) -> Option<u32> {
         let ack = acks[Forward as usize];
-        let waits = self.state() == State::SynReceived && !self.has(Flags::RESET);
+        let waits = self.state() == State::SynReceived && !self.has(TrackFlags::RESET);
         (waits && ack == self.end(Reverse)).then_some(ack)
     }
 
     /// Whether the session may be evicted: the other side has not answered, or the originator of a TCP
     /// connection has not confirmed the answer.
     pub fn is_embryonic(&self) -> bool {
-        self.has(Flags::UNANSWERED)
+        self.has(TrackFlags::UNANSWERED)
     }
 
     /// Lifetime without packets, in milliseconds.
     pub fn timeout(&self, settings: &SessionSettings) -> u32 {
         let timeouts = &settings.timeouts;
         let timeout = self.row().timeouts[usize::from(self.is_embryonic())](timeouts);
-        if self.has(Flags::RESET) { timeout.min(timeouts.tcp_reset) } else { timeout }
+        if self.has(TrackFlags::RESET) { timeout.min(timeouts.tcp_reset) } else { timeout }
     }
 
     /// Whether packets of each direction (forward, reverse) with none of SYN, FIN and RST may take the
@@ -223,7 +228,7 @@ impl TrackState {
     /// With the window check, the tracker must see every TCP segment.
     pub fn settled(&self, settings: &SessionSettings) -> [bool; 2] {
         let checked = self.is_tcp() && settings.tcp_window_check;
-        let settled = self.row().settled && !self.has(Flags::RESET) && !checked;
+        let settled = self.row().settled && !self.has(TrackFlags::RESET) && !checked;
         [settled, settled && !self.is_embryonic()]
     }
 }

@@ -11,7 +11,7 @@
 
 use mmb_packet::DropReason;
 
-use super::state::{Flags, State};
+use super::state::{State, TrackFlags};
 use super::{IN_FLIGHT, TcpSegment, TrackState, TrackVerdict, later_ack, latest_ack};
 use crate::Direction::{self, Forward, Reverse};
 use crate::SessionSettings;
@@ -86,7 +86,7 @@ impl TrackState {
         // Picked up in the middle of the connection. The window scales remain unknown.
         self.set_state(if segment.has(TcpSegment::FIN) { State::FinForward } else { State::Established });
         if segment.has(TcpSegment::RST) {
-            self.set(Flags::RESET);
+            self.set(TrackFlags::RESET);
         }
         let ack = if segment.has(TcpSegment::ACK) { segment.ack } else { 0 };
         *acks = [ack, segment.seq.wrapping_add(segment.has(TcpSegment::SYN).into())];
@@ -131,7 +131,7 @@ impl TrackState {
             self.forget_windows();
         }
         self.open_anew(direction, segment, acks);
-        self.clear(Flags::RESET);
+        self.clear(TrackFlags::RESET);
         if self.state() == State::Doubtful {
             self.set_state(State::Established);
         }
@@ -153,7 +153,7 @@ impl TrackState {
         checked: bool,
     ) -> TrackVerdict {
         match self.rst_proof(direction, segment, acks, checked) {
-            RstProof::Exact => self.set(Flags::RESET),
+            RstProof::Exact => self.set(TrackFlags::RESET),
             // The other states have short timeouts anyway.
             RstProof::Plausible if self.state() == State::Established && !self.is_embryonic() => {
                 self.set_state(State::Doubtful);
@@ -166,7 +166,7 @@ impl TrackState {
 
     /// Handles a SYN without an acknowledgement.
     fn syn(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) -> TrackVerdict {
-        let over = self.has(Flags::RESET) || self.state() == State::Closed;
+        let over = self.has(TrackFlags::RESET) || self.state() == State::Closed;
         match (self.state(), direction) {
             _ if over => return TrackVerdict::New,
             // A retransmission, or another attempt from the same port.
@@ -181,7 +181,7 @@ impl TrackState {
             // Passes. If the receiver is still connected, it answers with a challenge ACK (RFC 9293,
             // 3.10.7.4; RFC 5961, section 4). If the sender is not connected, it answers that with a RST, and
             // then opens again. See `open_anew`.
-            _ => self.set(Flags::syn(direction)),
+            _ => self.set(TrackFlags::syn(direction)),
         }
         TrackVerdict::Pass
     }
@@ -207,7 +207,7 @@ impl TrackState {
             self.set_state(next(state, direction, Event::Answer));
         }
         if self.state() == State::Established {
-            self.clear(Flags::UNANSWERED);
+            self.clear(TrackFlags::UNANSWERED);
         }
     }
 
@@ -234,7 +234,7 @@ impl TrackState {
     ) {
         let (own, ack) = (direction as usize, segment.has(TcpSegment::ACK));
         if self.is_embryonic() && direction == Reverse {
-            self.clear(Flags::UNANSWERED);
+            self.clear(TrackFlags::UNANSWERED);
             acks[own] = if ack { segment.ack } else { acks[own] };
         }
         let state = self.state();
@@ -291,7 +291,7 @@ impl TrackState {
     /// the connection and open another with the same addresses and ports.
     fn may_open_anew(&self, direction: Direction, segment: &TcpSegment) -> bool {
         let both = segment.is(TcpSegment::SYN | TcpSegment::ACK);
-        both && self.state() >= State::Established && self.has(Flags::syn(direction.opposite()))
+        both && self.state() >= State::Established && self.has(TrackFlags::syn(direction.opposite()))
     }
 
     /// Discards what is known of the old connection if a SYN and ACK answers. If both numbers lie below what
@@ -305,7 +305,7 @@ impl TrackState {
             return;
         }
         self.set_state(State::Established);
-        self.clear(Flags::SYNS | Flags::UNANSWERED);
+        self.clear(TrackFlags::SYNS | TrackFlags::UNANSWERED);
         self.forget_windows();
         (acks[own], acks[other]) = (segment.ack, next);
     }

@@ -9,7 +9,7 @@
 //! The algorithm needs to see every segment. A connection that was not followed from its SYN is accepted as
 //! it is. It is then checked with the largest possible windows, since its scales are unknown.
 
-use super::state::{Flags, State};
+use super::state::{State, TrackFlags};
 use super::{TcpSegment, TrackState, later_ack};
 use crate::Direction::{self, Forward, Reverse};
 use crate::SessionSettings;
@@ -91,7 +91,7 @@ impl TrackState {
 
     /// Whether the segments of both sides have been followed.
     pub(super) fn is_followed(&self) -> bool {
-        let open = self.state() >= State::Established && !self.has(Flags::UNANSWERED);
+        let open = self.state() >= State::Established && !self.has(TrackFlags::UNANSWERED);
         open && self.window(Forward) != 0 && self.window(Reverse) != 0
     }
 

@@ -1,6 +1,6 @@
 //! Edits of the headers of a packet, or of a quoted packet.
 
-use mmb_packet::{Kind, Meta, TcpOptions, flags};
+use mmb_packet::{Kind, Meta, PacketFlags, TcpOptions};
 
 use super::delta::{Delta, updated};
 use super::mangle::{Id, Label, Numbers};
@@ -105,7 +105,7 @@ pub(super) fn suits(meta: &Meta, key: &Key) -> bool {
 }
 
 fn is_later_fragment(meta: &Meta) -> bool {
-    meta.flags & flags::LATER_FRAGMENT != 0
+    meta.flags.contains(PacketFlags::LATER_FRAGMENT)
 }
 
 /// Applies the edits to the packet that `meta` describes, as far as it lies in `head`, and updates its
@@ -115,7 +115,7 @@ pub(super) fn rewrite(head: &mut [u8], meta: &Meta, change: &Change) -> Delta {
     let (network, pseudo) = if meta.kind.l3() == Kind::IP4 {
         rewrite_ip4(head, l3, change)
     } else {
-        rewrite_ip6(head, l3, change, meta.flags & flags::ROUTED != 0)
+        rewrite_ip6(head, l3, change, meta.flags.contains(PacketFlags::ROUTED))
     };
     let end = usize::from(meta.end).min(head.len());
     network

@@ -1,6 +1,6 @@
 //! The packet that an ICMP error quotes.
 
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{Kind, Meta, PacketFlags};
 
 use crate::{Key, parse_key};
 
@@ -87,7 +87,7 @@ fn be16(head: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Metadata of the quoted packet. `None` if its transport header is missing.
-fn describe(l3: u8, at: usize, proto: u8, l4: usize, end: usize, flags: u8) -> Option<Meta> {
+fn describe(l3: u8, at: usize, proto: u8, l4: usize, end: usize, flags: PacketFlags) -> Option<Meta> {
     let transport = match (l3, proto) {
         (_, 6) => Kind::TCP,
         (_, 17) => Kind::UDP,
@@ -116,14 +116,14 @@ fn ip4(packet: &[u8], at: usize) -> Option<Meta> {
     if ip[0] >> 4 != 4 || header < 20 || is_later {
         return None;
     }
-    describe(Kind::IP4, at, ip[9], at + header, packet.len().min(at + total), 0)
+    describe(Kind::IP4, at, ip[9], at + header, packet.len().min(at + total), PacketFlags::empty())
 }
 
 /// Walks the extension headers as [`mmb_packet::parse_ip6`] does, within the part that is quoted.
 fn ip6(packet: &[u8], at: usize) -> Option<Meta> {
     let ip = bytes::<40>(packet, at)?;
     let end = packet.len().min(at + 40 + usize::from(be16(packet, at + 4)?));
-    let (mut proto, mut l4, mut flags) = (ip[6], at + 40, 0);
+    let (mut proto, mut l4, mut flags) = (ip[6], at + 40, PacketFlags::empty());
     if ip[0] >> 4 != 6 {
         return None;
     }
@@ -136,7 +136,7 @@ fn ip6(packet: &[u8], at: usize) -> Option<Meta> {
             _ => (usize::from(header[1]) + 1) * 8,
         };
         if proto == 43 && header[3] != 0 {
-            flags |= flags::ROUTED;
+            flags |= PacketFlags::ROUTED;
         }
         (proto, l4) = (header[0], l4 + length);
     }

@@ -2,7 +2,7 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{Kind, Meta, PacketFlags};
 
 use super::delta::{Delta, updated};
 use super::headers::{self, Zero, checks_pseudo_header, update_transport_checksum};
@@ -127,7 +127,7 @@ fn others(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
         let [high, low, ..] = xlat.ports;
         headers::flip16(packet, l4 + 4, [high, low]);
         update_transport_checksum(packet, l4, 2, delta, Zero::WrongOverZeros);
-    } else if checks_pseudo_header(meta.proto) && meta.flags & flags::LATER_FRAGMENT == 0 {
+    } else if checks_pseudo_header(meta.proto) && !meta.flags.contains(PacketFlags::LATER_FRAGMENT) {
         update_transport_checksum(packet, l4, 6, delta, headers::zero_of_others(meta.proto));
     }
 }

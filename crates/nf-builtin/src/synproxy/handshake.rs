@@ -2,7 +2,7 @@
 
 use mmb_flow::{Key, TcpSegment};
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags, parse, tcp_options};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, parse, tcp_options};
 
 use super::cookie::Offer;
 use super::{MOST_SCALE, Promise, Synproxy};
@@ -133,10 +133,11 @@ fn resize(packet: &mut dyn PacketBuf, len: usize) -> bool {
 
 /// Parses a packet again. Metadata that the parser does not set stays.
 fn look_again(packet: &dyn PacketBuf, meta: &mut Meta) -> Option<()> {
-    const PARSED: u8 = flags::FRAGMENT | flags::LATER_FRAGMENT | flags::ROUTED;
+    const PARSED: PacketFlags =
+        PacketFlags::FRAGMENT.union(PacketFlags::LATER_FRAGMENT).union(PacketFlags::ROUTED);
     let kept = meta.flags & !PARSED;
     let parsed = parse(packet.head(), packet.len(), meta).is_ok();
-    meta.flags = meta.flags & PARSED | kept;
+    meta.flags = (meta.flags & PARSED) | kept;
     parsed.then_some(())
 }
 

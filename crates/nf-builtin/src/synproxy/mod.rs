@@ -22,7 +22,7 @@ mod tests;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mmb_flow::TcpSegment;
-use mmb_packet::flags;
+use mmb_packet::PacketFlags;
 
 use crate::shared::tcp_segment::{ACK, FIN, RST, SYN};
 use cookie::Cookies;
@@ -127,7 +127,7 @@ impl Function for Synproxy {
     fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
         // Fragments cannot connect, nor packets with routing headers, whose checksum covers another
         // destination.
-        let plain = first.meta.flags & (flags::FRAGMENT | flags::ROUTED) == 0;
+        let plain = !first.meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED);
         let segment = TcpSegment::read(first.packet.head(), first.meta).filter(|_| plain);
         let Some(segment) = segment else { return Admission::Drop(DropReason::SynCookieBad) };
         match segment.flags & (SYN | ACK | FIN | RST) {

@@ -1,7 +1,7 @@
 //! Changes of headers and payload that keep checksums right (RFC 1624).
 
 use mmb_packet::checksum::{fold, sum, update16};
-use mmb_packet::{Kind, flags};
+use mmb_packet::{Kind, PacketFlags};
 
 use super::Packet;
 
@@ -31,7 +31,7 @@ impl Packet<'_> {
             update(&mut self.head[start..], IP4_CHECKSUM, old, new);
         }
         // With a routing header, the checksum covers a destination that is elsewhere.
-        let is_covered = at >= addresses && self.meta.flags & flags::ROUTED == 0;
+        let is_covered = at >= addresses && !self.meta.flags.contains(PacketFlags::ROUTED);
         if is_covered && self.meta.kind.l4() != Kind::ICMP {
             self.update_l4(old, new);
         }

@@ -8,7 +8,7 @@
 
 use super::{fold, pseudo4, pseudo6, sum};
 use crate::bytes;
-use crate::meta::{Kind, Meta, flags};
+use crate::meta::{Kind, Meta, PacketFlags};
 
 /// Completes the checksum of a TCP or UDP packet whose checksum field is the folded sum of its pseudo
 /// header. Returns whether it did.
@@ -49,7 +49,7 @@ fn find_partial(head: &[u8], l4: usize, meta: &Meta) -> Option<PartialChecksum> 
         Kind::UDP => (17, l4 + 6, 0xffff),
         _ => return None,
     };
-    if meta.flags & (flags::FRAGMENT | flags::ROUTED) != 0 {
+    if meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED) {
         return None;
     }
     let stored = u16::from_be_bytes(*bytes::at(head, field)?);

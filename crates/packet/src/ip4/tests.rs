@@ -9,7 +9,9 @@ fn ip() -> Ip4 {
     Ip4::new([10, 0, 0, 1], [10, 0, 0, 2])
 }
 
-fn outcome(frame: &[u8]) -> Result<(u8, u16, u8), DropReason> {
+const NO_FLAGS: PacketFlags = PacketFlags::empty();
+
+fn outcome(frame: &[u8]) -> Result<(u8, u16, PacketFlags), DropReason> {
     let mut m = Meta::default();
     parse(frame, frame.len(), &mut m).map(|()| (m.kind.0, m.l4_off, m.flags))
 }
@@ -48,12 +50,12 @@ fn fragments() {
     let later = Frame::new(piece(1, 4), crate::build::Transport::Raw(17)).payload([0; 32]).build();
     let last = Frame::new(piece(0, 8), crate::build::Transport::Raw(17)).payload([0; 9]).build();
     let [whole, reserved] = [2, 4].map(|f| Frame::new(piece(f, 0), Udp::new(1, 2)).payload([0; 24]).build());
-    let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
-    assert_eq!(outcome(&first), Ok((Kind::IP4 | Kind::UDP, 34, flags::FRAGMENT)));
+    let both = PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT;
+    assert_eq!(outcome(&first), Ok((Kind::IP4 | Kind::UDP, 34, PacketFlags::FRAGMENT)));
     assert_eq!(outcome(&later), Ok((Kind::IP4, 34, both)));
     assert_eq!(outcome(&last), Ok((Kind::IP4, 34, both)));
-    assert_eq!(outcome(&whole), Ok((Kind::IP4 | Kind::UDP, 34, 0)), "don't fragment");
-    assert_eq!(outcome(&reserved), Ok((Kind::IP4 | Kind::UDP, 34, 0)), "reserved bit");
+    assert_eq!(outcome(&whole), Ok((Kind::IP4 | Kind::UDP, 34, NO_FLAGS)), "don't fragment");
+    assert_eq!(outcome(&reserved), Ok((Kind::IP4 | Kind::UDP, 34, NO_FLAGS)), "reserved bit");
     let hash = |frame: &[u8]| {
         let mut m = Meta::default();
         parse(frame, frame.len(), &mut m).map(|()| m.flow_hash)
@@ -67,7 +69,7 @@ fn fragments() {
 fn a_transport_header_must_be_whole_and_sound() {
     let (cut, wrong) = (Err(DropReason::L4Truncated), Err(DropReason::L4Malformed));
     let tcp = Frame::new(ip(), Tcp { options: vec![1; 8], ..Tcp::new(1, 2) }).build();
-    assert_eq!(outcome(&tcp), Ok((Kind::IP4 | Kind::TCP, 34, 0)));
+    assert_eq!(outcome(&tcp), Ok((Kind::IP4 | Kind::TCP, 34, NO_FLAGS)));
     assert_eq!(outcome(&with(tcp.clone(), 46, 0x40)), wrong, "data offset 4");
     assert_eq!(outcome(&with(tcp.clone(), 46, 0x80)), cut, "data offset 8 in 28 bytes");
     assert_eq!(outcome(&with(tcp, 17, 39)), cut, "19 bytes of TCP");
@@ -75,14 +77,14 @@ fn a_transport_header_must_be_whole_and_sound() {
     assert_eq!(outcome(&with(udp.clone(), 39, 7)), wrong, "UDP length 7");
     assert_eq!(
         outcome(&with(udp.clone(), 38, 9)),
-        Ok((Kind::IP4 | Kind::UDP, 34, 0)),
+        Ok((Kind::IP4 | Kind::UDP, 34, NO_FLAGS)),
         "UDP length over IP's"
     );
     assert_eq!(outcome(&with(udp, 17, 27)), cut, "7 bytes of UDP");
     let icmp = Frame::new(ip(), Icmp::new(8)).build();
-    assert_eq!(outcome(&icmp), Ok((Kind::IP4 | Kind::ICMP, 34, 0)));
+    assert_eq!(outcome(&icmp), Ok((Kind::IP4 | Kind::ICMP, 34, NO_FLAGS)));
     assert_eq!(outcome(&with(icmp.clone(), 17, 27)), cut, "7 bytes of ICMP");
-    assert_eq!(outcome(&with(icmp, 23, 58)), Ok((Kind::IP4, 34, 0)), "ICMPv6 over IPv4");
+    assert_eq!(outcome(&with(icmp, 23, 58)), Ok((Kind::IP4, 34, NO_FLAGS)), "ICMPv6 over IPv4");
 }
 
 /// RFC 1858, 3 and RFC 3128, 2. The metadata still describes a fragment that can be forwarded.
@@ -94,18 +96,18 @@ fn fragments_that_hide_a_header_are_named() {
         let mut first = with(with(whole.clone(), 20, 0x20), 17, 20 + length);
         assert_eq!(
             outcome(&first),
-            if length < 32 { tiny } else { Ok((Kind::IP4 | Kind::TCP, 34, flags::FRAGMENT)) }
+            if length < 32 { tiny } else { Ok((Kind::IP4 | Kind::TCP, 34, PacketFlags::FRAGMENT)) }
         );
         let mut m = Meta::default();
         let _ = parse(&first, first.len(), &mut m);
         assert_eq!(
             (m.kind.l3(), m.proto, m.flags, m.end),
-            (Kind::IP4, 6, flags::FRAGMENT, 34 + u16::from(length))
+            (Kind::IP4, 6, PacketFlags::FRAGMENT, 34 + u16::from(length))
         );
         first[23] = 17;
         assert_eq!(outcome(&with(first, 39, 7)), Err(DropReason::L4Malformed), "UDP length 7");
     }
-    let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
+    let both = PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT;
     for (offset, expected) in [(1, tiny), (2, tiny), (3, Ok((Kind::IP4, 34, both)))] {
         for more in [0, 0x20] {
             assert_eq!(outcome(&with(with(whole.clone(), 20, more), 21, offset)), expected, "{offset}");

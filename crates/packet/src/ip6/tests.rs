@@ -13,7 +13,9 @@ fn plain(number: u8, len: usize) -> Extension {
     Extension::Plain { number, body: vec![0; len - 2] }
 }
 
-fn outcome(frame: &[u8]) -> Result<(u8, u8, u16, u8), DropReason> {
+const NO_FLAGS: PacketFlags = PacketFlags::empty();
+
+fn outcome(frame: &[u8]) -> Result<(u8, u8, u16, PacketFlags), DropReason> {
     let mut m = Meta::default();
     parse(frame, frame.len(), &mut m).map(|()| (m.kind.0, m.proto, m.l4_off, m.flags))
 }
@@ -28,11 +30,11 @@ const UDP: u8 = Kind::IP6 | Kind::UDP;
 #[test]
 fn malformed_headers_are_named() {
     let frame = Frame::new(ip(), Udp::new(1, 2)).payload([0; 20]).build();
-    assert_eq!(outcome(&frame), Ok((UDP, 17, 54, 0)));
+    assert_eq!(outcome(&frame), Ok((UDP, 17, 54, NO_FLAGS)));
     assert_eq!(outcome(&with(frame.clone(), 14, 0x50)), Err(DropReason::Ip6Malformed));
     assert_eq!(outcome(&with(frame.clone(), 18, 1)), Err(DropReason::Ip6Truncated));
     assert_eq!(outcome(&frame[..53]), Err(DropReason::Ip6Truncated));
-    assert_eq!(outcome(&with(frame, 20, 1)), Ok((Kind::IP6, 1, 54, 0)), "ICMP over IPv6");
+    assert_eq!(outcome(&with(frame, 20, 1)), Ok((Kind::IP6, 1, 54, NO_FLAGS)), "ICMP over IPv6");
 }
 
 /// RFC 2675: payload length 0; a hop-by-hop header holds the real length.
@@ -43,14 +45,14 @@ fn jumbograms_are_refused() {
     frame[18..20].fill(0);
     assert_eq!(outcome(&frame), Err(DropReason::Ip6Malformed));
     assert_eq!(outcome(&frame[..54]), Err(DropReason::L4Truncated), "no bytes behind the header");
-    assert_eq!(outcome(&with(frame, 20, 59)), Ok((Kind::IP6, 59, 54, 0)), "padding");
+    assert_eq!(outcome(&with(frame, 20, 59)), Ok((Kind::IP6, 59, 54, NO_FLAGS)), "padding");
 }
 
 #[test]
 fn every_extension_header_is_walked() {
     for number in [0, 60, 135, 139, 140] {
         let frame = Frame::new(ip().with([plain(number, 24)]), Udp::new(1, 2)).build();
-        assert_eq!(outcome(&frame), Ok((UDP, 17, 78, 0)), "{number}");
+        assert_eq!(outcome(&frame), Ok((UDP, 17, 78, NO_FLAGS)), "{number}");
     }
     let chain = [
         plain(0, 8),
@@ -62,14 +64,14 @@ fn every_extension_header_is_walked() {
     ];
     let frame = Frame::new(ip().with(chain), Tcp::new(1, 2)).build();
     let l4 = 54 + 8 + 16 + 24 + 8 + 24 + 2040;
-    assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::TCP, 6, l4, 0)));
+    assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::TCP, 6, l4, NO_FLAGS)));
 }
 
 #[test]
 fn other_headers_end_the_extension_header_chain() {
     for number in [50, 59, 41, 47, 253] {
         let frame = Frame::new(ip().with([plain(0, 8)]), Transport::Raw(number)).payload([0; 40]).build();
-        assert_eq!(outcome(&frame), Ok((Kind::IP6, number, 62, 0)));
+        assert_eq!(outcome(&frame), Ok((Kind::IP6, number, 62, NO_FLAGS)));
     }
 }
 
@@ -83,7 +85,7 @@ fn a_chain_that_runs_out_is_refused() {
         assert_eq!((m.kind.0, m.proto, m.l4_off, m.end), (Kind::IP6, proto, l4, 54 + u16::from(payload)));
     }
     assert_eq!(outcome(&with(frame.clone(), 19, 31)), Err(DropReason::L4Truncated), "7 bytes of ICMPv6");
-    assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::ICMP6, 58, 78, 0)));
+    assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::ICMP6, 58, 78, NO_FLAGS)));
 }
 
 #[test]
@@ -93,9 +95,9 @@ fn fragments() {
     let atomic = Frame::new(piece(0, false), Udp::new(1, 2)).payload([0; 8]).build();
     let [later, last] =
         [true, false].map(|m| Frame::new(piece(2, m), Transport::Raw(17)).payload([0; 8]).build());
-    let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
-    assert_eq!(outcome(&first), Ok((UDP, 17, 62, flags::FRAGMENT)));
-    assert_eq!(outcome(&atomic), Ok((UDP, 17, 62, 0)));
+    let both = PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT;
+    assert_eq!(outcome(&first), Ok((UDP, 17, 62, PacketFlags::FRAGMENT)));
+    assert_eq!(outcome(&atomic), Ok((UDP, 17, 62, NO_FLAGS)));
     assert_eq!(outcome(&later), Ok((Kind::IP6, 17, 62, both)));
     assert_eq!(outcome(&last), Ok((Kind::IP6, 17, 62, both)));
     let destination = Frame::new(piece(2, true), Transport::Raw(60)).payload([0; 8]).build();
@@ -112,8 +114,8 @@ fn fragments_that_hide_a_header_are_named() {
     for length in 8..36 {
         assert_eq!(outcome(&with(first.clone(), 19, length)), tiny, "{length}");
     }
-    assert_eq!(outcome(&first), Ok((Kind::IP6 | Kind::TCP, 6, 70, flags::FRAGMENT)));
-    let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
+    assert_eq!(outcome(&first), Ok((Kind::IP6 | Kind::TCP, 6, 70, PacketFlags::FRAGMENT)));
+    let both = PacketFlags::FRAGMENT | PacketFlags::LATER_FRAGMENT;
     for (offset, number, expected) in [
         (1, 6, tiny),
         (2, 6, tiny),
@@ -177,8 +179,8 @@ fn esp_is_seen_with_its_first_eight_bytes() {
 fn segments_left_make_a_packet_routed() {
     let hop = |segments_left| Extension::Routing { kind: 4, segments_left, addresses: vec![[7; 16].into()] };
     let [there, on_its_way] = [0, 1].map(|n| Frame::new(ip().with([hop(n)]), Udp::new(1, 2)).build());
-    assert_eq!(outcome(&there), Ok((UDP, 17, 78, 0)));
-    assert_eq!(outcome(&on_its_way), Ok((UDP, 17, 78, flags::ROUTED)));
+    assert_eq!(outcome(&there), Ok((UDP, 17, 78, NO_FLAGS)));
+    assert_eq!(outcome(&on_its_way), Ok((UDP, 17, 78, PacketFlags::ROUTED)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Writes edited options into a packet: room, lengths and checksums.
 
 use mmb_packet::checksum::update16;
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags};
 
 use super::edit::sum_of;
 use super::list::Area;
@@ -116,7 +116,7 @@ impl Header {
         let countable = length.checked_sub(self.options).is_some_and(|length| length <= u16::MAX.into());
         match countable {
             false => Err(DropReason::OptionSpace),
-            true if meta.flags & flags::FRAGMENT != 0 => Err(DropReason::OptionFragment),
+            true if meta.flags.contains(PacketFlags::FRAGMENT) => Err(DropReason::OptionFragment),
             true => Ok(()),
         }
     }

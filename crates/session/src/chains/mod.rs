@@ -23,7 +23,7 @@ use mmb_nf::{
     Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
     TranslationRequest,
 };
-use mmb_packet::{OUT_ROUTED, PacketBuf, flags};
+use mmb_packet::{OUT_ROUTED, PacketBuf, PacketFlags};
 use mmb_policy::{Policy, VECTOR};
 
 use crate::lifetime::DIRECTIONS;
@@ -37,7 +37,11 @@ pub use process::chain_packet;
 pub(crate) const OUT_HAIRPIN: u16 = OUT_ROUTED - 1;
 
 /// Flags of the metadata that a parse does not determine.
-const PATH_FLAGS: u8 = flags::HANDED | flags::LOOPED | flags::REFUSED | flags::ASTRAY | flags::OURS;
+const PATH_FLAGS: PacketFlags = PacketFlags::HANDED
+    .union(PacketFlags::LOOPED)
+    .union(PacketFlags::REFUSED)
+    .union(PacketFlags::ASTRAY)
+    .union(PacketFlags::OURS);
 
 /// A chain, and the slot of the rule that names it.
 pub(crate) type NamedChain = (u32, ChainId);

@@ -11,7 +11,7 @@
 
 use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
 use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
-use mmb_packet::{DropReason, Meta, flags};
+use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
 
 use super::{ChainState, OUT_HAIRPIN, session_info};
@@ -143,7 +143,7 @@ fn hairpin_from_chain(store: &mut SessionStore, env: &impl Environment, packet: 
     }
     let key = store.table.key(packet.flow_ref().opposite()).reversed();
     let owner = store.first_worker(env.nat(), &key);
-    packet.meta.flags |= flags::LOOPED;
+    packet.meta.flags |= PacketFlags::LOOPED;
     packet.meta.edits_len = 0;
     match owner == store.config.worker {
         true => Next::Relookup,

@@ -1,7 +1,7 @@
 //! Packets of established sessions that need more than counting and simple translation.
 
 use mmb_flow::{Direction, FlowFlags, FlowRef, Table, latest_ack, translate_ip4};
-use mmb_packet::{DropReason, Meta, StageWord, flags};
+use mmb_packet::{DropReason, Meta, PacketFlags, StageWord};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -35,7 +35,7 @@ impl EstablishedPath<'_> {
         meta.session = flow_ref.0;
         let flow = self.table.flow(flow_ref);
         let is_chained = flow.flags.contains(FlowFlags::CHAINED);
-        if !flow.flags.contains(FlowFlags::SETTLED) || meta.flags & flags::LOOPED != 0 {
+        if !flow.flags.contains(FlowFlags::SETTLED) || meta.flags.contains(PacketFlags::LOOPED) {
             if is_chained && let Some(reason) = self.count_refused(flow_ref, in_port, bytes) {
                 return drop_packet(meta, reason);
             }
@@ -73,7 +73,7 @@ impl EstablishedPath<'_> {
     /// Hands a packet to the worker that a redirect names. Other packets of flows that are not settled take
     /// the slow path.
     fn follow_redirect(&mut self, now: u32, flow_ref: FlowRef, meta: &mut Meta) -> Next {
-        let was_returned = meta.flags & (flags::REFUSED | flags::ASTRAY) != 0;
+        let was_returned = meta.flags.intersects(PacketFlags::REFUSED | PacketFlags::ASTRAY);
         let worker = self.table.redirect_worker(flow_ref).filter(|_| !was_returned);
         let Some(worker) = worker else { return Next::SlowPath };
         self.table.flow_mut(flow_ref).last_seen = now;
@@ -145,7 +145,7 @@ pub(super) fn drop_packet(meta: &mut Meta, reason: DropReason) -> Next {
 /// Gives a packet to another worker.
 pub(crate) fn hand_off(counters: &mut SessionCounters, meta: &mut Meta, worker: u16) -> Next {
     counters.redirected += 1;
-    meta.flags |= flags::HANDED;
+    meta.flags |= PacketFlags::HANDED;
     meta.stage = StageWord::from_worker(worker);
     Next::HandOff
 }

@@ -3,7 +3,7 @@
 use std::hint::select_unpredictable;
 
 use mmb_flow::TcpSegment;
-use mmb_packet::{Kind, Meta, PlainHeaders, flags};
+use mmb_packet::{Kind, Meta, PacketFlags, PlainHeaders};
 
 /// What the established path needs of a packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +41,7 @@ impl PacketSummary {
     /// Reads the summary of a packet of any kind.
     #[inline(always)]
     pub fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> PacketSummary {
-        let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { PacketSummary::LOOPED };
+        let looped = if !meta.flags.contains(PacketFlags::LOOPED) { 0 } else { PacketSummary::LOOPED };
         let tcp = head.get(usize::from(meta.l4_off)..).and_then(<[u8]>::first_chunk::<{ TCP_FLAGS + 1 }>);
         let Some(tcp) = tcp else {
             let flags = PacketSummary::flags_of_short(meta) | looped;

@@ -1,12 +1,11 @@
 //! Sessions as the source of offloaded flows.
 
-use mmb_flow::{Direction, FlowFlags, parse_key};
+use mmb_flow::{Direction, FlowFlags, SessionFlags, parse_key};
 use mmb_packet::Meta;
 
 use super::flows::{OffloadedFlow, OffloadedFlows};
 use super::{OffloadCandidate, OffloadDriver, OffloadSource, OffloadState};
 use crate::established::decisions::DecisionFlags;
-use crate::lifetime::session_flags;
 use crate::sessions::Sessions;
 use crate::store::SessionStore;
 use crate::{Environment, tracking};
@@ -15,10 +14,10 @@ use crate::{Environment, tracking};
 const EXCLUDED_FLOWS: FlowFlags =
     FlowFlags::REDIRECT.union(FlowFlags::CHAINED).union(FlowFlags::CHAIN_TRANSLATES);
 /// Flags of sessions that exclude offload.
-const EXCLUDED_SESSIONS: u8 = session_flags::MANGLE
-    | session_flags::LOOP_FORWARD
-    | session_flags::LOOP_REVERSE
-    | session_flags::REFUSED;
+const EXCLUDED_SESSIONS: SessionFlags = SessionFlags::MANGLE
+    .union(SessionFlags::LOOP_FORWARD)
+    .union(SessionFlags::LOOP_REVERSE)
+    .union(SessionFlags::REFUSED);
 
 impl OffloadSource for Sessions {
     fn set_offload_driver(&mut self, driver: Box<dyn OffloadDriver>) {
@@ -50,7 +49,7 @@ impl OffloadSource for Sessions {
         let (flow, reply) = (self.store.table.flow(flow_ref), self.store.table.flow(flow_ref.opposite()));
         let (number, decisions) = (flow.decision(), &self.store.cache.decisions);
         let is_plain = !flow.flags.intersects(EXCLUDED_FLOWS)
-            && self.store.table.session(id).flags & EXCLUDED_SESSIONS == 0
+            && !self.store.table.session(id).flags.intersects(EXCLUDED_SESSIONS)
             && decisions.is_current(number, decisions.stamp(in_port))
             && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP);
         if !is_plain || self.store.cache.has_per_packet_rules || self.store.settings.tcp_window_check {

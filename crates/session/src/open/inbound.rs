@@ -1,6 +1,6 @@
 //! Sessions opened from outside, by a NAT mapping or a forward.
 
-use mmb_flow::{FlowRef, InboundError, InboundMapping, Key, TrackInput};
+use mmb_flow::{FlowRef, InboundError, InboundMapping, Key, SessionFlags, TrackInput};
 use mmb_nf::{Admission, ChainId, TranslationRequest};
 use mmb_packet::{DropReason, PacketBuf};
 
@@ -8,7 +8,6 @@ use super::insert::{NewSession, RuleSource, check_source};
 use super::opener::Opener;
 use super::refusal::Refusal;
 use crate::Environment;
-use crate::lifetime::session_flags;
 use crate::rules::attached::{self, SessionRule};
 use crate::rules::opening::collect_stateful;
 use crate::slow_path::packet::SlowPacket;
@@ -70,7 +69,8 @@ fn inbound_session<E: Environment, P: PacketBuf>(
     let mut to = *key;
     to.destination[..4].copy_from_slice(&mapping.address);
     to.destination_port = mapping.port;
-    session.flags = session_flags::INBOUND | if rule.is_none() { session_flags::RULELESS } else { 0 };
+    session.flags = SessionFlags::INBOUND;
+    session.flags.set(SessionFlags::RULELESS, rule.is_none());
     (session.translated, session.mapping) = (Some(to.reversed()), Some(mapping.id));
     Ok(session)
 }

@@ -1,8 +1,8 @@
 //! Inserting a session: its entry in the table, rules, decision, translation and chain.
 
 use mmb_flow::{
-    Direction, Flow, FlowFlags, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState,
-    Xlat4,
+    Direction, Flow, FlowFlags, FlowRef, InsertError, Key, MappingId, SessionFlags, SessionId, TrackOutcome,
+    TrackState, Xlat4,
 };
 use mmb_nf::ChainId;
 use mmb_packet::{DropReason, PacketBuf};
@@ -10,7 +10,7 @@ use mmb_packet::{DropReason, PacketBuf};
 use super::nat::nat_key;
 use super::refusal::Refusal;
 use crate::Environment;
-use crate::lifetime::{EndReason, session_flags};
+use crate::lifetime::EndReason;
 use crate::rules::attached::SessionRule;
 use crate::rules::opening::OpeningRules;
 use crate::slow_path::packet::SlowPacket;
@@ -41,8 +41,8 @@ pub(super) struct NewSession {
     /// The tracker's outcome for the first packet.
     pub outcome: TrackOutcome,
     pub acks: [u32; 2],
-    /// [`session_flags`].
-    pub flags: u8,
+    /// [`SessionFlags`].
+    pub flags: SessionFlags,
     pub numbers: Option<NumberTranslation>,
     pub chain: Option<ChainId>,
     /// The chain translates the session.
@@ -76,7 +76,7 @@ impl NewSession {
         }
         if let Err(InsertError::Taken(found)) = inserted
             && self.mapping.is_some()
-            && self.flags & session_flags::INBOUND == 0
+            && !self.flags.contains(SessionFlags::INBOUND)
             && store.table.redirect_worker(found).is_some()
         {
             // Replies went to the worker that had the external port before.
@@ -85,7 +85,7 @@ impl NewSession {
         }
         let id = inserted.inspect_err(|_| {
             if let Some(mapping) = self.mapping {
-                let is_inbound = self.flags & session_flags::INBOUND != 0;
+                let is_inbound = self.flags.contains(SessionFlags::INBOUND);
                 let reverse = self.translated.filter(|_| !is_inbound);
                 let held = reverse.map_or(*key, |reverse| nat_key(key, &reverse.reversed()));
                 store.pools.release(mapping, &held, pkt.now);
@@ -128,9 +128,9 @@ fn count_source<E: Environment, P: PacketBuf>(
     store: &SessionStore,
     pkt: &SlowPacket<'_, E, P>,
     key: &Key,
-) -> u8 {
+) -> SessionFlags {
     let is_counted = !pkt.is_looped() && store.admission.add(key);
-    if is_counted { session_flags::COUNTED } else { 0 }
+    if is_counted { SessionFlags::COUNTED } else { SessionFlags::empty() }
 }
 
 /// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show
@@ -175,7 +175,7 @@ fn init_session<E: Environment, P: PacketBuf>(
     let mut flags = new.flags | count_source(store, pkt, key);
     if pkt.is_looped() {
         // Replies return to the inside, where the packet came from.
-        flags |= session_flags::LOOP_REVERSE;
+        flags |= SessionFlags::LOOP_REVERSE;
     }
     let stamp = store.cache.decisions.stamp(pkt.in_port);
     let (rule_list, decision) = match rules {
@@ -194,7 +194,7 @@ fn init_session<E: Environment, P: PacketBuf>(
     session.in_port = [pkt.in_port, u16::MAX];
     let chain_flag = if new.chain_translates { FlowFlags::CHAIN_TRANSLATES } else { FlowFlags::empty() };
     for (at, flow) in flows.iter_mut().enumerate() {
-        let is_settled = new.outcome.settled[at] && flags & session_flags::LOOPS[at] == 0;
+        let is_settled = new.outcome.settled[at] && !flags.contains(SessionFlags::LOOPS[at]);
         flow.ack = new.acks[at];
         flow.flags |= chain_flag;
         flow.flags.set(FlowFlags::SETTLED, is_settled);

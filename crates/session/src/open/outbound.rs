@@ -1,7 +1,8 @@
 //! Sessions opened by rules.
 
 use mmb_flow::{
-    FlowRef, HostLocation, InsertError, Key, MappingId, NatError, PoolId, TcpSegment, TrackInput,
+    FlowRef, HostLocation, InsertError, Key, MappingId, NatError, PoolId, SessionFlags, TcpSegment,
+    TrackInput,
 };
 use mmb_packet::{DropReason, PacketBuf};
 
@@ -12,7 +13,6 @@ use super::opener::Opener;
 use super::plan::{NewAddress, TranslationPlan, has_free_port, wide};
 use super::refusal::Refusal;
 use crate::Environment;
-use crate::lifetime::session_flags;
 use crate::rules::opening::OpeningRules;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
@@ -111,7 +111,7 @@ impl Opener {
             Some(reverse) => pkt.env.nat().is_nat_destination(&reverse.reversed()),
             None => is_for_nat,
         };
-        session.flags = if is_hairpinned { session_flags::LOOP_FORWARD } else { 0 };
+        session.flags = if is_hairpinned { SessionFlags::LOOP_FORWARD } else { SessionFlags::empty() };
         match session.insert(store, pkt, key, RuleSource::Opening(opening)) {
             // The replies belong to another session: this one gets another source port.
             Err(InsertError::Taken(_)) if session.mapping.is_none() => {

@@ -1,13 +1,13 @@
 //! Packets of sessions on the slow path: the session's rules, decision and tracking.
 
 use mmb_flow::{
-    Direction, FlowFlags, FlowRef, HostLocation, MappingId, SessionState, TcpSegment, TrackInput,
-    TrackOutcome, TrackVerdict,
+    Direction, FlowFlags, FlowRef, HostLocation, MappingId, SessionFlags, SessionState, TcpSegment,
+    TrackInput, TrackOutcome, TrackVerdict,
 };
 use mmb_packet::{DropReason, PacketBuf};
 
 use super::packet::SlowPacket;
-use crate::lifetime::{DIRECTIONS, EndReason, session_flags};
+use crate::lifetime::{DIRECTIONS, EndReason};
 use crate::rules::attached::{self, SessionRule};
 use crate::store::SessionStore;
 use crate::{Environment, Next, tracking};
@@ -123,7 +123,7 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     list.extend(store.rules.lists.get(rule_list));
     let lost_translation = list.iter().any(|rule| rule.translates && !rule.is_alive(policy));
     list.retain(|rule| rule.is_alive(policy));
-    let has_cause = !list.is_empty() || flags & session_flags::RULELESS != 0;
+    let has_cause = !list.is_empty() || flags.contains(SessionFlags::RULELESS);
     let has_mapping = mapping == u32::MAX || store.pools.is_live(MappingId(mapping));
     for rule in pkt.stateful_slots().filter_map(|slot| SessionRule::new(policy, slot, false)) {
         attached::insert(&mut list, rule);
@@ -158,7 +158,7 @@ fn learn_from_reply<E: Environment, P: PacketBuf>(
     let id = flow_ref.session();
     let (session, flow) = (store.table.session(id), store.table.flow(flow_ref));
     if !flow.flags.contains(FlowFlags::SEEN)
-        && session.flags & session_flags::INBOUND != 0
+        && session.flags.contains(SessionFlags::INBOUND)
         && let Some(&[.., a, b, c, d, e, f]) = pkt.packet.head().first_chunk::<12>()
     {
         let inside = HostLocation { mac: [a, b, c, d, e, f], in_port: pkt.in_port };

@@ -1,7 +1,7 @@
 //! The end of the slow path: a packet of a session is translated and sent on.
 
 use mmb_flow::{FlowFlags, FlowRef, MappingId, translate_ip4};
-use mmb_packet::{DropReason, OUT_ROUTED, PacketBuf, flags};
+use mmb_packet::{DropReason, OUT_ROUTED, PacketBuf, PacketFlags};
 use mmb_policy::EditLimits;
 
 use super::SlowPath;
@@ -65,7 +65,7 @@ impl SlowPath {
         }
         let key = store.table.key(flow.opposite()).reversed();
         let owner = store.first_worker(pkt.env.nat(), &key);
-        pkt.meta.flags |= flags::LOOPED;
+        pkt.meta.flags |= PacketFlags::LOOPED;
         pkt.hits = &[];
         if owner == store.config.worker {
             return self.process(store, pkt);

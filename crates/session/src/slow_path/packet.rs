@@ -1,7 +1,7 @@
 //! A packet on the slow path.
 
 use mmb_flow::{FlowRef, HashedKey, Table, TrackInput};
-use mmb_packet::{DropReason, Meta, PacketBuf, flags};
+use mmb_packet::{DropReason, Meta, PacketBuf, PacketFlags};
 use mmb_policy::Hit;
 
 use crate::established::decisions::Decisions;
@@ -61,17 +61,17 @@ impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {
 
     /// Whether a host inside has sent the packet, and NAT treats it as if it came from outside.
     pub fn is_looped(&self) -> bool {
-        self.meta.flags & flags::LOOPED != 0
+        self.meta.flags.contains(PacketFlags::LOOPED)
     }
 
     /// Whether another worker has handed the packet off.
     pub fn is_handed(&self) -> bool {
-        self.meta.flags & flags::HANDED != 0
+        self.meta.flags.contains(PacketFlags::HANDED)
     }
 
     /// Whether the worker to which the packet was handed off has returned it.
     pub fn was_returned(&self) -> bool {
-        self.meta.flags & (flags::REFUSED | flags::ASTRAY) != 0
+        self.meta.flags.intersects(PacketFlags::REFUSED | PacketFlags::ASTRAY)
     }
 
     /// Returns what the tracker sees of a packet of this flow.

@@ -1,7 +1,7 @@
 //! The entrance of the slow path.
 
 use mmb_flow::{FlowRef, Key, KeyError, parse_key};
-use mmb_packet::{DropReason, PacketBuf, flags};
+use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 
 use super::SlowPath;
 use super::existing::{ExistingOutcome, admit_existing};
@@ -21,7 +21,7 @@ impl SlowPath {
             Ok(key) => self.process_keyed(store, pkt, &key),
             Err(KeyError::FirstFragment(key)) => self.process_first_fragment(store, pkt, &key),
             Err(KeyError::LaterFragment) => self.process_later_fragment(store, pkt),
-            Err(KeyError::IcmpError) if pkt.meta.flags & flags::FRAGMENT != 0 => {
+            Err(KeyError::IcmpError) if pkt.meta.flags.contains(PacketFlags::FRAGMENT) => {
                 self.process_error_fragment(store, pkt)
             }
             Err(KeyError::IcmpError) => self.process_icmp_error(store, pkt),

@@ -3,7 +3,7 @@
 use mmb_flow::{
     Direction, FlowFlags, FlowRef, Key, NatConfig, QuotedPacket, parse_quote, translate_icmp_error,
 };
-use mmb_packet::{DropReason, Kind, PacketBuf, flags};
+use mmb_packet::{DropReason, Kind, PacketBuf, PacketFlags};
 
 use super::SlowPath;
 use super::packet::SlowPacket;
@@ -124,7 +124,7 @@ fn error_worker<E: Environment, P: PacketBuf>(
         return None;
     }
     let [a, b, c, d, ..] = key.source;
-    pkt.meta.flags |= flags::ASTRAY;
+    pkt.meta.flags |= PacketFlags::ASTRAY;
     let second = NatConfig::host_worker([a, b, c, d], workers) as u16;
     (second != store.config.worker).then_some(second)
 }

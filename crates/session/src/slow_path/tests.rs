@@ -1,12 +1,11 @@
 //! The slow path alone, with a store of sessions and without rules.
 
-use mmb_flow::{Direction, FlowRef, HashedKey, Key};
+use mmb_flow::{Direction, FlowRef, HashedKey, Key, SessionFlags};
 use mmb_packet::{DropReason, Meta, VecPacket};
 
 use super::SlowPath;
 use super::packet::SlowPacket;
 use crate::Next;
-use crate::lifetime::session_flags;
 use crate::store::SessionStore;
 use crate::testing::{CountingRules, empty_store, udp_frame, udp_key};
 
@@ -43,7 +42,7 @@ fn process(
 }
 
 /// Inserts a session for packets with this key.
-fn insert(store: &mut SessionStore, key: &Key, flags: u8) -> FlowRef {
+fn insert(store: &mut SessionStore, key: &Key, flags: SessionFlags) -> FlowRef {
     let id = store.table.insert(key, &key.reversed(), 0).expect("room");
     store.table.session_mut(id).flags = flags;
     FlowRef::new(id, Direction::Forward)
@@ -60,7 +59,7 @@ fn a_packet_without_session_passes() {
 #[test]
 fn a_reply_is_counted_for_its_session() {
     let (mut slow_path, mut store) = setup();
-    let flow = insert(&mut store, &udp_key(), session_flags::RULELESS);
+    let flow = insert(&mut store, &udp_key(), SessionFlags::RULELESS);
     let (next, meta) = process(&mut slow_path, &mut store, 5, udp_frame(&udp_key().reversed(), 0));
     assert_eq!((next, FlowRef(meta.session)), (Next::Pass, flow.opposite()));
     let reply = store.table.flow(flow.opposite());
@@ -71,7 +70,7 @@ fn a_reply_is_counted_for_its_session() {
 #[test]
 fn a_session_that_nothing_keeps_ends() {
     let (mut slow_path, mut store) = setup();
-    insert(&mut store, &udp_key(), 0);
+    insert(&mut store, &udp_key(), SessionFlags::empty());
     let (next, meta) = process(&mut slow_path, &mut store, 5, udp_frame(&udp_key(), 0));
     assert_eq!((next, meta.session), (Next::Pass, FlowRef::NONE.0));
     assert_eq!((store.open_sessions(), store.counters().ended), (0, 1));
@@ -80,7 +79,7 @@ fn a_session_that_nothing_keeps_ends() {
 #[test]
 fn a_session_that_has_timed_out_ends_before_its_timer() {
     let (mut slow_path, mut store) = setup();
-    let flow = insert(&mut store, &udp_key(), session_flags::RULELESS);
+    let flow = insert(&mut store, &udp_key(), SessionFlags::RULELESS);
     let end = store.deadline(flow.session(), 0).expect("open");
     process(&mut slow_path, &mut store, end, udp_frame(&udp_key(), 0));
     assert_eq!((store.open_sessions(), store.counters().expired), (0, 1));
@@ -89,7 +88,7 @@ fn a_session_that_has_timed_out_ends_before_its_timer() {
 #[test]
 fn a_later_fragment_waits_for_the_first() {
     let (mut slow_path, mut store) = setup();
-    let flow = insert(&mut store, &udp_key(), session_flags::RULELESS);
+    let flow = insert(&mut store, &udp_key(), SessionFlags::RULELESS);
     let (next, meta) = process(&mut slow_path, &mut store, 1, udp_frame(&udp_key(), LATER));
     assert_eq!((next, store.counters().held), (Next::Hold, 1));
     let (next, _) = process(&mut slow_path, &mut store, 2, udp_frame(&udp_key(), FIRST));

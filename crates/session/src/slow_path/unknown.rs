@@ -1,7 +1,7 @@
 //! Packets without session.
 
 use mmb_flow::{FlowRef, IcmpErrorKind, Key, NatConfig, rewrite_as_icmp_error};
-use mmb_packet::{DropReason, PacketBuf, flags};
+use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 
 use super::SlowPath;
 use super::packet::SlowPacket;
@@ -105,7 +105,7 @@ impl SlowPath {
             Err(Refusal::HandOff(worker)) => {
                 pkt.edits.truncate(pkt.first_edit);
                 if pkt.is_handed() && !store.config.is_home(key) {
-                    pkt.meta.flags |= flags::ASTRAY;
+                    pkt.meta.flags |= PacketFlags::ASTRAY;
                     return store.hand_off(pkt.meta, store.config.home_worker(key));
                 }
                 // Only the home worker stores redirects, so that two redirects cannot name each other.
@@ -116,7 +116,7 @@ impl SlowPath {
             }
             Err(Refusal::Return(worker)) => {
                 pkt.edits.truncate(pkt.first_edit);
-                pkt.meta.flags |= flags::REFUSED;
+                pkt.meta.flags |= PacketFlags::REFUSED;
                 store.hand_off(pkt.meta, worker)
             }
             Err(Refusal::Drop(reason)) => {

@@ -35,7 +35,7 @@ fn an_outcome_settles_flows_and_brings_the_timer_forward() {
     apply(&mut table, 10, id, &TrackOutcome { timeout: 300, settled: [false, true], ..outcome });
     assert_eq!((is_settled(&table), table.deadline(id)), ([false, true], 310));
     // Packets that come back to NAT are never settled.
-    table.session_mut(id).flags |= session_flags::LOOP_REVERSE;
+    table.session_mut(id).flags |= SessionFlags::LOOP_REVERSE;
     apply(&mut table, 10, id, &outcome);
     assert_eq!(is_settled(&table), [true, false]);
 }

@@ -10,10 +10,10 @@
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::{FlowFlags, FlowRef, Mangle, SessionId, Table, translate, translate_ip4};
+use mmb_flow::{FlowFlags, FlowRef, Mangle, SessionFlags, SessionId, Table, translate, translate_ip4};
 use mmb_packet::{DropReason, Meta};
 
-use crate::lifetime::{DIRECTIONS, session_flags};
+use crate::lifetime::DIRECTIONS;
 
 /// What the engine stores in a session's scratchpad. The session's flags tell which fields are valid.
 #[repr(C)]
@@ -82,13 +82,13 @@ impl ScratchLayout {
 
     /// Returns the translated numbers of a session, if it has any.
     pub fn mangle(&self, table: &Table, id: SessionId) -> Option<Mangle> {
-        let has = table.session(id).flags & session_flags::MANGLE != 0;
+        let has = table.session(id).flags.contains(SessionFlags::MANGLE);
         has.then(|| self.record(table, id).mangle)
     }
 
     /// Sets the translated numbers of a session.
     pub fn set_mangle(&self, table: &mut Table, id: SessionId, (mangle, new_isn): NumberTranslation) {
-        table.session_mut(id).flags |= session_flags::MANGLE;
+        table.session_mut(id).flags |= SessionFlags::MANGLE;
         self.update(table, id, |record| {
             (record.mangle, record.new_isn) = (mangle, new_isn.unwrap_or(0));
             record.awaits_isn = u8::from(new_isn.is_some());
@@ -97,7 +97,7 @@ impl ScratchLayout {
 
     /// Whether the answering side's first sequence number is still to be learned.
     pub fn awaits_isn(&self, table: &Table, id: SessionId) -> bool {
-        table.session(id).flags & session_flags::MANGLE != 0 && self.record(table, id).awaits_isn != 0
+        table.session(id).flags.contains(SessionFlags::MANGLE) && self.record(table, id).awaits_isn != 0
     }
 
     /// Learns the answering side's first sequence number.
@@ -110,7 +110,7 @@ impl ScratchLayout {
 
     /// Returns why all packets of the session are dropped under this generation of rules, if they are.
     pub fn refusal(&self, table: &Table, id: SessionId, epoch: u16) -> Option<DropReason> {
-        if table.session(id).flags & session_flags::REFUSED == 0 {
+        if !table.session(id).flags.contains(SessionFlags::REFUSED) {
             return None;
         }
         let SessionRecord { refusal, refusal_epoch, .. } = self.record(table, id);
@@ -120,7 +120,7 @@ impl ScratchLayout {
     /// Drops all packets of the session from now on, until the generation of rules changes. Its flows are not
     /// settled any more, so that every path checks for the refusal.
     pub fn refuse(&self, table: &mut Table, id: SessionId, reason: DropReason, epoch: u16) {
-        table.session_mut(id).flags |= session_flags::REFUSED;
+        table.session_mut(id).flags |= SessionFlags::REFUSED;
         self.update(table, id, |record| (record.refusal, record.refusal_epoch) = (reason as u8, epoch));
         for direction in DIRECTIONS {
             table.flow_mut(FlowRef::new(id, direction)).flags &= !FlowFlags::SETTLED;

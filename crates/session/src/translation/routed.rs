@@ -10,11 +10,12 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{FlowFlags, FlowRef, Fragment, FragmentTable, Key, KeyError, Table, parse_key, parse_quote};
+use mmb_flow::{
+    FlowFlags, FlowRef, Fragment, FragmentTable, Key, KeyError, SessionFlags, Table, parse_key, parse_quote,
+};
 use mmb_packet::Meta;
 
 use crate::Environment;
-use crate::lifetime::session_flags;
 use crate::slow_path::fragments::is_same_session;
 use crate::slow_path::packet::FragmentTarget;
 use crate::store::SessionStore;
@@ -72,8 +73,8 @@ fn translation(table: &Table, flow: FlowRef) -> Option<Key> {
 
 /// Whether packets of the flow, once translated, are for an address of NAT and return from there.
 pub(crate) fn is_hairpinned(table: &Table, flow: FlowRef) -> bool {
-    let flag = session_flags::LOOPS[flow.direction() as usize];
-    table.session(flow.session()).flags & flag != 0
+    let flag = SessionFlags::LOOPS[flow.direction() as usize];
+    table.session(flow.session()).flags.contains(flag)
 }
 
 /// See [`crate::Sessions::untranslate`].

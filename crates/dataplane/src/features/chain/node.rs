@@ -21,7 +21,7 @@ use arrayvec::ArrayVec;
 use mmb_dpdk::{Burst, Emit, Mbuf, Packet, Vector};
 use mmb_flow::FlowRef;
 use mmb_nf::{Emission, Emissions};
-use mmb_packet::{DropReason, Meta, OUT_ROUTED, TailSegments, flags, parse};
+use mmb_packet::{DropReason, Meta, OUT_ROUTED, PacketFlags, TailSegments, parse};
 use mmb_session::{HeldEvent, Next, NextSet};
 
 use crate::engine::config::PortId;
@@ -265,7 +265,7 @@ fn build(worker: &Worker, emission: &Emission<'_>) -> Result<(Mbuf, Edge), DropR
     if meta.kind.l3() == 0 || usize::from(meta.l3_off) != ROUTED_L3 {
         return Err(DropReason::NoRoute);
     }
-    meta.flags |= flags::OURS;
+    meta.flags |= PacketFlags::OURS;
     *packet.meta_mut() = meta;
     let edge = Edge::for_routed(&packet);
     Ok((packet, edge))

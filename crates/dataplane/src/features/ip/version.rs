@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use mmb_packet::{
-    DropReason, Kind, Meta, ParsedHeaders, PlainHeaders, checksum, parse_ip4, parse_ip6, parse_plain_ip4,
-    parse_plain_ip6,
+    DropReason, Kind, Meta, PacketFlags, ParsedHeaders, PlainHeaders, checksum, parse_ip4, parse_ip6,
+    parse_plain_ip4, parse_plain_ip6,
 };
 use mmb_route::RouteTable;
 
@@ -84,7 +84,7 @@ fn describe(meta: &mut Meta, ip: u8, proto: u8, l4: usize, end: usize) {
     meta.end = end.min(usize::from(u16::MAX)) as u16;
     meta.kind = Kind(ip);
     meta.proto = proto;
-    meta.flags = 0;
+    meta.flags = PacketFlags::empty();
 }
 
 impl IpVersion for Ip4 {

@@ -8,7 +8,7 @@
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Mbuf, Packet, Vector};
 use mmb_flow::{ErrorBudget, FlowRef, IcmpErrorKind, rewrite_as_icmp_error};
-use mmb_packet::{DropReason, Kind, OUT_ROUTED, checksum, flags};
+use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketFlags, checksum};
 use mmb_route::{NextHopKind, Routes};
 use mmb_session::Sessions;
 
@@ -135,7 +135,7 @@ impl<'a> ErrorSender<'a> {
     /// Makes an ICMP error of a packet, if one may be sent, and returns the edge.
     fn make(&mut self, routes: &Routes, packet: &mut Packet, error: IcmpErrorKind) -> Edge {
         let (port, reason) = (packet.port(), packet.meta().drop_reason);
-        if packet.meta().flags & flags::OURS != 0 {
+        if packet.meta().flags.contains(PacketFlags::OURS) {
             return Edge::Drop;
         }
         let Some(source) = error_source(routes, port, packet.meta().kind.l3()) else { return Edge::Drop };
@@ -157,7 +157,7 @@ impl<'a> ErrorSender<'a> {
         if !rewrite_as_icmp_error(packet, &mut meta, error, source) {
             return Edge::Drop;
         }
-        meta.flags |= flags::OURS;
+        meta.flags |= PacketFlags::OURS;
         meta.session = FlowRef::NONE.0;
         meta.out_port = OUT_ROUTED;
         *packet.meta_mut() = meta;

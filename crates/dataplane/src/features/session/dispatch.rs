@@ -10,7 +10,7 @@
 //! When it has come, `flow-track` sends them to `flow-lookup` again.
 
 use mmb_dpdk::Vector;
-use mmb_packet::{DropReason, OUT_ROUTED, flags};
+use mmb_packet::{DropReason, OUT_ROUTED, PacketFlags};
 use mmb_session::{Next, NextSet};
 
 use crate::engine::node::edges::{RoutedEdges, SINK, edges, routed_edges, send, send_all};
@@ -95,7 +95,7 @@ fn route(worker: &Worker, vector: &mut Vector<'_>, next: &[Next; VECTOR], edges:
         }
         if *next == Next::Drop
             && (meta.drop_reason == NO_MAPPING || meta.drop_reason == BAD_QUOTE)
-            && meta.flags & flags::LOOPED == 0
+            && !meta.flags.contains(PacketFlags::LOOPED)
             && worker.snapshot.is_routed(packet.port())
             && is_for_kernel(&worker.routing.routes, packet)
         {
