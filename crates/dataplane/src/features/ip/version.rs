@@ -241,7 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// The short parser accepts only packets that the full parser accepts, and both find the same.
+        /// The short parser accepts only packets whose IP header the full parser accepts, and both find the same. A
+        /// cut L4 header is no error for it: only rules and sessions need that header.
         #[test]
         fn short_and_full_parser_agree(
             four: bool,
@@ -270,7 +271,8 @@ mod tests {
                 false => (Ip6::parse_forwardable(&frame, frame.len(), &mut short), Ip6::parse(&frame, frame.len(), &mut whole)),
             };
             if looked && four {
-                prop_assert!(parsed.is_ok(), "{:?}", parsed);
+                let valid_network = parsed.is_ok() || parsed.is_err_and(DropReason::is_transport_error);
+                prop_assert!(valid_network, "{:?}", parsed);
                 prop_assert_eq!(network(&short), network(&whole));
                 prop_assert_eq!(fold(sum(&frame[14..34], 0)), 0xffff);
                 prop_assert!(frame[22] > 1);
