@@ -19,7 +19,7 @@ build: ## build the release binary
 test: deps test-rust test-nf test-e2e ## install what is needed, then all tests: unit, property, doc, end-to-end (root)
 
 test-rust: ## unit, property and doc tests
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 # A workspace of its own, as a user's would be; a directory of its own would only compile the same libraries twice.
 test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a capture through it
