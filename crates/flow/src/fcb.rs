@@ -117,6 +117,12 @@ impl Flow {
         Flow { key: [a, b, c, d, e], ..Flow::zeroed() }
     }
 
+    /// The source address of the flow's packets, as in [`crate::Key::source`].
+    #[inline]
+    pub fn source(&self) -> [u8; 16] {
+        self.packed().source()
+    }
+
     pub(crate) fn packed(&self) -> PackedKey {
         let [a, b, tail @ ..] = self.key;
         let key = PackedKey { head: [a, b & KEY], tail };

@@ -106,6 +106,15 @@ impl PackedKey {
         has_tail(&self.head)
     }
 
+    /// The source address, as in [`Key::source`].
+    #[inline(always)]
+    pub fn source(&self) -> [u8; 16] {
+        match self.is_ip6() {
+            true => bytemuck::cast([self.head[0], self.tail[0]]),
+            false => widen(bytemuck::cast::<u64, [[u8; 4]; 2]>(self.head[0])[0]),
+        }
+    }
+
     /// The key as fields.
     pub(crate) fn unpack(&self) -> Key {
         let [ports, [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);

@@ -168,6 +168,7 @@ impl SessionStore {
         let nat = &self.pools;
         for &id in ids {
             self.table.prefetch_keys(id);
+            self.admission.prefetch(self.table.flow(FlowRef::new(id, Direction::Forward)).source());
             if !nat.is_empty() {
                 nat.prefetch_mapping(mapping(id));
             }

@@ -16,8 +16,8 @@ use crate::store::SessionStore;
 pub use vector::PrefetchToken;
 use vector::VectorLookup;
 
-/// Prefetches what new sessions will need: the buckets of their replies, and the mappings of their
-/// sources.
+/// Prefetches what new sessions will need: the buckets of their replies, and the counts and mappings of
+/// their sources.
 pub(crate) fn prefetch_replies(
     lookup: &VectorLookup,
     store: &SessionStore,
@@ -29,6 +29,7 @@ pub(crate) fn prefetch_replies(
     let all = next.iter().zip(keys.results()).enumerate();
     let new = all.filter(|(_, (next, flow))| **next == Next::SlowPath && **flow == FlowRef::NONE);
     store.table.prefetch_replies(keys, new.map(|(at, _)| at), |key| {
+        store.admission.prefetch(key.source());
         ahead.as_ref().and_then(|nat| nat.predict_source(key))
     });
 }

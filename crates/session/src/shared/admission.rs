@@ -59,7 +59,7 @@ impl Admission {
     pub fn may_open(&mut self, now: u32, key: &Key) -> bool {
         let Some(limit) = self.source_limit else { return true };
         let sources = &self.shared.sources;
-        if sources.count(sources.hash(key)) < u64::from(limit) {
+        if sources.count(sources.hash(key.source)) < u64::from(limit) {
             return true;
         }
         if let Some(refused) = self.gate.refuse(now) {
@@ -69,18 +69,26 @@ impl Admission {
         false
     }
 
+    /// Prefetches what [`Admission::may_open`], [`Admission::add`] and [`Admission::remove`] read of a source.
+    #[inline]
+    pub fn prefetch(&self, source: [u8; 16]) {
+        if self.source_limit.is_some() {
+            self.shared.sources.prefetch(self.shared.sources.hash(source));
+        }
+    }
+
     /// Counts a new session for the source of `key`. Returns whether it is counted: then
     /// [`Admission::remove`] is to be called when it ends.
     #[inline]
     pub fn add(&self, key: &Key) -> bool {
         let sources = &self.shared.sources;
-        self.source_limit.is_some() && sources.add(sources.hash(key))
+        self.source_limit.is_some() && sources.add(sources.hash(key.source))
     }
 
     /// A counted session has ended.
     pub fn remove(&self, key: &Key) {
         let sources = &self.shared.sources;
-        sources.remove(sources.hash(key));
+        sources.remove(sources.hash(key.source));
     }
 }
 

@@ -1,19 +1,21 @@
 //! Sessions of each source address.
 //!
 //! Theory of operation. The table has no addresses, only counts beside 40 bits of a keyed hash. The hash
-//! names two buckets of eight counts, each one cache line. A source is counted in either of them. If both are
-//! full of other sources, it is not counted, and so not limited; a source with many sessions has its count
-//! long before. Two workers that count a new source at the same time may give it two counts.
+//! names two buckets, each one cache line with seven counts. A source is counted in its first bucket, or in
+//! its second one if the first is full. The first bucket says how many of its sources are elsewhere, so that
+//! nearly all searches read one cache line. If both are full of other sources, the source is not counted, and
+//! so not limited; a source with many sessions has its count long before. Two workers that count a new source
+//! at the same time may give it two counts.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mmb_flow::Key;
+use mmb_packet::prefetch;
 
 use crate::hash::mix;
 
 /// Counts in a bucket.
-const BUCKET: usize = 8;
+const BUCKET: usize = 7;
 /// The fewest and the most buckets.
 const BUCKETS: std::ops::RangeInclusive<usize> = 64..=1 << 17;
 /// Sessions for each count of the table. Most sources have several sessions.
@@ -33,8 +35,35 @@ impl SourceHash {
 }
 
 #[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bucket([AtomicU64; BUCKET]);
+#[repr(C, align(64))]
+struct Bucket {
+    counts: [AtomicU64; BUCKET],
+    /// Sources that are counted in their second bucket, since this one was full.
+    elsewhere: AtomicU64,
+}
+
+impl Bucket {
+    /// The first count that `is` accepts, and its value. Without branches, since any of them may be it.
+    #[inline(always)]
+    fn find(&self, is: impl Fn(u64) -> bool) -> Option<(&AtomicU64, u64)> {
+        let counts = self.counts.iter().enumerate();
+        let found = counts.fold(0, |found, (at, count)| found | u32::from(is(count.load(Relaxed))) << at);
+        let count = self.counts.get(found.trailing_zeros() as usize)?;
+        Some((count, count.load(Relaxed))).filter(|(_, seen)| is(*seen))
+    }
+
+    /// The count of a source.
+    #[inline(always)]
+    fn find_source(&self, hash: SourceHash) -> Option<(&AtomicU64, u64)> {
+        self.find(|count| is_count_of(count, hash))
+    }
+}
+
+/// Whether a source has this count, and at least one session.
+#[inline(always)]
+fn is_count_of(count: u64, hash: SourceHash) -> bool {
+    count.wrapping_sub(hash.tag()).wrapping_sub(1) < COUNT
+}
 
 /// The sessions of each source.
 #[derive(Debug)]
@@ -54,76 +83,105 @@ impl SourceTable {
         SourceTable { buckets, seed: mix(seed, 0x736f_7572_6365), is_shared }
     }
 
-    /// The hash of the source of packets with this key.
+    /// The hash of a source address, as in [`mmb_flow::Key::source`].
     #[inline]
-    pub fn hash(&self, key: &Key) -> SourceHash {
-        let [low, high]: [u64; 2] = bytemuck::cast(key.source);
+    pub fn hash(&self, source: [u8; 16]) -> SourceHash {
+        let [low, high]: [u64; 2] = bytemuck::cast(source);
         SourceHash(mix(mix(self.seed, low), high))
     }
 
-    fn buckets(&self, hash: SourceHash) -> [&Bucket; 2] {
-        let mask = self.buckets.len() - 1;
+    #[inline(always)]
+    fn first(&self, hash: SourceHash) -> &Bucket {
         // The lower half has bits that are not in the tag.
-        let first = hash.0 as usize & mask;
-        let second = (hash.0 >> 40) as usize & mask;
-        [&self.buckets[first], &self.buckets[second]]
+        &self.buckets[hash.0 as usize & (self.buckets.len() - 1)]
+    }
+
+    fn second(&self, hash: SourceHash) -> &Bucket {
+        &self.buckets[(hash.0 >> 40) as usize & (self.buckets.len() - 1)]
+    }
+
+    /// Prefetches what the other functions read of a source.
+    #[inline]
+    pub fn prefetch(&self, hash: SourceHash) {
+        prefetch::read(self.first(hash));
+    }
+
+    /// The count of a source, its value, and whether it is in the second bucket.
+    #[inline]
+    fn find(&self, hash: SourceHash) -> Option<(&AtomicU64, u64, bool)> {
+        let first = self.first(hash);
+        if let Some((count, seen)) = first.find_source(hash) {
+            return Some((count, seen, false));
+        }
+        if first.elsewhere.load(Relaxed) == 0 {
+            return None;
+        }
+        self.second(hash).find_source(hash).map(|(count, seen)| (count, seen, true))
     }
 
     /// Counts a session of a source. False if there is no room for another source.
     #[inline]
     pub fn add(&self, hash: SourceHash) -> bool {
-        let buckets = self.buckets(hash);
-        for count in buckets.iter().flat_map(|bucket| &bucket.0) {
-            let mut seen = count.load(Relaxed);
-            while seen & !COUNT == hash.tag() && seen & COUNT != 0 {
-                if seen & COUNT == COUNT {
-                    return false;
-                }
-                match self.replace(count, seen, seen + 1) {
-                    Ok(()) => return true,
-                    Err(now) => seen = now,
-                }
+        while let Some((count, seen, _)) = self.find(hash) {
+            if seen & COUNT == COUNT {
+                return false;
+            }
+            if self.replace(count, seen, seen + 1) {
+                return true;
             }
         }
-        self.add_source(buckets, hash)
+        self.add_source(hash)
     }
 
     /// Counts the first session of a source. False if there is no room.
-    fn add_source(&self, buckets: [&Bucket; 2], hash: SourceHash) -> bool {
-        buckets.iter().flat_map(|bucket| &bucket.0).any(|count| {
-            let seen = count.load(Relaxed);
-            seen & COUNT == 0 && self.replace(count, seen, hash.tag() | 1).is_ok()
-        })
+    #[inline]
+    fn add_source(&self, hash: SourceHash) -> bool {
+        let is_free = |count| count & COUNT == 0;
+        let first = self.first(hash);
+        while let Some((count, seen)) = first.find(is_free) {
+            if self.replace(count, seen, hash.tag() | 1) {
+                return true;
+            }
+        }
+        let second = self.second(hash);
+        while let Some((count, seen)) = second.find(is_free) {
+            // Before the count: whoever removes the session finds the count.
+            first.elsewhere.fetch_add(1, Relaxed);
+            if self.replace(count, seen, hash.tag() | 1) {
+                return true;
+            }
+            first.elsewhere.fetch_sub(1, Relaxed);
+        }
+        false
     }
 
     /// Counts a session less, which was counted before.
+    #[inline]
     pub fn remove(&self, hash: SourceHash) {
-        for count in self.buckets(hash).iter().flat_map(|bucket| &bucket.0) {
-            let mut seen = count.load(Relaxed);
-            while seen & !COUNT == hash.tag() && seen & COUNT != 0 {
-                match self.replace(count, seen, seen - 1) {
-                    Ok(()) => return,
-                    Err(now) => seen = now,
+        while let Some((count, seen, is_elsewhere)) = self.find(hash) {
+            if self.replace(count, seen, seen - 1) {
+                if is_elsewhere && seen & COUNT == 1 {
+                    self.first(hash).elsewhere.fetch_sub(1, Relaxed);
                 }
+                return;
             }
         }
     }
 
     /// The counted sessions of a source.
+    #[inline]
     pub fn count(&self, hash: SourceHash) -> u64 {
-        let buckets = self.buckets(hash);
-        let second = if std::ptr::eq(buckets[0], buckets[1]) { 1 } else { 2 };
-        let counts = buckets[..second].iter().flat_map(|bucket| &bucket.0).map(|count| count.load(Relaxed));
-        counts.filter(|count| count & !COUNT == hash.tag()).map(|count| count & COUNT).sum()
+        self.find(hash).map_or(0, |(_, seen, _)| seen & COUNT)
     }
 
+    /// Replaces a count, unless it has changed.
     #[inline]
-    fn replace(&self, count: &AtomicU64, old: u64, new: u64) -> Result<(), u64> {
+    fn replace(&self, count: &AtomicU64, old: u64, new: u64) -> bool {
         if self.is_shared {
-            return count.compare_exchange(old, new, Relaxed, Relaxed).map(drop);
+            return count.compare_exchange(old, new, Relaxed, Relaxed).is_ok();
         }
         count.store(new, Relaxed);
-        Ok(())
+        true
     }
 }
 
@@ -131,10 +189,8 @@ impl SourceTable {
 mod tests {
     use super::*;
 
-    fn source(n: u32) -> Key {
-        let mut key = Key::default();
-        key.source[..4].copy_from_slice(&n.to_be_bytes());
-        key
+    fn source(n: u32) -> [u8; 16] {
+        u128::from(n).to_be_bytes()
     }
 
     #[test]
@@ -142,34 +198,36 @@ mod tests {
         for is_shared in [false, true] {
             let table = SourceTable::new(10_000, is_shared, 7);
             for n in 0..200 {
-                let hash = table.hash(&source(n));
+                let hash = table.hash(source(n));
                 assert!((0..n).all(|_| table.add(hash)));
                 assert_eq!(table.count(hash), n.into());
             }
-            let hash = table.hash(&source(7));
+            let hash = table.hash(source(7));
             table.remove(hash);
             assert_eq!((table.count(hash), table.add(hash), table.count(hash)), (6, true, 7));
             for n in 0..200 {
-                (0..n).for_each(|_| table.remove(table.hash(&source(n))));
+                (0..n).for_each(|_| table.remove(table.hash(source(n))));
             }
-            assert!(table.buckets.iter().flat_map(|b| &b.0).all(|count| count.load(Relaxed) & COUNT == 0));
+            let counts = table.buckets.iter().flat_map(|bucket| &bucket.counts);
+            assert!(counts.into_iter().all(|count| count.load(Relaxed) & COUNT == 0));
+            assert!(table.buckets.iter().all(|bucket| bucket.elsewhere.load(Relaxed) == 0));
         }
     }
 
     #[test]
     fn what_was_not_counted_is_not_removed() {
         let table = SourceTable::new(1, false, 7);
-        let all: Vec<_> = (0..100_000).map(|n| table.hash(&source(n))).collect();
+        let all: Vec<_> = (0..100_000).map(|n| table.hash(source(n))).collect();
         let counted = all.iter().filter(|hash| table.add(**hash)).count();
         assert_eq!(counted, table.buckets.len() * BUCKET, "each count is in use");
-        table.remove(table.hash(&source(200_000)));
+        table.remove(table.hash(source(200_000)));
         assert_eq!(all.iter().map(|hash| table.count(*hash)).sum::<u64>(), counted as u64);
     }
 
     #[test]
     fn workers_count_together() {
         let table = SourceTable::new(1_000, true, 7);
-        let hash = table.hash(&source(1));
+        let hash = table.hash(source(1));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| assert!((0..1_000).all(|_| table.add(hash))));
