@@ -69,7 +69,8 @@ impl Admission {
         false
     }
 
-    /// Prefetches what [`Admission::may_open`], [`Admission::add`] and [`Admission::remove`] read of a source.
+    /// Prefetches what [`Admission::may_open`], [`Admission::add`] and [`Admission::remove`] read of a
+    /// source.
     #[inline]
     pub fn prefetch(&self, source: [u8; 16]) {
         if self.source_limit.is_some() {

@@ -145,7 +145,7 @@ impl SourceTable {
         }
         let second = self.second(hash);
         while let Some((count, seen)) = second.find(is_free) {
-            // Before the count: whoever removes the session finds the count.
+            // First this number: another worker may remove the session as soon as it is counted.
             first.elsewhere.fetch_add(1, Relaxed);
             if self.replace(count, seen, hash.tag() | 1) {
                 return true;

@@ -241,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// The short parser accepts only packets whose IP header the full parser accepts, and both find the same. A
-        /// cut L4 header is no error for it: only rules and sessions need that header.
+        /// The short parser accepts only packets whose IP header the full parser accepts, and both find the
+        /// same. A cut L4 header is no error for it: only rules and sessions need that header.
         #[test]
         fn short_and_full_parser_agree(
             four: bool,
