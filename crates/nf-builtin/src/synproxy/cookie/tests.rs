@@ -66,3 +66,38 @@ fn bits_are_even() {
     }
     assert!(ones.iter().all(|ones| (3900..4300).contains(ones)), "{ones:?}");
 }
+
+/// The secret of a period is replaced before the period returns with the clock, 49 days later. The cookie of
+/// the period before is valid after each change.
+#[test]
+fn each_period_has_a_secret_of_its_own() {
+    let cookies = Cookies::new(7);
+    let make = |now| cookies.make(&Key::default(), 1, 1460, now);
+    let first = make(PERIOD / 2);
+    let mut before = first;
+    for period in 1..=u32::from(u16::MAX) + 1 {
+        let now = (period << PERIOD_SHIFT).wrapping_add(PERIOD / 2);
+        assert_eq!(cookies.check(&Key::default(), 1, before, now), Some(1460), "period {period}");
+        let cookie = make(now);
+        assert_eq!(cookies.check(&Key::default(), 1, cookie, now), Some(1460), "period {period}");
+        before = cookie;
+    }
+    assert_ne!(before & HASH_MASK, first & HASH_MASK, "same connection, same time of the clock");
+    assert_eq!(cookies.check(&Key::default(), 1, first, PERIOD / 2), None);
+}
+
+/// Workers' clocks differ by some milliseconds, and a worker may see no SYN for long. Each accepts what another
+/// has made.
+#[test]
+fn workers_agree_while_secrets_change() {
+    let cookies = Cookies::new(7);
+    for (made, checked) in
+        [(PERIOD - 1, PERIOD), (PERIOD, PERIOD - 1), (PERIOD, 9 * PERIOD), (9 * PERIOD, 8 * PERIOD)]
+    {
+        let cookie = cookies.make(&Key::default(), 1, 1460, made);
+        assert_eq!(cookies.check(&Key::default(), 1, cookie, made), Some(1460), "{made}");
+        let _ = cookies.check(&Key::default(), 1, cookie, checked);
+        let other = cookies.make(&Key::default(), 1, 1460, checked);
+        assert_eq!(cookies.check(&Key::default(), 1, other, checked), Some(1460), "{checked}");
+    }
+}
