@@ -1,11 +1,14 @@
 """What the daemon may do, and what the members of its groups may."""
 
+import contextlib
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 
 import pytest
 
@@ -160,3 +163,62 @@ def test_a_full_pipe_and_a_held_connection_do_not_delay_the_end(make_daemon, tmp
         daemon.send_signal(15)
         daemon.process.wait(timeout=10)
     os.close(reader)
+
+
+def test_changes_are_logged_with_their_user(grouped, program):
+    """The log names the user and the process of each change, and has no line that a client wrote."""
+    user = int(subprocess.run(["id", "-u", "nobody"], check=True, capture_output=True, text=True).stdout)
+    assert run_as(OPERATORS, grouped.socket, "add", "tcp-dport", "80", "drop")[0] == 0
+    assert run_as(OPERATORS, grouped.socket, "list")[0] == 0
+    assert run_as(OPERATORS, grouped.socket, "del", "77")[0] != 0
+    grouped.line("flush")
+    assert grouped.request("POST", "/v1/command", '{"line": "add all drop #\\nchange by user 0: x"}')[0] == 400
+    assert grouped.request("POST", "/v1/apply", "add all drop\n")[0] == 200
+    assert grouped.request("DELETE", "/v1/rules")[0] == 200
+    wait.until(lambda: "DELETE /v1/rules" in grouped.log(), "the last change")
+    lines = [line for line in grouped.log().splitlines() if line.startswith("change by ")]
+    assert len(lines) == 4, lines
+    who = rf"change by user {user}, process \d+: "
+    own = rf"change by user {os.geteuid()}, process \d+: "
+    for line, expected in zip(
+        lines,
+        [who + "add tcp-dport 80 drop", own + "flush", own + r"apply \(13 bytes\)", own + "DELETE /v1/rules"],
+        strict=True,
+    ):
+        assert re.fullmatch(expected, line), (line, expected)
+
+
+def memory(daemon, field):
+    """A size in the kernel's status of the daemon, in bytes."""
+    status = (daemon.process_directory() / "status").read_text(encoding="utf-8")
+    return int(re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
+
+
+@pytest.mark.skipif(not os.environ.get("E2E_LONG"), reason="sends 2 GiB; E2E_LONG=1")
+def test_many_large_requests_take_a_limited_amount_of_memory(make_daemon, figure):
+    """Eight bodies of 256 MiB at once took 2.3 GB. Together they get the memory of one, with room for its growth."""
+    daemon = make_daemon()
+    before, size, piece = memory(daemon, "VmRSS"), 256 << 20, b"# " + b"x" * 65_533 + b"\n"
+    statuses = []
+
+    def send():
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(60)
+            client.connect(str(daemon.socket))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                client.sendall(f"POST /v1/check HTTP/1.1\r\nHost: m\r\nContent-Length: {size}\r\n\r\n".encode())
+                for _ in range(size // len(piece)):
+                    client.sendall(piece)
+            with contextlib.suppress(ConnectionResetError):
+                statuses.append(client.recv(4096).split(b" ")[1:2])
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    peak = memory(daemon, "VmHWM") - before
+    figure("memory that eight requests of 256 MiB took", f"{peak / (1 << 20):.0f} MiB")
+    assert peak < 3 * size, f"{peak >> 20} MiB"
+    assert [b"503"] in statuses, statuses
+    daemon.line("add all drop")

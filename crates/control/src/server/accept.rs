@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
 
+use super::audit::Peer;
 use super::descriptors::DescriptorReserve;
 use super::limits::{Limits, Usage};
 use super::role::Role;
@@ -88,8 +89,10 @@ impl Server {
     async fn exchange(&self, stream: UnixStream, role: Role) {
         let mut stop = self.stop.subscribe();
         let router = self.router.clone();
+        let peer = stream.peer_cred().ok().map(|peer| Peer { user: peer.uid(), process: peer.pid() });
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(role);
+            request.extensions_mut().insert(peer);
             router.clone().call(request.map(Body::new))
         });
         let mut builder = http1::Builder::new();

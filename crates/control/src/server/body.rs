@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 
+use super::audit::{self, Peer};
 use super::document::BODY_LIMIT;
 use super::limits::{HeldBody, Limits, Usage};
 use super::role::Role;
@@ -25,7 +26,7 @@ pub(super) struct Gate {
 }
 
 /// Checks that the client's role permits a request, and reads its body. The memory of the body counts until
-/// the last reader drops it, even if the client has disconnected meanwhile.
+/// the last reader drops it, even if the client has disconnected meanwhile. A change is logged with its user.
 pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let role = request.extensions().get::<Role>().copied().unwrap_or(Role::Reader);
     if let Err(refusal) = role.check_request(request.method(), request.uri().path()) {
@@ -35,7 +36,13 @@ pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next
     let (parts, body) = request.into_parts();
     let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
     match gate.read(body, announced.unwrap_or(0), role).await {
-        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok(bytes) => {
+            let change = audit::change(&parts.method, parts.uri.path(), parts.uri.query(), &bytes);
+            let peer = parts.extensions.get::<Option<Peer>>().copied().flatten();
+            let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
+            change.filter(|_| response.status().is_success()).inspect(|change| audit::log(peer, change));
+            response
+        }
         Err((status, sentence)) => {
             let counter = match status {
                 StatusCode::REQUEST_TIMEOUT => &gate.counters.body_timeouts,

@@ -1,6 +1,7 @@
 //! The control API on the control socket.
 
 mod accept;
+mod audit;
 mod body;
 mod descriptors;
 mod document;
