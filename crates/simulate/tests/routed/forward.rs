@@ -148,6 +148,32 @@ fn local_packets_reach_the_kernel() {
     assert_eq!((world.drops(), punted, punted.iter().sum()), (vec![], [2, 0, 4, 3], n));
 }
 
+/// A priority tag (VLAN 0) is no VLAN (IEEE 802.1Q, 6.9). Linux accepts any number of them and routes the packet,
+/// so that it would pass no rule if the kernel got it.
+#[test]
+fn priority_tags_are_removed() {
+    let plain = udp(ip4("198.51.100.7"), 9);
+    let tagged = |tags: &[[u8; 4]]| [&plain[..12], &tags.concat(), &plain[12..]].concat();
+    let zero = [0x81, 0, 0xe0, 0];
+    for rules in [&[][..], &["add udp-dport 54 drop"], &["add-stateful udp-dport 53 accept"]] {
+        let mut world = world(forwarding(rules));
+        let expected = world.send(&plain);
+        assert!(expected.iter().all(|(port, _)| *port == WAN) && expected.len() == 1, "{expected:?}");
+        for tags in [&[zero][..], &[zero, zero], &[[0x88, 0xa8, 0, 0]]] {
+            assert_eq!(world.send(&tagged(tags)), expected, "{tags:?}");
+        }
+        // What is behind belongs to a VLAN: the kernel's.
+        let vlan = [0x81, 0, 0, 5];
+        assert_eq!(world.send(&tagged(&[zero, vlan])), [(TWIN, tagged(&[vlan]))]);
+        assert_eq!(world.drops(), []);
+    }
+    let mut world = world(forwarding(&["add ip-proto udp drop"]));
+    assert_eq!(world.send(&tagged(&[zero])), []);
+    assert_eq!(world.drops(), [("rule", 1)]);
+    let runt = [&plain[..12], &zero[..], &zero[..3]].concat();
+    assert_eq!(world.send(&runt).len(), 1, "the kernel gets it");
+}
+
 #[test]
 fn a_flood_of_the_machine_itself_is_limited() {
     let mut forwarding = forwarding(&[]);

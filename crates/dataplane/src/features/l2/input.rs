@@ -2,7 +2,8 @@
 //!
 //! A frame with more VLAN tags than the parser skips may hide a packet; it is dropped where rules apply.
 //!
-//! On a routed port, frames for other hosts are dropped, and frames that are not plain IP go to the kernel.
+//! On a routed port, frames for other hosts are dropped, and frames that are not plain IP go to the kernel. A
+//! frame with a priority tag (VLAN 0) belongs to no VLAN: the tag is removed, as Linux does.
 
 use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, Vector};
 use mmb_packet::{DropReason, HEAD_BYTES, Kind, is_vlan_tag, parse_l2};
@@ -58,12 +59,18 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
     if packet.nb_segs() > 1 && !packet.pull_up(HEAD_BYTES.min(packet.pkt_len())) {
         return drop_for(packet, DropReason::NoBuffer);
     }
-    let l2 = parse_l2(packet.data());
+    let mut l2 = parse_l2(packet.data());
     if path & path::ROUTED != 0 {
         let mac = macs.get(usize::from(packet.port())).copied().unwrap_or(u64::MAX);
         let to = packet.data().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) & MAC);
         if to != mac || usize::from(l2.l3_off) != ROUTED_L3 {
-            return for_other_host(packet, to, mac);
+            if to != mac || !remove_priority_tags(packet) {
+                return for_other_host(packet, to, mac);
+            }
+            l2 = parse_l2(packet.data());
+            if usize::from(l2.l3_off) != ROUTED_L3 {
+                return punt(packet);
+            }
         }
     }
     let meta = packet.meta_mut();
@@ -88,6 +95,24 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
 fn for_other_host(packet: &mut Packet, to: u64, mac: u64) -> Edge {
     let group = to & 1 != 0;
     if to == mac || group || mac > MAC { punt(packet) } else { drop_for(packet, DropReason::OtherHost) }
+}
+
+/// Removes the outer tags of VLAN 0, which only have a priority (IEEE 802.1Q, 6.9). Returns whether there were
+/// any. The kernel accepts such frames as untagged ones, so it must not get them past rules and sessions.
+#[cold]
+fn remove_priority_tags(packet: &mut Packet) -> bool {
+    let mut has_removed = false;
+    while let Some(&[hi, lo, tci, vlan]) = packet.data().get(12..16).and_then(<[u8]>::first_chunk)
+        && is_vlan_tag(u16::from_be_bytes([hi, lo]))
+        && u16::from_be_bytes([tci, vlan]) & 0x0fff == 0
+    {
+        packet.data_mut().copy_within(..12, 4);
+        if !packet.adj(4) {
+            break;
+        }
+        has_removed = true;
+    }
+    has_removed
 }
 
 /// The edge of a frame for the kernel that has not been parsed.
