@@ -122,6 +122,9 @@ pub struct RunArgs {
     /// Size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
+    /// Seed of all secrets, for tests only: senders can then predict ports, cookies and workers
+    #[arg(long, value_name = "N", hide = true)]
+    pub seed: Option<u64>,
 }
 
 /// `check`.

@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
         // An unpredictable number: the standard library seeds its hash tables from the system.
-        seed: RandomState::new().hash_one(0),
+        seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
         scratchpad: args.scratchpad,
         files: files.clone(),
     });
@@ -66,12 +66,16 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         sessions: args.sessions,
         scratchpad: args.scratchpad,
         files,
+        seed: args.seed,
         ..EngineConfig::default()
     };
     let engine = Engine::start(&size).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);
     let control = Arc::new(control);
     log_start(&control, &down, state.warning.as_deref());
+    if args.seed.is_some() {
+        log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
+    }
     log::info(format!("listening on {}\n", path.display()));
     notify(&[NotifyState::Ready]);
     let mut end = None;

@@ -33,7 +33,7 @@ mod transport;
 pub mod window;
 
 pub use buf::{PacketBuf, TailSegments, VecPacket};
-pub use hash::{flow_hash4, flow_hash6};
+pub use hash::{FlowHashKey, flow_hash4, flow_hash6, set_flow_hash_key};
 pub use ip4::{parse_ip4, parse_plain_ip4};
 pub use ip6::{parse_ip6, parse_plain_ip6};
 pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, is_vlan_tag, parse_l2};

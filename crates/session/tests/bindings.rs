@@ -5,9 +5,9 @@ mod common;
 use std::collections::HashSet;
 
 use common::*;
-use mmb_packet::DropReason;
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
-use mmb_session_harness::Outcome;
+use mmb_packet::{DropReason, PacketBuf, VecPacket};
+use mmb_session_harness::{Outcome, SessionHarness};
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const OTHER: End = ([10, 0, 0, 2], 40_000);
@@ -143,6 +143,28 @@ fn load_is_balanced() {
         net.becomes(OUT, &tcp(client, SERVER, ACK, 2, 2), &tcp(client, server, ACK, 2, 2));
     }
     assert!(shares.iter().all(|share| (150..250).contains(share)), "{shares:?}");
+}
+
+/// The server of an IPv6 connection depends on the seed: without it, no client can choose its server.
+#[test]
+fn the_seed_selects_the_server_of_an_ip6_connection() {
+    let servers = |seed| -> Vec<u8> {
+        let rules = rules(&["add-stateful ip6-daddr 2001:db8::7 lb 2001:db8:1::1 2001:db8:1::2"]);
+        let mut harness = SessionHarness::new(1, 1000, seed, rules).expect("memory");
+        let [client, vip]: [[u8; 16]; 2] = ["2001:db8:2::1", "2001:db8::7"]
+            .map(|text| text.parse::<std::net::Ipv6Addr>().expect("an address").octets());
+        let mut server = |port| {
+            let frame = Frame::new(Ip6::new(client, vip), Udp::new(port, 53)).build();
+            let sent = harness.process(OUT, VecPacket::new(&frame));
+            assert_eq!((sent.len(), sent[0].outcome), (1, Outcome::Out(IN)));
+            sent[0].packet.head()[14 + 39]
+        };
+        (1000..1064).map(&mut server).collect()
+    };
+    let (first, second) = (servers(1), servers(2));
+    assert_eq!(first, servers(1), "a fixed seed makes the same choices");
+    let different = first.iter().zip(&second).filter(|(a, b)| a != b).count();
+    assert!((16..48).contains(&different), "{different} of 64");
 }
 
 #[test]

@@ -48,9 +48,10 @@ class Daemon:
     """`mmb run` in a namespace (or none), with its own directory for socket, configuration and log.
 
     wrapper: a command that runs the rest of its arguments.
+    seed:    flows get the same workers and ports in each run; None: the daemon draws its secrets.
     """
 
-    def __init__(self, namespace=None, config="", workers=1, directory=None, arguments=(), wrapper=()):
+    def __init__(self, namespace=None, config="", workers=1, directory=None, arguments=(), wrapper=(), seed=1):
         self.namespace = namespace
         self.wrapper = wrapper
         self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix="mmb-e2e-"))
@@ -58,6 +59,7 @@ class Daemon:
         self.log_file = self.directory / "log"
         self.state_directory = self.directory / "state"
         self.arguments = ["run", "--socket", self.socket, "--state-dir", self.state_directory, "--workers", workers, *arguments]
+        self.arguments += [] if seed is None else ["--seed", seed]
         if config is not None:
             self.config = self.directory / "mmb.conf"
             self.config.write_text(config, encoding="utf-8")
@@ -113,6 +115,10 @@ class Daemon:
 
     def running(self):
         return self.process is not None and self.process.poll() is None
+
+    def process_directory(self):
+        """The kernel's files about the process."""
+        return pathlib.Path("/proc") / str(self.process.pid)
 
     def command(self, *words, **options):
         """Runs one command against this daemon, e.g. command("add", "all", "drop")."""

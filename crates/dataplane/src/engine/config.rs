@@ -60,6 +60,9 @@ pub struct EngineConfig {
     pub share_scratchpads: bool,
     /// The files that ports may name.
     pub files: Arc<FileAccess>,
+    /// Seed of all secrets, for tests: the same flows then get the same workers, ports and back ends. None:
+    /// the seed is random.
+    pub seed: Option<u64>,
 }
 
 impl Default for EngineConfig {
@@ -71,6 +74,7 @@ impl Default for EngineConfig {
             scratchpad: DEFAULT_SCRATCHPAD,
             share_scratchpads: false,
             files: Arc::default(),
+            seed: None,
         }
     }
 }

@@ -10,7 +10,10 @@ use mmb_dpdk::{
 };
 use mmb_fastpath::PortMonitor;
 use mmb_flow::ScratchpadFile;
+use mmb_packet::{FlowHashKey, set_flow_hash_key};
 use mmb_session::{SessionConfig, Sessions, SharedSessions};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 use crate::engine::config::{EngineConfig, Forwarding, MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS};
 use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
@@ -58,7 +61,8 @@ impl Engine {
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
         let writer = shared.clone();
         let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
-        let seed = random_seed();
+        let seed = config.seed.unwrap_or_else(random_seed);
+        set_flow_hash_key(FlowHashKey::new(StdRng::seed_from_u64(seed).random()));
         let mut engine = Engine {
             sessions: Arc::new(SharedSessions::new(config.sessions, config.workers as u16, seed)),
             workers: Vec::new(),

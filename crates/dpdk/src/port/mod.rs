@@ -9,6 +9,7 @@ mod netdev;
 mod open;
 mod queue;
 mod redirect;
+mod rss;
 mod spec;
 
 pub use device::Device;

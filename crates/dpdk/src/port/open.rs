@@ -12,6 +12,7 @@ use mmb_dpdk_sys as sys;
 use super::device::{Device, LINK_BYTES, max_frame};
 use super::handle::{DeviceHandle, HOTPLUG, call, device_mtu, unplug};
 use super::netdev::{self, FdKind, NetDev};
+use super::rss::{KEY_MAX, draw_key};
 use super::spec::{PortInfo, PortSpec};
 use crate::eal::Eal;
 use crate::error::PortError;
@@ -26,10 +27,6 @@ const XDP_DESCRIPTORS: u16 = 2048;
 /// Receive descriptors of a tap: the driver uses them as the buffers of one frame. The longest frame needs 33
 /// small ones, and the kernel walks all of them for each frame.
 const TAP_DESCRIPTORS: u16 = 40;
-/// Repeated, these bytes make an RSS key with which both directions of a flow get the same hash.
-const SYMMETRIC_KEY: [u8; 2] = [0x6d, 0x5a];
-/// Longest RSS key of any driver.
-const KEY_MAX: usize = 64;
 
 /// Opens and starts a device.
 pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortError> {
@@ -262,7 +259,7 @@ impl<'a> Opening<'a> {
         let most = |asked: u16, limit: u16| if one { 1 } else { asked.clamp(1, limit.max(1)) };
         let rx_queues = most(spec.rx_queues, self.info.max_rx_queues);
         let tx_queues = most(spec.tx_queues, self.info.max_tx_queues);
-        let mut key: [u8; KEY_MAX] = std::array::from_fn(|at| SYMMETRIC_KEY[at % 2]);
+        let mut key = draw_key();
         let conf = self.configuration(spec, rx_queues, &mut key)?;
         self.negotiate_marks();
         let (mut rx, mut tx) = match spec.device {

@@ -12,8 +12,8 @@ pub struct PortSpec<'a> {
     pub device: Device,
     /// The pool of its receive buffers.
     pub pool: &'a Mempool,
-    /// Receive queues wanted; a device with fewer gets fewer. Several queues spread flows by a hash that is
-    /// equal in both directions.
+    /// Receive queues wanted; a device with fewer gets fewer. Several queues spread flows by a hash with
+    /// a secret key. The two directions of a flow may arrive on different queues.
     pub rx_queues: u16,
     /// Send queues wanted; a device with fewer gets fewer.
     pub tx_queues: u16,
