@@ -254,7 +254,7 @@ fn a_port_that_accepts_no_redirected_frames_is_reported() {
         ends.gro("off");
         assert!(!second.can_receive_redirects());
         // A program suffices, with or without GRO.
-        let kept = ends.0[1].within(|| FrameSizeGuard::apply("peer1").unwrap());
+        let kept = ends.0[1].within(|| FrameSizeGuard::apply("peer1", |_| ()).unwrap());
         assert!(second.can_receive_redirects());
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.0[1].within(|| drop(kept));

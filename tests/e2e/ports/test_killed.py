@@ -19,6 +19,38 @@ def settings(bench):
     return [bench.mbox.run("cat", f"/proc/sys/net/{name}").stdout.strip() for name in SETTINGS]
 
 
+def gro(bench):
+    """Whether generic receive offload is on."""
+    lines = bench.mbox.run("ethtool", "-k", "m0").stdout.splitlines()
+    (line,) = (line for line in lines if line.startswith("generic-receive-offload: "))
+    return line.split()[1]
+
+
+@pytest.mark.parametrize("again", ["port", "no port"])
+def test_offloads_of_a_killed_daemon_are_restored(bench, make_daemon, again):
+    """SIGKILL left GRO off, and the next start took that for the interface's own setting."""
+    bench.mbox.run("ethtool", "-K", "m0", "gro", "on")
+    port = "interface add p af-packet m0\n"
+    daemon = make_daemon(bench.mbox, port)
+    assert gro(bench) == "off"
+    daemon.stop(signal.SIGKILL)
+    assert gro(bench) == "off"
+    daemon.config.write_text(port if again == "port" else "", encoding="utf-8")
+    daemon.start()
+    assert gro(bench) == ("off" if again == "port" else "on")
+    daemon.stop()
+    assert gro(bench) == "on"
+    assert not list(pathlib.Path(daemon.state_directory / "offloads").iterdir())
+    # What was off before stays off.
+    bench.mbox.run("ethtool", "-K", "m0", "gro", "off")
+    daemon.config.write_text(port, encoding="utf-8")
+    daemon.start()
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    daemon.stop()
+    assert gro(bench) == "off"
+
+
 @pytest.mark.parametrize("again", ["routed", "not routed"])
 def test_settings_of_a_killed_daemon_are_restored(bench, make_daemon, again):
     """SIGKILL left arp_ignore, rp_filter and disable_ipv6 changed, and the next start took them for the originals."""

@@ -26,32 +26,60 @@ const ETHTOOL_SFLAGS: u32 = 0x26;
 const ETHTOOL_SGRO: u32 = 0x2c;
 const ETH_FLAG_LRO: u32 = 1 << 15;
 
+/// An offload that merges frames as they are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveOffload {
+    /// Generic receive offload, in the kernel.
+    Gro,
+    /// Large receive offload, in the device.
+    Lro,
+}
+
+impl ReceiveOffload {
+    /// All of them.
+    pub const ALL: [ReceiveOffload; 2] = [ReceiveOffload::Gro, ReceiveOffload::Lro];
+
+    /// The word of `ethtool -K`.
+    pub fn word(self) -> &'static str {
+        match self {
+            ReceiveOffload::Gro => "gro",
+            ReceiveOffload::Lro => "lro",
+        }
+    }
+
+    /// Switches it on or off; false: it failed, or there is no such interface.
+    pub fn switch(self, interface: &str, on: bool) -> bool {
+        let switched = match self {
+            ReceiveOffload::Gro => set(interface, ETHTOOL_SGRO, on.into()),
+            ReceiveOffload::Lro => lro(interface, on),
+        };
+        switched.is_some()
+    }
+}
+
 /// Keeps frames no longer than the MTU; dropping it restores the interface.
 #[derive(Debug)]
 pub struct FrameSizeGuard {
     interface: String,
-    /// GRO was on before.
-    gro: bool,
-    /// LRO was on before.
-    lro: bool,
+    /// What was on before, and is off now.
+    off: Vec<ReceiveOffload>,
     xdp: Option<OwnedFd>,
     notes: Vec<String>,
 }
 
 impl FrameSizeGuard {
     /// Configures the interface so that no merged or uncut frame arrives. Settings that fail become notes.
+    /// `before_change` gets the offloads that are on, before they are switched off.
     ///
     /// # Errors
     /// When the kernel refuses the query, or has no such interface.
-    pub fn apply(interface: &str) -> io::Result<FrameSizeGuard> {
+    pub fn apply(
+        interface: &str,
+        before_change: impl FnOnce(&[ReceiveOffload]),
+    ) -> io::Result<FrameSizeGuard> {
         let device = NetDev::lookup(interface)?.ok_or(io::ErrorKind::NotFound)?;
-        let mut guard = FrameSizeGuard {
-            interface: interface.to_owned(),
-            gro: false,
-            lro: false,
-            xdp: None,
-            notes: Vec::new(),
-        };
+        let mut guard =
+            FrameSizeGuard { interface: interface.to_owned(), off: Vec::new(), xdp: None, notes: Vec::new() };
         if is_veth(interface) {
             match attach_pass_program(device.index) {
                 Ok(link) => guard.xdp = Some(link),
@@ -61,8 +89,13 @@ impl FrameSizeGuard {
                 )),
             }
         }
-        guard.gro = device.offloads.gro && guard.switch("gro", ETHTOOL_SGRO, 0);
-        guard.lro = device.offloads.lro && lro(interface, false).is_some_and(|()| guard.note_off("lro"));
+        let is_on = |offload: &ReceiveOffload| match offload {
+            ReceiveOffload::Gro => device.offloads.gro,
+            ReceiveOffload::Lro => device.offloads.lro,
+        };
+        let on: Vec<_> = ReceiveOffload::ALL.into_iter().filter(is_on).collect();
+        before_change(&on);
+        on.into_iter().for_each(|offload| guard.switch_off(offload));
         Ok(guard)
     }
 
@@ -76,31 +109,25 @@ impl FrameSizeGuard {
         &self.notes
     }
 
-    fn switch(&mut self, word: &str, command: u32, value: u32) -> bool {
-        if set(&self.interface, command, value).is_some() {
-            return self.note_off(word);
+    fn switch_off(&mut self, offload: ReceiveOffload) {
+        let word = offload.word();
+        if offload.switch(&self.interface, false) {
+            self.notes.push(format!("{word} is off while mmb runs"));
+            self.off.push(offload);
+        } else if offload == ReceiveOffload::Gro {
+            self.notes.push(format!(
+                "{word} could not be switched off; run `ethtool -K {} {word} off`, or merged frames are dropped as gso-frame",
+                self.interface
+            ));
         }
-        self.notes.push(format!(
-            "{word} could not be switched off; run `ethtool -K {} {word} off`, or merged frames are dropped as gso-frame",
-            self.interface
-        ));
-        false
-    }
-
-    fn note_off(&mut self, word: &str) -> bool {
-        self.notes.push(format!("{word} is off while mmb runs"));
-        true
     }
 }
 
 impl Drop for FrameSizeGuard {
     fn drop(&mut self) {
         // If the interface is gone by now, there is nothing to restore.
-        if self.gro {
-            set(&self.interface, ETHTOOL_SGRO, 1);
-        }
-        if self.lro {
-            lro(&self.interface, true);
+        for offload in &self.off {
+            offload.switch(&self.interface, true);
         }
     }
 }

@@ -15,7 +15,7 @@ mod spec;
 pub use device::Device;
 pub use ethdev::Port;
 pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule};
-pub use frame_size::{FrameSizeGuard, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, is_veth};
+pub use frame_size::{FrameSizeGuard, ReceiveOffload, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, is_veth};
 pub use netdev::{NetDev, Offloads};
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]

@@ -10,11 +10,12 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use mmb_dpdk::{FrameSizeGuard, NetDev, Port, RxQueue, Steering, TxQueue};
+use mmb_dpdk::{NetDev, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
 use serde::Serialize;
 
 use super::error::PortError;
+use super::offloads::GuardedInterface;
 use crate::engine::config::MAX_PORTS;
 
 /// What `show interfaces` reports of a port.
@@ -57,7 +58,7 @@ pub(crate) struct OpenPort {
     pub(super) rx: Vec<Mutex<RxQueue>>,
     pub(super) tx: Vec<Mutex<TxQueue>>,
     pub(super) port: Port,
-    pub(super) small: Option<FrameSizeGuard>,
+    pub(super) small: Option<GuardedInterface>,
     /// The descriptors behind the paths that the driver knows.
     pub(super) _files: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
@@ -99,7 +100,7 @@ impl OpenPort {
 
     /// Whether the port replaces service tags by a placeholder.
     pub fn replaces_service_tags(&self) -> bool {
-        self.small.as_ref().is_some_and(FrameSizeGuard::replaces_service_tags)
+        self.small.as_ref().is_some_and(GuardedInterface::replaces_service_tags)
     }
 
     /// Whether the kernel interface of the port has disappeared.

@@ -2,6 +2,7 @@
 
 pub(crate) mod device;
 pub(crate) mod error;
+pub(crate) mod offloads;
 pub(crate) mod open;
 pub(crate) mod rx;
 pub(crate) mod state;

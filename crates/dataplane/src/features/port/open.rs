@@ -6,12 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mmb_dpdk::{Device, FrameSizeGuard, NetDev, Port, PortSpec, is_veth};
+use mmb_dpdk::{Device, NetDev, Port, PortSpec, is_veth};
 use mmb_lang::PortKind;
 use mmb_system::{FileAccess, SocketPlace};
 
 use super::device::OpenPort;
 use super::error::PortError;
+use super::offloads::GuardedInterface;
 use crate::engine::pools::{ORDINARY, Pools};
 
 /// Most bytes that the ring of a packet socket and two VLAN tags add to a network packet.
@@ -27,7 +28,7 @@ pub(crate) fn open(
 ) -> Result<OpenPort, PortError> {
     let small = match kind {
         // The device reports a missing interface, or one that is down, itself.
-        PortKind::AfPacket { ifname } => FrameSizeGuard::apply(ifname).ok(),
+        PortKind::AfPacket { ifname } => GuardedInterface::guard(files.state(), ifname),
         _ => None,
     };
     let (device, opened) = device(kind, files)?;
@@ -51,7 +52,7 @@ pub fn is_interface_up(name: &str) -> bool {
 }
 
 /// Notes about the device for the operator.
-fn notes(kind: &PortKind, port: &Port, small: Option<&FrameSizeGuard>) -> Vec<String> {
+fn notes(kind: &PortKind, port: &Port, small: Option<&GuardedInterface>) -> Vec<String> {
     let mut notes = small.map(|small| small.notes().to_vec()).unwrap_or_default();
     if port.is_generic_xdp() {
         notes.push(
