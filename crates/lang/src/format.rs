@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
-    NatForward, NatPool, NatProto, NfInstance, PortKind, Rule, RuleKind, SessionLimit, Step, Subnet, Target,
-    Value, ValueItem, ValueSet, Word,
+    NatForward, NatPool, NatProto, NfInstance, PortKind, ReversePathMode, Rule, RuleKind, SessionLimit, Step,
+    Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -73,6 +73,9 @@ impl Display for Command {
             }
             Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
             Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),
+            Command::SetInterfaceRpf { mode, names } => {
+                list(f, &format!("set rpf {}", mode.map_or("default", ReversePathMode::word)), names)
+            }
             Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
         }
     }

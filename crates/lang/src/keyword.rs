@@ -130,7 +130,10 @@ pub(crate) const SET: &[Keyword] = &[
     ),
     word("held-packets", "how many packets functions may hold: set held-packets session|worker <number>"),
     word("martian-check", "whether packets with impossible addresses are dropped before rules: on or off"),
-    word("rpf", "how routes confirm the sources of routed packets: strict, loose or off"),
+    word(
+        "rpf",
+        "how routes confirm the sources of routed packets: strict, loose or off, for all or for some interfaces",
+    ),
     word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
 ];
 
@@ -139,6 +142,7 @@ pub(crate) const RPF: &[Keyword] = &[
     word("strict", "the route to the source leads out of the port that the packet came in by"),
     word("loose", "there is a route to the source"),
     word("off", "not at all"),
+    word("default", "for these interfaces as for all others: set rpf default <interface> …"),
 ];
 
 /// Words after `set held-packets`.

@@ -60,7 +60,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("set punt-limit ").1, ["neighbor", "routing", "local", "other"]);
     assert_eq!(offered("set punt-limit local ").1, ["off"]);
     assert_eq!(offered("set session-limit source ").1, ["default", "off"]);
-    assert_eq!(offered("set rpf ").1, ["strict", "loose", "off"]);
+    assert_eq!(offered("set rpf ").1, ["strict", "loose", "off", "default"]);
     assert_eq!(offered("set timeout tcp-h").1, ["tcp-handshake", "tcp-half-closed"]);
     assert_eq!(offered("set tcp-pickup ").1, ["on", "off"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));

@@ -225,6 +225,8 @@ fn commands_about_sessions() {
         "set rpf strict",
         "set rpf loose",
         "set rpf off",
+        "set rpf strict left right",
+        "set rpf default left",
         "set xdp-fast-path on",
         "show fast-path",
     ] {

@@ -64,6 +64,7 @@ impl Control {
             Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
             Command::SetMartianCheck(on) => self.set_martian_check(*on),
             Command::SetRpf(mode) => self.set_reverse_path(*mode),
+            Command::SetInterfaceRpf { mode, names } => self.set_interface_reverse_path(names, *mode),
             Command::SetXdpFastPath(on) => self.set_fast_path(*on),
         };
         done.map(Output::Done)

@@ -141,6 +141,9 @@ impl<'a> Builder<'a> {
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
                 Command::SetMartianCheck(on) => self.config.address_checks_mut().martians = on,
                 Command::SetRpf(mode) => self.config.address_checks_mut().reverse_path = mode,
+                Command::SetInterfaceRpf { mode, names } => {
+                    self.note(c.line, |b| b.config.set_reverse_path(&names, mode));
+                }
                 Command::SetXdpFastPath(on) => self.config.set_fast_path(on),
                 Command::Add(rule) => {
                     lines.push(c.line);
@@ -256,6 +259,12 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     if checks.reverse_path != default.reverse_path {
         lines.push(Command::SetRpf(checks.reverse_path).to_string());
+    }
+    for i in config.interfaces() {
+        if i.reverse_path.is_some() {
+            let command = Command::SetInterfaceRpf { mode: i.reverse_path, names: vec![word(i)] };
+            lines.push(command.to_string());
+        }
     }
     if config.fast_path() {
         lines.push(Command::SetXdpFastPath(true).to_string());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mmb_dataplane::{MAX_PORTS, PortId};
-use mmb_lang::{PortKind, SourceSpan, Word};
+use mmb_lang::{PortKind, ReversePathMode, SourceSpan, Word};
 
 use super::Config;
 use super::devices::{device_text, kernel_interface, named_files, same_device};
@@ -26,6 +26,8 @@ pub struct Interface {
     pub enabled: bool,
     /// Present if the interface is routed.
     pub routed: Option<Routing>,
+    /// How routes confirm sources of packets received here; none: as on other interfaces.
+    pub reverse_path: Option<ReversePathMode>,
 }
 
 /// The routing of an interface.
@@ -70,8 +72,15 @@ impl Config {
             .or_else(|| self.free_ports(earlier).next())
             .ok_or_else(|| no_free_port(name.span))?;
         let kind = kind.clone();
-        let interface =
-            Interface { name: name.to_string(), id, kind, peer: None, enabled: true, routed: None };
+        let interface = Interface {
+            name: name.to_string(),
+            id,
+            kind,
+            peer: None,
+            enabled: true,
+            routed: None,
+            reverse_path: None,
+        };
         Arc::make_mut(&mut self.interfaces).push(interface);
         Ok(id)
     }
@@ -194,6 +203,23 @@ impl Config {
         let interfaces = Arc::make_mut(&mut self.interfaces);
         for at in positions {
             interfaces[at].enabled = enabled;
+        }
+        Ok(())
+    }
+
+    /// Sets how routes confirm sources of packets that interfaces receive. None: as on other interfaces.
+    ///
+    /// # Errors
+    /// One of the interfaces does not exist.
+    pub fn set_reverse_path(
+        &mut self,
+        names: &[Word],
+        mode: Option<ReversePathMode>,
+    ) -> Result<(), CommandError> {
+        let positions = names.iter().map(|n| self.position(n)).collect::<Result<Vec<_>, _>>()?;
+        let interfaces = Arc::make_mut(&mut self.interfaces);
+        for at in positions {
+            interfaces[at].reverse_path = mode;
         }
         Ok(())
     }

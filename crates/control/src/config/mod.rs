@@ -200,6 +200,7 @@ impl Config {
         self.chains = Arc::default();
         self.on_error = ErrorPolicy::default();
         self.address_checks = AddressChecks::default();
+        Arc::make_mut(&mut self.interfaces).iter_mut().for_each(|i| i.reverse_path = None);
         self.settings = SessionSettings::default();
         self.punt_limits = PuntLimits::default();
         self.fast_path = false;

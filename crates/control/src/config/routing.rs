@@ -197,7 +197,7 @@ impl Config {
     /// The configuration of the engine, with the interfaces for which `is_up` holds.
     pub fn forwarding(&self, is_up: impl Fn(PortId) -> bool) -> Forwarding {
         let mut ports = Vec::new();
-        let hidden = |id, peer| PortConfig { id, peer, enabled: false, routed: None };
+        let hidden = |id, peer| PortConfig { id, peer, enabled: false, routed: None, reverse_path: None };
         let mut punt = None;
         for i in self.interfaces.iter().filter(|i| is_up(i.id)) {
             let twin = i.routed.and_then(|r| r.twin);
@@ -205,7 +205,8 @@ impl Config {
                 punt = self.punt;
             }
             let routed = i.routed.map(|_| Routed { punt: if i.is_xdp() { self.punt } else { twin } });
-            ports.push(PortConfig { id: i.id, peer: i.peer, enabled: i.enabled, routed });
+            let (peer, enabled, reverse_path) = (i.peer, i.enabled, i.reverse_path);
+            ports.push(PortConfig { id: i.id, peer, enabled, routed, reverse_path });
             // Packets that the kernel sends through a twin leave by its port, unchanged.
             ports.extend(twin.map(|twin| hidden(twin, Some(i.id))));
         }

@@ -8,7 +8,7 @@ use crate::api::Done;
 use crate::error::CommandError;
 
 /// The names in a message.
-fn list(names: &[Word]) -> String {
+pub(super) fn list(names: &[Word]) -> String {
     names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,9 +1,10 @@
 //! `set …`.
 
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout};
+use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout, Word};
 
 use super::control::Control;
+use super::interfaces::list;
 use crate::api::Done;
 use crate::config::settings;
 use crate::error::CommandError;
@@ -102,12 +103,18 @@ impl Control {
             config.address_checks_mut().reverse_path = mode;
             Ok(())
         })?;
-        let what = match mode {
-            ReversePathMode::Off => "are not checked against routes",
-            ReversePathMode::Loose => "need a route",
-            ReversePathMode::Strict => "need a route by the interface that their packets come in by",
-        };
-        Ok(Done::new(format!("sources of routed packets {what}")))
+        Ok(Done::new(format!("sources of routed packets {}", reverse_path_text(mode))))
+    }
+
+    /// `set rpf` for interfaces.
+    pub(crate) fn set_interface_reverse_path(
+        &self,
+        names: &[Word],
+        mode: Option<ReversePathMode>,
+    ) -> Result<Done, CommandError> {
+        self.change(|config| config.set_reverse_path(names, mode))?;
+        let what = mode.map_or("are checked as on other interfaces", reverse_path_text);
+        Ok(Done::new(format!("sources of routed packets received on {} {what}", list(names))))
     }
 
     fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), CommandError> {
@@ -115,5 +122,14 @@ impl Control {
             set(config.settings_mut());
             Ok(())
         })
+    }
+}
+
+/// What a reverse path filter does with sources.
+fn reverse_path_text(mode: ReversePathMode) -> &'static str {
+    match mode {
+        ReversePathMode::Off => "are not checked against routes",
+        ReversePathMode::Loose => "need a route",
+        ReversePathMode::Strict => "need a route by the interface that their packets come in by",
     }
 }

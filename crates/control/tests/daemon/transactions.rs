@@ -226,6 +226,30 @@ add-stateful ip-saddr 172.16.0.0/12 nat office
 }
 
 #[test]
+fn the_reverse_path_filter_of_an_interface_is_part_of_the_configuration() {
+    let daemon = daemon();
+    for line in ["interface add a null", "interface add b null", "wire a b", "set rpf loose"] {
+        daemon.run(line).unwrap();
+    }
+    let before = daemon.control.config().config;
+    daemon.run("set rpf strict a b").unwrap();
+    daemon.run("set rpf off b").unwrap();
+    let config = daemon.control.config().config;
+    assert_eq!(config, format!("{before}set rpf strict a\nset rpf off b\n"));
+    daemon.control.apply(config.as_bytes()).unwrap();
+    assert_eq!(daemon.control.config().config, config);
+    daemon.run("set rpf default a b").unwrap();
+    assert_eq!(daemon.control.config().config, before);
+    let error = daemon.run("set rpf strict a c").unwrap_err();
+    assert!(error.contains("no interface `c`"), "{error}");
+    assert!(daemon.run("set rpf default").is_err());
+    // A file without interfaces has all settings.
+    daemon.run("set rpf strict a").unwrap();
+    daemon.control.apply(b"add ip-df drop\n").unwrap();
+    assert!(!daemon.control.config().config.contains("rpf"));
+}
+
+#[test]
 fn a_file_whose_interface_cannot_be_opened_changes_nothing() {
     let daemon = daemon();
     for line in ["interface add a null", "interface add b null", "wire a b", "add in a ip-df drop"] {

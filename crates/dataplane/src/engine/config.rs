@@ -107,7 +107,7 @@ pub struct Forwarding {
 pub struct AddressChecks {
     /// Drop packets with addresses that no packet has, where rules apply.
     pub martians: bool,
-    /// Check sources against routes, on routed ports (RFC 3704).
+    /// Check sources against routes, on routed ports that set nothing else (RFC 3704).
     pub reverse_path: ReversePathMode,
 }
 
@@ -128,6 +128,9 @@ pub struct PortConfig {
     pub enabled: bool,
     /// Set if packets that come in by the port are routed and not sent along a wire.
     pub routed: Option<Routed>,
+    /// How routes confirm the sources of packets that come in by the port, if it is routed. None: as
+    /// [`AddressChecks::reverse_path`].
+    pub reverse_path: Option<ReversePathMode>,
 }
 
 /// Settings of a routed port.
@@ -141,11 +144,11 @@ pub struct Routed {
 impl PortConfig {
     /// One end of a wire whose rules apply.
     pub fn wire(id: PortId, peer: PortId) -> PortConfig {
-        PortConfig { id, peer: Some(peer), enabled: true, routed: None }
+        PortConfig { id, peer: Some(peer), enabled: true, routed: None, reverse_path: None }
     }
 
     /// A routed port whose rules apply.
     pub fn routed(id: PortId, punt: Option<PortId>) -> PortConfig {
-        PortConfig { id, peer: None, enabled: true, routed: Some(Routed { punt }) }
+        PortConfig { id, peer: None, enabled: true, routed: Some(Routed { punt }), reverse_path: None }
     }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use mmb_dpdk::Packet;
 use mmb_fastpath::FastPathConfig;
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::ErrorPolicy;
+use mmb_lang::{ErrorPolicy, ReversePathMode};
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
 use mmb_session::Environment;
 
-use crate::engine::config::{AddressChecks, Forwarding, MAX_PORTS, PortId};
+use crate::engine::config::{AddressChecks, Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::engine::counters::RuleTable;
 use crate::features::fastpath;
 use crate::features::flow_rules::mark::is_sessionless;
@@ -33,6 +33,10 @@ pub(crate) mod path {
     pub const TAG_PLACEHOLDER: u8 = 1 << 2;
     /// The packets are routed.
     pub const ROUTED: u8 = 1 << 3;
+    /// Routes have to confirm the sources of the packets, which are routed.
+    pub const REVERSE_PATH: u8 = 1 << 4;
+    /// With [`REVERSE_PATH`]: the route to the source leads out of the port.
+    pub const STRICT: u8 = 1 << 5;
 }
 
 /// Which nodes apply rules to a packet.
@@ -61,6 +65,16 @@ const _: () = assert!(MAX_PORTS <= u32::BITS as usize);
 #[inline]
 fn port_bit(port: u16) -> u32 {
     1u32.checked_shl(port.into()).unwrap_or(0)
+}
+
+/// The bits of [`path`] for the reverse path filter of a port.
+fn reverse_path_bits(port: &PortConfig, checks: AddressChecks) -> u8 {
+    match port.reverse_path.unwrap_or(checks.reverse_path) {
+        _ if port.routed.is_none() => 0,
+        ReversePathMode::Off => 0,
+        ReversePathMode::Loose => path::REVERSE_PATH,
+        ReversePathMode::Strict => path::REVERSE_PATH | path::STRICT,
+    }
 }
 
 /// A published forwarding configuration, resolved for the nodes.
@@ -153,7 +167,8 @@ impl Snapshot {
             snapshot.path[index] = bit(rules, path::RULES)
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
                 | bit(port.as_ref().is_some_and(|p| p.replaces_service_tags()), path::TAG_PLACEHOLDER)
-                | bit(config.routed.is_some(), path::ROUTED);
+                | bit(config.routed.is_some(), path::ROUTED)
+                | reverse_path_bits(config, forwarding.address_checks);
             snapshot.peer[index] = match config.routed {
                 Some(_) => OUT_ROUTED,
                 None => config.peer.unwrap_or(PortId::NONE).0,

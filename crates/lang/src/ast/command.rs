@@ -157,6 +157,13 @@ pub enum Command {
     SetMartianCheck(bool),
     /// `set rpf strict|loose|off`: how routes confirm the sources of routed packets.
     SetRpf(ReversePathMode),
+    /// `set rpf strict|loose|off|default INTERFACE…`: the same for packets that come in by these interfaces.
+    SetInterfaceRpf {
+        /// None: as `set rpf` without interfaces.
+        mode: Option<ReversePathMode>,
+        /// The interfaces; at least one.
+        names: Vec<Word>,
+    },
     /// `set xdp-fast-path on|off`: whether settled flows between af-xdp interfaces stay in the kernel.
     SetXdpFastPath(bool),
 }

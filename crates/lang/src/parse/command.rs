@@ -208,12 +208,23 @@ impl Parser<'_> {
                 Ok(Command::SetHeldPackets { scope, packets: packets as u32 })
             }
             "martian-check" => Ok(Command::SetMartianCheck(self.switch("martian-check")?)),
-            "rpf" => Ok(Command::SetRpf(match self.keyword(RPF, "`rpf` value")? {
-                "strict" => ReversePathMode::Strict,
-                "loose" => ReversePathMode::Loose,
-                _ => ReversePathMode::Off,
-            })),
+            "rpf" => self.reverse_path(),
             _ => Ok(Command::SetXdpFastPath(self.switch("xdp-fast-path")?)),
+        }
+    }
+
+    /// What follows `set rpf`.
+    fn reverse_path(&mut self) -> Parse<Command> {
+        let mode = match self.keyword(RPF, "`rpf` value")? {
+            "strict" => Some(ReversePathMode::Strict),
+            "loose" => Some(ReversePathMode::Loose),
+            "off" => Some(ReversePathMode::Off),
+            _ => None,
+        };
+        self.expect(Expect::Interface);
+        match mode {
+            Some(mode) if self.peek() == Tok::End => Ok(Command::SetRpf(mode)),
+            mode => Ok(Command::SetInterfaceRpf { mode, names: self.names()? }),
         }
     }
 

@@ -256,6 +256,8 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         any::<bool>().prop_map(Command::SetMartianCheck),
         select(&[ReversePathMode::Off, ReversePathMode::Loose, ReversePathMode::Strict][..])
             .prop_map(Command::SetRpf),
+        (option::of(select(&[ReversePathMode::Off, ReversePathMode::Strict][..])), vec(name(), 1..4))
+            .prop_map(|(mode, names)| Command::SetInterfaceRpf { mode, names }),
         any::<bool>().prop_map(Command::SetXdpFastPath),
     ]
 }

@@ -39,7 +39,7 @@ nat         nat pool add NAME ADDRESS[-ADDRESS] [ports LO-HI] [block N] [limit N
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
-settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf strict|loose|off
+settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf strict|loose|off [INTERFACE…]
             set tcp-pickup|tcp-window-check|martian-check|xdp-fast-path on|off
             set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
             set held-packets session|worker NUMBER

@@ -128,6 +128,36 @@ fn routes_confirm_sources() {
     }
 }
 
+/// A port may have a filter of its own, whatever others have.
+#[test]
+fn a_port_has_its_own_reverse_path_filter() {
+    let (from_lan, from_wan) = (four("10.0.0.5", "198.51.100.8"), four("198.51.100.8", "10.0.0.5"));
+    let passes = |others, lan, wan| {
+        [RULE, &[]].map(|rules| {
+            let mut forwarding = with(by_reverse_path(others), rules);
+            for port in &mut forwarding.ports {
+                let own = if port.id == LAN { lan } else { wan };
+                port.reverse_path = own;
+            }
+            let mut world = world(forwarding);
+            // Both frames come in by the port to which their source does not lead.
+            let wrong = [(LAN, from_wan.clone()), (WAN, from_lan.clone())];
+            let dropped = wrong.map(|packet| {
+                let before = world.drops();
+                world.lab.run(0, vec![packet]);
+                world.drops() != before
+            });
+            assert_eq!(world.send(&from_lan).len(), 1);
+            dropped
+        })
+    };
+    let (off, strict) = (ReversePathMode::Off, ReversePathMode::Strict);
+    assert_eq!(passes(off, None, None), [[false, false]; 2]);
+    assert_eq!(passes(off, None, Some(strict)), [[false, true]; 2]);
+    assert_eq!(passes(strict, Some(off), None), [[false, true]; 2]);
+    assert_eq!(passes(strict, None, Some(ReversePathMode::Loose)), [[true, false]; 2]);
+}
+
 /// Link-local sources are for the link only: neighbour discovery must work.
 #[test]
 fn link_local_sources_need_no_route() {

@@ -42,7 +42,10 @@ fn xdp_ports_share_one_tap_and_others_have_twins() {
     let punt = config.punt;
     assert_eq!((of(0).routed, of(2).routed), (Some(Routed { punt }), Some(Routed { punt })));
     let twin = of(1).routed.unwrap().punt.unwrap();
-    assert_eq!(of(twin.0), PortConfig { id: twin, peer: Some(PortId(1)), enabled: false, routed: None });
+    assert_eq!(
+        of(twin.0),
+        PortConfig { id: twin, peer: Some(PortId(1)), enabled: false, routed: None, reverse_path: None }
+    );
     assert_eq!(of(punt.unwrap().0).peer, None);
     let routed: Vec<_> = config.routed_ports(up).into_iter().map(|p| (p.ifname, p.device)).collect();
     let real = |real: Option<&str>| RouterDevice::Twin { real: real.map(str::to_owned) };

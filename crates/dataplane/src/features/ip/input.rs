@@ -7,7 +7,6 @@
 //! 5.2.2 and 5.3.1).
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_lang::ReversePathMode;
 use mmb_packet::{DropReason, Kind, StageWord, checksum};
 use mmb_route::Routes;
 
@@ -70,8 +69,7 @@ fn process_without_policy<I: IpVersion, H: IngressHook>(parts: &InputParts<'_>, 
     let context = InputContext::new(parts);
     let table = parts.routing.routes.single_table();
     // With a reverse path filter, no packet is plain: its source is looked up, too.
-    let has_filter = parts.snapshot.address_checks.reverse_path != ReversePathMode::Off;
-    let plain_mask = if has_filter { 0 } else { path::ROUTED | path::KERNEL };
+    let plain_mask = path::ROUTED | path::KERNEL | path::REVERSE_PATH;
     let mut edges = [Edge::Lookup; VECTOR];
     let mut repairs = 0;
     for_each_prefetched(vector.packets(), |at, packet| {
@@ -139,10 +137,9 @@ impl IngressPort {
     fn new(snapshot: &Snapshot, locals: &LocalAddresses, is_uniform: bool, port: u16) -> IngressPort {
         let (path, checks) = (snapshot.path(port), snapshot.address_checks);
         let routed = path & path::ROUTED != 0;
-        let has_filter = routed && checks.reverse_path != ReversePathMode::Off;
         IngressPort {
             port,
-            is_simple: is_uniform && !has_filter && path & (path::RULES | path::KERNEL) == path::RULES,
+            is_simple: is_uniform && path & (path::RULES | path::KERNEL | path::REVERSE_PATH) == path::RULES,
             routed,
             checks_martians: checks.martians,
             locals: locals.bits(port),
@@ -293,7 +290,7 @@ impl<'a> InputContext<'a> {
             }
         }
         if let Some(reason) =
-            address_fault::<I>(packet, path, snapshot.address_checks, (self.locals, self.routes))
+            address_fault::<I>(packet, path, snapshot.address_checks.martians, (self.locals, self.routes))
         {
             packet.meta_mut().drop_reason = reason as u8;
             return Edge::Drop;

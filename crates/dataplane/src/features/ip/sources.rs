@@ -3,19 +3,17 @@
 //!
 //! Theory of operation. These checks come before rules, sessions and translation: NAT would give a packet
 //! with an impossible source a valid one. The nodes test plain packets without branches, and pass the few
-//! suspicious packets to [`address_fault`], which is exact. With a reverse path filter, all packets of routed
-//! ports take that path.
+//! suspicious packets to [`address_fault`], which is exact. With a reverse path filter, all packets of the
+//! port take that path.
 
 use std::net::IpAddr;
 
 use mmb_dpdk::Packet;
-use mmb_lang::ReversePathMode;
 use mmb_packet::DropReason;
 use mmb_route::{NextHop, NextHopKind, Routes};
 
 use super::locals::LocalAddresses;
 use super::version::IpVersion;
-use crate::engine::config::AddressChecks;
 use crate::engine::snapshot::path;
 use crate::features::route::martian::{
     is_impossible4, is_impossible6, is_link_local, is_link_query4, is_link_query6,
@@ -26,18 +24,20 @@ use crate::features::route::next_hop::table_of;
 pub(crate) fn address_fault<I: IpVersion>(
     packet: &Packet,
     path: u8,
-    checks: AddressChecks,
+    checks_martians: bool,
     (locals, routes): (&LocalAddresses, &Routes),
 ) -> Option<DropReason> {
     let (source, destination) = I::addresses(packet.data(), packet.meta().l3_off.into())?;
     let is_routed = path & path::ROUTED != 0;
-    if checks.martians && path & path::RULES != 0 {
+    if checks_martians && path & path::RULES != 0 {
         let is_own = is_routed && locals.contains(packet.port(), Some(source));
         if is_own || is_martian(source, destination, is_routed) {
             return Some(DropReason::Martian);
         }
     }
-    let is_confirmed = !is_routed || is_reachable(routes, packet.port(), source, checks.reverse_path);
+    let is_strict = path & path::STRICT != 0;
+    let is_confirmed =
+        path & path::REVERSE_PATH == 0 || is_reachable(routes, packet.port(), source, is_strict);
     (!is_confirmed).then_some(DropReason::ReversePath)
 }
 
@@ -60,14 +60,13 @@ fn is_martian(source: IpAddr, destination: IpAddr, is_routed: bool) -> bool {
 /// Whether the routes to a source confirm the port that its packet came in by.
 ///
 /// Link-local and unspecified IPv6 sources are exempt: they belong to the link, and are never forwarded.
-fn is_reachable(routes: &Routes, port: u16, source: IpAddr, mode: ReversePathMode) -> bool {
-    let Some(table) = table_of(routes, port).filter(|_| mode != ReversePathMode::Off) else { return true };
+fn is_reachable(routes: &Routes, port: u16, source: IpAddr, is_strict: bool) -> bool {
+    let Some(table) = table_of(routes, port) else { return true };
     let id = match source {
         IpAddr::V4(source) => table.ip4.lookup(source.into()),
         IpAddr::V6(source) if source.is_unspecified() || is_link_local(source.into()) => return true,
         IpAddr::V6(source) => table.ip6.lookup(source.into()),
     };
-    let is_strict = mode == ReversePathMode::Strict;
     let leads_back = |hop: &NextHop| match hop.kind {
         NextHopKind::Forward | NextHopKind::Resolve | NextHopKind::Failed => !is_strict || hop.port == port,
         // An interface that only the kernel has. Without one, it is an address of the machine.
