@@ -8,7 +8,7 @@ import struct
 import time
 
 import pytest
-from scapy.all import IP, TCP, Ether
+from scapy.all import ICMP, IP, TCP, Ether
 
 from lab import raw, traffic, wait
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
@@ -385,6 +385,69 @@ def test_what_is_cleared_is_gone_at_once(fast_wire):
             client.sendall(b"y")
             wait.until(lambda: wire.daemon.drops()["session-middle"] + wire.daemon.drops()["rule"], "it to be dropped")
             assert hits(wire) == before
+
+
+ROUNDS = 30
+
+
+def test_an_icmp_error_and_the_next_segment(fast_wire, figure):
+    """An ICMP error takes the way by the engine, and the segment behind it the one by the kernel. Both arrive; the
+    segment may be first, as on two paths of a network (RFC 791 promises no order). The engine knows what the kernel
+    has forwarded, so that the error counts though no segment that it quotes came to the engine.
+    """
+    wire = fast_wire(FIREWALL)
+    sniffer, sink, source = (
+        raw.RawPort(*end) for end in ((wire.server, "s0"), (wire.client, "c0"), (wire.server, "s0"))
+    )
+    with wire.server.entered():
+        listener = socket.create_server((SERVER4, 5001))
+    client = wire.client.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with listener, client, contextlib.closing(sniffer), contextlib.closing(sink), contextlib.closing(source):
+        client.connect((SERVER4, 5001))
+        connection, _ = listener.accept()
+        connection.settimeout(wait.PATIENCE)
+
+        def exchange():
+            client.sendall(b"x" * 64)
+            assert connection.recv(64, socket.MSG_WAITALL)
+
+        def more():
+            for _ in range(20):
+                exchange()
+            return hits(wire)
+
+        with connection:
+            wait.until(more, "the kernel to take over")
+            overtaken = 0
+            for number in range(ROUNDS):
+                sniffer.drain()
+                exchange()
+                segment = None
+                while segment is None:
+                    wait.readable([sniffer], wait.PATIENCE)
+                    frame = Ether(sniffer.receive_one())
+                    segment = frame if TCP in frame and frame[TCP].dport == 5001 and len(frame[TCP].payload) >= 64 else None
+                tcp, link = segment[TCP], Ether(src=segment.dst, dst=segment.src)
+                # The next segment of the client, which is on its way as far as anybody knows.
+                quoted = IP(src=segment[IP].src, dst=SERVER4, len=104) / TCP(
+                    sport=tcp.sport, dport=5001, seq=tcp.seq + 64, ack=tcp.ack, flags="A")
+                error = link / IP(src=SERVER4, dst=segment[IP].src, id=number) / ICMP(type=11) / bytes(quoted)[:28]
+                answer = link / IP(src=SERVER4, dst=segment[IP].src, id=40_000 + number) / TCP(
+                    sport=5001, dport=tcp.sport, seq=tcp.ack, ack=tcp.seq + 64, flags="A", window=500)
+                sink.drain()
+                source.send(error)
+                source.send(answer)
+                order = []
+                while len(order) < 2:
+                    assert wait.readable([sink], wait.PATIENCE), f"round {number}: {order} of two packets"
+                    frame = Ether(sink.receive_one())
+                    if IP in frame and frame[IP].id in (number, 40_000 + number) and frame[IP].src == SERVER4:
+                        order.append(frame[IP].id)
+                overtaken += order[0] != number
+            figure("segments in the fast path that overtook an ICMP error", f"{overtaken} of {ROUNDS}")
+            exchange()
+            assert wire.daemon.drops()["icmp-forged"] == 0
+            assert the_connection(wire, "tcp-dport", 5001)["state"] == "established"
 
 
 @pytest.fixture
