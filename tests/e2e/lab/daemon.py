@@ -120,6 +120,12 @@ class Daemon:
         """The kernel's files about the process."""
         return pathlib.Path("/proc") / str(self.process.pid)
 
+    def thread(self, name):
+        """The id of the thread with a name."""
+        paths = (self.process_directory() / "task").glob("*/comm")
+        (thread,) = (int(path.parent.name) for path in paths if path.read_text(encoding="utf-8").strip() == name)
+        return thread
+
     def command(self, *words, **options):
         """Runs one command against this daemon, e.g. command("add", "all", "drop")."""
         return mmb(*words, "--socket", self.socket, **options)

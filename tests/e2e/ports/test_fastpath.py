@@ -1,5 +1,6 @@
 """The XDP fast path: offloaded flows, and their revocation."""
 
+import concurrent.futures
 import contextlib
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 from scapy.all import ICMP, IP, TCP, Ether
 
 from lab import raw, traffic, wait
+from lab.frozen import FrozenThread
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
 from lab.netns import SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4
@@ -359,6 +361,45 @@ def test_a_stopped_daemon_forwards_nothing(fast_wire, stream):
     ends.settle()
     before = hits(wire)
     one.until(lambda: hits(wire) > before, "the kernel to take over again")
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_policy_that_waits_for_a_worker_holds_in_the_kernel(fast_wire, stream, worker):
+    """A worker hangs, so that a publication waits for it. A second later at most, the kernel forwards nothing that the
+    new policy drops, whichever of the workers hangs and has the entries.
+    """
+    wire = fast_wire(FIREWALL, workers=2)
+    ones = [stream(wire.client, wire.server, SERVER4, port=7000 + n) for n in range(4)]
+    for one in ones:
+        learnt(wire, one)
+    owners = [one["sessions"] for one in wire.daemon.json("show", "runtime")["workers"]]
+    assert all(owners), owners
+
+    def crosses():
+        for one in ones:
+            ends = one.datagrams
+            arrived = len(ends.arrived)
+            ends.sender.send(struct.pack("!Q", ends.sent) + bytes(40))
+            ends.sent += 1
+            wait.readable([ends.receiver], 0.1)
+            ends.collect()
+            if len(ends.arrived) > arrived:
+                return True
+        return False
+
+    assert crosses()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, FrozenThread(wire.daemon.thread(f"mmb-worker-{worker}")):
+        change = pool.submit(wire.daemon.line, "del 1")
+        begin = time.monotonic()
+        wait.until(lambda: not crosses(), "the kernel to stop forwarding", 5)
+        assert time.monotonic() - begin < 3
+        assert not change.done() and not crosses()
+    assert change.result().returncode == 0
+    # What the worker had in its hands met the rules of before.
+    while ready := wait.readable([one.datagrams.receiver for one in ones], 0.2):
+        for receiver in ready:
+            receiver.recv(2048)
+    assert len(wire.daemon.rules()) == 1 and not crosses()
 
 
 def test_what_is_cleared_is_gone_at_once(fast_wire):

@@ -100,7 +100,7 @@ fn fragments() {
     assert_eq!(outcome(&atomic), Ok((UDP, 17, 62, NO_FLAGS)));
     assert_eq!(outcome(&later), Ok((Kind::IP6, 17, 62, both)));
     assert_eq!(outcome(&last), Ok((Kind::IP6, 17, 62, both)));
-    let destination = Frame::new(piece(2, true), Transport::Raw(60)).payload([0; 8]).build();
+    let destination = Frame::new(piece(128, true), Transport::Raw(60)).payload([0; 8]).build();
     assert_eq!(outcome(&destination), Ok((Kind::IP6, 60, 62, both)), "not walked in a later fragment");
 }
 
@@ -121,6 +121,11 @@ fn fragments_that_hide_a_header_are_named() {
         (2, 6, tiny),
         (3, 6, Ok((Kind::IP6, 6, 62, both))),
         (1, 17, Ok((Kind::IP6, 17, 62, both))),
+        // What overlaps the destination options and the TCP header behind them (RFC 5722, RFC 7112).
+        (1, 60, tiny),
+        (127, 60, tiny),
+        (127, 51, tiny),
+        (128, 60, Ok((Kind::IP6, 60, 62, both))),
     ] {
         let later =
             Frame::new(ip().with([piece(offset, true)]), Transport::Raw(number)).payload([0; 24]).build();
