@@ -191,7 +191,9 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
                 headers.fragment |= offset != 0 || more;
                 if offset != 0 {
                     // The first fragment has the extension headers and what follows them (RFC 7112, 5).
-                    if matches!(rest[0], 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140) && usize::from(offset) * 8 < 1024 {
+                    if matches!(rest[0], 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140)
+                        && usize::from(offset) * 8 < 1024
+                    {
                         return Err(DropReason::TinyFragment);
                     }
                     headers.transport = behind_first(rest[0], offset)?;

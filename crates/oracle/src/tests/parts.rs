@@ -238,7 +238,7 @@ fn extension_headers() {
     cut[19] = 8 + 7;
     all_match(&cut, &["! ip6-eh-esp", "ip6-eh-destopt"]);
     // The walk ends behind the fragment header of a later fragment.
-    let later = tcp6("2c", "3c00 0018 00000000", 8);
+    let later = tcp6("2c", "3c00 0400 00000000", 8);
     all_match(&later, &["ip6-eh-fragment", "! ip6-eh-destopt"]);
     let first = tcp6("2c", "3200 0001 00000000", 8);
     all_match(&first, &["ip6-eh-fragment", "ip6-eh-esp"]);

@@ -132,6 +132,7 @@ fn routes_confirm_sources() {
 #[test]
 fn a_port_has_its_own_reverse_path_filter() {
     let (from_lan, from_wan) = (four("10.0.0.5", "198.51.100.8"), four("198.51.100.8", "10.0.0.5"));
+    let to_wan = [&WAN_MAC[..], &from_lan[6..]].concat();
     let passes = |others, lan, wan| {
         [RULE, &[]].map(|rules| {
             let mut forwarding = with(by_reverse_path(others), rules);
@@ -141,7 +142,7 @@ fn a_port_has_its_own_reverse_path_filter() {
             }
             let mut world = world(forwarding);
             // Both frames come in by the port to which their source does not lead.
-            let wrong = [(LAN, from_wan.clone()), (WAN, from_lan.clone())];
+            let wrong = [(LAN, from_wan.clone()), (WAN, to_wan.clone())];
             let dropped = wrong.map(|packet| {
                 let before = world.drops();
                 world.lab.run(0, vec![packet]);
