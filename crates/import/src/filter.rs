@@ -177,6 +177,15 @@ impl Filter {
         (!self.is_contradictory()).then_some(self)
     }
 
+    /// The filter with other values of a field that it tests.
+    pub fn with_values(&self, field: FieldId, values: Values) -> Self {
+        let mut changed = self.clone();
+        for term in changed.terms.iter_mut().filter(|term| term.field == field) {
+            term.values = values.clone();
+        }
+        changed
+    }
+
     /// Intersects the values of a field. None if a set becomes empty.
     fn narrow(&mut self, field: FieldId, values: &Values) -> Option<()> {
         match self.terms.binary_search_by_key(&field, |term| term.field) {

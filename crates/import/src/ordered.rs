@@ -16,6 +16,7 @@
 //! step that exceeds it is left out with a remark.
 
 mod budget;
+mod returns;
 
 use std::collections::{HashMap, HashSet};
 
@@ -73,17 +74,28 @@ enum Outcome<'a> {
 /// Writes the rules of a chain and of the chains that it jumps to. `rest` has the packets that the policy
 /// drops, if it drops.
 pub fn convert(chains: &Chains, chain: &str, rest: Option<&Filter>, script: &mut Script) {
-    let mut budget = Budget::default();
-    let outcomes = walk(chains, chain, &mut budget);
+    convert_within(&mut Budget::default(), chains, chain, rest, script);
+}
+
+/// Converts like [`convert`], with the work that a budget allows.
+fn convert_within(
+    budget: &mut Budget,
+    chains: &Chains,
+    chain: &str,
+    rest: Option<&Filter>,
+    script: &mut Script,
+) {
+    let chains = &returns::join(chains);
+    let outcomes = walk(chains, chain, budget);
     let mut drops: Vec<Filter> = Vec::new();
     for outcome in outcomes {
         match outcome {
             Outcome::Remark(step, kind, reason) => script.remark(kind, &step.place, &step.source, reason),
             Outcome::Decision(step, filters) if step.verdict == Verdict::Drop => {
-                write(script, &filters, "drop", step, &mut budget);
+                write(script, &filters, "drop", step, budget);
                 drops.extend(filters);
             }
-            Outcome::Decision(step, filters) => accept(script, filters, &drops, step, &mut budget),
+            Outcome::Decision(step, filters) => accept(script, filters, &drops, step, budget),
         }
     }
     if let Some(rest) = rest {

@@ -24,6 +24,12 @@ impl Budget {
         self.step = STEP.min(self.total);
     }
 
+    /// Units that are left for all steps.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> usize {
+        self.total
+    }
+
     /// Takes units. None if the step or all steps have used theirs.
     pub(super) fn spend(&mut self, units: usize) -> Option<()> {
         self.step = self.step.checked_sub(units)?;

@@ -172,3 +172,43 @@ fn decisions(chains: &Chains) -> (Vec<Filter>, Vec<Filter>) {
     }
     (accepts, drops)
 }
+
+/// Units of work that a conversion of the chain `main` takes.
+fn work(chains: Vec<(&str, Vec<Step>)>) -> usize {
+    let chains = chains.into_iter().map(|(name, steps)| (name.to_owned(), steps)).collect();
+    let mut budget = Budget::default();
+    let before = budget.left();
+    convert_within(&mut budget, &chains, "main", Some(&Filter::default()), &mut Script::default());
+    before - budget.left()
+}
+
+/// The work grows with the rules, not with their square, and has a limit: twenty million operations, which take
+/// less than a second in a release build.
+#[test]
+fn the_work_of_large_sets_is_bounded() {
+    use Verdict::{Accept, Drop, Jump, Return};
+    let source = |number: u128| (FieldId::IpSaddr, Values::one(0x0a00_0000 + number * 7));
+    let anti_spoofing = |sources: u128| {
+        let mut listed: Vec<Step> = (0..sources).map(|number| step(&[source(number)], Return)).collect();
+        listed.push(step(&[], Drop));
+        let main = vec![step(&[ttl(1, 9)], Jump("listed".into())), step(&[port(80)], Accept)];
+        work(vec![("main", main), ("listed", listed)])
+    };
+    let (few, many) = (anti_spoofing(1_550), anti_spoofing(6_200));
+    assert!((6_200..1_000_000).contains(&many), "{many} operations");
+    assert!(many < 6 * few, "{few} operations for a quarter of the rules, {many} for all");
+    let random = &mut SmallRng::seed_from_u64(5);
+    let overlapping: Vec<Step> = (0..6_200)
+        .map(|_| {
+            let low = random.random_range(0..1 << 31);
+            let terms = [
+                (FieldId::IpSaddr, Values::range(low, low + random.random_range(0..1 << 28))),
+                (FieldId::TcpDport, Values::range(1, random.random_range(2..65_535))),
+            ];
+            step(&terms, if random.random() { Accept } else { Drop })
+        })
+        .collect();
+    let most = work(vec![("main", overlapping)]);
+    assert!(most <= Budget::default().left(), "{most} operations");
+    println!("6,200 rules: {many} operations for an anti-spoofing set, {most} for rules that overlap");
+}
