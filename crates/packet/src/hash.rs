@@ -5,10 +5,10 @@
 //! exclusive or, it keeps flows such as `a+k -> b+k` apart. A final multiplication spreads the result.
 //!
 //! The key selects one of the functions. Each factor contains a word of the key, so that no sender knows the
-//! difference between two products, nor an end that makes the product 0. The last factor is odd: two different
-//! products are on the same of n workers with a probability of at most 2/n (multiply-shift; Dietzfelbinger et
-//! al., 1997). The daemon draws the key at start, so that no sender can choose flows that all belong to one
-//! worker. Numbers are read in native byte order, so the hash is local to a machine.
+//! difference between two products, nor an end that makes the product 0. The last factor is odd: two
+//! different products are on the same of n workers with a probability of at most 2/n (multiply-shift;
+//! Dietzfelbinger et al., 1997). The daemon draws the key at start, so that no sender can choose flows that
+//! all belong to one worker. Numbers are read in native byte order, so the hash is local to a machine.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,8 +18,8 @@ static KEY: [AtomicU64; 4] = {
     [AtomicU64::new(ends), AtomicU64::new(high), AtomicU64::new(low), AtomicU64::new(last)]
 };
 
-/// Sets the key of [`flow_hash4`] and [`flow_hash6`] for the whole process. Call it before the first packet: a
-/// flow has another hash afterwards.
+/// Sets the key of [`flow_hash4`] and [`flow_hash6`] for the whole process. Call it before the first packet:
+/// a flow has another hash afterwards.
 pub fn set_flow_hash_key(key: FlowHashKey) {
     KEY.iter().zip(key.0).for_each(|(word, new)| word.store(new, Relaxed));
 }

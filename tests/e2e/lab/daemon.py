@@ -1,6 +1,7 @@
 """The mmb binary: the daemon under test, and its one-shot commands."""
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -197,3 +198,28 @@ class Daemon:
             end(self.process)
         if self._notify is not None:
             self._notify.close()
+
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WALL = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class FrozenThread:
+    """`with FrozenThread(id):` stops the thread. The thread that enters must leave, too."""
+
+    def __init__(self, thread):
+        self.thread = thread
+
+    def _trace(self, request):
+        if _LIBC.ptrace(request, self.thread, None, None) != 0:
+            raise OSError(ctypes.get_errno(), f"ptrace {request:#x} of thread {self.thread}")
+
+    def __enter__(self):
+        self._trace(PTRACE_SEIZE)
+        self._trace(PTRACE_INTERRUPT)
+        os.waitpid(self.thread, WALL)
+        return self
+
+    def __exit__(self, *_):
+        self._trace(PTRACE_DETACH)

@@ -12,7 +12,7 @@ import pytest
 from scapy.all import ICMP, IP, TCP, Ether
 
 from lab import raw, traffic, wait
-from lab.frozen import FrozenThread
+from lab.daemon import FrozenThread
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
 from lab.netns import SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4

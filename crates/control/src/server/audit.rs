@@ -1,9 +1,9 @@
 //! The log of changes: who changed what.
 //!
 //! Theory of operation. The kernel tells the user and the process of a connection (unix(7), SO_PEERCRED). A
-//! request that changed something is logged after it, with both. What the client sent is shortened, and control
-//! characters are escaped, so that no client writes lines of its own. Queries are not logged, nor is what was
-//! refused, because it changed nothing.
+//! request that changed something is logged after it, with both. What the client sent is shortened, and
+//! control characters are escaped, so that no client writes lines of its own. Queries are not logged, nor is
+//! what was refused, because it changed nothing.
 
 use axum::http::Method;
 use mmb_system::log;
@@ -55,12 +55,12 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
 
 /// Logs a change.
 pub(super) fn log(peer: Option<Peer>, change: &str) {
-    let who = match peer {
+    let author = match peer {
         Some(Peer { user, process: Some(process) }) => format!("user {user}, process {process}"),
         Some(Peer { user, process: None }) => format!("user {user}"),
         None => "unknown user".to_owned(),
     };
-    log::info(format!("change by {who}: {change}\n"));
+    log::info(format!("change by {author}: {change}\n"));
 }
 
 fn shortened(text: &str) -> String {

@@ -61,7 +61,7 @@ impl ReceiveOffload {
 #[derive(Debug)]
 pub struct FrameSizeGuard {
     interface: String,
-    /// What was on before, and is off now.
+    /// Offloads that were on before, and are off now.
     off: Vec<ReceiveOffload>,
     xdp: Option<OwnedFd>,
     notes: Vec<String>,

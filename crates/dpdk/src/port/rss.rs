@@ -1,12 +1,13 @@
 //! The key of the receive hash (RSS), by which a device with several queues chooses the queue of a packet.
 //!
-//! Theory of operation. Devices compute the Toeplitz hash (Microsoft, "RSS hashing functions"). It is linear, so
-//! a sender that knows the key constructs flows that all arrive on one queue. The key is therefore random.
+//! Theory of operation. Devices compute the Toeplitz hash (Microsoft, "RSS hashing functions"). It is linear,
+//! so a sender that knows the key constructs flows that all arrive on one queue. The key is therefore random.
 //!
 //! It is not one of the symmetric keys, which repeat 16 bits (Woo and Park, "Scalable TCP session monitoring
-//! with symmetric receive-side scaling", 2012). Such a key hashes only the exclusive or of all 16-bit words of
-//! addresses and ports. Flows with the same sum collide **whatever these 16 bits are**, so that no secret
-//! would help. Symmetry is not needed either: `ip-input` chooses the worker of a session by a hash of its own.
+//! with symmetric receive-side scaling", 2012). Such a key hashes only the exclusive or of all 16-bit words
+//! of addresses and ports. Flows with the same sum collide **whatever these 16 bits are**, so that no secret
+//! would help. Symmetry is not needed either: `ip-input` chooses the worker of a session by a hash of its
+//! own.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,9 +1,9 @@
 //! Returns that follow each other, as one step.
 //!
 //! Theory of operation. An anti-spoofing chain lists its permitted sources, each with a `RETURN`. To subtract
-//! them one after the other from the packets that go on takes work that grows with the square of their number.
-//! Returns that follow each other can change places, so those that differ in the values of one address only
-//! are one return with the union of these values.
+//! them one after the other from the packets that go on takes work that grows with the square of their
+//! number. Returns that follow each other can change places, so those that differ in the values of one
+//! address only are one return with the union of these values.
 
 use std::iter;
 

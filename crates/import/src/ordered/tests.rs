@@ -182,8 +182,8 @@ fn work(chains: Vec<(&str, Vec<Step>)>) -> usize {
     before - budget.left()
 }
 
-/// The work grows with the rules, not with their square, and has a limit: twenty million operations, which take
-/// less than a second in a release build.
+/// The work grows with the rules, not with their square, and has a limit: twenty million operations, which
+/// take less than a second in a release build.
 #[test]
 fn the_work_of_large_sets_is_bounded() {
     use Verdict::{Accept, Drop, Jump, Return};

@@ -37,8 +37,8 @@ pub(super) struct Cookies {
     secrets: Secrets,
 }
 
-/// The secrets of four periods, which all workers share: the current one, the one before, the next one, and one
-/// that is over.
+/// The secrets of four periods, which all workers share: the current one, the one before, the next one, and
+/// one that is over.
 ///
 /// Theory of operation. The lower two bits of a period select its secret. The first worker that reaches a
 /// period replaces the secret of the next period, whose cookies are three periods old and no longer valid.

@@ -148,8 +148,8 @@ fn local_packets_reach_the_kernel() {
     assert_eq!((world.drops(), punted, punted.iter().sum()), (vec![], [2, 0, 4, 3], n));
 }
 
-/// A priority tag (VLAN 0) is no VLAN (IEEE 802.1Q, 6.9). Linux accepts any number of them and routes the packet,
-/// so that it would pass no rule if the kernel got it.
+/// A priority tag (VLAN 0) is no VLAN (IEEE 802.1Q, 6.9). Linux accepts any number of them and routes the
+/// packet, so that it would pass no rule if the kernel got it.
 #[test]
 fn priority_tags_are_removed() {
     let plain = udp(ip4("198.51.100.7"), 9);

@@ -97,8 +97,9 @@ fn for_other_host(packet: &mut Packet, to: u64, mac: u64) -> Edge {
     if to == mac || group || mac > MAC { punt(packet) } else { drop_for(packet, DropReason::OtherHost) }
 }
 
-/// Removes the outer tags of VLAN 0, which only have a priority (IEEE 802.1Q, 6.9). Returns whether there were
-/// any. The kernel accepts such frames as untagged ones, so it must not get them past rules and sessions.
+/// Removes the outer tags of VLAN 0, which only have a priority (IEEE 802.1Q, 6.9). Returns whether there
+/// were any. The kernel accepts such frames as untagged ones, so it must not get them past rules and
+/// sessions.
 #[cold]
 fn remove_priority_tags(packet: &mut Packet) -> bool {
     let mut has_removed = false;

@@ -86,8 +86,8 @@ fn each_period_has_a_secret_of_its_own() {
     assert_eq!(cookies.check(&Key::default(), 1, first, PERIOD / 2), None);
 }
 
-/// Workers' clocks differ by some milliseconds, and a worker may see no SYN for long. Each accepts what another
-/// has made.
+/// Workers' clocks differ by some milliseconds, and a worker may see no SYN for long. Each accepts what
+/// another has made.
 #[test]
 fn workers_agree_while_secrets_change() {
     let cookies = Cookies::new(7);
