@@ -11,8 +11,12 @@ fn hashes() -> [u32; 3] {
     let frame = frame();
     let mut meta = Meta { l3_off: 14, ..Meta::default() };
     let plain = parse_plain_ip4(&frame, 14, frame.len(), &mut meta).map(|headers| headers.flow_hash());
-    parse_ip4(&frame, frame.len(), &mut meta).unwrap();
-    [plain.unwrap(), meta.flow_hash, flow_hash4([10, 0, 0, 2, 10, 0, 0, 1], [4, 0, 0, 53], 17)]
+    parse_ip4(&frame, frame.len(), &mut meta).expect("a packet");
+    [
+        plain.expect("a plain packet"),
+        meta.flow_hash,
+        flow_hash4([10, 0, 0, 2, 10, 0, 0, 1], [4, 0, 0, 53], 17),
+    ]
 }
 
 #[test]
