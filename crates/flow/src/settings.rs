@@ -76,6 +76,8 @@ pub struct SessionSettings {
     pub tcp_window_check: bool,
     /// Maximum number of sessions that a source address may have open.
     pub source_limit: SourceLimit,
+    /// What becomes of connections that stream functions cannot read.
+    pub streams: mmb_stream::Policy,
 }
 
 /// Maximum number of sessions of a source address.
@@ -114,6 +116,7 @@ impl Default for SessionSettings {
             tcp_pickup: true,
             tcp_window_check: false,
             source_limit: SourceLimit::default(),
+            streams: mmb_stream::Policy::default(),
         }
     }
 }

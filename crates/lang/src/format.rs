@@ -71,6 +71,12 @@ impl Display for Command {
             Command::SetHeldPackets { scope, packets } => {
                 write!(f, "set held-packets {} {packets}", scope.word())
             }
+            Command::SetStreamPickup(pickup) => {
+                write!(f, "set stream-pickup {}", pickup.word())
+            }
+            Command::SetStreamOverflow(overflow) => {
+                write!(f, "set stream-overflow {}", overflow.word())
+            }
             Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
             Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),
             Command::SetInterfaceRpf { mode, names } => {

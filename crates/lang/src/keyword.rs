@@ -129,6 +129,8 @@ pub(crate) const SET: &[Keyword] = &[
         "sessions that a source address may have: set session-limit source <number>|default|off",
     ),
     word("held-packets", "how many packets functions may hold: set held-packets session|worker <number>"),
+    word("stream-pickup", "connections whose SYN stream functions have not seen: pass, inspect or reset"),
+    word("stream-overflow", "segments that stream functions cannot put in order: drop, pass or reset"),
     word("martian-check", "whether packets with impossible addresses are dropped before rules: on or off"),
     word(
         "rpf",
@@ -143,6 +145,20 @@ pub(crate) const RPF: &[Keyword] = &[
     word("loose", "there is a route to the source"),
     word("off", "not at all"),
     word("default", "for these interfaces as for all others: set rpf default <interface> …"),
+];
+
+/// Words after `set stream-pickup`.
+pub(crate) const STREAM_PICKUP: &[Keyword] = &[
+    word("pass", "they pass, and are not read"),
+    word("inspect", "they are read from the next byte on"),
+    word("reset", "they are reset"),
+];
+
+/// Words after `set stream-overflow`.
+pub(crate) const STREAM_OVERFLOW: &[Keyword] = &[
+    word("drop", "the segment is dropped, and its sender repeats it"),
+    word("pass", "the connection passes, and is not read any more"),
+    word("reset", "the connection is reset"),
 ];
 
 /// Words after `set held-packets`.

@@ -52,6 +52,8 @@ fn the_grammar_step_by_step() {
             "punt-limit",
             "session-limit",
             "held-packets",
+            "stream-pickup",
+            "stream-overflow",
             "martian-check",
             "rpf",
             "xdp-fast-path"
@@ -63,6 +65,8 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("set rpf ").1, ["strict", "loose", "off", "default"]);
     assert_eq!(offered("set timeout tcp-h").1, ["tcp-handshake", "tcp-half-closed"]);
     assert_eq!(offered("set tcp-pickup ").1, ["on", "off"]);
+    assert_eq!(offered("set stream-pickup ").1, ["pass", "inspect", "reset"]);
+    assert_eq!(offered("set stream-overflow ").1, ["drop", "pass", "reset"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));
 }
 

@@ -221,6 +221,8 @@ fn commands_about_sessions() {
         "set session-limit source off",
         "set tcp-pickup off",
         "set tcp-window-check on",
+        "set stream-pickup inspect",
+        "set stream-overflow reset",
         "set martian-check off",
         "set rpf strict",
         "set rpf loose",

@@ -8,6 +8,7 @@
 
 mod acl;
 mod count;
+mod digest;
 mod lb;
 mod log;
 mod mark;
@@ -15,6 +16,7 @@ mod mirror;
 mod monitor;
 mod mss_clamp;
 mod nat;
+mod payload_count;
 mod police;
 mod shared;
 mod split;
@@ -27,6 +29,7 @@ pub fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.add::<acl::Acl>();
     registry.add::<count::Count>();
+    registry.add_stream::<digest::Digest>();
     registry.add::<lb::Lb>();
     registry.add::<log::Log>();
     registry.add::<mark::Mark>();
@@ -34,6 +37,7 @@ pub fn registry() -> Registry {
     registry.add::<monitor::Monitor>();
     registry.add::<mss_clamp::MssClamp>();
     registry.add::<nat::Nat>();
+    registry.add_stream::<payload_count::PayloadCount>();
     registry.add::<police::Police>();
     registry.add::<split::Split>();
     registry.add::<synproxy::Synproxy>();

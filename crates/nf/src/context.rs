@@ -53,7 +53,7 @@ impl<'a> Holding<'a> {
         Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None }
     }
 
-    fn place(&self, packet: &Packet<'_>) -> HeldPlace {
+    pub fn place(&self, packet: &Packet<'_>) -> HeldPlace {
         HeldPlace { space: self.space, session: packet.session.0, state: self.state }
     }
 }
@@ -127,7 +127,7 @@ impl<L> Context<'_, L> {
 }
 
 /// Notes the ticket of a packet.
-fn keep(packet: &mut Packet<'_>, ticket: Result<u32, DropReason>) -> Verdict {
+pub(crate) fn keep(packet: &mut Packet<'_>, ticket: Result<u32, DropReason>) -> Verdict {
     match ticket {
         Ok(ticket) => {
             packet.meta.stage = StageWord::from_ticket(ticket);
@@ -178,7 +178,7 @@ impl Emissions {
     /// Most bytes of frames that wait to be sent.
     pub const MAX_BYTES: usize = 4 << 20;
 
-    fn push(&mut self, target: EmitTarget, packet: Option<u8>, ingress: u16, segments: &[&[u8]]) {
+    pub(crate) fn push(&mut self, target: EmitTarget, packet: Option<u8>, ingress: u16, segments: &[&[u8]]) {
         let has_no_target = packet.is_none() && target == EmitTarget::Egress;
         let (start, len) = (self.bytes.len(), segments.iter().map(|segment| segment.len()).sum::<usize>());
         if has_no_target || self.records.len() >= Self::MAX_FRAMES || start + len > Self::MAX_BYTES {

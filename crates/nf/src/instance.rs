@@ -167,6 +167,16 @@ pub(crate) trait DynFunction: Send + Sync {
     fn pad(&self) -> (usize, usize);
     /// Returns [`Function::HOLDS`].
     fn holds(&self) -> bool;
+    /// Whether the function is a [`crate::StreamFunction`].
+    fn is_stream(&self) -> bool {
+        false
+    }
+    /// Returns what `show connections verbose` prints of a session, from its scratchpad. `held`: the packets
+    /// that the function holds of it, by direction.
+    fn describe(&self, pad: &[u8], held: [u32; 2]) -> Option<String> {
+        let _ = (pad, held);
+        None
+    }
     fn local(&self) -> Box<dyn Any + Send>;
     fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission;
     fn route(&self, packet: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8>;
@@ -257,7 +267,7 @@ impl<F: Function> DynFunction for TypedFunction<F> {
 }
 
 impl<'a> RawContext<'a> {
-    fn typed<L>(self, local: &'a mut L) -> Context<'a, L> {
+    pub(crate) fn typed<L>(self, local: &'a mut L) -> Context<'a, L> {
         let RawContext { now, worker, emissions, at, ingress, holding } = self;
         Context { now, worker, local, emissions, at, ingress, holding }
     }

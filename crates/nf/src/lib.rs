@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod counters;
 mod error;
 mod flow_type;
 mod function;
@@ -26,11 +27,14 @@ mod program;
 mod registry;
 mod runner;
 mod set;
+mod stream;
+pub mod tcp_segment;
 pub mod testing;
 mod vector;
 mod verdict;
 
 pub use context::{Context, Emission, Emissions, EmitTarget};
+pub use counters::WorkerCounters;
 pub use error::ArgError;
 pub use function::{Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates};
 pub use harness::Harness;
@@ -47,5 +51,6 @@ pub use program::{
 };
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
+pub use stream::{StreamData, StreamFunction, StreamVerdict};
 pub use vector::Vector;
 pub use verdict::Verdict;

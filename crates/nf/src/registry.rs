@@ -5,6 +5,7 @@ use mmb_packet::DropReason;
 use crate::ArgError;
 use crate::function::{Function, Setup};
 use crate::instance::{DynFunction, TypedFunction};
+use crate::stream::{StreamFunction, TypedStream};
 
 /// A type of function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +22,10 @@ pub struct TypeInfo {
 
 struct Entry {
     info: TypeInfo,
-    make: fn(&Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError>,
+    make: Make,
 }
+
+type Make = fn(&Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError>;
 
 /// The function types that `nf add` knows.
 ///
@@ -44,15 +47,27 @@ impl Registry {
     /// process.
     pub fn add<F: Function>(&mut self) -> &mut Self {
         const { assert!(align_of::<F::Pad>() <= 8, "scratchpads are aligned to 8 bytes") };
-        for (name, help) in F::DROP_REASONS {
+        let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes: size_of::<F::Pad>() };
+        self.insert(info, F::DROP_REASONS, |setup| {
+            F::new(setup).map(|function| Box::new(TypedFunction(function)) as Box<dyn DynFunction>)
+        })
+    }
+
+    /// Adds a type of stream function: see [`Registry::add`].
+    pub fn add_stream<F: StreamFunction>(&mut self) -> &mut Self {
+        const { assert!(align_of::<F::State>() <= 8, "scratchpads are aligned to 8 bytes") };
+        let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes: size_of::<F::State>() };
+        self.insert(info, F::DROP_REASONS, |setup| {
+            F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>)
+        })
+    }
+
+    fn insert(&mut self, info: TypeInfo, reasons: &[(&'static str, &'static str)], make: Make) -> &mut Self {
+        for (name, help) in reasons {
             // Without room for another reason, `Setup::drop_reason` returns the general one.
             let _ = DropReason::register(name, help);
         }
-        let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes: size_of::<F::Pad>() };
-        let make = |setup: &Setup<'_>| {
-            F::new(setup).map(|function| Box::new(TypedFunction(function)) as Box<dyn DynFunction>)
-        };
-        self.entries.retain(|entry| entry.info.name != F::TYPE);
+        self.entries.retain(|entry| entry.info.name != info.name);
         self.entries.push(Entry { info, make });
         self
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mmb_flow::{Direction, HeldLimits, Key, SessionId, parse_key};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
+use mmb_stream::View;
 
 use crate::context::{Emissions, Holding};
 use crate::held::HeldPackets;
@@ -295,6 +296,7 @@ impl<F: Function> Bench<F> {
             pads: bytemuck::cast_slice_mut(&mut self.pads),
             offset: 0,
             verdicts: &mut verdicts,
+            views: &mut [View::NONE; VECTOR],
             now: self.now,
             worker: self.worker,
             emissions: &mut self.emissions,

@@ -5,6 +5,7 @@
 //! passes leaves no trace; verdicts of other packets are written down.
 
 use mmb_packet::DropReason;
+use mmb_stream::View;
 
 use crate::context::{Emissions, Holding};
 use crate::set::{Set, VECTOR};
@@ -30,6 +31,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub offset: usize,
     /// All passing. Verdicts of `events` are written.
     pub verdicts: &'v mut [Verdict; VECTOR],
+    /// What stream functions get of each packet.
+    pub views: &'v mut [View; VECTOR],
     pub now: u32,
     pub worker: u16,
     pub emissions: &'v mut Emissions,
@@ -68,8 +71,20 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
         &mut self,
         mut f: impl FnMut(&mut Packet<'p>, &mut F::Pad, &mut Context<'_, F::Local>) -> Verdict,
     ) {
-        let RawVector { packets, at, bases, pads, offset, verdicts, now, worker, emissions, holding, events } =
-            &mut self.raw;
+        let RawVector {
+            packets,
+            at,
+            bases,
+            pads,
+            offset,
+            verdicts,
+            now,
+            worker,
+            emissions,
+            holding,
+            events,
+            ..
+        } = &mut self.raw;
         let Holding { held, space, state, is_resumed, .. } = holding;
         let holding = Holding { held, space: *space, state: *state, is_resumed: *is_resumed, order: None };
         let (now, worker, ingress) = (*now, *worker, u16::MAX);

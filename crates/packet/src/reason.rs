@@ -115,6 +115,11 @@ drop_reasons! {
     HeldFull = "held-full", "function of a chain may not hold more packets of the session, or of the worker";
     HeldTimeout = "held-timeout", "function of a chain held the packet for longer than the timeout `held`";
     HeldEnded = "held-ended", "session of a held packet ended, or left the function that held the packet";
+    StreamWindow = "stream-window", "TCP segment outside of the receiver's window, in front of a stream function";
+    StreamEnd = "stream-end", "TCP segment with bytes behind the end of a stream that a function reads";
+    StreamDuplicate = "stream-duplicate", "copy of a TCP segment that waits for the bytes in front of it";
+    StreamFragment = "stream-fragment", "IP fragment of a TCP segment, in front of a stream function (`set stream-overflow`)";
+    StreamReset = "stream-reset", "connection that cannot be read (`set stream-pickup`, `set stream-overflow`)";
     Acl = "acl", "session denied by a function `acl`";
     Police = "police", "rate limit of a function `police` exceeded";
     SynCookie = "syn-cookie", "TCP SYN answered by a function `synproxy`";

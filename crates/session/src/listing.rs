@@ -48,6 +48,7 @@ impl SessionStore {
             mapped: session.mapping != u32::MAX,
             chain: self.chains.name(&self.table, id).cloned(),
             refused: self.refusal(id),
+            functions: self.chains.describe(&self.table, id),
         }
     }
 

@@ -93,6 +93,8 @@ pub struct SessionView {
     /// Set if a function of the chain refused the session. All its packets are dropped until rules or chains
     /// change.
     pub refused: Option<mmb_packet::DropReason>,
+    /// What functions of the chain say about the session, each with its name.
+    pub functions: Vec<(String, String)>,
 }
 
 /// Position of a listing; the default is the beginning.

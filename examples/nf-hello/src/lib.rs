@@ -1,5 +1,7 @@
 //! A network function: each session may send a number of packets, and no more.
 
+pub mod streams;
+
 use mmb::nf::{ArgError, Context, DropReason, Function, Packet, Setup, Verdict};
 
 /// An instance: `nf add NAME hello PACKETS`.

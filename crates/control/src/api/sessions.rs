@@ -1,6 +1,7 @@
 //! Documents about sessions and NAT.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use indexmap::IndexMap;
@@ -41,6 +42,9 @@ pub struct ConnectionEntry {
     /// The drop reason if a function refused the session: its packets are dropped before the chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What functions of the chain say about the session, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub functions: BTreeMap<String, String>,
     /// The worker that owns the session.
     pub worker: u64,
     /// Distinguishes the session from others that use the same slot of the worker's table.

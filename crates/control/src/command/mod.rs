@@ -60,6 +60,8 @@ impl Control {
             Command::SetPuntLimit { class, rate } => self.set_punt_limit(*class, *rate),
             Command::SetSessionLimit(limit) => self.set_session_limit(*limit),
             Command::SetHeldPackets { scope, packets } => self.set_held_packets(*scope, *packets),
+            Command::SetStreamPickup(pickup) => self.set_stream_pickup(*pickup),
+            Command::SetStreamOverflow(overflow) => self.set_stream_overflow(*overflow),
             Command::SetTcpPickup(on) => self.set_tcp_pickup(*on),
             Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
             Command::SetMartianCheck(on) => self.set_martian_check(*on),

@@ -156,6 +156,7 @@ fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {
         rules: view.rules.clone(),
         chain: view.chain.as_deref().map(str::to_owned),
         refused: view.refused.map(|reason| reason.name().to_owned()),
+        functions: view.functions.iter().cloned().collect(),
         worker: u64::from(view.worker),
         uid: view.uid,
     }

@@ -81,7 +81,7 @@ impl ConnectionColumns {
                     format!("{}/{}", interface(&c.forward), interface(&c.reverse)),
                     c.worker.to_string(),
                     if c.translated { "yes" } else { "no" }.to_owned(),
-                    if chain.is_empty() { "-".to_owned() } else { chain },
+                    if chain.is_empty() { "-".to_owned() } else { format!("{chain}{}", functions(c)) },
                     rules,
                 ]);
             }
@@ -106,6 +106,11 @@ impl ConnectionColumns {
             ConnectionColumns::Verbose(columns) => columns.flush(),
         }
     }
+}
+
+/// What functions of the chain say about a connection.
+fn functions(c: &ConnectionEntry) -> String {
+    c.functions.iter().map(|(name, text)| format!("; {name}: {text}")).collect()
 }
 
 fn flow(f: &FlowEntry) -> String {

@@ -9,6 +9,7 @@ use crate::api::Done;
 use crate::config::settings;
 use crate::error::CommandError;
 use crate::text::count;
+use mmb_stream::{OnOverflow, OnPickup};
 
 impl Control {
     /// `set on-error`.
@@ -85,6 +86,28 @@ impl Control {
         };
         let packets = count(u64::from(packets), "packet");
         Ok(Done::new(format!("functions hold at most {packets} {of}")))
+    }
+
+    /// `set stream-pickup`.
+    pub(crate) fn set_stream_pickup(&self, pickup: OnPickup) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.streams.pickup = pickup)?;
+        let what = match pickup {
+            OnPickup::Pass => "pass, and are not read",
+            OnPickup::Inspect => "are read from their next byte on",
+            OnPickup::Reset => "are reset",
+        };
+        Ok(Done::new(format!("connections whose SYN no stream function has seen {what}")))
+    }
+
+    /// `set stream-overflow`.
+    pub(crate) fn set_stream_overflow(&self, overflow: OnOverflow) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.streams.overflow = overflow)?;
+        let what = match overflow {
+            OnOverflow::Drop => "are dropped",
+            OnOverflow::Pass => "pass, and their connections are not read any more",
+            OnOverflow::Reset => "reset their connections",
+        };
+        Ok(Done::new(format!("segments that stream functions cannot put in order {what}")))
     }
 
     /// `set martian-check`.

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use mmb_stream::{OnOverflow, OnPickup};
+
 use super::{
     Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, SessionLimit, Word,
     address_bits,
@@ -146,6 +148,11 @@ pub enum Command {
     SetTcpPickup(bool),
     /// `set tcp-window-check on|off`: whether TCP segments outside of the window are dropped.
     SetTcpWindowCheck(bool),
+    /// `set stream-pickup pass|inspect|reset`: what becomes of connections whose SYN no stream function saw.
+    SetStreamPickup(OnPickup),
+    /// `set stream-overflow drop|pass|reset`: what becomes of segments that stream functions cannot put in
+    /// order.
+    SetStreamOverflow(OnOverflow),
     /// `set held-packets session|worker NUMBER`: how many packets functions of chains may hold.
     SetHeldPackets {
         /// What the limit is for.

@@ -1,6 +1,8 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
+use mmb_stream::{OnOverflow, OnPickup};
+
 use crate::ast::{
     Command, HeldScope, Match, PortKind, PuntClass, ReversePathMode, RuleKind, SessionLimit, Subnet, Timeout,
     Word,
@@ -8,8 +10,8 @@ use crate::ast::{
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
     COMMANDS, CONNECTIONS, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES,
-    ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE,
-    is_target, words,
+    ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, STREAM_OVERFLOW, STREAM_PICKUP, SWITCH,
+    TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -199,6 +201,20 @@ impl Parser<'_> {
             }
             "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
             "tcp-window-check" => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
+            "stream-pickup" => {
+                Ok(Command::SetStreamPickup(match self.keyword(STREAM_PICKUP, "`stream-pickup` value")? {
+                    "inspect" => OnPickup::Inspect,
+                    "reset" => OnPickup::Reset,
+                    _ => OnPickup::Pass,
+                }))
+            }
+            "stream-overflow" => Ok(Command::SetStreamOverflow(
+                match self.keyword(STREAM_OVERFLOW, "`stream-overflow` value")? {
+                    "pass" => OnOverflow::Pass,
+                    "reset" => OnOverflow::Reset,
+                    _ => OnOverflow::Drop,
+                },
+            )),
             "held-packets" => {
                 let scope = match self.keyword(HELD_LIMITS, "limit of held packets")? {
                     "session" => HeldScope::Session,

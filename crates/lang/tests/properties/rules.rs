@@ -8,6 +8,7 @@ use mmb_lang::{
     RuleKind, SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem,
     ValueKind, ValueSet, Word,
 };
+use mmb_stream::{OnOverflow, OnPickup};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -253,6 +254,9 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         any::<bool>().prop_map(Command::SetTcpWindowCheck),
         (select(&[HeldScope::Session, HeldScope::Worker][..]), 0..=HeldScope::MAX)
             .prop_map(|(scope, packets)| Command::SetHeldPackets { scope, packets }),
+        select(&[OnPickup::Pass, OnPickup::Inspect, OnPickup::Reset][..]).prop_map(Command::SetStreamPickup),
+        select(&[OnOverflow::Drop, OnOverflow::Pass, OnOverflow::Reset][..])
+            .prop_map(Command::SetStreamOverflow),
         any::<bool>().prop_map(Command::SetMartianCheck),
         select(&[ReversePathMode::Off, ReversePathMode::Loose, ReversePathMode::Strict][..])
             .prop_map(Command::SetRpf),

@@ -23,9 +23,9 @@ use bytemuck::{Pod, Zeroable};
 use mmb_flow::{KeyError, parse_key};
 
 use self::record::{Ended, Record};
-use crate::shared::counters::WorkerCounters;
 use crate::shared::export_queue::ExportQueue;
 use crate::shared::log_file::LogFile;
+use mmb_nf::WorkerCounters;
 use mmb_nf::{ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
 /// Default seconds between records of a session that goes on.

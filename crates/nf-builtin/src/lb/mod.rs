@@ -23,10 +23,10 @@ use std::time::Duration;
 use mmb_flow::Key;
 use mmb_packet::Kind;
 
-use crate::shared::tcp_segment::{ACK, SYN, SegmentTo, reset};
 use backends::Backends;
 use choice::Method;
 use config::{BackendAddress, Check, LbConfig};
+use mmb_nf::tcp_segment::{ACK, SYN, SegmentTo, reset};
 use mmb_nf::{
     Admission, ArgError, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket,
     Packet, Properties, SessionInfo, Setup, Translates, Vector, Verdict,

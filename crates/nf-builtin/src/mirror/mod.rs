@@ -4,8 +4,8 @@
 //! front have changed it, functions behind have not. It passes no rule and no chain. Of a frame in several
 //! segments only the first one is copied, which holds all headers, and counted as truncated.
 
-use crate::shared::counters::WorkerCounters;
 use crate::shared::direction::DirectionFilter;
+use mmb_nf::WorkerCounters;
 use mmb_nf::{ArgError, Context, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 
 /// See the module's documentation.

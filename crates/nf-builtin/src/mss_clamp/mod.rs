@@ -8,7 +8,7 @@
 
 use mmb_packet::{TcpOptions, checksum};
 
-use crate::shared::counters::WorkerCounters;
+use mmb_nf::WorkerCounters;
 use mmb_nf::{ArgError, Context, Function, Packet, Setup, Verdict};
 
 const SYN: u8 = 0x02;

@@ -13,8 +13,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::shared::counters::WorkerCounters;
 use crate::shared::direction::DirectionFilter;
+use mmb_nf::WorkerCounters;
 use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, SessionKey, Setup, Verdict};
 
 /// Units in a byte.

@@ -1,9 +1,7 @@
 //! What several functions use.
 
 pub(crate) mod clauses;
-pub(crate) mod counters;
 pub(crate) mod direction;
 pub(crate) mod endpoints;
 pub(crate) mod export_queue;
 pub(crate) mod log_file;
-pub(crate) mod tcp_segment;

@@ -6,7 +6,7 @@ use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, parse, tcp_opti
 
 use super::cookie::Offer;
 use super::{MOST_SCALE, Promise, Synproxy};
-use crate::shared::tcp_segment::{ACK, FIXED, Frame, Options, OutgoingSegment, SYN, SegmentTo, timestamp};
+use mmb_nf::tcp_segment::{ACK, FIXED, Frame, Options, OutgoingSegment, SYN, SegmentTo, timestamp};
 use mmb_nf::{Admission, OpeningPacket};
 
 /// Maximum segment sizes for IPv4 and IPv6: over Ethernet, and without the option (RFC 9293, 3.7.1).

@@ -12,7 +12,7 @@ use mmb_packet::{DropReason, tcp_options};
 use super::cookie::Offer;
 use super::handshake::{offered, opening, unscaled};
 use super::{Promise, Synproxy};
-use crate::shared::tcp_segment::{
+use mmb_nf::tcp_segment::{
     ACK, ACKNOWLEDGMENT, FIXED, FLAGS, Frame, Options, OutgoingSegment, RST, SEQ, SYN, SegmentTo, WINDOW,
     patch, timestamp,
 };

@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use mmb_flow::TcpSegment;
 use mmb_packet::PacketFlags;
 
-use crate::shared::tcp_segment::{ACK, FIN, RST, SYN};
 use cookie::Cookies;
 use join::Pad;
+use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN};
 use mmb_nf::{
     Admission, ArgError, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates,
     Verdict,

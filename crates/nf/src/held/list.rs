@@ -57,6 +57,18 @@ impl List {
         found
     }
 
+    /// Whether a predicate holds for an entry of a queue.
+    pub fn any(&self, entries: &[Entry], is: impl Fn(&Entry) -> bool) -> bool {
+        let mut at = self.first;
+        while let Some(entry) = entries.get(at as usize) {
+            if is(entry) {
+                return true;
+            }
+            at = entry.links[QUEUE].next;
+        }
+        false
+    }
+
     pub fn push(&mut self, entries: &mut [Entry], which: usize, ticket: u32) {
         self.insert_before(entries, which, ticket, None);
     }

@@ -11,6 +11,7 @@
 
 mod list;
 mod queue;
+mod stream;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,6 +19,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use arrayvec::ArrayVec;
 use mmb_flow::{Direction, FlowRef, HeldLimits};
 use mmb_packet::DropReason;
+use mmb_stream::{HeldRange, View};
 
 use crate::Verdict;
 use list::{AGE, Links, List, QUEUE};
@@ -106,6 +108,10 @@ struct Entry {
     uid: u32,
     /// Its sessions of functions `flow`, the innermost first.
     levels: ArrayVec<HeldLevel, MAX_FLOWS>,
+    /// The bytes of a segment that waits.
+    range: HeldRange,
+    /// What stream functions get of a packet that goes on.
+    view: View,
 }
 
 /// The packets of one session at one function, by direction.
@@ -138,6 +144,7 @@ pub(crate) struct Resumed {
     pub verdict: Option<Verdict>,
     pub uid: u32,
     pub levels: ArrayVec<HeldLevel, MAX_FLOWS>,
+    pub view: View,
 }
 
 /// The packets that the functions of a worker hold.
@@ -377,8 +384,8 @@ impl HeldPackets {
     /// Returns what is known of a packet whose event was taken.
     pub fn taken(&self, ticket: u32) -> Result<Resumed, DropReason> {
         match self.entries.get(ticket as usize) {
-            Some(&Entry { fate: Fate::Taken, place, verdict, uid, ref levels, .. }) => {
-                Ok(Resumed { state: place.state, verdict, uid, levels: levels.clone() })
+            Some(&Entry { fate: Fate::Taken, place, verdict, uid, ref levels, view, .. }) => {
+                Ok(Resumed { state: place.state, verdict, uid, levels: levels.clone(), view })
             }
             Some(&Entry { fate: Fate::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -471,5 +478,7 @@ impl Entry {
         verdict: None,
         uid: 0,
         levels: ArrayVec::new_const(),
+        range: HeldRange { from: 0, to: 0, has_fin: false },
+        view: View::NONE,
     };
 }

@@ -24,6 +24,10 @@ pub(crate) struct Builder<'a> {
     pub instances: &'a [Arc<Instance>],
     pub resolve_port: &'a dyn Fn(&str) -> Option<u16>,
     pub names: HashMap<&'a str, u16>,
+    /// Number of the first stream context among the instances.
+    pub first_context: u16,
+    /// Most stream contexts on a path.
+    pub contexts: u16,
     pub bodies: Vec<Body>,
     /// Index of the sessions that each body's functions use.
     pub spaces_of: Vec<usize>,
@@ -106,7 +110,7 @@ impl Builder<'_> {
             self.function(number, step, path, &mut forward)?;
         }
         self.depth -= 1;
-        let reverse = forward.iter().rev().cloned().collect();
+        let reverse = self.mirrored(&forward);
         let timeout = self.timeout(&forward);
         self.bodies[usize::from(at)] = Body { forward: forward.into(), reverse, bytes: 0, timeout };
         Ok(())
@@ -170,6 +174,35 @@ impl Builder<'_> {
         })
     }
 
+    /// Whether a node is a stream function or a stream context.
+    fn is_in_stream(&self, node: Option<&Node>) -> bool {
+        match node {
+            Some(Node::Function(node)) => {
+                let is_stream = |instance: &Arc<Instance>| instance.function.is_stream();
+                node.instance >= self.first_context
+                    || self.instances.get(usize::from(node.instance)).is_some_and(is_stream)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns nodes in the order in which reverse packets meet them. A stream context comes before its
+    /// functions in both directions.
+    fn mirrored(&self, forward: &[Node]) -> Box<[Node]> {
+        let is_context = |node: &Node| match node {
+            Node::Function(node) => node.instance >= self.first_context,
+            _ => false,
+        };
+        let mut reverse: Vec<Node> = Vec::new();
+        for node in forward.iter().rev() {
+            let is_of_context = |one: &&Node| self.is_in_stream(Some(one)) && !is_context(one);
+            let functions = reverse.iter().rev().take_while(is_of_context).count();
+            let at = if is_context(node) { reverse.len() - functions } else { reverse.len() };
+            reverse.insert(at, node.clone());
+        }
+        reverse.into()
+    }
+
     /// Compiles a function, with its outputs if it has any.
     fn function(
         &mut self,
@@ -181,6 +214,11 @@ impl Builder<'_> {
         let instance = self.instances[usize::from(number)].clone();
         if !class::is_implied(&path.implied, instance.class()) {
             return self.conditional(number, step, path, nodes);
+        }
+        if instance.function.is_stream() && !self.is_in_stream(nodes.last()) {
+            nodes.push(Node::Function(self.append(self.first_context + path.contexts, path)?));
+            path.contexts += 1;
+            self.contexts = self.contexts.max(path.contexts);
         }
         let node = self.append(number, path)?;
         let properties = instance.properties();

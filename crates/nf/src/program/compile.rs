@@ -12,6 +12,7 @@ use super::ir::{ArmTarget, Body, BodyId, Chain, Node, SessionSpace};
 use super::path::PathState;
 use super::spec::ProgramSpec;
 use super::{Program, class};
+use crate::stream::StreamContext;
 use crate::{Instance, Setup};
 
 /// Most instances, and most chains.
@@ -23,12 +24,16 @@ impl Program {
     /// # Errors
     /// The first item that is wrong, and why.
     pub fn compile(spec: &ProgramSpec<'_>) -> Result<Program, ProgramError> {
-        let instances = instances(spec)?;
-        let numbers = instances.iter().zip(0u16..);
+        let mut instances = instances(spec)?;
+        let first_context = instances.len() as u16;
+        add_contexts(spec, &mut instances);
+        let numbers = instances.iter().zip(0..first_context);
         let mut builder = Builder {
             instances: &instances,
             resolve_port: spec.resolve_port,
             names: numbers.map(|(instance, number)| (instance.name(), number)).collect(),
+            first_context,
+            contexts: 0,
             bodies: spec.chains.iter().map(|_| Body::default()).collect(),
             spaces_of: vec![0; spec.chains.len()],
             spaces: spec.chains.first().map(|_| SessionSpace::default()).into_iter().collect(),
@@ -51,7 +56,8 @@ impl Program {
             }
             chains.push(builder.chain(number, chain).map_err(at)?);
         }
-        let Builder { bodies, spaces_of, spaces, classes, stages, .. } = builder;
+        let Builder { bodies, spaces_of, spaces, classes, stages, contexts, .. } = builder;
+        instances.truncate(usize::from(first_context + contexts));
         let scratchpad_limit = spec.scratchpad_limit;
         let mut program =
             Program { chains, bodies, spaces, spaces_of, classes, stages, scratchpad_limit, instances };
@@ -159,6 +165,29 @@ fn instances(spec: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError>
         });
     }
     Ok(instances)
+}
+
+/// Adds as many stream contexts as a path of a chain may need.
+fn add_contexts(spec: &ProgramSpec<'_>, instances: &mut Vec<Arc<Instance>>) {
+    let is_stream = |word: &str| {
+        instances.iter().any(|instance| instance.name() == word && instance.function.is_stream())
+    };
+    let needed = spec.chains.iter().map(|chain| words(&chain.body).filter(|word| is_stream(word)).count());
+    for number in 1..=needed.max().unwrap_or(0) {
+        // No configured function can have such a name.
+        let name = if number == 1 { "(stream)".to_owned() } else { format!("(stream {number})") };
+        let previous = spec.previous.and_then(|previous| previous.instance(&name)).cloned();
+        let new = || Instance::new(&name, &[], Box::new(StreamContext::new(spec.workers))).map(Arc::new);
+        instances.extend(previous.map_or_else(new, Ok));
+    }
+}
+
+/// Iterates over the names of functions in a body.
+fn words(body: &mmb_lang::Body) -> Box<dyn Iterator<Item = &str> + '_> {
+    Box::new(body.0.iter().flat_map(|step| {
+        let arms = step.arms.iter().flat_map(|arm| words(&arm.body));
+        step.function.as_deref().into_iter().chain(arms)
+    }))
 }
 
 /// Makes an instance. An error comes with the word that it is about.

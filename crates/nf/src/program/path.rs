@@ -43,6 +43,8 @@ pub(crate) struct PathState {
     pub flow: Option<u16>,
     /// Number of functions `flow` in front.
     pub flows: usize,
+    /// Number of stream contexts on the paths.
+    pub contexts: u16,
     /// Bits of the branch word that are in use.
     pub bits: u8,
     /// No packet reaches this point.
@@ -165,6 +167,7 @@ impl PathState {
                 joined.translated = Translated::Partly;
             }
             joined.is_closed &= arm.is_closed;
+            joined.contexts = joined.contexts.max(arm.contexts);
         }
         (joined.unrouted, joined.flow, joined.space) = (self.unrouted, self.flow, self.space);
         joined.flows = self.flows;
@@ -181,6 +184,7 @@ impl PathState {
             unrouted: self.unrouted,
             flow: Some(number),
             flows: self.flows + 1,
+            contexts: self.contexts,
             ..PathState::default()
         }
     }

@@ -21,6 +21,7 @@ use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
 use crate::{Packet, PacketView, Verdict};
 use mmb_packet::DropReason;
+use mmb_stream::View;
 
 pub(super) use resume::Target;
 
@@ -33,6 +34,8 @@ pub(super) struct ChainRun<'r, 'p> {
     pub keyed: &'r mut [u32; VECTOR],
     /// Verdicts of a function. All passing between two calls.
     pub function_verdicts: &'r mut [Verdict; VECTOR],
+    /// What stream functions get of each packet.
+    pub views: &'r mut [View; VECTOR],
     pub is_reverse: bool,
     pub now: u32,
     pub clock: fn() -> u64,
@@ -92,7 +95,7 @@ impl ChainRun<'_, '_> {
         space: &mut S,
         method: impl FnOnce(&mut Local, RawVector<'_, '_>) -> Set,
     ) -> Set {
-        let ChainRun { state, active, packets, keyed, function_verdicts, now, .. } = self;
+        let ChainRun { state, active, packets, keyed, function_verdicts, views, now, .. } = self;
         let RunnerState { states, emissions, held, worker, .. } = &mut **state;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
@@ -123,6 +126,7 @@ impl ChainRun<'_, '_> {
             pads,
             offset,
             verdicts: function_verdicts,
+            views,
             now,
             worker,
             emissions,

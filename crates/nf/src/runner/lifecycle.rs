@@ -6,6 +6,8 @@
 //! another program, all that the session has under the old one is listed. Entering the new body takes the
 //! bytes of instances that are on the list. The rest of the list is released at the end.
 
+mod describe;
+
 use super::header::Header;
 use super::keyed::NO_ENTRY;
 use super::placement::Placement;

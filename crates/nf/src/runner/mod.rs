@@ -18,7 +18,7 @@ mod vector_run;
 
 use std::sync::Arc;
 
-use mmb_flow::SessionSettings;
+use mmb_flow::{SessionId, SessionSettings};
 use mmb_packet::DropReason;
 
 use self::header::Header;
@@ -70,6 +70,11 @@ impl Runner {
         self.state.settings = *settings;
         self.state.set_program(program);
         self.state.reserve_held();
+        self.state
+            .states
+            .iter_mut()
+            .flatten()
+            .for_each(|state| state.placement.set_streams(settings.streams));
         self.active = self.state.active(self.state.current);
         for flow in program.instances.iter().filter(|instance| instance.flow().is_some()) {
             let capacity = flow.flow().flatten().unwrap_or(self.state.capacity);
@@ -189,6 +194,16 @@ impl Runner {
     pub fn chain_name(&self, pad: &[u8]) -> Option<&Arc<str>> {
         let (loaded, header) = self.loaded_of(pad)?;
         loaded.program.name(ChainId(header.body))
+    }
+
+    /// Returns what the functions of a session say about it, with their names.
+    pub fn describe(&self, id: SessionId, pad: &[u8]) -> Vec<(String, String)> {
+        let header = Header::read(pad);
+        let mut all = Vec::new();
+        if let Some(active) = self.state.active(header.program) {
+            self.state.describe(&active, header.body, (id, header.branches, pad), &mut all);
+        }
+        all
     }
 
     /// Whether a session that moves to this chain of the program in force keeps its translation: the chain

@@ -36,6 +36,13 @@ impl Local {
         let state = instance.function.local();
         Local { instance, state }
     }
+
+    /// Gives the settings of streams to a stream context.
+    pub fn set_streams(&mut self, streams: mmb_stream::Policy) {
+        if let Some(policy) = self.state.downcast_mut::<mmb_stream::Policy>() {
+            *policy = streams;
+        }
+    }
 }
 
 impl Placement for Local {

@@ -9,6 +9,7 @@
 use arrayvec::ArrayVec;
 use mmb_flow::{Direction, FlowRef};
 use mmb_packet::{DropReason, Meta};
+use mmb_stream::View;
 
 use super::chain_run::{ChainRun, Target};
 use super::prepare::{prefetch_pads, read_chains};
@@ -29,6 +30,8 @@ pub(super) struct Buffers {
     keyed: [u32; VECTOR],
     /// Verdicts of the function that runs; all pass between two calls.
     verdicts: [Verdict; VECTOR],
+    /// What stream functions get of each packet.
+    views: [View; VECTOR],
     /// Program and body of each packet's session.
     chains: [(u16, BodyId); VECTOR],
     /// Indexed by the lowest bits of session numbers: the stretch in which a session was seen last, and
@@ -46,6 +49,7 @@ impl Default for Buffers {
             bases: [NO_BASE; VECTOR],
             keyed: [NO_BASE; VECTOR],
             verdicts: [Verdict::Pass; VECTOR],
+            views: [View::NONE; VECTOR],
             chains: [(0, 0); VECTOR],
             seen: [(0, false); SEEN],
             stretch: 0,
@@ -205,7 +209,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         f: impl FnOnce(&mut ChainRun<'_, 'p>, &mut SessionPads<'_, A>),
     ) {
         let VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks, issued, .. } = self;
-        let Buffers { bases, keyed, verdicts: function_verdicts, .. } = &mut **buffers;
+        let Buffers { bases, keyed, verdicts: function_verdicts, views, .. } = &mut **buffers;
         let chain = active.program.chains.get(usize::from(body));
         let mut pads = SessionPads { sessions: &mut **sessions, bases };
         let mut run = ChainRun {
@@ -215,6 +219,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
             verdicts,
             keyed,
             function_verdicts,
+            views,
             is_reverse,
             now: *now,
             clock: *clock,

@@ -260,8 +260,17 @@ impl ChainState {
 
     /// Returns the name of a session's chain.
     pub fn name(&self, table: &Table, id: SessionId) -> Option<&Arc<str>> {
+        self.runner.chain_name(self.chained_pad(table, id)?)
+    }
+
+    /// Returns what the functions of a session's chain say about it, each with its name.
+    pub fn describe(&self, table: &Table, id: SessionId) -> Vec<(String, String)> {
+        self.chained_pad(table, id).map_or_else(Vec::new, |pad| self.runner.describe(id, pad))
+    }
+
+    /// Returns the scratchpads of a session that passes a chain.
+    fn chained_pad<'a>(&self, table: &'a Table, id: SessionId) -> Option<&'a [u8]> {
         let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
-        let pad = self.layout.functions(table, id).filter(|_| flags.contains(FlowFlags::CHAINED))?;
-        self.runner.chain_name(pad)
+        self.layout.functions(table, id).filter(|_| flags.contains(FlowFlags::CHAINED))
     }
 }

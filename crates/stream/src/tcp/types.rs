@@ -31,7 +31,7 @@ impl Segment {
 }
 
 /// What becomes of connections whose beginning was not seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnPickup {
     /// They pass, and are not read.
     #[default]
@@ -42,8 +42,19 @@ pub enum OnPickup {
     Reset,
 }
 
+impl OnPickup {
+    /// The word of the setting `stream-pickup`.
+    pub fn word(self) -> &'static str {
+        match self {
+            OnPickup::Pass => "pass",
+            OnPickup::Inspect => "inspect",
+            OnPickup::Reset => "reset",
+        }
+    }
+}
+
 /// What becomes of a segment that has to wait if there is no room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnOverflow {
     /// It is dropped. The sender will repeat it.
     #[default]
@@ -52,6 +63,17 @@ pub enum OnOverflow {
     Pass,
     /// The connection is reset.
     Reset,
+}
+
+impl OnOverflow {
+    /// The word of the setting `stream-overflow`.
+    pub fn word(self) -> &'static str {
+        match self {
+            OnOverflow::Drop => "drop",
+            OnOverflow::Pass => "pass",
+            OnOverflow::Reset => "reset",
+        }
+    }
 }
 
 /// Settings of all connections.

@@ -113,6 +113,7 @@ fn view([forward, reverse]: &[Flow; 2], n: u32) -> Connection {
         mapped: false,
         chain: None,
         refused: None,
+        functions: Vec::new(),
     }
 }
 

@@ -26,6 +26,7 @@ fn connection(forward: FlowEntry, reverse: FlowEntry) -> ConnectionEntry {
         rules: vec![1, 12],
         chain: None,
         refused: None,
+        functions: Default::default(),
         worker: 0,
         uid: 1,
     }

@@ -5,6 +5,7 @@
 //! front of it, packets return to the sessions that they had there.
 
 use mmb_packet::DropReason;
+use mmb_stream::View;
 
 use super::ChainRun;
 use crate::held::{HeldLevel, Resumed};
@@ -13,7 +14,7 @@ use crate::runner::header::{Header, pads_from};
 use crate::runner::lifecycle::taken_arms;
 use crate::runner::placement::Placement;
 use crate::runner::scratchpads::ScratchpadSpace;
-use crate::set::Set;
+use crate::set::{Set, VECTOR};
 use crate::{Program, Verdict};
 
 /// Packets that one function has released.
@@ -121,6 +122,7 @@ impl ChainRun<'_, '_> {
         space: &mut S,
     ) -> Set {
         let held = set.filter(|i| target.verdict(i).is_none());
+        set.for_each(|i| self.views[i & (VECTOR - 1)] = target.get(i).map_or(View::NONE, |one| one.view));
         let mut events = self.call(function, held, space, |placement, vector| placement.resume(vector));
         self.count_released(function.stage, held, events);
         for i in set.without(held).iter() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `N` counters for each worker. A worker writes only its own, so that no cache line is shared, and additions
 /// need not be atomic.
-pub(crate) struct WorkerCounters<const N: usize>(Box<[Row<N>]>);
+pub struct WorkerCounters<const N: usize>(Box<[Row<N>]>);
 
 #[repr(align(64))]
 struct Row<const N: usize>([AtomicU64; N]);

@@ -4,26 +4,32 @@ use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
 use mmb_packet::{Kind, Meta, tcp_options};
 
 /// TCP flags (RFC 9293, 3.1).
-pub(crate) const FIN: u8 = 0x01;
-pub(crate) const SYN: u8 = 0x02;
-pub(crate) const RST: u8 = 0x04;
-pub(crate) const ACK: u8 = 0x10;
+pub const FIN: u8 = 0x01;
+/// See [`FIN`].
+pub const SYN: u8 = 0x02;
+/// See [`FIN`].
+pub const RST: u8 = 0x04;
+/// See [`FIN`].
+pub const ACK: u8 = 0x10;
 
 /// Offsets in a TCP header.
-pub(crate) const SEQ: usize = 4;
-pub(crate) const ACKNOWLEDGMENT: usize = 8;
-pub(crate) const FLAGS: usize = 13;
-pub(crate) const WINDOW: usize = 14;
+pub const SEQ: usize = 4;
+/// See [`SEQ`].
+pub const ACKNOWLEDGMENT: usize = 8;
+/// See [`SEQ`].
+pub const FLAGS: usize = 13;
+/// See [`SEQ`].
+pub const WINDOW: usize = 14;
 const CHECKSUM: usize = 16;
 /// Bytes of a TCP header without options.
-pub(crate) const FIXED: usize = 20;
+pub const FIXED: usize = 20;
 
 /// Hop limit of new packets (RFC 1122, 3.2.1.7).
 const TTL: u8 = 64;
 
 /// TCP options, padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Options {
+pub struct Options {
     bytes: [u8; 40],
     len: usize,
 }
@@ -51,17 +57,22 @@ impl Options {
 
 /// A segment without payload, to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OutgoingSegment {
+pub struct OutgoingSegment {
+    /// Sequence number.
     pub seq: u32,
+    /// Acknowledgement number.
     pub ack: u32,
+    /// The lower eight flags.
     pub flags: u8,
+    /// The window, unscaled.
     pub window: u16,
+    /// Options.
     pub options: Options,
 }
 
 /// Who gets a segment that is made for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SegmentTo {
+pub enum SegmentTo {
     /// The receiver of that packet.
     Receiver,
     /// The sender of that packet.
@@ -70,7 +81,7 @@ pub(crate) enum SegmentTo {
 
 /// A frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub struct Frame {
     bytes: [u8; Self::MOST],
     len: usize,
 }
@@ -79,6 +90,7 @@ impl Frame {
     /// Room for Ethernet with four tags, IPv6 and the longest TCP header.
     const MOST: usize = 160;
 
+    /// Returns the bytes of the frame.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -169,7 +181,7 @@ fn addresses<const N: usize>(bytes: &[u8], way: SegmentTo) -> Option<[[u8; N]; 2
 /// Returns a RST for one end of a connection (RFC 9293, 3.10.7.1). The sender of the segment gets the answer
 /// of a closed port; the receiver gets a RST in the name of the sender. None if the packet is a RST or not
 /// TCP.
-pub(crate) fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
+pub fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
     let segment = mmb_flow::TcpSegment::read(head, meta)?;
     if segment.flags & RST != 0 {
         return None;
@@ -186,7 +198,7 @@ pub(crate) fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
 
 /// Writes `new` into the TCP header at `l4`, from its byte `at` on, and updates the checksum (RFC 1624).
 /// Changes nothing if the bytes are not all inside.
-pub(crate) fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
+pub fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
     let Some(tcp) = head.get_mut(l4..) else { return };
     // The checksum is over 16-bit words.
     let (start, end) = (at & !1, (at + new.len()).next_multiple_of(2));
@@ -201,7 +213,7 @@ pub(crate) fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
 }
 
 /// Returns offset in the TCP header, value and echo of the timestamp option (RFC 7323, 3.2).
-pub(crate) fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
+pub fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
     let option = tcp_options(head, meta).find(|option| option.kind == 8 && option.data.len() == 8)?;
     let (value, echo) = option.data.split_first_chunk::<4>()?;
     let echo = echo.first_chunk()?;
@@ -214,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use mmb_nf::testing::{assert_checksums, parsed};
+    use crate::testing::{assert_checksums, parsed};
 
     proptest! {
         /// After any write, the checksum is the one that a computation from scratch gives.

@@ -1,0 +1,77 @@
+//! Segments that wait for the bytes in front of them.
+
+use mmb_flow::Direction;
+use mmb_packet::DropReason;
+use mmb_stream::{HeldRange, View};
+
+use super::{HeldPackets, HeldPlace, Queue};
+
+impl HeldPackets {
+    /// Whether the limits allow to hold another packet of a session.
+    pub fn has_room(&self, place: HeldPlace) -> bool {
+        let of_session = self.queues.get(&place).map_or(0, Queue::len);
+        of_session < self.limits.session && self.len() < self.limits.worker as usize
+    }
+
+    /// Whether released packets of a session and direction have not gone on.
+    pub fn has_pending(&self, place: HeldPlace, direction: Direction) -> bool {
+        self.queues.get(&place).is_some_and(|queue| queue.pending[direction as usize].len != 0)
+    }
+
+    /// Returns the number of held packets of a session and direction.
+    pub fn held_of(&self, place: HeldPlace, direction: Direction) -> u32 {
+        self.queues.get(&place).map_or(0, |queue| queue.held[direction as usize].len)
+    }
+
+    /// Returns the bytes of the first held segment.
+    pub fn first_range(&self, place: HeldPlace, direction: Direction) -> Option<HeldRange> {
+        let list = &self.queues.get(&place)?.held[direction as usize];
+        list.first(&self.entries).map(|entry| entry.range)
+    }
+
+    /// Whether one held segment has all bytes of a range.
+    pub fn has_range(&self, place: HeldPlace, direction: Direction, range: HeldRange) -> bool {
+        let Some(queue) = self.queues.get(&place) else { return false };
+        queue.held[direction as usize].any(&self.entries, |entry| entry.range.contains(range))
+    }
+
+    /// Holds a segment in the order of sequence numbers. Returns its ticket.
+    ///
+    /// # Errors
+    /// See [`HeldPackets::hold`].
+    pub fn hold_segment(
+        &mut self,
+        place: HeldPlace,
+        direction: Direction,
+        range: HeldRange,
+    ) -> Result<u32, DropReason> {
+        let ticket = self.hold(place, direction, Some(range.from))?;
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.range = range;
+        }
+        Ok(ticket)
+    }
+
+    /// Releases the first held segment. Stream functions get the bytes of `view`.
+    pub fn release_segment(&mut self, place: HeldPlace, direction: Direction, view: View) {
+        if let Some(ticket) = self.pop_held(place, direction) {
+            self.set_view(ticket, view);
+            self.add_pending(place, direction, ticket);
+        }
+    }
+
+    /// Drops the first held segment.
+    pub fn drop_segment(&mut self, place: HeldPlace, direction: Direction, reason: DropReason) {
+        if let Some(ticket) = self.pop_held(place, direction) {
+            self.drop_later(ticket, reason);
+            self.remove_empty(place);
+        }
+    }
+
+    /// Notes what stream functions get of a packet.
+    pub fn set_view(&mut self, ticket: u32, view: View) {
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.view = view;
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The stream context: it puts the packets of sessions in order for the stream functions behind it.
+
+use std::any::Any;
+
+use mmb_flow::{Direction, TcpSegment};
+use mmb_packet::{DropReason, Kind, PacketFlags};
+use mmb_stream::{Cause, HeldRange, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View};
+
+use super::reset_both;
+use crate::context::{Emissions, Holding, keep};
+use crate::held::HeldPlace;
+use crate::instance::{DynFunction, RawContext};
+use crate::set::{Set, VECTOR};
+use crate::vector::RawVector;
+use crate::{
+    Admission, ArgError, Background, OpeningPacket, Packet, Properties, SessionInfo, Verdict, WorkerCounters,
+};
+
+/// Bytes that functions were given, packets with such bytes, segments that came too early, and then
+/// [`Cause::ALL`] without the first.
+const COUNTERS: usize = 3 + Cause::ALL.len() - 1;
+const BYTES: usize = 0;
+const PACKETS: usize = 1;
+const EARLY: usize = 2;
+
+/// An instance that the compiler inserts in front of stream functions.
+pub(crate) struct StreamContext {
+    counters: WorkerCounters<COUNTERS>,
+}
+
+/// The packet that is being processed, and what can be done with it.
+struct Step<'a> {
+    holding: Holding<'a>,
+    emissions: &'a mut Emissions,
+    policy: Policy,
+    worker: u16,
+    at: usize,
+}
+
+impl StreamContext {
+    /// The type of the instances.
+    pub const KIND: &'static str = "stream";
+
+    pub fn new(workers: u16) -> StreamContext {
+        StreamContext { counters: WorkerCounters::new(workers) }
+    }
+
+    fn count(&self, worker: u16, cause: Cause) {
+        if cause != Cause::None {
+            self.counters.add(worker, EARLY + cause as usize, 1);
+        }
+    }
+}
+
+impl Step<'_> {
+    fn place(&self, packet: &Packet<'_>) -> HeldPlace {
+        self.holding.place(packet)
+    }
+
+    /// A packet goes on. It may have to follow others that have not gone on.
+    fn follow(&mut self, packet: &mut Packet<'_>, view: View) -> Verdict {
+        let (place, held) = (self.place(packet), &mut *self.holding.held);
+        match held.follow(place, packet.direction, Verdict::Pass) {
+            Some(ticket) => {
+                if let Ok(ticket) = ticket {
+                    held.set_view(ticket, view);
+                }
+                keep(packet, ticket)
+            }
+            None => Verdict::Pass,
+        }
+    }
+
+    /// Releases the segments behind the bytes that have gone on.
+    fn release(&mut self, packet: &Packet<'_>, stream: &mut TcpStream, mut gone: impl FnMut(View)) {
+        let (place, direction) = (self.place(packet), packet.direction);
+        let held = &mut *self.holding.held;
+        while let Some(range) = held.first_range(place, direction) {
+            match stream.next_held(direction as usize, range) {
+                NextHeld::Wait => return,
+                NextHeld::Pass(view) => {
+                    gone(view);
+                    held.release_segment(place, direction, view);
+                }
+                NextHeld::Drop => held.drop_segment(place, direction, DropReason::StreamEnd),
+            }
+        }
+        stream.clear_held(direction as usize);
+    }
+
+    /// The connection is not read any more. What waits goes on.
+    fn stop(&mut self, packet: &Packet<'_>) {
+        let place = self.place(packet);
+        for direction in [Direction::Forward, Direction::Reverse] {
+            while self.holding.held.first_range(place, direction).is_some() {
+                self.holding.held.release_segment(place, direction, View::NONE);
+            }
+        }
+    }
+
+    fn reset(&mut self, packet: &Packet<'_>) -> Verdict {
+        reset_both(self.emissions, self.at, packet);
+        Verdict::End(DropReason::StreamReset)
+    }
+}
+
+impl StreamContext {
+    /// Processes a packet of a TCP connection. Returns what functions get, and the verdict.
+    #[inline(always)]
+    fn tcp(&self, packet: &mut Packet<'_>, stream: &mut TcpStream, step: &mut Step<'_>) -> (View, Verdict) {
+        let Some(segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
+        let direction = packet.direction as usize;
+        let may_wait = step.holding.held.is_draining() || stream.may_hold(direction);
+        if may_wait || packet.meta.flags.contains(PacketFlags::FRAGMENT) {
+            return self.queued(packet, stream, &segment, step);
+        }
+        match stream.segment(direction, &segment, &step.policy) {
+            Outcome::Pass(view, Cause::None) => (view, Verdict::Pass),
+            outcome => self.settle(packet, stream, outcome, step),
+        }
+    }
+
+    /// Processes a packet whose session may have packets that wait.
+    #[cold]
+    fn queued(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        segment: &Segment,
+        step: &mut Step<'_>,
+    ) -> (View, Verdict) {
+        let place = step.place(packet);
+        let held = &step.holding.held;
+        if held.has_pending(place, packet.direction) && !held.has_room(place) {
+            // It would have to follow them. Nothing is noted of it, so that it can come again.
+            return (View::NONE, Verdict::Drop(DropReason::HeldFull));
+        }
+        if packet.meta.flags.contains(PacketFlags::FRAGMENT) {
+            return self.overflow(packet, stream, Cause::Fragment, step);
+        }
+        let outcome = stream.segment(packet.direction as usize, segment, &step.policy);
+        self.settle(packet, stream, outcome, step)
+    }
+
+    /// Does what the stream has decided.
+    #[cold]
+    fn settle(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        outcome: Outcome,
+        step: &mut Step<'_>,
+    ) -> (View, Verdict) {
+        match outcome {
+            Outcome::Pass(view, cause) => {
+                self.count(step.worker, cause);
+                let verdict = step.follow(packet, view);
+                if stream.may_hold(packet.direction as usize) {
+                    let worker = step.worker;
+                    step.release(packet, stream, |view| self.given(worker, view));
+                }
+                if verdict != Verdict::Pass {
+                    self.given(step.worker, view);
+                    return (View::NONE, verdict);
+                }
+                (view, verdict)
+            }
+            Outcome::Hold(range) => (View::NONE, self.hold(packet, stream, range, step)),
+            Outcome::Drop(cause) => {
+                self.count(step.worker, cause);
+                let is_end = cause == Cause::BehindEnd;
+                let reason = if is_end { DropReason::StreamEnd } else { DropReason::StreamWindow };
+                (View::NONE, Verdict::Drop(reason))
+            }
+            Outcome::Stop(cause) => {
+                self.count(step.worker, cause);
+                step.stop(packet);
+                (View::NONE, step.follow(packet, View::NONE))
+            }
+            Outcome::Reset(cause) => {
+                self.count(step.worker, cause);
+                (View::NONE, step.reset(packet))
+            }
+        }
+    }
+
+    /// Holds a segment that came too early.
+    fn hold(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        range: HeldRange,
+        step: &mut Step<'_>,
+    ) -> Verdict {
+        let (place, direction) = (step.place(packet), packet.direction);
+        self.counters.add(step.worker, EARLY, 1);
+        if step.holding.held.has_range(place, direction, range) {
+            self.count(step.worker, Cause::Duplicate);
+            return Verdict::Drop(DropReason::StreamDuplicate);
+        }
+        if !step.holding.held.has_room(place) {
+            return self.overflow(packet, stream, Cause::NoRoom, step).1;
+        }
+        stream.note_held(direction as usize);
+        keep(packet, step.holding.held.hold_segment(place, direction, range))
+    }
+
+    /// A packet cannot be put in order.
+    fn overflow(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        cause: Cause,
+        step: &mut Step<'_>,
+    ) -> (View, Verdict) {
+        self.count(step.worker, cause);
+        let is_fragment = cause == Cause::Fragment;
+        let verdict = match step.policy.overflow {
+            OnOverflow::Drop if is_fragment => Verdict::Drop(DropReason::StreamFragment),
+            OnOverflow::Drop => Verdict::Drop(DropReason::HeldFull),
+            OnOverflow::Pass => {
+                stream.stop(cause);
+                step.stop(packet);
+                step.follow(packet, View::NONE)
+            }
+            OnOverflow::Reset => step.reset(packet),
+        };
+        (View::NONE, verdict)
+    }
+
+    /// Counts what functions are given of a packet that is not in the vector now.
+    fn given(&self, worker: u16, view: View) {
+        self.counters.add(worker, BYTES, view.len.into());
+        self.counters.add(worker, PACKETS, u64::from(view.len != 0));
+    }
+}
+
+/// Returns the facts about a packet of TCP.
+#[inline(always)]
+fn segment(packet: &Packet<'_>) -> Option<Segment> {
+    let TcpSegment { seq, ack, len, window, flags, scale } = TcpSegment::read(packet.head, packet.meta)?;
+    Some(Segment { seq, ack, len: u16::try_from(len).unwrap_or(u16::MAX), window, flags, scale })
+}
+
+/// Returns what functions get of a packet that is not TCP: the payload of a datagram, or of a later fragment
+/// of one.
+#[inline(always)]
+fn datagram(packet: &Packet<'_>) -> View {
+    const UDP: u8 = 17;
+    let len = packet.l4_payload_len() as u16;
+    if packet.meta.kind.l4() == Kind::UDP {
+        // Bytes behind the length of the header are no payload (RFC 768).
+        let field = packet.l4().get(4..6).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+        return View::all(len.min(field.saturating_sub(8)));
+    }
+    let is_later = packet.meta.flags.contains(PacketFlags::LATER_FRAGMENT);
+    if is_later && packet.meta.proto == UDP { View::all(len) } else { View::NONE }
+}
+
+/// Returns the name of a cause as `show functions` and `show connections` print it.
+fn name(cause: Cause) -> &'static str {
+    match cause {
+        Cause::None => "",
+        Cause::Retransmitted => "retransmitted segments",
+        Cause::Overlap => "overlapping segments",
+        Cause::ResetOutside => "resets outside the window",
+        Cause::OutsideWindow => "dropped outside the window",
+        Cause::BehindEnd => "dropped behind the end",
+        Cause::Duplicate => "dropped copies of held segments",
+        Cause::NoRoom => "no room to hold",
+        Cause::NoSyn => "no SYN seen",
+        Cause::Gap => "gap in the bytes seen",
+        Cause::Fragment => "IP fragments of TCP",
+    }
+}
+
+impl DynFunction for StreamContext {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        Self::KIND
+    }
+
+    fn properties(&self) -> Properties {
+        Properties::default()
+    }
+
+    fn pad(&self) -> (usize, usize) {
+        (size_of::<TcpStream>(), align_of::<TcpStream>())
+    }
+
+    fn holds(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, pad: &[u8], held: [u32; 2]) -> Option<String> {
+        let stream: &TcpStream = bytemuck::try_from_bytes(pad).ok()?;
+        let next = |direction: usize| match stream.next(direction) {
+            Some(next) if stream.is_ended(direction) => format!("{next} (end)"),
+            Some(next) => next.to_string(),
+            None => "-".to_owned(),
+        };
+        match stream.status() {
+            Status::New => None,
+            Status::Passed(cause) => Some(format!("not read: {}", name(cause))),
+            Status::Read if held == [0, 0] => Some(format!("next {}/{}", next(0), next(1))),
+            Status::Read => {
+                Some(format!("next {}/{}, waiting for them {}/{}", next(0), next(1), held[0], held[1]))
+            }
+        }
+    }
+
+    fn local(&self) -> Box<dyn Any + Send> {
+        Box::new(Policy::default())
+    }
+
+    fn admit(&self, _: &mut OpeningPacket<'_>, _: &mut dyn Any) -> Admission {
+        Admission::Open
+    }
+
+    fn route(&self, _: &OpeningPacket<'_>, _: &mut dyn Any) -> Option<u8> {
+        None
+    }
+
+    fn open(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
+
+    fn release(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
+
+    fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
+        let policy = local.downcast_ref::<Policy>().copied().unwrap_or_default();
+        let RawVector {
+            packets, at, bases, pads, offset, verdicts, views, worker, emissions, holding, ..
+        } = raw;
+        let mut step = Step { holding, emissions, policy, worker, at: 0 };
+        let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
+        at.for_each(|i| {
+            let n = i & (VECTOR - 1);
+            let from = bases[n] as usize * 8 + offset;
+            let pad = pads.get_mut(from..).and_then(|pads| pads.get_mut(..size_of::<TcpStream>()));
+            views[n] = View::NONE;
+            let (Some(packet), Some(Ok(stream))) =
+                (packets.get_mut(i), pad.map(bytemuck::try_from_bytes_mut))
+            else {
+                return;
+            };
+            if packet.meta.kind.l4() != Kind::TCP {
+                views[n] = datagram(packet);
+            } else {
+                step.at = i;
+                let (view, verdict) = self.tcp(packet, stream, &mut step);
+                views[n] = view;
+                if verdict != Verdict::Pass {
+                    verdicts[n] = verdict;
+                    events.insert(i);
+                }
+            }
+            bytes += u64::from(views[n].len);
+            count += u64::from(views[n].len != 0);
+        });
+        self.counters.add(worker, BYTES, bytes);
+        self.counters.add(worker, PACKETS, count);
+        events
+    }
+
+    /// Released packets have their views already.
+    fn resume(&self, _: RawVector<'_, '_>, _: &mut dyn Any) -> Set {
+        Set::EMPTY
+    }
+
+    fn set(&self, _: &[&str]) -> Result<(), ArgError> {
+        Err("a stream context has no settings of its own: see `set stream-pickup`, `set stream-overflow`"
+            .into())
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let given = ["bytes", "packets with bytes", "early segments"].into_iter();
+        let causes = Cause::ALL.into_iter().filter(|&cause| cause != Cause::None).map(name);
+        let counted = given.chain(causes).enumerate().map(|(n, name)| (n, name, self.counters.sum(n)));
+        let shown = counted.filter(|&(n, _, count)| n <= EARLY || count != 0);
+        shown.map(|(_, name, count)| (name.to_owned(), count.to_string())).collect()
+    }
+
+    fn background(&self) -> Option<Background> {
+        None
+    }
+}
+
+const _: () = assert!(EARLY + Cause::Fragment as usize + 1 == COUNTERS);

@@ -1,0 +1,121 @@
+//! The trait that stream functions implement.
+
+use bytemuck::Pod;
+use mmb_flow::Direction;
+use mmb_packet::DropReason;
+
+use super::StreamData;
+use crate::{ArgError, Background, Context, SessionInfo, Setup};
+
+/// A network function that reads the payload of sessions as streams of bytes. A value of the implementing
+/// type is one instance, which all workers share.
+///
+/// Each direction of a session is a stream. Over TCP a function gets each byte once and in order, whatever
+/// the segments were. Over UDP it gets the payload of each datagram, in the order of arrival. Packets of
+/// other protocols pass.
+///
+/// A packet goes on when the functions have read it. What has gone on may come again, if it was lost behind
+/// the middlebox; functions do not get it again.
+pub trait StreamFunction: Send + Sync + Sized + 'static {
+    /// See [`crate::Function::TYPE`].
+    const TYPE: &'static str;
+    /// See [`crate::Function::USAGE`].
+    const USAGE: &'static str;
+    /// See [`crate::Function::HELP`].
+    const HELP: &'static str;
+    /// See [`crate::Function::DROP_REASONS`].
+    const DROP_REASONS: &'static [(&'static str, &'static str)] = &[];
+
+    /// The state of a session: plain data, zeros at first, with an alignment of at most 8 bytes.
+    type State: Pod;
+    /// The state that each worker keeps for the instance.
+    type Local: Default + Send + 'static;
+
+    /// Makes an instance from the arguments behind its type.
+    ///
+    /// # Errors
+    /// The argument that is wrong, and what is accepted.
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError>;
+
+    /// Returns the traffic that the function accepts, as matches of the rule language: `ip-proto tcp`, or
+    /// `ip-proto udp udp-dport 53`. Empty: all.
+    fn accepts(&self) -> String {
+        String::new()
+    }
+
+    /// A session begins, or the instance has joined the chain of an existing session. The state is zeros.
+    fn open(&self, state: &mut Self::State, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
+        let _ = (state, session, cx);
+    }
+
+    /// Reads new bytes of a stream. There is at least one.
+    fn data(
+        &self,
+        data: &StreamData<'_, '_>,
+        state: &mut Self::State,
+        cx: &mut Context<'_, Self::Local>,
+    ) -> StreamVerdict;
+
+    /// A stream has ended with a FIN (TCP). Called after the last bytes, in front of the packet with the FIN.
+    ///
+    /// A session that ends in another manner is only [released](StreamFunction::release).
+    fn end(
+        &self,
+        direction: Direction,
+        state: &mut Self::State,
+        cx: &mut Context<'_, Self::Local>,
+    ) -> StreamVerdict {
+        let _ = (direction, state, cx);
+        StreamVerdict::Pass
+    }
+
+    /// A new connection begins with the addresses and ports of the one before, in the same session. The
+    /// default clears the state.
+    fn restart(&self, state: &mut Self::State, cx: &mut Context<'_, Self::Local>) {
+        let _ = cx;
+        *state = bytemuck::Zeroable::zeroed();
+    }
+
+    /// A session has ended, or the instance has left its chain.
+    fn release(&self, state: &mut Self::State, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
+        let _ = (state, session, cx);
+    }
+
+    /// Returns what `show connections verbose` prints of a session.
+    fn describe(&self, state: &Self::State) -> Option<String> {
+        let _ = state;
+        None
+    }
+
+    /// See [`crate::Function::set`].
+    ///
+    /// # Errors
+    /// The argument that is wrong.
+    fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        let _ = args;
+        Err(format!("a function of type `{}` has no settings", Self::TYPE).into())
+    }
+
+    /// See [`crate::Function::report`].
+    fn report(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// See [`crate::Function::background`].
+    fn background(&self) -> Option<Background> {
+        None
+    }
+}
+
+/// What a stream function decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamVerdict {
+    /// The bytes go on.
+    #[default]
+    Pass,
+    /// The packet and all further ones of the session are dropped, in both directions, until rules or chains
+    /// change.
+    Block(DropReason),
+    /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a reset.
+    Reset(DropReason),
+}

@@ -1,0 +1,35 @@
+//! Stream functions: the payload of a session as one sequence of bytes.
+//!
+//! Theory of operation. In front of the first of adjacent stream functions, the compiler inserts a *stream
+//! context*, an instance of its own ([`context`]). It puts the segments of TCP in order for all of them: it
+//! holds what comes too early, and notes for each packet which of its bytes are new
+//! ([`mmb_stream::View`]). The stream functions behind it read the views, and touch only packets with
+//! something new. Replies meet the same functions in reverse order, and the context in front of them.
+//!
+//! The state of a connection is in the session's scratchpad, next to those of the functions. It is prefetched
+//! with them, needs no lookup, and its memory cannot run out.
+
+mod context;
+mod data;
+mod function;
+mod typed;
+
+pub(crate) use context::StreamContext;
+pub use data::StreamData;
+pub use function::{StreamFunction, StreamVerdict};
+pub(crate) use typed::TypedStream;
+
+use crate::context::Emissions;
+use crate::tcp_segment::{SegmentTo, reset};
+use crate::{EmitTarget, Packet};
+
+/// Sends a reset to both ends of a packet's connection. Does nothing if the packet is not TCP.
+#[cold]
+fn reset_both(emissions: &mut Emissions, at: usize, packet: &Packet<'_>) {
+    for (to, target) in [(SegmentTo::Sender, EmitTarget::Ingress), (SegmentTo::Receiver, EmitTarget::Egress)]
+    {
+        if let Some(frame) = reset(packet.head, packet.meta, to) {
+            emissions.push(target, Some(at as u8), packet.in_port, &[frame.bytes()]);
+        }
+    }
+}
