@@ -105,7 +105,7 @@ impl<L> Context<'_, L> {
             return verdict;
         }
         let place = self.holding.place(packet);
-        match self.holding.held.follow(place, packet.direction, verdict) {
+        match self.holding.held.follow(place, packet.direction, Some(verdict)) {
             Some(ticket) => keep(packet, ticket),
             None => verdict,
         }

@@ -171,6 +171,10 @@ pub(crate) trait DynFunction: Send + Sync {
     fn is_stream(&self) -> bool {
         false
     }
+    /// Returns [`crate::StreamFunction::READS_CONTENT`].
+    fn reads_content(&self) -> bool {
+        false
+    }
     /// Returns what `show connections verbose` prints of a session, from its scratchpad. `held`: the packets
     /// that the function holds of it, by direction.
     fn describe(&self, pad: &[u8], held: [u32; 2]) -> Option<String> {

@@ -33,6 +33,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub verdicts: &'v mut [Verdict; VECTOR],
     /// What stream functions get of each packet.
     pub views: &'v mut [View; VECTOR],
+    /// A stream context keeps bytes.
+    pub keeps_bytes: bool,
     pub now: u32,
     pub worker: u16,
     pub emissions: &'v mut Emissions,

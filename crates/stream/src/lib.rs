@@ -15,10 +15,12 @@
 
 #![forbid(unsafe_code)]
 
+mod kept;
 mod number;
 mod tcp;
 mod view;
 
+pub use kept::KeptBytes;
 pub use number::{is_after, is_before};
 pub use tcp::{
     Cause, HeldRange, NextHeld, OnOverflow, OnPickup, Outcome, Policy, Segment, Status, TcpStream,

@@ -27,6 +27,7 @@ impl StreamFunction for PayloadCount {
     const TYPE: &'static str = "payload-count";
     const USAGE: &'static str = "";
     const HELP: &'static str = "counts the payload of sessions, each byte once, by direction";
+    const READS_CONTENT: bool = false;
 
     type State = Counts;
     type Local = ();

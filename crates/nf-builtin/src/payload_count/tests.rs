@@ -40,10 +40,10 @@ fn datagrams_count() {
     let mut harness = harness();
     let net = Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]);
     let mut frame = Frame::new(net.clone(), Udp::new(1000, 53)).payload(vec![7; 30]).build();
-    harness.send("c", &[frame.clone()]);
+    harness.send("c", std::slice::from_ref(&frame));
     let l4 = frame.len() - 38;
     frame[l4 + 5] = 18;
-    harness.send("c", &[frame.clone()]);
+    harness.send("c", std::slice::from_ref(&frame));
     frame[l4 + 4] = 200;
     harness.send("c", &[frame]);
     assert_eq!(report(&harness, "p"), "bytes forward 70; bytes reverse 0; ended streams 0; ");

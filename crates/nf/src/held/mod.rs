@@ -102,8 +102,11 @@ struct Entry {
     /// When it was held, in milliseconds.
     since: u32,
     links: [Links; 2],
-    /// The verdict of the function on a packet that follows released ones. None: the function held it.
+    /// The verdict of the function on a packet that follows released ones. None: the function is asked when
+    /// the packet goes on.
     verdict: Option<Verdict>,
+    /// The packet was not held, and follows others.
+    is_follower: bool,
     /// Identity of the flow manager's session.
     uid: u32,
     /// Its sessions of functions `flow`, the innermost first.
@@ -142,6 +145,7 @@ pub(crate) struct Resumed {
     /// Index of the state of the instance that held it.
     pub state: u32,
     pub verdict: Option<Verdict>,
+    pub is_follower: bool,
     pub uid: u32,
     pub levels: ArrayVec<HeldLevel, MAX_FLOWS>,
     pub view: View,
@@ -286,18 +290,22 @@ impl HeldPackets {
     }
 
     /// Gives a ticket to a packet that a function passes, if it has to follow packets that the function has
-    /// released. None: the packet goes on.
+    /// released. `verdict`: that of the function; None: the function is asked again when the packet goes on.
+    /// Returns None if the packet goes on now.
     pub fn follow(
         &mut self,
         place: HeldPlace,
         direction: Direction,
-        verdict: Verdict,
+        verdict: Option<Verdict>,
     ) -> Option<Result<u32, DropReason>> {
         if self.queues.get(&place)?.pending[direction as usize].len == 0 {
             return None;
         }
-        let ticket = self.issue(place, direction, Some(verdict));
+        let ticket = self.issue(place, direction, verdict);
         if let Ok(ticket) = ticket {
+            if let Some(entry) = self.entries.get_mut(ticket as usize) {
+                entry.is_follower = true;
+            }
             self.add_pending(place, direction, ticket);
         }
         Some(ticket)
@@ -384,8 +392,11 @@ impl HeldPackets {
     /// Returns what is known of a packet whose event was taken.
     pub fn taken(&self, ticket: u32) -> Result<Resumed, DropReason> {
         match self.entries.get(ticket as usize) {
-            Some(&Entry { fate: Fate::Taken, place, verdict, uid, ref levels, view, .. }) => {
-                Ok(Resumed { state: place.state, verdict, uid, levels: levels.clone(), view })
+            Some(&Entry {
+                fate: Fate::Taken, place, verdict, is_follower, uid, ref levels, view, ..
+            }) => {
+                let (state, levels) = (place.state, levels.clone());
+                Ok(Resumed { state, verdict, is_follower, uid, levels, view })
             }
             Some(&Entry { fate: Fate::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -476,6 +487,7 @@ impl Entry {
         since: 0,
         links: [Links::NONE; 2],
         verdict: None,
+        is_follower: false,
         uid: 0,
         levels: ArrayVec::new_const(),
         range: HeldRange { from: 0, to: 0, has_fin: false },

@@ -171,6 +171,7 @@ impl Builder<'_> {
             bytes: bytes as u32,
             is_keyed,
             after_translation,
+            keeps_bytes: false,
         })
     }
 
@@ -183,6 +184,17 @@ impl Builder<'_> {
                     || self.instances.get(usize::from(node.instance)).is_some_and(is_stream)
             }
             _ => false,
+        }
+    }
+
+    /// Makes the last stream context keep bytes.
+    fn keep_bytes(&self, nodes: &mut [Node]) {
+        let last = nodes.iter_mut().rev().find_map(|node| match node {
+            Node::Function(node) if node.instance >= self.first_context => Some(node),
+            _ => None,
+        });
+        if let Some(context) = last {
+            context.keeps_bytes = true;
         }
     }
 
@@ -228,6 +240,9 @@ impl Builder<'_> {
                 return fail(label, ChainError::NoOutputs(instance.name().into()));
             }
             nodes.push(Node::Function(node));
+            if instance.function.reads_content() {
+                self.keep_bytes(nodes);
+            }
             if properties.translates.any() && path.translated == Translated::No {
                 nodes.push(Node::Translate);
                 path.translated = Translated::Yes;

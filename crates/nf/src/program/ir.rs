@@ -73,6 +73,8 @@ pub(crate) struct FunctionNode {
     pub is_keyed: bool,
     /// Forward packets are translated before they reach the function, if they are translated at all.
     pub after_translation: bool,
+    /// A stream context keeps bytes, since a function behind it depends on them.
+    pub keeps_bytes: bool,
 }
 
 /// Some bits of the word in which sessions remember their branches.

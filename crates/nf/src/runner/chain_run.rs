@@ -127,6 +127,7 @@ impl ChainRun<'_, '_> {
             offset,
             verdicts: function_verdicts,
             views,
+            keeps_bytes: function.keeps_bytes,
             now,
             worker,
             emissions,

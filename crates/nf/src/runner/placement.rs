@@ -39,8 +39,8 @@ impl Local {
 
     /// Gives the settings of streams to a stream context.
     pub fn set_streams(&mut self, streams: mmb_stream::Policy) {
-        if let Some(policy) = self.state.downcast_mut::<mmb_stream::Policy>() {
-            *policy = streams;
+        if let Some(state) = self.state.downcast_mut::<crate::stream::ContextState>() {
+            state.policy = streams;
         }
     }
 }

@@ -4,7 +4,9 @@ use std::any::Any;
 
 use mmb_flow::{Direction, TcpSegment};
 use mmb_packet::{DropReason, Kind, PacketFlags};
-use mmb_stream::{Cause, HeldRange, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View};
+use mmb_stream::{
+    Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
+};
 
 use super::reset_both;
 use crate::context::{Emissions, Holding, keep};
@@ -23,17 +25,27 @@ const BYTES: usize = 0;
 const PACKETS: usize = 1;
 const EARLY: usize = 2;
 
+/// Bytes of a worker that wait for acknowledgements, and connections that have such bytes.
+const KEPT_BYTES: usize = 32 << 20;
+const KEPT_CONNECTIONS: usize = 65_536;
+
+/// The state of a worker.
+pub(crate) struct ContextState {
+    pub policy: Policy,
+    pub kept: KeptBytes,
+}
+
 /// An instance that the compiler inserts in front of stream functions.
 pub(crate) struct StreamContext {
     counters: WorkerCounters<COUNTERS>,
 }
 
 /// The packet that is being processed, and what can be done with it.
-struct Step<'a> {
+pub(super) struct Step<'a> {
     holding: Holding<'a>,
     emissions: &'a mut Emissions,
     policy: Policy,
-    worker: u16,
+    pub worker: u16,
     at: usize,
 }
 
@@ -45,7 +57,7 @@ impl StreamContext {
         StreamContext { counters: WorkerCounters::new(workers) }
     }
 
-    fn count(&self, worker: u16, cause: Cause) {
+    pub(super) fn count(&self, worker: u16, cause: Cause) {
         if cause != Cause::None {
             self.counters.add(worker, EARLY + cause as usize, 1);
         }
@@ -60,7 +72,7 @@ impl Step<'_> {
     /// A packet goes on. It may have to follow others that have not gone on.
     fn follow(&mut self, packet: &mut Packet<'_>, view: View) -> Verdict {
         let (place, held) = (self.place(packet), &mut *self.holding.held);
-        match held.follow(place, packet.direction, Verdict::Pass) {
+        match held.follow(place, packet.direction, None) {
             Some(ticket) => {
                 if let Ok(ticket) = ticket {
                     held.set_view(ticket, view);
@@ -98,7 +110,7 @@ impl Step<'_> {
         }
     }
 
-    fn reset(&mut self, packet: &Packet<'_>) -> Verdict {
+    pub fn reset(&mut self, packet: &Packet<'_>) -> Verdict {
         reset_both(self.emissions, self.at, packet);
         Verdict::End(DropReason::StreamReset)
     }
@@ -237,7 +249,7 @@ impl StreamContext {
 
 /// Returns the facts about a packet of TCP.
 #[inline(always)]
-fn segment(packet: &Packet<'_>) -> Option<Segment> {
+pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     let TcpSegment { seq, ack, len, window, flags, scale } = TcpSegment::read(packet.head, packet.meta)?;
     Some(Segment { seq, ack, len: u16::try_from(len).unwrap_or(u16::MAX), window, flags, scale })
 }
@@ -271,6 +283,8 @@ fn name(cause: Cause) -> &'static str {
         Cause::NoSyn => "no SYN seen",
         Cause::Gap => "gap in the bytes seen",
         Cause::Fragment => "IP fragments of TCP",
+        Cause::Conflict => "retransmissions with other bytes",
+        Cause::NotKept => "no room to keep bytes",
     }
 }
 
@@ -313,7 +327,8 @@ impl DynFunction for StreamContext {
     }
 
     fn local(&self) -> Box<dyn Any + Send> {
-        Box::new(Policy::default())
+        let kept = KeptBytes::new(KEPT_BYTES, KEPT_CONNECTIONS);
+        Box::new(ContextState { policy: Policy::default(), kept })
     }
 
     fn admit(&self, _: &mut OpeningPacket<'_>, _: &mut dyn Any) -> Admission {
@@ -326,14 +341,30 @@ impl DynFunction for StreamContext {
 
     fn open(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
 
-    fn release(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
+    fn release(&self, pad: &mut [u8], _: &SessionInfo, _: RawContext<'_>, local: &mut dyn Any) {
+        let stream = bytemuck::try_from_bytes::<TcpStream>(pad);
+        if let (Ok(stream), Some(state)) = (stream, local.downcast_mut::<ContextState>()) {
+            state.kept.remove(stream.kept());
+        }
+    }
 
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
-        let policy = local.downcast_ref::<Policy>().copied().unwrap_or_default();
+        let Some(ContextState { policy, kept }) = local.downcast_mut() else { return Set::EMPTY };
         let RawVector {
-            packets, at, bases, pads, offset, verdicts, views, worker, emissions, holding, ..
+            packets,
+            at,
+            bases,
+            pads,
+            offset,
+            verdicts,
+            views,
+            worker,
+            emissions,
+            holding,
+            keeps_bytes,
+            ..
         } = raw;
-        let mut step = Step { holding, emissions, policy, worker, at: 0 };
+        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0 };
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -349,7 +380,10 @@ impl DynFunction for StreamContext {
                 views[n] = datagram(packet);
             } else {
                 step.at = i;
-                let (view, verdict) = self.tcp(packet, stream, &mut step);
+                let (view, mut verdict) = self.tcp(packet, stream, &mut step);
+                if keeps_bytes && verdict == Verdict::Pass {
+                    verdict = self.agree(packet, stream, view, kept, &mut step);
+                }
                 views[n] = view;
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
@@ -365,8 +399,31 @@ impl DynFunction for StreamContext {
     }
 
     /// Released packets have their views already.
-    fn resume(&self, _: RawVector<'_, '_>, _: &mut dyn Any) -> Set {
-        Set::EMPTY
+    fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
+        let RawVector {
+            packets, at, bases, pads, offset, verdicts, views, worker, emissions, holding, ..
+        } = raw;
+        let mut events = Set::EMPTY;
+        let Some(ContextState { policy, kept }) = local.downcast_mut().filter(|_| raw.keeps_bytes) else {
+            return events;
+        };
+        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0 };
+        at.for_each(|i| {
+            let n = i & (VECTOR - 1);
+            let pad = pads.get_mut(bases[n] as usize * 8 + offset..);
+            let pad = pad.and_then(|pads| pads.get_mut(..size_of::<TcpStream>()));
+            if let (Some(packet), Some(Ok(stream))) =
+                (packets.get_mut(i), pad.map(bytemuck::try_from_bytes_mut))
+            {
+                step.at = i;
+                let verdict = self.agree(packet, stream, views[n], kept, &mut step);
+                if verdict != Verdict::Pass {
+                    verdicts[n] = verdict;
+                    events.insert(i);
+                }
+            }
+        });
+        events
     }
 
     fn set(&self, _: &[&str]) -> Result<(), ArgError> {
@@ -387,4 +444,4 @@ impl DynFunction for StreamContext {
     }
 }
 
-const _: () = assert!(EARLY + Cause::Fragment as usize + 1 == COUNTERS);
+const _: () = assert!(EARLY + Cause::NotKept as usize + 1 == COUNTERS);

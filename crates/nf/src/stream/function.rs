@@ -26,6 +26,12 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// See [`crate::Function::DROP_REASONS`].
     const DROP_REASONS: &'static [(&'static str, &'static str)] = &[];
 
+    /// The function depends on the bytes, and not only on their number.
+    ///
+    /// Then a retransmission with other bytes is made to agree with those that the function has read. mmb
+    /// keeps a copy of what the receiver has not acknowledged.
+    const READS_CONTENT: bool = true;
+
     /// The state of a session: plain data, zeros at first, with an alignment of at most 8 bytes.
     type State: Pod;
     /// The state that each worker keeps for the instance.

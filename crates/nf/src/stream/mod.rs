@@ -9,12 +9,13 @@
 //! The state of a connection is in the session's scratchpad, next to those of the functions. It is prefetched
 //! with them, needs no lookup, and its memory cannot run out.
 
+mod agree;
 mod context;
 mod data;
 mod function;
 mod typed;
 
-pub(crate) use context::StreamContext;
+pub(crate) use context::{ContextState, StreamContext};
 pub use data::StreamData;
 pub use function::{StreamFunction, StreamVerdict};
 pub(crate) use typed::TypedStream;

@@ -57,6 +57,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         true
     }
 
+    fn reads_content(&self) -> bool {
+        F::READS_CONTENT
+    }
+
     fn describe(&self, pad: &[u8], _: [u32; 2]) -> Option<String> {
         self.0.describe(bytemuck::try_from_bytes(pad).ok()?)
     }

@@ -54,7 +54,9 @@ pub struct TcpStream {
     flows: [Flow; 2],
     /// A [`Status`].
     status: u8,
-    unused: [u8; 7],
+    unused: [u8; 3],
+    /// Number of the connection among those whose bytes are kept. 0: none.
+    kept: u32,
 }
 
 impl TcpStream {
@@ -65,7 +67,28 @@ impl TcpStream {
 
     /// Stops reading the connection. All further segments go on without a view.
     pub fn stop(&mut self, cause: Cause) {
-        *self = TcpStream { status: Status::Passed(cause).number(), ..TcpStream::default() };
+        self.clear(Status::Passed(cause));
+    }
+
+    /// Forgets all but the number of the kept bytes.
+    fn clear(&mut self, status: Status) {
+        *self = TcpStream { status: status.number(), kept: self.kept, ..TcpStream::default() };
+    }
+
+    /// Returns the number of the connection in [`crate::KeptBytes`]. 0: there is none.
+    pub fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// Sets the number of the connection in [`crate::KeptBytes`].
+    pub fn set_kept(&mut self, number: u32) {
+        self.kept = number;
+    }
+
+    /// Returns the greatest acknowledgement number of a direction's receiver.
+    pub fn acknowledged(&self, direction: usize) -> Option<u32> {
+        let flow = &self.flows[direction & 1];
+        (flow.bits & ACKED != 0).then_some(flow.acked)
     }
 
     /// Returns the next sequence number that functions get of a direction. None: the direction is not read.
@@ -138,7 +161,7 @@ impl TcpStream {
     fn uncommon(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
         let is_restart = self.restarts(direction, segment);
         if is_restart {
-            *self = TcpStream::default();
+            self.clear(Status::New);
         }
         match self.status() {
             Status::Passed(cause) => {

@@ -111,11 +111,15 @@ pub enum Cause {
     Gap,
     /// The segment is in several IP fragments.
     Fragment,
+    /// The segment repeats bytes with others in their place.
+    Conflict,
+    /// There is no room to keep bytes until they are acknowledged.
+    NotKept,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 11] = [
+    pub const ALL: [Cause; 13] = [
         Cause::None,
         Cause::Retransmitted,
         Cause::Overlap,
@@ -127,6 +131,8 @@ impl Cause {
         Cause::NoSyn,
         Cause::Gap,
         Cause::Fragment,
+        Cause::Conflict,
+        Cause::NotKept,
     ];
 }
 

@@ -124,7 +124,8 @@ impl ChainRun<'_, '_> {
         let held = set.filter(|i| target.verdict(i).is_none());
         set.for_each(|i| self.views[i & (VECTOR - 1)] = target.get(i).map_or(View::NONE, |one| one.view));
         let mut events = self.call(function, held, space, |placement, vector| placement.resume(vector));
-        self.count_released(function.stage, held, events);
+        let released = held.filter(|i| target.get(i).is_some_and(|one| !one.is_follower));
+        self.count_released(function.stage, released, events);
         for i in set.without(held).iter() {
             let verdict = target.verdict(i).unwrap_or_default();
             self.function_verdicts[i] = verdict;

@@ -1,0 +1,119 @@
+//! What goes on agrees with what functions have read.
+//!
+//! Theory of operation. The first copy of a byte that goes on is the one that functions read. It is kept
+//! until the receiver has acknowledged it. A later copy with other bytes is overwritten. So a receiver that
+//! has lost the first copy gets what functions have read.
+
+use mmb_packet::DropReason;
+use mmb_stream::{Cause, KeptBytes, Segment, Status, TcpStream, View};
+
+use super::StreamData;
+use super::context::{Step, StreamContext, segment};
+use crate::{Packet, Verdict};
+
+/// Bytes that are overwritten at a time.
+const PIECE: usize = 256;
+
+impl StreamContext {
+    /// Makes a packet that goes on agree with the bytes that are kept, and keeps those that are new.
+    pub(super) fn agree(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        view: View,
+        kept: &mut KeptBytes,
+        step: &mut Step<'_>,
+    ) -> Verdict {
+        let Some(segment) = segment(packet) else { return Verdict::Pass };
+        let direction = packet.direction as usize;
+        if view.is_restart || stream.status() != Status::Read {
+            kept.clear(stream.kept(), 0);
+            kept.clear(stream.kept(), 1);
+        }
+        if let Some(acknowledged) = stream.acknowledged(1 - direction) {
+            kept.acknowledge(stream.kept(), 1 - direction, acknowledged);
+        }
+        if view.len == 0 && view.skip == 0 {
+            return Verdict::Pass;
+        }
+        let start = segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0));
+        if view.skip != 0 {
+            match overwrite(packet, kept, (stream.kept(), direction), start, view.skip.into()) {
+                Ok(false) => {}
+                Ok(true) => self.count(step.worker, Cause::Conflict),
+                Err(Unreachable) => {
+                    self.count(step.worker, Cause::Conflict);
+                    let has_new = view.len != 0;
+                    return if has_new {
+                        step.reset(packet)
+                    } else {
+                        Verdict::Drop(DropReason::StreamConflict)
+                    };
+                }
+            }
+        }
+        if view.len != 0 && !self.keep(packet, stream, view, kept, start) {
+            self.count(step.worker, Cause::NotKept);
+        }
+        Verdict::Pass
+    }
+
+    /// Keeps the new bytes of a packet. Returns false if there is no room.
+    fn keep(
+        &self,
+        packet: &Packet<'_>,
+        stream: &mut TcpStream,
+        view: View,
+        kept: &mut KeptBytes,
+        start: u32,
+    ) -> bool {
+        if stream.kept() == 0 {
+            stream.set_kept(kept.insert().unwrap_or(0));
+        }
+        let mut seq = start.wrapping_add(view.skip.into());
+        StreamData::new(packet, view).chunks().all(|chunk| {
+            let is_kept = kept.append(stream.kept(), packet.direction as usize, seq, chunk);
+            seq = seq.wrapping_add(chunk.len() as u32);
+            is_kept
+        })
+    }
+}
+
+/// Bytes that differ are not in the contiguous head of the packet.
+struct Unreachable;
+
+/// Overwrites the first bytes of a payload by those that are kept. Returns whether any was another one.
+fn overwrite(
+    packet: &mut Packet<'_>,
+    kept: &KeptBytes,
+    (number, direction): (u32, usize),
+    start: u32,
+    len: usize,
+) -> Result<bool, Unreachable> {
+    let header = packet.l4().get(12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let in_head = packet.l4().len().saturating_sub(header).min(len);
+    let seq = |at: usize| start.wrapping_add(at as u32);
+    let mut at = 0;
+    for slice in packet.payload() {
+        let slice = &slice[..slice.len().min(len - at)];
+        if at >= in_head && kept.differs(number, direction, seq(at), slice) {
+            return Err(Unreachable);
+        }
+        at += slice.len();
+    }
+    let (mut at, mut is_changed) = (0, false);
+    while at < in_head {
+        let mut piece = [0; PIECE];
+        let piece = &mut piece[..PIECE.min(in_head - at)];
+        if let Some(bytes) = packet.l4().get(header + at..header + at + piece.len()) {
+            piece.copy_from_slice(bytes);
+        }
+        if kept.differs(number, direction, seq(at), piece) {
+            kept.restore(number, direction, seq(at), piece);
+            packet.write_l4(header + at, piece);
+            is_changed = true;
+        }
+        at += piece.len();
+    }
+    Ok(is_changed)
+}

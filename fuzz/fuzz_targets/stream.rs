@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../src/stream.rs"]
+mod stream;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| stream::check(bytes));
