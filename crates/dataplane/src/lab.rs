@@ -1,7 +1,7 @@
 //! One detached worker that takes and returns frames, for unit tests.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{HugePages, Mempool, Packet, Slots, ThreadGuard, register_thread};
 use mmb_route::Routes;
@@ -13,6 +13,9 @@ use crate::engine::shared::Shared;
 use mmb_fastpath::FastPathConfig;
 
 const MEMORY_MB: u32 = 64;
+
+/// Serializes tests: DPDK starts once per process, and a lab takes half of its memory.
+pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
 /// A worker of an engine; tests bring in frames and look at what leaves.
 pub(crate) struct Lab {

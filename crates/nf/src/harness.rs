@@ -83,6 +83,8 @@ pub struct Harness {
     sessions: Sessions,
     /// Held packets by ticket.
     held: HashMap<u32, InChain>,
+    /// Sessions that functions have ended.
+    ending: Vec<SessionId>,
 }
 
 struct Sessions {
@@ -145,6 +147,7 @@ impl Harness {
             runner: Runner::new(0, 1, SESSIONS as usize),
             sessions: Sessions { table, now: 1 },
             held: HashMap::new(),
+            ending: Vec::new(),
         };
         harness.load(lines)?;
         Ok(harness)
@@ -308,13 +311,22 @@ impl Harness {
         let done = in_chain.into_iter().zip(verdicts).map(|(mut one, verdict)| {
             one.sent.verdict = verdict;
             match verdict {
-                ChainVerdict::End(_) => self.end(one.found.session()),
+                ChainVerdict::End(_) => self.ending.push(one.found.session()),
                 ChainVerdict::Hold => drop(self.held.insert(one.meta.stage.ticket(), one.clone())),
                 _ => {}
             }
             one.sent
         });
-        done.collect()
+        let done = done.collect();
+        self.end_drained();
+        done
+    }
+
+    /// Ends the sessions that functions have ended, after the packets that were released before.
+    fn end_drained(&mut self) {
+        if !self.runner.is_draining() {
+            std::mem::take(&mut self.ending).into_iter().for_each(|id| self.end(id));
+        }
     }
 
     /// Finds or opens the session of a packet. None: the packet does not enter the chain.

@@ -156,8 +156,23 @@ fn packets_of_a_session_that_ends_are_dropped() {
     world.0.end_all();
     let dropped: Vec<_> = world.0.released().into_iter().map(|one| one.verdict).collect();
     assert_eq!(dropped, [ChainVerdict::Drop(DropReason::HeldEnded); 2]);
-    // Packets that were released, too: the rest of their path has no session.
-    assert_eq!(world.send(&["H", "E"]), ["[E backend-down]", "[H held-ended]"]);
+    assert_eq!(world.0.runner().held().0, 0);
+}
+
+/// A function that ends a session may release its packets first.
+#[test]
+fn packets_that_are_released_before_the_end_of_the_session_go_on() {
+    let mut world = World::new(ONE);
+    assert_eq!(world.send(&["H1", "<H2", "E"]), ["[E backend-down]", "*1", "[H2 held-ended]"]);
+    assert_eq!(world.0.runner().held().0, 0);
+}
+
+/// A function `flow` has sessions of its own, which end apart from those of the flow manager.
+#[test]
+fn packets_that_are_released_before_the_end_of_an_inner_session_go_on() {
+    let mut world = World::new("nf add f flow\nnf add h hold\nchain add c f | h");
+    assert_eq!(world.send(&["H1", "E"]), ["[E backend-down]", "*1"]);
+    assert_eq!(world.send(&["x"]), ["x"], "a new inner session");
     assert_eq!(world.0.runner().held().0, 0);
 }
 

@@ -8,6 +8,7 @@
 use mmb_flow::SessionId;
 
 use crate::Environment;
+use crate::chains::process::end_drained;
 use crate::lifetime::{Ageing, EndReason, SessionBatch};
 use crate::store::SessionStore;
 
@@ -25,6 +26,7 @@ impl SessionStore {
     pub fn tick(&mut self, now: u32, env: &impl Environment, budget: usize) -> bool {
         self.lifetime.now = now;
         let has_chain_work = self.chains.runner.tick(now, budget);
+        end_drained(self, env);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         loop {
             let due = SessionBatch::collect(|| self.table.next_expired(now, &mut left));

@@ -35,6 +35,8 @@ pub struct PortId(pub u16);
 impl PortId {
     /// The output port of a packet that has none.
     pub const NONE: PortId = PortId(u16::MAX);
+    /// The output port of packets whose port has gone.
+    pub const GONE: PortId = PortId(MAX_PORTS as u16);
 
     /// The id as an index, for ids below [`MAX_PORTS`].
     pub fn index(self) -> Option<usize> {

@@ -63,7 +63,7 @@ const _: () = assert!(MAX_PORTS <= u32::BITS as usize);
 
 /// The bit of a port in a set of ports; 0 for [`PortId::NONE`].
 #[inline]
-fn port_bit(port: u16) -> u32 {
+pub(crate) fn port_bit(port: u16) -> u32 {
     1u32.checked_shl(port.into()).unwrap_or(0)
 }
 
@@ -252,6 +252,16 @@ impl Snapshot {
     #[inline]
     pub fn port(&self, port: u16) -> Option<&OpenPort> {
         self.ports.get(usize::from(port)).and_then(|p| p.as_deref())
+    }
+
+    /// The ports that have another device in `new` or none, one bit for each port id.
+    pub fn replaced_ports(&self, new: &Snapshot) -> u32 {
+        let pairs = self.ports.iter().zip(&new.ports).enumerate();
+        let is_replaced = |old: &Arc<OpenPort>, new: &Option<Arc<OpenPort>>| {
+            new.as_ref().is_none_or(|new| !Arc::ptr_eq(old, new))
+        };
+        let replaced = pairs.filter(|(_, (old, new))| old.as_ref().is_some_and(|old| is_replaced(old, new)));
+        replaced.fold(0, |bits, (index, _)| bits | port_bit(index as u16))
     }
 
     /// The snapshot with the rule counters of `worker`.

@@ -77,9 +77,9 @@ pub(crate) struct HeldLevel {
     pub uid: u32,
 }
 
-/// What becomes of a packet that has a ticket.
+/// Where a packet with a ticket stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum TicketState {
     /// The entry is not in use.
     Free,
     /// A function holds the packet.
@@ -97,7 +97,7 @@ enum Fate {
 struct Entry {
     place: HeldPlace,
     direction: Direction,
-    fate: Fate,
+    status: TicketState,
     order: u32,
     /// When it was held, in milliseconds.
     since: u32,
@@ -328,7 +328,7 @@ impl HeldPackets {
         let ticket = self.free.pop().ok_or(DropReason::HeldFull)?;
         self.queues.entry(place).or_default();
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            *entry = Entry { place, direction, verdict, fate: Fate::Held, ..Entry::FREE };
+            *entry = Entry { place, direction, verdict, status: TicketState::Held, ..Entry::FREE };
         }
         self.issued += 1;
         Ok(ticket)
@@ -339,7 +339,7 @@ impl HeldPackets {
             queue.pending[direction as usize].push(&mut self.entries, QUEUE, ticket);
         }
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.fate = Fate::Released;
+            entry.status = TicketState::Released;
         }
         self.pending += 1;
         self.events.push_back(ticket);
@@ -357,7 +357,7 @@ impl HeldPackets {
     /// Marks a packet as dropped that is in no list.
     fn drop_later(&mut self, ticket: u32, reason: DropReason) {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.fate = Fate::Dropped(reason);
+            entry.status = TicketState::Dropped(reason);
             self.events.push_back(ticket);
         }
     }
@@ -381,11 +381,11 @@ impl HeldPackets {
     pub fn next_event(&mut self) -> Option<HeldEvent> {
         let ticket = self.events.pop_front()?;
         let entry = self.entries.get_mut(ticket as usize)?;
-        if let Fate::Dropped(reason) = entry.fate {
+        if let TicketState::Dropped(reason) = entry.status {
             self.release_entry(ticket);
             return Some(HeldEvent::Dropped(ticket, reason));
         }
-        entry.fate = Fate::Taken;
+        entry.status = TicketState::Taken;
         Some(HeldEvent::Released(ticket))
     }
 
@@ -393,12 +393,12 @@ impl HeldPackets {
     pub fn taken(&self, ticket: u32) -> Result<Resumed, DropReason> {
         match self.entries.get(ticket as usize) {
             Some(&Entry {
-                fate: Fate::Taken, place, verdict, is_follower, uid, ref levels, view, ..
+                status: TicketState::Taken, place, verdict, is_follower, uid, ref levels, view, ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
                 Ok(Resumed { state, verdict, is_follower, uid, levels, view })
             }
-            Some(&Entry { fate: Fate::Dropped(reason), .. }) => Err(reason),
+            Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
         }
     }
@@ -407,23 +407,23 @@ impl HeldPackets {
     pub fn finish(&mut self, ticket: u32) {
         let Some(entry) = self.entries.get(ticket as usize) else { return };
         let (place, direction) = (entry.place, entry.direction);
-        match entry.fate {
-            Fate::Taken => {
+        match entry.status {
+            TicketState::Taken => {
                 if let Some(queue) = self.queues.get_mut(&place) {
                     queue.pending[direction as usize].remove(&mut self.entries, QUEUE, ticket);
                 }
                 self.pending -= 1;
                 self.remove_empty(place);
             }
-            Fate::Dropped(_) => {}
-            Fate::Free | Fate::Held | Fate::Released => return,
+            TicketState::Dropped(_) => {}
+            TicketState::Free | TicketState::Held | TicketState::Released => return,
         }
         self.release_entry(ticket);
     }
 
     fn release_entry(&mut self, ticket: u32) {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.fate = Fate::Free;
+            entry.status = TicketState::Free;
             self.free.push(ticket);
         }
     }
@@ -450,7 +450,7 @@ impl HeldPackets {
                 self.pending -= 1;
                 if let Some(entry) = self.entries.get_mut(ticket as usize) {
                     // Its event waits already, or the caller has it.
-                    entry.fate = Fate::Dropped(DropReason::HeldEnded);
+                    entry.status = TicketState::Dropped(DropReason::HeldEnded);
                 }
             }
         }
@@ -482,7 +482,7 @@ impl Entry {
     const FREE: Entry = Entry {
         place: HeldPlace { space: 0, session: 0, state: 0 },
         direction: Direction::Forward,
-        fate: Fate::Free,
+        status: TicketState::Free,
         order: 0,
         since: 0,
         links: [Links::NONE; 2],

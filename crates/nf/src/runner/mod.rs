@@ -250,6 +250,12 @@ impl Runner {
         (self.state.held.len(), self.state.held.capacity())
     }
 
+    /// Whether there are released packets that have not gone on. A session that a function ends
+    /// ([`ChainVerdict::End`]) must live until there are none, or its released packets are dropped.
+    pub fn is_draining(&self) -> bool {
+        self.state.held.is_draining()
+    }
+
     /// Takes at most 256 released packets on, from behind the functions that held them. Their tickets are in
     /// `meta.stage`. Verdicts are those of [`Runner::run`].
     pub fn resume(
@@ -277,6 +283,7 @@ impl Runner {
             let state = self.state.states.get_mut(at).and_then(Option::as_mut);
             let Some(mut nested) = state.and_then(|state| state.nested.take()) else { continue };
             while nested.expire(&mut self.state, now, &mut left) {}
+            nested.end_sessions(&mut self.state, now);
             if let Some(state) = self.state.states.get_mut(at).and_then(Option::as_mut) {
                 state.nested = Some(nested);
             }

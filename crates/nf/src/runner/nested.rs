@@ -39,7 +39,7 @@ pub(super) struct NestedSessions {
     /// Session and direction of packets outside.
     outside: Box<[(SessionId, Direction); VECTOR]>,
     found: Box<[FlowRef; VECTOR]>,
-    /// Sessions that functions have ended in this vector, with their `uid`.
+    /// Sessions that functions have ended, with their `uid`.
     pub ended: Vec<(SessionId, u32)>,
     /// The instance is deleted, and its sessions below this number have ended.
     pub ended_below: u32,
@@ -64,7 +64,7 @@ impl NestedSessions {
             bases: Box::new([NO_BASE; VECTOR]),
             outside: Box::new([(SessionId(0), Direction::Forward); VECTOR]),
             found: Box::new([FlowRef::NONE; VECTOR]),
-            ended: Vec::with_capacity(VECTOR),
+            ended: Vec::with_capacity(2 * VECTOR),
             ended_below: 0,
         })
     }
@@ -335,8 +335,11 @@ impl NestedSessions {
         self.table.remove(id);
     }
 
-    /// Removes the sessions that functions have ended.
+    /// Removes the sessions that functions have ended. If functions have released packets, these go on first.
     pub fn end_sessions(&mut self, state: &mut RunnerState, now: u32) {
+        if state.held.is_draining() && self.ended.len() <= VECTOR {
+            return;
+        }
         while let Some((id, uid)) = self.ended.pop() {
             if self.table.is_live(id) && self.table.uid(id) == uid {
                 self.end(state, id, now);

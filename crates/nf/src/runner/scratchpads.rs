@@ -93,6 +93,7 @@ impl ScratchpadSpace for NestedSessions {
                 ChainVerdict::Drop(reason)
             }
             Verdict::End(reason) => {
+                self.refuse(packet.session, reason);
                 self.ended.push((packet.session, self.table.uid(packet.session)));
                 ChainVerdict::Drop(reason)
             }

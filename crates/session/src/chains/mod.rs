@@ -57,6 +57,8 @@ pub(crate) struct ChainState {
     verdicts: Box<[ChainVerdict; VECTOR]>,
     /// Layout of the sessions' scratchpads.
     pub layout: ScratchLayout,
+    /// Sessions that functions have ended, with their uid. They end when no released packet is under way.
+    ending: Vec<(SessionId, u32)>,
 }
 
 /// Returns a session as functions see it.
@@ -92,6 +94,7 @@ impl ChainState {
             runner: Runner::new(config.worker, config.seed, config.sessions),
             verdicts: Box::new([ChainVerdict::Pass; VECTOR]),
             layout: ScratchLayout::new(config.scratchpad),
+            ending: Vec::with_capacity(VECTOR),
         }
     }
 

@@ -81,7 +81,9 @@ pub(crate) fn process_released(
     let ChainState { runner, layout, verdicts, .. } = &mut store.chains;
     let sessions = &mut ChainSessions { table: &mut store.table, layout, now };
     runner.resume(now, packets.get_mut(..n).unwrap_or_default(), sessions, verdicts);
-    apply_verdicts(store, env, packets, next)
+    let set = apply_verdicts(store, env, packets, next);
+    end_drained(store, env);
+    set
 }
 
 /// Turns the verdicts of a vector into outcomes.
@@ -126,13 +128,36 @@ fn apply_verdict(
         ChainVerdict::End(reason) => {
             // An earlier packet of the vector may have ended the session.
             if has_chain(&store.table, id) {
-                store.end(id, EndReason::Function, env);
+                end_session(store, id, reason, env);
             }
             reason
         }
     };
     packet.meta.drop_reason = reason as u8;
     Next::Drop
+}
+
+/// Ends a session whose function demands it. Packets that functions have released go on first: until then,
+/// the session drops all others.
+fn end_session(store: &mut SessionStore, id: SessionId, reason: DropReason, env: &impl Environment) {
+    let SessionStore { chains, table, cache, .. } = &mut *store;
+    if !chains.runner.is_draining() || chains.ending.len() == chains.ending.capacity() {
+        store.end(id, EndReason::Function, env);
+        return;
+    }
+    chains.layout.refuse(table, id, reason, cache.decisions.epoch());
+    chains.ending.push((id, table.uid(id)));
+}
+
+/// Ends the sessions that functions have ended, if no released packet is under way any more.
+pub(crate) fn end_drained(store: &mut SessionStore, env: &impl Environment) {
+    while !store.chains.runner.is_draining()
+        && let Some((id, uid)) = store.chains.ending.pop()
+    {
+        if store.table.is_live(id) && store.table.uid(id) == uid {
+            store.end(id, EndReason::Function, env);
+        }
+    }
 }
 
 /// Returns a packet from inside to another host inside.

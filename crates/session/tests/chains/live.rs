@@ -3,11 +3,11 @@
 use mmb_session_harness::RuleSet;
 
 use crate::common::*;
-use crate::{Box2, CLIENT, SERVER};
+use crate::{CLIENT, SERVER, World};
 
 const RULE: &str = "add-stateful in port0 chain web";
 
-fn counts(world: &Box2, names: &[&str]) -> Vec<[u64; 3]> {
+fn counts(world: &World, names: &[&str]) -> Vec<[u64; 3]> {
     names.iter().map(|name| ["opened", "released", "packets"].map(|count| world.count(name, count))).collect()
 }
 
@@ -15,7 +15,7 @@ fn counts(world: &Box2, names: &[&str]) -> Vec<[u64; 3]> {
 /// knows.
 #[test]
 fn functions_are_added_and_removed() {
-    let mut world = Box2::new(&["nf add a tally", "nf add b tally", "chain add web a | b", RULE]);
+    let mut world = World::new(&["nf add a tally", "nf add b tally", "chain add web a | b", RULE]);
     world.net.connect(CLIENT, SERVER);
     assert_eq!(counts(&world, &["a", "b"]), [[1, 0, 3]; 2]);
     world.change(&["nf add c see", "nf add a tally", "nf add b tally", "chain add web c | b | a", RULE]);
@@ -43,7 +43,7 @@ fn functions_are_added_and_removed() {
 /// A session that sees no packet ends under whatever program it has.
 #[test]
 fn idle_sessions_expire_under_their_old_program() {
-    let mut world = Box2::new(&["nf add a tally 300000", "nf add b tally", "chain add web a | b", RULE]);
+    let mut world = World::new(&["nf add a tally 300000", "nf add b tally", "chain add web a | b", RULE]);
     world.net.passes(IN, &udp(CLIENT, SERVER));
     let a = world.net.harness.rules().chains.instance("a").expect("there").clone();
     for _ in 0..5 {
@@ -62,7 +62,7 @@ fn idle_sessions_expire_under_their_old_program() {
 #[test]
 fn sessions_get_a_chain_and_lose_it() {
     let accept = "add-stateful in port0 udp-dport 80 accept";
-    let mut world = Box2::new(&[accept]);
+    let mut world = World::new(&[accept]);
     world.net.passes(IN, &udp(CLIENT, SERVER));
     assert_eq!(world.chains(), [None]);
     let functions = ["nf add a tally", "nf add b tally", "chain add web a | b", "chain add other b"];
@@ -96,7 +96,7 @@ fn sessions_get_a_chain_and_lose_it() {
 /// An operator clears sessions; functions are told.
 #[test]
 fn cleared_sessions_are_released() {
-    let mut world = Box2::new(&["nf add a tally", "chain add web a", RULE]);
+    let mut world = World::new(&["nf add a tally", "chain add web a", RULE]);
     for port in 1..20 {
         world.net.passes(IN, &udp((CLIENT.0, port), SERVER));
     }
@@ -114,7 +114,7 @@ fn cleared_sessions_are_released() {
 fn evicted_sessions_are_released() {
     let lines = ["nf add a tally", "chain add web a", RULE];
     let rules = RuleSet::parse_with(&lines, Default::default(), None, &crate::registry(), 1);
-    let mut world = Box2 { net: Net::with(rules.expect("good lines"), 1, 16), workers: 1 };
+    let mut world = World { net: Net::with(rules.expect("good lines"), 1, 16), workers: 1 };
     for port in 1..100 {
         world.net.passes(IN, &udp((CLIENT.0, port), SERVER));
     }

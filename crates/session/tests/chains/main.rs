@@ -6,11 +6,11 @@ mod functions;
 mod held;
 #[path = "../../../nf/tests/common/holder.rs"]
 mod holder;
+mod kinds;
 mod live;
 mod translation;
 mod vectors;
 mod verdicts;
-mod ways;
 mod workers;
 
 use mmb_flow::SessionSettings;
@@ -28,22 +28,22 @@ fn registry() -> mmb_nf::Registry {
     registry
 }
 
-/// A box whose rules may name chains.
-struct Box2 {
+/// A middlebox whose rules may name chains.
+struct World {
     net: Net,
     workers: u16,
 }
 
-impl Box2 {
+impl World {
     #[track_caller]
-    fn new(lines: &[&str]) -> Box2 {
-        Box2::with(lines, 1, SessionSettings::default())
+    fn new(lines: &[&str]) -> World {
+        World::with(lines, 1, SessionSettings::default())
     }
 
     #[track_caller]
-    fn with(lines: &[&str], workers: u16, settings: SessionSettings) -> Box2 {
+    fn with(lines: &[&str], workers: u16, settings: SessionSettings) -> World {
         let rules = RuleSet::parse_with(lines, settings, None, &registry(), workers);
-        Box2 { net: Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000), workers }
+        World { net: Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000), workers }
     }
 
     /// Other rules, functions and chains; what has the same text stays what it is.

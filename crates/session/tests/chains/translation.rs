@@ -6,7 +6,7 @@ use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
 use mmb_session_harness::Outcome;
 
 use crate::common::*;
-use crate::{Box2, CLIENT, SERVER};
+use crate::{CLIENT, SERVER, World};
 
 const POOL: &str = "nat pool add p 200.0.0.1-200.0.0.1 filtering endpoint-independent";
 const NAT: &[&str] = &[
@@ -20,7 +20,7 @@ const NAT: &[&str] = &[
 ];
 
 /// A session of the client's; where its packets come from outside.
-fn opened(world: &mut Box2, client: End) -> End {
+fn opened(world: &mut World, client: End) -> End {
     let (outcome, bytes) = world.net.one(IN, &udp(client, SERVER));
     assert_eq!(outcome, Outcome::Out(OUT));
     let outside = source(&bytes);
@@ -34,7 +34,7 @@ fn text((address, port): End) -> String {
 
 #[test]
 fn functions_see_packets_as_they_are_where_they_stand() {
-    let mut world = Box2::new(NAT);
+    let mut world = World::new(NAT);
     let outside = opened(&mut world, CLIENT);
     world.net.becomes(OUT, &udp(SERVER, outside), &udp(SERVER, CLIENT));
     world.net.becomes(IN, &udp(CLIENT, SERVER), &udp(outside, SERVER));
@@ -54,7 +54,7 @@ fn functions_see_packets_as_they_are_where_they_stand() {
 /// Errors are translated, though they pass the chain by.
 #[test]
 fn errors_about_translated_packets() {
-    let mut world = Box2::new(NAT);
+    let mut world = World::new(NAT);
     let outside = opened(&mut world, CLIENT);
     let about = error(3, 3, SERVER.0, outside.0, &udp(outside, SERVER));
     world.net.becomes(OUT, &about, &error(3, 3, SERVER.0, CLIENT.0, &udp(CLIENT, SERVER)));
@@ -67,7 +67,7 @@ fn errors_about_translated_packets() {
 /// Rules translate as well: one translation, in the chain. A function has the last word.
 #[test]
 fn rules_and_functions_together() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add lb server 192.0.2.8 8080",
         "nf add behind see",
         "chain add web lb | behind",
@@ -90,7 +90,7 @@ fn rules_and_functions_together() {
 #[test]
 fn rules_translate_before_the_chain() {
     let rule = "add-stateful in port0 map ip-saddr 200.0.0.9 chain web";
-    let mut world = Box2::new(&["nf add s see", "chain add web s", rule]);
+    let mut world = World::new(&["nf add s see", "chain add web s", rule]);
     let outside = ([200, 0, 0, 9], CLIENT.1);
     world.net.becomes(IN, &udp(CLIENT, SERVER), &udp(outside, SERVER));
     world.net.becomes(OUT, &udp(SERVER, outside), &udp(SERVER, CLIENT));
@@ -103,7 +103,7 @@ fn rules_translate_before_the_chain() {
 /// right.
 #[test]
 fn edits_of_addresses() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         POOL,
         "nf add nat source p",
         "nf add s see",
@@ -120,7 +120,7 @@ fn edits_of_addresses() {
 
 #[test]
 fn ip6_and_nothing_to_translate() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add lb server 2001:db8::8 8080 192.0.2.8 8080",
         "nf add t tally",
         "chain add web t | lb",
@@ -144,7 +144,7 @@ fn ip6_and_nothing_to_translate() {
 
 #[test]
 fn no_server_no_session() {
-    let mut world = Box2::new(&["nf add lb server", "chain add web lb", "add-stateful in port0 chain web"]);
+    let mut world = World::new(&["nf add lb server", "chain add web lb", "add-stateful in port0 chain web"]);
     world.net.drops(IN, &udp(CLIENT, SERVER), DropReason::NoBackend);
     assert!(world.net.views().is_empty());
 }
@@ -152,7 +152,7 @@ fn no_server_no_session() {
 /// A chain that translates can be had from the first packet on only.
 #[test]
 fn rules_that_match_later_translate_nothing() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         POOL,
         "nf add nat source p",
         "nf add a tally",
@@ -168,7 +168,7 @@ fn rules_that_match_later_translate_nothing() {
     assert_eq!((world.net.view().rules, world.chains()), (vec![1, 2], vec![Some("mere".to_owned())]));
     assert_eq!([world.count("a", "packets"), world.count("b", "packets")], [0, 2]);
     // From the first packet on; a rule that matches later does not take its chain away.
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         POOL,
         "nf add nat source p",
         "nf add a tally",
@@ -191,7 +191,7 @@ fn rules_that_match_later_translate_nothing() {
 #[test]
 fn sessions_from_outside() {
     let lines = |more: &'static str| [NAT, &["nf add u tally", "chain add watch u", more]].concat();
-    let mut world = Box2::new(&lines("add-stateful in port1 chain watch"));
+    let mut world = World::new(&lines("add-stateful in port1 chain watch"));
     let outside = opened(&mut world, CLIENT);
     let stranger = ([198, 51, 100, 5], 53);
     for _ in 0..2 {
@@ -203,7 +203,7 @@ fn sessions_from_outside() {
     assert_eq!(chains, [Some("hide".to_owned()), Some("watch".to_owned())]);
     assert_eq!([world.count("t", "packets"), world.count("u", "packets")], [1, 4]);
     // Without a chain of its own, it has none. It ends with the rule whose chain has mapped the host.
-    let mut world = Box2::new(NAT);
+    let mut world = World::new(NAT);
     let outside = opened(&mut world, CLIENT);
     world.net.becomes(OUT, &udp(stranger, outside), &udp(stranger, CLIENT));
     let mut chains = world.chains();
@@ -218,7 +218,7 @@ fn sessions_from_outside() {
 fn hairpins_through_a_chain() {
     let lines =
         [NAT, &["nf add u tally", "chain add watch u", "nat forward add udp 200.0.0.1 53 to 10.0.0.2 5353"]];
-    let mut world = Box2::new(&lines.concat());
+    let mut world = World::new(&lines.concat());
     let (server, door) = (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53));
     // Where the server is has to be known.
     let stranger = ([198, 51, 100, 5], 9);
@@ -260,7 +260,7 @@ fn a_session_ends_with_its_translation() {
         ),
         ([&NAT[..5], &["chain add hide t", NAT[6]]].concat(), false),
     ] {
-        let mut world = Box2::new(NAT);
+        let mut world = World::new(NAT);
         let outside = opened(&mut world, CLIENT);
         let tally = world.net.harness.rules().chains.instance("t").expect("there").clone();
         world.change(&change);

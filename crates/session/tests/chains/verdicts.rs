@@ -6,7 +6,7 @@ use mmb_session_harness::Outcome;
 
 use crate::common::*;
 use crate::functions::Greeter;
-use crate::{Box2, CLIENT, SERVER};
+use crate::{CLIENT, SERVER, World};
 
 fn gated(verdict: &str) -> Vec<String> {
     [
@@ -19,9 +19,9 @@ fn gated(verdict: &str) -> Vec<String> {
     .to_vec()
 }
 
-fn world(verdict: &str) -> Box2 {
+fn world(verdict: &str) -> World {
     let lines = gated(verdict);
-    Box2::new(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+    World::new(&lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn ended_sessions() {
 /// numbers follow those that the client was sent.
 #[test]
 fn sessions_that_a_function_answers_for() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add g greeter",
         "nf add t tally",
         "nf add s see",

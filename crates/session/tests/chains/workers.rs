@@ -6,7 +6,7 @@ use mmb_session_harness::Outcome;
 use proptest::prelude::*;
 
 use crate::common::*;
-use crate::{Box2, SERVER};
+use crate::{SERVER, World};
 
 const SERVERS: [[u8; 4]; 3] = [[192, 0, 2, 7], [192, 0, 2, 8], [192, 0, 2, 9]];
 const LB: &str = "nf add lb server 192.0.2.7 8080 192.0.2.8 8080 192.0.2.9 8080";
@@ -16,7 +16,7 @@ const LB: &str = "nf add lb server 192.0.2.7 8080 192.0.2.8 8080 192.0.2.9 8080"
 fn balance(workers: u16, clients: u16, more: &[&str], chain: &str) {
     let chain = format!("chain add web {chain}");
     let lines = [&["nf add t tally", LB, &chain, "add-stateful in port0 chain web"], more].concat();
-    let mut world = Box2::with(&lines, workers, SessionSettings::default());
+    let mut world = World::with(&lines, workers, SessionSettings::default());
     let mut used = [0; 3];
     for n in 0..clients {
         let client = ([10, 0, (n >> 8) as u8, n as u8], 4000 + n);
@@ -68,7 +68,7 @@ fn hairpins_between_workers() {
     ];
     let (server, door, stranger) = (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53), ([198, 51, 100, 5], 9));
     for workers in [1, 2, 3, 4] {
-        let mut world = Box2::with(&lines, workers, SessionSettings::default());
+        let mut world = World::with(&lines, workers, SessionSettings::default());
         world.net.becomes(OUT, &udp(stranger, door), &udp(stranger, server));
         world.net.becomes(IN, &udp(server, stranger), &udp(door, stranger));
         for n in 0..40 {
@@ -120,11 +120,12 @@ proptest! {
     ) {
         let first = configuration(0);
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
-        let mut world = Box2::with(&first, workers, SessionSettings::default());
+        let mut world = World::with(&first, workers, SessionSettings::default());
         let mut outsides = std::collections::HashMap::new();
         let functions = TALLIES.map(|name| world.net.harness.rules().chains.instance(name).expect("there").clone());
         for (kind, host, back, choice) in steps {
-            let (client, server) = (([10, 0, 0, host], 4000 + u16::from(choice % 4)), ([192, 0, 2, 1], 80 + u16::from(choice % 3)));
+            let client = ([10, 0, 0, host], 4000 + u16::from(choice % 4));
+            let server = ([192, 0, 2, 1], 80 + u16::from(choice % 3));
             match kind {
                 0 => {
                     let lines = configuration(choice);
@@ -140,7 +141,8 @@ proptest! {
                     let views = world.net.views();
                     outsides.retain(|(client, server), _| {
                         let is = |view: &mmb_session::SessionView| {
-                            view.original.source[..4] == client_address(client) && view.original.source_port == client_port(client)
+                            view.original.source[..4] == client_address(client)
+                                && view.original.source_port == client_port(client)
                                 && view.original.destination_port == client_port(server)
                                 && view.expires > 0
                         };
@@ -151,11 +153,13 @@ proptest! {
                     let known = outsides.get(&(client, server)).copied();
                     if back && let Some(outside) = known {
                         let sent = world.net.run(OUT, &udp(server, outside));
-                        prop_assert_eq!((sent[0].outcome, sent[0].packet.head()), (Outcome::Out(IN), &udp(server, client).build()[..]));
+                        prop_assert_eq!(sent[0].outcome, Outcome::Out(IN));
+                        prop_assert_eq!(sent[0].packet.head(), udp(server, client).build());
                     } else {
                         let sent = world.net.run(IN, &udp(client, server));
                         let outside = source(sent[0].packet.head());
-                        prop_assert_eq!((sent[0].outcome, sent[0].packet.head()), (Outcome::Out(OUT), &udp(outside, server).build()[..]));
+                        prop_assert_eq!(sent[0].outcome, Outcome::Out(OUT));
+                        prop_assert_eq!(sent[0].packet.head(), udp(outside, server).build());
                         prop_assert!(known.is_none_or(|known| known == outside), "its translation stays");
                         prop_assert_eq!(outside.0[0] == 200, server.1 == 80);
                         outsides.insert((client, server), outside);

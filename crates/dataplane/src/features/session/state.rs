@@ -6,9 +6,10 @@ use mmb_policy::Batch;
 use mmb_session::{Next, ReleasedFragment, Sessions};
 
 use super::prefetched::PrefetchedVector;
+use crate::engine::config::PortId;
 use crate::engine::counters::DropCounters;
 use crate::engine::node::vector::VECTOR;
-use crate::engine::snapshot::WorkerSnapshot;
+use crate::engine::snapshot::{WorkerSnapshot, port_bit};
 
 /// Most sessions that end between two walks.
 const MOST_ENDS: usize = 64;
@@ -43,6 +44,17 @@ impl HeldPackets {
     pub fn drop_held(&mut self, ticket: u32, reason: DropReason, drops: &DropCounters) {
         if let Some(packet) = self.release(ticket) {
             drops.add(packet.port(), reason as u8, 1);
+        }
+    }
+
+    /// Packets that would go out by one of these ports, one bit for each port id, go out by none: `port-tx`
+    /// drops them.
+    pub fn detach_ports(&mut self, ports: u32) {
+        let packets = if ports == 0 { &mut [] } else { &mut self.0[..] };
+        for packet in packets.iter_mut().flatten() {
+            if port_bit(packet.meta().out_port) & ports != 0 {
+                packet.meta_mut().out_port = PortId::GONE.0;
+            }
         }
     }
 
@@ -111,6 +123,8 @@ impl FlowManager {
     /// Adopts a snapshot.
     pub fn adopt(&mut self, old: &WorkerSnapshot<'_>, new: &WorkerSnapshot<'_>) {
         self.sessions.adopt(old, new);
+        // Until these packets go on, their ports may go, and other ports get the numbers.
+        self.held_in_chains.detach_ports(old.snapshot.replaced_ports(new.snapshot));
         self.held_in_chains.reserve(self.sessions.held_capacity());
     }
 
@@ -133,3 +147,6 @@ impl FlowManager {
         if self.has_due_work { Some(0) } else { self.sessions.next_tick() }
     }
 }
+
+#[cfg(test)]
+mod tests;

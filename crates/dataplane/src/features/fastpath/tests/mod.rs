@@ -3,7 +3,7 @@
 mod sessions;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use mmb_dpdk::{FastAction, FastGranularity, FastKey, FastPort};
 use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
@@ -16,10 +16,7 @@ use proptest::prelude::*;
 
 use super::config;
 use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
-use crate::lab::Lab;
-
-/// Serializes the tests: DPDK starts once per process, and a lab takes half of its memory.
-static TURN: Mutex<()> = Mutex::new(());
+use crate::lab::{Lab, TURN};
 
 const LEFT: PortId = PortId(0);
 const RIGHT: PortId = PortId(1);

@@ -10,14 +10,14 @@ use mmb_session_harness::{Outcome, RuleSet};
 
 use crate::common::*;
 use crate::functions::registry;
-use crate::{Box2, CLIENT, SERVER, parts};
+use crate::{CLIENT, SERVER, World, parts};
 
 const WATCH: &[&str] =
     &["nf add t tally", "nf add s see", "chain add watch t | s", "add-stateful in port0 chain watch"];
 
 #[test]
 fn both_directions_run_in_their_order() {
-    let mut world = Box2::new(WATCH);
+    let mut world = World::new(WATCH);
     world.net.connect(CLIENT, SERVER);
     world.net.passes(OUT, &tcp(SERVER, CLIENT, ACK, 501, 101));
     let (there, back) = ("10.0.0.1:4000 192.0.2.1:80", "192.0.2.1:80 10.0.0.1:4000");
@@ -43,7 +43,7 @@ fn both_directions_run_in_their_order() {
 
 #[test]
 fn sessions_without_a_chain_have_none() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add t tally",
         "chain add watch t",
         "add-stateful udp-dport 53 chain watch",
@@ -63,7 +63,7 @@ fn sessions_without_a_chain_have_none() {
 /// Of several rules that name a chain the last one by index counts; those that match later are heard as well.
 #[test]
 fn the_last_rule_names_the_chain() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add a tally",
         "nf add b tally",
         "nf add c tally",
@@ -90,7 +90,7 @@ fn the_last_rule_names_the_chain() {
 /// Rules that look at each packet, edits of rules, drops of rules.
 #[test]
 fn rules_come_first() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add t tally",
         "nf add e copies",
         "chain add watch t | e",
@@ -120,7 +120,7 @@ fn rules_come_first() {
 /// What functions send: back, onward, out by a port, when sessions begin and when they end.
 #[test]
 fn functions_send_frames() {
-    let mut world = Box2::new(&["nf add e copies", "chain add loud e", "add-stateful in port0 chain loud"]);
+    let mut world = World::new(&["nf add e copies", "chain add loud e", "add-stateful in port0 chain loud"]);
     let (packets, emitted) = parts(world.net.run(IN, &udp(CLIENT, SERVER)));
     assert_eq!(packets[0].outcome, Outcome::Out(OUT));
     let emitted: Vec<_> = emitted.iter().map(|sent| (sent.outcome, sent.packet.head().to_vec())).collect();
@@ -145,7 +145,7 @@ fn routed_ports() {
         RuleSet::parse_with(&lines, SessionSettings::default(), None, &registry(), 1).expect("good lines");
     let inside = |to: IpAddr| matches!(to, IpAddr::V4(to) if to.octets()[0] == 10);
     let rules = rules.with_routing(&[0, 1, 2], move |to| Some(if inside(to) { 0 } else { 2 }));
-    let mut world = Box2 { net: Net::with(rules, 1, 100), workers: 1 };
+    let mut world = World { net: Net::with(rules, 1, 100), workers: 1 };
     for (in_port, frame, out) in [(0, udp(CLIENT, SERVER), 2), (2, udp(SERVER, CLIENT), 0)] {
         let (packets, emitted) = parts(world.net.run(in_port, &frame));
         assert_eq!((packets[0].outcome, packets[0].packet.head()), (Outcome::Out(out), &frame.build()[..]));
@@ -158,7 +158,7 @@ fn routed_ports() {
 /// Later fragments go through the chain of their datagram's session, in whatever order they come.
 #[test]
 fn fragments() {
-    let mut world = Box2::new(WATCH);
+    let mut world = World::new(WATCH);
     let whole = Frame::new(Ip4 { id: 7, ..Ip4::new(CLIENT.0, SERVER.0) }, Udp::new(CLIENT.1, SERVER.1))
         .payload(vec![3; 1000]);
     let bytes = whole.build();
@@ -173,7 +173,7 @@ fn fragments() {
         Frame::new(ip, Transport::Raw(17)).payload(datagram[offset..end].to_vec()).build()
     };
     let pieces = [piece(0, 400, true), piece(400, 800, true), piece(800, 1008, false)];
-    let run = |world: &mut Box2, n: usize| world.net.harness.process(IN, VecPacket::new(&pieces[n]));
+    let run = |world: &mut World, n: usize| world.net.harness.process(IN, VecPacket::new(&pieces[n]));
     assert!(run(&mut world, 2).is_empty());
     let sent = run(&mut world, 0);
     assert_eq!(sent.iter().map(|sent| sent.outcome).collect::<Vec<_>>(), [Outcome::Out(OUT); 2]);
@@ -185,7 +185,7 @@ fn fragments() {
 /// ICMP errors about a session pass its chain by.
 #[test]
 fn errors_bypass_chains() {
-    let mut world = Box2::new(WATCH);
+    let mut world = World::new(WATCH);
     let packet = udp(CLIENT, SERVER);
     world.net.passes(IN, &packet);
     world.net.passes(OUT, &error(3, 3, SERVER.0, CLIENT.0, &packet));
@@ -195,7 +195,7 @@ fn errors_bypass_chains() {
 /// Sessions live as long as the functions of their chain want it, if the tracker does not want more.
 #[test]
 fn timeouts() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add t tally 200000",
         "chain add slow t",
         "add-stateful udp-dport 53 chain slow",
@@ -211,7 +211,7 @@ fn timeouts() {
     assert!(world.net.views().is_empty());
     // An open connection's own timeout is longer.
     let mut world =
-        Box2::new(&["nf add t tally 1000", "chain add quick t", "add-stateful in port0 chain quick"]);
+        World::new(&["nf add t tally 1000", "chain add quick t", "add-stateful in port0 chain quick"]);
     world.net.connect(CLIENT, SERVER);
     assert!(world.net.view().expires > 1_000_000);
 }
@@ -219,7 +219,7 @@ fn timeouts() {
 /// A second flow manager has sessions of its own, which end when their time is over.
 #[test]
 fn inner_sessions_expire() {
-    let mut world = Box2::new(&[
+    let mut world = World::new(&[
         "nf add f flow",
         "nf add t tally",
         "chain add twice f | t",
