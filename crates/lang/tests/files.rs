@@ -10,7 +10,8 @@ fn rendered(text: &[u8]) -> Vec<String> {
 #[test]
 fn a_policy() {
     let text = b"\xef\xbb\xbf# two ports\r\ninterface add lan af-xdp eth0\r\nmmb interface add wan af-packet eth1\n\n\
-        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan\nset on-error drop\n\
+        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\n\
+        wire del lan\ndisable lan\nset on-error drop\n\
         route lan wan\nroute del wan\nnat pool add office 192.0.2.1\nset timeout icmp 30\nadd-stateful in lan nat office\n\
         nf add c count\nchain add web c\nchain set web c | c2\nadd-stateful in lan chain web";
     let commands = load_file(text).unwrap();
@@ -45,7 +46,8 @@ fn a_policy() {
 fn queries_and_deletions_are_not_configuration() {
     let text =
         b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\nshow fib\nshow neighbours\nnf set a b\n";
-    let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat, nf, chain and add lines";
+    let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat, \
+        nf, chain and add lines";
     assert_eq!(
         rendered(text),
         [

@@ -231,7 +231,12 @@ mod tests {
     proptest! {
         /// After any write, the checksum is the one that a computation from scratch gives.
         #[test]
-        fn patches_keep_the_checksum(at in 4..40usize, new in prop::collection::vec(any::<u8>(), 0..20), ip6: bool, payload: Vec<u8>) {
+        fn patches_keep_the_checksum(
+            at in 4..40usize,
+            new in prop::collection::vec(any::<u8>(), 0..20),
+            ip6: bool,
+            payload: Vec<u8>,
+        ) {
             let tcp = Tcp { options: vec![1; 40], seq: 7, ack: 9, ..Tcp::new(1, 2) };
             let net: mmb_packet::build::Net = match ip6 {
                 true => Ip6::new([1u16; 8], [2u16; 8]).into(),

@@ -51,7 +51,8 @@ fn the_reverse_path_is_the_mirror_image() {
 /// A function with outputs is asked first in both directions; its arms are mirrored.
 #[test]
 fn outputs_in_both_directions() {
-    let lines = "nf add a probe 1\nnf add s probe 2 split\nnf add b probe 3\nnf add c probe 4\nnf add d probe 5\nnf add e probe 6\n\
+    let lines = "nf add a probe 1\nnf add s probe 2 split\nnf add b probe 3\nnf add c probe 4\n\
+        nf add d probe 5\nnf add e probe 6\n\
         chain add x a | s [a: b | e, b: c] | d";
     let mut h = harness(lines);
     assert_eq!(last(&h.send("x", &[udp(2)])[0]), stamped(&[1, 3, 6, 5]));

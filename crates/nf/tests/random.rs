@@ -391,7 +391,7 @@ proptest! {
     /// place; no layout needs more than all functions one behind the other.
     #[test]
     fn layouts(
-        dice in [prop::collection::vec(any::<u8>(), 60), prop::collection::vec(any::<u8>(), 60), prop::collection::vec(any::<u8>(), 60)],
+        dice in prop::array::uniform3(prop::collection::vec(any::<u8>(), 60)),
         sizes in prop::collection::vec(0..4usize, POOL.len()),
         compact: bool,
     ) {

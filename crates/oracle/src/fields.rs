@@ -13,7 +13,7 @@ pub(crate) enum Header {
 
 /// A field's header, first bit and width in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FieldLocation {
     header: Header,
     pub first_bit: usize,
     pub width: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 
 /// Location of the header field `name`; `None` if it has no fixed offset in a header.
 #[rustfmt::skip]
-pub(crate) fn place(name: &str) -> Option<Place> {
+pub(crate) fn place(name: &str) -> Option<FieldLocation> {
     use Transport::{Icmp, Icmp6, Tcp, Udp};
     const IP4: Header = Header::Net(Net::Ip4);
     const IP6: Header = Header::Net(Net::Ip6);
@@ -85,7 +85,7 @@ pub(crate) fn place(name: &str) -> Option<Place> {
         "tcp-urg-ptr"        => (Header::Transport(Tcp), 144, 16),
         _ => return None,
     };
-    Some(Place { header, first_bit, width })
+    Some(FieldLocation { header, first_bit, width })
 }
 
 /// The codepoint of an ECN shorthand (RFC 3168, 5).
@@ -99,7 +99,7 @@ pub(crate) fn shorthand(name: &str) -> Option<u128> {
     }
 }
 
-impl Place {
+impl FieldLocation {
     /// Offset of the header in the frame, if the packet has the header.
     fn header_at(&self, headers: &Headers) -> Option<usize> {
         match self.header {

@@ -88,7 +88,8 @@ drop_reasons! {
     NatFiltered = "nat-filtered", "packet to a mapped address and port, rejected by the pool's filtering";
     NatFailed = "nat-failed", "headers of a translated session's packet cannot be translated";
     FragmentLost = "fragment-lost", "first fragment did not arrive in time, or too many fragments were waiting";
-    FragmentOverlap = "fragment-overlap", "fragment that overlaps another one, or of a datagram with overlapping fragments (RFC 5722)";
+    FragmentOverlap = "fragment-overlap",
+        "fragment that overlaps another one, or of a datagram with overlapping fragments (RFC 5722)";
     IcmpQuote = "icmp-quote", "ICMP error to a NAT pool that quotes a packet of no session";
     IcmpForged = "icmp-forged", "ICMP error that quotes a packet which its session cannot have in flight";
     IcmpRedirect = "icmp-redirect", "ICMP redirect about a packet of a session";

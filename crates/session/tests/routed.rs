@@ -18,26 +18,26 @@ const OTHER: End = ([172, 16, 0, 2], 40_000);
 const SERVER: End = ([192, 0, 2, 7], 80);
 const NAT: [u8; 4] = [200, 0, 0, 1];
 const DMZ: u16 = 3;
-/// The other way out.
+/// The other port towards the world.
 const SECOND: u16 = 2;
 
 const POOL: &str = "nat pool add p 200.0.0.1";
 const USE: &str = "add-stateful ip-saddr {10.0.0.0/8,172.16.0.0/12} nat p";
 
 /// 10/8 is inside, 172.16/12 the demilitarised zone, pools are nowhere, and the world is behind the port that
-/// `way` says.
+/// `route_port` names.
 struct Routed {
     net: Net,
-    way: Arc<AtomicU16>,
+    route_port: Arc<AtomicU16>,
 }
 
-fn with_routes(rules: RuleSet, ports: &[u16], way: &Arc<AtomicU16>) -> RuleSet {
-    let way = way.clone();
+fn with_routes(rules: RuleSet, ports: &[u16], route_port: &Arc<AtomicU16>) -> RuleSet {
+    let route_port = route_port.clone();
     rules.with_routing(ports, move |to| match to {
         IpAddr::V4(to) if to.octets()[0] == 10 => Some(IN),
         IpAddr::V4(to) if to.octets()[..2] == [172, 16] => Some(DMZ),
         IpAddr::V4(to) if to.octets()[0] == 200 => None,
-        _ => Some(way.load(Ordering::Relaxed)),
+        _ => Some(route_port.load(Ordering::Relaxed)),
     })
 }
 
@@ -47,13 +47,13 @@ impl Routed {
     }
 
     fn of(lines: &[&str], ports: &[u16], workers: u16) -> Routed {
-        let way = Arc::new(AtomicU16::new(OUT));
-        Routed { net: Net::with(with_routes(rules(lines), ports, &way), workers, 100), way }
+        let route_port = Arc::new(AtomicU16::new(OUT));
+        Routed { net: Net::with(with_routes(rules(lines), ports, &route_port), workers, 100), route_port }
     }
 
     /// The route changes.
     fn by(&self, port: u16) {
-        self.way.store(port, Ordering::Relaxed);
+        self.route_port.store(port, Ordering::Relaxed);
     }
 
     #[track_caller]
@@ -80,7 +80,7 @@ fn with_ttl(from: End, to: End, ttl: u8) -> Frame {
     Frame::new(Ip4 { ttl, ..Ip4::new(from.0, to.0) }, Udp::new(from.1, to.1)).payload(b"payload".as_slice())
 }
 
-/// A settled session goes the way that its route says, and a rule about that way holds from the next packet
+/// A settled session takes the port of its route, and a rule about that port holds from the next packet
 /// on.
 #[test]
 fn a_rule_on_the_output_port_is_evaluated_for_each_packet() {
@@ -120,15 +120,15 @@ fn the_output_port_selects_the_pool_of_new_sessions() {
         let (outcome, bytes) = routed.net.one(IN, &udp(CLIENT, SERVER));
         let shown = source(&bytes);
         assert_eq!((outcome, shown.0), (Outcome::Out(OUT), NAT));
-        for way in [SECOND, OUT, SECOND] {
-            routed.by(way);
-            routed.becomes(IN, &udp(CLIENT, SERVER), way, &udp(shown, SERVER));
-            // Replies take either way, whichever the packets take.
+        for route_port in [SECOND, OUT, SECOND] {
+            routed.by(route_port);
+            routed.becomes(IN, &udp(CLIENT, SERVER), route_port, &udp(shown, SERVER));
+            // Replies take either port, whichever the packets take.
             for back in [OUT, SECOND] {
                 routed.becomes(back, &udp(SERVER, shown), IN, &udp(SERVER, CLIENT));
             }
             // The client has two links as well.
-            routed.becomes(DMZ, &udp(CLIENT, SERVER), way, &udp(shown, SERVER));
+            routed.becomes(DMZ, &udp(CLIENT, SERVER), route_port, &udp(shown, SERVER));
         }
         let new: End = (CLIENT.0, 7);
         let (outcome, bytes) = routed.net.one(IN, &udp(new, SERVER));
@@ -136,7 +136,7 @@ fn the_output_port_selects_the_pool_of_new_sessions() {
     }
 }
 
-/// The way is that of the packet as it will be, though rules see it as it came in.
+/// The route is that of the packet as it will be, though rules see it as it came in.
 #[test]
 fn the_output_port_is_that_of_the_translated_packet() {
     let lines = [
@@ -323,7 +323,7 @@ fn fragments_are_routed() {
     assert_eq!(run(&mut routed, 6)[0].outcome, Outcome::Dropped(DropReason::Rule));
 }
 
-/// Sessions live on when rules change, and their rules about the way out are those in force.
+/// Sessions live on when rules change, and their rules about the output port are those in force.
 #[test]
 fn sessions_survive_changes_of_other_rules() {
     let mut routed = Routed::new(&[POOL, USE]);
@@ -332,7 +332,7 @@ fn sessions_survive_changes_of_other_rules() {
     let before = &routed.net.harness.rules().policy;
     let more = rules_with(&[POOL, USE, "add out port0 drop"], SessionSettings::default(), Some(before));
     assert!(!before.needs_out_port() && more.policy.needs_out_port());
-    let more = with_routes(more, &[0, 1, 2, 3], &routed.way);
+    let more = with_routes(more, &[0, 1, 2, 3], &routed.route_port);
     routed.net.harness.replace_rules(more);
     routed.net.drops(OUT, &udp(SERVER, shown), DropReason::Rule);
     routed.becomes(IN, &udp(CLIENT, SERVER), OUT, &udp(shown, SERVER));
@@ -351,7 +351,7 @@ fn local_packets_are_not_changed() {
         let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
         let mut routed = Routed::of(&[], &[0, 1, 2, 3], workers);
         let more = rules_with(&[&format!("{POOL} ports 2000-60000"), USE], settings, None);
-        routed.net.harness.replace_rules(with_routes(more, &[0, 1, 2, 3], &routed.way));
+        routed.net.harness.replace_rules(with_routes(more, &[0, 1, 2, 3], &routed.route_port));
         let own: End = (NAT, 22);
         let first = Ip4 { id: 5, flags: 1, ..Ip4::new(SERVER.0, NAT) };
         let later = Ip4 { id: 5, fragment_offset: 3, ..Ip4::new(SERVER.0, NAT) };

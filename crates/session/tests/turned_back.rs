@@ -25,7 +25,7 @@ const RULES: &[&[&str]] = &[
 
 /// A conversation between a host inside and one outside.
 #[derive(Clone, Copy, Debug)]
-struct Talk {
+struct Conversation {
     ip4: bool,
     proto: u8,
     host: u8,
@@ -37,24 +37,17 @@ struct Talk {
     length: u8,
 }
 
-fn talks() -> impl Strategy<Value = Talk> {
+fn conversations() -> impl Strategy<Value = Conversation> {
     let numbers = (any::<[u16; 2]>(), any::<[u32; 2]>(), any::<u8>());
     let kind = (any::<bool>(), select(&[6u8, 6, 17, 17, 1, 47][..]), prop::bool::weighted(0.1));
-    (kind, 0..4u8, 0..4u8, numbers).prop_map(|((ip4, proto, cut), host, peer, (ports, seq, length))| Talk {
-        ip4,
-        proto,
-        host,
-        peer,
-        ports,
-        seq,
-        cut,
-        length,
+    (kind, 0..4u8, 0..4u8, numbers).prop_map(|((ip4, proto, cut), host, peer, (ports, seq, length))| {
+        Conversation { ip4, proto, host, peer, ports, seq, cut, length }
     })
 }
 
 /// A packet as it is on the wire: both ends, and what one side says.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct WirePacket {
     from: IpAddr,
     to: IpAddr,
     ports: [u16; 2],
@@ -66,50 +59,50 @@ struct Said {
     asks: bool,
 }
 
-impl Talk {
-    fn first(&self) -> Said {
+impl Conversation {
+    fn first(&self) -> WirePacket {
         let ends: [IpAddr; 2] = match self.ip4 {
             true => [[10, 0, 0, self.host].into(), [192, 0, 2, self.peer].into()],
             false => [[self.host; 16].into(), [self.peer | 0x20; 16].into()],
         };
         let [from, to] = ends;
-        Said { from, to, ports: self.ports, flags: SYN, seq: self.seq[0], ack: 0, id: 7, asks: true }
+        WirePacket { from, to, ports: self.ports, flags: SYN, seq: self.seq[0], ack: 0, id: 7, asks: true }
     }
 
-    fn frame(&self, said: &Said) -> Vec<u8> {
-        let [sport, dport] = said.ports;
+    fn frame(&self, packet: &WirePacket) -> Vec<u8> {
+        let [sport, dport] = packet.ports;
         let transport: Transport = match self.proto {
             6 => {
                 // A selective acknowledgment that begins at an odd offset.
-                let edges = [said.ack.wrapping_add(9), said.ack.wrapping_add(19)];
+                let edges = [packet.ack.wrapping_add(9), packet.ack.wrapping_add(19)];
                 let mut options = vec![1, 5, 10];
                 options.extend(edges.iter().flat_map(|edge| edge.to_be_bytes()));
-                let options = if said.flags & SYN == 0 { options } else { vec![] };
-                let (flags, seq, ack) = (said.flags, said.seq, said.ack);
+                let options = if packet.flags & SYN == 0 { options } else { vec![] };
+                let (flags, seq, ack) = (packet.flags, packet.seq, packet.ack);
                 Tcp { flags, seq, ack, options, ..Tcp::new(sport, dport) }.into()
             }
             17 => {
                 Udp { checksum: !self.ip4 || self.length.is_multiple_of(2), ..Udp::new(sport, dport) }.into()
             }
             1 => {
-                let kind = match (self.ip4, said.asks) {
+                let kind = match (self.ip4, packet.asks) {
                     (true, true) => 8,
                     (true, false) => 0,
                     (false, asks) => 129 - u8::from(asks),
                 };
-                let [high, low] = if said.asks { sport } else { dport }.to_be_bytes();
+                let [high, low] = if packet.asks { sport } else { dport }.to_be_bytes();
                 Icmp { rest: [high, low, 0, 1], ..Icmp::new(kind) }.into()
             }
             proto => Transport::Raw(proto),
         };
-        let ip: Ip = match (said.from, said.to) {
+        let ip: Ip = match (packet.from, packet.to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let id = if self.cut { next_datagram() } else { said.id };
+                let id = if self.cut { next_datagram() } else { packet.id };
                 Ip4 { id, flags: u8::from(self.cut), ..Ip4::new(from, to) }.into()
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 // Either side keeps to its own label.
-                let ip = Ip6 { flow_label: 0xabc00 | u32::from(said.id), ..Ip6::new(from, to) };
+                let ip = Ip6 { flow_label: 0xabc00 | u32::from(packet.id), ..Ip6::new(from, to) };
                 let id = u32::from(next_datagram());
                 let fragment = Extension::Fragment { offset: 0, more: true, id };
                 if self.cut { ip.with([fragment]).into() } else { ip.into() }
@@ -123,7 +116,7 @@ impl Talk {
     }
 
     /// What a packet says that has come through.
-    fn read(&self, frame: &[u8]) -> Said {
+    fn read(&self, frame: &[u8]) -> WirePacket {
         let meta = parsed(frame);
         let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
         let four = |at: usize| <[u8; 4]>::try_from(&frame[at..at + 4]).expect("four bytes");
@@ -133,28 +126,28 @@ impl Talk {
             true => (four(l3 + 12).into(), four(l3 + 16).into()),
             false => (sixteen(l3 + 8).into(), sixteen(l3 + 24).into()),
         };
-        let mut said = Said { from, to, flags: 0, asks: true, ..self.first() };
+        let mut packet = WirePacket { from, to, flags: 0, asks: true, ..self.first() };
         match meta.kind.l4() {
             Kind::TCP => {
-                said.ports = [word(l4), word(l4 + 2)];
-                said.flags = frame[l4 + 13];
-                said.seq = u32::from_be_bytes(four(l4 + 4));
-                said.ack = u32::from_be_bytes(four(l4 + 8));
+                packet.ports = [word(l4), word(l4 + 2)];
+                packet.flags = frame[l4 + 13];
+                packet.seq = u32::from_be_bytes(four(l4 + 4));
+                packet.ack = u32::from_be_bytes(four(l4 + 8));
             }
-            Kind::UDP => said.ports = [word(l4), word(l4 + 2)],
+            Kind::UDP => packet.ports = [word(l4), word(l4 + 2)],
             Kind::ICMP | Kind::ICMP6 => {
-                said.asks = matches!(frame[l4], 8 | 128);
-                said.ports = [word(l4 + 4); 2];
+                packet.asks = matches!(frame[l4], 8 | 128);
+                packet.ports = [word(l4 + 4); 2];
             }
             _ => {}
         }
-        said
+        packet
     }
 
     /// What the receiver of that answers, whose next sequence number is `seq`.
-    fn answer(&self, heard: &Said, flags: u8, seq: u32) -> Said {
+    fn answer(&self, heard: &WirePacket, flags: u8, seq: u32) -> WirePacket {
         let [sport, dport] = heard.ports;
-        Said {
+        WirePacket {
             from: heard.to,
             to: heard.from,
             ports: [dport, sport],
@@ -216,24 +209,24 @@ proptest! {
     #[test]
     fn translated_packets_can_be_untranslated(
         rules in prop::sample::subsequence(RULES, 1..4),
-        talks in prop::collection::vec(talks(), 1..6),
+        conversations in prop::collection::vec(conversations(), 1..6),
         workers in 1..3u16,
     ) {
         let mut net = Net::with(common::rules(&rules.concat()), workers, 1000);
-        for talk in talks {
+        for conversation in conversations {
             let alone = workers == 1;
-            let first = talk.first();
-            let Some(shown) = through(&mut net, IN, &talk.frame(&first), false) else { continue };
-            let shown = talk.read(&shown);
-            let reply = talk.answer(&shown, SYN | ACK, talk.seq[1]);
-            let heard = through(&mut net, OUT, &talk.frame(&reply), alone).expect("it passes");
-            let heard = talk.read(&heard);
+            let first = conversation.first();
+            let Some(shown) = through(&mut net, IN, &conversation.frame(&first), false) else { continue };
+            let shown = conversation.read(&shown);
+            let reply = conversation.answer(&shown, SYN | ACK, conversation.seq[1]);
+            let heard = through(&mut net, OUT, &conversation.frame(&reply), alone).expect("it passes");
+            let heard = conversation.read(&heard);
             prop_assert_eq!(heard.from, first.to);
-            let more = Said { id: first.id, ..talk.answer(&heard, ACK, first.seq.wrapping_add(1)) };
+            let more = WirePacket { id: first.id, ..conversation.answer(&heard, ACK, first.seq.wrapping_add(1)) };
             for known in [alone, alone] {
-                let shown = through(&mut net, IN, &talk.frame(&more), known).expect("it passes");
-                let reply = talk.answer(&talk.read(&shown), ACK, talk.seq[1].wrapping_add(1));
-                through(&mut net, OUT, &talk.frame(&reply), known);
+                let shown = through(&mut net, IN, &conversation.frame(&more), known).expect("it passes");
+                let reply = conversation.answer(&conversation.read(&shown), ACK, conversation.seq[1].wrapping_add(1));
+                through(&mut net, OUT, &conversation.frame(&reply), known);
             }
         }
     }

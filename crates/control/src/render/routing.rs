@@ -100,7 +100,8 @@ pub(crate) fn routing(r: &RoutingCounts) -> String {
     let milliseconds = |us: u64| format!("{}.{:02} ms", us / 1000, us % 1000 / 10);
     format!(
         "routes: {} IPv4, {} IPv6, {}, {}; last change after {}, the slowest after {}; {} ({} for lost messages)\n\
-         routing: {} to the kernel ({} neighbor, {} routing, {} local, {} other), {} ({} rate-limited), {} in {}, {} queued for a neighbor\n",
+         routing: {} to the kernel ({} neighbor, {} routing, {} local, {} other), {} ({} rate-limited), \
+         {} in {}, {} queued for a neighbor\n",
         r.routes_ip4,
         r.routes_ip6,
         count(r.next_hops, "next hop"),

@@ -1,5 +1,6 @@
 //! `set …`.
 
+use mmb_dataplane::AddressChecks;
 use mmb_flow::SessionSettings;
 use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout, Word};
 
@@ -112,20 +113,14 @@ impl Control {
 
     /// `set martian-check`.
     pub(crate) fn set_martian_check(&self, on: bool) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.address_checks_mut().martians = on;
-            Ok(())
-        })?;
+        self.change_address_checks(|checks| checks.martians = on)?;
         let what = if on { "are dropped" } else { "meet rules like others" };
         Ok(Done::new(format!("packets with impossible addresses {what}")))
     }
 
     /// `set rpf`.
     pub(crate) fn set_reverse_path(&self, mode: ReversePathMode) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.address_checks_mut().reverse_path = mode;
-            Ok(())
-        })?;
+        self.change_address_checks(|checks| checks.reverse_path = mode)?;
         Ok(Done::new(format!("sources of routed packets {}", reverse_path_text(mode))))
     }
 
@@ -138,6 +133,13 @@ impl Control {
         self.change(|config| config.set_reverse_path(names, mode))?;
         let what = mode.map_or("are checked as on other interfaces", reverse_path_text);
         Ok(Done::new(format!("sources of routed packets received on {} {what}", list(names))))
+    }
+
+    fn change_address_checks(&self, set: impl FnOnce(&mut AddressChecks)) -> Result<(), CommandError> {
+        self.change(|config| {
+            set(config.address_checks_mut());
+            Ok(())
+        })
     }
 
     fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), CommandError> {

@@ -81,8 +81,8 @@ impl<'a> Parser<'a> {
                     self.lex.next();
                     self.question(def)?
                 }
-                None if negated => return Err(self.stray(token, Place::Negated)),
-                None => return Err(self.stray(token, Place::Match)),
+                None if negated => return Err(self.stray(token, WordPosition::Negated)),
+                None => return Err(self.stray(token, WordPosition::Match)),
             },
         };
         Ok(Match { negated, what, span: self.since(start) })
@@ -162,7 +162,7 @@ impl<'a> Parser<'a> {
         }
         // A typing error, either of a value or of the next keyword. The message follows the most similar
         // word.
-        let grammar = nearest_distance(word, Place::Match.words()).map(|(distance, _)| distance);
+        let grammar = nearest_distance(word, WordPosition::Match.words()).map(|(distance, _)| distance);
         let value = nearest_distance(word, self.value_names(def)).map(|(distance, _)| distance);
         Ok(match (grammar, value) {
             (Some(grammar), Some(value)) => value < grammar,
@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The error for a token that is not allowed at its position.
-    pub(super) fn stray(&self, token: Token, place: Place) -> Diagnostic {
+    pub(super) fn stray(&self, token: Token, place: WordPosition) -> Diagnostic {
         let text = self.text(token);
         let error = |message: String| Diagnostic::new(token.span, message);
         let stands_there = |what: &str, help: &str| {
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
             Tok::Assign => error("`=` is not a condition".into()).with_help("equality is written =="),
             Tok::Comma | Tok::Open | Tok::Close => stands_there("", SET),
             Tok::Word if text.starts_with(|c: char| c.is_ascii_digit()) => match place {
-                Place::Match => stands_there("the value ", SET),
+                WordPosition::Match => stands_there("the value ", SET),
                 _ => stands_there("the value ", place.otherwise()),
             },
             Tok::Word if !keyword::is_reserved(text) => {
@@ -199,7 +199,7 @@ const SET: &str = "several values are written {80,443,8000-8100}, in quotes wher
 
 /// The position of a word, for messages.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum WordPosition {
     /// A match, or the first target.
     Match,
     /// After `!`.
@@ -210,33 +210,35 @@ pub(super) enum Place {
     Field,
 }
 
-impl Place {
+impl WordPosition {
     fn noun(self) -> &'static str {
         match self {
-            Place::Match | Place::Negated | Place::Field => "field",
-            Place::Target => "target",
+            WordPosition::Match | WordPosition::Negated | WordPosition::Field => "field",
+            WordPosition::Target => "target",
         }
     }
 
     fn wanted(self) -> &'static str {
         match self {
-            Place::Match => "a match or a target",
-            Place::Target => "a target",
-            Place::Negated | Place::Field => "a field",
+            WordPosition::Match => "a match or a target",
+            WordPosition::Target => "a target",
+            WordPosition::Negated | WordPosition::Field => "a field",
         }
     }
 
     fn otherwise(self) -> &'static str {
         match self {
-            Place::Match | Place::Negated | Place::Field => "`show fields` lists the fields",
-            Place::Target => "a target is mod <field> <value>, add, strip, drop or accept",
+            WordPosition::Match | WordPosition::Negated | WordPosition::Field => {
+                "`show fields` lists the fields"
+            }
+            WordPosition::Target => "a target is mod <field> <value>, add, strip, drop or accept",
         }
     }
 
     fn words(self) -> impl Iterator<Item = &'static str> {
-        let fields = if let Place::Target = self { &[][..] } else { &FIELDS[..] };
-        let targets = if let Place::Match | Place::Target = self { TARGETS } else { &[] };
-        let all = if let Place::Match | Place::Negated = self { Some("all") } else { None };
+        let fields = if let WordPosition::Target = self { &[][..] } else { &FIELDS[..] };
+        let targets = if let WordPosition::Match | WordPosition::Target = self { TARGETS } else { &[] };
+        let all = if let WordPosition::Match | WordPosition::Negated = self { Some("all") } else { None };
         fields.iter().map(|def| def.name).chain(words(targets)).chain(all)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::rule::Place;
+use super::rule::WordPosition;
 use super::short::Subject;
 use super::{Expect, Parse, Parser};
 use crate::ast::{Action, Match, RuleKind, Target, Value};
@@ -53,7 +53,7 @@ impl Parser<'_> {
             "drop" => self.drop(),
             "accept" => Ok(Action::Accept),
             "chain" => Ok(Action::Chain { name: self.chain_name()? }),
-            _ => Err(self.stray(token, Place::Target)),
+            _ => Err(self.stray(token, WordPosition::Target)),
         }
     }
 
@@ -67,7 +67,7 @@ impl Parser<'_> {
             return Diagnostic::new(token.span, message)
                 .with_help("all matches of a rule come before its targets");
         }
-        self.stray(token, Place::Target)
+        self.stray(token, WordPosition::Target)
     }
 
     /// The field of the target.
@@ -81,7 +81,7 @@ impl Parser<'_> {
                 self.lex.next();
                 Ok(def)
             }
-            None => Err(self.stray(token, Place::Field)),
+            None => Err(self.stray(token, WordPosition::Field)),
         }
     }
 

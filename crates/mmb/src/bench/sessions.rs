@@ -83,7 +83,8 @@ fn exact(frame: &[u8]) -> Option<String> {
     let (source, destination) = (address(l3 + 12)?, address(l3 + 16)?);
     let (sport, dport) = (port(l4)?, port(l4 + 2)?);
     Some(format!(
-        "add-stateful ip-saddr {source} ip-daddr {destination} ip-proto {proto} {proto}-sport {sport} {proto}-dport {dport} accept"
+        "add-stateful ip-saddr {source} ip-daddr {destination} ip-proto {proto} {proto}-sport {sport} \
+         {proto}-dport {dport} accept"
     ))
 }
 

@@ -19,7 +19,8 @@ fn verdict(bench: &mut Bench<Acl>, frame: &[u8]) -> Verdict {
 
 #[test]
 fn the_first_clause_decides_and_the_rest_is_denied() {
-    let words = "deny ip-saddr 10.0.0.66 allow tcp-dport {80,443} allow in near udp-dport 53 deny tcp-dport 22 allow ip-daddr 192.0.2.1 tcp-dport 22";
+    let words = "deny ip-saddr 10.0.0.66 allow tcp-dport {80,443} allow in near udp-dport 53 \
+        deny tcp-dport 22 allow ip-daddr 192.0.2.1 tcp-dport 22";
     let mut bench = Bench::<Acl>::new(words);
     assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 1], 80)), Verdict::Pass);
     assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 66], 80)), DENIED);

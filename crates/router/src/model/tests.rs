@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use mmb_route::{NextHop, NextHopKind, Routes};
 use proptest::prelude::*;
+use proptest::sample::select;
 use rustc_hash::FxHashMap;
 
 use super::interfaces;
@@ -14,6 +15,8 @@ use crate::netlink::{
 use crate::plane::{Device, RoutedPort};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// States of neighbours (`NUD_*` of Linux), which are none, usable, and unusable.
+const NEIGHBOR_STATES: [u16; 4] = [0, libc::NUD_REACHABLE, libc::NUD_FAILED, libc::NUD_INCOMPLETE];
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -327,7 +330,7 @@ fn step(v6: bool) -> impl Strategy<Value = Step> {
         6 => (some_route(v6), how).prop_map(|(route, how)| Step::Add(route, how)),
         4 => any::<usize>().prop_map(Step::Remove),
         1 => (1..3u32, any::<bool>()).prop_map(|(link, carrier)| Step::Carrier(link, carrier)),
-        3 => (1..3u32, address(v6), prop_oneof![Just(0u16), Just(libc::NUD_REACHABLE), Just(libc::NUD_FAILED), Just(libc::NUD_INCOMPLETE)])
+        3 => (1..3u32, address(v6), select(&NEIGHBOR_STATES[..]))
             .prop_map(|(link, address, state)| Step::Neighbor(link, address, state)),
     ]
 }

@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use common::{ACK, IN, OUT, SYN};
 use packet::{Detail, ECHO, ICMP, TCP, Tuple, UDP};
 use rules::{DOOR, FIXED, POOL, SERVERS, VIP};
-use session::Way;
+use session::Direction;
 use world::{World, port_of};
 
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ fn run(world: &mut World, step: Step) {
             let tuple = outward(host, server, proto, ports);
             let flags = if syn { SYN } else { ACK };
             // A segment from nowhere is no answer to what is known.
-            if proto == TCP && world.sessions.iter().any(|session| session.way_of(tuple).is_some()) {
+            if proto == TCP && world.sessions.iter().any(|session| session.direction_of(tuple).is_some()) {
                 return;
             }
             let detail = match proto {
@@ -123,7 +123,7 @@ fn run(world: &mut World, step: Step) {
         Step::In { server: n, to, port, proto } => {
             let to = [POOL[0], POOL[1], FIXED, [10, 0, 0, 1]][to];
             let tuple = Tuple { proto, source: (server(n), 53), destination: (to, port) };
-            if proto == TCP && world.sessions.iter().any(|session| session.way_of(tuple).is_some()) {
+            if proto == TCP && world.sessions.iter().any(|session| session.direction_of(tuple).is_some()) {
                 return;
             }
             let flags = if proto == TCP { SYN } else { 0 };
@@ -131,7 +131,12 @@ fn run(world: &mut World, step: Step) {
         }
         Step::Proceed(at, choice) => world.proceed(at, choice),
         Step::Complain { at, about, by_router, quoted } => {
-            world.complain(at, if about { Way::Forward } else { Way::Reverse }, by_router, quoted);
+            world.complain(
+                at,
+                if about { Direction::Forward } else { Direction::Reverse },
+                by_router,
+                quoted,
+            );
         }
         Step::Fragments { host, server, ports, order } => {
             world.in_fragments(IN, outward(host, server, UDP, ports), order);

@@ -5,7 +5,7 @@ use crate::packet::{ICMP, TCP, Tuple, UDP};
 
 /// What a rule does to the session that it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bind {
+pub enum Binding {
     Source([u8; 4]),
     Pool,
     SourcePort,
@@ -23,15 +23,15 @@ pub enum Effect {
     Dscp(u8),
 }
 
-pub struct Known {
+pub struct ModelRule {
     pub text: &'static str,
     pub stateful: bool,
     pub matches: fn(&Tuple, u16) -> bool,
-    pub binds: &'static [Bind],
+    pub binds: &'static [Binding],
     pub effect: Effect,
 }
 
-impl Known {
+impl ModelRule {
     pub fn opens(&self) -> bool {
         self.stateful && self.effect != Effect::Drop
     }
@@ -39,8 +39,8 @@ impl Known {
     /// What the rule says, or what comes to the same with functions of service chains.
     pub fn said(&self, chained: bool) -> String {
         match (chained, self.binds) {
-            (true, [Bind::Pool]) => self.text.replace("nat p", "chain hide"),
-            (true, [Bind::Source(FIXED)]) => format!("{} chain watch", self.text),
+            (true, [Binding::Pool]) => self.text.replace("nat p", "chain hide"),
+            (true, [Binding::Source(FIXED)]) => format!("{} chain watch", self.text),
             (true, []) if self.effect == Effect::Accept => format!("{} chain watch", self.text),
             _ => self.text.to_owned(),
         }
@@ -74,72 +74,72 @@ pub const DOOR: ([u8; 4], u16) = ([200, 0, 1, 1], 8080);
 pub const BEHIND_DOOR: ([u8; 4], u16) = ([10, 0, 0, 2], 80);
 pub const DOOR_LINE: &str = "nat forward add tcp 200.0.1.1 8080 to 10.0.0.2 80";
 
-pub const RULES: [Known; 10] = [
-    Known {
+pub const RULES: [ModelRule; 10] = [
+    ModelRule {
         text: "add-stateful ip-saddr 10.0.0.0/8 accept",
         stateful: true,
         matches: |t, _| from_inside(t),
         binds: &[],
         effect: Effect::Accept,
     },
-    Known {
+    ModelRule {
         text: "add-stateful ip-saddr 10.0.0.0/8 ip-proto != tcp map ip-saddr 200.0.0.1",
         stateful: true,
         matches: |t, _| from_inside(t) && t.proto != TCP,
-        binds: &[Bind::Source(FIXED)],
+        binds: &[Binding::Source(FIXED)],
         effect: Effect::Nothing,
     },
-    Known {
+    ModelRule {
         text: "add-stateful ip-saddr 10.0.0.0/8 nat p",
         stateful: true,
         matches: |t, _| from_inside(t),
-        binds: &[Bind::Pool],
+        binds: &[Binding::Pool],
         effect: Effect::Nothing,
     },
-    Known {
+    ModelRule {
         text: "add-stateful ip-saddr 10.0.0.0/8 udp-dport 53 map ip-daddr 192.0.2.9 map udp-dport 5353",
         stateful: true,
         matches: |t, _| from_inside(t) && t.proto == UDP && t.destination.1 == 53,
-        binds: &[Bind::Destination(&[[192, 0, 2, 9]]), Bind::DestinationPort(5353)],
+        binds: &[Binding::Destination(&[[192, 0, 2, 9]]), Binding::DestinationPort(5353)],
         effect: Effect::Nothing,
     },
-    Known {
+    ModelRule {
         text: "add-stateful ip-saddr 10.0.0.0/8 tcp-dport 80 shuffle tcp-sport mod ip-saddr 200.0.0.3 \
                shuffle tcp-seq-num",
         stateful: true,
         matches: |t, _| from_inside(t) && t.proto == TCP && t.destination.1 == 80,
-        binds: &[Bind::SourcePort, Bind::Source(OTHER), Bind::Sequence],
+        binds: &[Binding::SourcePort, Binding::Source(OTHER), Binding::Sequence],
         effect: Effect::Nothing,
     },
-    Known {
+    ModelRule {
         text: "add-stateful ip-daddr 192.0.2.100 lb 192.0.2.1 192.0.2.2",
         stateful: true,
         matches: |t, _| t.destination.0 == VIP,
-        binds: &[Bind::Destination(&[SERVERS[0], SERVERS[1]])],
+        binds: &[Binding::Destination(&[SERVERS[0], SERVERS[1]])],
         effect: Effect::Nothing,
     },
-    Known {
+    ModelRule {
         text: "add-stateful tcp-dport 80 mod ip-dscp 46",
         stateful: true,
         matches: |t, _| t.proto == TCP && t.destination.1 == 80,
         binds: &[],
         effect: Effect::Dscp(46),
     },
-    Known {
+    ModelRule {
         text: "add-stateful ip-saddr 192.0.2.2 udp-sport 7 drop",
         stateful: true,
         matches: |t, _| t.source.0 == SERVERS[1] && t.proto == UDP && t.source.1 == 7,
         binds: &[],
         effect: Effect::Drop,
     },
-    Known {
+    ModelRule {
         text: "add in port1 ip-proto != icmp drop",
         stateful: false,
         matches: |t, in_port| in_port == OUT && t.proto != ICMP,
         binds: &[],
         effect: Effect::Drop,
     },
-    Known {
+    ModelRule {
         text: "add in port0 ip-saddr 10.0.0.3 udp-dport 7 drop",
         stateful: false,
         matches: |t, in_port| {

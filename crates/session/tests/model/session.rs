@@ -37,7 +37,7 @@ pub enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     Forward,
     Reverse,
 }
@@ -65,7 +65,7 @@ pub struct Session {
     /// The window check is on: the end of what was sent is known.
     pub checked: bool,
     /// Who has sent the last FIN.
-    pub closer: Way,
+    pub closer: Direction,
     /// The next sequence number of each side, as the originator sees them.
     pub next: [u32; 2],
     /// What each side is known to expect.
@@ -85,10 +85,10 @@ impl Session {
         (state, [detail.seq.wrapping_add(used(detail)), detail.ack])
     }
 
-    pub fn way_of(&self, tuple: Tuple) -> Option<Way> {
+    pub fn direction_of(&self, tuple: Tuple) -> Option<Direction> {
         match tuple {
-            t if t == self.original => Some(Way::Forward),
-            t if t == self.outside.reversed() => Some(Way::Reverse),
+            t if t == self.original => Some(Direction::Forward),
+            t if t == self.outside.reversed() => Some(Direction::Reverse),
             _ => None,
         }
     }
@@ -132,13 +132,13 @@ impl Session {
     }
 
     /// A segment, or another packet, that may come next; numbers are the originator's view.
-    pub fn next_packet(&self, choice: u8) -> (Way, Detail) {
-        use Way::{Forward, Reverse};
+    pub fn next_packet(&self, choice: u8) -> (Direction, Detail) {
+        use Direction::{Forward, Reverse};
         let turn = if choice & 1 == 0 { Forward } else { Reverse };
         if self.original.proto != TCP {
             return (turn, Detail { len: usize::from(choice % 9), ..Detail::default() });
         }
-        let (way, flags, len) = match (self.state, choice % 8) {
+        let (direction, flags, len) = match (self.state, choice % 8) {
             _ if self.reset && choice.is_multiple_of(3) => (Forward, SYN, 0),
             _ if self.reset => (turn, ACK, 0),
             _ if self.doubtful && choice.is_multiple_of(3) => (Forward, SYN, 0),
@@ -162,29 +162,29 @@ impl Session {
             (_, 2 | 3) => (turn, FIN | ACK, 0),
             _ => (turn, ACK, 5),
         };
-        let [own, other] = [self.next[way as usize], self.next[1 - way as usize]];
+        let [own, other] = [self.next[direction as usize], self.next[1 - direction as usize]];
         let first = if self.is_over() { own.wrapping_add(77_000) } else { own.wrapping_sub(1) };
         let seq = match flags & SYN {
             0 => own,
             // The other side's first number is what it likes.
-            _ if way == Reverse && self.state == State::SynSent => 9_000,
+            _ if direction == Reverse && self.state == State::SynSent => 9_000,
             _ => first,
         };
         let ack = if flags & ACK != 0 { other } else { 0 };
-        (way, Detail { len, flags, seq, ack, tos: 0 })
+        (direction, Detail { len, flags, seq, ack, tos: 0 })
     }
 
     /// A packet has passed.
-    pub fn advance(&mut self, way: Way, detail: Detail, now: u64) {
+    pub fn advance(&mut self, direction: Direction, detail: Detail, now: u64) {
         self.last = now;
         let Detail { flags, seq, .. } = detail;
         if self.original.proto != TCP {
-            if way == Way::Reverse {
+            if direction == Direction::Reverse {
                 self.state = State::Replied;
             }
             return;
         }
-        let other = self.acked[1 - way as usize];
+        let other = self.acked[1 - direction as usize];
         if flags & RST != 0 {
             let is_expected = match self.state {
                 State::SynSent | State::SynReceived | State::PickedUpLate => true,
@@ -199,27 +199,27 @@ impl Session {
             (self.reset, self.doubtful) = (false, false);
         }
         if flags & ACK != 0 {
-            self.acked[way as usize] = detail.ack;
+            self.acked[direction as usize] = detail.ack;
         }
         if flags & SYN != 0 {
-            self.acked[1 - way as usize] = seq.wrapping_add(1);
+            self.acked[1 - direction as usize] = seq.wrapping_add(1);
         }
-        self.next[way as usize] = seq.wrapping_add(used(detail));
+        self.next[direction as usize] = seq.wrapping_add(used(detail));
         let fin = flags & FIN != 0;
         if fin {
-            self.closer = way;
+            self.closer = direction;
         }
-        self.state = match (self.state, way) {
-            (State::SynSent, Way::Reverse) if flags == SYN | ACK => State::SynReceived,
-            (State::SynReceived, Way::Forward) if flags == ACK => State::Established,
-            (State::PickedUp, Way::Reverse) if fin => State::FinReverse,
-            (State::PickedUp, Way::Reverse) => State::Established,
-            (State::PickedUp, Way::Forward) => State::PickedUp,
-            (State::PickedUpLate, Way::Reverse) => State::FinForward,
-            (State::Established, Way::Forward) if fin => State::FinForward,
-            (State::Established, Way::Reverse) if fin => State::FinReverse,
-            (State::FinForward, Way::Reverse) if fin => State::Closing,
-            (State::FinReverse, Way::Forward) if fin => State::Closing,
+        self.state = match (self.state, direction) {
+            (State::SynSent, Direction::Reverse) if flags == SYN | ACK => State::SynReceived,
+            (State::SynReceived, Direction::Forward) if flags == ACK => State::Established,
+            (State::PickedUp, Direction::Reverse) if fin => State::FinReverse,
+            (State::PickedUp, Direction::Reverse) => State::Established,
+            (State::PickedUp, Direction::Forward) => State::PickedUp,
+            (State::PickedUpLate, Direction::Reverse) => State::FinForward,
+            (State::Established, Direction::Forward) if fin => State::FinForward,
+            (State::Established, Direction::Reverse) if fin => State::FinReverse,
+            (State::FinForward, Direction::Reverse) if fin => State::Closing,
+            (State::FinReverse, Direction::Forward) if fin => State::Closing,
             (State::Closing, _) => State::Closed,
             (state, _) => state,
         };

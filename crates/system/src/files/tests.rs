@@ -4,21 +4,21 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// A directory for clients, beside a file that is not theirs.
-struct Place {
+struct TestFiles {
     _root: tempfile::TempDir,
     inside: PathBuf,
     secret: PathBuf,
     access: FileAccess,
 }
 
-fn place() -> Place {
+fn test_files() -> TestFiles {
     let root = tempfile::tempdir().unwrap();
     let (inside, secret) = (root.path().join("files"), root.path().join("secret"));
     std::fs::create_dir(&inside).unwrap();
     std::fs::write(&secret, "kept").unwrap();
     let access = FileAccess::within(&inside).unwrap();
     access.seal();
-    Place { inside, secret, access, _root: root }
+    TestFiles { inside, secret, access, _root: root }
 }
 
 fn text(path: &Path) -> String {
@@ -27,7 +27,7 @@ fn text(path: &Path) -> String {
 
 #[test]
 fn clients_name_files_of_one_directory_only() {
-    let place = place();
+    let place = test_files();
     for outside in [place.secret.clone(), "../secret".into(), "a/../../secret".into(), "/etc/passwd".into()] {
         assert!(matches!(place.access.check(&outside), Err(FileError::Outside { .. })), "{outside:?}");
         assert!(place.access.open_input(&outside).is_err());
@@ -50,7 +50,7 @@ fn clients_name_files_of_one_directory_only() {
 
 #[test]
 fn symbolic_links_lead_nowhere() {
-    let place = place();
+    let place = test_files();
     symlink(&place.secret, place.inside.join("file")).unwrap();
     symlink(place.secret.parent().unwrap(), place.inside.join("up")).unwrap();
     for path in ["file", "up/secret", "up/new"] {
@@ -67,7 +67,7 @@ fn symbolic_links_lead_nowhere() {
 
 #[test]
 fn a_file_of_the_administrator_can_be_named_anywhere_and_is_not_overwritten() {
-    let Place { inside, secret, .. } = &place();
+    let TestFiles { inside, secret, .. } = &test_files();
     let access = FileAccess::within(inside).unwrap();
     let new = secret.with_file_name("new");
     access.check(secret).unwrap();
@@ -84,7 +84,7 @@ fn a_file_of_the_administrator_can_be_named_anywhere_and_is_not_overwritten() {
 
 #[test]
 fn logs_are_appended() {
-    let place = place();
+    let place = test_files();
     for line in ["a\n", "b\n"] {
         place.access.open_log(Path::new("log")).unwrap().write_all(line.as_bytes()).unwrap();
     }
@@ -93,7 +93,7 @@ fn logs_are_appended() {
 
 #[test]
 fn what_is_no_regular_file_is_refused_without_waiting() {
-    let place = place();
+    let place = test_files();
     let mode = Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, place.inside.join("fifo"), rustix::fs::FileType::Fifo, mode, 0)
         .unwrap();

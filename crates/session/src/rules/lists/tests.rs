@@ -40,7 +40,9 @@ proptest! {
     /// Compares any order of acquire and release with a map: equal lists have equal numbers, different lists
     /// have different numbers, and a list exists exactly as long as it is referenced.
     #[test]
-    fn behaves_like_a_map(steps in prop::collection::vec((any::<bool>(), 0u32..3, prop::collection::vec(0u32..4, 0..9)), 1..400)) {
+    fn behaves_like_a_map(
+        steps in prop::collection::vec((any::<bool>(), 0u32..3, prop::collection::vec(0u32..4, 0..9)), 1..400),
+    ) {
         let mut lists = InternedLists::new(1000);
         let mut model: HashMap<(u32, Vec<u32>), (u32, u32)> = HashMap::new();
         for (take, tag, list) in steps {

@@ -26,16 +26,16 @@ struct Plan {
 }
 
 /// The last rule that says something about a field has its way.
-fn plan(binds: &[Bind], from: Tuple) -> Plan {
+fn plan(binds: &[Binding], from: Tuple) -> Plan {
     let (address, port) = from.destination;
     let mut plan = Plan { pool: false, source: from.source.0, destinations: vec![address], port };
     for bind in binds {
         match *bind {
-            Bind::Source(address) => (plan.source, plan.pool) = (address, false),
-            Bind::Pool => plan.pool = true,
-            Bind::Destination(addresses) => plan.destinations = addresses.to_vec(),
-            Bind::DestinationPort(port) => plan.port = port,
-            Bind::SourcePort | Bind::Sequence => {}
+            Binding::Source(address) => (plan.source, plan.pool) = (address, false),
+            Binding::Pool => plan.pool = true,
+            Binding::Destination(addresses) => plan.destinations = addresses.to_vec(),
+            Binding::DestinationPort(port) => plan.port = port,
+            Binding::SourcePort | Binding::Sequence => {}
         }
     }
     plan
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Checks that the rules allow a translation. Whether the pool was used.
-    pub(super) fn allows(&self, binds: &[Bind], from: Tuple, to: Tuple) -> bool {
+    pub(super) fn allows(&self, binds: &[Binding], from: Tuple, to: Tuple) -> bool {
         let Plan { pool, source, destinations, port } = plan(binds, from);
         assert!(destinations.contains(&to.destination.0) && to.destination.1 == port, "{from:?} {to:?}");
         if pool {
@@ -64,8 +64,8 @@ impl World {
             return true;
         }
         assert_eq!(to.source.0, source);
-        let moves = !binds.is_empty() && binds != [Bind::Sequence];
-        if binds.contains(&Bind::SourcePort) && from.proto != ICMP {
+        let moves = !binds.is_empty() && binds != [Binding::Sequence];
+        if binds.contains(&Binding::SourcePort) && from.proto != ICMP {
             assert!(to.source.1 >= 1024);
         } else if (!moves || self.workers == 1)
             && self.is_free(Tuple { source: (source, from.source.1), ..to })
@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Whether a pool's mapping, which cannot be another, makes the session look like one that there is.
-    pub(super) fn is_ambiguous(&self, binds: &[Bind], from: Tuple) -> bool {
+    pub(super) fn is_ambiguous(&self, binds: &[Binding], from: Tuple) -> bool {
         let Plan { pool, destinations, port, .. } = plan(binds, from);
         let mappings = self.mappings();
         let mapped = mappings.iter().find(|m| m.is_of(from));
@@ -87,7 +87,7 @@ impl World {
     }
 
     fn is_free(&self, outside: Tuple) -> bool {
-        self.sessions.iter().all(|session| session.way_of(outside.reversed()).is_none())
+        self.sessions.iter().all(|session| session.direction_of(outside.reversed()).is_none())
     }
 
     fn allows_mapping(&self, from: Tuple, to: Tuple) {
@@ -118,7 +118,7 @@ impl World {
         detail: Detail,
         matching: &[RuleId],
         seen: &Seen<'_>,
-    ) -> Fate {
+    ) -> Verdict {
         let mappings = self.mappings();
         let of_it = |m: &&Mapping| m.proto == tuple.proto && m.outside == tuple.destination;
         let mapped: Vec<_> = mappings.iter().filter(of_it).collect();
@@ -130,12 +130,12 @@ impl World {
         };
         if let Some(reason) = refused {
             assert_eq!(seen.outcome, Outcome::Dropped(reason), "{tuple:?}");
-            return Fate::Dropped(reason);
+            return Verdict::Dropped(reason);
         }
         let outside = Tuple { destination: inside, ..tuple };
-        let opinion = self.opinion(&[], matching);
+        let rule_verdict = self.rule_verdict(&[], matching);
         assert_eq!(seen.outcome, Outcome::Out(in_port ^ 1));
-        assert_eq!(seen.bytes, (seen.make)(outside, Detail { tos: opinion.tos, ..detail }));
+        assert_eq!(seen.bytes, (seen.make)(outside, Detail { tos: rule_verdict.tos, ..detail }));
         self.begin(tuple, outside, detail, matching);
         let (door, rule) = (self.is_door(&tuple), self.rules[POOL_RULE]);
         let at = self.sessions.len() - 1;
@@ -148,6 +148,6 @@ impl World {
             session.translators = rule.map(|rule| (POOL_RULE, rule)).into_iter().collect();
             session.attached.extend(&session.translators);
         }
-        Fate::Session(at)
+        Verdict::Session(at)
     }
 }

@@ -16,18 +16,18 @@ use crate::common::{self, IN, Net, OUT};
 use crate::functions::registry;
 use crate::packet::{Detail, ICMP, TCP, Tuple, error, fragments, frame};
 use crate::rules::*;
-use crate::session::{RuleId, Session, TIMEOUTS, Way};
+use crate::session::{Direction, RuleId, Session, TIMEOUTS};
 
-/// What the rules say about a packet.
+/// The decision of the rules about a packet.
 #[derive(Clone, Copy, Debug)]
-struct Opinion {
+struct RuleVerdict {
     drop: bool,
     tos: u8,
 }
 
-/// Where a packet went.
+/// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Verdict {
     Session(usize),
     Stateless,
     Dropped(DropReason),
@@ -157,19 +157,19 @@ impl World {
         (0..RULES.len()).filter(|&n| matches(n)).filter_map(|n| Some((n, self.rules[n]?))).collect()
     }
 
-    fn opinion(&self, attached: &[RuleId], matching: &[RuleId]) -> Opinion {
-        let mut opinion = Opinion { drop: false, tos: 0 };
+    fn rule_verdict(&self, attached: &[RuleId], matching: &[RuleId]) -> RuleVerdict {
+        let mut rule_verdict = RuleVerdict { drop: false, tos: 0 };
         let mut accept = false;
         for rule in attached.iter().filter(|rule| self.is_alive(**rule)).chain(matching) {
             match RULES[rule.0].effect {
                 Effect::Nothing => {}
                 Effect::Accept => accept = true,
-                Effect::Drop => opinion.drop = true,
-                Effect::Dscp(dscp) => opinion.tos = dscp << 2,
+                Effect::Drop => rule_verdict.drop = true,
+                Effect::Dscp(dscp) => rule_verdict.tos = dscp << 2,
             }
         }
-        opinion.drop &= !accept;
-        opinion
+        rule_verdict.drop &= !accept;
+        rule_verdict
     }
 
     /// Whether nothing keeps the session any more, so that its next packet ends it.
@@ -199,8 +199,8 @@ impl World {
         self.judge(in_port, tuple, detail, &Seen { outcome, bytes: &bytes, make: &make });
     }
 
-    fn judge(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Fate {
-        let found = self.sessions.iter().position(|session| session.way_of(tuple).is_some());
+    fn judge(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Verdict {
+        let found = self.sessions.iter().position(|session| session.direction_of(tuple).is_some());
         if let Some(at) = found {
             let syn = tuple.proto == TCP && detail.flags == common::SYN;
             let over = syn && self.sessions[at].is_over();
@@ -215,34 +215,41 @@ impl World {
         self.unknown(in_port, tuple, detail, seen)
     }
 
-    fn existing(&mut self, at: usize, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Fate {
+    fn existing(
+        &mut self,
+        at: usize,
+        in_port: u16,
+        tuple: Tuple,
+        detail: Detail,
+        seen: &Seen<'_>,
+    ) -> Verdict {
         let matching = self.matching(&tuple, in_port);
         self.attach(at, &matching);
-        let opinion = self.opinion(&self.sessions[at].attached, &matching);
+        let rule_verdict = self.rule_verdict(&self.sessions[at].attached, &matching);
         let session = &mut self.sessions[at];
-        if opinion.drop {
+        if rule_verdict.drop {
             assert_eq!(seen.outcome, Outcome::Dropped(DropReason::Rule));
-            return Fate::Session(at);
+            return Verdict::Session(at);
         }
-        let way = session.way_of(tuple).expect("it was found");
-        let (to, mut out) = match way {
-            Way::Forward => {
+        let direction = session.direction_of(tuple).expect("it was found");
+        let (to, mut out) = match direction {
+            Direction::Forward => {
                 (session.outside, Detail { seq: detail.seq.wrapping_add(session.delta), ..detail })
             }
-            Way::Reverse => (
+            Direction::Reverse => (
                 session.original.reversed(),
                 Detail { ack: detail.ack.wrapping_sub(session.delta), ..detail },
             ),
         };
-        out.tos = opinion.tos;
+        out.tos = rule_verdict.tos;
         if tuple.proto == TCP && detail.flags & common::ACK == 0 {
             out.ack = detail.ack;
         }
-        let view = if way == Way::Forward { detail } else { out };
-        session.advance(way, view, self.now);
+        let view = if direction == Direction::Forward { detail } else { out };
+        session.advance(direction, view, self.now);
         assert_eq!(seen.outcome, Outcome::Out(in_port ^ 1), "{session:?}");
         assert_eq!(seen.bytes, (seen.make)(to, out), "{session:?}");
-        Fate::Session(at)
+        Verdict::Session(at)
     }
 
     fn attach(&mut self, at: usize, matching: &[RuleId]) {
@@ -256,40 +263,40 @@ impl World {
         }
     }
 
-    fn unknown(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Fate {
+    fn unknown(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Verdict {
         let matching = self.matching(&tuple, in_port);
-        let opinion = self.opinion(&[], &matching);
-        if opinion.drop {
+        let rule_verdict = self.rule_verdict(&[], &matching);
+        if rule_verdict.drop {
             assert_eq!(seen.outcome, Outcome::Dropped(DropReason::Rule));
-            return Fate::Dropped(DropReason::Rule);
+            return Verdict::Dropped(DropReason::Rule);
         }
         if self.is_claimed(&tuple) {
             return self.arrives(in_port, tuple, detail, &matching, seen);
         }
         if !matching.iter().any(|rule| RULES[rule.0].opens()) {
             assert_eq!(seen.outcome, Outcome::Out(in_port ^ 1));
-            assert_eq!(seen.bytes, (seen.make)(tuple, Detail { tos: opinion.tos, ..detail }));
-            return Fate::Stateless;
+            assert_eq!(seen.bytes, (seen.make)(tuple, Detail { tos: rule_verdict.tos, ..detail }));
+            return Verdict::Stateless;
         }
         let translators: Vec<RuleId> =
             matching.iter().copied().filter(|rule| RULES[rule.0].translates()).collect();
-        let binds: Vec<Bind> = translators.iter().flat_map(|rule| RULES[rule.0].binds).copied().collect();
+        let binds: Vec<Binding> = translators.iter().flat_map(|rule| RULES[rule.0].binds).copied().collect();
         if matches!(
             seen.outcome,
             Outcome::Answered(_, DropReason::NatExhausted) | Outcome::Dropped(DropReason::NatExhausted)
         ) {
             assert!(self.is_ambiguous(&binds, tuple), "{tuple:?}");
-            return Fate::Dropped(DropReason::NatExhausted);
+            return Verdict::Dropped(DropReason::NatExhausted);
         }
         assert_eq!(seen.outcome, Outcome::Out(in_port ^ 1), "{tuple:?}");
         let outside = Tuple::read(seen.bytes, tuple);
         let pool = self.allows(&binds, tuple, outside);
         let mut delta = 0;
-        if binds.contains(&Bind::Sequence) && detail.flags == common::SYN {
+        if binds.contains(&Binding::Sequence) && detail.flags == common::SYN {
             let seq = seen.bytes[38..42].try_into().expect("four bytes");
             delta = u32::from_be_bytes(seq).wrapping_sub(detail.seq);
         }
-        let out = Detail { tos: opinion.tos, seq: detail.seq.wrapping_add(delta), ..detail };
+        let out = Detail { tos: rule_verdict.tos, seq: detail.seq.wrapping_add(delta), ..detail };
         assert_eq!(seen.bytes, (seen.make)(outside, out));
         self.begin(tuple, outside, detail, &matching);
         let at = self.sessions.len() - 1;
@@ -298,7 +305,7 @@ impl World {
         (session.delta, session.translators) = (delta, translators);
         session.pool = (pool && !door).then_some(self.pool);
         session.door = self.door.filter(|_| door);
-        Fate::Session(at)
+        Verdict::Session(at)
     }
 
     /// Enters a session. No two may look the same to those who answer.
@@ -325,7 +332,7 @@ impl World {
             doubtful: false,
             checked: self.settings.tcp_window_check,
             acked: [detail.ack, detail.seq.wrapping_add(u32::from(detail.flags & common::SYN != 0))],
-            closer: Way::Forward,
+            closer: Direction::Forward,
             next,
             last: self.now,
         });

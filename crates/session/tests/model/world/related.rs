@@ -6,10 +6,10 @@ impl World {
     /// The next packet of a session.
     pub fn proceed(&mut self, at: usize, choice: u8) {
         let Some(session) = self.sessions.get(at) else { return };
-        let (way, mut detail) = session.next_packet(choice);
-        let (in_port, tuple) = match way {
-            Way::Forward => (port_of(&session.original), session.original),
-            Way::Reverse => {
+        let (direction, mut detail) = session.next_packet(choice);
+        let (in_port, tuple) = match direction {
+            Direction::Forward => (port_of(&session.original), session.original),
+            Direction::Reverse => {
                 if detail.flags & common::ACK != 0 {
                     detail.ack = detail.ack.wrapping_add(session.delta);
                 }
@@ -20,35 +20,35 @@ impl World {
     }
 
     /// An ICMP error about a packet of a session, by an end or a router behind it.
-    pub fn complain(&mut self, at: usize, about: Way, by_router: bool, quoted: usize) {
+    pub fn complain(&mut self, at: usize, about: Direction, by_router: bool, quoted: usize) {
         let Some(session) = self.sessions.get(at).filter(|session| !self.is_doomed(session)) else { return };
         let sent = Detail { len: 30, seq: session.next[about as usize], ack: 6, ..Detail::default() };
         // As the one who complains has seen it, and as who has sent it did.
         let (seen, original, complained) = match about {
-            Way::Forward => {
+            Direction::Forward => {
                 let moved = Detail { seq: sent.seq.wrapping_add(session.delta), ..sent };
                 (session.outside, session.original, moved)
             }
-            Way::Reverse => (session.original.reversed(), session.outside.reversed(), sent),
+            Direction::Reverse => (session.original.reversed(), session.outside.reversed(), sent),
         };
         let in_port = match about {
-            Way::Forward => port_of(&session.original) ^ 1,
-            Way::Reverse => port_of(&session.original),
+            Direction::Forward => port_of(&session.original) ^ 1,
+            Direction::Reverse => port_of(&session.original),
         };
         let router = if in_port == IN { [10, 9, 9, 9] } else { [198, 51, 100, 77] };
         let from = if by_router { router } else { seen.destination.0 };
         let matching = self
             .matching(&Tuple { proto: ICMP, source: (from, 0), destination: (seen.source.0, 0) }, in_port);
-        let opinion = self.opinion(&session.attached, &matching);
+        let rule_verdict = self.rule_verdict(&session.attached, &matching);
         let (outcome, bytes) =
             self.net.one(in_port, &error(from, seen.source.0, 0, &frame(seen, complained), quoted));
-        if opinion.drop {
+        if rule_verdict.drop {
             assert_eq!(outcome, Outcome::Dropped(DropReason::Rule));
             return;
         }
         assert_eq!(outcome, Outcome::Out(in_port ^ 1));
         let shown = if seen.destination.0 == original.destination.0 { from } else { original.destination.0 };
-        let expected = error(shown, original.source.0, opinion.tos, &frame(original, sent), quoted);
+        let expected = error(shown, original.source.0, rule_verdict.tos, &frame(original, sent), quoted);
         assert_eq!(bytes, expected.build(), "{:?}", self.sessions[at]);
     }
 
@@ -75,39 +75,39 @@ impl World {
         let [first, later @ ..] = out.map(|sent| sent.expect("all fragments come out"));
         let make_first = |tuple, detail: Detail| make(tuple, detail).swap_remove(0);
         let seen = Seen { outcome: first.outcome, bytes: first.packet.head(), make: &make_first };
-        let fate = self.judge(in_port, tuple, detail, &seen);
+        let verdict = self.judge(in_port, tuple, detail, &seen);
         for (n, sent) in later.iter().enumerate() {
-            self.judge_later(fate, in_port, tuple, sent, |tuple| make(tuple, detail).swap_remove(n + 1));
+            self.judge_later(verdict, in_port, tuple, sent, |tuple| make(tuple, detail).swap_remove(n + 1));
         }
     }
 
     fn judge_later(
         &mut self,
-        fate: Fate,
+        verdict: Verdict,
         in_port: u16,
         tuple: Tuple,
         sent: &ProcessedPacket,
         make: impl Fn(Tuple) -> Vec<u8>,
     ) {
         let matching = self.matching(&tuple.without_ports(), in_port);
-        let (attached, to) = match fate {
-            Fate::Dropped(reason) => return assert_eq!(sent.outcome, Outcome::Dropped(reason)),
-            Fate::Stateless => (vec![], tuple),
-            Fate::Session(at) => {
+        let (attached, to) = match verdict {
+            Verdict::Dropped(reason) => return assert_eq!(sent.outcome, Outcome::Dropped(reason)),
+            Verdict::Stateless => (vec![], tuple),
+            Verdict::Session(at) => {
                 let session = &self.sessions[at];
-                let forward = session.way_of(tuple) == Some(Way::Forward);
+                let forward = session.direction_of(tuple) == Some(Direction::Forward);
                 (
                     session.attached.clone(),
                     if forward { session.outside } else { session.original.reversed() },
                 )
             }
         };
-        if self.opinion(&attached, &matching).drop {
+        if self.rule_verdict(&attached, &matching).drop {
             return assert_eq!(sent.outcome, Outcome::Dropped(DropReason::Rule));
         }
         assert_eq!(sent.outcome, Outcome::Out(in_port ^ 1));
         assert_eq!(sent.packet.head(), make(to));
-        if let Fate::Session(at) = fate {
+        if let Verdict::Session(at) = verdict {
             self.sessions[at].last = self.now;
         }
     }
