@@ -3,8 +3,9 @@
 //!
 //! Theory of operation. A command works on a copy, and the copy replaces the original when the whole command
 //! has succeeded. So a command that fails changes nothing. Copies are cheap: lists are behind shared
-//! pointers, and a [`Policy`] shares all pages that a change does not touch. Nothing here opens a device or
-//! uses the engine.
+//! pointers, and a [`Policy`] shares all pages that a change does not touch. The other lists are short, so
+//! that no persistent collection is needed: there are at most [`MAX_PORTS`](mmb_dataplane::MAX_PORTS)
+//! interfaces, and chains are made by hand. Nothing here opens a device or uses the engine.
 //!
 //! A port id belongs to the *name* of an interface while the name is configured, whether or not its device is
 //! open. Compiled rules hold ids. So a device can be opened, closed and replaced without compiling a rule

@@ -1,4 +1,11 @@
 //! A persistent sparse array of numbers.
+//!
+//! Theory of operation. Pages are behind shared pointers. A clone copies a pointer, a read follows two, and
+//! a change of a shared page copies 16 KiB. Persistent vectors of crates were measured beside this one, with
+//! a million numbers (the lowest of several runs on a loaded machine). A read that depends on the one before
+//! takes 27 ns here, 298 ns with `imbl::Vector` and some 1,100 ns with `rpds::Vector`; each packet reads.
+//! The first change of a clone takes 5.2 µs here, 2.6 µs and 1.3 µs there. Of 64 changes of neighbours in
+//! one clone, as routes are published, each takes 34 ns here, 67 ns and 46 ns there.
 
 use std::sync::Arc;
 
