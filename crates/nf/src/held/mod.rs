@@ -393,7 +393,14 @@ impl HeldPackets {
     pub fn taken(&self, ticket: u32) -> Result<Resumed, DropReason> {
         match self.entries.get(ticket as usize) {
             Some(&Entry {
-                status: TicketState::Taken, place, verdict, is_follower, uid, ref levels, view, ..
+                status: TicketState::Taken,
+                place,
+                verdict,
+                is_follower,
+                uid,
+                ref levels,
+                view,
+                ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
                 Ok(Resumed { state, verdict, is_follower, uid, levels, view })
