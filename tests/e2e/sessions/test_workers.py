@@ -138,6 +138,6 @@ def test_conversations_go_on_beside_a_syn_flood(make_wire, figure):
         flood.end()
     figure("questions answered beside a SYN flood, 2 workers", f"{answered} of {asked}, beside {flood.sent} SYNs")
     assert flood.sent > 3000
-    assert answered >= 0.8 * asked and answered >= 50, (asked, answered, wire.daemon.drops())
+    assert answered >= 0.7 * asked and answered >= len(speakers), (asked, answered, wire.daemon.drops())
     # And without the flood, all are.
     assert all(speaker.ask() == (CLIENT4, speaker.port()) for speaker in speakers)

@@ -70,6 +70,12 @@ pub(super) enum TransitionError {
     /// The engine works no longer.
     #[error(transparent)]
     Worker(#[from] WorkerFailure),
+    /// Open sessions use too many earlier versions of the chains.
+    #[error(
+        "open sessions use 65,535 earlier versions of the chains, which is the maximum; end some by `clear \
+         connections`"
+    )]
+    Programs,
     /// The routes of the kernel could not be mirrored.
     #[error("{error}{lost}")]
     Routes {
@@ -87,6 +93,7 @@ impl TransitionError {
             TransitionError::Device { error, lost, .. } => format!("{error}{lost}"),
             TransitionError::Routes { error, lost } => format!("{error}{lost}"),
             TransitionError::Worker(failure) => failure.to_string(),
+            TransitionError::Programs => self.to_string(),
         }
     }
 }
@@ -110,6 +117,9 @@ impl Control {
     /// A device or routes that the engine cannot get. Then everything is as before, except that a device that
     /// was closed and cannot be opened again is down.
     pub(super) fn transition(&self, mut old: State, new: &State) -> Result<(), TransitionError> {
+        if !self.engine().has_room_for(new.config.chains().program()) {
+            return Err(TransitionError::Programs);
+        }
         let change = DeviceChange::between(&old, new);
         self.open_devices(&mut old, &change)?;
         let (before, after) = (Plan::of(&old), Plan::of(new));

@@ -31,6 +31,14 @@ use crate::features::port::open as port;
 /// How long a publisher polls the workers without a pause.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// Most programs of chains at a time: workers give them numbers of 16 bits, and begin with one of their own.
+const MAX_PROGRAMS: usize = u16::MAX as usize;
+
+/// Whether one more program has room beside `programs`, or is one of them.
+fn has_room(programs: &[Arc<Program>], next: &Arc<Program>) -> bool {
+    programs.len() < MAX_PROGRAMS || programs.iter().any(|program| Arc::ptr_eq(program, next))
+}
+
 /// A running worker as the engine sees it.
 pub(super) struct RunningWorker {
     pub(super) thread: JoinHandle<()>,
@@ -127,6 +135,14 @@ impl Engine {
         }
     }
 
+    /// Whether the engine can run on a program of chains, beside those that open sessions still use. A worker
+    /// without room for it would go on with the program before.
+    pub fn has_room_for(&self, program: &Arc<Program>) -> bool {
+        let mut publisher = lock(&self.publisher);
+        publisher.programs.retain(|program| Arc::strong_count(program) > 1);
+        has_room(&publisher.programs, program)
+    }
+
     /// Publishes `forwarding`. Returns when every worker runs on it; then ports and rule slots that only the
     /// old one used are free.
     ///
@@ -208,5 +224,20 @@ impl Engine {
     /// Number of flow rules that a port has installed.
     pub(crate) fn flow_rules(&self, id: PortId) -> usize {
         lock(&self.publisher).flow_rules.count(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_beyond_the_numbers_of_a_worker_are_refused() {
+        let mut programs: Vec<Arc<Program>> = (1..MAX_PROGRAMS).map(|_| Arc::default()).collect();
+        let last = Arc::default();
+        assert!(has_room(&programs, &last));
+        programs.push(last.clone());
+        assert!(has_room(&programs, &last), "it has a number");
+        assert!(!has_room(&programs, &Arc::default()));
     }
 }

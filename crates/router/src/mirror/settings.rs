@@ -110,7 +110,9 @@ fn write(file: &Path, settings: &[Setting]) -> io::Result<()> {
     let line = |s: &Setting| format!("{} {} {}\n", s.path.display(), s.old, s.new);
     let text: String = settings.iter().map(line).collect();
     let part = directory.join(format!(".{}", std::process::id()));
-    let mut out = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&part)?;
+    // Never through a link that somebody has made in the directory.
+    let _ = fs::remove_file(&part);
+    let mut out = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&part)?;
     out.write_all(text.as_bytes())?;
     out.sync_all()?;
     fs::rename(part, file)
@@ -147,6 +149,19 @@ mod tests {
         saved.restore();
         assert_eq!([a, b].map(|path| fs::read_to_string(path).unwrap()), ["0", "7\n"]);
         assert!(!kept.exists());
+    }
+
+    #[test]
+    fn no_file_is_written_through_a_link() {
+        let root = tempfile::tempdir().unwrap();
+        let victim = root.path().join("victim");
+        fs::write(&victim, "text").unwrap();
+        let part = root.path().join(format!(".{}", std::process::id()));
+        std::os::unix::fs::symlink(&victim, part).unwrap();
+        let setting = Setting { path: "/proc/sys/net/x".into(), old: "0".into(), new: "1".into() };
+        write(&root.path().join("1-eth0"), &[setting]).unwrap();
+        assert_eq!(fs::read_to_string(victim).unwrap(), "text");
+        assert!(fs::symlink_metadata(root.path().join("1-eth0")).unwrap().is_file());
     }
 
     #[test]

@@ -169,7 +169,11 @@ fn priority_tags_are_removed() {
     }
     let mut world = world(forwarding(&["add ip-proto udp drop"]));
     assert_eq!(world.send(&tagged(&[zero])), []);
-    assert_eq!(world.drops(), [("rule", 1)]);
+    assert_eq!(world.send(&tagged(&[zero; 4])), []);
+    assert_eq!(world.drops(), [("rule", 2)]);
+    // A frame full of tags takes no more work than one with four.
+    assert_eq!(world.send(&tagged(&[zero; 300])), []);
+    assert!(world.drops().contains(&("vlan-depth", 1)), "{:?}", world.drops());
     let runt = [&plain[..12], &zero[..], &zero[..3]].concat();
     assert_eq!(world.send(&runt).len(), 1, "the kernel gets it");
 }

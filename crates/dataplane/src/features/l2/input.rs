@@ -64,8 +64,11 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
         let mac = macs.get(usize::from(packet.port())).copied().unwrap_or(u64::MAX);
         let to = packet.data().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) & MAC);
         if to != mac || usize::from(l2.l3_off) != ROUTED_L3 {
-            if to != mac || !remove_priority_tags(packet) {
+            if to != mac || remove_priority_tags(packet) == 0 {
                 return for_other_host(packet, to, mac);
+            }
+            if has_priority_tag(packet) {
+                return drop_for(packet, DropReason::VlanDepth);
             }
             l2 = parse_l2(packet.data());
             if usize::from(l2.l3_off) != ROUTED_L3 {
@@ -97,23 +100,30 @@ fn for_other_host(packet: &mut Packet, to: u64, mac: u64) -> Edge {
     if to == mac || group || mac > MAC { punt(packet) } else { drop_for(packet, DropReason::OtherHost) }
 }
 
-/// Removes the outer tags of VLAN 0, which only have a priority (IEEE 802.1Q, 6.9). Returns whether there
-/// were any. The kernel accepts such frames as untagged ones, so it must not get them past rules and
-/// sessions.
+/// Most priority tags that are removed from a frame, which bounds the work for one.
+const PRIORITY_TAGS: usize = 4;
+
+/// Removes the outer tags of VLAN 0, which only have a priority (IEEE 802.1Q, 6.9). Returns their number. The
+/// kernel accepts such frames as untagged ones, so it must not get them past rules and sessions.
 #[cold]
-fn remove_priority_tags(packet: &mut Packet) -> bool {
-    let mut has_removed = false;
-    while let Some(&[hi, lo, tci, vlan]) = packet.data().get(12..16).and_then(<[u8]>::first_chunk)
-        && is_vlan_tag(u16::from_be_bytes([hi, lo]))
-        && u16::from_be_bytes([tci, vlan]) & 0x0fff == 0
-    {
+fn remove_priority_tags(packet: &mut Packet) -> usize {
+    let mut removed = 0;
+    while removed < PRIORITY_TAGS && has_priority_tag(packet) {
         packet.data_mut().copy_within(..12, 4);
         if !packet.adj(4) {
             break;
         }
-        has_removed = true;
+        removed += 1;
     }
-    has_removed
+    removed
+}
+
+/// Whether the outer tag of a frame is one of VLAN 0.
+fn has_priority_tag(packet: &Packet) -> bool {
+    let tag: Option<&[u8; 4]> = packet.data().get(12..16).and_then(<[u8]>::first_chunk);
+    tag.is_some_and(|&[hi, lo, tci, vlan]| {
+        is_vlan_tag(u16::from_be_bytes([hi, lo])) && u16::from_be_bytes([tci, vlan]) & 0x0fff == 0
+    })
 }
 
 /// The edge of a frame for the kernel that has not been parsed.

@@ -5,8 +5,8 @@
 //! belongs to a network namespace, by its inode, and to an interface.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use mmb_dpdk::{FrameSizeGuard, ReceiveOffload};
@@ -63,7 +63,10 @@ fn save(state: &Path, interface: &str, on: &[ReceiveOffload]) -> Option<PathBuf>
     fs::create_dir_all(&directory).ok()?;
     let file = directory.join(format!("{}-{interface}", namespace().ok()?));
     let words: Vec<_> = on.iter().map(|offload| offload.word()).collect();
-    fs::write(&file, words.join(" ")).ok()?;
+    // Never through a link that somebody has made in the directory.
+    let _ = fs::remove_file(&file);
+    let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).ok()?;
+    out.write_all(words.join(" ").as_bytes()).ok()?;
     Some(file)
 }
 
