@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn programs_beyond_the_numbers_of_a_worker_are_refused() {
-        let mut programs: Vec<Arc<Program>> = (1..MAX_PROGRAMS).map(|_| Arc::default()).collect();
+        let mut programs = vec![Arc::<Program>::default(); MAX_PROGRAMS - 1];
         let last = Arc::default();
         assert!(has_room(&programs, &last));
         programs.push(last.clone());
