@@ -6,9 +6,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 MMB    := $(TARGET)/release/mmb
 
 FUZZ_SECONDS ?= 30
+# Targets of crates without unsafe code run without AddressSanitizer, several times as fast.
+FUZZ_PLAIN := entries import lang netlink policy session
+SOAK_SECONDS ?= 3600
+SOAK_OBJECTS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: check-fresh deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
+.PHONY: check-fresh deny sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -44,6 +48,7 @@ lint: ## formatting, clippy with warnings as errors, layers of the crates, struc
 	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	tools/check-layers
+	tools/check-dependencies
 	tools/check-structure
 	tools/check-prose
 
@@ -55,8 +60,21 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (30)
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	@set -e; for target in $$($(CARGO) fuzz list); do \
 	  echo "== $$target"; \
-	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096; \
+	  case " $(FUZZ_PLAIN) " in *" $$target "*) sanitizer=none;; *) sanitizer=address;; esac; \
+	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run --sanitizer $$sanitizer $$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -detect_leaks=0; \
 	done
+
+deny: ## cargo-deny: advisories of rustsec.org, licences, bans, sources (installs cargo-deny; network)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny --all-features check
+
+sbom: ## the crates that the daemon is linked from, as CycloneDX: mmb.cdx.json
+	tools/check-dependencies --sbom > mmb.cdx.json
+
+soak: build ## SOAK_SECONDS (3600) of everything at once, then SOAK_OBJECTS (100000) of each object (root)
+	MMB_BIN=$(abspath $(MMB)) MMB_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTHON) -m pytest tests/e2e/sessions/test_lasting.py
+	MMB_BIN=$(abspath $(MMB)) MMB_SOAK=$(SOAK_OBJECTS) $(PYTHON) -m pytest tests/e2e/sessions/test_soak.py
 
 bench: build ## the papers' experiments beside nftables, iptables, XDP, HAProxy, nginx: 20 minutes; docs/performance.md (root)
 	bench/install-peers

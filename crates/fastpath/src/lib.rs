@@ -43,6 +43,10 @@
 
 #![forbid(unsafe_code)]
 
+// Files that tests share with the fuzz targets use the crate by its name.
+#[cfg(test)]
+extern crate self as mmb_fastpath;
+
 mod config;
 mod entries;
 mod generation;

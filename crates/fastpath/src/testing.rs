@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort};
 
+use crate::entries::{CreditTargets, Entries, PortRef};
 use crate::kernel::KernelTable;
 use crate::learn;
 
@@ -91,6 +92,11 @@ impl FakeKernel {
         (*generation != 0 && *generation == table.generation).then_some(*action)
     }
 
+    /// Replaces what the kernel has counted for a flow.
+    pub fn set_stats(&self, key: &FastKey, stats: FastFlowStats) {
+        self.update(key, |counted| *counted = stats);
+    }
+
     /// Records an acknowledgement.
     pub fn acknowledge(&self, key: &FastKey, ack: u32) {
         self.update(key, |stats| stats.ack = Some(ack));
@@ -161,3 +167,64 @@ impl KernelTable for FakeKernel {
         self.table().slots.get(&slot).map(|(.., stats)| *stats).unwrap_or_default()
     }
 }
+
+/// The entries of a worker over a kernel table in memory.
+pub struct EntryTable {
+    /// The kernel's table.
+    pub kernel: FakeKernel,
+    entries: Entries,
+}
+
+/// What a sweep has credited for all flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credited {
+    /// Packets, modulo 2^64.
+    pub packets: u64,
+    /// Bytes, modulo 2^64.
+    pub bytes: u64,
+    /// Entries that ended.
+    pub ended: usize,
+}
+
+impl EntryTable {
+    /// A table with this many slots.
+    pub fn new(slots: u32) -> EntryTable {
+        EntryTable { kernel: FakeKernel::default(), entries: Entries::new(1..1 + slots) }
+    }
+
+    /// Number of slots in use, including revoked ones.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no slot is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Installs the flow [`key`] `(n)`. False: there is no room.
+    pub fn install(&mut self, n: u16, generation: u64, now: u32) -> bool {
+        let port = |id: u16| PortRef { id, number: FastPort(u32::from(id) + 1) };
+        let credit = CreditTargets { ingress: port(0), egress: port(1), rules: Box::new([]), session: None };
+        let action = FastAction::forward_unchanged(FastPort(2), 1500);
+        self.entries.install(&self.kernel, (&key(n), &action), generation, credit, now).is_ok()
+    }
+
+    /// Checks all slots.
+    pub fn sweep(&mut self, in_force: u64, now: u32) -> Credited {
+        let mut credited = Credited::default();
+        loop {
+            self.entries.sweep(&self.kernel, in_force, now, |delta| {
+                credited.packets = credited.packets.wrapping_add(delta.packets);
+                credited.bytes = credited.bytes.wrapping_add(delta.bytes);
+                credited.ended += usize::from(delta.is_final);
+            });
+            if !self.entries.is_sweeping() {
+                return credited;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,9 @@ const MAX_FILTERS: usize = 64;
 const WRITE_COST: usize = 8;
 /// Maximum depth of jumps, which is the limit of the kernel.
 const MAX_DEPTH: usize = 16;
+/// Work to reach a step, in units of [`Budget`]: chains that jump to each other several times are walked
+/// exponentially often.
+const STEP_COST: usize = 80;
 
 /// The action of a step on matching packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,8 +176,8 @@ fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step, bud
 }
 
 /// Walks a chain and the chains that it jumps to.
-fn walk<'a>(chains: &'a Chains, chain: &str, budget: &mut Budget) -> Vec<Outcome<'a>> {
-    let mut walk = Walk { chains, budget, outcomes: Vec::new(), remarked: HashSet::new() };
+fn walk<'a>(chains: &'a Chains, chain: &'a str, budget: &mut Budget) -> Vec<Outcome<'a>> {
+    let mut walk = Walk { chains, budget, outcomes: Vec::new(), path: Vec::new(), remarked: HashSet::new() };
     walk.chain(chain, Reach { filters: vec![Filter::default()], is_exact: true }, 0);
     walk.outcomes
 }
@@ -192,13 +195,21 @@ struct Walk<'a, 'b> {
     chains: &'a Chains,
     budget: &'b mut Budget,
     outcomes: Vec<Outcome<'a>>,
+    /// The chains from the first one to the current one.
+    path: Vec<&'a str>,
     /// Remarks so far, by place: a chain may be walked several times.
     remarked: HashSet<(&'a str, String)>,
 }
 
 impl<'a> Walk<'a, '_> {
     /// Sends the packets of `within` through a chain.
-    fn chain(&mut self, name: &str, mut within: Reach, depth: usize) {
+    fn chain(&mut self, name: &'a str, within: Reach, depth: usize) {
+        self.path.push(name);
+        self.steps(name, within, depth);
+        self.path.pop();
+    }
+
+    fn steps(&mut self, name: &str, mut within: Reach, depth: usize) {
         let chains = self.chains;
         for step in chains.get(name).map_or(&[][..], Vec::as_slice) {
             if let Verdict::Remark(kind, reason) = &step.verdict {
@@ -206,7 +217,9 @@ impl<'a> Walk<'a, '_> {
                 continue;
             }
             self.budget.next_step();
-            let Some(filters) = intersection(&within.filters, &step.filters, self.budget) else {
+            let reached = self.budget.spend(STEP_COST);
+            let filters = reached.and_then(|()| intersection(&within.filters, &step.filters, self.budget));
+            let Some(filters) = filters else {
                 self.remark(
                     step,
                     Kind::NotMapped,
@@ -225,6 +238,9 @@ impl<'a> Walk<'a, '_> {
                 }
                 Verdict::Jump(target) if !chains.contains_key(target) => {
                     self.remark(step, Kind::NotMapped, &format!("there is no chain `{target}`"));
+                }
+                Verdict::Jump(target) if self.path.contains(&target.as_str()) => {
+                    self.remark(step, Kind::NotMapped, "the jump is a loop, which the kernel refuses");
                 }
                 Verdict::Jump(target) => {
                     self.chain(target, Reach { filters, is_exact: within.is_exact }, depth + 1);

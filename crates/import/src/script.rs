@@ -1,5 +1,7 @@
 //! The result of an import: rules, comments, and remarks on what has no equal rule.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use mmb_lang::{Command, check, parse_line};
@@ -11,6 +13,8 @@ const SHOWN: usize = 200;
 #[derive(Debug, Default)]
 pub struct Script {
     lines: Vec<Line>,
+    /// Place and reason of each remark: a rule may be reached several times.
+    remarked: HashSet<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -91,7 +95,9 @@ impl Script {
     pub fn remark(&mut self, kind: Kind, place: &str, source: &str, reason: impl Into<String>) {
         let remark =
             Remark { kind, place: place.to_owned(), source: plain(source), reason: plain(&reason.into()) };
-        self.lines.push(Line::Remark(remark));
+        if self.remarked.insert((remark.place.clone(), remark.reason.clone())) {
+            self.lines.push(Line::Remark(remark));
+        }
     }
 
     /// The script as a configuration file.

@@ -19,6 +19,10 @@
 
 #![forbid(unsafe_code)]
 
+// Files that tests share with the fuzz targets use the crate by its name.
+#[cfg(test)]
+extern crate self as mmb_router;
+
 mod error;
 mod links;
 mod mirror;

@@ -83,3 +83,6 @@ impl MirroredState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Capture files: reads and writes pcap and pcapng.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use pcap_parser::traits::PcapReaderIterator;
@@ -76,9 +76,13 @@ impl Reader {
     /// The file cannot be read, or is not a capture.
     pub fn open(path: &Path) -> Result<Reader, CaptureError> {
         let file = File::open(path).map_err(|error| CaptureError::Read { path: path.to_owned(), error })?;
-        let inner = create_reader(FIRST_BUFFER, file)
-            .map_err(|_| CaptureError::UnknownFormat { path: path.to_owned() })?;
-        Ok(Reader { inner, capacity: FIRST_BUFFER, legacy: None, clocks: Vec::new(), read: 0, foreign: 0 })
+        Reader::new(file).ok_or_else(|| CaptureError::UnknownFormat { path: path.to_owned() })
+    }
+
+    /// Reads a capture from its beginning. `None` if it is neither pcap nor pcapng.
+    pub fn new(source: impl Read + Send + 'static) -> Option<Reader> {
+        let inner = create_reader(FIRST_BUFFER, source).ok()?;
+        Some(Reader { inner, capacity: FIRST_BUFFER, legacy: None, clocks: Vec::new(), read: 0, foreign: 0 })
     }
 
     /// Returns the next Ethernet frame, or how the capture ends.
@@ -196,7 +200,7 @@ fn frame(clock: Clock, units: u64, data: &[u8], captured: u32, original: u32) ->
     // pcapng pads packet data to four bytes.
     let data = &data[..data.len().min(captured as usize)];
     let per_second = clock.units_per_second.max(1);
-    let seconds = (units / per_second) as i64 + clock.offset_s;
+    let seconds = ((units / per_second) as i64).saturating_add(clock.offset_s);
     let nanos = u128::from(units % per_second) * 1_000_000_000 / u128::from(per_second);
     Step::Frame(Frame {
         time_ns: (seconds.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(nanos as u64),

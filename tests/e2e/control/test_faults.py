@@ -154,6 +154,8 @@ def test_without_free_descriptors_the_daemon_goes_on(root, make_bench, make_daem
         lowest = next(number for number in itertools.count() if number not in used)
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
 
+    # The daemon says that it is ready before its server runs; one that answers has all that it needs.
+    daemon.line("list")
     exhaust()
     daemon.line("list", timeout=wait.PATIENCE)
     refused = daemon.line("interface add t tap", check=False)
@@ -208,7 +210,8 @@ def test_huge_pages_that_are_not_there(root, make_daemon, tmp_path):
         text = text.replace(found.group(0), found.group(0)[: -len(found.group(1))] + str(number))
     wrong.write_text(text, encoding="ascii")
     daemon = make_daemon(config="add tcp-dport 9 drop\n", wrapper=own_mounts(f"mount --bind {wrong} /proc/meminfo"))
-    assert "ordinary pages" in daemon.log()
+    # A thread of its own writes the log.
+    wait.until(lambda: "ordinary pages" in daemon.log(), "the line about pages")
     assert len(daemon.rules()) == 1
 
 

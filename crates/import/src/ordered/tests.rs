@@ -212,3 +212,24 @@ fn the_work_of_large_sets_is_bounded() {
     assert!(most <= Budget::default().left(), "{most} operations");
     println!("6,200 rules: {many} operations for an anti-spoofing set, {most} for rules that overlap");
 }
+
+/// Chains that jump to the next one several times are walked exponentially often; a loop of jumps, too.
+#[test]
+fn many_ways_through_chains_take_bounded_work() {
+    use Verdict::{Accept, Drop, Jump};
+    let name = |n: usize| if n == 0 { "main".to_owned() } else { format!("c{n}") };
+    let mut chains: Chains = (0..14)
+        .map(|n| {
+            let jumps = (0..4).map(|low| step(&[ttl(low * 9, 250)], Jump(name(n + 1))));
+            (name(n), jumps.chain([step(&[ttl(n as u128, 200)], Drop), step(&[port(22)], Accept)]).collect())
+        })
+        .collect();
+    let mut script = Script::default();
+    convert(&chains, "main", None, &mut script);
+    assert!(script.text().lines().count() < 60_000 && script.remarks().count() < 100);
+    chains.insert("c3".into(), vec![step(&[], Jump("c1".into()))]);
+    let mut script = Script::default();
+    convert(&chains, "main", None, &mut script);
+    let looped = script.remarks().filter(|remark| remark.reason.contains("loop")).count();
+    assert!(looped == 1, "{looped}");
+}
