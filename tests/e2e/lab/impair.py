@@ -1,0 +1,171 @@
+"""A bad link between two interfaces: loss, duplication, reordering, and other borders of segments, by a seed."""
+
+import random
+import struct
+import threading
+
+from . import wait
+from .netns import CLIENT4, CLIENT6, CLIENT_MAC, SERVER4, SERVER6, SERVER_MAC, Network
+from .raw import RawPort
+from .wire import wire_config
+
+TCP = 6
+ETHERTYPE_IP4, ETHERTYPE_IP6, VLAN = 0x0800, 0x86DD, 0x8100
+FIN, PSH = 1, 8
+
+
+class Impairment:
+    """How often a frame is lost, sent twice, sent late, or cut in two; of thousand."""
+
+    def __init__(self, loss=0, duplication=0, reordering=0, cuts=0):
+        self.loss, self.duplication, self.reordering, self.cuts = loss, duplication, reordering, cuts
+
+
+class BadLink:
+    """Forwards frames between two interfaces of a namespace, in a thread.
+
+    vlan: number of a VLAN whose tag the frames have on the first interface (this kernel has no VLAN devices).
+    """
+
+    def __init__(self, namespace, interfaces, impairment, seed, vlan=None):
+        self._tag = struct.pack("!HH", VLAN, vlan) if vlan else b""
+        self._ports = [RawPort(namespace, interface) for interface in interfaces]
+        self._impairment, self._random = impairment, random.Random(seed)
+        # Frames that are late, by the port that sends them, each with the number of frames that overtake it.
+        self._late = [[], []]
+        self.lost = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        while not self._stop.is_set():
+            if not wait.readable(self._ports, 0.02):
+                # Nothing overtakes them any more.
+                for port, late in zip(self._ports, self._late):
+                    while late:
+                        port.send(late.pop(0)[1])
+            for number, port in enumerate(self._ports):
+                while (frame := port.receive_one()) is not None:
+                    if number == 0 and self._tag:
+                        assert frame[12:16] == self._tag, frame[:18].hex()
+                        frame = frame[:12] + frame[16:]
+                    self._forward(1 - number, frame)
+
+    def _tagged(self, to, frame):
+        return frame[:12] + self._tag + frame[12:] if to == 0 else frame
+
+    def _happens(self, thousandths):
+        return self._random.randrange(1000) < thousandths
+
+    def _forward(self, to, frame):
+        pieces = [frame]
+        if self._happens(self._impairment.cuts):
+            pieces = cut(frame, self._random)
+        for piece in [self._tagged(to, one) for one in pieces]:
+            if self._happens(self._impairment.loss):
+                self.lost += 1
+                continue
+            if self._happens(self._impairment.reordering):
+                self._late[to].append([self._random.randrange(1, 6), piece])
+                continue
+            self._ports[to].send(piece)
+            if self._happens(self._impairment.duplication):
+                self._ports[to].send(piece)
+            for late in self._late[to]:
+                late[0] -= 1
+            while self._late[to] and self._late[to][0][0] <= 0:
+                self._ports[to].send(self._late[to].pop(0)[1])
+
+    def close(self):
+        self._stop.set()
+        self._thread.join()
+        for port in self._ports:
+            port.close()
+
+
+def cut(frame, rng):
+    """Cuts the payload of a TCP segment in two. Other frames stay whole."""
+    at, ethertype = 14, struct.unpack_from("!H", frame, 12)[0]
+    if ethertype == ETHERTYPE_IP4 and frame[at + 9] == TCP:
+        l4, end = at + (frame[at] & 15) * 4, at + struct.unpack_from("!H", frame, at + 2)[0]
+    elif ethertype == ETHERTYPE_IP6 and frame[at + 6] == TCP:
+        l4, end = at + 40, at + 40 + struct.unpack_from("!H", frame, at + 4)[0]
+    else:
+        return [frame]
+    data = l4 + (frame[l4 + 12] >> 4) * 4
+    if end - data < 2:
+        return [frame]
+    border = rng.randrange(data + 1, end)
+    seq = struct.unpack_from("!I", frame, l4 + 4)[0]
+    flags = frame[l4 + 13]
+    first = piece(frame[:data], frame[data:border], (at, l4), seq, flags & ~(FIN | PSH))
+    return [first, piece(frame[:data], frame[border:end], (at, l4), seq + border - data, flags)]
+
+
+def piece(headers, payload, offsets, seq, flags):
+    """A segment with these headers, and with lengths and checksums that are right."""
+    (l3, l4), frame = offsets, bytearray(headers + payload)
+    struct.pack_into("!I", frame, l4 + 4, seq & 0xFFFFFFFF)
+    frame[l4 + 13] = flags
+    length = len(frame) - l4
+    if frame[l3] >> 4 == 4:
+        struct.pack_into("!H", frame, l3 + 2, len(frame) - l3)
+        struct.pack_into("!H", frame, l3 + 10, 0)
+        struct.pack_into("!H", frame, l3 + 10, checksum(frame[l3:l4]))
+        pseudo = bytes(frame[l3 + 12 : l3 + 20]) + struct.pack("!HH", TCP, length)
+    else:
+        struct.pack_into("!H", frame, l3 + 4, length)
+        pseudo = bytes(frame[l3 + 8 : l3 + 40]) + struct.pack("!II", length, TCP)
+    struct.pack_into("!H", frame, l4 + 16, 0)
+    struct.pack_into("!H", frame, l4 + 16, checksum(pseudo + frame[l4:]))
+    return bytes(frame)
+
+
+def checksum(data):
+    """The Internet checksum (RFC 1071)."""
+    if len(data) % 2:
+        data = bytes(data) + b"\0"
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+class BadBench(Network):
+    """Client, a bad link, mmb as a wire, another bad link, server; two real kernels at the ends.
+
+    vlan: number of a VLAN whose tag the frames have at mmb.
+    """
+
+    def __init__(self, make_daemon, config, seed, before=None, behind=None, vlan=None, **options):
+        super().__init__()
+        try:
+            roles = ("client", "near", "mbox", "far", "server")
+            self.client, self.near, self.mbox, self.far, self.server = map(self._namespace, roles)
+            for namespace in (self.near, self.mbox, self.far):
+                namespace.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+            self._veth((self.client, "c0", CLIENT_MAC), (self.near, "n0", None))
+            self._veth((self.near, "n1", None), (self.mbox, "m0", None))
+            self._veth((self.mbox, "m1", None), (self.far, "f0", None))
+            self._veth((self.far, "f1", None), (self.server, "s0", SERVER_MAC))
+            offloads = [word for name in ("tx", "tso", "gso", "gro", "txvlan") for word in (name, "off")]
+            for namespace, interface, mac, address4, address6, peer4, peer6 in (
+                (self.client, "c0", SERVER_MAC, CLIENT4, CLIENT6, SERVER4, SERVER6),
+                (self.server, "s0", CLIENT_MAC, SERVER4, SERVER6, CLIENT4, CLIENT6),
+            ):
+                namespace.run("ethtool", "-K", interface, *offloads)
+                namespace.run("ip", "address", "add", f"{address4}/24", "dev", interface)
+                namespace.run("ip", "address", "add", f"{address6}/64", "dev", interface, "nodad")
+                for peer in (peer4, peer6):
+                    namespace.run("ip", "neigh", "replace", peer, "lladdr", mac, "dev", interface, "nud", "permanent")
+            self.daemon = make_daemon(self.mbox, wire_config("af-packet") + config, **options)
+            self.links = [
+                BadLink(self.near, ("n1", "n0"), before or Impairment(), seed, vlan),
+                BadLink(self.far, ("f0", "f1"), behind or Impairment(), seed + 1, vlan),
+            ]
+            for link in self.links:
+                self.on_close(link.close)
+        except BaseException:
+            self.close()
+            raise

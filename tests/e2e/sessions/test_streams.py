@@ -1,0 +1,193 @@
+"""Streams of two real kernels over bad links: functions read what the receiver gets, and nothing stalls."""
+
+import hashlib
+import os
+import random
+import socket
+import threading
+import time
+
+import pytest
+
+from lab import routebench, wait
+from lab.impair import BadBench, Impairment
+from lab.netns import SERVER4, SERVER6
+
+PORT = 7000
+# A loss in front of mmb costs a retransmission timeout, since what follows waits in mmb. They add up.
+PATIENCE = 120
+BAD = Impairment(loss=12, duplication=30, reordering=40, cuts=150)
+ROUNDS = 20 if os.environ.get("E2E_LONG") else 1
+
+
+@pytest.fixture
+def make_bad(root, make_daemon):
+    """make_bad(config, seed, ...) -> BadBench, removed after the test."""
+    made = []
+
+    def make(config, seed, **options):
+        made.append(BadBench(make_daemon, config, seed, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+def content(seed, size):
+    return random.Random(seed).randbytes(size)
+
+
+class Peer(threading.Thread):
+    """One end of a connection: it sends its bytes and closes, and receives until the other end has closed."""
+
+    def __init__(self, connection, to_send):
+        super().__init__(daemon=True)
+        self.connection, self.to_send, self.received, self.error = connection, to_send, b"", None
+
+    def run(self):
+        sender = threading.Thread(target=self._send, daemon=True)
+        sender.start()
+        try:
+            while part := self.connection.recv(65536):
+                self.received += part
+        except OSError as error:
+            self.error = error
+        sender.join()
+
+    def _send(self):
+        try:
+            self.connection.sendall(self.to_send)
+            self.connection.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.error = error
+
+
+def exchange(client, server, address, sizes, seed, mss=None):
+    """Opens a connection for each pair of sizes. Returns client ports, and the ends with their bytes."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = server.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if mss:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, mss)
+    listener.bind((address, PORT))
+    listener.listen(len(sizes))
+    listener.settimeout(PATIENCE)
+    pairs = []
+    for number, (up, down) in enumerate(sizes):
+        near = client.socket(family, socket.SOCK_STREAM)
+        near.settimeout(PATIENCE)
+        near.connect((address, PORT))
+        far, (_, port, *_) = listener.accept()
+        far.settimeout(PATIENCE)
+        assert port == near.getsockname()[1], "connections come in order"
+        pairs.append((port, Peer(near, content(seed + number, up)), Peer(far, content(seed - number - 1, down))))
+    begin = time.monotonic()
+    for _, *peers in pairs:
+        for peer in peers:
+            peer.start()
+    for port, *peers in pairs:
+        for peer in peers:
+            peer.join(max(0, begin + PATIENCE - time.monotonic()))
+            assert not peer.is_alive() and peer.error is None, (port, peer.error, len(peer.received))
+            peer.connection.close()
+    listener.close()
+    return pairs
+
+
+def logged(path):
+    """The digests of a log file: {(client port, direction): (digest, bytes)}."""
+    lines = {}
+    for line in path.read_text(encoding="ascii").splitlines() if path.exists() else []:
+        words = line.split()
+        at = words.index("tcp")
+        port = int(words[at + 1].rsplit(":", 1)[1])
+        lines[port, words[at + 4]] = (words[at - 1], int(words[at + 5]))
+    return lines
+
+
+def configuration(log):
+    return (
+        f"nf add files digest sha256 file {log}\nnf add volume payload-count\n"
+        f"chain add c files then volume\nadd-stateful tcp-dport {PORT} chain c\n"
+    )
+
+
+def verify(pairs, log):
+    """Both ends have got what was sent, and the digests are those of it. Returns the bytes of each direction."""
+    expected, total = {}, [0, 0]
+    for port, client, server in pairs:
+        assert server.received == client.to_send and client.received == server.to_send
+        for number, (direction, peer) in enumerate((("forward", client), ("reverse", server))):
+            total[number] += len(peer.to_send)
+            if peer.to_send:
+                expected[port, direction] = (hashlib.sha256(peer.to_send).hexdigest(), len(peer.to_send))
+    wait.until(lambda: expected.keys() <= logged(log).keys(), "the digests of all streams")
+    found = logged(log)
+    assert {key: found[key] for key in expected} == expected
+    return total
+
+
+def reports(daemon):
+    return {one["name"]: one["report"] for one in daemon.json("show", "functions")["functions"]}
+
+
+@pytest.mark.parametrize("name", ["lossy-in-front", "lossy-behind", "ip6-two-workers", "vlan-small-mss"])
+def test_functions_read_what_the_receiver_gets(make_bad, tmp_path, name):
+    options = {
+        "lossy-in-front": {"before": BAD},
+        "lossy-behind": {"behind": BAD},
+        "ip6-two-workers": {"before": BAD, "behind": BAD, "workers": 2},
+        "vlan-small-mss": {"before": Impairment(5, 30, 60, 300), "vlan": 7},
+    }[name]
+    mss = 300 if name == "vlan-small-mss" else None
+    address = SERVER6 if name.startswith("ip6") else SERVER4
+    log = tmp_path / "streams.log"
+    bench = make_bad(configuration(log), seed=7, **options)
+    total = [0, 0]
+    for turn in range(ROUNDS):
+        # Nothing at all in one direction, one byte, and more than a window.
+        sizes = [(60_000, 40_000), (1, 30_000), (0, 20_000), (90_000, 0)]
+        pairs = exchange(bench.client, bench.server, address, sizes, 1000 * turn, mss)
+        total = [sum(both) for both in zip(total, verify(pairs, log))]
+    found = reports(bench.daemon)
+    assert [found["volume"][f"bytes {way}"] for way in ("forward", "reverse")] == [str(n) for n in total]
+    assert found["(stream)"]["bytes"] == str(sum(total))
+    if "before" in options:
+        assert bench.links[0].lost and int(found["(stream)"]["early segments"]) > 0
+    assert not {"no SYN seen", "gap in the bytes seen", "no room to hold"} & found["(stream)"].keys()
+
+
+@pytest.mark.parametrize("driver", ["af-packet", "af-xdp"])
+def test_frames_of_a_kernel_with_offloads(make_wire, tmp_path, driver):
+    """Segments that the kernel leaves to the interface to cut, with partial checksums."""
+    log = tmp_path / "streams.log"
+    wire = make_wire(driver, configuration(log))
+    total = verify(exchange(wire.client, wire.server, SERVER4, [(400_000, 300_000)], 5), log)
+    assert reports(wire.daemon)["(stream)"]["bytes"] == str(sum(total))
+
+
+@pytest.mark.parametrize("address", [routebench.SERVER, routebench.SERVER6])
+def test_streams_on_a_router(make_router, tmp_path, address):
+    log = tmp_path / "streams.log"
+    router = make_router(configuration(log))
+    verify(exchange(router.client, router.servers, address, [(100_000, 70_000), (10, 0)], 9), log)
+
+
+def test_connections_show_their_streams(make_wire, tmp_path):
+    wire = make_wire("af-packet", configuration(tmp_path / "streams.log"))
+    listener = wire.server.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((SERVER4, PORT))
+    listener.listen(1)
+    client = wire.client.socket(socket.AF_INET, socket.SOCK_STREAM)
+    client.connect((SERVER4, PORT))
+    server = listener.accept()[0]
+    client.sendall(b"question")
+    assert server.recv(100) == b"question"
+    (connection,) = wire.daemon.json("show", "connections", "tcp-dport", str(PORT))["connections"]
+    assert connection["functions"]["volume"] == "8/0 bytes in 1/0 packets"
+    assert connection["functions"]["(stream)"].startswith("next ")
+    shown = wire.daemon.command("show", "connections", "verbose").stdout
+    assert "c; (stream): next " in shown and "volume: 8/0 bytes in 1/0 packets" in shown
+    for end in (client, server, listener):
+        end.close()
