@@ -10,7 +10,7 @@ import time
 import pytest
 
 from lab import routebench, wait
-from lab.impair import BadBench, Impairment
+from lab.links.impair import BadBench, Impairment
 from lab.netns import SERVER4, SERVER6
 
 PORT = 7000

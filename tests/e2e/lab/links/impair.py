@@ -4,10 +4,10 @@ import random
 import struct
 import threading
 
-from . import wait
-from .netns import CLIENT4, CLIENT6, CLIENT_MAC, SERVER4, SERVER6, SERVER_MAC, Network
-from .raw import RawPort
-from .wire import wire_config
+from .. import wait
+from ..netns import CLIENT4, CLIENT6, CLIENT_MAC, SERVER4, SERVER6, SERVER_MAC, Network
+from ..raw import RawPort
+from ..wire import wire_config
 
 TCP = 6
 ETHERTYPE_IP4, ETHERTYPE_IP6, VLAN = 0x0800, 0x86DD, 0x8100

@@ -1,0 +1,1 @@
+"""Links between namespaces that lose and change frames."""
