@@ -236,7 +236,7 @@ impl SessionStore {
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
         if flags.contains(SessionFlags::COUNTED) {
-            self.admission.remove(&self.table.key(FlowRef::new(id, Direction::Forward)));
+            self.admission.remove(self.table.flow(FlowRef::new(id, Direction::Forward)).source());
         }
         if mapping != u32::MAX {
             let mut key = self.table.key(FlowRef::new(id, Direction::Forward));

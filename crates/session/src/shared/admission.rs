@@ -86,10 +86,11 @@ impl Admission {
         self.source_limit.is_some() && sources.add(sources.hash(key.source))
     }
 
-    /// A counted session has ended.
-    pub fn remove(&self, key: &Key) {
+    /// A counted session of this source has ended.
+    #[inline]
+    pub fn remove(&self, source: [u8; 16]) {
         let sources = &self.shared.sources;
-        sources.remove(sources.hash(key.source));
+        sources.remove(sources.hash(source));
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
         let reports = shared.take_limited();
         let report = LimitedSource { address: source_address(&key), limit: 1, refused: 1 };
         assert_eq!(reports, [report], "the second refusal waits for its report");
-        admission.remove(&key);
+        admission.remove(key.source);
         assert!(admission.may_open(7, &key));
     }
 }

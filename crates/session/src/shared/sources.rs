@@ -69,7 +69,7 @@ fn is_count_of(count: u64, hash: SourceHash) -> bool {
 #[derive(Debug)]
 pub(crate) struct SourceTable {
     buckets: Box<[Bucket]>,
-    seed: u64,
+    key: [u64; 2],
     /// Several workers write.
     is_shared: bool,
 }
@@ -80,14 +80,16 @@ impl SourceTable {
         let buckets = (sessions as usize / (BUCKET * SESSIONS_EACH)).next_power_of_two();
         let buckets = buckets.clamp(*BUCKETS.start(), *BUCKETS.end());
         let buckets = (0..buckets).map(|_| Bucket::default()).collect();
-        SourceTable { buckets, seed: mix(seed, 0x736f_7572_6365), is_shared }
+        let key = [1, 2].map(|half| mix(mix(seed, 0x736f_7572_6365), half));
+        SourceTable { buckets, key, is_shared }
     }
 
     /// The hash of a source address, as in [`mmb_flow::Key::source`].
     #[inline]
     pub fn hash(&self, source: [u8; 16]) -> SourceHash {
         let [low, high]: [u64; 2] = bytemuck::cast(source);
-        SourceHash(mix(mix(self.seed, low), high))
+        let wide = u128::from(low ^ self.key[0]) * u128::from(high ^ self.key[1]);
+        SourceHash(wide as u64 ^ (wide >> 64) as u64)
     }
 
     #[inline(always)]
