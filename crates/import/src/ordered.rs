@@ -12,13 +12,15 @@
 //! that the source accepts, never the other way round. For the same reason, accepts behind a return are left
 //! out if the packets that return cannot be subtracted.
 //!
-//! Rules that overlap can take exponential work. A [`Budget`] bounds the work for each step and for all. A
-//! step that exceeds it is left out with a remark.
+//! Rules that overlap can take exponential work. A [`Budget`] bounds the work for each step and for all. An
+//! accept that exceeds it is left out with a remark. A drop that exceeds it drops all packets that match it,
+//! also those that do not reach it; so do the drops of a chain if a jump to it exceeds the budget.
 
 mod budget;
 mod returns;
 
 use std::collections::{HashMap, HashSet};
+use std::ptr;
 
 use self::budget::Budget;
 use crate::filter::Filter;
@@ -34,6 +36,10 @@ const MAX_DEPTH: usize = 16;
 /// Work to reach a step, in units of [`Budget`]: chains that jump to each other several times are walked
 /// exponentially often.
 const STEP_COST: usize = 80;
+
+/// The remark on a drop that drops more packets than in the source.
+const WIDENED: &str =
+    "too many rules: all packets that match it are dropped, also those that do not reach it";
 
 /// The action of a step on matching packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,11 +97,15 @@ fn convert_within(
     let chains = &returns::join(chains);
     let outcomes = walk(chains, chain, budget);
     let mut drops: Vec<Filter> = Vec::new();
+    let mut widened = HashSet::new();
     for outcome in outcomes {
         match outcome {
             Outcome::Remark(step, kind, reason) => script.remark(kind, &step.place, &step.source, reason),
             Outcome::Decision(step, filters) if step.verdict == Verdict::Drop => {
-                write(script, &filters, "drop", step, budget);
+                if !write(script, &filters, "drop", step, budget) && widened.insert(ptr::from_ref(step)) {
+                    script.remark(Kind::Differs, &step.place, &step.source, WIDENED);
+                    write_lines(script, &step.filters, "drop", step);
+                }
                 drops.extend(filters);
             }
             Outcome::Decision(step, filters) => accept(script, filters, &drops, step, budget),
@@ -108,7 +118,7 @@ fn convert_within(
             place: format!("chain {chain}"),
             source: "policy drop".into(),
         };
-        write(script, std::slice::from_ref(rest), "drop", &policy, &mut Budget::default());
+        write_lines(script, std::slice::from_ref(rest), "drop", &policy);
     }
 }
 
@@ -120,7 +130,11 @@ fn accept(script: &mut Script, filters: Vec<Filter>, drops: &[Filter], step: &St
         Some(left) if left.is_empty() => {
             remark(Kind::Note, "never applies: the drops before it match all its packets")
         }
-        Some(left) => write(script, &left, "accept", step, budget),
+        Some(left) => {
+            if !write(script, &left, "accept", step, budget) {
+                script.remark(Kind::NotMapped, &step.place, &step.source, "the result is too large");
+            }
+        }
         None => remark(Kind::NotMapped, "too many rules: the drops before it overlap with it"),
     }
 }
@@ -155,13 +169,19 @@ fn distinct(filters: impl Iterator<Item = Filter>, budget: &mut Budget) -> Optio
     Some(kept)
 }
 
-/// Writes rules for filters, after a comment with their source.
-fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step, budget: &mut Budget) {
-    let Step { place, source, .. } = step;
+/// Writes rules for filters. False, and nothing is written, if this takes too much work.
+fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step, budget: &mut Budget) -> bool {
     budget.next_step();
-    if budget.spend(WRITE_COST * filters.iter().map(Filter::cost).sum::<usize>()).is_none() {
-        return script.remark(Kind::NotMapped, place, source, "the result is too large");
+    let is_small = budget.spend(WRITE_COST * filters.iter().map(Filter::cost).sum::<usize>()).is_some();
+    if is_small {
+        write_lines(script, filters, target, step);
     }
+    is_small
+}
+
+/// Writes rules for filters, after a comment with their source.
+fn write_lines(script: &mut Script, filters: &[Filter], target: &str, step: &Step) {
+    let Step { place, source, .. } = step;
     script.comment(format!("{place}: {source}"));
     for filter in filters {
         match matches(filter) {
@@ -177,7 +197,15 @@ fn write(script: &mut Script, filters: &[Filter], target: &str, step: &Step, bud
 
 /// Walks a chain and the chains that it jumps to.
 fn walk<'a>(chains: &'a Chains, chain: &'a str, budget: &mut Budget) -> Vec<Outcome<'a>> {
-    let mut walk = Walk { chains, budget, outcomes: Vec::new(), path: Vec::new(), remarked: HashSet::new() };
+    let mut walk = Walk {
+        chains,
+        budget,
+        outcomes: Vec::new(),
+        path: Vec::new(),
+        remarked: HashSet::new(),
+        widened: HashSet::new(),
+        widened_chains: HashSet::new(),
+    };
     walk.chain(chain, Reach { filters: vec![Filter::default()], is_exact: true }, 0);
     walk.outcomes
 }
@@ -199,6 +227,10 @@ struct Walk<'a, 'b> {
     path: Vec<&'a str>,
     /// Remarks so far, by place: a chain may be walked several times.
     remarked: HashSet<(&'a str, String)>,
+    /// Steps that drop all packets that match them.
+    widened: HashSet<*const Step>,
+    /// Chains whose drops are such steps.
+    widened_chains: HashSet<&'a str>,
 }
 
 impl<'a> Walk<'a, '_> {
@@ -220,11 +252,8 @@ impl<'a> Walk<'a, '_> {
             let reached = self.budget.spend(STEP_COST);
             let filters = reached.and_then(|()| intersection(&within.filters, &step.filters, self.budget));
             let Some(filters) = filters else {
-                self.remark(
-                    step,
-                    Kind::NotMapped,
-                    "too many rules: the jumps to it and the returns before it",
-                );
+                within.is_exact &= step.verdict != Verdict::Return;
+                self.widen(step);
                 continue;
             };
             match &step.verdict {
@@ -233,8 +262,9 @@ impl<'a> Walk<'a, '_> {
                     self.remark(step, Kind::NotMapped, "too many rules: the packets that return before it");
                 }
                 Verdict::Accept | Verdict::Drop => self.outcomes.push(Outcome::Decision(step, filters)),
-                Verdict::Jump(_) if depth >= MAX_DEPTH => {
-                    self.remark(step, Kind::NotMapped, "the jumps are too deep")
+                Verdict::Jump(target) if depth >= MAX_DEPTH => {
+                    self.remark(step, Kind::NotMapped, "the jumps are too deep");
+                    self.widen_chain(target);
                 }
                 Verdict::Jump(target) if !chains.contains_key(target) => {
                     self.remark(step, Kind::NotMapped, &format!("there is no chain `{target}`"));
@@ -253,6 +283,42 @@ impl<'a> Walk<'a, '_> {
                     }
                 },
                 Verdict::Remark(..) => {}
+            }
+        }
+    }
+
+    /// Handles a step of which it would take too much work to tell the packets that reach it.
+    fn widen(&mut self, step: &'a Step) {
+        match &step.verdict {
+            Verdict::Drop => {
+                if self.widened.insert(ptr::from_ref(step)) {
+                    self.remark(step, Kind::Differs, WIDENED);
+                    self.outcomes.push(Outcome::Decision(step, step.filters.clone()));
+                }
+            }
+            verdict => {
+                let reason = "too many rules: the jumps to it and the returns before it";
+                self.remark(step, Kind::NotMapped, reason);
+                if let Verdict::Jump(target) = verdict {
+                    self.widen_chain(target);
+                }
+            }
+        }
+    }
+
+    /// Widens the drops of a chain and of the chains that it jumps to.
+    fn widen_chain(&mut self, target: &'a str) {
+        let mut targets = vec![target];
+        while let Some(target) = targets.pop() {
+            if !self.widened_chains.insert(target) {
+                continue;
+            }
+            for step in self.chains.get(target).map_or(&[][..], Vec::as_slice) {
+                match &step.verdict {
+                    Verdict::Drop => self.widen(step),
+                    Verdict::Jump(next) => targets.push(next),
+                    _ => {}
+                }
             }
         }
     }

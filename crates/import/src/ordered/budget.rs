@@ -24,6 +24,12 @@ impl Budget {
         self.step = STEP.min(self.total);
     }
 
+    /// A budget of so many units for all steps.
+    #[cfg(test)]
+    pub(super) fn of(total: usize) -> Budget {
+        Budget { step: STEP, total }
+    }
+
     /// Units that are left for all steps.
     #[cfg(test)]
     pub(super) fn left(&self) -> usize {

@@ -233,3 +233,45 @@ fn many_ways_through_chains_take_bounded_work() {
     let looped = script.remarks().filter(|remark| remark.reason.contains("loop")).count();
     assert!(looped == 1, "{looped}");
 }
+
+/// The source drops all packets of two ranges of addresses, and accepts all others. With any budget, both
+/// ranges are dropped, and no rule accepts a packet of them.
+#[test]
+fn a_small_budget_drops_more_and_never_less() {
+    use Verdict::{Accept, Drop, Jump, Return};
+    let source = |low: u128| (FieldId::IpSaddr, Values::range(low, low + 9));
+    let main = vec![
+        step(&[ttl(1, 200), port(80)], Jump("web".into())),
+        step(&[ttl(7, 90)], Jump("web".into())),
+        step(&[], Jump("private".into())),
+        step(&[port(22)], Accept),
+        step(&[], Accept),
+    ];
+    let web = vec![step(&[ttl(5, 5)], Return), step(&[source(100)], Drop), step(&[], Return)];
+    let private = vec![
+        step(&[ttl(30, 40)], Jump("deep".into())),
+        step(&[source(100)], Drop),
+        step(&[source(200)], Drop),
+    ];
+    let deep = vec![step(&[ttl(31, 31)], Return), step(&[source(200)], Drop), step(&[], Return)];
+    let chains: Chains = [("main", main), ("web", web), ("private", private), ("deep", deep)]
+        .into_iter()
+        .map(|(name, steps)| (name.to_owned(), steps))
+        .collect();
+    let whole = {
+        let mut budget = Budget::default();
+        convert_within(&mut budget, &chains, "main", None, &mut Script::default());
+        Budget::default().left() - budget.left()
+    };
+    for total in 0..=whole {
+        let mut script = Script::default();
+        convert_within(&mut Budget::of(total), &chains, "main", None, &mut script);
+        let text = script.text();
+        let dropped = |low: &str| text.lines().any(|line| line == format!("add ip-saddr {low} drop"));
+        assert!(dropped("0.0.0.100-0.0.0.109") && dropped("0.0.0.200-0.0.0.209"), "{total}: {text}");
+        let accepts = text.lines().filter(|line| line.starts_with("add") && line.ends_with("accept"));
+        let spared = ["! ip-saddr", "0.0.0.100-0.0.0.109", "0.0.0.200-0.0.0.209"];
+        let is_safe = |line: &str| spared.iter().all(|part| line.contains(part));
+        accepts.for_each(|line| assert!(is_safe(line), "{total}: {line}"));
+    }
+}
