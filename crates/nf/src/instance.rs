@@ -91,6 +91,11 @@ impl Instance {
         &self.class
     }
 
+    /// Whether the function reads payload as streams.
+    pub fn reads_streams(&self) -> bool {
+        self.function.is_stream()
+    }
+
     /// Whether a configuration line describes this instance.
     pub(crate) fn is_made_by(&self, add: &NfInstance) -> bool {
         *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args

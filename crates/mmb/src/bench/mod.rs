@@ -284,6 +284,7 @@ fn traffic(args: &BenchArgs, destinations: Option<Prefixes>) -> Result<Traffic, 
             Order::Burst => bench::Order::Burst,
         },
         ip6: args.ip6,
+        in_order: false,
         seed: args.seed,
         destinations,
     }))

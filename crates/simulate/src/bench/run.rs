@@ -64,7 +64,9 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(config: &'a BenchConfig) -> Result<Bench<'a>, BenchError> {
-        let plan = TrafficPlan::new(&config.traffic, config.routes.is_some())?;
+        let instances = config.forwarding.chains.instances();
+        let has_streams = instances.iter().any(|instance| instance.reads_streams());
+        let plan = TrafficPlan::new(&config.traffic, config.routes.is_some(), has_streams)?;
         let memory = PacketMemory::create(MEMORY_MB, HugePages::Auto)?;
         let (forwarding, near, far) = match config.routes {
             Some(_) => routed::ports(&config.forwarding),

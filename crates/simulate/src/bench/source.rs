@@ -19,8 +19,8 @@ pub(super) enum TrafficPlan {
 
 impl TrafficPlan {
     /// Checks the traffic. In routed mode, given frames get the Ethernet address of the port where they
-    /// arrive.
-    pub fn new(traffic: &Traffic, is_routed: bool) -> Result<TrafficPlan, BenchError> {
+    /// arrive. For functions that read streams, generated TCP segments are in order.
+    pub fn new(traffic: &Traffic, is_routed: bool, has_streams: bool) -> Result<TrafficPlan, BenchError> {
         if is_routed && matches!(traffic, Traffic::NullPorts(_)) {
             return Err(BenchError::RoutedNullPorts);
         }
@@ -29,7 +29,10 @@ impl TrafficPlan {
             Traffic::Generated(config) if config.size > MAX_FRAME => {
                 return Err(BenchError::FrameTooLong(config.size));
             }
-            Traffic::Generated(config) => TrafficPlan::Generated(config.clone()),
+            Traffic::Generated(config) => TrafficPlan::Generated(Generated {
+                in_order: config.in_order || has_streams,
+                ..config.clone()
+            }),
             Traffic::NullPorts(size) => TrafficPlan::NullPorts(*size),
             Traffic::Frames(frames) if frames.is_empty() => return Err(BenchError::NoFrames),
             Traffic::Frames(frames) => match frames.iter().find(|frame| frame.len() > MAX_FRAME) {

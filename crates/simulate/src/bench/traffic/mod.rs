@@ -6,7 +6,8 @@
 //! random payload with the flow's addresses and ports. Its checksums follow from sums that the template
 //! holds, so a packet costs a copy and a few additions. TCP segments are acknowledgements or data with a
 //! timestamp option, as an established connection sends them; each flow has its own timestamp. If every
-//! packet starts a new flow, TCP segments are SYNs.
+//! packet starts a new flow, TCP segments are SYNs. For functions that read streams, the TCP segments of a
+//! flow follow each other in order: then the generator stores four bytes for each flow.
 
 use mmb_packet::checksum;
 use rand::rngs::SmallRng;
@@ -55,6 +56,8 @@ pub struct Generated {
     pub order: Order,
     /// IPv6 instead of IPv4.
     pub ip6: bool,
+    /// The TCP segments of a flow follow each other in order, without end. Otherwise all are the same.
+    pub in_order: bool,
     /// Seed of all random numbers.
     pub seed: u64,
     /// Destinations instead of 198.18.0.0/15 or 2001:2:0:8000::/49; its prefixes have the same IP version.
@@ -70,6 +73,7 @@ impl Default for Generated {
             proto: Proto::Mix,
             order: Order::Uniform,
             ip6: false,
+            in_order: false,
             seed: 1,
             destinations: None,
         }
@@ -104,6 +108,10 @@ struct Template {
     l4_checksum: usize,
     /// Offset of the timestamp option's value.
     timestamp: Option<usize>,
+    /// Sequence number.
+    sequence: u32,
+    /// Bytes of payload.
+    payload: u32,
     /// Sum over the IPv4 header without addresses.
     ip_sum: u32,
     /// Sum over pseudo header, transport header and payload without addresses, ports and timestamp.
@@ -120,6 +128,8 @@ pub struct Generator {
     train: u32,
     train_flow: u32,
     fresh: u32,
+    /// For each flow, the bytes of payload that were sent, if segments are in order.
+    sent: Vec<u32>,
 }
 
 impl Generator {
@@ -132,8 +142,13 @@ impl Generator {
             Order::Zipf => zipf_draws(config.flows, &mut rng),
             Order::Uniform | Order::Burst | Order::Fresh => Vec::new(),
         };
+        let templates = [template(config, 6, &payload), template(config, 17, &payload)];
+        // The first segment is that of `Generator::flow`.
+        let sent =
+            if config.in_order { vec![templates[0].payload; config.flows as usize] } else { Vec::new() };
         Generator {
-            templates: [template(config, 6, &payload), template(config, 17, &payload)],
+            templates,
+            sent,
             config: config.clone(),
             rng,
             zipf,
@@ -161,7 +176,27 @@ impl Generator {
     /// returns its length.
     pub fn write_next(&mut self, out: &mut [u8]) -> usize {
         let flow = self.next_flow();
-        self.write_flow(flow, out)
+        let len = self.write_flow(flow, out);
+        self.put_in_order(flow, out);
+        len
+    }
+
+    /// Gives a TCP segment the number behind the segment before it.
+    fn put_in_order(&mut self, flow: u32, out: &mut [u8]) {
+        let Some(sent) = self.sent.get_mut(flow as usize) else { return };
+        let t = &self.templates[template_of(self.config.proto, flow)];
+        if t.timestamp.is_none() {
+            return;
+        }
+        let (old, new) = (t.sequence.to_be_bytes(), t.sequence.wrapping_add(*sent).to_be_bytes());
+        *sent = sent.wrapping_add(t.payload);
+        out[t.l4 + 4..t.l4 + 8].copy_from_slice(&new);
+        let at = t.l4_checksum;
+        let checksum = u16::from_be_bytes([out[at], out[at + 1]]);
+        // RFC 1624, equation 3.
+        let removed = u32::from(!checksum) + u32::from(!checksum::fold(checksum::sum(&old, 0)));
+        let checksum = !checksum::fold(checksum::sum(&new, removed));
+        out[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 
     fn next_flow(&mut self) -> u32 {
@@ -191,12 +226,7 @@ impl Generator {
     }
 
     fn write_flow(&self, flow: u32, out: &mut [u8]) -> usize {
-        let which = match self.config.proto {
-            Proto::Tcp => 0,
-            Proto::Udp => 1,
-            Proto::Mix => (flow & 1) as usize,
-        };
-        let t = &self.templates[which];
+        let t = &self.templates[template_of(self.config.proto, flow)];
         let tuple = tuple(&self.config, flow);
         let len = t.frame.len();
         let out = &mut out[..len];
@@ -223,6 +253,15 @@ impl Generator {
         let sum = if sum == 0 { 0xffff } else { sum };
         out[t.l4_checksum..t.l4_checksum + 2].copy_from_slice(&sum.to_be_bytes());
         len
+    }
+}
+
+/// The position of a flow's template.
+fn template_of(proto: Proto, flow: u32) -> usize {
+    match proto {
+        Proto::Tcp => 0,
+        Proto::Udp => 1,
+        Proto::Mix => (flow & 1) as usize,
     }
 }
 
@@ -292,6 +331,8 @@ fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
         l4,
         l4_checksum: l4 + if proto == 6 { 16 } else { 6 },
         timestamp: (proto == 6).then_some(l4 + 24),
+        sequence: u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]),
+        payload: (len - headers) as u32,
         ip_sum: checksum::sum(&frame[ETHER..ETHER + 20], 0),
         l4_sum: u32::from(checksum::fold(checksum::sum(&frame[l4..], pseudo))),
         frame,

@@ -95,3 +95,24 @@ fn the_number_of_flows_is_as_configured() {
         frames(&config, 5000).iter().map(|f| f[26..38].to_vec()).collect();
     assert_eq!(tuples.len(), 64);
 }
+
+#[test]
+fn segments_in_order_follow_each_other() {
+    for proto in [Proto::Tcp, Proto::Mix] {
+        let config = Generated { flows: 9, size: 300, proto, in_order: true, ..Generated::default() };
+        let generator = Generator::new(&config, 0);
+        let payload = 300 - 14 - 20 - 32;
+        let number = |frame: &[u8]| u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]);
+        let without = |frame: &[u8]| [&frame[..38], &frame[42..50], &frame[52..]].concat();
+        let mut next: Vec<u32> = (0..9).map(|flow| number(&generator.flow(flow)) + payload).collect();
+        for frame in frames(&config, 300) {
+            check(&frame, false);
+            let is_of = |flow: &u32| without(&generator.flow(*flow)) == without(&frame);
+            let flow = (0..9).find(is_of).expect("a flow") as usize;
+            if frame[23] == 6 {
+                assert_eq!(number(&frame), next[flow]);
+                next[flow] = next[flow].wrapping_add(payload);
+            }
+        }
+    }
+}
