@@ -194,7 +194,7 @@ fn a_dropped_graph_frees_its_packets() {
     assert_eq!(counts(&stats.stats())[1], ("hold", 10, 1), "the counters with the last handle");
 }
 
-/// Numbers pass `door`, where odd ones wait. They enter again behind the first number that is divisible by
+/// Numbers pass `gate`, where odd ones wait. They enter again behind the first number that is divisible by
 /// ten.
 struct Room {
     line: Box<Line>,
@@ -202,7 +202,7 @@ struct Room {
     full: bool,
 }
 
-fn room_door(room: &mut Room, mut vector: Vector<'_>) {
+fn room_gate(room: &mut Room, mut vector: Vector<'_>) {
     let number = |packet: &Packet| u32::from_le_bytes(packet.data().try_into().unwrap());
     let numbers: Vec<_> = vector.packets().iter().map(|packet| number(packet)).collect();
     let again: Vec<_> = vector.packets().iter().map(|packet| packet.port() == 7).collect();
@@ -230,9 +230,9 @@ const ROOM: [NodeDef<Room>; 4] = [
     NodeDef {
         name: "room-back",
         kind: NodeKind::Inner(|_, vector| vector.send_all(0)),
-        next: &["room-door"],
+        next: &["room-gate"],
     },
-    NodeDef { name: "room-door", kind: NodeKind::Inner(room_door), next: &["room-sink", "room-back"] },
+    NodeDef { name: "room-gate", kind: NodeKind::Inner(room_gate), next: &["room-sink", "room-back"] },
     NodeDef {
         name: "room-sink",
         kind: NodeKind::Inner(|room, vector| {

@@ -229,18 +229,18 @@ fn packets_go_on_in_nested_chains() {
     assert_eq!(world.0.runner().held().0, 0);
 }
 
-/// `liar`: holds packets, although it does not say that it does.
-struct Liar;
+/// `undeclared-hold`: holds packets, although it does not say that it does.
+struct UndeclaredHold;
 
-impl Function for Liar {
-    const TYPE: &'static str = "liar";
+impl Function for UndeclaredHold {
+    const TYPE: &'static str = "undeclared-hold";
     const USAGE: &'static str = "";
     const HELP: &'static str = "holds packets";
     type Pad = ();
     type Local = ();
 
     fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
-        Ok(Liar)
+        Ok(UndeclaredHold)
     }
 
     fn packet(&self, _: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {
@@ -250,7 +250,7 @@ impl Function for Liar {
 
 #[test]
 fn only_functions_that_say_so_hold_packets() {
-    let mut bench = Bench::<Liar>::new("");
+    let mut bench = Bench::<UndeclaredHold>::new("");
     let session = bench.open(&query(1, "x"));
     let verdict = bench.packet(session, Forward, &query(1, "x")).verdict;
     assert_eq!(verdict, Verdict::Drop(DropReason::ChainError));

@@ -152,12 +152,12 @@ type Session = (bool, u8, u8);
 
 /// Each function alone: what it has seen by its own key.
 #[derive(Default)]
-struct Alone {
+struct SeparateFunctions {
     /// By function, the `flow` before it, and the session (or what of it is the key).
     seen: HashMap<(usize, Option<usize>, Session), u32>,
 }
 
-impl Alone {
+impl SeparateFunctions {
     fn function(&mut self, n: usize, flow: Option<usize>, session: Session, last: &mut u8) -> Verdict {
         let (kind, words) = POOL[n];
         let (tcp, host, port) = session;
@@ -184,16 +184,16 @@ impl Alone {
             Some((Part::Flow(f), rest)) => this.walk(rest, Some(*f), session, back, last),
             _ => None,
         };
-        if back && let Some(fate) = inner(self, last) {
-            return Some(fate);
+        if back && let Some(verdict) = inner(self, last) {
+            return Some(verdict);
         }
         let mut order: Vec<&Part> = before.iter().collect();
         if back {
             order.reverse();
         }
         for part in order {
-            if let Some(fate) = self.part(part, flow, session, back, last) {
-                return Some(fate);
+            if let Some(verdict) = self.part(part, flow, session, back, last) {
+                return Some(verdict);
             }
         }
         if back { None } else { inner(self, last) }
@@ -268,7 +268,7 @@ proptest! {
             prop_assert!(error.to_string().contains("no packet reaches"), "{lines}: {error}");
             return Ok(());
         }
-        let mut alone = Alone::default();
+        let mut separate = SeparateFunctions::default();
         let mut opened = std::collections::HashSet::new();
         let shares = chains.iter().any(|parts| shares(parts));
         for batch in packets.chunks(cut) {
@@ -288,8 +288,8 @@ proptest! {
                     let sent = harness.send(name, &frames);
                     for ((&(session, back), frame), sent) in vector.iter().zip(&frames).zip(&sent) {
                         let mut last = *frame.last().unwrap();
-                        let fate = alone.walk(parts, None, session, back, &mut last).unwrap_or(ChainVerdict::Pass);
-                        prop_assert_eq!(sent.verdict, fate, "{} {:?} {}", lines, session, back);
+                        let verdict = separate.walk(parts, None, session, back, &mut last).unwrap_or(ChainVerdict::Pass);
+                        prop_assert_eq!(sent.verdict, verdict, "{} {:?} {}", lines, session, back);
                         prop_assert_eq!(*sent.frame.last().unwrap(), last, "{} {:?} {}", lines, session, back);
                     }
                 }
@@ -318,20 +318,20 @@ proptest! {
                 expected.extend(had.iter().filter(|(n, _)| !chain.contains(n)).map(|(&n, &seen)| (n as u8, seen)));
                 had.retain(|n, _| chain.contains(n));
                 let mut last = 7;
-                let mut fate = ChainVerdict::Pass;
+                let mut verdict = ChainVerdict::Pass;
                 for &n in chain {
                     had.entry(n).or_default();
                 }
                 for &n in chain {
                     let seen = had.entry(n).or_default();
                     if let Verdict::Drop(reason) = act(POOL[n].0, n as u8, seen, &mut last, port) {
-                        fate = ChainVerdict::Drop(reason);
+                        verdict = ChainVerdict::Drop(reason);
                         break;
                     }
                 }
                 // Each from its own host, so that none shares what is a source's.
                 let one = harness.send("x", &[packet(false, port + 1, port, false)]).remove(0);
-                prop_assert_eq!((one.verdict, *one.frame.last().unwrap()), (fate, last), "{:?} {}", chains, port);
+                prop_assert_eq!((one.verdict, *one.frame.last().unwrap()), (verdict, last), "{:?} {}", chains, port);
                 told.extend(one.emitted.iter().filter(|(to, _)| *to == ENDS).map(|(_, frame)| endpoint_report(frame)));
             }
         }

@@ -16,9 +16,9 @@ fn rule(line: &str) -> Rule {
 }
 
 /// Chains by name, with their classes.
-struct Known(Vec<Vec<Match>>);
+struct NamedChains(Vec<Vec<Match>>);
 
-impl Known {
+impl NamedChains {
     fn class(&self, name: &str) -> Option<Vec<Match>> {
         CHAINS.iter().position(|known| *known == name).map(|at| self.0[at].clone())
     }
@@ -29,7 +29,7 @@ impl Known {
 }
 
 /// Policy and oracle find the same rules and the same chain.
-fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &Known, frames: &[Frame]) {
+fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &NamedChains, frames: &[Frame]) {
     let mut evaluator = Evaluator::new();
     let classes = |name: &str| known.class(name).unwrap_or_default();
     for (frame, position) in frames.iter().zip(0_u16..) {
@@ -49,7 +49,7 @@ fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &Known, frames: &[Frame
 }
 
 /// Adds the valid rules; the others cannot match.
-fn added(rules: &[Rule], known: &Known, frames: &[Frame]) -> (Policy, Vec<(u32, Rule)>) {
+fn added(rules: &[Rule], known: &NamedChains, frames: &[Frame]) -> (Policy, Vec<(u32, Rule)>) {
     let (mut policy, mut there) = (Policy::new(), Vec::new());
     let classes = |name: &str| known.class(name).unwrap_or_default();
     for rule in rules {
@@ -86,7 +86,7 @@ proptest! {
         classes in generate::classes(),
         frames in generate::frames(12),
     ) {
-        let known = Known(classes);
+        let known = NamedChains(classes);
         let rules: Vec<Rule> = rules.into_iter().chain(stateless).collect();
         let (policy, there) = added(&rules, &known, &frames);
         agrees(&policy, &there, &known, &frames);
@@ -120,7 +120,7 @@ proptest! {
         later in generate::classes(),
         frames in generate::frames(12),
     ) {
-        let mut known = Known(classes);
+        let mut known = NamedChains(classes);
         let (before, there) = added(&rules, &known, &frames);
         let mut policy = before.clone();
         for (at, class) in later.into_iter().enumerate() {
@@ -134,7 +134,7 @@ proptest! {
                     let view = policy.rule(index).expect("it is there");
                     prop_assert_eq!(policy.chain_name(view.slot), Some(CHAINS[at]));
                     let one = [view.rule().expect("it parses")];
-                    let mut narrower = Known(known.0.clone());
+                    let mut narrower = NamedChains(known.0.clone());
                     narrower.0[at] = class;
                     prop_assert!(added(&one, &narrower, &frames).1.is_empty());
                 }

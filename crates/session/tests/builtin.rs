@@ -41,7 +41,7 @@ fn report(net: &Net, instance: &str) -> HashMap<String, String> {
 
 /// A segment, and between whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct SentSegment {
     port: u16,
     from: End,
     to: End,
@@ -49,7 +49,7 @@ struct Seen {
     stamps: Option<(u32, u32)>,
 }
 
-fn seen(sent: &ProcessedPacket) -> Option<Seen> {
+fn seen(sent: &ProcessedPacket) -> Option<SentSegment> {
     let (Outcome::Out(port) | Outcome::Emitted(port) | Outcome::Answered(port, _)) = sent.outcome else {
         return None;
     };
@@ -62,7 +62,7 @@ fn seen(sent: &ProcessedPacket) -> Option<Seen> {
         (u32::from_be_bytes(value), u32::from_be_bytes(echo))
     });
     let segment = TcpSegment::read(frame, &meta).expect("TCP");
-    Some(Seen { port, from: source(frame), to: destination(frame), segment, stamps })
+    Some(SentSegment { port, from: source(frame), to: destination(frame), segment, stamps })
 }
 
 /// Both checksums, from scratch.
@@ -75,12 +75,12 @@ fn check(frame: &[u8], meta: &Meta) {
 }
 
 #[track_caller]
-fn go(net: &mut Net, port: u16, from: End, to: End, tcp: Tcp) -> Vec<Seen> {
+fn go(net: &mut Net, port: u16, from: End, to: End, tcp: Tcp) -> Vec<SentSegment> {
     say(net, port, from, to, tcp, b"")
 }
 
 #[track_caller]
-fn say(net: &mut Net, port: u16, from: End, to: End, tcp: Tcp, payload: &[u8]) -> Vec<Seen> {
+fn say(net: &mut Net, port: u16, from: End, to: End, tcp: Tcp, payload: &[u8]) -> Vec<SentSegment> {
     let frame = Frame::new(Ip4::new(from.0, to.0), Tcp { sport: from.1, dport: to.1, ..tcp });
     net.run(port, &frame.payload(payload)).iter().filter_map(seen).collect()
 }

@@ -134,18 +134,18 @@ fn pings_and_traceroute_pass_a_pool() {
 #[test]
 fn forwards_admit_sessions_from_outside() {
     let mut net = Net::new(&["nat forward add tcp 200.0.0.1 8080 to 10.0.0.2 80", POOL, USE]);
-    let (client, door, server): (End, End, End) =
+    let (client, port_forward, server): (End, End, End) =
         (([198, 51, 100, 9], 5000), (NAT, 8080), ([10, 0, 0, 2], 80));
-    net.becomes(OUT, &tcp(client, door, SYN, 1, 0), &tcp(client, server, SYN, 1, 0));
-    net.becomes(IN, &tcp(server, client, SYN | ACK, 5, 2), &tcp(door, client, SYN | ACK, 5, 2));
-    net.becomes(OUT, &tcp(client, door, ACK, 2, 6), &tcp(client, server, ACK, 2, 6));
-    net.drops(OUT, &udp(client, door), DropReason::NatUnmapped);
+    net.becomes(OUT, &tcp(client, port_forward, SYN, 1, 0), &tcp(client, server, SYN, 1, 0));
+    net.becomes(IN, &tcp(server, client, SYN | ACK, 5, 2), &tcp(port_forward, client, SYN | ACK, 5, 2));
+    net.becomes(OUT, &tcp(client, port_forward, ACK, 2, 6), &tcp(client, server, ACK, 2, 6));
+    net.drops(OUT, &udp(client, port_forward), DropReason::NatUnmapped);
     net.drops(OUT, &tcp(client, (NAT, 8081), SYN, 1, 0), DropReason::NatUnmapped);
     // It goes on when rules change, and ends when the forward does.
     net.change(&["nat forward add tcp 200.0.0.1 8080 to 10.0.0.2 80", POOL, USE, "add udp-dport 1 drop"]);
-    net.becomes(IN, &tcp(server, client, ACK, 6, 2), &tcp(door, client, ACK, 6, 2));
+    net.becomes(IN, &tcp(server, client, ACK, 6, 2), &tcp(port_forward, client, ACK, 6, 2));
     net.change(&[POOL, USE]);
-    net.drops(OUT, &tcp(client, door, ACK, 2, 6), DropReason::NatUnmapped);
+    net.drops(OUT, &tcp(client, port_forward, ACK, 2, 6), DropReason::NatUnmapped);
 }
 
 /// Inside hosts reach each other by their external ends.
@@ -187,12 +187,12 @@ fn hairpins() {
         assert_eq!(outcome, Outcome::Out(IN));
         assert_eq!(bytes, error(3, 3, two.0, CLIENT.0, &udp(CLIENT, two)).macs(router, mac(1)).build());
         // To a forward, whose host has not been seen: the frame goes on along the wire.
-        let door: End = (NAT, 53);
-        let (outcome, bytes) = net.one(IN, &at(1, udp(CLIENT, door)));
+        let port_forward: End = (NAT, 53);
+        let (outcome, bytes) = net.one(IN, &at(1, udp(CLIENT, port_forward)));
         let server: End = ([10, 0, 0, 9], 5353);
         assert_eq!((outcome, bytes), (Outcome::Out(OUT), at(1, udp(one, server)).build()));
         net.one(IN, &at(9, udp(server, one)));
-        let (outcome, bytes) = net.one(IN, &at(1, udp(CLIENT, door)));
+        let (outcome, bytes) = net.one(IN, &at(1, udp(CLIENT, port_forward)));
         assert_eq!((outcome, bytes), (Outcome::Out(IN), udp(one, server).macs(router, mac(9)).build()));
     }
 }
@@ -208,16 +208,16 @@ fn hairpins_by_a_rule() {
             ];
             let mut net = Net::with(rules(&lines), workers, 100);
             let (client, shown): (End, End) = (([10, 0, 0, n], 4000), ([200, 0, 0, 8], 4000));
-            let (door, server): (End, End) = ((NAT, 53), ([10, 0, 0, 9], 5353));
+            let (port_forward, server): (End, End) = ((NAT, 53), ([10, 0, 0, 9], 5353));
             for _ in 0..3 {
                 // Nobody has told where the hosts are but the forward's host by its replies: frames stay on
                 // the wire.
-                let (outcome, bytes) = net.one(IN, &udp(client, door));
+                let (outcome, bytes) = net.one(IN, &udp(client, port_forward));
                 assert!(matches!(outcome, Outcome::Out(_)), "{outcome:?}");
                 assert_eq!(bytes[14..], udp(shown, server).build()[14..]);
                 let (outcome, bytes) = net.one(IN, &udp(server, shown));
                 assert!(matches!(outcome, Outcome::Out(_)), "{outcome:?}");
-                assert_eq!(bytes[14..], udp(door, client).build()[14..]);
+                assert_eq!(bytes[14..], udp(port_forward, client).build()[14..]);
             }
         }
     }
@@ -231,19 +231,19 @@ fn errors_from_behind_a_forward() {
         for n in 0..8 {
             let lines = ["nat forward add udp 200.0.0.1 8080 to 10.0.0.2 80"];
             let mut net = Net::with(rules(&lines), workers, 100);
-            let (client, door, server): (End, End, End) =
+            let (client, port_forward, server): (End, End, End) =
                 (([198, 51, 100, n], 5000), (NAT, 8080), ([10, 0, 0, 2], 80));
             let complains = |net: &mut Net| {
-                let (about, shown) = (udp(client, server), udp(client, door));
+                let (about, shown) = (udp(client, server), udp(client, port_forward));
                 net.becomes(
                     IN,
                     &error(3, 3, server.0, client.0, &about),
                     &error(3, 3, NAT, client.0, &shown),
                 );
             };
-            net.becomes(OUT, &udp(client, door), &udp(client, server));
+            net.becomes(OUT, &udp(client, port_forward), &udp(client, server));
             complains(&mut net);
-            net.becomes(IN, &udp(server, client), &udp(door, client));
+            net.becomes(IN, &udp(server, client), &udp(port_forward, client));
             complains(&mut net);
         }
     }

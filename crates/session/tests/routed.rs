@@ -235,10 +235,10 @@ fn hairpins_are_routed() {
             &error(3, 3, two.0, CLIENT.0, &udp(CLIENT, two)),
         );
         // A forward's host, which nobody has seen yet.
-        let (door, server): (End, End) = ((NAT, 53), ([172, 16, 0, 9], 5353));
+        let (port_forward, server): (End, End) = ((NAT, 53), ([172, 16, 0, 9], 5353));
         for _ in 0..2 {
-            routed.becomes(IN, &udp(CLIENT, door), DMZ, &udp(one, server));
-            routed.becomes(DMZ, &udp(server, one), IN, &udp(door, CLIENT));
+            routed.becomes(IN, &udp(CLIENT, port_forward), DMZ, &udp(one, server));
+            routed.becomes(DMZ, &udp(server, one), IN, &udp(port_forward, CLIENT));
         }
     }
 }

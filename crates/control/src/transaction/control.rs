@@ -121,7 +121,7 @@ impl Control {
         &self,
         edit: impl FnOnce(&mut Config) -> Result<T, CommandError>,
     ) -> Result<T, CommandError> {
-        check_memory(0).map_err(|reason| CommandError::failed(reason, SourceSpan::default()))?;
+        check_memory(0).map_err(|error| CommandError::failed(error.to_string(), SourceSpan::default()))?;
         self.change(edit)
     }
 

@@ -15,7 +15,7 @@ pub(super) fn list(names: &[Word]) -> String {
 impl Control {
     /// `interface add`. An interface of this name that is down is tried again, with the new kind.
     pub(crate) fn add_interface(&self, name: &Word, kind: &PortKind) -> Result<Done, CommandError> {
-        check_memory(0).map_err(|reason| CommandError::failed(reason, name.span))?;
+        check_memory(0).map_err(|error| CommandError::failed(error.to_string(), name.span))?;
         let (_turn, state) = self.begin();
         let mut next = state.clone();
         let retry = state.config.interface(name).map(|i| i.id).filter(|&id| !state.is_up(id));

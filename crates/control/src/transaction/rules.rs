@@ -73,7 +73,7 @@ impl Control {
     /// # Errors
     /// Lines that are wrong, and devices or routes that the new configuration needs and cannot get.
     pub fn apply(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
-        check_memory(text.len()).map_err(Refusal::failed)?;
+        check_memory(text.len()).map_err(|error| Refusal::failed(error.to_string()))?;
         let (_turn, old) = self.begin();
         let config = file::load(text, &old.config)?;
         let mut new = State { config, ..State::default() };

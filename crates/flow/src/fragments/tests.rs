@@ -227,7 +227,7 @@ fn datagrams_over_ip6() {
 
 /// A datagram of the model.
 #[derive(Clone, Debug)]
-struct Known {
+struct ModelDatagram {
     datagram: u8,
     target: Option<u8>,
     since: u32,
@@ -238,9 +238,9 @@ struct Known {
     complete: bool,
 }
 
-impl Known {
-    fn new(datagram: u8, since: u32) -> Known {
-        Known {
+impl ModelDatagram {
+    fn new(datagram: u8, since: u32) -> ModelDatagram {
+        ModelDatagram {
             datagram,
             target: None,
             since,
@@ -292,13 +292,13 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     limits: FragmentLimits,
     /// In order of age.
-    known: Vec<Known>,
+    known: Vec<ModelDatagram>,
     released: VecDeque<(u32, Option<u8>)>,
 }
 
 impl Model {
     fn release(&mut self, at: usize) {
-        let Known { target, buffers, .. } = self.known.remove(at);
+        let ModelDatagram { target, buffers, .. } = self.known.remove(at);
         self.released.extend(buffers.into_iter().map(|buffer| (buffer, target)));
     }
 
@@ -355,7 +355,7 @@ impl Model {
         } else {
             self.room();
         }
-        let mut known = Known { target: Some(target), ..Known::new(datagram, now) };
+        let mut known = ModelDatagram { target: Some(target), ..ModelDatagram::new(datagram, now) };
         known.add((0, end));
         self.known.push(known);
         true
@@ -368,8 +368,8 @@ impl Model {
             match known.target {
                 _ if known.refused => return FragmentAction::Overlap,
                 Some(_) if known.complete => {
-                    let Known { buffers, .. } = self.known.remove(at);
-                    self.known.push(Known { buffers, ..Known::new(datagram, now) });
+                    let ModelDatagram { buffers, .. } = self.known.remove(at);
+                    self.known.push(ModelDatagram { buffers, ..ModelDatagram::new(datagram, now) });
                     found = Some(self.known.len() - 1);
                 }
                 Some(target) => {
@@ -391,7 +391,7 @@ impl Model {
         }
         if found.is_none() {
             self.room();
-            self.known.push(Known::new(datagram, now));
+            self.known.push(ModelDatagram::new(datagram, now));
         }
         let at = found.unwrap_or(self.known.len() - 1);
         self.known[at].buffers.push(buffer);

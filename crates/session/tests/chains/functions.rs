@@ -13,7 +13,7 @@ use mmb_nf::{
 
 pub fn registry() -> Registry {
     let mut registry = mmb_nf_builtin::registry();
-    registry.add::<NextSet>().add::<See>().add::<Source>().add::<Server>().add::<Gate>();
+    registry.add::<NextSet>().add::<Recorder>().add::<Source>().add::<Server>().add::<Gate>();
     registry.add::<Copies>().add::<Greeter>().add::<Parity>();
     registry
 }
@@ -88,9 +88,9 @@ impl Function for NextSet {
 }
 
 /// `see`: remembers the key of every packet as it stands here, and how sessions look from here.
-pub struct See(Mutex<Vec<String>>);
+pub struct Recorder(Mutex<Vec<String>>);
 
-impl See {
+impl Recorder {
     fn note(&self, line: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
@@ -105,7 +105,7 @@ fn said(key: &Key) -> String {
     format!("{}:{from} {}:{to}", ip(key.source), ip(key.destination))
 }
 
-impl Function for See {
+impl Function for Recorder {
     const TYPE: &'static str = "see";
     const USAGE: &'static str = "";
     const HELP: &'static str = "remembers";
@@ -113,7 +113,7 @@ impl Function for See {
     type Local = ();
 
     fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
-        Ok(See(Mutex::default()))
+        Ok(Recorder(Mutex::default()))
     }
 
     fn open(&self, _: &mut [u8; 3], session: &SessionInfo, _: &mut Context<'_, ()>) {

@@ -219,18 +219,18 @@ fn hairpins_through_a_chain() {
     let lines =
         [NAT, &["nf add u tally", "chain add watch u", "nat forward add udp 200.0.0.1 53 to 10.0.0.2 5353"]];
     let mut world = World::new(&lines.concat());
-    let (server, door) = (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53));
+    let (server, port_forward) = (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53));
     // Where the server is has to be known.
     let stranger = ([198, 51, 100, 5], 9);
-    world.net.becomes(OUT, &udp(stranger, door), &udp(stranger, server));
-    world.net.becomes(IN, &udp(server, stranger), &udp(door, stranger));
+    world.net.becomes(OUT, &udp(stranger, port_forward), &udp(stranger, server));
+    world.net.becomes(IN, &udp(server, stranger), &udp(port_forward, stranger));
     for _ in 0..3 {
-        let (outcome, bytes) = world.net.one(IN, &udp(CLIENT, door));
+        let (outcome, bytes) = world.net.one(IN, &udp(CLIENT, port_forward));
         assert_eq!(outcome, Outcome::Out(IN), "back where it came from");
         let seen_by_server = source(&bytes);
         assert_eq!((seen_by_server.0, destination(&bytes)), ([200, 0, 0, 1], server));
         let (outcome, bytes) = world.net.one(IN, &udp(server, seen_by_server));
-        assert_eq!((outcome, source(&bytes), destination(&bytes)), (Outcome::Out(IN), door, CLIENT));
+        assert_eq!((outcome, source(&bytes), destination(&bytes)), (Outcome::Out(IN), port_forward, CLIENT));
     }
     assert_eq!(world.count("t", "packets"), 6, "of the client's session");
 }

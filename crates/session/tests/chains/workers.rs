@@ -66,18 +66,22 @@ fn hairpins_between_workers() {
         "add-stateful in port0 chain hide",
         "nat forward add udp 200.0.0.1 53 to 10.0.0.2 5353",
     ];
-    let (server, door, stranger) = (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53), ([198, 51, 100, 5], 9));
+    let (server, port_forward, stranger) =
+        (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53), ([198, 51, 100, 5], 9));
     for workers in [1, 2, 3, 4] {
         let mut world = World::with(&lines, workers, SessionSettings::default());
-        world.net.becomes(OUT, &udp(stranger, door), &udp(stranger, server));
-        world.net.becomes(IN, &udp(server, stranger), &udp(door, stranger));
+        world.net.becomes(OUT, &udp(stranger, port_forward), &udp(stranger, server));
+        world.net.becomes(IN, &udp(server, stranger), &udp(port_forward, stranger));
         for n in 0..40 {
             let client = ([10, 0, 1, n], 4000);
             for _ in 0..2 {
-                let (outcome, bytes) = world.net.one(IN, &udp(client, door));
+                let (outcome, bytes) = world.net.one(IN, &udp(client, port_forward));
                 assert_eq!((outcome, destination(&bytes)), (Outcome::Out(IN), server), "{n} of {workers}");
                 let (outcome, bytes) = world.net.one(IN, &udp(server, source(&bytes)));
-                assert_eq!((outcome, source(&bytes), destination(&bytes)), (Outcome::Out(IN), door, client));
+                assert_eq!(
+                    (outcome, source(&bytes), destination(&bytes)),
+                    (Outcome::Out(IN), port_forward, client)
+                );
             }
         }
         assert_eq!(world.count("t", "packets"), 160);

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 
 use common::{ACK, IN, OUT, SYN};
 use packet::{Detail, ECHO, ICMP, TCP, Tuple, UDP};
-use rules::{DOOR, FIXED, POOL, SERVERS, VIP};
+use rules::{FIXED, FORWARD_ENDPOINT, POOL, SERVERS, VIP};
 use session::Direction;
 use world::{World, port_of};
 
@@ -66,7 +66,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let (host, server, ports) = (1..5u8, 0..5usize, [0..6u8, 0..4u8]);
     let proto = prop_oneof![Just(TCP), Just(UDP), Just(ICMP)];
-    let port = prop_oneof![Just(DOOR.1), 2000..2008u16, 40_000..40_006u16];
+    let port = prop_oneof![Just(FORWARD_ENDPOINT.1), 2000..2008u16, 40_000..40_006u16];
     prop_oneof![
         12 => (host.clone(), server.clone(), proto, ports.clone(), prop::bool::weighted(0.8))
             .prop_map(|(host, server, proto, ports, syn)| Step::Out { host, server, proto, ports, syn }),
@@ -81,7 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..30usize, any::<u8>()).prop_map(|(at, order)| Step::FragmentedReply(at, order)),
         1 => host.prop_map(Step::Orphan),
         5 => (1..8u8).prop_map(Step::Wait),
-        2 => (mask(), any::<bool>()).prop_map(|(mask, door)| Step::Rules(mask, door)),
+        2 => (mask(), any::<bool>()).prop_map(|(mask, port_forward)| Step::Rules(mask, port_forward)),
         1 => prop::bool::weighted(0.1).prop_map(|all| if all { Step::Clear } else { Step::Wait(1) }),
     ]
 }
@@ -148,7 +148,7 @@ fn run(world: &mut World, step: Step) {
         }
         Step::Orphan(host) => world.orphan(outward(host, 0, UDP, [0, 0])),
         Step::Wait(seconds) => world.wait(seconds),
-        Step::Rules(mask, door) => world.change(mask, door),
+        Step::Rules(mask, port_forward) => world.change(mask, port_forward),
         Step::Clear => world.clear(),
     }
 }
@@ -160,12 +160,12 @@ proptest! {
     fn sessions_agree_with_the_model(
         workers in 1..4u16,
         mask in mask(),
-        door in any::<bool>(),
+        port_forward in any::<bool>(),
         window_check in any::<bool>(),
         chained in any::<bool>(),
         steps in prop::collection::vec(step(), 1..150),
     ) {
-        let mut world = World::new(workers, mask, door, window_check, chained);
+        let mut world = World::new(workers, mask, port_forward, window_check, chained);
         for step in steps {
             run(&mut world, step);
             world.compare();
@@ -229,7 +229,7 @@ fn past_failures() -> Vec<(u16, Vec<Step>)> {
             2,
             vec![
                 Step::Rules(0x67, true),
-                Step::In { server: 0, to: 0, port: DOOR.1, proto: TCP },
+                Step::In { server: 0, to: 0, port: FORWARD_ENDPOINT.1, proto: TCP },
                 Step::Complain { at: 0, about: true, by_router: false, quoted: 28 },
             ],
         ),

@@ -70,9 +70,9 @@ pub const CHAIN_LINES: [&str; 4] =
 pub const VIP: [u8; 4] = [192, 0, 2, 100];
 pub const SERVERS: [[u8; 4]; 3] = [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 9]];
 
-pub const DOOR: ([u8; 4], u16) = ([200, 0, 1, 1], 8080);
-pub const BEHIND_DOOR: ([u8; 4], u16) = ([10, 0, 0, 2], 80);
-pub const DOOR_LINE: &str = "nat forward add tcp 200.0.1.1 8080 to 10.0.0.2 80";
+pub const FORWARD_ENDPOINT: ([u8; 4], u16) = ([200, 0, 1, 1], 8080);
+pub const FORWARDED_HOST: ([u8; 4], u16) = ([10, 0, 0, 2], 80);
+pub const FORWARD_LINE: &str = "nat forward add tcp 200.0.1.1 8080 to 10.0.0.2 80";
 
 pub const RULES: [ModelRule; 10] = [
     ModelRule {

@@ -54,9 +54,9 @@ pub struct Session {
     pub delta: u32,
     pub attached: Vec<RuleId>,
     pub translators: Vec<RuleId>,
-    /// The pool or the door that it needs: which of those that there have been.
+    /// the pool or the port forward that it needs: which of those that there have been.
     pub pool: Option<u32>,
-    pub door: Option<u32>,
+    pub port_forward: Option<u32>,
     pub inbound: bool,
     pub state: State,
     pub reset: bool,

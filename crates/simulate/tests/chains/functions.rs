@@ -128,12 +128,12 @@ impl Function for Copy {
 }
 
 /// `long INTERFACE BYTES`: makes a frame of this length for each packet, out of pieces of 1,000 bytes.
-pub struct Long {
+pub struct LongFrame {
     to: EmitTarget,
     bytes: usize,
 }
 
-impl Function for Long {
+impl Function for LongFrame {
     const TYPE: &'static str = "long";
     const USAGE: &'static str = "INTERFACE BYTES";
     const HELP: &'static str = "makes long frames";
@@ -144,7 +144,7 @@ impl Function for Long {
         let port = setup.args.first().and_then(|name| (setup.resolve_port)(name));
         let bytes = setup.args.get(1).and_then(|word| word.parse().ok());
         let (port, bytes) = port.zip(bytes).ok_or("where to, and how long?")?;
-        Ok(Long { to: EmitTarget::Port(port), bytes })
+        Ok(LongFrame { to: EmitTarget::Port(port), bytes })
     }
 
     fn packet(&self, _: &mut Packet<'_>, (): &mut (), cx: &mut Context<'_, ()>) -> Verdict {
@@ -165,7 +165,7 @@ pub const FAREWELL: [u8; 60] = [0xfa; 60];
 /// The built-in functions and these.
 pub fn registry() -> Registry {
     let mut registry = mmb_nf_builtin::registry();
-    registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>().add::<Long>();
+    registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>().add::<LongFrame>();
     registry.add::<super::holder::Holder>().add::<super::holder::Trace>();
     registry
 }

@@ -17,7 +17,7 @@ use super::world::*;
 const JOB: &str = "MMB_TEST_SHARED_MEMORY";
 
 /// Frames on their way in, and what other owners of a mapping saw of those that left.
-struct Watched {
+struct ObservedFrames {
     pool: Mempool,
     incoming: VecDeque<Vec<u8>>,
     sent: Vec<Vec<u8>>,
@@ -25,7 +25,7 @@ struct Watched {
     seen_by_child: Vec<Vec<u8>>,
 }
 
-impl PacketIo for Watched {
+impl PacketIo for ObservedFrames {
     fn receive(&mut self, slots: &mut Slots<'_>) {
         if let Some(frame) = self.incoming.pop_front() {
             let mut packet = self.pool.alloc_from(&frame).unwrap();
@@ -103,7 +103,7 @@ fn another_process_reads_packets_and_writes_scratchpads() {
     let _registration = register_thread().unwrap();
     let pool = memory.pool(0).unwrap();
     let empty = VecDeque::new();
-    let io = Watched { pool, incoming: empty, sent: vec![], seen_here: vec![], seen_by_child: vec![] };
+    let io = ObservedFrames { pool, incoming: empty, sent: vec![], seen_here: vec![], seen_by_child: vec![] };
     let mut worker = engine.worker(0, Some(io)).unwrap();
     let mut send = |frame: Vec<u8>| {
         worker.io().unwrap().incoming.push_back(frame);

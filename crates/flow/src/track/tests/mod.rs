@@ -16,7 +16,7 @@ const ISS: [u32; 2] = [0xffff_fff0, 0x7fff_fffe];
 
 /// A tracked connection. Sequence numbers of segments are relative to the sender's initial number,
 /// acknowledgements to the receiver's.
-struct Watched {
+struct Connection {
     track: TrackState,
     acks: [u32; 2],
     settings: SessionSettings,
@@ -34,14 +34,14 @@ fn segment(direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Tcp
     }
 }
 
-impl Watched {
+impl Connection {
     fn open(flags: u8, seq: u32, ack: u32, len: u32, settings: SessionSettings) -> Self {
         let mut acks = [7; 2];
         let first = TrackInput::Tcp(segment(Forward, flags, seq, ack, len));
         let (track, seen) = TrackState::open(&first, &mut acks, &settings).expect("opens");
         assert_eq!(seen.verdict, TrackVerdict::Pass);
         assert!(seen.embryonic, "nobody has answered");
-        Watched { track, acks, settings }
+        Connection { track, acks, settings }
     }
 
     fn syn() -> Self {
@@ -106,7 +106,7 @@ const ESTABLISHED: u32 = 7_440_000;
 
 #[test]
 fn a_connection_opens_and_closes() {
-    let mut c = Watched::syn();
+    let mut c = Connection::syn();
     let mut see = |direction, flags, seq, ack, state: &str, timeout, settled, embryonic| {
         let seen = c.packet(direction, flags, seq, ack, 0);
         assert_eq!(c.track.state_name(), state);
@@ -129,7 +129,7 @@ fn a_connection_opens_and_closes() {
 
 #[test]
 fn acknowledgements_are_kept_and_only_go_forward() {
-    let mut c = Watched::established();
+    let mut c = Connection::established();
     assert_eq!(c.acks, [ISS[1].wrapping_add(1), ISS[0].wrapping_add(1)]);
     c.packet(Reverse, ACK, 1, 5001, 100);
     c.packet(Reverse, ACK, 1, 4001, 100);
@@ -144,14 +144,14 @@ fn acknowledgements_are_kept_and_only_go_forward() {
 #[test]
 fn forged_acknowledgements_do_not_last() {
     for forged in [1 << 20, 1 << 30, 1 << 31, u32::MAX - (1 << 20)] {
-        let mut c = Watched::established();
+        let mut c = Connection::established();
         c.packet(Forward, ACK, 1, forged, 0);
         c.packet(Forward, ACK, 1, 5001, 0);
         c.packet(Forward, ACK, 1, 4001, 0);
         assert_eq!(c.acks[0], ISS[1].wrapping_add(5001), "{forged}");
         c.then(Reverse, RST, 5001, 0, 0, "reset");
         // The acknowledgement of a FIN that does not count does not count either.
-        let mut c = Watched::established();
+        let mut c = Connection::established();
         c.packet(Forward, FIN | ACK, 1, forged, 0);
         c.then(Reverse, RST, 1, 0, 0, "reset");
     }
@@ -160,7 +160,7 @@ fn forged_acknowledgements_do_not_last() {
 /// RFC 5382, REQ-2; RFC 9293, figure 8.
 #[test]
 fn both_open_at_once() {
-    let both = || Watched::syn().then(Reverse, SYN, 0, 0, 0, "syn-both");
+    let both = || Connection::syn().then(Reverse, SYN, 0, 0, 0, "syn-both");
     both().then(Forward, SYN | ACK, 0, 1, 0, "established").then(Reverse, SYN | ACK, 0, 1, 0, "established");
     both().then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(Forward, ACK, 1, 1, 0, "established");
     both().then(Reverse, SYN, 0, 0, 0, "syn-both").then(Forward, ACK, 1, 3, 0, "syn-both");
@@ -168,7 +168,7 @@ fn both_open_at_once() {
 
 #[test]
 fn a_segment_that_does_not_acknowledge_the_syn_opens_nothing() {
-    Watched::syn()
+    Connection::syn()
         .then(Reverse, SYN | ACK, 0, 0, 0, "syn-sent")
         .then(Reverse, SYN | ACK, 0, 2, 0, "syn-sent")
         .then(Reverse, ACK, 9000, 1, 0, "syn-sent")
@@ -186,7 +186,7 @@ fn a_segment_that_does_not_acknowledge_the_syn_opens_nothing() {
 /// With SYN cookies, each SYN gets an answer, and another one after a while.
 #[test]
 fn the_last_answer_counts() {
-    Watched::syn()
+    Connection::syn()
         .then(Reverse, SYN | ACK, 0, 1, 0, "syn-received")
         .then(Forward, SYN, 0, 0, 0, "syn-received")
         .then(Reverse, SYN | ACK, 70_000, 1, 0, "syn-received")
@@ -196,7 +196,7 @@ fn the_last_answer_counts() {
 
 #[test]
 fn a_second_attempt_from_the_same_port_replaces_the_first() {
-    Watched::syn()
+    Connection::syn()
         .then(Forward, SYN, 5000, 0, 0, "syn-sent")
         .then(Reverse, SYN | ACK, 0, 1, 0, "syn-sent")
         .then(Reverse, SYN | ACK, 0, 5001, 0, "syn-received");
@@ -205,7 +205,7 @@ fn a_second_attempt_from_the_same_port_replaces_the_first() {
 /// RFC 7413: data in the SYN, acknowledged or not, and data of the server before the end of the handshake.
 #[test]
 fn fast_open() {
-    let syn = || Watched::open(SYN, 0, 0, 500, SessionSettings::default());
+    let syn = || Connection::open(SYN, 0, 0, 500, SessionSettings::default());
     for acknowledged in [1, 200, 501] {
         syn().then(Reverse, SYN | ACK, 0, acknowledged, 0, "syn-received").then(
             Forward,
@@ -225,7 +225,7 @@ fn fast_open() {
 
 #[test]
 fn a_fin_may_come_with_the_end_of_the_handshake() {
-    Watched::syn().then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(
+    Connection::syn().then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(
         Forward,
         FIN | ACK,
         1,
@@ -237,7 +237,7 @@ fn a_fin_may_come_with_the_end_of_the_handshake() {
 
 #[test]
 fn half_closed_connections_continue() {
-    let c = Watched::established()
+    let c = Connection::established()
         .then(Forward, FIN | ACK, 1, 1, 20, "fin-wait")
         .then(Reverse, ACK, 1, 22, 0, "fin-wait")
         .then(Reverse, ACK, 1, 22, 1400, "fin-wait")
@@ -250,7 +250,7 @@ fn half_closed_connections_continue() {
 
 #[test]
 fn both_close_at_once() {
-    Watched::established()
+    Connection::established()
         .then(Forward, FIN | ACK, 1, 1, 0, "fin-wait")
         .then(Reverse, FIN | ACK, 1, 1, 0, "closing")
         .then(Forward, ACK, 2, 2, 0, "closing")
@@ -273,11 +273,11 @@ fn only_the_expected_number_resets() {
             (u32::MAX, "established", "established"),
             (1 << 31, "established", "established"),
         ] {
-            Watched::established().then(direction, RST, seq, 0, 0, bare);
-            Watched::established().then(direction, RST | ACK, seq, 1, 0, acknowledging);
+            Connection::established().then(direction, RST, seq, 0, 0, bare);
+            Connection::established().then(direction, RST | ACK, seq, 1, 0, acknowledging);
             let guess = if seq == 1 { "reset" } else { "established" };
             for ack in [0, 2 + window, 1 << 31] {
-                Watched::established().then(direction, RST | ACK, seq, ack, 0, guess);
+                Connection::established().then(direction, RST | ACK, seq, ack, 0, guess);
             }
         }
     }
@@ -287,7 +287,7 @@ fn only_the_expected_number_resets() {
 #[test]
 fn a_reset_may_follow_a_fin() {
     for (seq, state) in [(100, "fin-wait"), (101, "reset"), (102, "reset"), (103, "fin-wait")] {
-        Watched::established().then(Forward, FIN | ACK, 1, 1, 100, "fin-wait").then(
+        Connection::established().then(Forward, FIN | ACK, 1, 1, 100, "fin-wait").then(
             Forward,
             RST | ACK,
             seq,
@@ -303,7 +303,7 @@ fn a_reset_may_follow_a_fin() {
 #[test]
 fn guessed_resets_and_a_syn_do_not_end_a_connection() {
     let picked_up = || {
-        Watched::open(ACK, 5000, 8000, 100, SessionSettings::default()).then(
+        Connection::open(ACK, 5000, 8000, 100, SessionSettings::default()).then(
             Reverse,
             ACK,
             8000,
@@ -312,7 +312,7 @@ fn guessed_resets_and_a_syn_do_not_end_a_connection() {
             "established",
         )
     };
-    for (connection, seq) in [(Watched::established as fn() -> Watched, 3), (picked_up, 8003)] {
+    for (connection, seq) in [(Connection::established as fn() -> Connection, 3), (picked_up, 8003)] {
         for direction in [Forward, Reverse] {
             let mut c = connection();
             for guess in 0..(1u32 << 16) {
@@ -333,7 +333,7 @@ fn guessed_resets_and_a_syn_do_not_end_a_connection() {
 /// it sends a challenge ACK (RFC 5961, section 3.2).
 #[test]
 fn a_doubtful_connection_lives_on_if_it_does() {
-    let mut c = Watched::established();
+    let mut c = Connection::established();
     c.settings.timeouts.tcp_reset = 10_000;
     let seen = c.packet(Reverse, RST | ACK, 1001, 1, 0);
     assert_eq!((seen.timeout, seen.settled, seen.embryonic), (10_000, [false; 2], false));
@@ -350,7 +350,7 @@ fn a_doubtful_connection_lives_on_if_it_does() {
         "established",
     );
     assert_eq!(c.packet(Forward, ACK, 100_001, 500_001, 0).settled, [true; 2], "the other connection");
-    let mut c = Watched::established().then(Reverse, RST | ACK, 1001, 1, 0, "doubtful");
+    let mut c = Connection::established().then(Reverse, RST | ACK, 1001, 1, 0, "doubtful");
     c.packet(Reverse, RST, 1, 0, 0);
     assert_eq!(c.track.state_name(), "reset");
 }
@@ -358,13 +358,13 @@ fn a_doubtful_connection_lives_on_if_it_does() {
 #[test]
 fn a_reset_during_the_handshake_must_acknowledge_the_syn() {
     for (ack, state) in [(0, "syn-sent"), (1, "reset"), (2, "syn-sent")] {
-        Watched::syn().then(Reverse, RST | ACK, 0, ack, 0, state);
+        Connection::syn().then(Reverse, RST | ACK, 0, ack, 0, state);
     }
-    Watched::syn().then(Reverse, RST, 0, 0, 0, "syn-sent");
-    Watched::syn().then(Forward, RST, 1, 0, 0, "reset");
-    Watched::syn().then(Forward, RST, 2, 0, 0, "syn-sent");
+    Connection::syn().then(Reverse, RST, 0, 0, 0, "syn-sent");
+    Connection::syn().then(Forward, RST, 1, 0, 0, "reset");
+    Connection::syn().then(Forward, RST, 2, 0, 0, "syn-sent");
     // The answer to a challenge of a server that still has an older connection (RFC 9293, figure 10).
-    Watched::syn()
+    Connection::syn()
         .then(Reverse, ACK, 300, 100, 0, "syn-sent")
         .then(Forward, RST, 100, 0, 0, "syn-sent")
         .then(Forward, SYN, 0, 0, 0, "syn-sent")
@@ -376,7 +376,7 @@ fn a_reset_during_the_handshake_must_acknowledge_the_syn() {
 /// stays too.
 #[test]
 fn a_reset_connection_continues_if_packets_follow() {
-    let mut c = Watched::established();
+    let mut c = Connection::established();
     c.settings.timeouts.tcp_reset = 250_000;
     let seen = c.packet(Reverse, RST, 1, 0, 0);
     assert_eq!((seen.timeout, seen.settled, seen.embryonic), (250_000, [false; 2], false));
@@ -394,14 +394,14 @@ fn a_fin_counts_in_the_window_only() {
     for (seq, state) in
         [(1, "fin-wait"), (1 + window, "fin-wait"), (2 + window, "established"), (u32::MAX, "established")]
     {
-        Watched::established().then(Forward, FIN | ACK, seq, 1, 0, state);
+        Connection::established().then(Forward, FIN | ACK, seq, 1, 0, state);
         for ack in [2 + window, 1 << 31] {
-            Watched::established().then(Forward, FIN | ACK, seq, ack, 0, "established");
+            Connection::established().then(Forward, FIN | ACK, seq, ack, 0, "established");
         }
-        Watched::established().then(Forward, FIN, seq, 0, 0, "established");
+        Connection::established().then(Forward, FIN, seq, 0, 0, "established");
     }
     // A retransmission whose data is partly acknowledged.
-    Watched::established().then(Reverse, ACK, 1, 801, 0, "established").then(
+    Connection::established().then(Reverse, ACK, 1, 801, 0, "established").then(
         Forward,
         FIN | ACK,
         1,
@@ -409,18 +409,18 @@ fn a_fin_counts_in_the_window_only() {
         1000,
         "fin-wait",
     );
-    let c = Watched::established().then(Reverse, ACK, 1, 801, 0, "established");
+    let c = Connection::established().then(Reverse, ACK, 1, 801, 0, "established");
     c.then(Forward, FIN | ACK, 1, 1, 700, "established");
 }
 
 /// Nothing follows a FIN. If the other side acknowledges more, the FIN was forged.
 #[test]
 fn a_fin_is_disproved_by_what_follows() {
-    let mut c = Watched::established()
+    let mut c = Connection::established()
         .then(Forward, FIN | ACK, 5001, 1, 0, "fin-wait")
         .then(Forward, ACK, 1, 1, 1000, "fin-wait")
         .then(Reverse, ACK, 1, 5002, 0, "fin-wait");
-    let state = |c: &Watched| {
+    let state = |c: &Connection| {
         let track = c.track.revised(&c.acks);
         (track.state_name(), track.timeout(&c.settings))
     };
@@ -430,7 +430,7 @@ fn a_fin_is_disproved_by_what_follows() {
     assert_eq!(state(&c), ("established", ESTABLISHED));
     c.then(Reverse, FIN | ACK, 1, 5003, 0, "close-wait").then(Forward, FIN | ACK, 5003, 2, 0, "closing");
     // With a forged FIN, the other side's FIN does not close.
-    let mut c = Watched::established().then(Forward, FIN | ACK, 5001, 1, 0, "fin-wait").then(
+    let mut c = Connection::established().then(Forward, FIN | ACK, 5001, 1, 0, "fin-wait").then(
         Reverse,
         FIN | ACK,
         1,
@@ -448,19 +448,19 @@ fn a_fin_is_disproved_by_what_follows() {
 #[test]
 fn a_syn_opens_another_connection_where_one_is_over() {
     for direction in [Forward, Reverse] {
-        Watched::closed().opens_another(direction);
-        Watched::established().then(Forward, RST, 1, 0, 0, "reset").opens_another(direction);
-        Watched::syn().then(Reverse, RST | ACK, 0, 1, 0, "reset").opens_another(direction);
+        Connection::closed().opens_another(direction);
+        Connection::established().then(Forward, RST, 1, 0, 0, "reset").opens_another(direction);
+        Connection::syn().then(Reverse, RST | ACK, 0, 1, 0, "reset").opens_another(direction);
     }
     // Of a session that was picked up and not answered, only its host's side is known.
-    let picked_up = || Watched::open(ACK, 1, 1, 0, SessionSettings::default());
+    let picked_up = || Connection::open(ACK, 1, 1, 0, SessionSettings::default());
     picked_up().opens_another(Forward);
     picked_up().then(Reverse, SYN, 100_000, 0, 0, "picked-up");
-    let other = |c: Watched, state| {
+    let other = |c: Connection, state| {
         c.then(Forward, SYN, 100_000, 0, 0, state).then(Forward, SYN | FIN, 100_000, 0, 0, state)
     };
-    other(Watched::established(), "established");
-    let c = other(Watched::established().then(Forward, FIN | ACK, 1, 1, 0, "fin-wait"), "fin-wait");
+    other(Connection::established(), "established");
+    let c = other(Connection::established().then(Forward, FIN | ACK, 1, 1, 0, "fin-wait"), "fin-wait");
     other(c.then(Reverse, FIN | ACK, 1, 2, 0, "closing"), "closing");
 }
 
@@ -471,7 +471,7 @@ fn a_connection_that_both_ends_forgot_is_opened_anew() {
     for state in ["established", "fin-wait"] {
         for checked in [false, true] {
             let settings = SessionSettings { tcp_window_check: checked, ..SessionSettings::default() };
-            let mut c = Watched::established_with(settings);
+            let mut c = Connection::established_with(settings);
             if state == "fin-wait" {
                 c = c.then(Forward, FIN | ACK, 1, 1, 0, state);
             }
@@ -486,7 +486,7 @@ fn a_connection_that_both_ends_forgot_is_opened_anew() {
         }
     }
     // Without the SYN it is a retransmission or a forgery.
-    let mut c = Watched::established();
+    let mut c = Connection::established();
     let acks = c.acks;
     c.packet(Reverse, SYN, far, 0, 0);
     c.packet(Reverse, SYN | ACK, far, 1, 0);
@@ -495,7 +495,7 @@ fn a_connection_that_both_ends_forgot_is_opened_anew() {
 
 #[test]
 fn connections_are_picked_up_in_their_middle() {
-    let mut c = Watched::open(ACK, 5000, 8000, 100, SessionSettings::default());
+    let mut c = Connection::open(ACK, 5000, 8000, 100, SessionSettings::default());
     assert_eq!(c.track.state_name(), "picked-up");
     let seen = c.packet(Forward, ACK, 5100, 8000, 100);
     assert_eq!((seen.timeout, seen.settled, seen.embryonic), (TRANSITORY, [true, false], true));
@@ -504,14 +504,14 @@ fn connections_are_picked_up_in_their_middle() {
     assert_eq!(c.track.state_name(), "established");
     assert_eq!(c.acks, [ISS[1].wrapping_add(8000), ISS[0].wrapping_add(4000)]);
     c.then(Forward, FIN | ACK, 5200, 8000, 0, "fin-wait");
-    let closing = || Watched::open(FIN | ACK, 5000, 8000, 0, SessionSettings::default());
+    let closing = || Connection::open(FIN | ACK, 5000, 8000, 0, SessionSettings::default());
     assert_eq!(closing().track.state_name(), "picked-up");
     closing().then(Reverse, ACK, 8000, 5001, 0, "fin-wait");
     closing().then(Reverse, FIN | ACK, 8000, 5001, 0, "closing").then(Forward, ACK, 5001, 8001, 0, "closed");
-    let reset = Watched::open(RST, 5000, 0, 0, SessionSettings::default());
+    let reset = Connection::open(RST, 5000, 0, 0, SessionSettings::default());
     assert_eq!(reset.track.timeout(&reset.settings), TRANSITORY);
     assert_eq!(reset.track.state_name(), "reset");
-    let answer = Watched::open(SYN | ACK, 0, 1, 0, SessionSettings::default());
+    let answer = Connection::open(SYN | ACK, 0, 1, 0, SessionSettings::default());
     assert_eq!(answer.acks, [ISS[1].wrapping_add(1), ISS[0].wrapping_add(1)]);
     answer.then(Reverse, ACK, 1, 1, 0, "established");
 }
@@ -524,5 +524,5 @@ fn connections_are_not_picked_up_if_disabled() {
         let refused = TrackState::open(&first, &mut [0; 2], &settings).map(|_| ());
         assert_eq!(refused, Err(DropReason::SessionMiddle), "{flags:#x}");
     }
-    assert_eq!(Watched::open(SYN, 0, 0, 0, settings).track.state_name(), "syn-sent");
+    assert_eq!(Connection::open(SYN, 0, 0, 0, settings).track.state_name(), "syn-sent");
 }

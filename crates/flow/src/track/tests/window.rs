@@ -9,7 +9,7 @@ fn checked() -> SessionSettings {
 /// Windows are 1,000 with scale 2. Those of the SYNs are 1,000 unscaled.
 #[test]
 fn the_window_check() {
-    let mut c = Watched::established_with(checked());
+    let mut c = Connection::established_with(checked());
     assert_eq!(c.packet(Forward, ACK, 1, 1, 0).settled, [false; 2]);
     c.then(Forward, ACK, 1, 1, 1000, "established")
         .refuses(Forward, ACK, 2, 1, 1000)
@@ -30,7 +30,7 @@ fn the_window_check() {
 
 #[test]
 fn the_window_check_applies_to_resets_and_not_to_syns() {
-    Watched::established_with(checked())
+    Connection::established_with(checked())
         .refuses(Reverse, RST, 4002, 0, 0)
         .refuses(Reverse, RST | ACK, u32::MAX, 1, 0)
         .then(Forward, SYN, 1 << 30, 0, 0, "established")
@@ -39,7 +39,7 @@ fn the_window_check_applies_to_resets_and_not_to_syns() {
         .then(Forward, ACK, 1, 1, 0, "established")
         .then(Reverse, RST, 1, 0, 0, "reset");
     // Behind data that is not yet acknowledged.
-    Watched::established_with(checked())
+    Connection::established_with(checked())
         .then(Reverse, ACK, 1, 1, 700, "established")
         .then(Reverse, RST, 701, 0, 0, "reset");
 }
@@ -47,7 +47,7 @@ fn the_window_check_applies_to_resets_and_not_to_syns() {
 /// A closed window: one byte may be sent as a probe (RFC 9293, 3.8.6.1).
 #[test]
 fn a_window_may_be_zero() {
-    let mut c = Watched::established_with(checked());
+    let mut c = Connection::established_with(checked());
     let shut = |direction, seq, ack| TcpSegment { window: 0, ..segment(direction, ACK, seq, ack, 0) };
     c.packet(Forward, ACK, 1, 1, 1000);
     c.segment(Reverse, shut(Reverse, 1, 1001));
@@ -59,7 +59,7 @@ fn a_window_may_be_zero() {
 /// Nothing can be acknowledged after a FIN.
 #[test]
 fn data_beyond_a_fin_is_outside_the_window() {
-    Watched::established_with(checked())
+    Connection::established_with(checked())
         .then(Forward, FIN | ACK, 1, 1, 0, "fin-wait")
         .then(Forward, ACK, 2, 1, 100, "fin-wait")
         .refuses(Reverse, ACK, 1, 102, 0)
@@ -69,7 +69,7 @@ fn data_beyond_a_fin_is_outside_the_window() {
 /// RFC 7323, 2.2: the window of a segment with SYN is never scaled.
 #[test]
 fn windows_of_a_syn_are_not_scaled() {
-    Watched::open(SYN, 0, 0, 0, checked())
+    Connection::open(SYN, 0, 0, 0, checked())
         .then(Reverse, SYN, 0, 0, 0, "syn-both")
         .then(Forward, SYN | ACK, 0, 1, 0, "established")
         .refuses(Reverse, ACK, 1, 1, 1001)
@@ -86,7 +86,7 @@ fn windows_are_not_scaled_if_one_side_cannot() {
         let syn = TcpSegment { scale: scale(Forward), ..segment(Forward, SYN, 0, 0, 0) };
         let mut acks = [0; 2];
         let (track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, &checked()).expect("opens");
-        let mut c = Watched { track, acks, settings: checked() };
+        let mut c = Connection { track, acks, settings: checked() };
         c.segment(Reverse, TcpSegment { scale: scale(Reverse), ..segment(Reverse, SYN | ACK, 0, 1, 0) });
         c.then(Forward, ACK, 1, 1, 0, "established")
             .then(Reverse, ACK, 1, 1, 1000, "established")
@@ -97,7 +97,7 @@ fn windows_are_not_scaled_if_one_side_cannot() {
 /// Connections that were not seen from the beginning, or not completely, are accepted as they are.
 #[test]
 fn the_window_check_can_be_turned_on_late() {
-    let mut c = Watched::established().then(Forward, ACK, 1, 1, 100, "established");
+    let mut c = Connection::established().then(Forward, ACK, 1, 1, 100, "established");
     c.settings = checked();
     let c = c
         .then(Forward, ACK, 900_000, 700_000, 100, "established")
@@ -108,7 +108,7 @@ fn the_window_check_can_be_turned_on_late() {
     let mut c = c.then(Forward, ACK, 905_000, 700_100, 0, "established");
     c.settings = SessionSettings::default();
     assert_eq!(c.packet(Forward, ACK, 1 << 31, 1, 0).settled, [true; 2]);
-    let mut c = Watched::open(ACK, 5000, 8000, 100, checked());
+    let mut c = Connection::open(ACK, 5000, 8000, 100, checked());
     assert_eq!(c.packet(Forward, ACK, 5100, 8000, 100).settled, [false; 2]);
     c.then(Reverse, ACK, 8000, 5200, 0, "established").refuses(Forward, ACK, 1 << 31, 8000, 100);
 }

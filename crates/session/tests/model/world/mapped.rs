@@ -91,8 +91,8 @@ impl World {
     }
 
     fn allows_mapping(&self, from: Tuple, to: Tuple) {
-        if from.proto == TCP && from.source == BEHIND_DOOR && self.door.is_some() {
-            assert_eq!(to.source, DOOR);
+        if from.proto == TCP && from.source == FORWARDED_HOST && self.port_forward.is_some() {
+            assert_eq!(to.source, FORWARD_ENDPOINT);
             return;
         }
         let mappings = self.mappings();
@@ -117,15 +117,15 @@ impl World {
         tuple: Tuple,
         detail: Detail,
         matching: &[RuleId],
-        seen: &Seen<'_>,
+        seen: &Output<'_>,
     ) -> Verdict {
         let mappings = self.mappings();
         let of_it = |m: &&Mapping| m.proto == tuple.proto && m.outside == tuple.destination;
         let mapped: Vec<_> = mappings.iter().filter(of_it).collect();
         let known = mapped.iter().any(|m| m.remote == tuple.source.0);
         let (inside, refused) = match mapped.first() {
-            _ if self.is_door(&tuple) => (BEHIND_DOOR, None),
-            None => (BEHIND_DOOR, Some(DropReason::NatUnmapped)),
+            _ if self.is_port_forward(&tuple) => (FORWARDED_HOST, None),
+            None => (FORWARDED_HOST, Some(DropReason::NatUnmapped)),
             Some(m) => (m.inside, (!known).then_some(DropReason::NatFiltered)),
         };
         if let Some(reason) = refused {
@@ -137,12 +137,12 @@ impl World {
         assert_eq!(seen.outcome, Outcome::Out(in_port ^ 1));
         assert_eq!(seen.bytes, (seen.make)(outside, Detail { tos: rule_verdict.tos, ..detail }));
         self.begin(tuple, outside, detail, matching);
-        let (door, rule) = (self.is_door(&tuple), self.rules[POOL_RULE]);
+        let (port_forward, rule) = (self.is_port_forward(&tuple), self.rules[POOL_RULE]);
         let at = self.sessions.len() - 1;
         let session = &mut self.sessions[at];
         session.inbound = true;
-        if door {
-            session.door = self.door;
+        if port_forward {
+            session.port_forward = self.port_forward;
         } else {
             session.pool = Some(self.pool);
             session.translators = rule.map(|rule| (POOL_RULE, rule)).into_iter().collect();

@@ -34,7 +34,7 @@ enum Verdict {
 }
 
 /// What came out, and how it would look for other addresses and numbers.
-struct Seen<'a> {
+struct Output<'a> {
     outcome: Outcome,
     bytes: &'a [u8],
     make: &'a dyn Fn(Tuple, Detail) -> Vec<u8>,
@@ -51,7 +51,7 @@ pub struct World {
     rules: [Option<u32>; RULES.len()],
     next_rule: u32,
     pool: u32,
-    door: Option<u32>,
+    port_forward: Option<u32>,
     pub sessions: Vec<Session>,
     /// Those that a packet has ended since their rules are gone. If there are several workers, that packet
     /// may have come to another one than the session's, as rules say who owns an address; then it is still
@@ -63,7 +63,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(workers: u16, mask: u16, door: bool, tcp_window_check: bool, chained: bool) -> World {
+    pub fn new(workers: u16, mask: u16, port_forward: bool, tcp_window_check: bool, chained: bool) -> World {
         let settings = SessionSettings { timeouts: TIMEOUTS, tcp_window_check, ..SessionSettings::default() };
         // The chains are there from the beginning on, so that what they count is known to the end.
         let lines = if chained { &CHAIN_LINES[..] } else { &[] };
@@ -78,18 +78,18 @@ impl World {
             rules: [None; RULES.len()],
             next_rule: 0,
             pool: 0,
-            door: None,
+            port_forward: None,
             sessions: Vec::new(),
             ghosts: HashSet::new(),
             fragment_id: 0,
             orphans: Vec::new(),
         };
-        world.change(mask, door);
+        world.change(mask, port_forward);
         world
     }
 
     /// Puts those rules in force whose bits are set. A rule that was in force before stays what it was.
-    pub fn change(&mut self, mask: u16, door: bool) {
+    pub fn change(&mut self, mask: u16, port_forward: bool) {
         let mask = if self.chained { mask & !OVERRULED } else { mask };
         let mut lines: Vec<String> = Vec::new();
         if self.chained {
@@ -110,12 +110,12 @@ impl World {
         if self.rules[POOL_RULE].is_some() {
             lines.push(POOL_LINE.to_owned());
         }
-        if door {
-            lines.push(DOOR_LINE.to_owned());
+        if port_forward {
+            lines.push(FORWARD_LINE.to_owned());
             self.next_rule += 1;
-            self.door = self.door.or(Some(self.next_rule));
+            self.port_forward = self.port_forward.or(Some(self.next_rule));
         } else {
-            self.door = None;
+            self.port_forward = None;
         }
         let before = Some(self.net.harness.rules());
         let rules = RuleSet::parse_with(&lines, self.settings, before, &registry(), self.workers);
@@ -175,31 +175,31 @@ impl World {
     /// Whether nothing keeps the session any more, so that its next packet ends it.
     fn is_doomed(&self, session: &Session) -> bool {
         let gone = |rule: &RuleId| !self.is_alive(*rule);
-        let ruleless = session.door.is_some() && session.inbound;
+        let ruleless = session.port_forward.is_some() && session.inbound;
         session.translators.iter().any(gone)
             || (!ruleless && session.attached.iter().all(gone))
             || session.pool.is_some_and(|pool| pool != self.pool || self.rules[POOL_RULE].is_none())
-            || session.door.is_some_and(|door| self.door != Some(door))
+            || session.port_forward.is_some_and(|port_forward| self.port_forward != Some(port_forward))
     }
 
     /// Whether NAT has a say about packets to there.
     fn is_claimed(&self, tuple: &Tuple) -> bool {
         let pool = self.rules[POOL_RULE].is_some() && POOL.contains(&tuple.destination.0);
-        pool || self.is_door(tuple)
+        pool || self.is_port_forward(tuple)
     }
 
-    fn is_door(&self, tuple: &Tuple) -> bool {
-        self.door.is_some() && tuple.proto == TCP && tuple.destination == DOOR
+    fn is_port_forward(&self, tuple: &Tuple) -> bool {
+        self.port_forward.is_some() && tuple.proto == TCP && tuple.destination == FORWARD_ENDPOINT
     }
 
     /// A packet, and the check of what becomes of it.
     pub fn packet(&mut self, in_port: u16, tuple: Tuple, detail: Detail) {
         let (outcome, bytes) = self.net.one(in_port, &frame(tuple, detail));
         let make = |tuple, detail| frame(tuple, detail).build();
-        self.judge(in_port, tuple, detail, &Seen { outcome, bytes: &bytes, make: &make });
+        self.judge(in_port, tuple, detail, &Output { outcome, bytes: &bytes, make: &make });
     }
 
-    fn judge(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Verdict {
+    fn judge(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Output<'_>) -> Verdict {
         let found = self.sessions.iter().position(|session| session.direction_of(tuple).is_some());
         if let Some(at) = found {
             let syn = tuple.proto == TCP && detail.flags == common::SYN;
@@ -221,7 +221,7 @@ impl World {
         in_port: u16,
         tuple: Tuple,
         detail: Detail,
-        seen: &Seen<'_>,
+        seen: &Output<'_>,
     ) -> Verdict {
         let matching = self.matching(&tuple, in_port);
         self.attach(at, &matching);
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    fn unknown(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Seen<'_>) -> Verdict {
+    fn unknown(&mut self, in_port: u16, tuple: Tuple, detail: Detail, seen: &Output<'_>) -> Verdict {
         let matching = self.matching(&tuple, in_port);
         let rule_verdict = self.rule_verdict(&[], &matching);
         if rule_verdict.drop {
@@ -300,11 +300,11 @@ impl World {
         assert_eq!(seen.bytes, (seen.make)(outside, out));
         self.begin(tuple, outside, detail, &matching);
         let at = self.sessions.len() - 1;
-        let door = pool && outside.source == DOOR;
+        let port_forward = pool && outside.source == FORWARD_ENDPOINT;
         let session = &mut self.sessions[at];
         (session.delta, session.translators) = (delta, translators);
-        session.pool = (pool && !door).then_some(self.pool);
-        session.door = self.door.filter(|_| door);
+        session.pool = (pool && !port_forward).then_some(self.pool);
+        session.port_forward = self.port_forward.filter(|_| port_forward);
         Verdict::Session(at)
     }
 
@@ -325,7 +325,7 @@ impl World {
             attached: matching.iter().copied().filter(|rule| RULES[rule.0].stateful).collect(),
             translators: Vec::new(),
             pool: None,
-            door: None,
+            port_forward: None,
             inbound: false,
             state,
             reset: detail.flags & common::RST != 0,

@@ -74,7 +74,7 @@ impl World {
         }
         let [first, later @ ..] = out.map(|sent| sent.expect("all fragments come out"));
         let make_first = |tuple, detail: Detail| make(tuple, detail).swap_remove(0);
-        let seen = Seen { outcome: first.outcome, bytes: first.packet.head(), make: &make_first };
+        let seen = Output { outcome: first.outcome, bytes: first.packet.head(), make: &make_first };
         let verdict = self.judge(in_port, tuple, detail, &seen);
         for (n, sent) in later.iter().enumerate() {
             self.judge_later(verdict, in_port, tuple, sent, |tuple| make(tuple, detail).swap_remove(n + 1));
