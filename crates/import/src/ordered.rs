@@ -202,7 +202,6 @@ fn walk<'a>(chains: &'a Chains, chain: &'a str, budget: &mut Budget) -> Vec<Outc
         budget,
         outcomes: Vec::new(),
         path: Vec::new(),
-        remarked: HashSet::new(),
         widened: HashSet::new(),
         widened_chains: HashSet::new(),
     };
@@ -225,8 +224,6 @@ struct Walk<'a, 'b> {
     outcomes: Vec<Outcome<'a>>,
     /// The chains from the first one to the current one.
     path: Vec<&'a str>,
-    /// Remarks so far, by place: a chain may be walked several times.
-    remarked: HashSet<(&'a str, String)>,
     /// Steps that drop all packets that match them.
     widened: HashSet<*const Step>,
     /// Chains whose drops are such steps.
@@ -324,9 +321,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn remark(&mut self, step: &'a Step, kind: Kind, reason: &str) {
-        if self.remarked.insert((&step.place, reason.to_owned())) {
-            self.outcomes.push(Outcome::Remark(step, kind, reason.to_owned()));
-        }
+        self.outcomes.push(Outcome::Remark(step, kind, reason.to_owned()));
     }
 }
 

@@ -171,7 +171,9 @@ pub(crate) trait DynFunction: Send + Sync {
     /// Returns size and alignment of the scratchpad.
     fn pad(&self) -> (usize, usize);
     /// Returns [`Function::HOLDS`].
-    fn holds(&self) -> bool;
+    fn holds(&self) -> bool {
+        false
+    }
     /// Whether the function is a [`crate::StreamFunction`].
     fn is_stream(&self) -> bool {
         false
@@ -187,17 +189,28 @@ pub(crate) trait DynFunction: Send + Sync {
         None
     }
     fn local(&self) -> Box<dyn Any + Send>;
-    fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission;
-    fn route(&self, packet: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8>;
+    fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission {
+        let _ = (packet, local);
+        Admission::Open
+    }
+    fn route(&self, packet: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8> {
+        let _ = (packet, local);
+        None
+    }
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
     fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
     /// Processes packets. Returns the positions of those that do not pass.
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set;
     /// Processes packets that the function held. Returns the positions of those that do not pass.
-    fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set;
+    fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
+        let _ = (raw, local);
+        Set::EMPTY
+    }
     fn set(&self, args: &[&str]) -> Result<(), ArgError>;
     fn report(&self) -> Vec<(String, String)>;
-    fn background(&self) -> Option<Background>;
+    fn background(&self) -> Option<Background> {
+        None
+    }
 }
 
 pub(crate) struct TypedFunction<F>(pub F);

@@ -4,6 +4,7 @@
 //! loop over the packets, the access to their scratchpads and the function are compiled as one. A packet that
 //! passes leaves no trace; verdicts of other packets are written down.
 
+use bytemuck::Pod;
 use mmb_packet::DropReason;
 use mmb_stream::View;
 
@@ -45,6 +46,13 @@ pub(crate) struct RawVector<'v, 'p> {
 
 /// A start that no scratchpad has.
 pub(crate) const NO_BASE: u32 = u32::MAX;
+
+/// The scratchpad of a function in those of a session, which begin at `base`. None for [`NO_BASE`].
+#[inline(always)]
+pub(crate) fn scratchpad<T: Pod>(pads: &mut [u8], base: u32, offset: usize) -> Option<&mut T> {
+    let bytes = pads.get_mut(base as usize * 8 + offset..)?.get_mut(..size_of::<T>())?;
+    bytemuck::try_from_bytes_mut(bytes).ok()
+}
 
 impl<'p, F: Function> Vector<'_, 'p, F> {
     /// Returns the number of packets.
@@ -92,9 +100,7 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
         let (now, worker, ingress) = (*now, *worker, u16::MAX);
         let mut cx = Context { now, worker, local: self.local, emissions, at: None, ingress, holding };
         let mut one = |i: usize, packet: &mut Packet<'p>, base: u32| {
-            let from = base as usize * 8 + *offset;
-            let bytes = pads.get_mut(from..).and_then(|pads| pads.get_mut(..size_of::<F::Pad>()));
-            let Some(Ok(pad)) = bytes.map(bytemuck::try_from_bytes_mut) else { return };
+            let Some(pad) = scratchpad(pads, base, *offset) else { return };
             cx.at = Some(i as u8);
             let mut verdict = f(packet, pad, &mut cx);
             if F::HOLDS {

@@ -43,10 +43,8 @@ pub(crate) fn apply(table: &mut Table, now: u32, id: SessionId, outcome: &TrackO
     for direction in DIRECTIONS {
         let at = direction as usize;
         let flow = table.flow_mut(FlowRef::new(id, direction));
-        match outcome.settled[at] && !flags.contains(SessionFlags::LOOPS[at]) {
-            true => flow.flags |= FlowFlags::SETTLED,
-            false => flow.flags &= !FlowFlags::SETTLED,
-        }
+        let is_settled = outcome.settled[at] && !flags.contains(SessionFlags::LOOPS[at]);
+        flow.flags.set(FlowFlags::SETTLED, is_settled);
     }
     if !outcome.embryonic {
         table.remove_embryonic(id);

@@ -1,10 +1,13 @@
-//! What the process takes from the system: files that clients name, memory, and the log.
+//! What the process takes from the system: files that clients name, files that outlive it, memory, and the
+//! log.
 
 #![forbid(unsafe_code)]
 
 mod files;
+mod interface_files;
 pub mod log;
 mod memory;
 
 pub use files::{FileAccess, FileError, SocketPlace};
+pub use interface_files::{InterfaceFiles, LeftFile};
 pub use memory::{GroupMemory, exhausted_group};

@@ -13,10 +13,8 @@ use crate::context::{Emissions, Holding, keep};
 use crate::held::HeldPlace;
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
-use crate::vector::RawVector;
-use crate::{
-    Admission, ArgError, Background, OpeningPacket, Packet, Properties, SessionInfo, Verdict, WorkerCounters,
-};
+use crate::vector::{RawVector, scratchpad};
+use crate::{ArgError, Packet, Properties, SessionInfo, Verdict, WorkerCounters};
 
 /// Bytes that functions were given, packets with such bytes, segments that came too early, and then
 /// [`Cause::ALL`] without the first.
@@ -331,14 +329,6 @@ impl DynFunction for StreamContext {
         Box::new(ContextState { policy: Policy::default(), kept })
     }
 
-    fn admit(&self, _: &mut OpeningPacket<'_>, _: &mut dyn Any) -> Admission {
-        Admission::Open
-    }
-
-    fn route(&self, _: &OpeningPacket<'_>, _: &mut dyn Any) -> Option<u8> {
-        None
-    }
-
     fn open(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
 
     fn release(&self, pad: &mut [u8], _: &SessionInfo, _: RawContext<'_>, local: &mut dyn Any) {
@@ -368,11 +358,8 @@ impl DynFunction for StreamContext {
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
-            let from = bases[n] as usize * 8 + offset;
-            let pad = pads.get_mut(from..).and_then(|pads| pads.get_mut(..size_of::<TcpStream>()));
             views[n] = View::NONE;
-            let (Some(packet), Some(Ok(stream))) =
-                (packets.get_mut(i), pad.map(bytemuck::try_from_bytes_mut))
+            let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset))
             else {
                 return;
             };
@@ -410,11 +397,7 @@ impl DynFunction for StreamContext {
         let mut step = Step { holding, emissions, policy: *policy, worker, at: 0 };
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
-            let pad = pads.get_mut(bases[n] as usize * 8 + offset..);
-            let pad = pad.and_then(|pads| pads.get_mut(..size_of::<TcpStream>()));
-            if let (Some(packet), Some(Ok(stream))) =
-                (packets.get_mut(i), pad.map(bytemuck::try_from_bytes_mut))
-            {
+            if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {
                 step.at = i;
                 let verdict = self.agree(packet, stream, views[n], kept, &mut step);
                 if verdict != Verdict::Pass {
@@ -437,10 +420,6 @@ impl DynFunction for StreamContext {
         let counted = given.chain(causes).enumerate().map(|(n, name)| (n, name, self.counters.sum(n)));
         let shown = counted.filter(|&(n, _, count)| n <= EARLY || count != 0);
         shown.map(|(_, name, count)| (name.to_owned(), count.to_string())).collect()
-    }
-
-    fn background(&self) -> Option<Background> {
-        None
     }
 }
 

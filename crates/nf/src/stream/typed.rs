@@ -6,8 +6,8 @@ use super::{StreamData, StreamFunction, StreamVerdict, reset_both};
 use crate::context::Holding;
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
-use crate::vector::RawVector;
-use crate::{Admission, ArgError, Background, Context, OpeningPacket, Properties, SessionInfo, Verdict};
+use crate::vector::{RawVector, scratchpad};
+use crate::{ArgError, Background, Context, Properties, SessionInfo, Verdict};
 
 pub(crate) struct TypedStream<F>(pub F);
 
@@ -49,10 +49,6 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         (size_of::<F::State>(), align_of::<F::State>())
     }
 
-    fn holds(&self) -> bool {
-        false
-    }
-
     fn is_stream(&self) -> bool {
         true
     }
@@ -67,14 +63,6 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
 
     fn local(&self) -> Box<dyn Any + Send> {
         Box::new(F::Local::default())
-    }
-
-    fn admit(&self, _: &mut OpeningPacket<'_>, _: &mut dyn Any) -> Admission {
-        Admission::Open
-    }
-
-    fn route(&self, _: &OpeningPacket<'_>, _: &mut dyn Any) -> Option<u8> {
-        None
     }
 
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
@@ -100,9 +88,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             if view.is_none() {
                 return;
             }
-            let from = bases[i & (VECTOR - 1)] as usize * 8 + offset;
-            let bytes = pads.get_mut(from..).and_then(|pads| pads.get_mut(..size_of::<F::State>()));
-            let Some(Ok(state)) = bytes.map(bytemuck::try_from_bytes_mut) else { return };
+            let Some(state) = scratchpad(pads, bases[i & (VECTOR - 1)], offset) else { return };
             let Some(packet) = packets.get(i) else { return };
             cx.at = Some(i as u8);
             let data = StreamData::new(packet, view);
@@ -118,10 +104,6 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             events.insert(i);
         });
         events
-    }
-
-    fn resume(&self, _: RawVector<'_, '_>, _: &mut dyn Any) -> Set {
-        Set::EMPTY
     }
 
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {

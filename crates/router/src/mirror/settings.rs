@@ -1,16 +1,13 @@
 //! Settings of the kernel that were changed, and their previous values.
 //!
-//! Theory of operation. The previous values are in a file before a setting is changed, and the file is
-//! removed after they are restored. So the next start can restore them if the process was killed. A file
-//! belongs to a network namespace, by its inode, and to an interface. The number of an inode can be used
-//! again after a namespace was deleted, so a value is restored only where the changed one still is.
+//! Theory of operation. The previous values are in a file before a setting is changed, so that the next start
+//! can restore them if the process was killed ([`InterfaceFiles`]). The file may be that of an interface in
+//! another namespace with the same number, so a value is restored only where the changed one still is.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use mmb_system::log;
+use mmb_system::{InterfaceFiles, log};
 
 /// The directory of the files, inside the state directory.
 const DIRECTORY: &str = "kernel-settings";
@@ -29,7 +26,7 @@ pub(crate) struct Setting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SettingsStore {
     /// None: they are lost when the process is killed.
-    directory: Option<PathBuf>,
+    files: Option<InterfaceFiles>,
 }
 
 /// Previous values of the settings of an interface.
@@ -42,37 +39,30 @@ pub(crate) struct SavedSettings {
 impl SettingsStore {
     /// A store in a state directory.
     pub fn new(state: Option<&Path>) -> SettingsStore {
-        SettingsStore { directory: state.map(|state| state.join(DIRECTORY)) }
+        SettingsStore { files: state.map(|state| InterfaceFiles::new(state.join(DIRECTORY))) }
     }
 
     /// Keeps the values before settings of an interface are changed. If they cannot be written, a killed
     /// process leaves the changed ones.
     pub fn save(&self, interface: &str, settings: Vec<Setting>) -> SavedSettings {
-        let file = self.directory.as_ref().filter(|_| !settings.is_empty()).and_then(|directory| {
-            let file = directory.join(format!("{}-{interface}", namespace().ok()?));
-            let written = write(&file, &settings);
+        let file = self.files.as_ref().filter(|_| !settings.is_empty()).and_then(|files| {
+            let written = files.write(interface, &text(&settings));
             if let Err(reason) = &written {
                 log::error(format!(
                     "error: cannot keep the kernel's settings of {interface} in {}: {reason}; \
                      if the process is killed, they stay changed\n",
-                    directory.display()
+                    files.directory().display()
                 ));
             }
-            written.ok().map(|()| file)
+            written.ok()
         });
         SavedSettings { settings, file }
     }
 
     /// Restores what a killed process has left in this network namespace.
     pub fn restore_left(&self) {
-        let Some(directory) = &self.directory else { return };
-        let Ok(namespace) = namespace() else { return };
-        let own = format!("{namespace}-");
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&own) {
-                let text = fs::read_to_string(entry.path()).unwrap_or_default();
-                SavedSettings { settings: parse(&text), file: Some(entry.path()) }.restore();
-            }
+        for left in self.files.iter().flat_map(InterfaceFiles::left) {
+            SavedSettings { settings: parse(&left.text), file: Some(left.path) }.restore();
         }
     }
 }
@@ -98,24 +88,9 @@ impl SavedSettings {
     }
 }
 
-/// The inode of the network namespace of the calling thread.
-fn namespace() -> io::Result<u64> {
-    fs::metadata("/proc/thread-self/ns/net").map(|found| found.ino())
-}
-
-/// Writes a file as a whole.
-fn write(file: &Path, settings: &[Setting]) -> io::Result<()> {
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(directory)?;
-    let line = |s: &Setting| format!("{} {} {}\n", s.path.display(), s.old, s.new);
-    let text: String = settings.iter().map(line).collect();
-    let part = directory.join(format!(".{}", std::process::id()));
-    // Never through a link that somebody has made in the directory.
-    let _ = fs::remove_file(&part);
-    let mut out = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&part)?;
-    out.write_all(text.as_bytes())?;
-    out.sync_all()?;
-    fs::rename(part, file)
+/// The text of a file.
+fn text(settings: &[Setting]) -> String {
+    settings.iter().map(|s| format!("{} {} {}\n", s.path.display(), s.old, s.new)).collect()
 }
 
 /// The settings of a file. Lines that are not settings are left out.
@@ -149,19 +124,6 @@ mod tests {
         saved.restore();
         assert_eq!([a, b].map(|path| fs::read_to_string(path).unwrap()), ["0", "7\n"]);
         assert!(!kept.exists());
-    }
-
-    #[test]
-    fn no_file_is_written_through_a_link() {
-        let root = tempfile::tempdir().unwrap();
-        let victim = root.path().join("victim");
-        fs::write(&victim, "text").unwrap();
-        let part = root.path().join(format!(".{}", std::process::id()));
-        std::os::unix::fs::symlink(&victim, part).unwrap();
-        let setting = Setting { path: "/proc/sys/net/x".into(), old: "0".into(), new: "1".into() };
-        write(&root.path().join("1-eth0"), &[setting]).unwrap();
-        assert_eq!(fs::read_to_string(victim).unwrap(), "text");
-        assert!(fs::symlink_metadata(root.path().join("1-eth0")).unwrap().is_file());
     }
 
     #[test]

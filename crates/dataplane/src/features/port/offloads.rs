@@ -1,15 +1,13 @@
 //! Receive offloads of kernel interfaces, which are off while a port reads frames from one.
 //!
-//! Theory of operation. What was on is in a file of the state directory before it is switched off, and the
-//! file is removed after it is on again. So the next start can switch it on if the process was killed. A file
-//! belongs to a network namespace, by its inode, and to an interface.
+//! Theory of operation. What was on is in a file of the state directory before it is switched off, so that
+//! the next start can switch it on if the process was killed ([`InterfaceFiles`]).
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use mmb_dpdk::{FrameSizeGuard, ReceiveOffload};
+use mmb_system::{InterfaceFiles, LeftFile};
 
 /// The directory of the files, inside the state directory.
 const DIRECTORY: &str = "offloads";
@@ -59,38 +57,23 @@ fn save(state: &Path, interface: &str, on: &[ReceiveOffload]) -> Option<PathBuf>
     if on.is_empty() {
         return None;
     }
-    let directory = state.join(DIRECTORY);
-    fs::create_dir_all(&directory).ok()?;
-    let file = directory.join(format!("{}-{interface}", namespace().ok()?));
     let words: Vec<_> = on.iter().map(|offload| offload.word()).collect();
-    // Never through a link that somebody has made in the directory.
-    let _ = fs::remove_file(&file);
-    let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).ok()?;
-    out.write_all(words.join(" ").as_bytes()).ok()?;
-    Some(file)
+    files(state).write(interface, &words.join(" ")).ok()
 }
 
 /// Switches on what a killed process has left off in the network namespace of the calling thread.
 pub(crate) fn restore_offloads(state: Option<&Path>) {
-    let (Some(state), Ok(namespace)) = (state, namespace()) else { return };
-    for entry in fs::read_dir(state.join(DIRECTORY)).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some((inode, interface)) = name.to_str().and_then(|name| name.split_once('-')) else { continue };
-        if inode != namespace.to_string() {
-            continue;
-        }
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+    for LeftFile { interface, text, path } in state.into_iter().flat_map(|state| files(state).left()) {
         for offload in ReceiveOffload::ALL {
             if text.split(' ').any(|word| word == offload.word()) {
                 // The interface may be gone meanwhile.
-                offload.switch(interface, true);
+                offload.switch(&interface, true);
             }
         }
-        let _ = fs::remove_file(entry.path());
+        let _ = fs::remove_file(path);
     }
 }
 
-/// The inode of the network namespace of the calling thread.
-fn namespace() -> io::Result<u64> {
-    fs::metadata("/proc/thread-self/ns/net").map(|found| found.ino())
+fn files(state: &Path) -> InterfaceFiles {
+    InterfaceFiles::new(state.join(DIRECTORY))
 }

@@ -42,7 +42,7 @@ fn the_last_fragment_ends_behind_all_others() {
     assert_eq!(coverage.add(part(0, 3)), Addition::Complete);
 }
 
-/// The longest datagram in the smallest fragments, in order.
+/// A datagram of maximum length, in order, in fragments of minimum length.
 #[test]
 fn memory_does_not_grow_with_the_fragments() {
     let mut coverage = Coverage::default();
