@@ -1,0 +1,90 @@
+//! The content of messages (RFC 9112, 6 and 7).
+
+use super::fields::MOST_LENGTH;
+use super::state::State;
+use super::{MOST_CHUNK_LINE, Parser, Step, Stepped, has, is_blank, wrong};
+use crate::table::{self, VALUE};
+use crate::{Cause, Element, Event};
+
+impl Parser {
+    /// Takes bytes of a body or chunk.
+    fn take<'b>(&mut self, rest: &'b [u8], next: State) -> Step<'b> {
+        let len = usize::try_from(self.left).unwrap_or(usize::MAX).min(rest.len());
+        let (bytes, _) = rest.split_at(len);
+        self.left -= len as u64;
+        if self.left == 0 {
+            self.state = next as u8;
+        }
+        Step::Report(len, Event::Bytes(Element::Body, bytes))
+    }
+
+    pub(super) fn length<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
+        Ok(self.take(rest, State::Finish))
+    }
+
+    pub(super) fn chunk_data<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
+        Ok(self.take(rest, State::ChunkCr))
+    }
+
+    /// The line of a chunk size follows. `len` bytes are used.
+    pub(super) fn begin_chunk<'b>(&mut self, len: usize) -> Step<'b> {
+        (self.left, self.position, self.line, self.head) = (0, 0, 0, 0);
+        self.go(State::ChunkSize, len)
+    }
+
+    fn count_chunk_line(&mut self) -> Result<(), Cause> {
+        self.line += 1;
+        if self.line > MOST_CHUNK_LINE { Err(Cause::ChunkLine) } else { Ok(()) }
+    }
+
+    pub(super) fn chunk_size<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
+        let Some(&byte) = rest.first() else { return Ok(Step::Skip(0)) };
+        self.count_chunk_line()?;
+        if let Some(digit) = char::from(byte).to_digit(16) {
+            self.position = 1;
+            self.left = self.left * 16 + u64::from(digit);
+            return if self.left > MOST_LENGTH { Err(Cause::ChunkSizeOverflow) } else { Ok(Step::Skip(1)) };
+        }
+        match byte {
+            _ if self.position == 0 => Err(wrong(byte, Cause::ChunkSize)),
+            b'\r' => Ok(self.go(State::ChunkLf, 1)),
+            b';' => Ok(self.go(State::ChunkExtension, 1)),
+            byte if is_blank(byte) => Ok(self.go(State::ChunkBlank, 1)),
+            _ => Err(wrong(byte, Cause::ChunkSize)),
+        }
+    }
+
+    /// Blanks may stand in front of an extension, and not at the end of the line.
+    pub(super) fn chunk_blank<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
+        let Some(&byte) = rest.first() else { return Ok(Step::Skip(0)) };
+        self.count_chunk_line()?;
+        match byte {
+            b';' => Ok(self.go(State::ChunkExtension, 1)),
+            byte if is_blank(byte) => Ok(Step::Skip(1)),
+            _ => Err(wrong(byte, Cause::ChunkSize)),
+        }
+    }
+
+    pub(super) fn chunk_extension<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
+        let Some(&byte) = rest.first() else { return Ok(Step::Skip(0)) };
+        self.count_chunk_line()?;
+        match byte {
+            b'\r' => Ok(self.go(State::ChunkLf, 1)),
+            byte if table::is(byte, VALUE) => Ok(Step::Skip(1)),
+            _ => Err(wrong(byte, Cause::ChunkSize)),
+        }
+    }
+
+    pub(super) fn chunk_line_end<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
+        if rest.first() != Some(&b'\n') {
+            return Err(Cause::BareCr);
+        }
+        if self.left == 0 {
+            self.has |= has::TRAILERS;
+            self.state = State::FieldStart as u8;
+        } else {
+            self.state = State::ChunkData as u8;
+        }
+        Ok(Step::Report(1, Event::Chunk(self.left)))
+    }
+}
