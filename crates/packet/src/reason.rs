@@ -116,7 +116,7 @@ drop_reasons! {
     HeldFull = "held-full", "function of a chain may not hold more packets of the session, or of the worker";
     HeldTimeout = "held-timeout", "function of a chain held the packet for longer than the timeout `held`";
     HeldEnded = "held-ended", "session of a held packet ended, or left the function that held the packet";
-    StreamWindow = "stream-window", "TCP segment outside of the receiver's window, in front of a stream function";
+    StreamWindow = "stream-window", "TCP segment with numbers that the receiver cannot take, in front of a stream function";
     StreamEnd = "stream-end", "TCP segment with bytes behind the end of a stream that a function reads";
     StreamDuplicate = "stream-duplicate", "copy of a TCP segment that waits for the bytes in front of it";
     StreamConflict = "stream-conflict", "retransmission with other bytes than those that stream functions have read";

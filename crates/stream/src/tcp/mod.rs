@@ -1,5 +1,6 @@
 //! TCP: the numbers of a connection in both directions.
 
+mod handshake;
 mod types;
 
 #[cfg(test)]
@@ -22,10 +23,13 @@ struct Flow {
     edge: u32,
     /// The number of the first SYN. Valid with [`SYN`].
     initial: u32,
+    /// The number of a SYN that may begin another connection. Valid with [`PENDING`].
+    pending: u32,
     bits: u16,
     /// Shift of the windows that this direction's sender announces. Valid with [`SCALED`].
     scale: u8,
-    unused: u8,
+    /// The shift of the pending SYN plus one. 0: it has none.
+    pending_scale: u8,
 }
 
 /// The stream is read: `next` is valid.
@@ -42,10 +46,18 @@ const SCALED: u16 = 1 << 5;
 const HELD: u16 = 1 << 6;
 /// A reset that the receiver may accept has gone on.
 const RESET: u16 = 1 << 7;
+/// A SYN that may begin another connection has gone on.
+const PENDING: u16 = 1 << 8;
+/// So much has gone on that a number in front of `initial` may be one of the stream.
+const FAR: u16 = 1 << 9;
+/// The pending SYN has data.
+const PENDING_DATA: u16 = 1 << 10;
 
 /// Furthest distance of a segment that waits, if the receiver's window is not known: the greatest window (RFC
 /// 7323, 2.3).
 const MOST_AHEAD: i32 = 1 << 30;
+/// Bytes of a stream behind which [`FAR`] is set.
+const FAR_AWAY: u32 = 1 << 30;
 
 /// The state of a TCP connection. Plain data; zeros at the beginning.
 #[repr(C)]
@@ -126,7 +138,7 @@ impl TcpStream {
             return self.uncommon(direction, segment, policy);
         }
         let flow = &mut self.flows[direction & 1];
-        flow.next = flow.next.wrapping_add(segment.len.into());
+        flow.advance(flow.next.wrapping_add(segment.len.into()));
         Outcome::Pass(View::all(segment.len), Cause::None)
     }
 
@@ -147,6 +159,12 @@ impl TcpStream {
             return false;
         }
         if other.bits & ACKED == 0 || is_after(segment.ack, other.acked) {
+            let distance = segment.ack.wrapping_sub(other.initial);
+            let is_number = other.bits & (SYN | FAR) != SYN || distance.wrapping_sub(1) < 1 << 31;
+            if !is_number {
+                // It acknowledges another connection.
+                return true;
+            }
             (other.acked, other.bits) = (segment.ack, other.bits | ACKED);
         }
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << (shift & 15));
@@ -163,12 +181,14 @@ impl TcpStream {
         if is_restart {
             self.clear(Status::New);
         }
+        let mut has_read = is_restart;
+        let before = self.status();
+        if self.begins_again(direction, segment) {
+            // Of a connection whose SYN was not seen, nothing was read.
+            has_read = before != Status::Passed(Cause::NoSyn);
+        }
         match self.status() {
-            Status::Passed(cause) => {
-                if !self.begins_again(direction, segment, cause) {
-                    return Outcome::Pass(View::NONE, Cause::None);
-                }
-            }
+            Status::Passed(_) => return Outcome::Pass(View::NONE, Cause::None),
             Status::New if segment.flags & Segment::SYN == 0 => {
                 if policy.pickup != OnPickup::Inspect || segment.flags & Segment::RST != 0 {
                     return self.give_up(Cause::NoSyn, policy.pickup);
@@ -180,50 +200,9 @@ impl TcpStream {
         }
         let outcome = self.read(direction, segment, policy);
         match outcome {
-            Outcome::Pass(view, cause) if is_restart => Outcome::Pass(View { is_restart, ..view }, cause),
+            Outcome::Pass(view, cause) if has_read => Outcome::Pass(View { is_restart: true, ..view }, cause),
             _ => outcome,
         }
-    }
-
-    /// Whether a segment is the SYN of another connection with the same addresses and ports (RFC 9293,
-    /// 3.10.7.4 and 3.6.1): the one before has ended or was never answered.
-    fn restarts(&self, direction: usize, segment: &Segment) -> bool {
-        let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
-        let is_syn = segment.flags & (Segment::SYN | Segment::ACK | Segment::RST) == Segment::SYN;
-        let is_over = flow.bits & other.bits & FIN != 0 || (flow.bits | other.bits) & RESET != 0;
-        let is_unanswered = flow.bits & SYN != 0 && other.bits & SYNCED == 0;
-        let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
-        is_syn && is_other && self.status() == Status::Read && (is_over || is_unanswered)
-    }
-
-    /// Whether the handshake of a new connection completes while the one before passes unread: its SYN has
-    /// come, and this is the answer. So a stray segment in front of a SYN does not hide the connection.
-    fn begins_again(&mut self, direction: usize, segment: &Segment, cause: Cause) -> bool {
-        let flags = segment.flags & (Segment::SYN | Segment::ACK | Segment::RST);
-        if flags == Segment::SYN {
-            let scaled = if segment.scale.is_some() { SCALED } else { 0 };
-            let (initial, scale) = (segment.seq, shift_of(segment.scale));
-            let next = segment.seq.wrapping_add(1);
-            self.flows[direction & 1] = Flow { initial, next, scale, bits: SYN | scaled, ..Flow::default() };
-        }
-        let other = &mut self.flows[!direction & 1];
-        let is_answer = flags == Segment::SYN | Segment::ACK && other.bits & SYN != 0;
-        if !is_answer || segment.ack != other.next || cause == Cause::None {
-            return false;
-        }
-        other.bits |= SYNCED;
-        self.flows[direction & 1] = Flow::default();
-        self.status = Status::Read.number();
-        true
-    }
-
-    /// The connection cannot be read.
-    fn give_up(&mut self, cause: Cause, pickup: OnPickup) -> Outcome {
-        if pickup == OnPickup::Reset {
-            return Outcome::Reset(cause);
-        }
-        self.stop(cause);
-        Outcome::Stop(cause)
     }
 
     /// Looks at a segment of a connection that is read.
@@ -232,6 +211,7 @@ impl TcpStream {
         if segment.flags & Segment::RST != 0 {
             return self.reset(direction, segment);
         }
+        self.replace_answer(direction, segment);
         self.answer(direction, segment);
         if segment.flags & Segment::ACK != 0
             && !self.acknowledge(direction, segment)
@@ -239,6 +219,7 @@ impl TcpStream {
         {
             return outcome;
         }
+        let is_awaited = self.flows[!direction & 1].bits & SYN != 0;
         let flow = &mut self.flows[direction & 1];
         let start = segment.seq.wrapping_add(u32::from(is_syn));
         if flow.bits & SYNCED == 0 {
@@ -248,6 +229,9 @@ impl TcpStream {
             } else if segment.len == 0 {
                 // A keepalive without data has a number in front of the next one.
                 return Outcome::Pass(View::NONE, Cause::None);
+            } else if is_awaited {
+                // Nobody takes bytes in front of the answer to a SYN.
+                return Outcome::Drop(Cause::OutsideWindow);
             } else if policy.pickup != OnPickup::Inspect {
                 return self.give_up(Cause::NoSyn, policy.pickup);
             }
@@ -257,35 +241,6 @@ impl TcpStream {
             return Outcome::Pass(View::NONE, Cause::None);
         }
         self.place(direction, start, segment)
-    }
-
-    /// If a segment answers another SYN than the last one that was seen, the stream begins with that one.
-    fn answer(&mut self, direction: usize, segment: &Segment) {
-        let (flow, other) = (self.flows[direction & 1], &mut self.flows[!direction & 1]);
-        let is_answer = segment.flags & (Segment::SYN | Segment::ACK) == Segment::SYN | Segment::ACK;
-        let is_known = is_after(segment.ack, other.initial) && !is_after(segment.ack, other.next);
-        if is_answer && flow.bits & SYNCED == 0 && other.bits & SYN != 0 && !is_known {
-            (other.next, other.initial) = (segment.ack, segment.ack.wrapping_sub(1));
-        }
-    }
-
-    /// The receiver has acknowledged bytes that have not gone on. None: the segment is looked at further.
-    fn skip_to(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Option<Outcome> {
-        let (flow, other) = (self.flows[direction & 1], &mut self.flows[!direction & 1]);
-        if flow.bits & SYNCED == 0 {
-            return None;
-        }
-        // Who forges an acknowledgement has to know the number of its own direction.
-        let first = if flow.bits & ACKED != 0 { flow.acked } else { flow.next };
-        if is_before(segment.seq, first) || is_after(segment.seq, flow.next) {
-            return None;
-        }
-        if policy.pickup != OnPickup::Inspect {
-            return Some(self.give_up(Cause::Gap, policy.pickup));
-        }
-        // The bytes in between have taken another way.
-        other.next = segment.ack;
-        None
     }
 
     /// A reset goes on. The receiver accepts it if it has the number that the receiver expects (RFC 5961, 3):
@@ -318,6 +273,14 @@ impl TcpStream {
         if range.is_empty() {
             return Outcome::Pass(View::NONE, Cause::None);
         }
+        if flow.is_in_front(start) {
+            // No bytes have gone on there. A receiver that takes them has begun at another number.
+            let is_keepalive = flow.bits & ACKED != 0 && start == flow.initial && segment.len == 1;
+            return match is_keepalive {
+                true => Outcome::Pass(View::NONE, Cause::None),
+                false => Outcome::Drop(Cause::OutsideWindow),
+            };
+        }
         match flow.take(range) {
             NextHeld::Pass(view) => {
                 let cause = match (view.skip, view.len) {
@@ -344,7 +307,9 @@ impl TcpStream {
 
     /// Decides about the first held segment of a direction.
     pub fn next_held(&mut self, direction: usize, range: HeldRange) -> NextHeld {
-        self.flows[direction & 1].take(range)
+        let flow = &mut self.flows[direction & 1];
+        // Another connection may have begun meanwhile.
+        if flow.is_in_front(range.from) { NextHeld::Drop } else { flow.take(range) }
     }
 }
 
@@ -354,6 +319,19 @@ fn shift_of(scale: Option<u8>) -> u8 {
 }
 
 impl Flow {
+    /// The stream goes on to a number.
+    #[inline(always)]
+    fn advance(&mut self, next: u32) {
+        self.next = next;
+        let is_far = next.wrapping_sub(self.initial) > FAR_AWAY;
+        self.bits |= if is_far { FAR } else { 0 };
+    }
+
+    /// Whether a number is in front of the stream.
+    fn is_in_front(&self, number: u32) -> bool {
+        self.bits & (SYN | FAR) == SYN && !is_after(number, self.initial)
+    }
+
     /// Takes the new bytes of a segment if none are missing in front of them.
     fn take(&mut self, HeldRange { from, to, has_fin }: HeldRange) -> NextHeld {
         if is_after(from, self.next) && self.bits & FIN == 0 {
@@ -367,7 +345,7 @@ impl Flow {
         let reaches = !is_before(to, self.next);
         let is_end = has_fin && reaches && self.bits & FIN == 0;
         if reaches {
-            self.next = to;
+            self.advance(to);
         }
         if is_end {
             self.bits |= FIN;
