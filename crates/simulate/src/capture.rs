@@ -49,6 +49,8 @@ pub enum End {
 /// Maximum block length in bytes; a longer block means a corrupt file.
 const MAX_BLOCK: usize = 16 << 20;
 const FIRST_BUFFER: usize = 1 << 18;
+/// Bytes of a pcapng block without content: its type, and its length twice.
+const MIN_BLOCK: u32 = 12;
 
 /// Time stamp unit and offset of a pcapng interface.
 #[derive(Clone, Copy)]
@@ -64,6 +66,8 @@ pub struct Reader {
     capacity: usize,
     legacy: Option<Clock>,
     clocks: Vec<Clock>,
+    /// Whether the section of a pcapng file is big-endian. None: there was no section.
+    big_endian: Option<bool>,
     read: u64,
     /// Number of skipped frames on links that are not Ethernet.
     pub foreign: u64,
@@ -82,14 +86,21 @@ impl Reader {
     /// Reads a capture from its beginning. `None` if it is neither pcap nor pcapng.
     pub fn new(source: impl Read + Send + 'static) -> Option<Reader> {
         let inner = create_reader(FIRST_BUFFER, source).ok()?;
-        Some(Reader { inner, capacity: FIRST_BUFFER, legacy: None, clocks: Vec::new(), read: 0, foreign: 0 })
+        let (capacity, clocks) = (FIRST_BUFFER, Vec::new());
+        Some(Reader { inner, capacity, legacy: None, clocks, big_endian: None, read: 0, foreign: 0 })
     }
 
     /// Returns the next Ethernet frame, or how the capture ends.
     pub fn next_frame(&mut self) -> Result<Frame, End> {
         loop {
+            if self.is_block_too_short() {
+                return Err(self.damaged("a block is shorter than its own lengths"));
+            }
             let (consumed, step) = match self.inner.next() {
                 Ok((consumed, block)) => {
+                    if let PcapBlockOwned::NG(Block::SectionHeader(header)) = &block {
+                        self.big_endian = Some(header.big_endian());
+                    }
                     let step = step(block, &mut self.legacy, &mut self.clocks);
                     (consumed, step)
                 }
@@ -118,6 +129,15 @@ impl Reader {
                 Step::Other => {}
             }
         }
+    }
+
+    /// Whether the next block of a pcapng file says that it is shorter than any block. The parser subtracts
+    /// from this length without a check.
+    fn is_block_too_short(&self) -> bool {
+        let length = self.inner.data().get(4..8).and_then(|bytes| bytes.first_chunk().copied());
+        let (Some(is_big), Some(length)) = (self.big_endian, length) else { return false };
+        let length = if is_big { u32::from_be_bytes(length) } else { u32::from_le_bytes(length) };
+        length < MIN_BLOCK
     }
 
     fn refill(&mut self) -> Result<(), End> {
