@@ -68,7 +68,9 @@ pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
 /// Start of the word at the end of the line; `None` in a comment.
 fn word_start(before: &str) -> Option<usize> {
     let mut lexer = Lexer::new(before);
-    if lexer.text(lexer.peek().span) == "mmb" {
+    let first = lexer.peek().span;
+    // The cursor may be at the end of this word.
+    if lexer.text(first) == "mmb" && first.end < before.len() {
         lexer.next();
     }
     if lexer.text(lexer.peek().span) == "chain" {
