@@ -17,10 +17,7 @@ impl KnownDigests {
     /// Reads a file with a digest on each line, as hexadecimal digits. What follows behind a blank is not
     /// read, so that the output of `sha256sum` can be used. Lines that begin with `#` are comments.
     pub fn read(path: &str, files: &Arc<FileAccess>, len: usize) -> Result<KnownDigests, ArgError> {
-        let unreadable = |error: std::io::Error| format!("cannot read `{path}`: {error}");
-        let mut text = String::new();
-        let file = files.open_input(Path::new(path))?;
-        file.take(MOST_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+        let text = read_text(path, files, MOST_BYTES)?;
         Self::parse(&text, len).map_err(|line| {
             format!("line {line} of `{path}` does not begin with {} hexadecimal digits", 2 * len).into()
         })
@@ -41,6 +38,18 @@ impl KnownDigests {
     pub fn contains(&self, digest: &[u8]) -> bool {
         self.0.contains(digest)
     }
+}
+
+/// Returns the text of a file of at most `most` bytes.
+pub(super) fn read_text(path: &str, files: &Arc<FileAccess>, most: u64) -> Result<String, ArgError> {
+    let mut text = String::new();
+    let file = files.open_input(Path::new(path))?;
+    let unreadable = |error: std::io::Error| format!("cannot read `{path}`: {error}");
+    file.take(most + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > most {
+        return Err(format!("`{path}` is larger than {} MiB: split it", most >> 20).into());
+    }
+    Ok(text)
 }
 
 /// Returns the bytes of hexadecimal digits.

@@ -93,6 +93,17 @@ fn arguments() {
     assert_eq!([wrong("8a9136aa\n8a9136"), wrong("8a9136ag"), wrong("")], [Some(2), Some(1), None]);
 }
 
+/// A list that is only read in part would let digests pass that it names.
+#[test]
+fn a_list_that_is_too_long_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("list"), "8a9136aa\n").expect("a file");
+    let files = std::sync::Arc::new(mmb_nf::FileAccess::within(directory.path()).expect("a directory"));
+    assert_eq!(super::known::read_text("list", &files, 9).ok().as_deref(), Some("8a9136aa\n"));
+    let refusal = super::known::read_text("list", &files, 8).expect_err("too long").to_string();
+    assert!(refusal.contains("`list` is larger"), "{refusal}");
+}
+
 #[test]
 fn numbers_are_used_again() {
     let mut slab = Slab::default();
