@@ -37,8 +37,8 @@ pub use error::{CommandError, Refusal, RefusalKind};
 pub use mmb_policy::RuleView;
 pub use query::{ConnectionListing, FibListing, fields};
 pub use server::{
-    BODY_LIMIT, ControlSocket, Limits, Listeners, Role, SocketError, SocketGroups, client_path, default_path,
-    router, serve,
+    BODY_LIMIT, ConnectionServer, ControlSocket, Limits, Listeners, Role, SocketError, SocketGroups,
+    client_path, default_path, router, serve,
 };
 pub use text::count;
 pub use transaction::{Control, DownInterface};

@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
@@ -81,15 +81,18 @@ impl Server {
 
     /// Serves one connection, and takes its descriptor back if it came from the reserve.
     async fn serve(self: Arc<Server>, stream: UnixStream, role: Role, _place: OwnedSemaphorePermit) {
-        self.exchange(stream, role).await;
+        let peer = stream.peer_cred().ok().map(|peer| Peer { user: peer.uid(), process: peer.pid() });
+        self.exchange(stream, role, peer).await;
         self.reserve.refill();
     }
 
     /// Answers the requests of one connection.
-    async fn exchange(&self, stream: UnixStream, role: Role) {
+    pub async fn exchange<S>(&self, stream: S, role: Role, peer: Option<Peer>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let mut stop = self.stop.subscribe();
         let router = self.router.clone();
-        let peer = stream.peer_cred().ok().map(|peer| Peer { user: peer.uid(), process: peer.pid() });
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(role);
             request.extensions_mut().insert(peer);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::middleware::from_fn_with_state;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 
 pub use document::BODY_LIMIT;
@@ -52,12 +53,7 @@ pub async fn serve(
     };
     let maintenance = spawn("mmb-maintenance", Control::run_maintenance)?;
     let links = spawn("mmb-links", Control::run_link_watch)?;
-    let counters = control.api_counters().clone();
-    let usage = Arc::new(Usage::new(limits));
-    let gate = Gate { usage: usage.clone(), limits, counters: counters.clone() };
-    let (router, _) = router(control.clone());
-    let router = router.layer(from_fn_with_state(gate, body::admit));
-    let server = Arc::new(Server::new(router, usage, limits, counters));
+    let server = Arc::new(server(&control, limits));
     tokio::spawn(server.clone().accept(operators, Role::Operator));
     if let Some(readers) = readers {
         tokio::spawn(server.clone().accept(readers, Role::Reader));
@@ -72,4 +68,32 @@ pub async fn serve(
     let _ = maintenance.join();
     let _ = links.join();
     Ok(())
+}
+
+/// The server of a control.
+fn server(control: &Arc<Control>, limits: Limits) -> Server {
+    let counters = control.api_counters().clone();
+    let usage = Arc::new(Usage::new(limits));
+    let gate = Gate { usage: usage.clone(), limits, counters: counters.clone() };
+    let (router, _) = router(control.clone());
+    let router = router.layer(from_fn_with_state(gate, body::admit));
+    Server::new(router, usage, limits, counters)
+}
+
+/// Answers the requests of connections that the caller accepts. [`serve`] does it for sockets.
+pub struct ConnectionServer(Server);
+
+impl ConnectionServer {
+    /// A server without connections.
+    pub fn new(control: &Arc<Control>, limits: Limits) -> ConnectionServer {
+        ConnectionServer(server(control, limits))
+    }
+
+    /// Answers the requests of a client with this role until one side closes the connection.
+    pub async fn serve<S>(&self, stream: S, role: Role)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.0.exchange(stream, role, None).await;
+    }
 }

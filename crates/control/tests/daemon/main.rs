@@ -6,6 +6,7 @@
 
 mod api;
 mod chains;
+mod corpus;
 mod functions;
 mod harness;
 mod limits;
