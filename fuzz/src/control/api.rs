@@ -1,5 +1,5 @@
-//! Properties of the control API for any requests. The fuzz target `api` runs them on the fuzzer's bytes, a test
-//! of the crate on the corpus.
+//! Properties of the control API for any requests. The fuzz target `api` runs them on the fuzzer's bytes, a
+//! test of the crate on the corpus.
 //!
 //! * Bytes of a client get answers of HTTP, or none.
 //! * A client without a successful request other than `GET` changes nothing.
@@ -36,8 +36,8 @@ impl Daemon {
         Daemon { control, server, runtime, turn: Mutex::default() }
     }
 
-    /// Panics if a property does not hold. The first byte of an input selects the role of the client; the rest
-    /// are the bytes that it sends.
+    /// Panics if a property does not hold. The first byte of an input selects the role of the client; the
+    /// rest are the bytes that it sends.
     pub fn check(&self, bytes: &[u8]) {
         let Some((&role, requests)) = bytes.split_first() else { return };
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);

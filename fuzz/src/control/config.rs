@@ -1,5 +1,5 @@
-//! Properties of configuration files for any text. The fuzz target `config` runs them on the fuzzer's bytes, a
-//! test of the crate on the corpus.
+//! Properties of configuration files for any text. The fuzz target `config` runs them on the fuzzer's bytes,
+//! a test of the crate on the corpus.
 //!
 //! * A file is a configuration, or it is refused with errors that have a place in it.
 //! * The text of a configuration is a configuration, and the same one.

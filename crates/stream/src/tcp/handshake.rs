@@ -1,10 +1,10 @@
 //! Which SYN a stream begins with.
 //!
-//! Theory of operation. A middlebox sees SYNs that the receiver ignores: those of a host that knows a wrong
-//! number, those of forgers, and those that are lost behind it. If it began to read at the number of such a
-//! SYN, it would take other bytes for copies of what has gone on, and these would reach the receiver unread.
-//! So a SYN counts if nothing else has been read, and a SYN on a connection counts if it is answered. Bytes in
-//! front of the SYN that counts do not go on.
+//! Theory of operation. A middlebox sees SYNs that the receiver ignores: those of a host that knows a
+//! wrong number, those of forgers, and those that are lost behind it. If it began to read at the number of
+//! such a SYN, it would take other bytes for copies of what has gone on, and these would reach the receiver
+//! unread. So a SYN counts if nothing else has been read, and a SYN on a connection counts if it is answered.
+//! Bytes in front of the SYN that counts do not go on.
 
 use super::{
     ACKED, Cause, FIN, Flow, OnPickup, Outcome, PENDING, PENDING_DATA, Policy, RESET, SCALED, SYN, SYNCED,
@@ -28,9 +28,9 @@ impl TcpStream {
         is_syn && is_other && self.status() == Status::Read && (is_over || is_unanswered)
     }
 
-    /// Whether the handshake of a new connection completes while another one is read or passes unread: its SYN
-    /// has come, and this is the answer. So a stray segment in front of a SYN does not hide the connection.
-    /// Both ends may have forgotten a connection and open another one.
+    /// Whether the handshake of a new connection completes while another one is read or passes unread: its
+    /// SYN has come, and this is the answer. So a stray segment in front of a SYN does not hide the
+    /// connection. Both ends may have forgotten a connection and open another one.
     pub(super) fn begins_again(&mut self, direction: usize, segment: &Segment) -> bool {
         let is_passed = match self.status() {
             Status::New | Status::Passed(Cause::None) => return false,
@@ -115,8 +115,8 @@ impl TcpStream {
             return None;
         }
         if other.bits & SYN != 0 {
-            // All bytes come by here, so that nobody has got these. Their sender drops the segment, too (RFC
-            // 9293, 3.10.7.4).
+            // All bytes come by here: nobody has got these. Their sender drops the segment, too (RFC 9293,
+            // 3.10.7.4).
             return Some(Outcome::Drop(Cause::OutsideWindow));
         }
         // Who forges an acknowledgement has to know the number of its own direction.
