@@ -3,12 +3,16 @@
 //! Theory of operation. What went on may be lost behind the middlebox, and a sender may repeat it with other
 //! bytes. To make the copy agree with what functions have seen, the bytes are kept until the receiver has
 //! acknowledged them. They are in blocks of a pool, which each direction links to a list. All memory is
-//! reserved at the beginning. Without a free block, a direction forgets what it has, and begins anew.
+//! reserved at the beginning. Without a free block, a direction forgets what it has, and begins anew. So the
+//! caller asks first ([`KeptBytes::can_append`]).
 
 /// Bytes of a block. A power of two.
 const BLOCK: usize = 2048;
 /// Most bytes of a direction: a window of usual connections.
-const MOST: u32 = 4 << 20;
+const MOST: u32 = 8 << 20;
+/// Blocks from one to the block that its skip link names. A sender chooses which bytes it repeats, so no
+/// search may walk along a whole list.
+const SKIP: u32 = 64;
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
@@ -17,6 +21,8 @@ const NONE: u32 = u32::MAX;
 struct Flow {
     first: u32,
     last: u32,
+    /// The block that is [`SKIP`] blocks in front of `last`, if there are so many.
+    lag: u32,
     /// Number of the first byte of block `first`.
     base: u32,
     /// Numbers of the first kept byte, and of the byte behind the last one.
@@ -24,7 +30,7 @@ struct Flow {
     to: u32,
 }
 
-const EMPTY: Flow = Flow { first: NONE, last: NONE, base: 0, from: 0, to: 0 };
+const EMPTY: Flow = Flow { first: NONE, last: NONE, lag: NONE, base: 0, from: 0, to: 0 };
 
 /// The kept bytes of a worker's connections.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub struct KeptBytes {
     blocks: Vec<[u8; BLOCK]>,
     /// The block behind each block.
     next: Vec<u32>,
+    /// The block that is [`SKIP`] blocks behind each block.
+    skip: Vec<u32>,
     free: Vec<u32>,
     most_blocks: usize,
     connections: Vec<[Flow; 2]>,
@@ -46,6 +54,7 @@ impl KeptBytes {
         KeptBytes {
             blocks: Vec::with_capacity(most_blocks),
             next: Vec::with_capacity(most_blocks),
+            skip: Vec::with_capacity(most_blocks),
             free: Vec::with_capacity(most_blocks),
             most_blocks,
             connections: Vec::with_capacity(connections),
@@ -108,12 +117,26 @@ impl KeptBytes {
             None if self.blocks.len() < self.most_blocks => {
                 self.blocks.push([0; BLOCK]);
                 self.next.push(NONE);
+                self.skip.push(NONE);
                 self.blocks.len() as u32 - 1
             }
             None => return None,
         };
         *self.next.get_mut(at as usize)? = NONE;
+        *self.skip.get_mut(at as usize)? = NONE;
         Some(at)
+    }
+
+    /// Whether bytes can be appended to a direction of a connection, or of a new one if `number` is 0.
+    #[inline]
+    pub fn can_append(&self, number: u32, direction: usize, len: usize) -> bool {
+        let is_known = number != 0
+            || !self.free_connections.is_empty()
+            || self.connections.len() < self.most_connections;
+        let Flow { from, to, .. } = self.flow(number, direction).unwrap_or(EMPTY);
+        let free = self.free.len() + self.most_blocks - self.blocks.len();
+        // The last block may be full, and the bytes may begin in the middle of one.
+        is_known && to.wrapping_sub(from) as usize + len <= MOST as usize && len / BLOCK + 2 <= free
     }
 
     /// Keeps bytes that begin at a number. If they do not follow those that are kept, these are forgotten.
@@ -142,6 +165,7 @@ impl KeptBytes {
                     None => flow.first = block,
                 }
                 flow.last = block;
+                self.link_skip(&mut flow);
             }
             let len = bytes.len().min(BLOCK - offset);
             let (now, rest) = bytes.split_at(len);
@@ -153,6 +177,19 @@ impl KeptBytes {
         }
         self.set(number, direction, flow);
         true
+    }
+
+    /// A block was added to a list: links the one that is [`SKIP`] blocks in front of it.
+    fn link_skip(&mut self, flow: &mut Flow) {
+        let in_front = flow.to.wrapping_sub(flow.base) / BLOCK as u32;
+        flow.lag = match in_front {
+            SKIP => flow.first,
+            0..SKIP => return,
+            _ => self.next.get(flow.lag as usize).copied().unwrap_or(NONE),
+        };
+        if let Some(skip) = self.skip.get_mut(flow.lag as usize) {
+            *skip = flow.last;
+        }
     }
 
     /// The receiver has acknowledged all bytes in front of a number.
@@ -174,13 +211,25 @@ impl KeptBytes {
         self.set(number, direction, flow);
     }
 
+    /// Returns a block at most [`SKIP`] blocks in front of the one with a number that is kept, and the number
+    /// of its first byte.
+    fn seek(&self, flow: &Flow, number: u32) -> (u32, u32) {
+        let (mut block, mut base) = (flow.first, flow.base);
+        while number.wrapping_sub(base) >= SKIP * BLOCK as u32
+            && let Some(&skip) = self.skip.get(block as usize).filter(|skip| **skip != NONE)
+        {
+            (block, base) = (skip, base.wrapping_add(SKIP * BLOCK as u32));
+        }
+        (block, base)
+    }
+
     /// Calls a closure with the pieces of a range that are kept: their distance from `seq`, and their bytes.
     fn pieces(&self, number: u32, direction: usize, seq: u32, len: usize, mut f: impl FnMut(usize, &[u8])) {
         let Some(flow) = self.flow(number, direction).filter(|flow| flow.first != NONE) else { return };
         let first = if crate::is_before(seq, flow.from) { flow.from } else { seq };
         let end = seq.wrapping_add(len as u32);
         let end = if crate::is_after(end, flow.to) { flow.to } else { end };
-        let (mut block, mut base) = (flow.first, flow.base);
+        let (mut block, mut base) = self.seek(&flow, first);
         let mut at = first;
         while crate::is_before(at, end)
             && let (Some(bytes), Some(&next)) =

@@ -54,6 +54,7 @@ impl StreamContext {
         }
         if view.len != 0 && !self.keep(packet, stream, view, kept, start) {
             self.count(step.worker, Cause::NotKept);
+            return step.unkept(packet, stream);
         }
         Verdict::Pass
     }
