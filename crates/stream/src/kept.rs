@@ -245,6 +245,20 @@ impl KeptBytes {
         }
     }
 
+    /// Whether so many bytes more can be kept of a direction.
+    pub fn has_room(&self, number: u32, direction: usize, bytes: usize) -> bool {
+        let Some(flow) = self.flow(number, direction) else { return false };
+        let free = self.free.len() + (self.most_blocks - self.blocks.len());
+        flow.to.wrapping_sub(flow.from) as usize + bytes <= MOST as usize && bytes / BLOCK + 2 <= free
+    }
+
+    /// Appends kept bytes of a range to a buffer. Returns whether all of them are kept.
+    pub fn read(&self, number: u32, direction: usize, seq: u32, len: usize, out: &mut Vec<u8>) -> bool {
+        let before = out.len();
+        self.pieces(number, direction, seq, len, |_, kept| out.extend_from_slice(kept));
+        out.len() == before + len
+    }
+
     /// Whether bytes that begin at a number differ from those that are kept.
     pub fn differs(&self, number: u32, direction: usize, seq: u32, bytes: &[u8]) -> bool {
         let mut differs = false;

@@ -15,11 +15,13 @@
 
 #![forbid(unsafe_code)]
 
+mod edit;
 mod kept;
 mod number;
 mod tcp;
 mod view;
 
+pub use edit::{BuiltSegments, Change, Departure, Edit, Leaving, OutputRange, Piece, Rope, Splices};
 pub use kept::KeptBytes;
 pub use number::{is_after, is_before};
 pub use tcp::{

@@ -1,0 +1,12 @@
+//! Edits of the bytes of a connection that is not terminated.
+
+mod log;
+mod rope;
+mod splice;
+
+pub use log::Edit;
+pub use rope::{Change, Piece, Rope};
+pub use splice::{BuiltSegments, Departure, Leaving, OutputRange, Splices};
+
+#[cfg(test)]
+mod tests;
