@@ -20,6 +20,7 @@ mod payload_count;
 mod police;
 mod shared;
 mod split;
+mod substitute;
 mod synproxy;
 
 use mmb_nf::Registry;
@@ -40,6 +41,7 @@ pub fn registry() -> Registry {
     registry.add_stream::<payload_count::PayloadCount>();
     registry.add::<police::Police>();
     registry.add::<split::Split>();
+    registry.add_stream::<substitute::Substitute>();
     registry.add::<synproxy::Synproxy>();
     registry
 }

@@ -146,6 +146,8 @@ pub struct Emission<'a> {
     pub in_port: u16,
     /// Position of that packet in its vector. None: a session began or ended.
     pub packet: Option<u8>,
+    /// The frame takes the place of that packet, or follows it. Others leave before the vector.
+    pub is_in_order: bool,
     /// The frame.
     pub frame: &'a [u8],
 }
@@ -168,6 +170,7 @@ struct Record {
     packet: Option<u8>,
     /// Some if the chain translates its sessions: whether the function sees forward packets translated.
     after_translation: Option<bool>,
+    is_in_order: bool,
     start: usize,
     len: usize,
 }
@@ -190,9 +193,18 @@ impl Emissions {
             EmitTarget::Ingress | EmitTarget::Egress => ingress,
         };
         segments.iter().for_each(|segment| self.bytes.extend_from_slice(segment));
-        let record =
-            Record { target, out_port, in_port: ingress, packet, after_translation: None, start, len };
+        let (in_port, after_translation, is_in_order) = (ingress, None, false);
+        let record = Record { target, out_port, in_port, packet, after_translation, is_in_order, start, len };
         self.records.push(record);
+    }
+
+    /// Sends a frame at the place of a packet among those of its vector.
+    pub(crate) fn push_in_order(&mut self, target: EmitTarget, at: usize, segments: &[&[u8]]) {
+        let before = self.records.len();
+        self.push(target, Some(at as u8), u16::MAX, segments);
+        if let Some(record) = self.records.get_mut(before) {
+            record.is_in_order = true;
+        }
     }
 
     /// Notes the place of the function that has sent all frames from `first` on.
@@ -236,6 +248,20 @@ impl Emissions {
         }
     }
 
+    /// Orders the frames by their places among the packets of their vector. Those that leave before it come
+    /// first. Returns whether there are others.
+    pub fn sort(&mut self) -> bool {
+        let place = |record: &Record| {
+            if record.is_in_order { record.packet.map_or(0, |at| at as u16 + 1) } else { 0 }
+        };
+        let has_places = self.records.iter().any(|record| record.is_in_order);
+        if has_places {
+            // Frames begin in the order in which they were made.
+            self.records.sort_unstable_by_key(|record| (place(record), record.start));
+        }
+        has_places
+    }
+
     /// Whether there are no frames.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -253,6 +279,7 @@ impl Emissions {
             out_port: record.out_port,
             in_port: record.in_port,
             packet: record.packet,
+            is_in_order: record.is_in_order,
             frame: self.bytes.get(record.start..record.start + record.len).unwrap_or(&[]),
         })
     }

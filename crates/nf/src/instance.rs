@@ -9,6 +9,7 @@ use mmb_lang::{Match, NfInstance};
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::set::Set;
+use crate::stream::EditMemory;
 use crate::vector::RawVector;
 use crate::{
     Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, SessionInfo, Vector,
@@ -161,6 +162,7 @@ pub(crate) struct RawContext<'a> {
     pub at: Option<u8>,
     pub ingress: u16,
     pub holding: Holding<'a>,
+    pub edits: Option<&'a mut EditMemory>,
 }
 
 /// A function without its type. Scratchpads are bytes, and `local` is a value of [`DynFunction::local`].
@@ -180,6 +182,10 @@ pub(crate) trait DynFunction: Send + Sync {
     }
     /// Returns [`crate::StreamFunction::READS_CONTENT`].
     fn reads_content(&self) -> bool {
+        false
+    }
+    /// Returns [`crate::StreamFunction::EDITS`].
+    fn edits(&self) -> bool {
         false
     }
     /// Returns what `show connections verbose` prints of a session, from its scratchpad. `held`: the packets
@@ -204,6 +210,11 @@ pub(crate) trait DynFunction: Send + Sync {
     /// Processes packets that the function held. Returns the positions of those that do not pass.
     fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
         let _ = (raw, local);
+        Set::EMPTY
+    }
+    /// Takes packets out of a group of stream functions. Returns the positions of those that do not pass.
+    fn exit(&self, raw: RawVector<'_, '_>) -> Set {
+        let _ = raw;
         Set::EMPTY
     }
     fn set(&self, args: &[&str]) -> Result<(), ArgError>;
@@ -290,7 +301,7 @@ impl<F: Function> DynFunction for TypedFunction<F> {
 
 impl<'a> RawContext<'a> {
     pub(crate) fn typed<L>(self, local: &'a mut L) -> Context<'a, L> {
-        let RawContext { now, worker, emissions, at, ingress, holding } = self;
+        let RawContext { now, worker, emissions, at, ingress, holding, .. } = self;
         Context { now, worker, local, emissions, at, ingress, holding }
     }
 }

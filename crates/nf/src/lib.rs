@@ -51,6 +51,6 @@ pub use program::{
 };
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
-pub use stream::{StreamData, StreamFunction, StreamVerdict};
+pub use stream::{EditError, StreamData, StreamEdit, StreamFunction, StreamVerdict};
 pub use vector::Vector;
 pub use verdict::Verdict;

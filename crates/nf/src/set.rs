@@ -28,6 +28,16 @@ impl Set {
     }
 
     #[inline(always)]
+    pub fn remove(&mut self, at: usize) {
+        self.0[at / 64 % 4] &= !(1 << (at % 64));
+    }
+
+    #[inline(always)]
+    pub fn contains(self, at: usize) -> bool {
+        self.0[at / 64 % 4] >> (at % 64) & 1 != 0
+    }
+
+    #[inline(always)]
     pub fn insert_if(&mut self, at: usize, condition: bool) {
         self.0[at / 64 % 4] |= u64::from(condition) << (at % 64);
     }

@@ -297,6 +297,7 @@ impl<F: Function> Bench<F> {
             offset: 0,
             verdicts: &mut verdicts,
             views: &mut [View::NONE; VECTOR],
+            edits: None,
             keeps_bytes: false,
             now: self.now,
             worker: self.worker,

@@ -10,6 +10,7 @@ use mmb_stream::View;
 
 use crate::context::{Emissions, Holding};
 use crate::set::{Set, VECTOR};
+use crate::stream::EditMemory;
 use crate::{Context, Function, Packet, Verdict};
 
 /// Packets in front of a function, each with its scratchpad: the input of [`Function::vector`].
@@ -36,6 +37,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub views: &'v mut [View; VECTOR],
     /// A stream context keeps bytes.
     pub keeps_bytes: bool,
+    /// The memory of edited streams, for a group of functions of which one edits.
+    pub edits: Option<&'v mut EditMemory>,
     pub now: u32,
     pub worker: u16,
     pub emissions: &'v mut Emissions,

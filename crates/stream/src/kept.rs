@@ -245,6 +245,11 @@ impl KeptBytes {
         }
     }
 
+    /// Returns the number of bytes that are kept of a direction.
+    pub fn len(&self, number: u32, direction: usize) -> usize {
+        self.flow(number, direction).map_or(0, |flow| flow.to.wrapping_sub(flow.from) as usize)
+    }
+
     /// Whether so many bytes more can be kept of a direction.
     pub fn has_room(&self, number: u32, direction: usize, bytes: usize) -> bool {
         let Some(flow) = self.flow(number, direction) else { return false };

@@ -11,11 +11,13 @@ pub struct View {
     pub is_end: bool,
     /// A new connection begins in front of these bytes, with the addresses and ports of the one before.
     pub is_restart: bool,
+    /// Bytes that functions hold back have to go on: the sender repeats them.
+    pub is_release: bool,
 }
 
 impl View {
     /// The view of a packet without anything new.
-    pub const NONE: View = View { skip: 0, len: 0, is_end: false, is_restart: false };
+    pub const NONE: View = View { skip: 0, len: 0, is_end: false, is_restart: false, is_release: false };
 
     /// Returns the view of a packet whose payload of `len` bytes is new.
     #[inline(always)]
@@ -26,6 +28,6 @@ impl View {
     /// Whether there is nothing to tell a stream function.
     #[inline(always)]
     pub fn is_none(self) -> bool {
-        self.len == 0 && !self.is_end && !self.is_restart
+        self.len == 0 && !self.is_end && !self.is_restart && !self.is_release
     }
 }

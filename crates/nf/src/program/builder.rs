@@ -110,9 +110,11 @@ impl Builder<'_> {
             self.function(number, step, path, &mut forward)?;
         }
         self.depth -= 1;
-        let reverse = self.mirrored(&forward);
+        let reverse = self.with_exits(self.mirrored(&forward));
+        let forward = self.with_exits(forward);
         let timeout = self.timeout(&forward);
-        self.bodies[usize::from(at)] = Body { forward: forward.into(), reverse, bytes: 0, timeout };
+        self.bodies[usize::from(at)] =
+            Body { forward: forward.into(), reverse: reverse.into(), bytes: 0, timeout };
         Ok(())
     }
 
@@ -138,7 +140,7 @@ impl Builder<'_> {
                 arms.iter().filter_map(of_arm).chain(of_function(function)).max()
             }
             Node::Dispatch { arms, .. } => arms.iter().filter_map(|arm| of_arm(&arm.target)).max(),
-            Node::Translate | Node::Flow { .. } => None,
+            Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => None,
         };
         nodes.iter().filter_map(of_node).max()
     }
@@ -172,6 +174,7 @@ impl Builder<'_> {
             is_keyed,
             after_translation,
             keeps_bytes: false,
+            edits: false,
         })
     }
 
@@ -200,7 +203,7 @@ impl Builder<'_> {
 
     /// Returns nodes in the order in which reverse packets meet them. A stream context comes before its
     /// functions in both directions.
-    fn mirrored(&self, forward: &[Node]) -> Box<[Node]> {
+    fn mirrored(&self, forward: &[Node]) -> Vec<Node> {
         let is_context = |node: &Node| match node {
             Node::Function(node) => node.instance >= self.first_context,
             _ => false,
@@ -212,7 +215,45 @@ impl Builder<'_> {
             let at = if is_context(node) { reverse.len() - functions } else { reverse.len() };
             reverse.insert(at, node.clone());
         }
-        reverse.into()
+        reverse
+    }
+
+    /// Adds the ends of groups of stream functions of which one edits.
+    fn with_exits(&self, nodes: Vec<Node>) -> Vec<Node> {
+        let mut all: Vec<Node> = Vec::with_capacity(nodes.len());
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some(node) = nodes.next() {
+            let context = match &node {
+                Node::Function(context) if context.instance >= self.first_context => *context,
+                _ => {
+                    all.push(node);
+                    continue;
+                }
+            };
+            let first = all.len();
+            all.push(node);
+            while let Some(node) = nodes.next_if(|node| self.is_in_stream(Some(node))) {
+                all.push(node);
+            }
+            let group = all.get_mut(first..).unwrap_or(&mut []);
+            let edits = |node: &Node| match node {
+                Node::Function(node) => self.edits(node.instance),
+                _ => false,
+            };
+            if group.iter().any(edits) {
+                for node in group {
+                    if let Node::Function(function) = node {
+                        function.edits = true;
+                    }
+                }
+                all.push(Node::StreamExit(FunctionNode { edits: true, ..context }));
+            }
+        }
+        all
+    }
+
+    fn edits(&self, instance: u16) -> bool {
+        self.instances.get(usize::from(instance)).is_some_and(|instance| instance.function.edits())
     }
 
     /// Compiles a function, with its outputs if it has any.
@@ -230,7 +271,16 @@ impl Builder<'_> {
         if instance.function.is_stream() && !self.is_in_stream(nodes.last()) {
             nodes.push(Node::Function(self.append(self.first_context + path.contexts, path)?));
             path.contexts += 1;
+            if path.edits {
+                return fail(instance.name(), ChainError::SplitEdits(instance.name().into()));
+            }
             self.contexts = self.contexts.max(path.contexts);
+        }
+        if instance.function.edits() {
+            if path.contexts > 1 {
+                return fail(instance.name(), ChainError::SplitEdits(instance.name().into()));
+            }
+            path.edits = true;
         }
         let node = self.append(number, path)?;
         let properties = instance.properties();

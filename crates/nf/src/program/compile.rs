@@ -113,6 +113,10 @@ fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) ->
             }
         }
         Node::Dispatch { arms, .. } => arms.iter().map(|arm| of_arm(&arm.target)).max().unwrap_or(0),
+        Node::StreamExit(function) => {
+            function.offset = offset(function.instance) as u32;
+            (function.offset + function.bytes) as usize
+        }
         Node::Translate | Node::Flow { .. } => 0,
     }
 }
@@ -141,7 +145,7 @@ impl Builder<'_> {
 }
 
 fn set_after_translation(node: &mut Node) {
-    if let Node::Function(function) | Node::Outputs { function, .. } = node {
+    if let Node::Function(function) | Node::Outputs { function, .. } | Node::StreamExit(function) = node {
         function.after_translation = true;
     }
 }

@@ -33,6 +33,8 @@ pub enum ChainError {
     DuplicateFunction(String),
     #[error("a chain `{0}` exists already")]
     DuplicateChain(String),
+    #[error("`{0}`: functions that edit streams must be next to all other stream functions of a chain")]
+    SplitEdits(String),
     #[error("there are more than {max} {what}")]
     TooMany { what: &'static str, max: usize },
     #[error("there is no type of function `{name}`; {help}")]

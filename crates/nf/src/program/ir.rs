@@ -39,6 +39,8 @@ pub(crate) enum Node {
     /// Dispatch by traffic class: the first arm that accepts the session. `signature` identifies the same
     /// dispatch in another program.
     Dispatch { branch: BitField, arms: Box<[DispatchArm]>, signature: u64 },
+    /// The end of a group of stream functions of which one edits, with the stream context.
+    StreamExit(FunctionNode),
     /// Packets are translated.
     Translate,
     /// Sessions are looked up again, and packets pass the body.
@@ -75,6 +77,8 @@ pub(crate) struct FunctionNode {
     pub after_translation: bool,
     /// A stream context keeps bytes, since a function behind it depends on them.
     pub keeps_bytes: bool,
+    /// The function belongs to a group of stream functions of which one edits.
+    pub edits: bool,
 }
 
 /// Some bits of the word in which sessions remember their branches.

@@ -45,6 +45,8 @@ pub(crate) struct PathState {
     pub flows: usize,
     /// Number of stream contexts on the paths.
     pub contexts: u16,
+    /// A function on the paths edits streams.
+    pub edits: bool,
     /// Bits of the branch word that are in use.
     pub bits: u8,
     /// No packet reaches this point.
@@ -168,6 +170,7 @@ impl PathState {
             }
             joined.is_closed &= arm.is_closed;
             joined.contexts = joined.contexts.max(arm.contexts);
+            joined.edits |= arm.edits;
         }
         (joined.unrouted, joined.flow, joined.space) = (self.unrouted, self.flow, self.space);
         joined.flows = self.flows;
@@ -185,6 +188,7 @@ impl PathState {
             flow: Some(number),
             flows: self.flows + 1,
             contexts: self.contexts,
+            edits: self.edits,
             ..PathState::default()
         }
     }

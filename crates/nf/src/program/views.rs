@@ -79,7 +79,7 @@ impl Program {
                 Node::Dispatch { arms, .. } => {
                     self.extend_arms(arms.iter().map(|arm| &arm.target), &open, is_outer)
                 }
-                Node::Translate => open,
+                Node::Translate | Node::StreamExit(_) => open,
                 Node::Flow { instance, body, .. } => {
                     open.iter_mut().for_each(|path| path.instances.push(usize::from(*instance)));
                     self.body(*body).map_or_else(Vec::new, |body| self.extend(body, open, false))

@@ -71,6 +71,10 @@ impl ChainRun<'_, '_> {
                     self.branch((*branch, *diverges), (outputs, arms), (set, events), space)
                 }
                 Node::Dispatch { branch, arms, .. } => self.dispatch(*branch, arms, set, space),
+                Node::StreamExit(context) => {
+                    let events = self.call(context, set, space, |placement, vector| placement.exit(vector));
+                    if events.is_empty() { set } else { set.without(self.stop(events, space)) }
+                }
                 Node::Translate => self.translate(set, space),
                 Node::Flow { instance, stage, body } => self.flow(*instance, *stage, *body, set),
             };
@@ -96,7 +100,7 @@ impl ChainRun<'_, '_> {
         method: impl FnOnce(&mut Local, RawVector<'_, '_>) -> Set,
     ) -> Set {
         let ChainRun { state, active, packets, keyed, function_verdicts, views, now, .. } = self;
-        let RunnerState { states, emissions, held, worker, .. } = &mut **state;
+        let RunnerState { states, emissions, held, worker, edits, .. } = &mut **state;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
         let Some(&mut InstanceState { ref mut placement, keyed: ref mut entries, holds, .. }) =
@@ -128,6 +132,7 @@ impl ChainRun<'_, '_> {
             verdicts: function_verdicts,
             views,
             keeps_bytes: function.keeps_bytes,
+            edits: if function.edits { edits.as_deref_mut() } else { None },
             now,
             worker,
             emissions,

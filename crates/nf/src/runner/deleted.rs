@@ -68,7 +68,7 @@ impl RunnerState {
 
     /// Releases the scratchpads of a deleted function with a key of its own.
     fn end_keyed(&mut self, at: usize, now: u32, left: &mut u32) {
-        let RunnerState { states, emissions, held, worker, .. } = self;
+        let RunnerState { states, emissions, held, worker, edits, .. } = self;
         let Some(InstanceState { instance, placement, keyed, .. }) =
             states.get_mut(at).and_then(Option::as_mut)
         else {
@@ -82,7 +82,8 @@ impl RunnerState {
             *left -= 1;
             let info = table.info(number, now);
             let holding = Holding::new(held);
-            let cx = RawContext { now, worker: *worker, emissions, at: None, ingress: info.in_port, holding };
+            let (worker, ingress, edits) = (*worker, info.in_port, edits.as_deref_mut());
+            let cx = RawContext { now, worker, emissions, at: None, ingress, holding, edits };
             if let Some(pad) = table.pad(number).and_then(|pad| pad.get_mut(..instance.bytes())) {
                 placement.release(pad, &info, cx);
             }

@@ -129,7 +129,7 @@ impl RunnerState {
                         self.enter(active, body, call);
                     }
                 }
-                Node::Translate | Node::Flow { .. } => {}
+                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => {}
             }
         }
     }
@@ -185,7 +185,7 @@ impl RunnerState {
         }
         bytes.fill(0);
         let info = info_at(function, call.info);
-        let RunnerState { states, emissions, held, worker, bypassed, .. } = self;
+        let RunnerState { states, emissions, held, worker, bypassed, edits, .. } = self;
         let Some(InstanceState { instance, placement, keyed, .. }) =
             states.get_mut(state).and_then(Option::as_mut)
         else {
@@ -193,7 +193,8 @@ impl RunnerState {
         };
         let (now, worker, at, ingress) = (info.now, *worker, call.at, info.in_port);
         let holding = Holding::new(held);
-        let cx = RawContext { now, worker, emissions, at, ingress, holding };
+        let edits = edits.as_deref_mut();
+        let cx = RawContext { now, worker, emissions, at, ingress, holding, edits };
         if !function.is_keyed {
             placement.open(bytes, &info, cx);
             return;
@@ -231,7 +232,7 @@ impl RunnerState {
                         self.leave(active, body, call);
                     }
                 }
-                Node::Translate | Node::Flow { .. } => {}
+                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => {}
             }
         }
     }
@@ -245,7 +246,7 @@ impl RunnerState {
     fn leave_function(&mut self, state: usize, function: &FunctionNode, call: &mut SessionCall<'_>) {
         let Some(bytes) = bytes_of(call.pad, function) else { return };
         let info = info_at(function, call.info);
-        let RunnerState { states, emissions, held, worker, .. } = self;
+        let RunnerState { states, emissions, held, worker, edits, .. } = self;
         let Some(InstanceState { instance, placement, keyed, holds, .. }) =
             states.get_mut(state).and_then(Option::as_mut)
         else {
@@ -256,7 +257,8 @@ impl RunnerState {
         }
         let (now, worker, at, ingress) = (info.now, *worker, call.at, info.in_port);
         let holding = Holding::new(held);
-        let cx = RawContext { now, worker, emissions, at, ingress, holding };
+        let edits = edits.as_deref_mut();
+        let cx = RawContext { now, worker, emissions, at, ingress, holding, edits };
         if !function.is_keyed {
             placement.release(bytes, &info, cx);
             return;
@@ -295,7 +297,7 @@ fn list_body(prior: &mut PriorSession, active: &ActiveProgram, body: BodyId, bra
                     list_arm(prior, active, arm.target, branches);
                 }
             }
-            Node::Translate | Node::Flow { .. } => {}
+            Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => {}
         }
     }
 }

@@ -70,6 +70,7 @@ impl Runner {
         self.state.settings = *settings;
         self.state.set_program(program);
         self.state.reserve_held();
+        self.state.reserve_edits();
         self.state
             .states
             .iter_mut()
@@ -129,7 +130,7 @@ impl Runner {
                         None => return Admission::Drop(DropReason::ChainClass),
                     }
                 }
-                Node::Translate | Node::Flow { .. } => None,
+                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => None,
             };
             if let Some(ArmTarget::Body(body)) = target {
                 match self.admit_to(active, body, packet) {

@@ -20,6 +20,8 @@ pub(super) trait Placement {
     fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
     /// Processes packets. Returns the positions of those that do not pass.
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set;
+    /// Takes packets out of a group of stream functions. Returns the positions of those that do not pass.
+    fn exit(&mut self, vector: RawVector<'_, '_>) -> Set;
     /// Processes packets that the function held. Returns the positions of those that do not pass.
     fn resume(&mut self, vector: RawVector<'_, '_>) -> Set;
 }
@@ -65,6 +67,10 @@ impl Placement for Local {
     #[inline(always)]
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
         self.instance.function.vector(vector, &mut *self.state)
+    }
+
+    fn exit(&mut self, vector: RawVector<'_, '_>) -> Set {
+        self.instance.function.exit(vector)
     }
 
     fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {

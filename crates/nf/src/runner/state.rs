@@ -18,6 +18,7 @@ use super::prior::PriorSession;
 use super::types::StageCounters;
 use crate::context::Emissions;
 use crate::held::HeldPackets;
+use crate::stream::EditMemory;
 use crate::{Instance, Program, SessionKey};
 
 /// The worker's state of an instance.
@@ -65,6 +66,8 @@ pub(super) struct RunnerState {
     /// Sessions without one of their functions, as its table of keys was full.
     pub bypassed: u64,
     pub prior: PriorSession,
+    /// Memory of edited streams, if a function of a program edits.
+    pub edits: Option<Box<EditMemory>>,
 }
 
 impl RunnerState {
@@ -96,6 +99,14 @@ impl RunnerState {
     pub fn reserve_held(&mut self) {
         if self.states.iter().flatten().any(|state| state.holds) {
             self.held.set_limits(self.settings.held);
+        }
+    }
+
+    /// Reserves memory for edited streams.
+    pub fn reserve_edits(&mut self) {
+        let mut states = self.states.iter().flatten();
+        if self.edits.is_none() && states.any(|state| state.instance.function.edits()) {
+            self.edits = Some(Box::new(EditMemory::new()));
         }
     }
 

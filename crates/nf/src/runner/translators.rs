@@ -31,7 +31,7 @@ fn collect(program: &Program, body: BodyId, branches: Option<u32>, uids: &mut Ve
                 let is_taken = |arm: usize| branches.is_none_or(|word| branch.get(word) as usize == arm + 1);
                 arms.iter().enumerate().filter(|(arm, _)| is_taken(*arm)).map(|(_, arm)| arm.target).collect()
             }
-            Node::Translate | Node::Flow { .. } => continue,
+            Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => continue,
         };
         for target in targets {
             if let ArmTarget::Body(body) = target {

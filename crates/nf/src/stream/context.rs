@@ -9,6 +9,7 @@ use mmb_stream::{
     is_after,
 };
 
+use super::edits::ExpectedNumbers;
 use super::reset_both;
 use crate::context::{Emissions, Holding, keep};
 use crate::held::HeldPlace;
@@ -41,11 +42,13 @@ pub(crate) struct StreamContext {
 
 /// The packet that is being processed, and what can be done with it.
 pub(super) struct Step<'a> {
-    holding: Holding<'a>,
-    emissions: &'a mut Emissions,
-    policy: Policy,
+    pub holding: Holding<'a>,
+    pub emissions: &'a mut Emissions,
+    pub policy: Policy,
     pub worker: u16,
-    at: usize,
+    pub at: usize,
+    /// The numbers that the ends expect, if functions may edit the connection.
+    pub edited: Option<ExpectedNumbers>,
 }
 
 impl StreamContext {
@@ -121,7 +124,7 @@ impl Step<'_> {
     }
 
     pub fn reset(&mut self, packet: &Packet<'_>) -> Verdict {
-        reset_both(self.emissions, self.at, packet);
+        reset_both(self.emissions, (packet, self.at), self.edited);
         Verdict::End(DropReason::StreamReset)
     }
 }
@@ -129,7 +132,12 @@ impl Step<'_> {
 impl StreamContext {
     /// Processes a packet of a TCP connection. Returns what functions get, and the verdict.
     #[inline(always)]
-    fn tcp(&self, packet: &mut Packet<'_>, stream: &mut TcpStream, step: &mut Step<'_>) -> (View, Verdict) {
+    pub(super) fn tcp(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        step: &mut Step<'_>,
+    ) -> (View, Verdict) {
         let Some(segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
         let direction = packet.direction as usize;
         let may_wait = step.holding.held.is_draining() || stream.may_hold(direction);
@@ -228,7 +236,7 @@ impl StreamContext {
     }
 
     /// A packet cannot be put in order.
-    fn overflow(
+    pub(super) fn overflow(
         &self,
         packet: &mut Packet<'_>,
         stream: &mut TcpStream,
@@ -251,7 +259,7 @@ impl StreamContext {
     }
 
     /// Counts what functions are given of a packet that is not in the vector now.
-    fn given(&self, worker: u16, view: View) {
+    pub(super) fn given(&self, worker: u16, view: View) {
         self.counters.add(worker, BYTES, view.len.into());
         self.counters.add(worker, PACKETS, u64::from(view.len != 0));
     }
@@ -286,7 +294,7 @@ fn has_new_bytes(packet: &Packet<'_>, stream: &TcpStream) -> bool {
 /// Returns what functions get of a packet that is not TCP: the payload of a datagram, or of a later fragment
 /// of one.
 #[inline(always)]
-fn datagram(packet: &Packet<'_>) -> View {
+pub(super) fn datagram(packet: &Packet<'_>) -> View {
     const UDP: u8 = 17;
     let len = packet.l4_payload_len() as u16;
     if packet.meta.kind.l4() == Kind::UDP {
@@ -362,15 +370,24 @@ impl DynFunction for StreamContext {
 
     fn open(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
 
-    fn release(&self, pad: &mut [u8], _: &SessionInfo, _: RawContext<'_>, local: &mut dyn Any) {
-        let stream = bytemuck::try_from_bytes::<TcpStream>(pad);
-        if let (Ok(stream), Some(state)) = (stream, local.downcast_mut::<ContextState>()) {
-            state.kept.remove(stream.kept());
+    fn release(&self, pad: &mut [u8], _: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
+        let Ok(stream) = bytemuck::try_from_bytes::<TcpStream>(pad) else { return };
+        match (stream.is_edited(), cx.edits, local.downcast_mut::<ContextState>()) {
+            (true, Some(memory), _) => memory.splices.remove(stream.kept()),
+            (false, _, Some(state)) => state.kept.remove(stream.kept()),
+            _ => {}
         }
+    }
+
+    fn exit(&self, raw: RawVector<'_, '_>) -> Set {
+        self.leave_all(raw)
     }
 
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
         let Some(ContextState { policy, kept }) = local.downcast_mut() else { return Set::EMPTY };
+        if raw.edits.is_some() {
+            return self.arrive_all(raw, *policy);
+        }
         let RawVector {
             packets,
             at,
@@ -385,7 +402,7 @@ impl DynFunction for StreamContext {
             keeps_bytes,
             ..
         } = raw;
-        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0 };
+        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0, edited: None };
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -423,13 +440,28 @@ impl DynFunction for StreamContext {
     /// Released packets have their views already.
     fn resume(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
         let RawVector {
-            packets, at, bases, pads, offset, verdicts, views, worker, emissions, holding, ..
+            packets,
+            at,
+            bases,
+            pads,
+            offset,
+            verdicts,
+            views,
+            worker,
+            emissions,
+            holding,
+            edits,
+            ..
         } = raw;
         let mut events = Set::EMPTY;
+        if let Some(memory) = edits {
+            memory.resume(at, |i| scratchpad::<TcpStream>(pads, bases[i & (VECTOR - 1)], offset).copied());
+            return events;
+        }
         let Some(ContextState { policy, kept }) = local.downcast_mut().filter(|_| raw.keeps_bytes) else {
             return events;
         };
-        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0 };
+        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0, edited: None };
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {

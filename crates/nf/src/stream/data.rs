@@ -10,21 +10,28 @@ use crate::Packet;
 pub struct StreamData<'a, 'p> {
     packet: &'a Packet<'p>,
     view: View,
+    /// The bytes, if they are not those of the packet.
+    bytes: Option<&'a [u8]>,
 }
 
 impl<'a, 'p> StreamData<'a, 'p> {
     pub(super) fn new(packet: &'a Packet<'p>, view: View) -> Self {
-        StreamData { packet, view }
+        StreamData { packet, view, bytes: None }
+    }
+
+    /// Puts other bytes in the place of the packet's.
+    pub(super) fn with_bytes(self, bytes: Option<&'a [u8]>) -> Self {
+        StreamData { bytes, ..self }
     }
 
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
-        self.view.len.into()
+        self.bytes.map_or(self.view.len.into(), <[u8]>::len)
     }
 
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
-        self.view.len == 0
+        self.len() == 0
     }
 
     /// Returns the direction. Each direction of a session is a stream of its own.
@@ -37,7 +44,8 @@ impl<'a, 'p> StreamData<'a, 'p> {
         self.view.is_end
     }
 
-    /// Returns the packet that has the bytes. The packet may also have bytes that are not new.
+    /// Returns the packet that has brought the bytes. The packet may also have bytes that are not new, and
+    /// functions in front may have changed the bytes.
     pub fn packet(&self) -> &'a Packet<'p> {
         self.packet
     }
@@ -46,13 +54,17 @@ impl<'a, 'p> StreamData<'a, 'p> {
     /// empty.
     pub fn chunks(&self) -> impl Iterator<Item = &'a [u8]> + use<'a, 'p> {
         let (mut skip, mut left) = (usize::from(self.view.skip), usize::from(self.view.len));
+        let other = self.bytes.unwrap_or(&[]);
+        if self.bytes.is_some() {
+            left = 0;
+        }
         let slices = self.packet.payload().map(move |slice| {
             let from = skip.min(slice.len());
             let to = (from + left).min(slice.len());
             (skip, left) = (skip - from, left - (to - from));
             &slice[from..to]
         });
-        slices.filter(|slice| !slice.is_empty())
+        std::iter::once(other).chain(slices).filter(|slice| !slice.is_empty())
     }
 
     /// Iterates over the bytes in order.

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use mmb_flow::Direction;
 use mmb_packet::DropReason;
 
-use super::StreamData;
+use super::{StreamData, StreamEdit};
 use crate::{ArgError, Background, Context, SessionInfo, Setup};
 
 /// A network function that reads the payload of sessions as streams of bytes. A value of the implementing
@@ -31,6 +31,13 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// Then a retransmission with other bytes is made to agree with those that the function has read. mmb
     /// keeps a copy of what the receiver has not acknowledged.
     const READS_CONTENT: bool = true;
+
+    /// The function may change the bytes of TCP streams: [`StreamFunction::edit`] is called in the place of
+    /// [`StreamFunction::data`].
+    ///
+    /// In a chain, it stands next to all other stream functions. Each of them reads what those in front have
+    /// left of the stream. mmb keeps a copy of what the receiver has not acknowledged.
+    const EDITS: bool = false;
 
     /// The state of a session: plain data, zeros at first, with an alignment of at most 8 bytes.
     type State: Pod;
@@ -60,7 +67,23 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         data: &StreamData<'_, '_>,
         state: &mut Self::State,
         cx: &mut Context<'_, Self::Local>,
-    ) -> StreamVerdict;
+    ) -> StreamVerdict {
+        let _ = (data, state, cx);
+        StreamVerdict::Pass
+    }
+
+    /// Reads and changes bytes of a stream, if [`StreamFunction::EDITS`] is set. There is at least one byte.
+    /// It may be one that the function has held back before, with no new one behind it, if the stream ends or
+    /// [`StreamEdit::can_hold`] is false.
+    fn edit(
+        &self,
+        data: &mut StreamEdit<'_, '_>,
+        state: &mut Self::State,
+        cx: &mut Context<'_, Self::Local>,
+    ) -> StreamVerdict {
+        let _ = (data, state, cx);
+        StreamVerdict::Pass
+    }
 
     /// A stream has ended with a FIN (TCP). Called after the last bytes, in front of the packet with the FIN.
     ///

@@ -12,21 +12,33 @@
 mod agree;
 mod context;
 mod data;
+mod edits;
 mod function;
 mod typed;
 
 pub(crate) use context::{ContextState, StreamContext};
 pub use data::StreamData;
+pub(crate) use edits::EditMemory;
+pub use edits::{EditError, StreamEdit};
 pub use function::{StreamFunction, StreamVerdict};
 pub(crate) use typed::TypedStream;
 
+use self::edits::ExpectedNumbers;
 use crate::context::Emissions;
 use crate::tcp_segment::{SegmentTo, reset};
 use crate::{EmitTarget, Packet};
 
-/// Sends a reset to both ends of a packet's connection. Does nothing if the packet is not TCP.
+/// Sends a reset to both ends of a packet's connection. `edited`: the numbers that they expect, if
+/// functions may edit the connection. Does nothing if the packet is not TCP.
 #[cold]
-fn reset_both(emissions: &mut Emissions, at: usize, packet: &Packet<'_>) {
+fn reset_both(
+    emissions: &mut Emissions,
+    (packet, at): (&Packet<'_>, usize),
+    edited: Option<ExpectedNumbers>,
+) {
+    if let Some(numbers) = edited {
+        return numbers.reset((packet, at), emissions);
+    }
     for (to, target) in [(SegmentTo::Sender, EmitTarget::Ingress), (SegmentTo::Receiver, EmitTarget::Egress)]
     {
         if let Some(frame) = reset(packet.head, packet.meta, to) {

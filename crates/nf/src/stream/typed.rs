@@ -2,16 +2,25 @@
 
 use std::any::Any;
 
+use mmb_stream::{Rope, View};
+
+use super::edits::{EditInput, EditMemory, ExpectedNumbers};
 use super::{StreamData, StreamFunction, StreamVerdict, reset_both};
 use crate::context::Holding;
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
-use crate::{ArgError, Background, Context, Properties, SessionInfo, Verdict};
+use crate::{ArgError, Background, Context, Packet, Properties, SessionInfo, Verdict};
+
+/// Bytes in front of the state of a function that edits: the number of its tail.
+const TAIL: usize = 8;
 
 pub(crate) struct TypedStream<F>(pub F);
 
 impl<F: StreamFunction> TypedStream<F> {
+    /// Offset of the function's state in its scratchpad.
+    const STATE: usize = if F::EDITS { TAIL } else { 0 };
+
     /// Calls the function for the new bytes of a packet.
     #[inline(always)]
     fn call(
@@ -27,6 +36,27 @@ impl<F: StreamFunction> TypedStream<F> {
         let verdict = if data.is_empty() { StreamVerdict::Pass } else { self.0.data(data, state, cx) };
         match verdict {
             StreamVerdict::Pass if data.is_end() => self.0.end(data.direction(), state, cx),
+            _ => verdict,
+        }
+    }
+
+    /// Calls a function that edits.
+    fn edit(
+        &self,
+        (packet, at): (&Packet<'_>, usize),
+        view: View,
+        (state, tail): (&mut F::State, &mut u32),
+        memory: &mut EditMemory,
+        cx: &mut Context<'_, F::Local>,
+    ) -> StreamVerdict {
+        if view.is_restart {
+            memory.tails.remove(std::mem::take(tail));
+            self.0.restart(state, cx);
+        }
+        let input = EditInput { at, view, tail };
+        let verdict = memory.edit(packet, input, |data| self.0.edit(data, state, cx)).unwrap_or_default();
+        match verdict {
+            StreamVerdict::Pass if view.is_end => self.0.end(packet.direction, state, cx),
             _ => verdict,
         }
     }
@@ -46,6 +76,9 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     }
 
     fn pad(&self) -> (usize, usize) {
+        if F::EDITS {
+            return (TAIL + size_of::<F::State>(), align_of::<F::State>().max(align_of::<u32>()));
+        }
         (size_of::<F::State>(), align_of::<F::State>())
     }
 
@@ -57,8 +90,12 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         F::READS_CONTENT
     }
 
+    fn edits(&self) -> bool {
+        F::EDITS
+    }
+
     fn describe(&self, pad: &[u8], _: [u32; 2]) -> Option<String> {
-        self.0.describe(bytemuck::try_from_bytes(pad).ok()?)
+        self.0.describe(bytemuck::try_from_bytes(pad.get(Self::STATE..)?).ok()?)
     }
 
     fn local(&self) -> Box<dyn Any + Send> {
@@ -66,20 +103,39 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     }
 
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
-        if let (Ok(state), Some(local)) = (bytemuck::try_from_bytes_mut(pad), local.downcast_mut()) {
+        let state = pad.get_mut(Self::STATE..).unwrap_or(&mut []);
+        if let (Ok(state), Some(local)) = (bytemuck::try_from_bytes_mut(state), local.downcast_mut()) {
             self.0.open(state, session, &mut cx.typed(local));
         }
     }
 
     fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
-        if let (Ok(state), Some(local)) = (bytemuck::try_from_bytes_mut(pad), local.downcast_mut()) {
+        let mut cx = cx;
+        let (tail, state) = pad.split_at_mut_checked(Self::STATE).unwrap_or_default();
+        if let (Some(&tail), Some(memory)) = (tail.first_chunk(), cx.edits.take()) {
+            memory.tails.remove(u32::from_ne_bytes(tail));
+        }
+        if let (Ok(state), Some(local)) = (bytemuck::try_from_bytes_mut(state), local.downcast_mut()) {
             self.0.release(state, session, &mut cx.typed(local));
         }
     }
 
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
         let Some(local) = local.downcast_mut::<F::Local>() else { return Set::EMPTY };
-        let RawVector { packets, at, bases, pads, offset, verdicts, views, now, worker, emissions, .. } = raw;
+        let RawVector {
+            packets,
+            at,
+            bases,
+            pads,
+            offset,
+            verdicts,
+            views,
+            now,
+            worker,
+            emissions,
+            mut edits,
+            ..
+        } = raw;
         let holding = Holding::new(raw.holding.held);
         let mut events = Set::EMPTY;
         let mut cx = Context { now, worker, local, emissions, at: None, ingress: u16::MAX, holding };
@@ -88,15 +144,35 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             if view.is_none() {
                 return;
             }
-            let Some(state) = scratchpad(pads, bases[i & (VECTOR - 1)], offset) else { return };
             let Some(packet) = packets.get(i) else { return };
             cx.at = Some(i as u8);
-            let data = StreamData::new(packet, view);
-            let verdict = match self.call(&data, view.is_restart, state, &mut cx) {
+            let base = bases[i & (VECTOR - 1)];
+            let verdict = match edits.as_deref_mut() {
+                Some(memory) if F::EDITS => {
+                    let Some(mut tail) = scratchpad::<u32>(pads, base, offset).copied() else { return };
+                    let Some(state) = scratchpad(pads, base, offset + TAIL) else { return };
+                    let verdict = self.edit((packet, i), view, (state, &mut tail), memory, &mut cx);
+                    if let Some(place) = scratchpad(pads, base, offset) {
+                        *place = tail;
+                    }
+                    verdict
+                }
+                edits => {
+                    let Some(state) = scratchpad(pads, base, offset + Self::STATE) else { return };
+                    let rope = edits.and_then(|memory| memory.rope(i)).map(Rope::bytes);
+                    let data = StreamData::new(packet, view).with_bytes(rope);
+                    self.call(&data, view.is_restart, state, &mut cx)
+                }
+            };
+            let verdict = match verdict {
                 StreamVerdict::Pass => return,
                 StreamVerdict::Block(reason) => Verdict::Refuse(reason),
                 StreamVerdict::Reset(reason) => {
-                    reset_both(cx.emissions, i, packet);
+                    let direction = packet.direction as usize;
+                    let edited = edits
+                        .as_deref()
+                        .and_then(|memory| ExpectedNumbers::of(&memory.splices, memory.number(i), direction));
+                    reset_both(cx.emissions, (packet, i), edited);
                     Verdict::Refuse(reason)
                 }
             };

@@ -26,15 +26,15 @@ pub struct Edit {
 }
 
 impl Edit {
-    fn from_end(&self) -> u32 {
+    fn sender_end(self) -> u32 {
         self.from.wrapping_add(self.removed)
     }
 
-    fn to_end(&self) -> u32 {
+    fn receiver_end(self) -> u32 {
         self.to.wrapping_add(self.inserted)
     }
 
-    fn growth(&self) -> u32 {
+    fn growth(self) -> u32 {
         self.inserted.wrapping_sub(self.removed)
     }
 }
@@ -96,7 +96,7 @@ pub(super) struct EditLog {
     last: u32,
     /// Edits that are not acknowledged.
     pub len: u32,
-    /// What is added to a sender's number in front of the first edit, and behind the last one.
+    /// The number that is added to a sender's number in front of the first edit, and behind the last one.
     base: u32,
     pub offset: u32,
 }
@@ -129,7 +129,7 @@ impl EditLog {
     pub fn fold(&mut self, pool: &mut EditPool, ack: u32) {
         while let Some(block) = pool.blocks.get_mut(self.first as usize) {
             while let Some(edit) = block.edits().first() {
-                if is_after(edit.to_end(), ack) {
+                if is_after(edit.receiver_end(), ack) {
                     return;
                 }
                 self.base = self.base.wrapping_add(edit.growth());
@@ -174,9 +174,9 @@ impl EditLog {
 
     /// Returns the receiver's numbers of a place in front of the sender's byte `seq`: the first one that can
     /// be meant, and the last one. They differ inside of an edit.
-    pub fn to_receiver(&self, pool: &EditPool, seq: u32) -> (u32, u32) {
+    pub fn receiver_numbers(&self, pool: &EditPool, seq: u32) -> (u32, u32) {
         match self.find(pool, |edit| is_before(edit.from, seq)) {
-            (Some(edit), _) if is_before(seq, edit.from_end()) => (edit.to, edit.to_end()),
+            (Some(edit), _) if is_before(seq, edit.sender_end()) => (edit.to, edit.receiver_end()),
             (Some(edit), before) => {
                 let number = seq.wrapping_add(before).wrapping_add(edit.growth());
                 (number, number)
@@ -188,11 +188,11 @@ impl EditLog {
     /// Returns the sender's numbers of a place in front of the receiver's byte `number`: the first one that
     /// can be meant, and the last one. They differ inside of an edit. Bytes that were removed there are in
     /// front of the place.
-    pub fn to_sender(&self, pool: &EditPool, number: u32) -> (u32, u32) {
+    pub fn sender_numbers(&self, pool: &EditPool, number: u32) -> (u32, u32) {
         // An edit that inserts nothing is over where it begins.
         let begins = |edit: &Edit| is_before(edit.to, number) || edit.inserted == 0 && edit.to == number;
         match self.find(pool, begins) {
-            (Some(edit), _) if is_before(number, edit.to_end()) => (edit.from, edit.from_end()),
+            (Some(edit), _) if is_before(number, edit.receiver_end()) => (edit.from, edit.sender_end()),
             (Some(edit), before) => {
                 let seq = number.wrapping_sub(before).wrapping_sub(edit.growth());
                 (seq, seq)

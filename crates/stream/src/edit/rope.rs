@@ -50,6 +50,22 @@ impl Rope {
         self.pieces.is_empty()
     }
 
+    /// Returns the number of bytes that the function has done with.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Returns the sender's number behind the last byte.
+    pub fn end(&self) -> u32 {
+        self.pieces.iter().fold(self.from, |end, piece| end.wrapping_add(piece.input))
+    }
+
+    /// Whether the rope is `len` bytes of the sender from a number on.
+    pub fn is_plain(&self, from: u32, len: u32) -> bool {
+        let is_plain = |piece: &Piece| piece.is_plain && piece.len == len;
+        self.from == from && self.pieces.len() == 1 && self.pieces.iter().all(is_plain)
+    }
+
     /// Returns the bytes that the function has not done with.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(self.done..).unwrap_or(&[])
@@ -151,11 +167,6 @@ impl Rope {
             }
             None => {}
         }
-        self.done = 0;
-    }
-
-    /// The function has done with all bytes.
-    pub fn finish(&mut self) {
         self.done = 0;
     }
 

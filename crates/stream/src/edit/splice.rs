@@ -48,11 +48,28 @@ struct Flow {
     told: u32,
     /// The last acknowledgement number and window that segments of this direction carried.
     carried: (u32, u16),
+    /// The last timestamp of the sender.
+    stamp: Option<u32>,
+    /// The greatest segment that the receiver accepts, without options. 0: not known.
+    mss: u16,
+    /// The payload of the sender's greatest segments.
+    largest: u16,
     bits: u8,
 }
 
-const EMPTY: Flow =
-    Flow { log: EditLog::EMPTY, end: 0, sent: 0, acked: 0, edge: 0, told: 0, carried: (0, 0), bits: 0 };
+const EMPTY: Flow = Flow {
+    log: EditLog::EMPTY,
+    end: 0,
+    sent: 0,
+    acked: 0,
+    edge: 0,
+    told: 0,
+    carried: (0, 0),
+    stamp: None,
+    mss: 0,
+    largest: 0,
+    bits: 0,
+};
 
 impl Flow {
     fn has(&self, bit: u8) -> bool {
@@ -109,6 +126,8 @@ pub struct Leaving {
     pub is_unchanged: bool,
     /// The receiver's number behind the output before this segment.
     pub before: u32,
+    /// Bytes of the sender have become output, or were removed.
+    pub has_moved: bool,
     /// The sender's number behind all that was seen of it, also of what waits.
     pub next: u32,
     /// Acknowledgement number and window, as the receiver is told.
@@ -124,7 +143,7 @@ pub enum Departure {
     Built(BuiltSegments),
 }
 
-/// What is sent in place of a segment.
+/// The segments that are sent in place of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuiltSegments {
     /// Bytes that were sent before, and then bytes that follow.
@@ -194,8 +213,49 @@ impl Splices {
         if let Some((flow, _)) = self.parts(number, direction)
             && !flow.has(BEGUN)
         {
-            *flow = Flow { end: seq, sent: seq, bits: BEGUN, ..EMPTY };
+            (flow.end, flow.sent, flow.bits) = (seq, seq, BEGUN);
         }
+    }
+
+    /// Notes the greatest segment that the receiver of a direction accepts (RFC 9293, 3.7.1).
+    pub fn note_mss(&mut self, number: u32, direction: usize, mss: u16) {
+        if let Some((flow, _)) = self.parts(number, direction) {
+            flow.mss = mss;
+        }
+    }
+
+    /// Notes timestamp and payload of a segment of a direction.
+    ///
+    /// A sender that repeats its first byte that is not acknowledged may have learned of a smaller path MTU.
+    pub fn note_segment(
+        &mut self,
+        number: u32,
+        direction: usize,
+        (seq, len): (u32, u32),
+        stamp: Option<u32>,
+    ) {
+        let Some((flow, _)) = self.parts(number, direction) else { return };
+        if let Some(stamp) = stamp {
+            let is_later = flow.stamp.is_none_or(|last| !is_before(stamp, last));
+            flow.stamp = if is_later { Some(stamp) } else { flow.stamp };
+        }
+        let is_first = flow.has(ACKED) && seq.wrapping_add(flow.log.offset) == flow.acked;
+        let is_repeated = is_first && flow.acked != flow.sent;
+        if len != 0 && (is_repeated || len > flow.largest.into()) {
+            flow.largest = u16::try_from(len).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Returns the last timestamp of a direction's sender.
+    pub fn stamp(&self, number: u32, direction: usize) -> Option<u32> {
+        self.flow(number, direction)?.stamp
+    }
+
+    /// Returns the most payload of a segment with so many bytes of options. `least`: what each path carries.
+    pub fn most_payload(&self, number: u32, direction: usize, options: usize, least: u16) -> usize {
+        let (mss, largest) = self.flow(number, direction).map_or((0, 0), |flow| (flow.mss, flow.largest));
+        let mss = usize::from(if mss == 0 { least } else { mss }).saturating_sub(options);
+        mss.min(usize::from(largest).max(usize::from(least).saturating_sub(options))).max(1)
     }
 
     /// Whether the first byte of a direction is known.
@@ -241,11 +301,6 @@ impl Splices {
         self.flow(number, direction).filter(|flow| flow.has(ACKED)).map(|flow| flow.acked)
     }
 
-    /// Returns the number that acknowledges the output of a direction to its sender, and the window.
-    pub fn answer(&self, number: u32, direction: usize) -> Option<u32> {
-        self.flow(number, direction).map(|flow| flow.end)
-    }
-
     /// Returns the acknowledgement number and window that segments of a direction carried last.
     pub fn carried(&self, number: u32, direction: usize) -> (u32, u16) {
         self.flow(number, direction).map_or((0, 0), |flow| flow.carried)
@@ -255,6 +310,11 @@ impl Splices {
     pub fn is_acknowledged(&self, number: u32, direction: usize) -> bool {
         self.flow(number, direction)
             .is_some_and(|flow| flow.has(ACKED) && !is_before(flow.acked, flow.output_end()))
+    }
+
+    /// Whether the numbers of a direction's sender and receiver differ somewhere.
+    pub fn has_offset(&self, number: u32, direction: usize) -> bool {
+        self.flow(number, direction).is_some_and(|flow| flow.log.len != 0 || flow.log.offset != 0)
     }
 
     /// Returns edits that are not acknowledged, bytes that wait for the receiver's window, and the difference
@@ -317,7 +377,7 @@ impl Splices {
             }
             flow.log.fold(edits, ack);
         }
-        let acked = flow.log.to_sender(edits, ack).0;
+        let acked = flow.log.sender_numbers(edits, ack).0;
         let window = shift.map_or(window, |shift| flow.tell(acked, ack, window, shift));
         self.output.acknowledge(number, direction, ack);
         (acked, window)
@@ -326,14 +386,14 @@ impl Splices {
     /// Returns the sender's numbers of a block of a selective acknowledgement. None: nothing is left.
     pub fn selected(&self, number: u32, direction: usize, block: (u32, u32)) -> Option<(u32, u32)> {
         let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN))?;
-        let from = flow.log.to_sender(&self.edits, block.0).1;
-        let to = flow.log.to_sender(&self.edits, block.1).0;
+        let from = flow.log.sender_numbers(&self.edits, block.0).1;
+        let to = flow.log.sender_numbers(&self.edits, block.1).0;
         is_before(from, to).then_some((from, to))
     }
 
     /// Returns the receiver's number of a sender's number.
     pub fn to_receiver(&self, number: u32, direction: usize, seq: u32) -> u32 {
-        self.flow(number, direction).map_or(seq, |flow| flow.log.to_receiver(&self.edits, seq).0)
+        self.flow(number, direction).map_or(seq, |flow| flow.log.receiver_numbers(&self.edits, seq).0)
     }
 
     /// Returns output that was not sent and fits into the receiver's window, and notes it as sent.
@@ -406,8 +466,8 @@ impl Splices {
         let old = if is_repeated { leaving.len } else { leaving.view.skip.into() };
         let mut repeated = OutputRange { from: flow.sent, to: flow.sent, has_fin: false };
         if old != 0 && !is_after(start, flow.end) {
-            let from = flow.log.to_receiver(edits, start).0;
-            let to = flow.log.to_receiver(edits, start.wrapping_add(old)).1;
+            let from = flow.log.receiver_numbers(edits, start).0;
+            let to = flow.log.receiver_numbers(edits, start.wrapping_add(old)).1;
             repeated.from = if flow.has(ACKED) && is_before(from, flow.acked) { flow.acked } else { from };
             repeated.to = if is_after(to, flow.sent) { flow.sent } else { to };
             if !is_before(repeated.from, repeated.to) {
@@ -429,13 +489,12 @@ impl Splices {
             flow.bits |= PROBED;
         }
         let is_silent = repeated.is_empty() && fresh.is_empty();
-        let has_moved = leaving.view.len != 0;
         let is_done = flow.has(ACKED) && !is_before(flow.acked, flow.output_end());
         let next = flow.next();
         Departure::Built(BuiltSegments {
             ranges: [repeated, fresh],
             acknowledgement: (is_silent && carries_news).then_some(next),
-            answers_sender: is_silent && is_done && has_moved,
+            answers_sender: is_silent && is_done && leaving.has_moved,
         })
     }
 
@@ -458,13 +517,13 @@ impl Flow {
         if start == next && !self.has(PASSES) {
             return self.next();
         }
-        self.log.to_receiver(edits, start).0
+        self.log.receiver_numbers(edits, start).0
     }
 
     /// Returns the number of a segment whose bytes the receiver has all acknowledged: a keepalive.
     fn old_number(&self, edits: &EditPool, (start, end): (u32, u32), has_fin: bool) -> Option<u32> {
         let is_whole = !is_after(end, self.end) && self.sent == self.output_end() && self.has(ACKED);
-        let to = self.log.to_receiver(edits, end).1;
+        let to = self.log.receiver_numbers(edits, end).1;
         let last = to.wrapping_add(u32::from(has_fin));
         let is_old = is_whole && !is_after(last, self.acked) && (!has_fin || self.has(FIN_SENT));
         is_old.then(|| to.wrapping_sub(end.wrapping_sub(start)))

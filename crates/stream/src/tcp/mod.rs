@@ -66,7 +66,9 @@ pub struct TcpStream {
     flows: [Flow; 2],
     /// A [`Status`].
     status: u8,
-    unused: [u8; 3],
+    /// `kept` is a number of [`crate::Splices`].
+    is_edited: u8,
+    unused: [u8; 2],
     /// Number of the connection among those whose bytes are kept. 0: none.
     kept: u32,
 }
@@ -84,7 +86,12 @@ impl TcpStream {
 
     /// Forgets all but the number of the kept bytes.
     fn clear(&mut self, status: Status) {
-        *self = TcpStream { status: status.number(), kept: self.kept, ..TcpStream::default() };
+        *self = TcpStream {
+            status: status.number(),
+            kept: self.kept,
+            is_edited: self.is_edited,
+            ..TcpStream::default()
+        };
     }
 
     /// Returns the number of the connection in [`crate::KeptBytes`]. 0: there is none.
@@ -97,6 +104,16 @@ impl TcpStream {
         self.kept = number;
     }
 
+    /// Whether [`TcpStream::kept`] is a number of [`crate::Splices`].
+    pub fn is_edited(&self) -> bool {
+        self.is_edited != 0
+    }
+
+    /// Sets the number of the connection in [`crate::Splices`].
+    pub fn set_edited(&mut self, number: u32) {
+        (self.kept, self.is_edited) = (number, 1);
+    }
+
     /// Returns the greatest acknowledgement number of a direction's receiver.
     pub fn acknowledged(&self, direction: usize) -> Option<u32> {
         let flow = &self.flows[direction & 1];
@@ -107,6 +124,14 @@ impl TcpStream {
     pub fn next(&self, direction: usize) -> Option<u32> {
         let flow = self.flows.get(direction).filter(|flow| flow.bits & SYNCED != 0);
         flow.map(|flow| flow.next)
+    }
+
+    /// Returns the shift of the windows that a direction's sender announces behind its SYN. None: its SYN was
+    /// not seen.
+    pub fn window_shift(&self, direction: usize) -> Option<u8> {
+        let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
+        let shift = if flow.bits & other.bits & SCALED != 0 { flow.scale } else { 0 };
+        (flow.bits & SYN != 0).then_some(shift)
     }
 
     /// Whether a direction has ended with a FIN.
@@ -351,6 +376,7 @@ impl Flow {
             self.bits |= FIN;
         }
         // Both are at most the length of an IP packet.
-        NextHeld::Pass(View { skip: skip as u16, len: (len - skip) as u16, is_end, is_restart: false })
+        let (skip, len) = (skip as u16, (len - skip) as u16);
+        NextHeld::Pass(View { skip, len, is_end, ..View::NONE })
     }
 }

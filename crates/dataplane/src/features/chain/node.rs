@@ -51,6 +51,10 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let mut next = [Next::Pass; VECTOR];
     let (mut kept, kinds) = run(worker, vector.packets(), &mut next);
     if !worker.flows.sessions.emissions().is_empty() {
+        if worker.flows.sessions.emissions().sort() && n > 1 {
+            next[kept..n].fill(Next::Drop);
+            return send_in_order(worker, vector, &next);
+        }
         inject_emissions(worker, &mut vector);
     }
     if kept == n && kinds.is_only(Next::Send) && worker.snapshot.all_wired {
@@ -169,6 +173,40 @@ fn inject_emissions(worker: &mut Worker, vector: &mut Vector<'_>) {
     return_buffers(worker, emissions);
 }
 
+/// Sends packets, and frames of functions at their places among them.
+#[cold]
+fn send_in_order(worker: &mut Worker, mut vector: Vector<'_>, next: &[Next; VECTOR]) {
+    let mut packets: ArrayVec<Mbuf, VECTOR> = ArrayVec::new();
+    vector.extract_if(|_| true, |packet| packets.push(packet));
+    let emissions = std::mem::take(worker.flows.sessions.emissions());
+    let mut frames = emissions.iter().peekable();
+    for (at, mut packet) in packets.into_iter().enumerate() {
+        let number = packet.timestamp();
+        while let Some(emission) = frames.next_if(|frame| !frame.is_in_order || is_up_to(frame, at)) {
+            let sent = build(worker, &emission).and_then(|(mut frame, edge)| {
+                number.filter(|_| emission.packet.is_some()).into_iter().for_each(|n| frame.set_timestamp(n));
+                vector.inject(edge.number(), frame).map_err(|_| DropReason::NoBuffer)
+            });
+            count(worker, &emission, sent);
+        }
+        if next[at] == Next::Hold {
+            worker.flows.held_in_chains.hold(packet);
+            continue;
+        }
+        let (edge, in_port) = (edge_of(&mut packet, next[at]), packet.port());
+        if vector.inject(edge.number(), packet).is_err() {
+            worker.counters().drops.add(in_port, DropReason::NoBuffer as u8, 1);
+        }
+    }
+    drop(frames);
+    return_buffers(worker, emissions);
+}
+
+/// Whether a frame comes in front of what is behind a position.
+fn is_up_to(emission: &Emission<'_>, at: usize) -> bool {
+    emission.packet.is_none_or(|packet| usize::from(packet) <= at)
+}
+
 /// Sends frames that functions made between two walks, or when sessions began, and packets that functions
 /// have released.
 pub(crate) fn receive(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
@@ -218,17 +256,26 @@ fn resume(worker: &mut Worker, burst: &mut Burst, emit: &mut Emit<'_>) -> usize 
     let Worker { id, clock, snapshot, flows, .. } = &mut *worker;
     flows.sessions.process_released(clock.now, &snapshot.for_worker(*id), &mut batch, &mut next);
     drop(batch);
-    let emitted = if worker.flows.sessions.emissions().is_empty() { 0 } else { emit_all(worker, emit) };
-    let (mut next, mut n) = (next.into_iter(), 0);
-    burst.drain(|mut packet| match next.next() {
-        Some(Next::Hold) => worker.flows.held_in_chains.hold(packet),
-        next => {
-            let edge = edge_of(&mut packet, next.unwrap_or(Next::Drop));
-            n += emit.emit(edge.number(), 1, |slots| drop(slots.push(packet)));
+    worker.flows.sessions.emissions().sort();
+    let emissions = std::mem::take(worker.flows.sessions.emissions());
+    let (mut frames, mut at, mut n) = (emissions.iter().peekable(), 0, 0);
+    burst.drain(|mut packet| {
+        while let Some(frame) = frames.next_if(|frame| !frame.is_in_order || is_up_to(frame, at)) {
+            n += emit_one(worker, &frame, emit);
         }
+        match next.get(at) {
+            Some(Next::Hold) => worker.flows.held_in_chains.hold(packet),
+            next => {
+                let edge = edge_of(&mut packet, *next.unwrap_or(&Next::Drop));
+                n += emit.emit(edge.number(), 1, |slots| drop(slots.push(packet)));
+            }
+        }
+        at += 1;
     });
+    drop(frames);
+    return_buffers(worker, emissions);
     worker.ports.received += n;
-    emitted + n
+    n
 }
 
 #[cold]
@@ -236,15 +283,23 @@ fn emit_all(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let emissions = std::mem::take(worker.flows.sessions.emissions());
     let mut n = 0;
     for emission in emissions.iter() {
-        let sent = build(worker, &emission).and_then(|(packet, edge)| {
-            let one = emit.emit(edge.number(), 1, |slots| drop(slots.push(packet)));
-            n += one;
-            if one == 1 { Ok(()) } else { Err(DropReason::NoBuffer) }
-        });
-        count(worker, &emission, sent);
+        n += emit_one(worker, &emission, emit);
     }
     return_buffers(worker, emissions);
     worker.ports.received += n;
+    n
+}
+
+/// Sends a frame. Returns how many were sent.
+fn emit_one(worker: &mut Worker, emission: &Emission<'_>, emit: &mut Emit<'_>) -> usize {
+    let sent = build(worker, emission).and_then(|(packet, edge)| {
+        match emit.emit(edge.number(), 1, |slots| drop(slots.push(packet))) {
+            1 => Ok(()),
+            _ => Err(DropReason::NoBuffer),
+        }
+    });
+    let n = usize::from(sent.is_ok());
+    count(worker, emission, sent);
     n
 }
 

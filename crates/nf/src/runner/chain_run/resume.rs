@@ -62,7 +62,7 @@ fn leads_to(program: &Program, node: &Node, instance: u16) -> bool {
         Node::Outputs { function, arms, .. } => function.instance == instance || arms.iter().any(in_arm),
         Node::Dispatch { arms, .. } => arms.iter().any(|arm| in_arm(&arm.target)),
         Node::Flow { body, .. } => has_instance(program, *body, instance),
-        Node::Translate => false,
+        Node::Translate | Node::StreamExit(_) => false,
     }
 }
 
@@ -107,7 +107,7 @@ impl ChainRun<'_, '_> {
             Node::Flow { instance: flow, body, .. } => {
                 self.resume_flow(*flow, *body, (instance, target, depth), set)
             }
-            Node::Translate => set,
+            Node::Translate | Node::StreamExit(_) => set,
         };
         self.nodes(&nodes[at + 1..], set, space)
     }

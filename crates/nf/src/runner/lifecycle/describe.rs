@@ -34,7 +34,7 @@ impl RunnerState {
                     let taken = (branch.get(session.1) as usize).wrapping_sub(1);
                     arms.get(taken).map(|arm| arm.target).into_iter().collect()
                 }
-                Node::Translate | Node::Flow { .. } => Vec::new(),
+                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => Vec::new(),
             };
             for arm in arms {
                 if let ArmTarget::Body(body) = arm {

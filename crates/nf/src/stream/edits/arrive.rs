@@ -1,0 +1,193 @@
+//! Packets in front of the functions: what their acknowledgements mean to the sender.
+
+use mmb_packet::Kind;
+use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View, is_after};
+
+use super::frames::{Cause, ExpectedNumbers};
+use super::options::{is_signed, mss, remove_mptcp, translate_sack};
+use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, NOT_EDITED};
+use crate::set::{Set, VECTOR};
+use crate::stream::context::{Step, StreamContext, datagram, segment};
+use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, timestamp};
+use crate::vector::{RawVector, scratchpad};
+use crate::{Packet, Verdict};
+
+impl EditMemory {
+    /// Packets that were held go on.
+    pub(in crate::stream) fn resume(&mut self, at: Set, mut stream: impl FnMut(usize) -> Option<TcpStream>) {
+        at.for_each(|i| {
+            let number = stream(i).filter(TcpStream::is_edited).map_or(0, |stream| stream.kept());
+            self.begin(i, number);
+        });
+    }
+}
+
+impl StreamContext {
+    /// Processes packets that functions may edit. Returns the positions of those that do not pass.
+    pub(in crate::stream) fn arrive_all(&self, raw: RawVector<'_, '_>, policy: Policy) -> Set {
+        let RawVector {
+            packets,
+            at,
+            bases,
+            pads,
+            offset,
+            verdicts,
+            views,
+            worker,
+            emissions,
+            holding,
+            edits,
+            ..
+        } = raw;
+        let Some(memory) = edits else { return Set::EMPTY };
+        let mut step = Step { holding, emissions, policy, worker, at: 0, edited: None };
+        let mut events = Set::EMPTY;
+        at.for_each(|i| {
+            let n = i & (VECTOR - 1);
+            views[n] = View::NONE;
+            memory.begin(i, 0);
+            let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset))
+            else {
+                return;
+            };
+            (step.at, step.edited) = (i, None);
+            let verdict = if packet.meta.kind.l4() == Kind::TCP {
+                let (view, verdict) = self.arrive(packet, stream, &mut step, memory);
+                views[n] = view;
+                verdict
+            } else {
+                views[n] = datagram(packet);
+                Verdict::Pass
+            };
+            if verdict != Verdict::Pass {
+                verdicts[n] = verdict;
+                events.insert(i);
+            }
+            self.given(worker, views[n]);
+        });
+        events
+    }
+
+    /// Processes a packet of a TCP connection that functions may edit. Returns what they get, and the
+    /// verdict.
+    pub(in crate::stream) fn arrive(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        step: &mut Step<'_>,
+        memory: &mut EditMemory,
+    ) -> (View, Verdict) {
+        memory.begin(step.at, 0);
+        let Some(segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
+        let is_syn = segment.flags & Segment::SYN != 0;
+        if is_syn || stream.status() == Status::New {
+            self.admit(packet, stream, is_syn, memory);
+        }
+        memory.begin(step.at, if stream.is_edited() { stream.kept() } else { 0 });
+        let number = memory.number(step.at);
+        if number == 0 {
+            return self.tcp(packet, stream, step);
+        }
+        let direction = packet.direction as usize;
+        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
+        memory.splices.note_segment(number, direction, (segment.seq, segment.len.into()), stamp);
+        if segment.flags & Segment::ACK != 0 {
+            self.translate(packet, stream, &segment, number, step, memory);
+        }
+        if segment.len != 0 && !has_room(memory, number, direction, segment.len.into()) {
+            return self.overflow(packet, stream, StreamCause::NotKept, step);
+        }
+        step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
+        let (mut view, verdict) = self.tcp(packet, stream, step);
+        if view.is_restart {
+            memory.splices.clear(number);
+        }
+        if let Status::Passed(_) = stream.status() {
+            memory.splices.stop(number);
+        }
+        if verdict == Verdict::Pass {
+            let start = segment.seq.wrapping_add(is_syn.into());
+            if is_syn || view.len != 0 || view.is_end {
+                memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()));
+            }
+            view.is_release = must_release(memory, number, (stream, direction), (&segment, start), view);
+        }
+        (view, verdict)
+    }
+
+    /// Decides whether a connection can be edited.
+    #[cold]
+    fn admit(&self, packet: &mut Packet<'_>, stream: &mut TcpStream, is_syn: bool, memory: &mut EditMemory) {
+        if !stream.is_edited() {
+            let number = if is_signed(packet) { None } else { memory.splices.insert() };
+            stream.set_edited(number.unwrap_or(NOT_EDITED));
+        }
+        if is_syn && stream.kept() != NOT_EDITED {
+            if is_signed(packet) {
+                memory.splices.remove(stream.kept());
+                stream.set_edited(NOT_EDITED);
+                return;
+            }
+            remove_mptcp(packet);
+            if let Some(mss) = mss(packet) {
+                memory.splices.note_mss(stream.kept(), 1 - packet.direction as usize, mss);
+            }
+        }
+    }
+
+    /// Translates the acknowledgement of a packet, and sends what its window has room for.
+    fn translate(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &TcpStream,
+        segment: &Segment,
+        number: u32,
+        step: &mut Step<'_>,
+        memory: &mut EditMemory,
+    ) {
+        let direction = packet.direction as usize;
+        let is_syn = segment.flags & Segment::SYN != 0;
+        let shift = if is_syn { Some(0) } else { stream.window_shift(direction) };
+        let (ack, window) =
+            memory.splices.acknowledge(number, 1 - direction, segment.ack, (segment.window, shift));
+        if memory.splices.has_offset(number, 1 - direction) {
+            translate_sack(packet, &memory.splices, number, 1 - direction);
+        }
+        if ack != segment.ack {
+            packet.write_l4(ACKNOWLEDGMENT, &ack.to_be_bytes());
+        }
+        if window != segment.window {
+            packet.write_l4(WINDOW, &window.to_be_bytes());
+        }
+        let range = memory.splices.take_pending(number, 1 - direction);
+        if !range.is_empty() {
+            let cause = Cause { packet, at: step.at, number };
+            memory.send_back(&cause, range, step.emissions);
+        }
+    }
+}
+
+/// Whether all that functions may make of a segment has room.
+fn has_room(memory: &EditMemory, number: u32, direction: usize, len: usize) -> bool {
+    let bytes = len + MOST_NEW_BYTES + MOST_HELD as usize;
+    memory.splices.has_room(number, direction, bytes, MOST_CHANGES)
+}
+
+/// Whether bytes that functions hold back have to go on: they are many, or the sender repeats them while it
+/// has nothing else to send.
+fn must_release(
+    memory: &EditMemory,
+    number: u32,
+    (stream, direction): (&TcpStream, usize),
+    (segment, start): (&Segment, u32),
+    view: View,
+) -> bool {
+    let (end, _) = memory.splices.ends(number, direction);
+    let Some(next) = stream.next(direction).filter(|&next| is_after(next, end)) else { return false };
+    let held = next.wrapping_sub(end).wrapping_sub(view.len.into());
+    if held == 0 || !memory.splices.has_begun(number, direction) {
+        return false;
+    }
+    let is_repeated = view.len == 0 && is_after(start.wrapping_add(segment.len.into()), end);
+    held > MOST_HELD || is_repeated && memory.splices.is_acknowledged(number, direction)
+}

@@ -1,0 +1,241 @@
+//! The bytes that a function which edits gets, and what it does to them.
+
+use std::ops::Range;
+
+use mmb_flow::Direction;
+use mmb_stream::{Change, Segment, View};
+
+use super::{EditMemory, MOST_CHANGES, MOST_NEW_BYTES, Work};
+use crate::Packet;
+use crate::stream::StreamData;
+use crate::stream::context::segment;
+
+/// Why an edit is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// The stream cannot be edited: see [`StreamEdit::can_edit`].
+    #[error("the stream cannot be edited")]
+    NotEditable,
+    /// Edits are not in order, overlap, or are outside of the bytes.
+    #[error("the edit is outside of the bytes, or in front of the end of another one")]
+    OutOfOrder,
+    /// There are too many edits, or too many new bytes, at a time.
+    #[error("too many edits or new bytes at a time")]
+    TooMany,
+}
+
+/// Bytes of a stream that a function may change.
+///
+/// The bytes are those that the function held back before ([`StreamEdit::held`]), and then new ones.
+/// Positions count from the first of these bytes, also behind an edit. Edits are made in order.
+#[derive(Debug)]
+pub struct StreamEdit<'a, 'p> {
+    data: StreamData<'a, 'p>,
+    held: usize,
+    changes: &'a mut Vec<Change>,
+    new_bytes: &'a mut Vec<u8>,
+    hold: Option<usize>,
+    can_edit: bool,
+    can_hold: bool,
+}
+
+impl<'a, 'p> StreamEdit<'a, 'p> {
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Returns the number of bytes at the beginning that the function has held back before.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Returns the direction. Each direction of a session is a stream of its own.
+    pub fn direction(&self) -> Direction {
+        self.data.direction()
+    }
+
+    /// Whether the stream ends behind these bytes. [`crate::StreamFunction::end`] follows.
+    pub fn is_end(&self) -> bool {
+        self.data.is_end()
+    }
+
+    /// Whether the bytes can be edited.
+    ///
+    /// False for packets that are not TCP, for connections whose beginning was not seen, and for those with
+    /// signatures of their segments (RFC 2385, RFC 5925).
+    pub fn can_edit(&self) -> bool {
+        self.can_edit
+    }
+
+    /// Whether bytes can be held back. If not, the function decides with what it has: the stream ends, or
+    /// the sender has nothing more to send before it gets an answer.
+    pub fn can_hold(&self) -> bool {
+        self.can_hold && self.can_edit
+    }
+
+    /// Returns the packet that has brought the last bytes.
+    pub fn packet(&self) -> &'a Packet<'p> {
+        self.data.packet()
+    }
+
+    /// Iterates over the bytes in order, as slices, without a copy. Slices are not empty.
+    pub fn chunks(&self) -> impl Iterator<Item = &'a [u8]> + use<'a, 'p> {
+        self.data.chunks()
+    }
+
+    /// Iterates over the bytes in order.
+    pub fn bytes(&self) -> impl Iterator<Item = u8> + use<'a, 'p> {
+        self.data.bytes()
+    }
+
+    /// Removes bytes.
+    ///
+    /// # Errors
+    /// See [`EditError`]. Nothing is changed.
+    pub fn remove(&mut self, range: Range<usize>) -> Result<(), EditError> {
+        self.replace(range, &[])
+    }
+
+    /// Inserts bytes in front of the one at a position, or behind the last one.
+    ///
+    /// # Errors
+    /// See [`EditError`]. Nothing is changed.
+    pub fn insert(&mut self, at: usize, bytes: &[u8]) -> Result<(), EditError> {
+        self.replace(at..at, bytes)
+    }
+
+    /// Replaces bytes by any number of others.
+    ///
+    /// # Errors
+    /// See [`EditError`]. Nothing is changed.
+    pub fn replace(&mut self, range: Range<usize>, bytes: &[u8]) -> Result<(), EditError> {
+        let (start, end) = (range.start, range.end);
+        if !self.can_edit {
+            return Err(EditError::NotEditable);
+        }
+        let first = self.changes.last().map_or(0, |last| last.end);
+        let is_behind_hold = self.hold.is_some_and(|hold| end > hold);
+        if start < first || end < start || end > self.len() || is_behind_hold {
+            return Err(EditError::OutOfOrder);
+        }
+        let from = self.new_bytes.len();
+        if self.changes.len() >= MOST_CHANGES || from + bytes.len() > MOST_NEW_BYTES {
+            return Err(EditError::TooMany);
+        }
+        if start == end && bytes.is_empty() {
+            return Ok(());
+        }
+        self.new_bytes.extend_from_slice(bytes);
+        self.changes.push(Change { start, end, new: (from, self.new_bytes.len()) });
+        Ok(())
+    }
+
+    /// Holds back the bytes from a position on: nothing of them goes on before the function has seen more.
+    /// It gets them again, in front of the next ones. No edit may follow. Returns false, and does nothing, if
+    /// the bytes cannot be held ([`StreamEdit::can_hold`]).
+    pub fn hold_from(&mut self, at: usize) -> bool {
+        let first = self.changes.last().map_or(0, |last| last.end);
+        if !self.can_hold() || at < first {
+            return false;
+        }
+        self.hold = Some(at).filter(|&at| at < self.len());
+        true
+    }
+}
+
+/// The bytes in front of a function that edits.
+pub(in crate::stream) struct EditInput<'a> {
+    /// Position of the packet in its vector.
+    pub at: usize,
+    pub view: View,
+    /// The number of the function's tail. 0: there is none.
+    pub tail: &'a mut u32,
+}
+
+impl EditMemory {
+    /// Calls a closure with the bytes in front of a function, and does what it has asked for. Returns what
+    /// the closure returns. The closure is not called if there are no bytes.
+    pub(in crate::stream) fn edit<R>(
+        &mut self,
+        packet: &Packet<'_>,
+        input: EditInput<'_>,
+        f: impl FnOnce(&mut StreamEdit<'_, '_>) -> R,
+    ) -> Option<R> {
+        let EditInput { at, view, tail } = input;
+        let direction = packet.direction as usize;
+        let can_edit = self.number(at) != 0;
+        let has_tail = can_edit && self.load_tail(*tail, direction);
+        let is_copied = has_tail || self.changed.contains(at);
+        let held = if is_copied { self.collect(packet, (at, view), has_tail) } else { 0 };
+        let Work { input, changes, bytes, .. } = &mut self.work;
+        changes.clear();
+        bytes.clear();
+        let data = StreamData::new(packet, view).with_bytes(is_copied.then(|| input.bytes()));
+        if data.is_empty() {
+            return None;
+        }
+        let can_hold = !view.is_end && !view.is_release;
+        let mut edit = StreamEdit { data, held, changes, new_bytes: bytes, hold: None, can_edit, can_hold };
+        let result = f(&mut edit);
+        let hold = edit.hold;
+        if !is_copied && (!self.work.changes.is_empty() || hold.is_some()) {
+            self.collect(packet, (at, view), false);
+        }
+        if is_copied || !self.work.changes.is_empty() || hold.is_some() {
+            self.finish((at, direction), tail, hold);
+        }
+        Some(result)
+    }
+
+    /// Collects the bytes in front of a function in `work.input`, behind the tail if there is one. Returns
+    /// the number of bytes in the tail.
+    fn collect(&mut self, packet: &Packet<'_>, (at, view): (usize, View), has_tail: bool) -> usize {
+        let EditMemory { work, ropes, changed, .. } = self;
+        let input = &mut work.input;
+        let start = segment(packet).map_or(0, |segment| {
+            segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0) + u32::from(view.skip))
+        });
+        let rope = ropes.get(at).filter(|_| changed.contains(at));
+        let from = rope.filter(|rope| !rope.is_empty()).map_or(start, |rope| rope.from);
+        // Bytes in between were not seen: what was held is forgotten.
+        if !has_tail || input.end() != from && (view.len != 0 || rope.is_some_and(|rope| !rope.is_empty())) {
+            input.clear(from);
+        }
+        let held = input.bytes().len();
+        match rope {
+            Some(rope) => input.append(rope),
+            None => StreamData::new(packet, view).chunks().for_each(|chunk| input.push_plain(chunk)),
+        }
+        held
+    }
+
+    /// Applies what a function has asked for: its tail is kept, and what goes on becomes the packet's rope.
+    fn finish(&mut self, (at, direction): (usize, usize), tail: &mut u32, hold: Option<usize>) {
+        let Work { input, output, tail: rest, changes, bytes, .. } = &mut self.work;
+        input.apply(changes, bytes, output);
+        rest.clear(0);
+        if let Some(hold) = hold {
+            if *tail == 0 {
+                *tail = self.tails.insert().unwrap_or(0);
+            }
+            let new = changes.iter().map(|change| change.new.1 - change.new.0).sum::<usize>();
+            let old = changes.iter().map(|change| change.end - change.start).sum::<usize>();
+            output.split_off(input.done() + hold + new - old, rest);
+        }
+        if *tail != 0 && !self.save_tail(*tail, direction) {
+            // Without room they go on.
+            let Work { output, tail: rest, .. } = &mut self.work;
+            output.append(rest);
+        }
+        if let Some(rope) = self.ropes.get_mut(at) {
+            std::mem::swap(rope, &mut self.work.output);
+            self.changed.insert(at);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Segments that are built from the output of a connection.
+
+use mmb_packet::Kind;
+use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum};
+use mmb_stream::{OutputRange, Splices};
+
+use super::EditMemory;
+use crate::context::Emissions;
+use crate::stream::context::segment;
+use crate::tcp_segment::{ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, RST, SEQ, SYN, SegmentTo};
+use crate::{EmitTarget, Packet};
+
+const PSH: u8 = 0x08;
+const URG: u8 = 0x20;
+const CWR: u8 = 0x80;
+/// Offsets in a TCP header.
+const CHECKSUM: usize = 16;
+const URGENT: usize = 18;
+/// Payload that each path carries, without TCP options (RFC 9293, 3.7.1).
+const LEAST4: u16 = 536;
+const LEAST6: u16 = 1220;
+
+/// The packet in whose place, or because of which, segments are sent.
+pub(super) struct Cause<'a, 'p> {
+    pub packet: &'a Packet<'p>,
+    /// Its position in the vector.
+    pub at: usize,
+    /// The number of its connection.
+    pub number: u32,
+}
+
+/// Headers in front of a payload.
+struct Headers<'a> {
+    /// From the Ethernet header to the end of the TCP header.
+    bytes: &'a [u8],
+    l3: usize,
+    l4: usize,
+    is_ip4: bool,
+}
+
+/// The flags of a series of segments.
+struct SeriesFlags {
+    /// Those of the segments in the middle.
+    flags: u8,
+    /// Those that the first one has in addition, and the last one.
+    first: u8,
+    last: u8,
+    /// The number behind urgent data.
+    urgent: Option<u32>,
+}
+
+impl EditMemory {
+    /// Sends ranges of the output of a packet's direction in its place.
+    pub(super) fn send_on(
+        &mut self,
+        cause: &Cause<'_, '_>,
+        ranges: [OutputRange; 2],
+        emissions: &mut Emissions,
+    ) {
+        let packet = cause.packet;
+        let (l3, l4) = (usize::from(packet.meta.l3_off), usize::from(packet.meta.l4_off));
+        let end = l4 + packet.l4().get(12).map_or(FIXED, |offset| usize::from(offset >> 4) * 4);
+        let Some(bytes) = packet.head.get(..end) else { return };
+        let is_ip4 = packet.meta.kind.l3() == Kind::IP4;
+        let headers = Headers { bytes, l3, l4, is_ip4 };
+        let flags = packet.tcp_flags();
+        let urgent = self.urgent(cause, flags);
+        let plain = flags & !(FIN | SYN | PSH | CWR | URG);
+        let mut series = SeriesFlags { flags: plain, first: flags & (SYN | CWR), last: flags & PSH, urgent };
+        let direction = packet.direction as usize;
+        let joined = if ranges[0].to == ranges[1].from && !ranges[0].is_empty() && !ranges[0].has_fin {
+            [OutputRange { from: ranges[0].from, ..ranges[1] }, OutputRange::default()]
+        } else {
+            ranges
+        };
+        for range in joined.into_iter().filter(|range| !range.is_empty()) {
+            self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
+            series.first = 0;
+        }
+    }
+
+    /// Returns the receiver's number of the end of urgent data.
+    fn urgent(&self, cause: &Cause<'_, '_>, flags: u8) -> Option<u32> {
+        let packet = cause.packet;
+        let field = packet.l4().get(URGENT..URGENT + 2).filter(|_| flags & URG != 0)?;
+        let distance = u16::from_be_bytes([field[0], field[1]]);
+        let end = segment(packet)?.seq.wrapping_add(distance.into());
+        Some(self.splices.to_receiver(cause.number, packet.direction as usize, end))
+    }
+
+    /// Sends a range of the output of the other direction to the sender of a packet.
+    pub(super) fn send_back(&mut self, cause: &Cause<'_, '_>, range: OutputRange, emissions: &mut Emissions) {
+        if range.is_empty() {
+            return;
+        }
+        let direction = 1 - cause.packet.direction as usize;
+        let (ack, _) = self.splices.carried(cause.number, direction);
+        let Some(frame) = self.template(cause, (range.from, ack)) else { return };
+        let packet = cause.packet;
+        let (l3, is_ip4) = (usize::from(packet.meta.l3_off), packet.meta.kind.l3() == Kind::IP4);
+        let l4 = l3 + if is_ip4 { 20 } else { 40 };
+        let headers = Headers { bytes: frame.bytes(), l3, l4, is_ip4 };
+        let series = SeriesFlags { flags: ACK, first: 0, last: PSH, urgent: None };
+        self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Ingress, emissions));
+    }
+
+    /// Sends an acknowledgement to the sender of a packet whose bytes were removed.
+    pub(super) fn acknowledge(&mut self, cause: &Cause<'_, '_>, emissions: &mut Emissions) {
+        let direction = cause.packet.direction as usize;
+        let seq = self.splices.next(cause.number, 1 - direction);
+        let (ack, _) = self.splices.ends(cause.number, direction);
+        if let Some(frame) = self.template(cause, (seq, ack)) {
+            emissions.push_in_order(EmitTarget::Ingress, cause.at, &[frame.bytes()]);
+        }
+    }
+
+    /// Sends the acknowledgement of a packet without its payload.
+    pub(super) fn send_bare(&mut self, cause: &Cause<'_, '_>, seq: u32, emissions: &mut Emissions) {
+        let range = OutputRange { from: seq, to: seq, has_fin: false };
+        let packet = cause.packet;
+        let (l3, l4) = (usize::from(packet.meta.l3_off), usize::from(packet.meta.l4_off));
+        let end = l4 + packet.l4().get(12).map_or(FIXED, |offset| usize::from(offset >> 4) * 4);
+        let Some(bytes) = packet.head.get(..end) else { return };
+        let headers = Headers { bytes, l3, l4, is_ip4: packet.meta.kind.l3() == Kind::IP4 };
+        let flags = packet.tcp_flags() & !(FIN | PSH | URG);
+        let series = SeriesFlags { flags, first: 0, last: 0, urgent: None };
+        let direction = packet.direction as usize;
+        self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
+    }
+
+    /// Returns a segment without payload for the sender of a packet.
+    fn template(&self, cause: &Cause<'_, '_>, (seq, ack): (u32, u32)) -> Option<crate::tcp_segment::Frame> {
+        let Cause { packet, number, .. } = *cause;
+        let own = packet.direction as usize;
+        let mut options = Options::default();
+        if let (Some(value), Some(echo)) =
+            (self.splices.stamp(number, 1 - own), self.splices.stamp(number, own))
+        {
+            options.push(&[1, 1, 8, 10]);
+            options.push(&value.to_be_bytes());
+            options.push(&echo.to_be_bytes());
+        }
+        let (_, window) = self.splices.carried(number, 1 - own);
+        OutgoingSegment { seq, ack, flags: ACK, window, options }.frame(
+            packet.head,
+            packet.meta,
+            SegmentTo::Sender,
+        )
+    }
+
+    /// Sends a range of a direction's output behind these headers, in segments that the path carries.
+    fn send_range(
+        &mut self,
+        (cause, direction): (&Cause<'_, '_>, usize),
+        headers: &Headers<'_>,
+        range: OutputRange,
+        series: &SeriesFlags,
+        (target, emissions): (EmitTarget, &mut Emissions),
+    ) {
+        let options = headers.bytes.len().saturating_sub(headers.l4 + FIXED);
+        let least = if headers.is_ip4 { LEAST4 } else { LEAST6 };
+        let most = self.splices.most_payload(cause.number, direction, options, least) as u32;
+        let (mut from, mut n) = (range.from, 0u16);
+        loop {
+            let left = range.to.wrapping_sub(from);
+            let to = from.wrapping_add(left.min(most));
+            let is_last = to == range.to;
+            let mut flags = series.flags | if n == 0 { series.first } else { 0 };
+            if is_last {
+                flags |= series.last | if range.has_fin { FIN } else { 0 };
+            }
+            let is_syn = flags & SYN != 0;
+            let mut frame = std::mem::take(&mut self.work.frame);
+            frame.clear();
+            frame.extend_from_slice(headers.bytes);
+            let is_kept = self.splices.read(cause.number, direction, (from, to), &mut frame);
+            let seq = from.wrapping_sub(u32::from(is_syn));
+            headers.complete(&mut frame, (seq, flags), series.urgent, n);
+            if is_kept {
+                emissions.push_in_order(target, cause.at, &[&frame]);
+            }
+            self.work.frame = frame;
+            (from, n) = (to, n.wrapping_add(1));
+            if is_last || !is_kept {
+                return;
+            }
+        }
+    }
+}
+
+impl Headers<'_> {
+    /// Writes numbers, lengths and checksums of a frame with these headers and a payload. `n`: how many
+    /// frames with the headers came before.
+    fn complete(&self, frame: &mut [u8], (seq, mut flags): (u32, u8), urgent: Option<u32>, n: u16) {
+        let (Some((ip, tcp)), true) = (frame.split_at_mut_checked(self.l4), self.l3 < self.l4) else {
+            return;
+        };
+        let Some(ip) = ip.get_mut(self.l3..) else { return };
+        let len = tcp.len();
+        let distance = urgent.map_or(0, |end| end.wrapping_sub(seq));
+        let pointer = u16::try_from(distance).unwrap_or(0);
+        flags |= if pointer != 0 { URG } else { 0 };
+        if let Some(header) = tcp.first_chunk_mut::<FIXED>() {
+            header[SEQ..SEQ + 4].copy_from_slice(&seq.to_be_bytes());
+            header[FLAGS] = flags;
+            header[CHECKSUM..CHECKSUM + 2].fill(0);
+            header[URGENT..].copy_from_slice(&pointer.to_be_bytes());
+        }
+        let pseudo = if self.is_ip4 { ip4(ip, len, n) } else { ip6(ip, len) };
+        let checksum = !fold(sum(tcp, pseudo));
+        if let Some(field) = tcp.get_mut(CHECKSUM..CHECKSUM + 2) {
+            field.copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+}
+
+/// Completes an IPv4 header in front of `len` bytes. Returns the sum of the pseudo header.
+fn ip4(ip: &mut [u8], len: usize, n: u16) -> u32 {
+    let total = (ip.len() + len) as u16;
+    let header = ip.len();
+    let Some(fixed) = ip.first_chunk_mut::<20>() else { return 0 };
+    fixed[2..4].copy_from_slice(&total.to_be_bytes());
+    let id = u16::from_be_bytes([fixed[4], fixed[5]]).wrapping_add(n);
+    fixed[4..6].copy_from_slice(&id.to_be_bytes());
+    fixed[10..12].fill(0);
+    let (source, destination) =
+        ([fixed[12], fixed[13], fixed[14], fixed[15]], [fixed[16], fixed[17], fixed[18], fixed[19]]);
+    let checksum = !fold(sum(ip, 0));
+    if let Some(field) = ip.get_mut(10..12).filter(|_| header >= 20) {
+        field.copy_from_slice(&checksum.to_be_bytes());
+    }
+    pseudo4(source, destination, 6, len as u16)
+}
+
+/// Completes an IPv6 header and its extension headers in front of `len` bytes. Returns the sum of the pseudo
+/// header.
+fn ip6(ip: &mut [u8], len: usize) -> u32 {
+    let payload = (ip.len().saturating_sub(40) + len) as u16;
+    let Some(fixed) = ip.first_chunk_mut::<40>() else { return 0 };
+    fixed[4..6].copy_from_slice(&payload.to_be_bytes());
+    let (mut source, mut destination) = ([0; 16], [0; 16]);
+    source.copy_from_slice(&fixed[8..24]);
+    destination.copy_from_slice(&fixed[24..40]);
+    pseudo6(&source, &destination, 6, len as u32)
+}
+
+/// The numbers that both ends of an edited connection expect.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stream) struct ExpectedNumbers {
+    /// Of the packet's receiver, and of its sender.
+    to_receiver: u32,
+    to_sender: u32,
+}
+
+impl ExpectedNumbers {
+    /// Returns the numbers for a packet of a direction. None: the connection is not edited.
+    pub fn of(splices: &Splices, number: u32, direction: usize) -> Option<ExpectedNumbers> {
+        let next = |direction| splices.next(number, direction);
+        let to_sender = splices.acknowledged(number, 1 - direction).unwrap_or_else(|| next(1 - direction));
+        let is_begun = splices.has_begun(number, direction);
+        is_begun.then(|| ExpectedNumbers { to_receiver: next(direction), to_sender })
+    }
+
+    /// Sends a reset to both ends (RFC 9293, 3.10.7.1).
+    #[cold]
+    pub fn reset(self, (packet, at): (&Packet<'_>, usize), emissions: &mut Emissions) {
+        let Some(segment) = segment(packet).filter(|segment| segment.flags & RST == 0) else { return };
+        let forward = OutgoingSegment {
+            seq: self.to_receiver,
+            ack: segment.ack,
+            flags: segment.flags & ACK | RST,
+            ..OutgoingSegment::default()
+        };
+        let back = OutgoingSegment { seq: self.to_sender, flags: RST, ..OutgoingSegment::default() };
+        for (reset, to, target) in [
+            (back, SegmentTo::Sender, EmitTarget::Ingress),
+            (forward, SegmentTo::Receiver, EmitTarget::Egress),
+        ] {
+            if let Some(frame) = reset.frame(packet.head, packet.meta, to) {
+                emissions.push_in_order(target, at, &[frame.bytes()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Edits of TCP streams.
+//!
+//! Theory of operation. In a group of stream functions of which one edits, the context translates the
+//! acknowledgements that arrive ([`arrive`]). A function that changes bytes leaves a [`Rope`] for the next
+//! one. Bytes that it holds back are its *tail*, which it gets again with the next bytes. Behind the last
+//! function of the group, in both directions, is the *exit* ([`leave`]): it appends what is left to the
+//! output of the connection ([`Splices`]), and sends the segment on, or others in its place.
+//!
+//! The memory is the worker's. It is reserved when a program with functions that edit is loaded.
+
+mod arrive;
+mod data;
+mod frames;
+mod leave;
+mod options;
+
+use mmb_stream::{Change, KeptBytes, Rope, Splices};
+
+use crate::set::{Set, VECTOR};
+pub(super) use data::EditInput;
+pub use data::{EditError, StreamEdit};
+pub(super) use frames::ExpectedNumbers;
+
+/// Bytes of a worker's output that is not acknowledged, and of the tails of its functions.
+const OUTPUT_BYTES: usize = 64 << 20;
+const TAIL_BYTES: usize = 32 << 20;
+const CONNECTIONS: usize = 65_536;
+
+/// Most changes of a function at a time, and most bytes of them.
+const MOST_CHANGES: usize = 1024;
+const MOST_NEW_BYTES: usize = 64 << 10;
+/// Most bytes of a direction that wait for functions. Then they are let out.
+const MOST_HELD: u32 = 1 << 20;
+
+/// The number of a connection that cannot be edited.
+pub(super) const NOT_EDITED: u32 = u32::MAX;
+
+/// What a worker keeps of edited connections.
+#[derive(Debug)]
+pub(crate) struct EditMemory {
+    pub splices: Splices,
+    pub tails: KeptBytes,
+    /// The number of each packet's connection in `splices`. 0: the packet is not edited.
+    pub numbers: [u32; VECTOR],
+    /// Packets whose new bytes are in `ropes`.
+    pub changed: Set,
+    pub ropes: Vec<Rope>,
+    pub work: Work,
+}
+
+/// Buffers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub input: Rope,
+    pub output: Rope,
+    pub tail: Rope,
+    pub changes: Vec<Change>,
+    pub bytes: Vec<u8>,
+    pub saved: Vec<u8>,
+    pub frame: Vec<u8>,
+}
+
+impl EditMemory {
+    pub fn new() -> EditMemory {
+        EditMemory {
+            splices: Splices::new(OUTPUT_BYTES, CONNECTIONS),
+            tails: KeptBytes::new(TAIL_BYTES, 2 * CONNECTIONS),
+            numbers: [0; VECTOR],
+            changed: Set::EMPTY,
+            ropes: vec![Rope::default(); VECTOR],
+            work: Work::default(),
+        }
+    }
+
+    /// Returns the number of a packet's connection. 0: the packet is not edited.
+    pub fn number(&self, i: usize) -> u32 {
+        self.numbers[i & (VECTOR - 1)]
+    }
+
+    /// Returns the rope of a packet that functions have changed.
+    pub fn rope(&self, i: usize) -> Option<&Rope> {
+        if self.changed.contains(i) { self.ropes.get(i) } else { None }
+    }
+
+    /// A packet is in front of the functions.
+    pub fn begin(&mut self, i: usize, number: u32) {
+        self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };
+        self.changed.remove(i);
+    }
+
+    /// Replaces the tail of a function by the one in `work`. Returns false if there is no room.
+    fn save_tail(&mut self, number: u32, direction: usize) -> bool {
+        let EditMemory { tails, work, .. } = self;
+        tails.clear(number, direction);
+        if work.tail.is_empty() {
+            return true;
+        }
+        work.saved.clear();
+        work.tail.write(&mut work.saved);
+        tails.has_room(number, direction, work.saved.len()) && tails.append(number, direction, 0, &work.saved)
+    }
+
+    /// Reads the tail of a function into `work.input`. Returns whether there is one.
+    fn load_tail(&mut self, number: u32, direction: usize) -> bool {
+        let EditMemory { tails, work, .. } = self;
+        let len = tails.len(number, direction);
+        if len == 0 {
+            return false;
+        }
+        work.saved.clear();
+        tails.read(number, direction, 0, len, &mut work.saved);
+        work.input.read(&work.saved);
+        true
+    }
+}

@@ -1,0 +1,223 @@
+//! Stream functions that edit, between two ends that follow the numbers.
+
+use mmb_nf::harness::{Harness, Sent};
+use mmb_nf::{
+    ArgError, ChainVerdict, Context, DropReason, Registry, Setup, StreamEdit, StreamFunction, StreamVerdict,
+};
+use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
+
+/// Replaces a word by another one. Bytes that may begin the word are held back.
+struct Substitute {
+    word: Vec<u8>,
+    new: Vec<u8>,
+}
+
+impl StreamFunction for Substitute {
+    const TYPE: &'static str = "substitute";
+    const USAGE: &'static str = "WORD [NEW]";
+    const HELP: &'static str = "replaces a word";
+    const EDITS: bool = true;
+    type State = u32;
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
+        let [word, new] =
+            [0, 1].map(|at| setup.args.get(at).map_or(Vec::new(), |word| word.as_bytes().to_vec()));
+        Ok(Substitute { word, new })
+    }
+
+    fn edit(&self, data: &mut StreamEdit<'_, '_>, count: &mut u32, _: &mut Context<'_, ()>) -> StreamVerdict {
+        let bytes: Vec<u8> = data.bytes().collect();
+        let mut at = 0;
+        while at < bytes.len() {
+            if bytes[at..].starts_with(&self.word) {
+                assert_eq!(data.replace(at..at + self.word.len(), &self.new).is_ok(), data.can_edit());
+                *count += 1;
+                at += self.word.len();
+            } else if self.word.starts_with(&bytes[at..]) && data.hold_from(at) {
+                break;
+            } else {
+                at += 1;
+            }
+        }
+        StreamVerdict::Pass
+    }
+
+    fn describe(&self, count: &u32) -> Option<String> {
+        Some(count.to_string())
+    }
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const FIN: u8 = 1;
+/// Offset of the TCP header of IPv4.
+const TCP: usize = 34;
+
+struct Bench {
+    harness: Harness,
+    net: [Net; 2],
+    initial: [u32; 2],
+}
+
+/// A segment that has left: direction, distance of its number from the first byte, acknowledged bytes of the
+/// other direction, flags and payload.
+type Left = (usize, i32, i32, u8, String);
+
+impl Bench {
+    fn new(functions: &str, chain: &str) -> Bench {
+        let mut registry = Registry::default();
+        registry.add_stream::<Substitute>();
+        let harness = Harness::new(registry, &format!("{functions}\nchain add c {chain}")).expect("valid");
+        let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
+        let net = [Ip4::new(ends[0], ends[1]).into(), Ip4::new(ends[1], ends[0]).into()];
+        let mut bench = Bench { harness, net, initial: [1000, 0xffff_fff0] };
+        bench.open();
+        bench
+    }
+
+    fn open(&mut self) {
+        for (direction, flags) in [(0, SYN), (1, SYN | ACK), (0, ACK)] {
+            let from = if flags & SYN != 0 { -1 } else { 0 };
+            let frame = self.frame(direction, from, 0, flags, b"");
+            let sent = self.harness.send("c", std::slice::from_ref(&frame));
+            assert_eq!((sent[0].verdict, &sent[0].frame), (ChainVerdict::Pass, &frame));
+        }
+    }
+
+    fn frame(&self, direction: usize, from: i32, acked: i32, flags: u8, bytes: &[u8]) -> Vec<u8> {
+        let number = |direction: usize, at: i32| self.initial[direction].wrapping_add(at as u32);
+        let (seq, ack) = (number(direction, from), number(1 - direction, acked));
+        let (sport, dport) = if direction == 0 { (4000, 80) } else { (80, 4000) };
+        let tcp = Tcp { seq, ack, flags, window: 10_000, ..Tcp::new(sport, dport) };
+        Frame::new(self.net[direction].clone(), tcp).payload(bytes).build()
+    }
+
+    fn left(&self, sent: &[Sent]) -> Vec<Left> {
+        let mut all = Vec::new();
+        for sent in sent {
+            let passed = (sent.verdict == ChainVerdict::Pass).then_some(&sent.frame);
+            for frame in sent.emitted.iter().map(|(_, frame)| frame).chain(passed) {
+                mmb_nf::testing::assert_checksums(frame);
+                let tcp = &frame[TCP..];
+                let direction = usize::from(tcp[1] == 80);
+                let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four"));
+                let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
+                let payload = &frame[TCP + usize::from(tcp[12] >> 4) * 4..len];
+                all.push((
+                    direction,
+                    number(4).wrapping_sub(self.initial[direction]) as i32,
+                    number(8).wrapping_sub(self.initial[1 - direction]) as i32,
+                    tcp[13],
+                    String::from_utf8_lossy(payload).into_owned(),
+                ));
+            }
+        }
+        all
+    }
+
+    /// Sends a segment. Returns what leaves.
+    fn send(&mut self, direction: usize, from: i32, acked: i32, flags: u8, bytes: &str) -> Vec<Left> {
+        let frame = self.frame(direction, from, acked, flags, bytes.as_bytes());
+        let sent = self.harness.send("c", &[frame]);
+        let mut left = self.left(&sent);
+        let released = self.harness.released();
+        left.extend(self.left(&released));
+        left
+    }
+}
+
+fn segment(direction: usize, from: i32, acked: i32, flags: u8, bytes: &str) -> Left {
+    (direction, from, acked, flags, bytes.to_owned())
+}
+
+#[test]
+fn a_word_of_the_same_length_leaves_in_its_packet() {
+    let mut bench = Bench::new("nf add w substitute evil good", "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an evil word"), [segment(0, 0, 0, ACK, "an good word")]);
+    // Repeated with other borders, and with other bytes.
+    assert_eq!(bench.send(0, 4, 0, ACK, "vilXX"), [segment(0, 3, 0, ACK, "good w")]);
+    assert_eq!(bench.send(1, 0, 12, ACK, ""), [segment(1, 0, 12, ACK, "")]);
+}
+
+#[test]
+fn numbers_behind_a_longer_word_are_translated() {
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an evil word"), [segment(0, 0, 0, ACK, "an harmless word")]);
+    assert_eq!(bench.send(0, 12, 0, ACK, "mord"), [segment(0, 16, 0, ACK, "mord")]);
+    // Inside of the word, behind it, and all.
+    for (acked, told) in [(2, 2), (3, 3), (5, 3), (10, 3), (11, 7), (16, 12), (20, 16)] {
+        assert_eq!(bench.send(1, 0, acked, ACK, ""), [segment(1, 0, told, ACK, "")], "{acked}");
+    }
+    assert_eq!(bench.send(0, 16, 0, ACK | FIN, ""), [segment(0, 20, 0, ACK | FIN, "")]);
+    assert_eq!(bench.send(1, 0, 21, ACK, "ok"), [segment(1, 0, 17, ACK, "ok")]);
+    assert_eq!(bench.send(0, 17, 2, ACK, ""), [segment(0, 21, 2, ACK, "")]);
+}
+
+#[test]
+fn a_segment_that_is_removed_whole_is_acknowledged() {
+    let mut bench = Bench::new("nf add w substitute evil", "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "evil"), [segment(1, 0, 4, ACK, "")]);
+    assert_eq!(bench.send(0, 4, 0, ACK, "evilgood"), [segment(0, 0, 0, ACK, "good")]);
+    assert_eq!(bench.send(0, 4, 0, ACK, "evilgood"), [segment(0, 0, 0, ACK, "good")]);
+    assert_eq!(bench.send(1, 0, 4, ACK, ""), [segment(1, 0, 12, ACK, "")]);
+}
+
+#[test]
+fn nothing_of_a_word_goes_on_before_it_is_decided() {
+    let mut bench = Bench::new("nf add w substitute evil [removed]", "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an ev"), [segment(0, 0, 0, ACK, "an ")]);
+    assert_eq!(bench.send(1, 0, 3, ACK, ""), [segment(1, 0, 3, ACK, "")]);
+    assert_eq!(bench.send(0, 5, 0, ACK, "i"), []);
+    assert_eq!(bench.send(0, 6, 0, ACK, "l!"), [segment(0, 3, 0, ACK, "[removed]!")]);
+    // The beginning of a word at the end of the stream is none.
+    assert_eq!(bench.send(0, 8, 0, ACK | FIN, "evi"), [segment(0, 13, 0, ACK | FIN, "evi")]);
+}
+
+#[test]
+fn bytes_that_wait_go_on_if_the_sender_repeats_them() {
+    let mut bench = Bench::new("nf add w substitute evil good", "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "a dev"), [segment(0, 0, 0, ACK, "a d")]);
+    // Something in front of them is lost: nothing is let out.
+    assert_eq!(bench.send(0, 0, 0, ACK, "a dev"), [segment(0, 0, 0, ACK, "a d")]);
+    bench.send(1, 0, 3, ACK, "");
+    assert_eq!(bench.send(0, 3, 0, ACK, "ev"), [segment(0, 3, 0, ACK, "ev")]);
+}
+
+#[test]
+fn two_functions_edit_one_after_the_other() {
+    let lines = "nf add a substitute abc d\nnf add b substitute dd evil";
+    let mut bench = Bench::new(lines, "a then b");
+    assert_eq!(bench.send(0, 0, 0, ACK, "xab"), [segment(0, 0, 0, ACK, "x")]);
+    assert_eq!(bench.send(0, 3, 0, ACK, "cab"), []);
+    assert_eq!(bench.send(0, 6, 0, ACK, "cy"), [segment(0, 1, 0, ACK, "evily")]);
+    // Replies meet the functions in reverse order.
+    assert_eq!(bench.send(1, 0, 3, ACK, "abcd"), [segment(1, 0, 1, ACK, "d")]);
+    assert_eq!(bench.send(1, 0, 6, ACK, "abcd"), [segment(1, 0, 8, ACK, "d")]);
+}
+
+#[test]
+fn functions_that_edit_are_next_to_the_others() {
+    let mut registry = Registry::default();
+    registry.add_stream::<Substitute>();
+    let lines = "nf add a substitute x y\nnf add b substitute z\nnf add again flow\nchain add c a then [udp then again] then b";
+    assert!(Harness::new(registry, lines).is_err());
+}
+
+#[test]
+fn ip6_and_a_reset() {
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    bench.send(0, 0, 0, ACK, "evil");
+    assert_eq!(bench.send(0, 4, 0, ACK | 4, ""), [segment(0, 8, 0, ACK | 4, "")]);
+    // A reset with a number far away is not one that the receiver expects.
+    assert_eq!(bench.send(0, 1004, 0, 4, ""), [segment(0, 1008, 0, 4, "")]);
+    let ends = [[1u16; 8], [2u16; 8]];
+    bench.net = [Ip6::new(ends[0], ends[1]).into(), Ip6::new(ends[1], ends[0]).into()];
+    bench.open();
+    let frame = bench.frame(0, 0, 0, ACK, b"evil");
+    let sent = bench.harness.send("c", &[frame]);
+    assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::StreamEdited));
+    let (_, frame) = &sent[0].emitted[0];
+    mmb_nf::testing::assert_checksums(frame);
+    assert!(frame.ends_with(b"harmless") && frame.len() == 54 + 20 + 8);
+}
