@@ -194,7 +194,8 @@ impl Splices {
             self.output.clear(number, direction);
             if let Some((flow, edits)) = self.parts(number, direction) {
                 flow.log.clear(edits);
-                *flow = EMPTY;
+                // The SYN with the segment size of the next connection may have come.
+                *flow = Flow { mss: flow.mss, ..EMPTY };
             }
         }
     }
@@ -256,6 +257,11 @@ impl Splices {
         let (mss, largest) = self.flow(number, direction).map_or((0, 0), |flow| (flow.mss, flow.largest));
         let mss = usize::from(if mss == 0 { least } else { mss }).saturating_sub(options);
         mss.min(usize::from(largest).max(usize::from(least).saturating_sub(options))).max(1)
+    }
+
+    /// Whether an acknowledgement number is one of the bytes that have gone on.
+    pub fn expects(&self, number: u32, direction: usize, ack: u32) -> bool {
+        self.flow(number, direction).is_some_and(|flow| !is_after(ack, flow.next()))
     }
 
     /// Whether the first byte of a direction is known.
@@ -423,9 +429,12 @@ impl Splices {
             flow.bits |= FIN;
         }
         let is_empty = leaving.len == 0 && !has_fin;
+        if is_empty && is_syn {
+            // The first of its connection, or of the next one.
+            return Departure::InPlace(leaving.seq);
+        }
         if is_empty || leaving.flags & HEADER_RST != 0 {
-            let seq = flow.number_of(edits, start, leaving.next);
-            return Departure::InPlace(seq.wrapping_sub(u32::from(is_syn)));
+            return Departure::InPlace(flow.number_of(edits, start, leaving.next));
         }
         if flow.has(PASSES) && !is_before(start, flow.end) {
             let seq = start.wrapping_add(flow.log.offset);

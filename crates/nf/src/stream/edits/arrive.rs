@@ -91,7 +91,8 @@ impl StreamContext {
         let direction = packet.direction as usize;
         let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
         memory.splices.note_segment(number, direction, (segment.seq, segment.len.into()), stamp);
-        if segment.flags & Segment::ACK != 0 {
+        let is_foreign = is_syn && !memory.splices.expects(number, 1 - direction, segment.ack);
+        if segment.flags & Segment::ACK != 0 && !is_foreign {
             self.translate(packet, stream, &segment, number, step, memory);
         }
         if segment.len != 0 && !has_room(memory, number, direction, segment.len.into()) {
@@ -101,6 +102,9 @@ impl StreamContext {
         let (mut view, verdict) = self.tcp(packet, stream, step);
         if view.is_restart {
             memory.splices.clear(number);
+            if let Some(next) = stream.next(1 - direction) {
+                memory.splices.begin(number, 1 - direction, next);
+            }
         }
         if let Status::Passed(_) = stream.status() {
             memory.splices.stop(number);
