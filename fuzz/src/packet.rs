@@ -162,7 +162,8 @@ fn extensions(frame: &[u8], meta: &Meta) -> u16 {
             51 => 4 * (usize::from(header[1]) + 2),
             _ => 8 * (usize::from(header[1]) + 1),
         };
-        if at + length > ip.len() {
+        let is_second = number == 44 && found & 0x8000 >> bit != 0;
+        if at + length > ip.len() || is_second {
             break;
         }
         found |= 0x8000 >> bit | 0x0040;
