@@ -3,8 +3,8 @@
 //! Theory of operation. What went on may be lost behind the middlebox, and a sender may repeat it with other
 //! bytes. To make the copy agree with what functions have seen, the bytes are kept until the receiver has
 //! acknowledged them. They are in blocks of a pool, which each direction links to a list. All memory is
-//! reserved at the beginning. Without a free block, a direction forgets what it has, and begins anew. So the
-//! caller asks first ([`KeptBytes::can_append`]).
+//! reserved at the beginning. Without a free block, a direction forgets what it has, and begins anew. Then
+//! the caller cannot compare a copy ([`KeptBytes::covers`]).
 
 /// Bytes of a block. A power of two.
 const BLOCK: usize = 2048;
@@ -125,18 +125,6 @@ impl KeptBytes {
         *self.next.get_mut(at as usize)? = NONE;
         *self.skip.get_mut(at as usize)? = NONE;
         Some(at)
-    }
-
-    /// Whether bytes can be appended to a direction of a connection, or of a new one if `number` is 0.
-    #[inline]
-    pub fn can_append(&self, number: u32, direction: usize, len: usize) -> bool {
-        let is_known = number != 0
-            || !self.free_connections.is_empty()
-            || self.connections.len() < self.most_connections;
-        let Flow { from, to, .. } = self.flow(number, direction).unwrap_or(EMPTY);
-        let free = self.free.len() + self.most_blocks - self.blocks.len();
-        // The last block may be full, and the bytes may begin in the middle of one.
-        is_known && to.wrapping_sub(from) as usize + len <= MOST as usize && len / BLOCK + 2 <= free
     }
 
     /// Keeps bytes that begin at a number. If they do not follow those that are kept, these are forgotten.
@@ -262,6 +250,19 @@ impl KeptBytes {
         let before = out.len();
         self.pieces(number, direction, seq, len, |_, kept| out.extend_from_slice(kept));
         out.len() == before + len
+    }
+
+    /// Whether all bytes of a range are kept.
+    pub fn covers(&self, number: u32, direction: usize, seq: u32, len: usize) -> bool {
+        let flow = self.flow(number, direction).filter(|flow| flow.first != NONE);
+        flow.is_some_and(|flow| {
+            !crate::is_before(seq, flow.from) && !crate::is_after(seq.wrapping_add(len as u32), flow.to)
+        })
+    }
+
+    /// Whether nothing is kept of a connection.
+    pub fn is_empty(&self, number: u32) -> bool {
+        [0, 1].iter().all(|at| self.flow(number, *at).is_none_or(|flow| flow.first == NONE))
     }
 
     /// Whether bytes that begin at a number differ from those that are kept.

@@ -2,10 +2,11 @@
 //!
 //! Theory of operation. The first copy of a byte that goes on is the one that functions read. It is kept
 //! until the receiver has acknowledged it. A later copy with other bytes is overwritten. So a receiver that
-//! has lost the first copy gets what functions have read.
+//! has lost the first copy gets what functions have read. If there was no room to keep the first copy, a
+//! later one does not go on.
 
 use mmb_packet::DropReason;
-use mmb_stream::{Cause, KeptBytes, Segment, Status, TcpStream, View};
+use mmb_stream::{Cause, KeptBytes, Segment, Status, TcpStream, View, is_after};
 
 use super::StreamData;
 use super::context::{Step, StreamContext, segment};
@@ -32,12 +33,20 @@ impl StreamContext {
         }
         if let Some(acknowledged) = stream.acknowledged(1 - direction) {
             kept.acknowledge(stream.kept(), 1 - direction, acknowledged);
+            if stream.kept() != 0 && kept.is_empty(stream.kept()) {
+                kept.remove(stream.kept());
+                stream.set_kept(0);
+            }
         }
         if view.len == 0 && view.skip == 0 {
             return Verdict::Pass;
         }
         let start = segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0));
         if view.skip != 0 {
+            if !is_kept(stream, kept, direction, (start, view.skip.into())) {
+                self.count(step.worker, Cause::NotKept);
+                return step.unkept(packet);
+            }
             match overwrite(packet, kept, (stream.kept(), direction), start, view.skip.into()) {
                 Ok(false) => {}
                 Ok(true) => self.count(step.worker, Cause::Conflict),
@@ -54,7 +63,6 @@ impl StreamContext {
         }
         if view.len != 0 && !self.keep(packet, stream, view, kept, start) {
             self.count(step.worker, Cause::NotKept);
-            return step.unkept(packet, stream);
         }
         Verdict::Pass
     }
@@ -78,6 +86,13 @@ impl StreamContext {
             is_kept
         })
     }
+}
+
+/// Whether all bytes of a range are kept that the receiver may still take.
+fn is_kept(stream: &TcpStream, kept: &KeptBytes, direction: usize, (start, len): (u32, usize)) -> bool {
+    let acknowledged = stream.acknowledged(direction).filter(|&number| is_after(number, start));
+    let done = acknowledged.map_or(0, |number| number.wrapping_sub(start) as usize);
+    done >= len || kept.covers(stream.kept(), direction, start.wrapping_add(done as u32), len - done)
 }
 
 /// Bytes that differ are not in the contiguous head of the packet.

@@ -6,7 +6,6 @@ use mmb_flow::{Direction, TcpSegment};
 use mmb_packet::{DropReason, Kind, PacketFlags};
 use mmb_stream::{
     Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
-    is_after,
 };
 
 use super::edits::ExpectedNumbers;
@@ -112,15 +111,10 @@ impl Step<'_> {
         }
     }
 
-    /// The bytes of a packet that goes on cannot be kept, although there was room when it was held.
+    /// A packet repeats bytes that are not kept. They cannot come again, so that the connection cannot go on.
     #[cold]
-    pub fn unkept(&mut self, packet: &Packet<'_>, stream: &mut TcpStream) -> Verdict {
-        if self.policy.overflow != OnOverflow::Pass {
-            return self.reset(packet);
-        }
-        stream.stop(Cause::NotKept);
-        self.stop(packet);
-        Verdict::Pass
+    pub fn unkept(&mut self, packet: &Packet<'_>) -> Verdict {
+        if self.policy.overflow == OnOverflow::Pass { Verdict::Pass } else { self.reset(packet) }
     }
 
     pub fn reset(&mut self, packet: &Packet<'_>) -> Verdict {
@@ -272,25 +266,6 @@ pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     Some(Segment { seq, ack, len: u16::try_from(len).unwrap_or(u16::MAX), window, flags, scale })
 }
 
-/// Whether a packet has new bytes that cannot be kept. If it went on, others could follow in their place.
-#[inline(always)]
-fn is_unkept(packet: &Packet<'_>, stream: &TcpStream, kept: &KeptBytes) -> bool {
-    let direction = packet.direction as usize;
-    if kept.can_append(stream.kept(), direction, usize::from(u16::MAX)) {
-        return false;
-    }
-    has_new_bytes(packet, stream)
-}
-
-/// Whether a packet has bytes that functions may have to read.
-#[cold]
-fn has_new_bytes(packet: &Packet<'_>, stream: &TcpStream) -> bool {
-    let Some(segment) = segment(packet).filter(|segment| segment.len != 0) else { return false };
-    let end = segment.seq.wrapping_add(segment.len.into());
-    let is_new = |next| is_after(end, next);
-    !matches!(stream.status(), Status::Passed(_)) && stream.next(packet.direction as usize).is_none_or(is_new)
-}
-
 /// Returns what functions get of a packet that is not TCP: the payload of a datagram, or of a later fragment
 /// of one.
 #[inline(always)]
@@ -415,11 +390,7 @@ impl DynFunction for StreamContext {
                 views[n] = datagram(packet);
             } else {
                 step.at = i;
-                let (view, mut verdict) = if keeps_bytes && is_unkept(packet, stream, kept) {
-                    self.overflow(packet, stream, Cause::NotKept, &mut step)
-                } else {
-                    self.tcp(packet, stream, &mut step)
-                };
+                let (view, mut verdict) = self.tcp(packet, stream, &mut step);
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, stream, view, kept, &mut step);
                 }

@@ -99,3 +99,14 @@ fn no_search_walks_along_all_blocks() {
         assert!(!kept.differs(number, 0, seq(n), &[n as u8; BLOCK]), "{n}");
     }
 }
+
+/// A connection needs a number only while it has kept bytes.
+#[test]
+fn a_connection_may_have_no_kept_bytes() {
+    let mut kept = KeptBytes::new(1 << 20, 1);
+    let number = kept.insert().unwrap();
+    assert!(kept.is_empty(number) && kept.append(number, 1, 7, b"abc") && !kept.is_empty(number));
+    assert!(kept.covers(number, 1, 8, 2) && !kept.covers(number, 1, 6, 2) && !kept.covers(number, 1, 8, 3));
+    kept.acknowledge(number, 1, 10);
+    assert!(kept.is_empty(number) && !kept.covers(number, 1, 8, 1));
+}
