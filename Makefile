@@ -12,7 +12,7 @@ SOAK_SECONDS ?= 3600
 SOAK_OBJECTS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: check-fresh deny sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
+.PHONY: check-fresh check-reproducible deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -71,6 +71,19 @@ deny: ## cargo-deny: advisories of rustsec.org, licences, bans, sources (install
 
 sbom: ## the crates that the daemon is linked from, as CycloneDX: mmb.cdx.json
 	tools/check-dependencies --sbom > mmb.cdx.json
+
+miri: ## tests of the core crates under Miri: undefined behaviour (nightly toolchain with miri and rust-src)
+	tools/miri
+
+sanitize: ## tests that call DPDK, and the daemon, under AddressSanitizer (nightly toolchain; root)
+	tools/sanitize tests
+	tools/sanitize daemon
+
+release: ## build the release binary so that equal sources and tools give equal bytes
+	@tools/build-release
+
+check-reproducible: ## check that two release builds in different directories have the same bytes
+	tools/check-reproducible
 
 soak: build ## SOAK_SECONDS (3600) of everything at once, then SOAK_OBJECTS (100000) of each object (root)
 	MMB_BIN=$(abspath $(MMB)) MMB_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTHON) -m pytest tests/e2e/sessions/test_lasting.py

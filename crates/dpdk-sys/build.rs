@@ -74,6 +74,7 @@ fn main() {
     // pkg-config's "-include rte_config.h -march=corei7" are not include paths and so not in the list.
     flags.extend(["-include", "rte_config.h", "-DALLOW_EXPERIMENTAL_API", "-march=corei7"].map(String::from));
     flags.push(format!("-I{BPF}"));
+    flags.push(prefix_map());
     compile_shim(&flags);
     compile_bpf("steer.c", "steer.o", &[]);
     compile_bpf("steer.c", "steer_fast.o", &["-DSTEER_FAST"]);
@@ -101,6 +102,7 @@ fn compile_bpf(source: &str, object: &str, options: &[&str]) {
     let status = Command::new("clang")
         .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"])
         .arg(format!("-idirafter/usr/include/{architecture}-linux-gnu"))
+        .arg(prefix_map())
         .args(options)
         .args(["-c", &format!("{BPF}/{source}"), "-o"])
         .arg(out_dir().join(object))
@@ -109,6 +111,14 @@ fn compile_bpf(source: &str, object: &str, options: &[&str]) {
         status.is_ok_and(|status| status.success()),
         "clang cannot compile {BPF}/{source} (apt-get install clang libbpf-dev)"
     );
+}
+
+/// The option that keeps the directory of the sources out of debug information and types of maps, so that the
+/// binary does not depend on it.
+fn prefix_map() -> String {
+    let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let root = directory.ancestors().nth(2).unwrap_or(&directory);
+    format!("-ffile-prefix-map={}=/mmb", root.display())
 }
 
 fn out_dir() -> PathBuf {
