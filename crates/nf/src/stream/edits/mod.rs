@@ -27,8 +27,8 @@ const TAIL_BYTES: usize = 32 << 20;
 const CONNECTIONS: usize = 65_536;
 
 /// Most changes of a function at a time, and most bytes of them.
-const MOST_CHANGES: usize = 1024;
-const MOST_NEW_BYTES: usize = 64 << 10;
+const MOST_CHANGES: usize = 8192;
+const MOST_NEW_BYTES: usize = 128 << 10;
 /// Most bytes of a direction that wait for functions. Then they are let out.
 const MOST_HELD: u32 = 1 << 20;
 
