@@ -62,9 +62,10 @@ impl Client {
         self.call(Method::POST, "/v1/command", "application/json", body)
     }
 
-    /// Makes a text the configuration.
-    pub fn apply(&mut self, text: Vec<u8>) -> Result<ApplyReply, ClientError> {
-        self.call(Method::POST, "/v1/apply", "text/plain", text)
+    /// Makes a text the configuration. `allow_empty`: also a text without commands.
+    pub fn apply(&mut self, text: Vec<u8>, allow_empty: bool) -> Result<ApplyReply, ClientError> {
+        let path = if allow_empty { "/v1/apply?allow_empty=true" } else { "/v1/apply" };
+        self.call(Method::POST, path, "text/plain", text)
     }
 
     /// The changes that [`Client::apply`] would make.

@@ -300,7 +300,7 @@ impl Display for Action {
             Action::Nat { pool } => write!(f, " {pool}"),
             Action::Lb { addresses } => list(f, "", addresses),
             Action::Drop { ten_thousandths } => percent(f, *ten_thousandths),
-            Action::Accept => Ok(()),
+            Action::Accept | Action::Block => Ok(()),
             Action::Chain { name } => write!(f, " {name}"),
         }
     }
@@ -319,6 +319,7 @@ impl Action {
             Action::Nat { .. } => "nat",
             Action::Drop { .. } => "drop",
             Action::Accept => "accept",
+            Action::Block => "block",
             Action::Chain { .. } => "chain",
         }
     }

@@ -44,7 +44,8 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("lb", "spread sessions: lb <address> …"),
     word("nat", "give sessions an address and port of a pool: nat <pool>"),
     word("drop", "drop the packet, or some percent of the packets: drop [<percent>]"),
-    word("accept", "let no rule drop the packet"),
+    word("accept", "let no `drop` drop the packet"),
+    word("block", "drop the packet, even if another rule accepts it"),
     word("chain", "send sessions through a service chain: chain <name>"),
 ];
 

@@ -19,6 +19,7 @@
 mod ast;
 mod check;
 mod complete;
+mod cover;
 mod diag;
 mod field;
 mod format;
@@ -37,6 +38,7 @@ pub use ast::{
 };
 pub use check::{check, check_filter, check_matches};
 pub use complete::{Candidate, Completion, Names, complete};
+pub use cover::covers;
 pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;

@@ -91,7 +91,7 @@ fn rules() {
     assert_eq!(offered("add all mod out "), (16, vec!["lan".into(), "wan".into()]));
     assert_eq!(
         offered("add all drop "),
-        (13, ["mod", "add", "strip", "drop", "accept"].map(str::to_owned).to_vec())
+        (13, ["mod", "add", "strip", "drop", "accept", "block"].map(str::to_owned).to_vec())
     );
 }
 

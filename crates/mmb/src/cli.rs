@@ -34,7 +34,7 @@ pub enum Cmd {
     /// Check a configuration file, without a daemon
     Check(CheckArgs),
     /// Make a file the configuration of the daemon, all of it or nothing
-    Apply(FileArgs),
+    Apply(ApplyArgs),
     /// Show the changes that `apply` would make
     Diff(FileArgs),
     /// Send the packets of a capture through a configuration, without a daemon
@@ -137,7 +137,17 @@ pub struct CheckArgs {
     pub scratchpad: usize,
 }
 
-/// `apply` and `diff`.
+/// `apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Configuration file; `-` is standard input
+    pub file: PathBuf,
+    /// Take a file without commands, which removes all rules and settings
+    #[arg(long)]
+    pub allow_empty: bool,
+}
+
+/// `diff`.
 #[derive(Debug, Args)]
 pub struct FileArgs {
     /// Configuration file; `-` is standard input

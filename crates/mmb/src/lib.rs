@@ -58,7 +58,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         None => shell::run(&functions, socket),
         Some(Cmd::Run(args)) => daemon::run(&args, functions, socket),
         Some(Cmd::Check(args)) => offline::check(&args, functions, json),
-        Some(Cmd::Apply(args)) => remote::apply(&args.file, socket, json),
+        Some(Cmd::Apply(args)) => remote::apply(&args, socket, json),
         Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),

@@ -37,7 +37,8 @@ pub fn check(args: &CheckArgs, functions: Arc<Registry>, json: bool) -> Result<(
         Ok(reply) if json => print_json(&reply),
         Ok(reply) => {
             let (rules, interfaces) = (count(reply.rules, "rule"), count(reply.interfaces, "interface"));
-            print(&format!("{}: {rules}, {interfaces}: ok\n", name(path)))
+            let warnings = render::warnings(&reply.warnings);
+            print(&format!("{}: {rules}, {interfaces}: ok\n{warnings}", name(path)))
         }
         Err(refusal) => {
             if json {

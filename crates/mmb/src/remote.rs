@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mmb_control::{Client, client_path, render};
 
+use crate::cli::ApplyArgs;
 use crate::failure::{Failure, Pipe, print};
 
 /// Runs one line of the language.
@@ -31,17 +32,23 @@ pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool)
 }
 
 /// `mmb apply FILE`.
-pub fn apply(file: &Path, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+pub fn apply(args: &ApplyArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
     let mut client = connect(socket)?;
-    let text = apply_file(&mut client, file, json)?;
+    let text = apply_file(&mut client, &args.file, args.allow_empty, json)?;
     print(&text)
 }
 
 /// Applies a file and returns the output.
-pub fn apply_file(client: &mut Client, file: &Path, json: bool) -> Result<String, Failure> {
+pub fn apply_file(
+    client: &mut Client,
+    file: &Path,
+    allow_empty: bool,
+    json: bool,
+) -> Result<String, Failure> {
     let text = read_file(file)?;
-    let reply = client.apply(text.clone()).map_err(|e| Failure::of_remote_file(&name(file), &text, &e))?;
-    output(&reply, json, || format!("{}\n", reply.done))
+    let reply = client.apply(text.clone(), allow_empty);
+    let reply = reply.map_err(|e| Failure::of_remote_file(&name(file), &text, &e))?;
+    output(&reply, json, || render::applied(&reply))
 }
 
 /// `mmb diff FILE`.

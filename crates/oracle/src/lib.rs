@@ -205,15 +205,18 @@ fn actions(rule: &Rule) -> impl Iterator<Item = &Action> {
 
 fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {
     let (mut accept, mut always, mut sometimes) = (false, false, false);
+    let mut block = false;
     for action in actions {
         match action {
             Action::Accept => accept = true,
+            Action::Block => block = true,
             Action::Drop { ten_thousandths: 10_000 } => always = true,
             Action::Drop { .. } => sometimes = true,
             _ => {}
         }
     }
     match (accept, always, sometimes) {
+        _ if block => Verdict::Drop(DropReason::Rule),
         (false, true, _) => Verdict::Drop(DropReason::Rule),
         (false, false, true) => Verdict::MayDrop,
         _ => Verdict::Pass,
@@ -241,7 +244,7 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
                 Action::Mod { field, .. } if options::is_option(*field) => touched = true,
                 Action::Mod { field, value } => modify(*field, value, packet, &mut edited),
                 Action::Add { .. } | Action::Strip { .. } | Action::StripAll => touched = true,
-                Action::Drop { .. } | Action::Accept | Action::Chain { .. } => {}
+                Action::Drop { .. } | Action::Accept | Action::Block | Action::Chain { .. } => {}
                 other => panic!("{other:?} is for sessions, or nothing that mmb_lang::check lets pass"),
             }
         }

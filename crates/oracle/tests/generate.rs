@@ -48,7 +48,8 @@ fn stateful_rules_of_every_kind() {
     let given = FIELDS.iter().filter(|def| def.translate == Support::Yes);
     let mut expected: BTreeSet<String> =
         given.flat_map(|def| ["map", "shuffle"].map(|word| format!("{word} {}", def.name))).collect();
-    expected.extend(["mod", "add", "strip", "drop", "accept", "lb", "nat", "chain"].map(str::to_owned));
+    expected
+        .extend(["mod", "add", "strip", "drop", "accept", "block", "lb", "nat", "chain"].map(str::to_owned));
     assert_eq!(seen, expected);
 }
 
@@ -106,7 +107,14 @@ fn the_whole_language_is_used() {
             "contains set false true",
             "!= one false true",
         ])
-        .chain(["strip all", "strip true tcp-opt true", "strip false tcp-opt false", "accept", "drop false"])
+        .chain([
+            "strip all",
+            "strip true tcp-opt true",
+            "strip false tcp-opt false",
+            "accept",
+            "block",
+            "drop false",
+        ])
     {
         assert!(shapes.contains(shape), "{shape} in {shapes:?}");
     }

@@ -99,10 +99,14 @@ fn compile_checked(
     mark(EffectFlags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
     mark(EffectFlags::READS_OUT, reads_out(rule));
     mark(EffectFlags::NOT_OFFLOADABLE, rule_obstacle(rule).is_some());
-    mark(EffectFlags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
+    let has = |action| rule.targets.iter().any(|target| target.action == action);
+    mark(EffectFlags::ACCEPT, has(Action::Accept));
+    mark(EffectFlags::BLOCK, has(Action::Block));
     for target in &rule.targets {
-        if let Action::Drop { ten_thousandths } = target.action {
-            effect.drop = ten_thousandths.min(10_000) as u16;
+        match target.action {
+            Action::Drop { ten_thousandths } => effect.drop = ten_thousandths.min(10_000) as u16,
+            Action::Block => effect.drop = 10_000,
+            _ => {}
         }
     }
     let edits = effect.edits().then(|| Arc::new(program));

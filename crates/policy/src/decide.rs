@@ -1,10 +1,10 @@
-//! Decides about packets from their matching rules: accept over drop over edits.
+//! Decides about packets from their matching rules: block over accept over drop over edits.
 
 use mmb_classify::{Batch, Hit};
 use mmb_packet::prefetch;
 
 use crate::Policy;
-use crate::effect::{MAX_EDITS, draw_part};
+use crate::effect::{EffectFlags, MAX_EDITS, draw_part};
 
 /// Decision about a packet that some rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +63,17 @@ impl Policy {
         random: &mut impl FnMut() -> u32,
         count: &mut impl FnMut(u32, u16),
     ) -> bool {
-        let (mut accept, mut drop) = (false, false);
+        let (mut flags, mut drop) = (EffectFlags::empty(), false);
         for &Hit { pkt, slot, .. } in hits {
             let Some(effect) = self.effect(slot) else { continue };
             count(slot, pkt);
-            accept |= effect.accepts();
+            flags |= effect.flags;
             drop |= draw_part(effect.drop, random);
             if effect.edits() {
                 edits.push(slot);
             }
         }
-        drop && !accept
+        drop && !flags.is_accepted()
     }
 
     #[inline]

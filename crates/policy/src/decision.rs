@@ -1,7 +1,7 @@
 //! The combined effect of several rules, computed once for all packets that they apply to.
 
 use crate::Policy;
-use crate::effect::{MAX_EDITS, draw_part};
+use crate::effect::{EffectFlags, MAX_EDITS, draw_part};
 
 /// The combined effect of a list of rules on every packet that all of them match. Equal lists of rules of
 /// one policy have equal decisions.
@@ -11,7 +11,8 @@ pub struct Decision {
     edits: Box<[u32]>,
     /// For each rule with a percentage, the number of packets to drop in 10,000.
     chances: Box<[u16]>,
-    accept: bool,
+    /// [`EffectFlags::ACCEPT`] and [`EffectFlags::BLOCK`] of the rules.
+    flags: EffectFlags,
     drop: bool,
     chain: Option<u32>,
 }
@@ -37,7 +38,7 @@ impl Decision {
     /// Whether packets are dropped. `None` if percentages decide per packet.
     #[inline]
     pub fn verdict(&self) -> Option<bool> {
-        match (self.accept, self.drop) {
+        match (self.flags.is_accepted(), self.drop) {
             (true, _) => Some(false),
             (false, true) => Some(true),
             (false, false) => self.chances.is_empty().then_some(false),
@@ -65,7 +66,7 @@ impl Policy {
         let mut decision = Decision::default();
         let (mut edits, mut chances) = (Vec::new(), Vec::new());
         for (&slot, effect) in slots.iter().filter_map(|slot| Some((slot, self.effect(*slot)?))) {
-            decision.accept |= effect.accepts();
+            decision.flags |= effect.flags & (EffectFlags::ACCEPT | EffectFlags::BLOCK);
             match effect.drop {
                 0 => {}
                 10_000.. => decision.drop = true,
@@ -96,20 +97,20 @@ impl Policy {
         let first = edits.len();
         edits.extend_from_slice(&known.edits);
         known.slots.iter().for_each(|slot| count(*slot));
-        let (mut accept, mut drop) = (known.accept, known.drop | known.draw(random));
+        let (mut flags, mut drop) = (known.flags, known.drop | known.draw(random));
         for slot in more {
             let Some(effect) = self.effect(slot) else { continue };
             if known.slots.binary_search(&slot).is_ok() {
                 continue;
             }
             count(slot);
-            accept |= effect.accepts();
+            flags |= effect.flags;
             drop |= draw_part(effect.drop, random);
             if effect.edits() {
                 edits.push(slot);
             }
         }
-        if drop && !accept {
+        if drop && !flags.is_accepted() {
             edits.truncate(first);
             return true;
         }

@@ -23,9 +23,9 @@ pub(crate) struct Effect {
 
 bitflags! {
     /// Flags of [`Effect::flags`].
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub(crate) struct EffectFlags: u8 {
-        /// Accept the packet, whatever other rules decide.
+        /// Accept the packet, unless a rule blocks it.
         const ACCEPT = 1 << 0;
         /// The rule has edits.
         const EDITS = 1 << 1;
@@ -39,17 +39,22 @@ bitflags! {
         const CHAIN = 1 << 5;
         /// The rule's effect can differ between packets of one flow ([`crate::offload`]).
         const NOT_OFFLOADABLE = 1 << 6;
+        /// Drop the packet, even if a rule accepts it. [`Effect::drop`] is all.
+        const BLOCK = 1 << 7;
+    }
+}
+
+impl EffectFlags {
+    /// Whether rules with these flags together accept a packet.
+    #[inline]
+    pub(crate) fn is_accepted(self) -> bool {
+        self.intersection(EffectFlags::ACCEPT.union(EffectFlags::BLOCK)).bits() == EffectFlags::ACCEPT.bits()
     }
 }
 
 const _: () = assert!(size_of::<Effect>() == 8);
 
 impl Effect {
-    #[inline]
-    pub(crate) fn accepts(self) -> bool {
-        self.flags.contains(EffectFlags::ACCEPT)
-    }
-
     #[inline]
     pub(crate) fn edits(self) -> bool {
         self.flags.contains(EffectFlags::EDITS)

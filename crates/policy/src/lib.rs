@@ -16,7 +16,7 @@
 //!
 //! 1. [`Policy::inspect`] evaluates matches on bytes that are not in the window, if rules have any.
 //! 2. [`Policy::classify`] finds every matching rule of every packet.
-//! 3. [`Policy::decide`] combines them: accept over drop over edits.
+//! 3. [`Policy::decide`] combines them: block over accept over drop over edits.
 //! 4. [`Policy::edit`] applies the edits of one packet's rules.
 //!
 //! None of them locks or needs a clock, and none allocates once the buffers have grown. [`Evaluator`] takes

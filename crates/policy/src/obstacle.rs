@@ -15,7 +15,7 @@ pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
 /// Whether a target treats all packets of a flow alike and only rewrites addresses, ports or the output.
 fn is_plain(action: &Action) -> bool {
     match action {
-        Action::Accept | Action::Nat { .. } | Action::Lb { .. } => true,
+        Action::Accept | Action::Block | Action::Nat { .. } | Action::Lb { .. } => true,
         Action::Drop { ten_thousandths } => *ten_thousandths >= 10_000,
         Action::Mod { field, .. } => *field == FieldId::Out || is_end(*field),
         Action::Map { field, .. } | Action::Shuffle { field, .. } => is_end(*field),

@@ -33,6 +33,8 @@ pub struct RuleInfo {
     pub drops: bool,
     /// The rule accepts packets.
     pub accepts: bool,
+    /// The rule drops packets that others accept.
+    pub blocks: bool,
     /// The rule edits packets.
     pub edits: bool,
     /// The rule is stateful and has bindings.
@@ -57,6 +59,7 @@ impl From<&Effect> for RuleInfo {
             stateful: has(EffectFlags::STATEFUL),
             drops: effect.drop != 0,
             accepts: has(EffectFlags::ACCEPT),
+            blocks: has(EffectFlags::BLOCK),
             edits: has(EffectFlags::EDITS),
             binds: has(EffectFlags::BINDS),
             chains: has(EffectFlags::CHAIN),

@@ -27,6 +27,29 @@ fn accept_lets_replies_in() {
     assert_eq!((net.matched(1), net.matched(2)), (4, 6));
 }
 
+/// `block` beats `accept`, also for packets of sessions that are open, and whatever the scopes of the rules.
+#[test]
+fn block_beats_accept() {
+    let accept = "add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept";
+    for block in [
+        "add ip-saddr 192.0.2.7 block",
+        "add ip-saddr 192.0.2.7 tcp-win 0-65535 block",
+        "add-stateful ip-saddr 192.0.2.7 block",
+    ] {
+        let mut net = Net::new(&[accept]);
+        net.connect(CLIENT, SERVER);
+        let answer = || tcp(SERVER, CLIENT, ACK, 501, 101);
+        net.passes(OUT, &answer());
+        net.change(&[accept, block]);
+        net.drops(OUT, &answer(), DropReason::Rule);
+        net.change(&[accept]);
+        net.passes(OUT, &answer());
+    }
+    let mut net = Net::new(&[accept, "add ip-daddr 192.0.2.7 block"]);
+    net.drops(IN, &tcp(CLIENT, SERVER, SYN, 100, 0), DropReason::Rule);
+    assert!(net.views().is_empty());
+}
+
 /// Without per-packet rules the established path is short; with them the outcome is the same.
 #[test]
 fn per_packet_rules_are_evaluated_for_each_packet() {

@@ -65,12 +65,15 @@ pub struct Done {
     /// Index of the rule, if the change is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
+    /// What the change does not do as it seems: sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl Done {
     /// A change that is not about a rule.
     pub(crate) fn new(done: String) -> Done {
-        Done { done, index: None }
+        Done { done, index: None, warnings: Vec::new() }
     }
 }
 
@@ -197,10 +200,21 @@ pub struct ApplyReply {
     pub added: u64,
     /// Rules that were removed.
     pub removed: u64,
+    /// The lines that were removed: all that are not rules, and then the first 20 rules.
+    #[serde(default)]
+    pub removed_lines: Vec<String>,
     /// Rules that were kept, with their counters.
     pub kept: u64,
     /// Interfaces of the new configuration.
     pub interfaces: u64,
+    /// Rules that never do what they say: sentences.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+impl ApplyReply {
+    /// Most removed rules in [`ApplyReply::removed_lines`].
+    pub const NAMED_RULES: usize = 20;
 }
 
 /// The changes that applying a file would make.
@@ -221,4 +235,7 @@ pub struct CheckReply {
     pub rules: u64,
     /// Number of interfaces.
     pub interfaces: u64,
+    /// Rules that never do what they say: sentences.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }

@@ -58,7 +58,7 @@ impl Output {
         let out = &mut TerminalText { out, has_lead: false };
         let text = match self {
             Output::Nothing => String::new(),
-            Output::Done(done) => format!("{}\n", done.done),
+            Output::Done(done) => render::done(done),
             Output::Rules(list) => render::rules(list),
             Output::Tables(list, verbose) => render::tables(list, *verbose),
             Output::Interfaces(list, verbose) => render::interfaces(list, *verbose),

@@ -12,7 +12,7 @@ use mmb_dataplane::AddressChecks;
 use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
 
-use super::{Config, Interface, settings};
+use super::{Config, Interface, ineffective_drops, settings};
 use crate::api::{CheckReply, DiffReply};
 use crate::error::{CommandError, Refusal, RefusalKind};
 
@@ -43,7 +43,8 @@ pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
 /// Lines that are wrong.
 pub fn check(text: &[u8], base: &Config) -> Result<CheckReply, Refusal> {
     let config = load(text, &Config::with_platform(base.platform().clone()))?;
-    Ok(CheckReply { rules: config.policy().len() as u64, interfaces: config.interfaces().len() as u64 })
+    let (rules, interfaces) = (config.policy().len() as u64, config.interfaces().len() as u64);
+    Ok(CheckReply { rules, interfaces, warnings: ineffective_drops(config.policy(), None) })
 }
 
 /// The refusal for errors, each with the text of its line.
@@ -276,6 +277,19 @@ fn setting_lines(config: &Config) -> Vec<String> {
     lines.extend(config.nat().lines());
     lines.extend(config.chains().lines());
     lines
+}
+
+/// Whether the file `text` has no command.
+pub fn is_empty(text: &[u8]) -> bool {
+    text.split(|&byte| byte == b'\n').all(|line| {
+        std::str::from_utf8(line).is_ok_and(|line| matches!(mmb_lang::parse_line(line), Ok(None)))
+    })
+}
+
+/// The lines of `old` other than rules that `new` does not have.
+pub fn removed_settings(old: &Config, new: &Config) -> Vec<String> {
+    let kept = setting_lines(new);
+    setting_lines(old).into_iter().filter(|line| !kept.contains(line)).collect()
 }
 
 /// The changes from `old` to `new`.

@@ -19,6 +19,7 @@ mod nat;
 mod references;
 mod routing;
 pub(crate) mod settings;
+mod warnings;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub use devices::same_device;
 pub(crate) use devices::{Device, DeviceKind, PUNT};
 pub use interfaces::{Interface, Routing};
 pub use nat::Nat;
+pub(crate) use warnings::ineffective_drops;
 
 use crate::error::CommandError;
 

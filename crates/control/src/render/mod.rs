@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 use mmb_packet::DropReason;
 
 use crate::api::{
-    DiffReply, DropList, FieldList, InterfaceEntry, InterfaceList, InterfaceState, RuleList, Runtime,
-    TableList, VersionEntry,
+    ApplyReply, DiffReply, Done, DropList, FieldList, InterfaceEntry, InterfaceList, InterfaceState,
+    RuleList, Runtime, TableList, VersionEntry,
 };
 use crate::text::count;
 
@@ -248,6 +248,28 @@ pub fn version(v: &VersionEntry) -> String {
         v.uptime_seconds,
         count(v.rules, "rule")
     )
+}
+
+/// A change: a sentence, and warnings.
+pub fn done(done: &Done) -> String {
+    format!("{}\n", done.done) + &warnings(&done.warnings)
+}
+
+/// Warnings, one a line.
+pub fn warnings(warnings: &[String]) -> String {
+    warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
+}
+
+/// `apply`: a sentence, the removed lines with `-`, and warnings.
+pub fn applied(reply: &ApplyReply) -> String {
+    let mut text = format!("{}\n", reply.done);
+    for line in &reply.removed_lines {
+        let _ = writeln!(text, "- {line}");
+    }
+    if let Some(more @ 1..) = reply.removed.checked_sub(ApplyReply::NAMED_RULES as u64) {
+        let _ = writeln!(text, "# and {} more", count(more, "rule"));
+    }
+    text + &warnings(&reply.warnings)
 }
 
 /// `diff`: removed lines with `-`, added lines with `+`; empty without changes.

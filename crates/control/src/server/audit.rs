@@ -42,7 +42,14 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
             }
             line
         }
-        ("POST", "/v1/apply") => format!("apply ({} bytes)", body.len()),
+        ("POST", "/v1/apply") => {
+            let option = if query.is_some_and(|query| query.contains("allow_empty=true")) {
+                " --allow-empty"
+            } else {
+                ""
+            };
+            format!("apply{option} ({} bytes)", body.len())
+        }
         ("POST", "/v1/rules") => {
             let AddedRule { rule } = serde_json::from_slice(body).ok()?;
             rule

@@ -78,14 +78,16 @@ async fn print(
 }
 
 /// Make the text the configuration, all of it or nothing. Rules that remain keep their counters.
-#[utoipa::path(post, path = "/v1/apply", request_body(content = String, content_type = "text/plain"), responses(
+#[utoipa::path(post, path = "/v1/apply", params(
+        ("allow_empty" = Option<bool>, Query, description = "take a text without commands, which removes all rules")),
+    request_body(content = String, content_type = "text/plain"), responses(
     (status = 200, body = ApplyReply),
-    (status = 400, body = ErrorReply),
+    (status = 400, body = ErrorReply, description = "a line is invalid, or the text has no commands"),
     (status = 409, body = ErrorReply),
     (status = 422, body = ErrorReply),
 ))]
-async fn apply(State(control): Ctl, body: Bytes) -> Reply {
-    reply(control, move |c| c.apply(&body)).await
+async fn apply(State(control): Ctl, Query(query): Query<ApplyQuery>, body: Bytes) -> Reply {
+    reply(control, move |c| if query.allow_empty { c.apply_or_clear(&body) } else { c.apply(&body) }).await
 }
 
 /// The changes that `apply` would make.
@@ -153,6 +155,14 @@ async fn tables(State(control): Ctl) -> Reply {
 #[utoipa::path(get, path = "/v1/interfaces", responses((status = 200, body = InterfaceList)))]
 async fn interfaces(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.interfaces())).await
+}
+
+/// What `apply` takes.
+#[derive(Deserialize)]
+struct ApplyQuery {
+    /// Also a text without commands.
+    #[serde(default)]
+    allow_empty: bool,
 }
 
 /// Selects sessions.

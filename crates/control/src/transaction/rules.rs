@@ -8,7 +8,7 @@ use super::control::Control;
 use super::memory::check_memory;
 use super::state::State;
 use crate::api::{ApplyReply, CheckReply, DiffReply, Done};
-use crate::config::file;
+use crate::config::{file, ineffective_drops};
 use crate::error::{CommandError, Refusal, RefusalKind};
 use crate::text::count;
 
@@ -19,7 +19,8 @@ impl Control {
     /// The rule names an interface, a pool or a chain that does not exist, or can never match.
     pub fn add_rule(&self, rule: &Rule) -> Result<Done, CommandError> {
         let index = self.add(|config| config.add_rule(rule))?;
-        Ok(Done { done: format!("rule {index} added"), index: Some(index) })
+        let warnings = ineffective_drops(self.state().config.policy(), Some(index));
+        Ok(Done { done: format!("rule {index} added"), index: Some(index), warnings })
     }
 
     /// Adds the rule of a line `add …`.
@@ -51,7 +52,7 @@ impl Control {
         self.publish(&state).map_err(engine_failed)?;
         self.release(&mut state.config, [slot]);
         self.commit(state);
-        Ok(Done { done: format!("rule {index} deleted"), index: Some(index) })
+        Ok(Done { index: Some(index), ..Done::new(format!("rule {index} deleted")) })
     }
 
     /// Deletes every rule. Indexes start at 1 again.
@@ -71,25 +72,55 @@ impl Control {
     /// Makes `text` the configuration, all of it or nothing.
     ///
     /// # Errors
-    /// Lines that are wrong, and devices or routes that the new configuration needs and cannot get.
+    /// A text without commands that would remove something, lines that are wrong, and devices or routes that
+    /// the new configuration needs and cannot get.
     pub fn apply(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
+        if file::is_empty(text) {
+            self.check_nothing_removed(text)?;
+        }
+        self.apply_or_clear(text)
+    }
+
+    /// Makes `text` the configuration, as [`Control::apply`] does. A text without commands removes everything
+    /// but interfaces.
+    ///
+    /// # Errors
+    /// Those of [`Control::apply`], but for a text without commands.
+    pub fn apply_or_clear(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
         check_memory(text.len()).map_err(|error| Refusal::failed(error.to_string()))?;
         let (_turn, old) = self.begin();
         let config = file::load(text, &old.config)?;
+        let mut removed_lines = file::removed_settings(&old.config, &config);
         let mut new = State { config, ..State::default() };
         let before = old.config.policy().clone();
         self.transition(old, &new).map_err(|error| Refusal::failed(error.to_string()))?;
         let freed = freed_slots(&before, new.config.policy());
         let removed = freed.len() as u64;
+        removed_lines.extend(texts(&before, &freed, ApplyReply::NAMED_RULES));
         self.release(&mut new.config, freed);
         let kept = before.len() as u64 - removed;
         let rules = new.config.policy().len() as u64;
         let interfaces = new.config.interfaces().len() as u64;
+        let warnings = ineffective_drops(new.config.policy(), None);
         self.commit(new);
         let added = rules - kept;
         let (r, i) = (count(rules, "rule"), count(interfaces, "interface"));
         let done = format!("{r} ({added} added, {removed} removed, {kept} kept), {i}");
-        Ok(ApplyReply { done, rules, added, removed, kept, interfaces })
+        Ok(ApplyReply { done, rules, added, removed, removed_lines, kept, interfaces, warnings })
+    }
+
+    /// Checks that a text without commands removes nothing.
+    fn check_nothing_removed(&self, text: &[u8]) -> Result<(), Refusal> {
+        let current = self.state().config;
+        let lines = file::removed_settings(&current, &file::load(text, &current)?).len();
+        let rules = current.policy().len();
+        if rules == 0 && lines == 0 {
+            return Ok(());
+        }
+        let (rules, lines) = (count(rules as u64, "rule"), count(lines as u64, "other line"));
+        Err(Refusal::invalid(format!(
+            "the file has no commands and would remove {rules} and {lines}: `mmb apply --allow-empty FILE` does so"
+        )))
     }
 
     /// Checks `text` as a complete configuration of its own, without opening devices.
@@ -113,6 +144,13 @@ impl Control {
 
 fn engine_failed(failure: WorkerFailure) -> CommandError {
     CommandError::failed(failure.to_string(), SourceSpan::default())
+}
+
+/// Texts of the first rules with these slots.
+fn texts(policy: &Policy, slots: &[u32], limit: usize) -> Vec<String> {
+    let first = &slots[..slots.len().min(limit)];
+    let is_named = |slot: u32| first.contains(&slot);
+    policy.rules().filter(|view| is_named(view.slot)).take(limit).map(|view| view.text.to_owned()).collect()
 }
 
 /// Slots of the rules that are in `old` and not in `new`.

@@ -116,7 +116,7 @@ proptest! {
         let good = |line: &&String| daemon.control.diff(line.as_bytes()).is_ok();
         let mut lines: Vec<&str> = new.iter().filter(good).map(String::as_str).collect();
         let text = lines.join("\n");
-        let reply = daemon.control.apply(text.as_bytes()).unwrap();
+        let reply = daemon.control.apply_or_clear(text.as_bytes()).unwrap();
         prop_assert_eq!(reply.rules as usize, lines.len());
         let diff = daemon.control.diff(text.as_bytes()).unwrap();
         prop_assert!(diff.added.is_empty() && diff.removed.is_empty() && !diff.reordered, "{:?}", diff);
@@ -284,4 +284,60 @@ fn inconsistent_files_are_refused() {
         assert_eq!(error.diagnostics[0].line, line, "{file}: {error:?}");
         assert!(error.message.contains(word), "{file}: {error}");
     }
+}
+
+#[test]
+fn an_empty_file_removes_nothing_unless_it_is_allowed() {
+    let daemon = daemon();
+    daemon
+        .control
+        .apply(b"nat pool add p 192.0.2.1\nset timeout udp-replied 60\nadd ip-proto udp drop\n")
+        .unwrap();
+    let before = daemon.state();
+    for text in ["", "\n", "# a comment\n\n  # another one\n"] {
+        let error = daemon.client().apply(text.into(), false).unwrap_err().to_string();
+        assert!(error.contains("1 rule and 2 other lines") && error.contains("--allow-empty"), "{error}");
+        assert_eq!(daemon.state(), before);
+    }
+    let reply = daemon.client().apply(b"# nothing\n".to_vec(), true).unwrap();
+    let removed = ["set timeout udp-replied 60", "nat pool add p 192.0.2.1", "add ip-proto udp drop"];
+    assert_eq!(reply.removed_lines, removed);
+    assert!(daemon.control.rules().rules.is_empty());
+}
+
+#[test]
+fn the_reply_to_apply_names_what_was_removed() {
+    let daemon = daemon();
+    let rules: String = (1..=30).map(|port| format!("add tcp-dport {port} drop\n")).collect();
+    daemon.control.apply(format!("nat pool add p 192.0.2.1\n{rules}").as_bytes()).unwrap();
+    let reply = daemon.control.apply(b"add tcp-dport 3 drop\n").unwrap();
+    assert_eq!((reply.removed, reply.kept), (29, 1));
+    assert_eq!(reply.removed_lines.len(), 21);
+    assert_eq!(
+        reply.removed_lines[..3],
+        ["nat pool add p 192.0.2.1", "add tcp-dport 1 drop", "add tcp-dport 2 drop"]
+    );
+    let text = mmb_control::render::applied(&reply);
+    assert!(text.ends_with("- add tcp-dport 21 drop\n# and 9 rules more\n"), "{text}");
+}
+
+#[test]
+fn a_drop_that_never_drops_has_a_warning() {
+    let daemon = daemon();
+    daemon.run("interface add a null").unwrap();
+    daemon.run("interface add b null").unwrap();
+    daemon.run("add ip-proto udp drop").unwrap();
+    daemon.run("add in a ip-saddr != 10.0.0.0/8 drop").unwrap();
+    let text = daemon.run("add-stateful in a accept").unwrap();
+    let warning = "rule 2 (`add in a ip-saddr != 10.0.0.0/8 drop`) never drops: rule 3 (`add-stateful in a accept`) \
+                   accepts the same packets; `block` beats `accept`";
+    assert_eq!(text, format!("rule 3 added\nwarning: {warning}\n"));
+    assert_eq!(daemon.run("add in a udp-dport 9 block").unwrap(), "rule 4 added\n");
+    assert!(daemon.run("add in a udp-dport 9 drop").unwrap().contains("warning: rule 5"));
+    assert_eq!(daemon.run("add in b udp-dport 9 drop").unwrap(), "rule 6 added\n");
+    let file = "interface add a null\nadd in a ip-df drop\nadd all accept\n";
+    let check = daemon.client().check(file.into()).unwrap();
+    let reply = daemon.control.apply(b"add in a ip-df drop\nadd all accept\n").unwrap();
+    assert_eq!((check.warnings.len(), reply.warnings.len()), (1, 1));
+    assert!(reply.warnings[0].starts_with("rule 1 (`add in a ip-df drop`)"), "{:?}", reply.warnings);
 }

@@ -298,8 +298,10 @@ pub enum Action {
         /// The share of the traffic in hundredths of a percent: 1 to 10,000; 10,000 is all.
         ten_thousandths: u32,
     },
-    /// `accept`: no rule drops the packet.
+    /// `accept`: no `drop` drops the packet.
     Accept,
+    /// `block`: the packet is dropped, even if a rule accepts it.
+    Block,
     /// `chain <name>`: through a service chain.
     Chain {
         /// The chain.

@@ -135,12 +135,13 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
 
 /// Checks for targets that exclude each other.
 fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
-    let (mut drops, mut accepts) = (false, false);
+    let (mut drops, mut accepts, mut blocks) = (false, false, false);
     let mut written = [false; crate::FIELDS.len()];
     for target in targets {
         let again = match &target.action {
             Action::Drop { .. } => std::mem::replace(&mut drops, true),
             Action::Accept => std::mem::replace(&mut accepts, true),
+            Action::Block => std::mem::replace(&mut blocks, true),
             Action::Mod { field, .. } if field.def().is_option() => false,
             Action::Mod { field, .. } | Action::Map { field, .. } | Action::Shuffle { field, .. } => {
                 std::mem::replace(&mut written[*field as usize], true)
@@ -156,8 +157,14 @@ fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
                 return Err(Diagnostic::new(span, format!("the rule has `{}` twice", action.word())));
             }
             _ if drops && accepts => {
-                let message =
-                    "a rule cannot say both `drop` and `accept`: accept means that no rule drops the packet";
+                let message = "a rule cannot say both `drop` and `accept`: accept means that no `drop` drops the packet";
+                return Err(Diagnostic::new(span, message));
+            }
+            _ if blocks && (drops || accepts) => {
+                let other = if drops { "drop" } else { "accept" };
+                let message = format!(
+                    "a rule cannot say both `block` and `{other}`: block drops the packet in any case"
+                );
                 return Err(Diagnostic::new(span, message));
             }
             _ => {}

@@ -48,14 +48,14 @@ pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
             return Err(Diagnostic::new(one.span.span(), message));
         }
     }
-    let drops = targets.iter().any(|target| matches!(target.action, Action::Drop { .. }));
-    match givers.first() {
-        Some(giver) if drops => {
-            let message =
-                format!("{} never applies: a rule with `drop` opens no session", quote(&giver.to_string()));
+    let drop = targets.iter().find(|target| matches!(target.action, Action::Drop { .. } | Action::Block));
+    match givers.first().zip(drop) {
+        Some((giver, drop)) => {
+            let (giver_text, word) = (quote(&giver.to_string()), drop.action.word());
+            let message = format!("{giver_text} never applies: a rule with `{word}` opens no session");
             Err(Diagnostic::new(giver.span.span(), message).with_help("make two rules of it"))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -52,6 +52,7 @@ impl Parser<'_> {
             "nat" => Ok(Action::Nat { pool: self.pool_name()? }),
             "drop" => self.drop(),
             "accept" => Ok(Action::Accept),
+            "block" => Ok(Action::Block),
             "chain" => Ok(Action::Chain { name: self.chain_name()? }),
             _ => Err(self.stray(token, WordPosition::Target)),
         }

@@ -168,6 +168,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => (1_u32..=10_000).prop_map(|ten_thousandths| Action::Drop { ten_thousandths }),
         1 => Just(Action::Drop { ten_thousandths: 10_000 }),
         2 => Just(Action::Accept),
+        1 => Just(Action::Block),
         1 => name().prop_map(|name| Action::Chain { name }),
     ]
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mmb_control::api::{ChainList, FunctionList, InterfaceList, NatReply};
-use mmb_control::{Client, ClientError, Config};
+use mmb_control::{Client, ClientError, Config, render};
 use mmb_dataplane::DEFAULT_SCRATCHPAD;
 use mmb_nf::Registry;
 use rustyline::Editor;
@@ -29,7 +29,7 @@ const HELP: &str = "\
 rules       add MATCH… TARGET…   del INDEX   flush   list
             add tcp-dport 80 mod tcp-dport 8080
             add ip-proto udp ! in lan drop
-sessions    add-stateful MATCH… accept|drop|mod|map|shuffle|lb|nat|chain …   clear connections [MATCH…]
+sessions    add-stateful MATCH… accept|drop|block|mod|map|shuffle|lb|nat|chain …   clear connections [MATCH…]
             add-stateful in lan accept
 chains      nf add NAME TYPE [ARG…]   nf del NAME   nf set NAME WORD…   `show functions verbose` lists the types
             chain add NAME FUNCTION | FUNCTION [OUTPUT: …, OUTPUT: drop] …   chain set NAME …   chain del NAME
@@ -70,7 +70,8 @@ fn run_line(
         ["exit" | "quit"] => return Ok(ControlFlow::Break(())),
         ["help"] => HELP.to_owned(),
         ["help", word] => assist::explain(word)?,
-        ["apply", file] => apply_file(client, Path::new(file), false)?,
+        ["apply", file] => apply_file(client, Path::new(file), false, false)?,
+        ["apply", "--allow-empty", file] => apply_file(client, Path::new(file), true, false)?,
         ["diff", file] => diff_file(client, Path::new(file), false)?,
         ["check", file] => check(Path::new(file), base)?,
         _ if line.trim_end().ends_with('?') => assist::candidates_text(
@@ -89,7 +90,7 @@ fn run_line(
 fn check(file: &Path, base: &Config) -> Result<String, Failure> {
     let text = read_file(file)?;
     match mmb_control::file::check(&text, base) {
-        Ok(_) => Ok(format!("{}: ok\n", name(file))),
+        Ok(reply) => Ok(format!("{}: ok\n", name(file)) + &render::warnings(&reply.warnings)),
         Err(refusal) => Err(Failure::of_file(&name(file), &text, &refusal)),
     }
 }
