@@ -38,6 +38,15 @@ def content(seed, size):
     return random.Random(seed).randbytes(size)
 
 
+def words(seed, size):
+    """Bytes with many words `evil`, and with beginnings of it."""
+    rng, parts = random.Random(seed), []
+    for _ in range(size // 8):
+        other = rng.randbytes(rng.randrange(40)).translate(None, b"evil")
+        parts.append(rng.choice((b"evil", b"evi", b"ev", b"vil", b"evevil", other)))
+    return b"".join(parts)
+
+
 class Peer(threading.Thread):
     """One end of a connection: it sends its bytes and closes, and receives until the other end has closed."""
 
@@ -63,7 +72,7 @@ class Peer(threading.Thread):
             self.error = error
 
 
-def exchange(client, server, address, sizes, seed, mss=None):
+def exchange(client, server, address, sizes, seed, mss=None, make=content):
     """Opens a connection for each pair of sizes. Returns client ports, and the ends with their bytes."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = server.socket(family, socket.SOCK_STREAM)
@@ -81,7 +90,7 @@ def exchange(client, server, address, sizes, seed, mss=None):
         far, (_, port, *_) = listener.accept()
         far.settimeout(PATIENCE)
         assert port == near.getsockname()[1], "connections come in order"
-        pairs.append((port, Peer(near, content(seed + number, up)), Peer(far, content(seed - number - 1, down))))
+        pairs.append((port, Peer(near, make(seed + number, up)), Peer(far, make(seed - number - 1, down))))
     begin = time.monotonic()
     for _, *peers in pairs:
         for peer in peers:
@@ -191,3 +200,69 @@ def test_connections_show_their_streams(make_wire, tmp_path):
     assert "c; (stream): next " in shown and "volume: 8/0 bytes in 1/0 packets" in shown
     for end in (client, server, listener):
         end.close()
+
+
+EDITS = {"same-length": "good", "longer": "very-harmless", "shorter": "x", "removed": ""}
+
+
+def edits(new):
+    """A configuration that edits, with a function that reads what is left."""
+    chain = "chain add c polite then volume\n"
+    return f"nf add polite substitute evil {new}\nnf add volume payload-count\n{chain}add-stateful tcp-dport {PORT} chain c\n"
+
+
+def verify_edits(pairs, new):
+    """Both ends have got the edit applied to what was sent. Returns how many words there were.
+
+    A word gets through if its sender repeats the first bytes of it before the others come: on a busy machine, and if a
+    segment is lost just there.
+    """
+    count = 0
+    for _, client, server in pairs:
+        for sender, receiver in ((client, server), (server, client)):
+            expected = sender.to_send.replace(b"evil", new.encode())
+            words, left = sender.to_send.count(b"evil"), receiver.received.count(b"evil")
+            assert left <= 1 + words // 50
+            received = receiver.received.replace(b"evil", new.encode())
+            assert len(received) == len(expected)
+            assert hashlib.sha256(received).digest() == hashlib.sha256(expected).digest()
+            count += words - left
+    return count
+
+
+LINKS = ["lossy-in-front", "lossy-behind", "ip6-two-workers", "vlan-small-mss"]
+ALL_EDITS = [(name, edit) for name in LINKS for edit in EDITS]
+
+
+@pytest.mark.parametrize("name, edit", ALL_EDITS if os.environ.get("E2E_LONG") else zip(LINKS, EDITS))
+def test_receivers_get_the_edited_bytes(make_bad, name, edit):
+    options = {
+        "lossy-in-front": {"before": BAD},
+        "lossy-behind": {"behind": BAD},
+        "ip6-two-workers": {"before": BAD, "behind": BAD, "workers": 2},
+        "vlan-small-mss": {"before": Impairment(5, 30, 60, 300), "vlan": 7},
+    }[name]
+    mss = 300 if name == "vlan-small-mss" else None
+    address = SERVER6 if name.startswith("ip6") else SERVER4
+    bench = make_bad(edits(EDITS[edit]), seed=11, **options)
+    count = 0
+    for turn in range(ROUNDS):
+        # One direction without a byte, and more than a window.
+        sizes = [(60_000, 40_000), (8, 30_000), (90_000, 0)]
+        pairs = exchange(bench.client, bench.server, address, sizes, 1000 * turn, mss, words)
+        count += verify_edits(pairs, EDITS[edit])
+    assert reports(bench.daemon)["polite"]["words replaced"] == str(count)
+
+
+@pytest.mark.parametrize("driver", ["af-packet", "af-xdp"])
+def test_edited_frames_of_a_kernel_with_offloads(make_wire, driver):
+    wire = make_wire(driver, edits("very-harmless"))
+    pairs = exchange(wire.client, wire.server, SERVER4, [(400_000, 300_000)], 5, make=words)
+    assert verify_edits(pairs, "very-harmless") > 0
+
+
+@pytest.mark.parametrize("address", [routebench.SERVER, routebench.SERVER6])
+def test_edits_on_a_router(make_router, address):
+    router = make_router(edits("x"))
+    pairs = exchange(router.client, router.servers, address, [(100_000, 70_000), (16, 0)], 9, make=words)
+    assert verify_edits(pairs, "x") > 0
