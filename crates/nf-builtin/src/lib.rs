@@ -16,6 +16,7 @@ mod mirror;
 mod monitor;
 mod mss_clamp;
 mod nat;
+mod pattern_match;
 mod payload_count;
 mod police;
 mod shared;
@@ -35,6 +36,7 @@ pub fn registry() -> Registry {
     registry.add::<log::Log>();
     registry.add::<mark::Mark>();
     registry.add::<mirror::Mirror>();
+    registry.add_stream::<pattern_match::PatternMatch>();
     registry.add::<monitor::Monitor>();
     registry.add::<mss_clamp::MssClamp>();
     registry.add::<nat::Nat>();

@@ -196,6 +196,31 @@ pub fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
     OutgoingSegment { seq, ack, flags, ..OutgoingSegment::default() }.frame(head, meta, way)
 }
 
+/// Returns a FIN for one end of a connection, in the name of the other one (RFC 9293, 3.6). It has the place
+/// of the segment's bytes from `skip` on; the sender's bytes are acknowledged. None if the segment is a RST,
+/// has no acknowledgement, or is not TCP.
+pub fn close(head: &[u8], meta: &Meta, skip: u32, way: SegmentTo) -> Option<Frame> {
+    let segment = mmb_flow::TcpSegment::read(head, meta)?;
+    if segment.flags & (RST | ACK) != ACK {
+        return None;
+    }
+    let first = segment.seq.wrapping_add(u32::from(segment.flags & SYN != 0));
+    let end = first.wrapping_add(segment.len).wrapping_add(u32::from(segment.flags & FIN != 0));
+    let mut options = Options::default();
+    if let Some((_, value, echo)) = timestamp(head, meta) {
+        // Without them, a receiver may drop the segment (RFC 7323, 3.2).
+        let [first, second] = ordered(value, echo, way);
+        options.push(&[1, 1, 8, 10]);
+        options.push(&first.to_be_bytes());
+        options.push(&second.to_be_bytes());
+    }
+    let (seq, ack) = match way {
+        SegmentTo::Receiver => (first.wrapping_add(skip), segment.ack),
+        SegmentTo::Sender => (segment.ack, end),
+    };
+    OutgoingSegment { seq, ack, flags: FIN | ACK, window: segment.window, options }.frame(head, meta, way)
+}
+
 /// Writes `new` into the TCP header at `l4`, from its byte `at` on, and updates the checksum (RFC 1624).
 /// Changes nothing if the bytes are not all inside.
 pub fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {

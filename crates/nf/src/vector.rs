@@ -6,7 +6,7 @@
 
 use bytemuck::Pod;
 use mmb_packet::DropReason;
-use mmb_stream::View;
+use mmb_stream::{OnOverflow, View};
 
 use crate::context::{Emissions, Holding};
 use crate::set::{Set, VECTOR};
@@ -39,6 +39,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub keeps_bytes: bool,
     /// The memory of edited streams, for a group of functions of which one edits.
     pub edits: Option<&'v mut EditMemory>,
+    /// What becomes of streams for whose state a function has no room.
+    pub on_overflow: OnOverflow,
     pub now: u32,
     pub worker: u16,
     pub emissions: &'v mut Emissions,

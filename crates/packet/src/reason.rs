@@ -123,6 +123,8 @@ drop_reasons! {
     StreamConflict = "stream-conflict", "retransmission with other bytes than those that stream functions have read";
     StreamFragment = "stream-fragment", "IP fragment of a TCP segment, in front of a stream function (`set stream-overflow`)";
     StreamReset = "stream-reset", "connection that cannot be read (`set stream-pickup`, `set stream-overflow`)";
+    StreamRoom = "stream-room", "session for whose streams a function has no room (`set stream-overflow`)";
+    Match = "match", "session in which a function `match` has found a pattern";
     Acl = "acl", "session denied by a function `acl`";
     Police = "police", "rate limit of a function `police` exceeded";
     SynCookie = "syn-cookie", "TCP SYN answered by a function `synproxy`";

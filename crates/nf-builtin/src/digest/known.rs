@@ -1,10 +1,11 @@
 //! Digests that are known.
 
 use std::collections::HashSet;
-use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
+use crate::shared::input_file::read_text;
 use mmb_nf::{ArgError, FileAccess};
 
 /// Most bytes of a file.
@@ -13,10 +14,36 @@ const MOST_BYTES: u64 = 256 << 20;
 /// A set of digests.
 pub(super) struct KnownDigests(HashSet<Box<[u8]>>);
 
-impl KnownDigests {
+/// A file of digests, and the set that was read last.
+pub(super) struct KnownFile {
+    path: String,
+    files: Arc<FileAccess>,
+    /// Bytes of a digest.
+    len: usize,
+    known: ArcSwap<KnownDigests>,
+}
+
+impl KnownFile {
     /// Reads a file with a digest on each line, as hexadecimal digits. What follows behind a blank is not
     /// read, so that the output of `sha256sum` can be used. Lines that begin with `#` are comments.
-    pub fn read(path: &str, files: &Arc<FileAccess>, len: usize) -> Result<KnownDigests, ArgError> {
+    pub fn new(path: &str, files: &Arc<FileAccess>, len: usize) -> Result<KnownFile, ArgError> {
+        let known = ArcSwap::from_pointee(KnownDigests::read(path, files, len)?);
+        Ok(KnownFile { path: path.to_owned(), files: files.clone(), len, known })
+    }
+
+    /// Reads the file again. With an error, the set stays.
+    pub fn reload(&self) -> Result<(), ArgError> {
+        self.known.store(Arc::new(KnownDigests::read(&self.path, &self.files, self.len)?));
+        Ok(())
+    }
+
+    pub fn contains(&self, digest: &[u8]) -> bool {
+        self.known.load().0.contains(digest)
+    }
+}
+
+impl KnownDigests {
+    fn read(path: &str, files: &Arc<FileAccess>, len: usize) -> Result<KnownDigests, ArgError> {
         let text = read_text(path, files, MOST_BYTES)?;
         Self::parse(&text, len).map_err(|line| {
             format!("line {line} of `{path}` does not begin with {} hexadecimal digits", 2 * len).into()
@@ -34,22 +61,6 @@ impl KnownDigests {
         }
         Ok(KnownDigests(known))
     }
-
-    pub fn contains(&self, digest: &[u8]) -> bool {
-        self.0.contains(digest)
-    }
-}
-
-/// Returns the text of a file of at most `most` bytes.
-pub(super) fn read_text(path: &str, files: &Arc<FileAccess>, most: u64) -> Result<String, ArgError> {
-    let mut text = String::new();
-    let file = files.open_input(Path::new(path))?;
-    let unreadable = |error: std::io::Error| format!("cannot read `{path}`: {error}");
-    file.take(most + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > most {
-        return Err(format!("`{path}` is larger than {} MiB: split it", most >> 20).into());
-    }
-    Ok(text)
 }
 
 /// Returns the bytes of hexadecimal digits.

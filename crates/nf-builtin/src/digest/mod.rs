@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use self::known::KnownDigests;
+use self::known::KnownFile;
 use self::line::line;
 use crate::shared::direction::DirectionFilter;
 use crate::shared::export_queue::ExportQueue;
@@ -34,7 +34,7 @@ const NO_ROOM: usize = 3;
 pub(crate) struct Digest {
     algorithm: Algorithm,
     which: DirectionFilter,
-    known: Option<KnownDigests>,
+    known: Option<KnownFile>,
     file: LogFile,
     totals: WorkerCounters<4>,
     finished: Arc<ExportQueue<Finished>>,
@@ -187,7 +187,7 @@ impl StreamFunction for Digest {
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("known", [path, rest @ ..]) => {
-                    digest.known = Some(KnownDigests::read(path, setup.files, algorithm.len())?);
+                    digest.known = Some(KnownFile::new(path, setup.files, algorithm.len())?);
                     rest
                 }
                 ("file", [path, rest @ ..]) => {
@@ -237,6 +237,14 @@ impl StreamFunction for Digest {
     fn release(&self, number: &mut u32, _: &SessionInfo, cx: &mut Context<'_, Slab>) {
         self.finish_both(*number, cx);
         cx.local.remove(*number);
+    }
+
+    fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        match (args, &self.known) {
+            (["reload"], Some(known)) => known.reload(),
+            (["reload"], None) => Err("there is no file of known digests".into()),
+            _ => Err("`digest` has one setting: `reload` reads the file of known digests again".into()),
+        }
     }
 
     fn report(&self) -> Vec<(String, String)> {

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 use mmb_nf::Harness;
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 
+use super::known::KnownDigests;
 use super::*;
 
 /// FIPS 180-4, example of `abc`.
@@ -54,6 +55,23 @@ fn the_crc_is_that_of_iscsi() {
 }
 
 #[test]
+fn known_digests_are_reloaded() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let lines = format!("nf add d digest crc32c known {}\nchain add c d", file.path().display());
+    let mut harness = Harness::new(crate::registry(), &lines).unwrap();
+    let instance = harness.program().instance("d").unwrap().clone();
+    std::fs::write(file.path(), ZEROS).unwrap();
+    instance.set(&["reload"]).unwrap();
+    std::fs::write(file.path(), "x").unwrap();
+    assert!(instance.set(&["reload"]).unwrap_err().to_string().starts_with("line 1 of "));
+    let net = Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]);
+    harness.send("c", &[Frame::new(net, Udp::new(1000, 53)).payload(vec![0; 32]).build()]);
+    harness.end_all();
+    assert_eq!(report(&harness), "streams 1; bytes 32; known streams 1; ");
+    assert!(instance.set(&["faster"]).is_err());
+}
+
+#[test]
 fn lines() {
     let mut digest = [0; 32];
     digest[..4].copy_from_slice(&[0x8a, 0x91, 0x36, 0xaa]);
@@ -91,17 +109,6 @@ fn arguments() {
     assert_eq!(refused("sha256 forward"), "");
     let wrong = |text| KnownDigests::parse(text, 4).err();
     assert_eq!([wrong("8a9136aa\n8a9136"), wrong("8a9136ag"), wrong("")], [Some(2), Some(1), None]);
-}
-
-/// A list that is only read in part would let digests pass that it names.
-#[test]
-fn a_list_that_is_too_long_is_refused() {
-    let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("list"), "8a9136aa\n").expect("a file");
-    let files = std::sync::Arc::new(mmb_nf::FileAccess::within(directory.path()).expect("a directory"));
-    assert_eq!(super::known::read_text("list", &files, 9).ok().as_deref(), Some("8a9136aa\n"));
-    let refusal = super::known::read_text("list", &files, 8).expect_err("too long").to_string();
-    assert!(refusal.contains("`list` is larger"), "{refusal}");
 }
 
 #[test]

@@ -4,4 +4,5 @@ pub(crate) mod clauses;
 pub(crate) mod direction;
 pub(crate) mod endpoints;
 pub(crate) mod export_queue;
+pub(crate) mod input_file;
 pub(crate) mod log_file;

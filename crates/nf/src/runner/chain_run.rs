@@ -100,7 +100,8 @@ impl ChainRun<'_, '_> {
         method: impl FnOnce(&mut Local, RawVector<'_, '_>) -> Set,
     ) -> Set {
         let ChainRun { state, active, packets, keyed, function_verdicts, views, now, .. } = self;
-        let RunnerState { states, emissions, held, worker, edits, .. } = &mut **state;
+        let RunnerState { states, emissions, held, worker, edits, settings, .. } = &mut **state;
+        let on_overflow = settings.streams.overflow;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
         let Some(&mut InstanceState { ref mut placement, keyed: ref mut entries, holds, .. }) =
@@ -133,6 +134,7 @@ impl ChainRun<'_, '_> {
             views,
             keeps_bytes: function.keeps_bytes,
             edits: if function.edits { edits.as_deref_mut() } else { None },
+            on_overflow,
             now,
             worker,
             emissions,

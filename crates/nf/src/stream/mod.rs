@@ -25,7 +25,7 @@ pub(crate) use typed::TypedStream;
 
 use self::edits::ExpectedNumbers;
 use crate::context::Emissions;
-use crate::tcp_segment::{SegmentTo, reset};
+use crate::tcp_segment::{SegmentTo, close, reset};
 use crate::{EmitTarget, Packet};
 
 /// Sends a reset to both ends of a packet's connection. `edited`: the numbers that they expect, if
@@ -42,6 +42,18 @@ fn reset_both(
     for (to, target) in [(SegmentTo::Sender, EmitTarget::Ingress), (SegmentTo::Receiver, EmitTarget::Egress)]
     {
         if let Some(frame) = reset(packet.head, packet.meta, to) {
+            emissions.push(target, Some(at as u8), packet.in_port, &[frame.bytes()]);
+        }
+    }
+}
+
+/// Sends a FIN to both ends of a packet's connection, in the place of its bytes from `skip` on. Does nothing
+/// if the packet is not TCP.
+#[cold]
+fn close_both(emissions: &mut Emissions, at: usize, packet: &Packet<'_>, skip: u32) {
+    for (to, target) in [(SegmentTo::Sender, EmitTarget::Ingress), (SegmentTo::Receiver, EmitTarget::Egress)]
+    {
+        if let Some(frame) = close(packet.head, packet.meta, skip, to) {
             emissions.push(target, Some(at as u8), packet.in_port, &[frame.bytes()]);
         }
     }

@@ -2,11 +2,12 @@
 
 use std::any::Any;
 
-use mmb_stream::{Rope, View};
+use mmb_packet::DropReason;
+use mmb_stream::{OnOverflow, Rope, View};
 
 use super::edits::{EditInput, EditMemory, ExpectedNumbers};
-use super::{StreamData, StreamFunction, StreamVerdict, reset_both};
-use crate::context::Holding;
+use super::{StreamData, StreamFunction, StreamVerdict, close_both, reset_both};
+use crate::context::{Emissions, Holding};
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
@@ -16,6 +17,34 @@ use crate::{ArgError, Background, Context, Packet, Properties, SessionInfo, Verd
 const TAIL: usize = 8;
 
 pub(crate) struct TypedStream<F>(pub F);
+
+/// Does what a function has decided about a packet, at position `i` of the vector. None: the packet passes.
+#[cold]
+fn act(
+    verdict: StreamVerdict,
+    (i, packet, view): (usize, &Packet<'_>, View),
+    (on_overflow, edited): (OnOverflow, Option<ExpectedNumbers>),
+    emissions: &mut Emissions,
+) -> Option<Verdict> {
+    let reason = match (verdict, on_overflow) {
+        (StreamVerdict::Pass, _) | (StreamVerdict::NoRoom, OnOverflow::Pass) => return None,
+        (StreamVerdict::NoRoom, OnOverflow::Drop) => DropReason::StreamRoom,
+        (StreamVerdict::Block(reason), _) => reason,
+        (StreamVerdict::Close(reason), _) if edited.is_none() => {
+            close_both(emissions, i, packet, view.skip.into());
+            reason
+        }
+        (StreamVerdict::Close(reason) | StreamVerdict::Reset(reason), _) => {
+            reset_both(emissions, (packet, i), edited);
+            reason
+        }
+        (StreamVerdict::NoRoom, OnOverflow::Reset) => {
+            reset_both(emissions, (packet, i), edited);
+            DropReason::StreamReset
+        }
+    };
+    Some(Verdict::Refuse(reason))
+}
 
 impl<F: StreamFunction> TypedStream<F> {
     /// Offset of the function's state in its scratchpad.
@@ -134,6 +163,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             worker,
             emissions,
             mut edits,
+            on_overflow,
             ..
         } = raw;
         let holding = Holding::new(raw.holding.held);
@@ -164,20 +194,17 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
                     self.call(&data, view.is_restart, state, &mut cx)
                 }
             };
-            let verdict = match verdict {
-                StreamVerdict::Pass => return,
-                StreamVerdict::Block(reason) => Verdict::Refuse(reason),
-                StreamVerdict::Reset(reason) => {
-                    let direction = packet.direction as usize;
-                    let edited = edits
-                        .as_deref()
-                        .and_then(|memory| ExpectedNumbers::of(&memory.splices, memory.number(i), direction));
-                    reset_both(cx.emissions, (packet, i), edited);
-                    Verdict::Refuse(reason)
-                }
+            if verdict == StreamVerdict::Pass {
+                return;
+            }
+            let numbers = |memory: &EditMemory| {
+                ExpectedNumbers::of(&memory.splices, memory.number(i), packet.direction as usize)
             };
-            verdicts[i & (VECTOR - 1)] = verdict;
-            events.insert(i);
+            let edited = edits.as_deref().and_then(numbers);
+            if let Some(verdict) = act(verdict, (i, packet, view), (on_overflow, edited), cx.emissions) {
+                verdicts[i & (VECTOR - 1)] = verdict;
+                events.insert(i);
+            }
         });
         events
     }

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../src/search.rs"]
+mod search;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| search::check(bytes));
