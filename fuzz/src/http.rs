@@ -84,7 +84,7 @@ struct Parsed {
 fn compare(bytes: &[u8]) {
     for direction in [0, 1] {
         let mut ours = Parsed::default();
-        let (mut connection, mut rest) = (Connection::default(), bytes);
+        let (mut connection, mut rest, mut is_in_name) = (Connection::default(), bytes, false);
         let head = loop {
             let (len, event) = connection.next(direction, rest);
             rest = &rest[len..];
@@ -93,11 +93,13 @@ fn compare(bytes: &[u8]) {
                 Event::Bytes(Element::Target | Element::Reason, part) => {
                     ours.first[1].extend_from_slice(part)
                 }
-                Event::Bytes(Element::Name, part) => match ours.fields.last_mut() {
-                    Some((name, value)) if value == b"\xff" => name.extend_from_slice(part),
-                    _ => ours.fields.push((part.to_vec(), b"\xff".to_vec())),
-                },
-                Event::End(Element::Name) => ours.fields.last_mut().expect("a name").1.clear(),
+                Event::Bytes(Element::Name, part) => {
+                    if !std::mem::replace(&mut is_in_name, true) {
+                        ours.fields.push((Vec::new(), Vec::new()));
+                    }
+                    ours.fields.last_mut().expect("a name").0.extend_from_slice(part);
+                }
+                Event::End(Element::Name) => is_in_name = false,
                 Event::Bytes(Element::Value, part) => {
                     ours.fields.last_mut().expect("a name").1.extend_from_slice(part);
                 }

@@ -100,6 +100,11 @@ impl Connection {
         self.count.into()
     }
 
+    /// Whether no message of a direction has begun, behind the last one that is complete.
+    pub fn is_idle(&self, direction: usize) -> bool {
+        self.parsers[direction & 1].is_idle()
+    }
+
     fn queue(&self) -> u128 {
         u128::from(self.requests[0]) | u128::from(self.requests[1]) << 64
     }

@@ -4,7 +4,7 @@ use crate::word::Word;
 use crate::{Element, Event};
 
 /// Most values that are kept.
-const MOST_SPANS: usize = 64;
+const MOST_SPANS: usize = 32;
 
 /// What a kept piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,8 @@
 mod acl;
 mod count;
 mod digest;
+mod http_filter;
+mod http_log;
 mod lb;
 mod log;
 mod mark;
@@ -32,6 +34,8 @@ pub fn registry() -> Registry {
     registry.add::<acl::Acl>();
     registry.add::<count::Count>();
     registry.add_stream::<digest::Digest>();
+    registry.add_stream::<http_filter::HttpFilter>();
+    registry.add_stream::<http_log::HttpLog>();
     registry.add::<lb::Lb>();
     registry.add::<log::Log>();
     registry.add::<mark::Mark>();

@@ -10,6 +10,8 @@ pub const SYN: u8 = 0x02;
 /// See [`FIN`].
 pub const RST: u8 = 0x04;
 /// See [`FIN`].
+pub const PSH: u8 = 0x08;
+/// See [`FIN`].
 pub const ACK: u8 = 0x10;
 
 /// Offsets in a TCP header.
@@ -55,7 +57,7 @@ impl Options {
     }
 }
 
-/// A segment without payload, to be sent.
+/// A segment to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutgoingSegment {
     /// Sequence number.
@@ -107,6 +109,11 @@ impl OutgoingSegment {
     /// tags, IP addresses and ports, swapped if the sender gets it. IP options and extension headers are left
     /// out. None: the packet is not TCP.
     pub fn frame(&self, head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
+        self.frame_with(head, meta, way, b"")
+    }
+
+    /// As [`OutgoingSegment::frame`], for a payload. The frame ends in front of it.
+    pub fn frame_with(&self, head: &[u8], meta: &Meta, way: SegmentTo, payload: &[u8]) -> Option<Frame> {
         if meta.kind.l4() != Kind::TCP {
             return None;
         }
@@ -122,7 +129,8 @@ impl OutgoingSegment {
         let [source_port, destination_port] = ordered(&ports[..2], &ports[2..], way);
         let options = self.options.bytes();
         let len = FIXED + options.len();
-        let pseudo = network(&mut frame, head.get(l3..)?, meta.kind.l3() == Kind::IP4, way, len)?;
+        let is_ip4 = meta.kind.l3() == Kind::IP4;
+        let pseudo = network(&mut frame, head.get(l3..)?, is_ip4, way, len + payload.len())?;
         let at = frame.len;
         for bytes in [
             source_port,
@@ -136,7 +144,7 @@ impl OutgoingSegment {
         ] {
             frame.push(bytes)?;
         }
-        let checksum = !fold(sum(&frame.bytes[at..frame.len], pseudo));
+        let checksum = !fold(sum(payload, sum(&frame.bytes[at..frame.len], pseudo)));
         frame.bytes[at + CHECKSUM..at + CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
         Some(frame)
     }
@@ -294,6 +302,23 @@ mod tests {
         options.push(&[7; 38]);
         options.push(&[8; 37]);
         assert_eq!((options.bytes().len(), options.bytes()[39]), (40, 8));
+    }
+
+    proptest! {
+        #[test]
+        fn payloads_are_in_length_and_checksum(payload: Vec<u8>, ip6: bool) {
+            let net: mmb_packet::build::Net = match ip6 {
+                true => Ip6::new([1u16; 8], [2u16; 8]).into(),
+                false => Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]).into(),
+            };
+            let to = Built::new(net, Tcp::new(1, 2)).build();
+            let segment = OutgoingSegment { seq: 5, flags: ACK, ..OutgoingSegment::default() };
+            let frame = segment.frame_with(&to, &parsed(&to), SegmentTo::Sender, &payload).expect("TCP");
+            let frame = [frame.bytes(), &payload].concat();
+            assert_checksums(&frame);
+            let read = mmb_flow::TcpSegment::read(&frame, &parsed(&frame)).expect("TCP");
+            prop_assert_eq!((read.seq, read.len as usize), (5, payload.len()));
+        }
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl<T> ExportQueue<T> {
         Self::with_room(workers, ROOM)
     }
 
-    fn with_room(workers: u16, room: usize) -> Self {
+    /// Makes a queue for each worker that holds `room` items.
+    pub fn with_room(workers: u16, room: usize) -> Self {
         let lane = |_| Lane { queue: ArrayQueue::new(room), lost: AtomicU64::new(0) };
         ExportQueue {
             lanes: (0..workers.max(1)).map(lane).collect(),
@@ -158,7 +159,7 @@ impl<T> ExportQueue<T> {
         loop {
             let stopped = stop.wait(if full { Duration::ZERO } else { PAUSE });
             let items = self.take(&mut ahead, origin.elapsed().as_millis() as u32);
-            full = items.len() > ROOM / 2;
+            full = self.lanes.iter().map(|lane| lane.queue.capacity()).max() < Some(2 * items.len());
             if !items.is_empty() {
                 write(items);
             }

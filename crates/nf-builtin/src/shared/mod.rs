@@ -4,5 +4,6 @@ pub(crate) mod clauses;
 pub(crate) mod direction;
 pub(crate) mod endpoints;
 pub(crate) mod export_queue;
+pub(crate) mod http;
 pub(crate) mod input_file;
 pub(crate) mod log_file;

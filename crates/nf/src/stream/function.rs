@@ -5,7 +5,7 @@ use mmb_flow::Direction;
 use mmb_packet::DropReason;
 
 use super::{StreamData, StreamEdit};
-use crate::{ArgError, Background, Context, SessionInfo, Setup};
+use crate::{ArgError, Background, Context, Packet, SessionInfo, Setup};
 
 /// A network function that reads the payload of sessions as streams of bytes. A value of the implementing
 /// type is one instance, which all workers share.
@@ -39,6 +39,9 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// left of the stream. mmb keeps a copy of what the receiver has not acknowledged.
     const EDITS: bool = false;
 
+    /// Whether [`StreamFunction::packet`] is called.
+    const SEES_PACKETS: bool = false;
+
     /// The state of a session: plain data, zeros at first, with an alignment of at most 8 bytes.
     type State: Pod;
     /// The state that each worker keeps for the instance.
@@ -59,6 +62,18 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// A session begins, or the instance has joined the chain of an existing session. The state is zeros.
     fn open(&self, state: &mut Self::State, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (state, session, cx);
+    }
+
+    /// A packet of a session, also one without new bytes, before [`StreamFunction::data`] gets them. If the
+    /// verdict is not to pass, `data` and `end` are not called. Needs [`StreamFunction::SEES_PACKETS`].
+    fn packet(
+        &self,
+        packet: &Packet<'_>,
+        state: &mut Self::State,
+        cx: &mut Context<'_, Self::Local>,
+    ) -> StreamVerdict {
+        let _ = (packet, state, cx);
+        StreamVerdict::Pass
     }
 
     /// Reads new bytes of a stream. There is at least one.
@@ -153,4 +168,9 @@ pub enum StreamVerdict {
     /// The function has no room for the state of this stream. The setting `stream-overflow` decides: the
     /// bytes go on, or the session is blocked or reset.
     NoRoom,
+    /// The packet is dropped. Its bytes would come again and not be read, so a function that drops a packet
+    /// drops all later ones of the session too: see [`StreamFunction::packet`] and [`crate::TakenOver`].
+    Drop(DropReason),
+    /// The packet is dropped, and its session ends.
+    End(DropReason),
 }

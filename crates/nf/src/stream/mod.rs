@@ -14,6 +14,7 @@ mod context;
 mod data;
 mod edits;
 mod function;
+mod takeover;
 mod typed;
 
 pub(crate) use context::{ContextState, StreamContext};
@@ -21,6 +22,7 @@ pub use data::StreamData;
 pub(crate) use edits::EditMemory;
 pub use edits::{EditError, StreamEdit};
 pub use function::{StreamFunction, StreamVerdict};
+pub use takeover::{TakenOver, next_sequence_number};
 pub(crate) use typed::TypedStream;
 
 use self::edits::ExpectedNumbers;

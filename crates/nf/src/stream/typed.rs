@@ -29,6 +29,8 @@ fn act(
     let reason = match (verdict, on_overflow) {
         (StreamVerdict::Pass, _) | (StreamVerdict::NoRoom, OnOverflow::Pass) => return None,
         (StreamVerdict::NoRoom, OnOverflow::Drop) => DropReason::StreamRoom,
+        (StreamVerdict::Drop(reason), _) => return Some(Verdict::Drop(reason)),
+        (StreamVerdict::End(reason), _) => return Some(Verdict::End(reason)),
         (StreamVerdict::Block(reason), _) => reason,
         (StreamVerdict::Close(reason), _) if edited.is_none() => {
             close_both(emissions, i, packet, view.skip.into());
@@ -61,6 +63,12 @@ impl<F: StreamFunction> TypedStream<F> {
     ) -> StreamVerdict {
         if is_restart {
             self.0.restart(state, cx);
+        }
+        if F::SEES_PACKETS {
+            let verdict = self.0.packet(data.packet(), state, cx);
+            if verdict != StreamVerdict::Pass {
+                return verdict;
+            }
         }
         let verdict = if data.is_empty() { StreamVerdict::Pass } else { self.0.data(data, state, cx) };
         match verdict {
@@ -171,7 +179,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         let mut cx = Context { now, worker, local, emissions, at: None, ingress: u16::MAX, holding };
         at.for_each(|i| {
             let view = views[i & (VECTOR - 1)];
-            if view.is_none() {
+            if view.is_none() && !F::SEES_PACKETS {
                 return;
             }
             let Some(packet) = packets.get(i) else { return };

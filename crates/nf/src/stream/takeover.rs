@@ -1,0 +1,167 @@
+//! Answering the client of a TCP connection in the place of its server.
+//!
+//! Theory of operation. A function that does not let a request reach the server drops its packet, sends the
+//! client an answer that ends with a FIN, and resets the server. From then on it drops all packets of the
+//! session, and gives each to [`TakenOver::packet`].
+//!
+//! There is no timer. The answer does not acknowledge the request until the client has acknowledged the whole
+//! answer. So if a part of the answer is lost, the client repeats its request, and gets again what it lacks.
+
+use bytemuck::{Pod, Zeroable};
+use mmb_flow::{Direction, TcpSegment};
+use mmb_packet::Kind;
+use mmb_stream::{is_after, is_before};
+
+use crate::tcp_segment::{ACK, FIN, Options, OutgoingSegment, PSH, RST, SYN, SegmentTo, reset, timestamp};
+use crate::{Context, EmitTarget, Packet};
+
+/// Payload of a segment: what each host accepts without options that tell otherwise (RFC 9293, 3.7.1), less
+/// timestamps.
+const PIECE: usize = 536 - 12;
+/// The window in answers. Nothing more is read.
+const WINDOW: u16 = 1024;
+
+/// A connection whose client gets an answer. Plain data.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct TakenOver {
+    /// Number of the first byte of the answer.
+    start: u32,
+    /// The acknowledgement number of the answer.
+    held_back: u32,
+    /// The next number that the client will send.
+    received: u32,
+    /// 1: the client has sent a FIN.
+    has_fin: u32,
+}
+
+impl TakenOver {
+    /// Answers a packet of the client, or one of the server before the client gets it. `start` is the next
+    /// sequence number that the client expects. The packet is to be dropped. None: the packet is not TCP.
+    pub fn begin<L>(
+        packet: &Packet<'_>,
+        start: u32,
+        answer: &[u8],
+        cx: &mut Context<'_, L>,
+    ) -> Option<TakenOver> {
+        let segment = TcpSegment::read(packet.head, packet.meta)?;
+        let mut taken = match packet.direction {
+            Direction::Forward => {
+                TakenOver { start, held_back: segment.seq, received: segment.seq, has_fin: 0 }
+            }
+            Direction::Reverse => {
+                TakenOver { start, held_back: segment.ack, received: segment.ack, has_fin: 0 }
+            }
+        };
+        if packet.direction == Direction::Forward {
+            taken.receive(&segment);
+        }
+        taken.reset_server(packet, cx);
+        taken.send(packet, start, answer, cx);
+        Some(taken)
+    }
+
+    /// Takes a packet of the session, which is to be dropped. Returns whether the connection has ended.
+    pub fn packet<L>(&mut self, packet: &Packet<'_>, answer: &[u8], cx: &mut Context<'_, L>) -> bool {
+        let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return false };
+        if packet.direction == Direction::Reverse {
+            self.reset_server(packet, cx);
+            return false;
+        }
+        if segment.flags & RST != 0 {
+            return true;
+        }
+        let is_repeated = takes(&segment) != 0 && !is_after(end(&segment), self.received);
+        self.receive(&segment);
+        let whole = self.start.wrapping_add(answer.len() as u32 + 1);
+        if !is_before(segment.ack, whole) {
+            let all = OutgoingSegment { seq: whole, ack: self.received, flags: ACK, ..Self::plain(packet) };
+            Self::emit(packet, &all, b"", cx);
+            return self.has_fin != 0;
+        }
+        if is_repeated {
+            let from = if is_before(segment.ack, self.start) { self.start } else { segment.ack };
+            self.send(packet, from, answer, cx);
+        }
+        false
+    }
+
+    fn receive(&mut self, segment: &TcpSegment) {
+        let (begin, end) = (segment.seq, end(segment));
+        if !is_after(begin, self.received) && !is_before(end, self.received) {
+            self.received = end;
+            self.has_fin |= u32::from(segment.flags & FIN != 0);
+        }
+    }
+
+    /// Sends the answer from a sequence number on. A FIN is on its last segment.
+    fn send<L>(&self, packet: &Packet<'_>, from: u32, answer: &[u8], cx: &mut Context<'_, L>) {
+        let mut at = (from.wrapping_sub(self.start) as usize).min(answer.len());
+        loop {
+            let piece = answer.get(at..answer.len().min(at + PIECE)).unwrap_or(&[]);
+            let is_last = at + piece.len() == answer.len();
+            let seq = self.start.wrapping_add(at as u32);
+            let flags = if is_last { ACK | PSH | FIN } else { ACK };
+            let segment = OutgoingSegment { seq, ack: self.held_back, flags, ..Self::plain(packet) };
+            Self::emit(packet, &segment, piece, cx);
+            at += piece.len();
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// A segment to the client, with timestamps if the packet has them (RFC 7323, 3.2).
+    fn plain(packet: &Packet<'_>) -> OutgoingSegment {
+        let mut options = Options::default();
+        if let Some((_, value, echo)) = timestamp(packet.head, packet.meta) {
+            let [value, echo] = match packet.direction {
+                Direction::Forward => [echo, value],
+                Direction::Reverse => [value, echo],
+            };
+            options.push(&[1, 1, 8, 10]);
+            options.push(&value.to_be_bytes());
+            options.push(&echo.to_be_bytes());
+        }
+        OutgoingSegment { window: WINDOW, options, ..OutgoingSegment::default() }
+    }
+
+    fn emit<L>(packet: &Packet<'_>, segment: &OutgoingSegment, payload: &[u8], cx: &mut Context<'_, L>) {
+        let (to, target) = match packet.direction {
+            Direction::Forward => (SegmentTo::Sender, EmitTarget::Ingress),
+            Direction::Reverse => (SegmentTo::Receiver, EmitTarget::Egress),
+        };
+        if let Some(frame) = segment.frame_with(packet.head, packet.meta, to, payload) {
+            cx.emit_segments(target, &[frame.bytes(), payload]);
+        }
+    }
+
+    /// Resets the server, for a packet to it or from it.
+    fn reset_server<L>(&self, packet: &Packet<'_>, cx: &mut Context<'_, L>) {
+        let (to, target) = match packet.direction {
+            Direction::Forward => (SegmentTo::Receiver, EmitTarget::Egress),
+            Direction::Reverse => (SegmentTo::Sender, EmitTarget::Ingress),
+        };
+        if let Some(frame) = reset(packet.head, packet.meta, to) {
+            cx.emit(target, frame.bytes());
+        }
+    }
+}
+
+/// Returns how many numbers a segment takes.
+fn takes(segment: &TcpSegment) -> u32 {
+    segment.len + u32::from(segment.flags & SYN != 0) + u32::from(segment.flags & FIN != 0)
+}
+
+/// Returns the number behind a segment.
+fn end(segment: &TcpSegment) -> u32 {
+    segment.seq.wrapping_add(takes(segment))
+}
+
+/// Returns the next sequence number of a packet's sender behind it. None: the packet is not TCP.
+pub fn next_sequence_number(packet: &Packet<'_>) -> Option<u32> {
+    (packet.meta.kind.l4() == Kind::TCP)
+        .then(|| TcpSegment::read(packet.head, packet.meta))?
+        .as_ref()
+        .map(end)
+}
