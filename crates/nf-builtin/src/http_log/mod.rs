@@ -91,7 +91,7 @@ impl StreamFunction for HttpLog {
     }
 
     fn accepts(&self) -> String {
-        "ip-proto tcp".to_owned()
+        "tcp-sport".to_owned()
     }
 
     fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Records>) {

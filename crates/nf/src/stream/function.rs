@@ -53,8 +53,8 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// The argument that is wrong, and what is accepted.
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError>;
 
-    /// Returns the traffic that the function accepts, as matches of the rule language: `ip-proto tcp`, or
-    /// `ip-proto udp udp-dport 53`. Empty: all.
+    /// Returns the traffic that the function accepts, as matches of the rule language: `tcp-sport`, or
+    /// `udp-dport 53`. Empty: all.
     fn accepts(&self) -> String {
         String::new()
     }
