@@ -8,7 +8,7 @@ use crate::{Body, Cause, Event, Head, RequestClass};
 /// Most requests that wait for responses.
 const MOST_REQUESTS: u8 = 32;
 /// Bits of a request in the queue.
-const BITS: u32 = 4;
+const BITS: u32 = 2;
 
 /// The state of a connection. Plain data, zeros at the beginning. Direction 0 has requests, 1 responses.
 #[repr(C)]
@@ -16,7 +16,7 @@ const BITS: u32 = 4;
 pub struct Connection {
     parsers: [Parser; 2],
     /// The requests that wait for responses, [`BITS`] each, the first one lowest.
-    requests: [u64; 2],
+    requests: u64,
     count: u8,
     /// The response that is being read is the one to the first request.
     is_answer: u8,
@@ -28,12 +28,19 @@ pub struct Connection {
 }
 
 impl RequestClass {
-    fn bits(self) -> u128 {
-        u128::from(self.is_head) | u128::from(self.is_connect) << 1 | u128::from(self.has_upgrade) << 2
+    /// HEAD and CONNECT are not switched by status 101, whatever headers they have.
+    fn bits(self) -> u64 {
+        match self {
+            RequestClass { is_connect: true, .. } => 2,
+            RequestClass { is_head: true, .. } => 1,
+            RequestClass { has_upgrade: true, .. } => 3,
+            _ => 0,
+        }
     }
 
-    fn of(bits: u128) -> RequestClass {
-        RequestClass { is_head: bits & 1 != 0, is_connect: bits & 2 != 0, has_upgrade: bits & 4 != 0 }
+    fn of(bits: u64) -> RequestClass {
+        let bits = bits & 3;
+        RequestClass { is_head: bits == 1, is_connect: bits == 2, has_upgrade: bits == 3 }
     }
 }
 
@@ -105,16 +112,8 @@ impl Connection {
         self.parsers[direction & 1].is_idle()
     }
 
-    fn queue(&self) -> u128 {
-        u128::from(self.requests[0]) | u128::from(self.requests[1]) << 64
-    }
-
-    fn set_queue(&mut self, queue: u128) {
-        self.requests = [queue as u64, (queue >> 64) as u64];
-    }
-
     fn first(&self) -> Option<RequestClass> {
-        (self.count != 0).then(|| RequestClass::of(self.queue()))
+        (self.count != 0).then(|| RequestClass::of(self.requests))
     }
 
     fn request<'b>(&mut self, head: Head) -> Event<'b> {
@@ -123,7 +122,7 @@ impl Connection {
         }
         self.has_begun = 1;
         let bits = head.request.unwrap_or_default().bits();
-        self.set_queue(self.queue() | bits << (BITS * u32::from(self.count)));
+        self.requests |= bits << (BITS * u32::from(self.count));
         self.count += 1;
         Event::Head(head)
     }
@@ -147,7 +146,7 @@ impl Connection {
     /// A response is complete.
     fn answered(&mut self) {
         if self.is_answer != 0 && self.count != 0 {
-            self.set_queue(self.queue() >> BITS);
+            self.requests >>= BITS;
             self.count -= 1;
         }
         self.is_answer = 0;

@@ -1,4 +1,7 @@
 use super::*;
+
+/// Several functions of a chain keep it for each session.
+const _: () = assert!(size_of::<Connection>() == 80);
 use crate::Element;
 
 /// Sends bytes in a direction. Returns bodies, and other events by name.
@@ -75,6 +78,9 @@ fn protocols_are_switched() {
     assert_eq!(send(&mut connection, 1, switch), ["UnexpectedSwitch"]);
     let mut connection = Connection::default();
     send(&mut connection, 0, &(websocket.clone() + "GE"));
+    assert_eq!(send(&mut connection, 1, switch), ["UnexpectedSwitch"]);
+    let mut connection = Connection::default();
+    send(&mut connection, 0, &websocket.replace("GET", "HEAD"));
     assert_eq!(send(&mut connection, 1, switch), ["UnexpectedSwitch"]);
     // The server may decline.
     let mut connection = Connection::default();

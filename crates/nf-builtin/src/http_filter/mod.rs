@@ -50,16 +50,37 @@ pub(crate) struct HttpFilter {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(crate) struct State {
     connection: Connection,
-    taken: TakenOver,
+    /// While the connection is read: a [`Reading`]. Once the client is answered: a [`TakenOver`].
+    phase: [u32; 4],
+    /// What the client is answered: 1: its request is malformed; from 2 on: the rule. 0: nothing.
+    answer: u16,
+    /// The request that is answered is HEAD.
+    is_head: u8,
+    unused: [u8; 5],
+}
+
+/// The state of a connection that is read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct Reading {
     /// The slots of the heads that are being read, by direction. 0: none.
     slots: [u32; 2],
     /// The next sequence number of the server. Valid with `has_server`.
     server_next: u32,
-    /// What the client is answered: 1: its request is malformed; from 2 on: the rule. 0: nothing.
-    answer: u16,
-    has_server: u8,
-    /// The request that is answered is HEAD.
-    is_head: u8,
+    has_server: u32,
+}
+
+impl State {
+    fn reading(&mut self) -> &mut Reading {
+        bytemuck::cast_mut(&mut self.phase)
+    }
+
+    /// Frees the slots of a connection that is read.
+    fn free(&mut self, slab: &mut Slab) {
+        if self.answer == 0 {
+            self.reading().slots.iter_mut().for_each(|slot| slab.remove(std::mem::take(slot)));
+        }
+    }
 }
 
 impl StreamFunction for HttpFilter {
@@ -103,11 +124,12 @@ impl StreamFunction for HttpFilter {
         if state.answer != 0 {
             return self.answered(packet, state, cx);
         }
+        let reading = state.reading();
         if packet.direction == Direction::Reverse
             && let Some(next) = next_sequence_number(packet)
-            && (state.has_server == 0 || next.wrapping_sub(state.server_next).cast_signed() > 0)
+            && (reading.has_server == 0 || next.wrapping_sub(reading.server_next).cast_signed() > 0)
         {
-            (state.server_next, state.has_server) = (next, 1);
+            (reading.server_next, reading.has_server) = (next, 1);
         }
         StreamVerdict::Pass
     }
@@ -153,12 +175,12 @@ impl StreamFunction for HttpFilter {
     }
 
     fn restart(&self, state: &mut State, cx: &mut Context<'_, Slab>) {
-        state.slots.iter().for_each(|&slot| cx.local.remove(slot));
+        state.free(cx.local);
         *state = State::zeroed();
     }
 
     fn release(&self, state: &mut State, _: &SessionInfo, cx: &mut Context<'_, Slab>) {
-        state.slots.iter().for_each(|&slot| cx.local.remove(slot));
+        state.free(cx.local);
     }
 
     fn describe(&self, state: &State) -> Option<String> {
@@ -183,7 +205,7 @@ impl StreamFunction for HttpFilter {
 impl HttpFilter {
     /// Returns the slot of a head. 0: there is no room.
     fn slot(&self, direction: usize, state: &mut State, cx: &mut Context<'_, Slab>) -> u32 {
-        let slot = &mut state.slots[direction & 1];
+        let slot = &mut state.reading().slots[direction & 1];
         if *slot == 0 {
             *slot = cx.local.insert().unwrap_or(0);
         }
@@ -209,8 +231,9 @@ impl HttpFilter {
             Event::Head(head) => {
                 self.totals.add(cx.worker, REQUESTS, 1);
                 state.is_head = u8::from(head.request.unwrap_or_default().is_head);
-                let found = self.decide(state.slots[0], cx);
-                cx.local.remove(std::mem::take(&mut state.slots[0]));
+                let slot = std::mem::take(&mut state.reading().slots[0]);
+                let found = self.decide(slot, cx);
+                cx.local.remove(slot);
                 let is_next = state.connection.unanswered() == 1;
                 match found {
                     Ok(rule) => self.apply(rule, (data, is_next), state, cx),
@@ -252,7 +275,7 @@ impl HttpFilter {
                 StreamVerdict::Pass
             }
             Event::Head(_) => {
-                let slot = std::mem::take(&mut state.slots[1]);
+                let slot = std::mem::take(&mut state.reading().slots[1]);
                 let rule = cx.local.get(slot).and_then(|head| {
                     head.values(0).next().and_then(|content_type| self.rules.of_response(content_type))
                 });
@@ -284,8 +307,7 @@ impl HttpFilter {
         if counter == RESET {
             return StreamVerdict::Reset(self.blocked);
         }
-        state.answer = number as u16 + 2;
-        self.take_over(data, state, cx)
+        self.take_over(number as u16 + 2, data, state, cx)
     }
 
     /// A message is malformed, or its head is too long. `is_next`: a request whose response comes next.
@@ -304,8 +326,8 @@ impl HttpFilter {
         if data.direction() == Direction::Reverse || !is_next {
             return StreamVerdict::Reset(self.invalid);
         }
-        (state.answer, state.is_head) = (1, 0);
-        self.take_over(data, state, cx)
+        state.is_head = 0;
+        self.take_over(1, data, state, cx)
     }
 
     fn no_room(
@@ -319,33 +341,37 @@ impl HttpFilter {
     }
 
     fn give_up(&self, cause: Cause, state: &mut State, cx: &mut Context<'_, Slab>) {
-        state.slots.iter_mut().for_each(|slot| cx.local.remove(std::mem::take(slot)));
+        state.free(cx.local);
         state.connection.give_up(cause);
     }
 
-    /// Answers the client, and resets the server.
+    /// Answers the client, and resets the server. `answer` is that of [`State`].
     fn take_over(
         &self,
+        answer: u16,
         data: &StreamData<'_, '_>,
         state: &mut State,
         cx: &mut Context<'_, Slab>,
     ) -> StreamVerdict {
         let packet = data.packet();
         let start = match packet.direction {
-            Direction::Forward if state.has_server != 0 => Some(state.server_next),
-            Direction::Forward => None,
+            Direction::Forward => {
+                let reading = state.reading();
+                (reading.has_server != 0).then_some(reading.server_next)
+            }
             // The server's bytes are dropped, and the answer is in their place.
             Direction::Reverse => {
                 let len = packet.l4_payload_len() + u32::from(packet.tcp_flags() & FIN);
                 next_sequence_number(packet).map(|end| end.wrapping_sub(len))
             }
         };
+        self.give_up(Cause::None, state, cx);
+        state.answer = answer;
         let reason = self.reason(state);
         let taken = start.and_then(|start| TakenOver::begin(packet, start, self.answer(state), cx));
         match taken {
             Some(taken) => {
-                state.taken = taken;
-                self.give_up(Cause::None, state, cx);
+                state.phase = bytemuck::cast(taken);
                 StreamVerdict::Drop(reason)
             }
             None => StreamVerdict::Reset(reason),
@@ -364,9 +390,9 @@ impl HttpFilter {
     /// A packet of a session whose client is answered.
     #[cold]
     fn answered(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
-        let (mut taken, reason) = (state.taken, self.reason(state));
+        let (mut taken, reason) = (bytemuck::cast::<_, TakenOver>(state.phase), self.reason(state));
         let has_ended = taken.packet(packet, self.answer(state), cx);
-        state.taken = taken;
+        state.phase = bytemuck::cast(taken);
         if has_ended { StreamVerdict::End(reason) } else { StreamVerdict::Drop(reason) }
     }
 }

@@ -46,14 +46,13 @@ pub(crate) struct HttpLog {
 pub(crate) struct State {
     connection: Connection,
     /// The record of the first request without a complete response. 0: none.
-    first: u32,
+    first: u16,
     /// The record of the last such request.
-    last: u32,
+    last: u16,
     /// The record of the request that is being read. 0: none.
-    reading: u32,
+    reading: u16,
     /// The final response to the first request is being read.
-    is_answer: u8,
-    unused: [u8; 3],
+    is_answer: u16,
 }
 
 impl StreamFunction for HttpLog {

@@ -3,7 +3,7 @@
 use mmb_http::HeadBuffer;
 use mmb_nf::Key;
 
-/// Most requests of a worker that wait for responses.
+/// Most requests of a worker that wait for responses. Their numbers have 16 bits.
 const MOST_RECORDS: usize = 16_384;
 
 /// The headers that are kept.
@@ -30,13 +30,13 @@ pub(crate) struct Record {
     /// The whole response was seen.
     pub is_complete: bool,
     /// The record of the session's next request. 0: none.
-    pub next: u32,
+    pub next: u16,
 }
 
 /// The records of a worker. Records are numbered from 1.
 pub(crate) struct Records {
     records: Vec<Record>,
-    free: Vec<u32>,
+    free: Vec<u16>,
 }
 
 impl Default for Records {
@@ -48,7 +48,7 @@ impl Default for Records {
 
 impl Records {
     /// Begins a record. Returns its number. None: there is no room.
-    pub fn insert(&mut self, key: Key, now: u32) -> Option<u32> {
+    pub fn insert(&mut self, key: Key, now: u32) -> Option<u16> {
         if let Some(number) = self.free.pop() {
             let record = self.get(number)?;
             record.head.clear();
@@ -72,15 +72,15 @@ impl Records {
             is_complete: false,
             next: 0,
         });
-        Some(self.records.len() as u32)
+        Some(self.records.len() as u16)
     }
 
-    pub fn get(&mut self, number: u32) -> Option<&mut Record> {
-        self.records.get_mut((number as usize).checked_sub(1)?)
+    pub fn get(&mut self, number: u16) -> Option<&mut Record> {
+        self.records.get_mut(usize::from(number).checked_sub(1)?)
     }
 
     /// Frees a record that is in use. 0: none.
-    pub fn remove(&mut self, number: u32) {
+    pub fn remove(&mut self, number: u16) {
         if number != 0 {
             self.free.push(number);
         }
