@@ -45,12 +45,14 @@ pub(crate) struct Holding<'a> {
     pub is_resumed: bool,
     /// Position of a packet, and its order.
     pub order: Option<(Option<u8>, u32)>,
+    /// The function may answer the clients of connections ([`crate::TakenOver`]).
+    pub can_take_over: bool,
 }
 
 impl<'a> Holding<'a> {
     /// Makes the value for a function in the flow manager's sessions, with the first state.
     pub fn new(held: &'a mut HeldPackets) -> Holding<'a> {
-        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None }
+        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None, can_take_over: false }
     }
 
     pub fn place(&self, packet: &Packet<'_>) -> HeldPlace {

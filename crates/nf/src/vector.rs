@@ -101,7 +101,14 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
             ..
         } = &mut self.raw;
         let Holding { held, space, state, is_resumed, .. } = holding;
-        let holding = Holding { held, space: *space, state: *state, is_resumed: *is_resumed, order: None };
+        let holding = Holding {
+            held,
+            space: *space,
+            state: *state,
+            is_resumed: *is_resumed,
+            order: None,
+            can_take_over: false,
+        };
         let (now, worker, ingress) = (*now, *worker, u16::MAX);
         let mut cx = Context { now, worker, local: self.local, emissions, at: None, ingress, holding };
         let mut one = |i: usize, packet: &mut Packet<'p>, base: u32| {

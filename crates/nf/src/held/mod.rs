@@ -13,7 +13,7 @@ mod list;
 mod queue;
 mod stream;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use arrayvec::ArrayVec;
@@ -151,9 +151,14 @@ pub(crate) struct Resumed {
     pub view: View,
 }
 
+/// Most sessions whose clients functions answer at the same time.
+const MOST_TAKEN_OVER: usize = 65_536;
+
 /// The packets that the functions of a worker hold.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPackets {
+    /// Sessions of the flow manager whose clients functions answer ([`crate::TakenOver`]).
+    taken_over: HashSet<u32>,
     limits: HeldLimits,
     entries: Vec<Entry>,
     free: Vec<u32>,
@@ -189,6 +194,23 @@ impl HeldPackets {
         held
     }
 
+    /// Notes that a function answers the client of a session. Returns false if there is no room.
+    pub fn take_over(&mut self, session: u32) -> bool {
+        self.taken_over.len() < MOST_TAKEN_OVER && self.taken_over.insert(session)
+    }
+
+    /// Whether a function answers the client of a session.
+    pub fn is_taken_over(&self, session: u32) -> bool {
+        self.taken_over.contains(&session)
+    }
+
+    /// The session has ended, or a new connection has begun in it.
+    pub fn end_takeover(&mut self, session: u32) {
+        if !self.taken_over.is_empty() {
+            self.taken_over.remove(&session);
+        }
+    }
+
     /// Sets limits, and reserves memory. Packets above a lower limit stay.
     pub fn set_limits(&mut self, limits: HeldLimits) {
         self.limits = limits;
@@ -199,6 +221,7 @@ impl HeldPackets {
             self.free.extend((old as u32..new as u32).rev());
             self.queues.reserve(new);
             self.events.reserve(new);
+            self.taken_over.reserve(MOST_TAKEN_OVER);
         }
     }
 

@@ -113,7 +113,14 @@ impl ChainRun<'_, '_> {
             held.set_time(now);
         }
         let number = space.space();
-        let holding = Holding { held, space: number, state: at as u32, is_resumed: false, order: None };
+        let holding = Holding {
+            held,
+            space: number,
+            state: at as u32,
+            is_resumed: false,
+            order: None,
+            can_take_over: false,
+        };
         let (pads, bases) = space.pads();
         let (pads, bases, offset) = match entries {
             Some(entries) if function.is_keyed => {

@@ -175,6 +175,10 @@ impl StreamContext {
         outcome: Outcome,
         step: &mut Step<'_>,
     ) -> (View, Verdict) {
+        if step.holding.held.is_taken_over(packet.session.0) {
+            // A function gets the packet, and drops it.
+            return (View::NONE, Verdict::Pass);
+        }
         match outcome {
             Outcome::Pass(view, cause) => {
                 self.count(step.worker, cause);
@@ -345,7 +349,8 @@ impl DynFunction for StreamContext {
 
     fn open(&self, _: &mut [u8], _: &SessionInfo, _: RawContext<'_>, _: &mut dyn Any) {}
 
-    fn release(&self, pad: &mut [u8], _: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
+    fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
+        cx.holding.held.end_takeover(session.id.0);
         let Ok(stream) = bytemuck::try_from_bytes::<TcpStream>(pad) else { return };
         match (stream.is_edited(), cx.edits, local.downcast_mut::<ContextState>()) {
             (true, Some(memory), _) => memory.splices.remove(stream.kept()),

@@ -37,7 +37,8 @@ pub struct TakenOver {
 
 impl TakenOver {
     /// Answers a packet of the client, or one of the server before the client gets it. `start` is the next
-    /// sequence number that the client expects. The packet is to be dropped. None: the packet is not TCP.
+    /// sequence number that the client expects. The packet is to be dropped. None: the packet is not TCP,
+    /// functions may edit the connection, or there is no room to note it.
     pub fn begin<L>(
         packet: &Packet<'_>,
         start: u32,
@@ -45,6 +46,9 @@ impl TakenOver {
         cx: &mut Context<'_, L>,
     ) -> Option<TakenOver> {
         let segment = TcpSegment::read(packet.head, packet.meta)?;
+        if !cx.holding.can_take_over || !cx.holding.held.take_over(packet.session.0) {
+            return None;
+        }
         let mut taken = match packet.direction {
             Direction::Forward => {
                 TakenOver { start, held_back: segment.seq, received: segment.seq, has_fin: 0 }

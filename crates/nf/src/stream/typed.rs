@@ -8,6 +8,7 @@ use mmb_stream::{OnOverflow, Rope, View};
 use super::edits::{EditInput, EditMemory, ExpectedNumbers};
 use super::{StreamData, StreamFunction, StreamVerdict, close_both, reset_both};
 use crate::context::{Emissions, Holding};
+use crate::held::OUTER_SPACE;
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
@@ -62,6 +63,7 @@ impl<F: StreamFunction> TypedStream<F> {
         cx: &mut Context<'_, F::Local>,
     ) -> StreamVerdict {
         if is_restart {
+            cx.holding.held.end_takeover(data.packet().session.0);
             self.0.restart(state, cx);
         }
         if F::SEES_PACKETS {
@@ -174,7 +176,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             on_overflow,
             ..
         } = raw;
-        let holding = Holding::new(raw.holding.held);
+        let is_outer = raw.holding.space == OUTER_SPACE;
+        let mut holding = Holding::new(raw.holding.held);
+        // Answers have the numbers of packets, which are others where functions edit.
+        holding.can_take_over = is_outer && edits.is_none();
         let mut events = Set::EMPTY;
         let mut cx = Context { now, worker, local, emissions, at: None, ingress: u16::MAX, holding };
         at.for_each(|i| {
