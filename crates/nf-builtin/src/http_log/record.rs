@@ -1,4 +1,4 @@
-//! What is known of a request and its response.
+//! Records of requests and their responses.
 
 use mmb_http::HeadBuffer;
 use mmb_nf::Key;

@@ -15,7 +15,8 @@ impl CauseCounters {
         self.0.add(worker, cause as usize, 1);
     }
 
-    /// For `show functions`: the causes that have occurred. `word` is what becomes of connections with errors.
+    /// For `show functions`: the causes that have occurred. `word` tells what becomes of connections with
+    /// errors.
     pub fn report(&self, word: &str) -> impl Iterator<Item = (String, String)> {
         let word = move |cause: Cause| if cause.is_opaque() { "not read" } else { word };
         let counted = Cause::ALL.into_iter().map(|cause| (cause, self.0.sum(cause as usize)));
