@@ -17,6 +17,7 @@ if importlib.util.find_spec("scapy") is None:
 
 from lab import daemon as lab_daemon  # noqa: E402
 from lab.chainbench import ChainBench  # noqa: E402
+from lab.links.impair import BadBench  # noqa: E402
 from lab.natbench import NatBench  # noqa: E402
 from lab.netns import Bench  # noqa: E402
 from lab.routebench import RouteBench  # noqa: E402
@@ -118,6 +119,20 @@ def make_wire(make_bench, make_daemon):
     yield make
     for wire in wires:
         wire.close()
+
+
+@pytest.fixture
+def make_bad(root, make_daemon):
+    """make_bad(config, seed, ...) -> BadBench, removed after the test."""
+    made = []
+
+    def make(config, seed, **options):
+        made.append(BadBench(make_daemon, config, seed, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
 
 
 @pytest.fixture

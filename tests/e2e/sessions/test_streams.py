@@ -10,7 +10,7 @@ import time
 import pytest
 
 from lab import routebench, wait
-from lab.links.impair import BadBench, Impairment
+from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
 
 PORT = 7000
@@ -18,20 +18,6 @@ PORT = 7000
 PATIENCE = 120
 BAD = Impairment(loss=12, duplication=30, reordering=40, cuts=150)
 ROUNDS = 20 if os.environ.get("E2E_LONG") else 1
-
-
-@pytest.fixture
-def make_bad(root, make_daemon):
-    """make_bad(config, seed, ...) -> BadBench, removed after the test."""
-    made = []
-
-    def make(config, seed, **options):
-        made.append(BadBench(make_daemon, config, seed, **options))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        bench.close()
 
 
 def content(seed, size):

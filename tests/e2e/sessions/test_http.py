@@ -1,0 +1,251 @@
+"""HTTP functions in live connections: curl, Python's server and nginx, with mmb between them."""
+
+import http.server
+import json
+import os
+import socket
+import threading
+
+import pytest
+
+from lab import wait
+from lab.links.impair import Impairment
+from lab.netns import SERVER4, SERVER6
+from lab.traffic import WebServer, fetch
+
+PORT = 8000
+MIB = os.urandom(1 << 20)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers with a length, in chunks, until the end of the connection, or with another protocol."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.seen.append(f"{self.command} {self.path}")
+        if self.headers.get("Upgrade") == "echo":
+            self.send_response(101)
+            self.end_headers()
+            self.wfile.write(self.rfile.read(9)[::-1])
+            self.close_connection = True
+        elif self.path == "/chunked":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for part in (b"abc", b"defgh"):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self.wfile.write(b"0\r\nX-Trailer: t\r\n\r\n")
+        elif self.path == "/close":
+            self.send_response(200)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(b"until the end")
+        else:
+            self.answer(MIB if self.path == "/mib" else b"hello", "video/mp4" if self.path == "/video" else "text/html")
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_POST(self):
+        self.server.seen.append(f"POST {self.path}")
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(b"same" if body == MIB else b"other", "text/plain")
+
+    def answer(self, body, media):
+        self.send_response(200)
+        self.send_header("Content-Type", media)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Python's server in a namespace. `seen` has the requests that reach it."""
+
+    daemon_threads = True
+
+    def __init__(self, namespace, address):
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.seen = []
+        with namespace.entered():
+            super().__init__((address, PORT), Handler)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def server_bind(self):
+        # The name of the host is not looked up.
+        socket.socket.setsockopt(self.socket, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_name, self.server_port = "server", PORT
+
+    def handle_error(self, *_):
+        """Connections that are reset are no error."""
+
+
+@pytest.fixture
+def serve():
+    """serve(namespace, address) -> Server, ended after the test."""
+    made = []
+
+    def make(namespace, address=SERVER4):
+        made.append(Server(namespace, address))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.shutdown()
+        server.server_close()
+
+
+def curl(namespace, *arguments, check=True):
+    return namespace.run("curl", "-s", "-S", "--noproxy", "*", "--max-time", 20, *arguments, check=check)
+
+
+def url(path, address=SERVER4):
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{PORT}{path}"
+
+
+def chain(line):
+    return f"nf add f {line}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
+
+
+def report(daemon):
+    return next(one["report"] for one in daemon.json("show", "functions")["functions"] if one["name"] == "f")
+
+
+def exchange(namespace, pieces, size, address=SERVER4):
+    """Sends pieces on one connection, each in a segment of its own. Returns what comes back until the end."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with namespace.socket(family, socket.SOCK_STREAM) as connection:
+        connection.settimeout(20)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.connect((address, PORT))
+        for piece in pieces:
+            connection.sendall(piece)
+        received = b""
+        while len(received) < size and (part := connection.recv(65536)):
+            received += part
+        return received
+
+
+def logged(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("driver, address", [("af-xdp", SERVER4), ("af-packet", SERVER6)])
+def test_each_request_is_logged(make_wire, serve, tmp_path, driver, address):
+    log = tmp_path / "http.log"
+    wire = make_wire(driver, chain(f"http-log json file {log}"))
+    serve(wire.server, address)
+    upload = tmp_path / "upload"
+    upload.write_bytes(MIB)
+    # Two requests on one connection, then one that announces its body (100 Continue).
+    assert curl(wire.client, url("/a", address), url("/chunked", address)).stdout == "helloabcdefgh"
+    assert curl(wire.client, url("/close", address)).stdout == "until the end"
+    curl(wire.client, "-I", url("/mib", address))
+    curl(wire.client, "-o", tmp_path / "mib", url("/mib", address))
+    assert (tmp_path / "mib").read_bytes() == MIB
+    posted = curl(wire.client, "-H", "Expect: 100-continue", "--data-binary", f"@{upload}", url("/up", address))
+    assert posted.stdout == "same"
+    pipelined = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nHEAD /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    assert exchange(wire.client, [pipelined], 1 << 20, address).count(b"HTTP/1.1 200 OK") == 2
+    wait.until(lambda: len(logged(log)) == 8, "a line for each request")
+    found = {one["target"]: one for one in logged(log) if one["method"] != "HEAD"}
+    sizes = {target: (one["status"], one["request_bytes"], one["response_bytes"]) for target, one in found.items()}
+    expected = {
+        "/a": (200, 0, 5),
+        "/chunked": (200, 0, 8),
+        "/close": (200, 0, 13),
+        "/mib": (200, 0, 1 << 20),
+        "/up": (200, 1 << 20, 4),
+        "/1": (200, 0, 5),
+    }
+    assert sizes == expected
+    assert all(one["complete"] and one["server_port"] == PORT for one in logged(log))
+    assert found["/a"]["user_agent"].startswith("curl/")
+    assert found["/a"]["client_port"] == found["/chunked"]["client_port"], "one connection"
+    heads = [(one["target"], one["response_bytes"]) for one in logged(log) if one["method"] == "HEAD"]
+    assert sorted(heads) == [("/2", 0), ("/mib", 0)]
+
+
+@pytest.mark.parametrize("driver, address", [("af-xdp", SERVER6), ("af-packet", SERVER4)])
+def test_requests_are_blocked(make_wire, serve, driver, address):
+    rules = "http-filter block path /no redirect http://b.example/ path /old reset path /reset block type video/*"
+    wire = make_wire(driver, chain(rules))
+    server = serve(wire.server, address)
+    assert curl(wire.client, url("/a", address)).stdout == "hello"
+    # On one connection; the second answer ends it, and curl opens another one.
+    shown = curl(wire.client, "-w", "%{http_code} ", *(url(path, address) for path in ("/a", "/no/x", "/b"))).stdout
+    assert shown.split("403 Forbidden</h1>")[1].endswith("hello200 ") and "403 " in shown and "hello200 " in shown
+    blocked = curl(wire.client, "-I", url("/%6eo", address)).stdout
+    assert blocked.startswith("HTTP/1.1 403 Forbidden")
+    moved = curl(wire.client, "-o", "/dev/null", "-w", "%{http_code} %{redirect_url}", url("/old", address)).stdout
+    assert moved == "302 http://b.example/"
+    # 56: the connection was reset.
+    assert curl(wire.client, url("/reset", address), check=False).returncode == 56
+    assert "403 Forbidden" in curl(wire.client, url("/video", address)).stdout
+    assert server.seen == ["GET /a", "GET /a", "GET /b", "GET /video"]
+    counted = report(wire.daemon)
+    assert [counted[name] for name in ("requests", "blocked", "redirected", "reset")] == ["8", "3", "1", "1"]
+    assert wire.daemon.drops()["http-blocked"] > 0
+
+
+def test_heads_in_pieces_and_other_protocols(make_wire, serve):
+    wire = make_wire("af-packet", chain("http-filter block path /no"))
+    server = serve(wire.server)
+    for size in (1, 7, 20):
+        text = b"GET /no HTTP/1.1\r\nHost: a\r\nX-Long: 0123456789\r\n\r\n"
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        assert exchange(wire.client, pieces, 1 << 20).startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert server.seen == []
+    # Behind 101 the bytes are not HTTP, and pass.
+    switch = b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+    with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        connection.settimeout(20)
+        connection.connect((SERVER4, PORT))
+        connection.sendall(switch)
+        received = b""
+        while not received.endswith(b"\r\n\r\n"):
+            received += connection.recv(1000)
+        connection.sendall(b"GET /no\r\n")
+        assert received.startswith(b"HTTP/1.1 101") and connection.recv(100) == b"\n\ron/ TEG"
+    smuggled = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert exchange(wire.client, [smuggled], 1 << 20).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert server.seen == ["GET /ws"]
+    assert report(wire.daemon)["rejected: Content-Length with Transfer-Encoding"] == "1"
+
+
+def test_answers_survive_loss(make_bad, serve):
+    """Every fifth frame is lost on both sides; a client gets its answer all the same, and the server no request."""
+    bad = Impairment(loss=200, duplication=50, reordering=50)
+    bench = make_bad(chain("http-filter block path /no"), seed=3, before=bad, behind=bad)
+    server = serve(bench.server)
+    rounds = 40 if os.environ.get("E2E_LONG") else 6
+    answers = []
+
+    def ask():
+        answers.append(curl(bench.client, "--max-time", 60, url("/no")).stdout)
+
+    threads = [threading.Thread(target=ask) for _ in range(rounds)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == rounds and all("403 Forbidden" in answer for answer in answers)
+    assert server.seen == [] and sum(link.lost for link in bench.links) > 0
+
+
+def test_nginx(make_wire):
+    wire = make_wire("af-packet", chain("http-filter block path /no"))
+    web = WebServer(wire.server, PORT)
+    try:
+        assert fetch(wire.client, url("/file")) == web.content
+        assert curl(wire.client, "-o", "/dev/null", "-w", "%{http_code}", url("/no")).stdout == "403"
+        wait.until(lambda: len(web.log_lines()) == 1, "nginx to log one request")
+    finally:
+        web.close()
