@@ -234,6 +234,24 @@ fn a_session_can_be_reset_or_blocked() {
     }
 }
 
+/// Also what is behind the word in the same vector, with and without bytes.
+#[test]
+fn nothing_of_a_refused_session_goes_on() {
+    for arguments in ["evil", "evil block"] {
+        let mut bench = Bench::new(&format!("nf add a record {arguments}\nchain add c a"));
+        bench.open();
+        let frames = [
+            bench.frame(0, 0, ACK, b"good"),
+            bench.frame(0, 4, ACK, b"evil"),
+            bench.frame(0, 8, ACK, b"more"),
+            bench.frame(0, 12, ACK, b""),
+        ];
+        let sent = bench.send(&frames);
+        let verdicts: Vec<bool> = sent.iter().map(|sent| sent.verdict == ChainVerdict::Pass).collect();
+        assert_eq!(verdicts, [true, false, false, false], "{arguments}");
+    }
+}
+
 #[test]
 fn connections_without_a_syn_pass() {
     let mut bench = Bench::new(LINES);

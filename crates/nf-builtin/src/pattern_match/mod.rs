@@ -76,8 +76,7 @@ pub(crate) struct State {
     streams: [u32; 2],
     /// The generation of the set that the numbers belong to.
     generation: u32,
-    /// 1: a pattern was found, and nothing more goes on.
-    is_over: u32,
+    unused: u32,
 }
 
 /// Where bytes are.
@@ -150,10 +149,6 @@ impl StreamFunction for PatternMatch {
         state: &mut State,
         cx: &mut Context<'_, Worker>,
     ) -> StreamVerdict {
-        if state.is_over != 0 {
-            // Packets that are in one vector with the one that had the pattern.
-            return StreamVerdict::Block(DropReason::Match);
-        }
         if !self.which.is(data.direction()) {
             return StreamVerdict::Pass;
         }
@@ -175,11 +170,9 @@ impl StreamFunction for PatternMatch {
         }
         let place =
             Place { direction: data.direction(), before: state.before[at], now: cx.now, worker: cx.worker };
-        let verdict = self.search(part, state.streams[at], lines, &place, |search| {
+        self.search(part, state.streams[at], lines, &place, |search| {
             data.chunks().try_for_each(|chunk| search.scan.scan(search.stream, chunk, search.on_match))
-        });
-        state.is_over = u32::from(verdict != StreamVerdict::Pass);
-        verdict
+        })
     }
 
     fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Worker>) -> StreamVerdict {

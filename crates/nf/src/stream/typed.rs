@@ -49,6 +49,25 @@ fn act(
     Some(Verdict::Refuse(reason))
 }
 
+/// The session of a packet at position `i` is refused. So are its packets behind it in the vector.
+#[cold]
+fn refuse_following(
+    at: Set,
+    i: usize,
+    bases: &[u32; VECTOR],
+    verdicts: &mut [Verdict; VECTOR],
+    events: &mut Set,
+) {
+    let (base, verdict) = (bases[i & (VECTOR - 1)], verdicts[i & (VECTOR - 1)]);
+    at.for_each(|next| {
+        let n = next & (VECTOR - 1);
+        if next > i && bases[n] == base {
+            verdicts[n] = verdict;
+            events.insert(next);
+        }
+    });
+}
+
 impl<F: StreamFunction> TypedStream<F> {
     /// Offset of the function's state in its scratchpad.
     const STATE: usize = if F::EDITS { TAIL } else { 0 };
@@ -184,7 +203,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         let mut cx = Context { now, worker, local, emissions, at: None, ingress: u16::MAX, holding };
         at.for_each(|i| {
             let view = views[i & (VECTOR - 1)];
-            if view.is_none() && !F::SEES_PACKETS {
+            if view.is_none() && !F::SEES_PACKETS || events.contains(i) {
                 return;
             }
             let Some(packet) = packets.get(i) else { return };
@@ -217,6 +236,9 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             if let Some(verdict) = act(verdict, (i, packet, view), (on_overflow, edited), cx.emissions) {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);
+                if let Verdict::Refuse(_) = verdict {
+                    refuse_following(at, i, bases, verdicts, &mut events);
+                }
             }
         });
         events

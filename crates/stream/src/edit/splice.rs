@@ -323,14 +323,6 @@ impl Splices {
         self.flow(number, direction).is_some_and(|flow| flow.log.len != 0 || flow.log.offset != 0)
     }
 
-    /// Returns edits that are not acknowledged, bytes that wait for the receiver's window, and the difference
-    /// of the numbers behind the output.
-    pub fn describe(&self, number: u32, direction: usize) -> (u32, u32, i32) {
-        self.flow(number, direction).map_or((0, 0, 0), |flow| {
-            (flow.log.len, flow.output_end().wrapping_sub(flow.sent), flow.log.offset as i32)
-        })
-    }
-
     /// Whether there is room for so many bytes and edits more.
     pub fn has_room(&self, number: u32, direction: usize, bytes: usize, edits: usize) -> bool {
         self.edits.has_room(edits) && self.output.has_room(number, direction, bytes)
