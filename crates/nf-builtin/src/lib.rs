@@ -23,10 +23,11 @@ mod payload_count;
 mod police;
 mod shared;
 mod split;
-mod substitute;
 mod synproxy;
 
 use mmb_nf::Registry;
+
+use pattern_match::{PatternEdit, PatternMatch};
 
 /// A registry with `flow` and all built-in functions.
 pub fn registry() -> Registry {
@@ -40,14 +41,13 @@ pub fn registry() -> Registry {
     registry.add::<log::Log>();
     registry.add::<mark::Mark>();
     registry.add::<mirror::Mirror>();
-    registry.add_stream::<pattern_match::PatternMatch>();
+    registry.add_stream_pair::<PatternMatch, PatternEdit>(pattern_match::is_edit);
     registry.add::<monitor::Monitor>();
     registry.add::<mss_clamp::MssClamp>();
     registry.add::<nat::Nat>();
     registry.add_stream::<payload_count::PayloadCount>();
     registry.add::<police::Police>();
     registry.add::<split::Split>();
-    registry.add_stream::<substitute::Substitute>();
     registry.add::<synproxy::Synproxy>();
     registry
 }

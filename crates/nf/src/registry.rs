@@ -25,7 +25,7 @@ struct Entry {
     make: Make,
 }
 
-type Make = fn(&Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError>;
+type Make = Box<dyn Fn(&Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError> + Send + Sync>;
 
 /// The function types that `nf add` knows.
 ///
@@ -55,20 +55,38 @@ impl Registry {
 
     /// Adds a type of stream function: see [`Registry::add`].
     pub fn add_stream<F: StreamFunction>(&mut self) -> &mut Self {
-        const { assert!(align_of::<F::State>() <= 8, "scratchpads are aligned to 8 bytes") };
-        let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes: size_of::<F::State>() };
-        self.insert(info, F::DROP_REASONS, |setup| {
+        self.add_stream_pair::<F, F>(|_| false)
+    }
+
+    /// Adds a type of stream function that has two implementations. Name, usage, help and drop reasons are
+    /// those of the first one. `is_second` decides by the arguments behind the type.
+    pub fn add_stream_pair<F: StreamFunction, S: StreamFunction>(
+        &mut self,
+        is_second: fn(&[&str]) -> bool,
+    ) -> &mut Self {
+        const { assert!(align_of::<F::State>() <= 8 && align_of::<S::State>() <= 8, "see `Registry::add`") };
+        let bytes = size_of::<F::State>().max(size_of::<S::State>());
+        let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes };
+        self.insert(info, F::DROP_REASONS, move |setup| {
+            if is_second(setup.args) {
+                return S::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>);
+            }
             F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>)
         })
     }
 
-    fn insert(&mut self, info: TypeInfo, reasons: &[(&'static str, &'static str)], make: Make) -> &mut Self {
+    fn insert(
+        &mut self,
+        info: TypeInfo,
+        reasons: &[(&'static str, &'static str)],
+        make: impl Fn(&Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError> + Send + Sync + 'static,
+    ) -> &mut Self {
         for (name, help) in reasons {
             // Without room for another reason, `Setup::drop_reason` returns the general one.
             let _ = DropReason::register(name, help);
         }
         self.entries.retain(|entry| entry.info.name != info.name);
-        self.entries.push(Entry { info, make });
+        self.entries.push(Entry { info, make: Box::new(make) });
         self
     }
 

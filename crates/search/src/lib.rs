@@ -15,10 +15,12 @@
 mod automaton;
 mod error;
 mod hyperscan;
+mod literals;
 mod pattern;
 mod set;
 
 pub use error::{PatternError, SearchError};
+pub use literals::Literals;
 pub use pattern::{Expression, Pattern, Regex};
 pub use set::{Backend, PatternSet};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_nf::{ArgError, FileAccess, Setup};
-use mmb_search::{Pattern, PatternSet, SearchError};
+use mmb_search::{Expression, Pattern, PatternSet, SearchError};
 
 use crate::shared::direction::DirectionFilter;
 use crate::shared::input_file::read_text;
@@ -47,6 +47,17 @@ impl Action {
     }
 }
 
+/// What stands in the place of a literal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Edit {
+    /// As many asterisks.
+    Mask,
+    /// Nothing.
+    Remove,
+    /// Other bytes.
+    Replace(Box<[u8]>),
+}
+
 /// Where patterns come from.
 #[derive(Debug)]
 pub(super) enum Source {
@@ -55,21 +66,60 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Reads and compiles the patterns.
+    /// Makes a source of the words in front of the action.
+    fn new(words: &[&str], ignores_case: bool, setup: &Setup<'_>) -> Result<Source, ArgError> {
+        match words {
+            ["file", path] => {
+                Ok(Source::File { path: (*path).to_owned(), files: setup.files.clone(), ignores_case })
+            }
+            ["file", ..] => Err(ArgError::missing("file", "one path, and an action behind it")),
+            [] => Err(ArgError::missing("match", "a pattern, or `file` and a path")),
+            words => {
+                let parse = |word: &&str| {
+                    let parsed = Pattern::parse(word, ignores_case);
+                    parsed.map_err(|error| ArgError::invalid("pattern", word, error.to_string()))
+                };
+                Ok(Source::Arguments(words.iter().map(parse).collect::<Result<_, _>>()?))
+            }
+        }
+    }
+
+    /// Checks the words of `nf set`, of which there is one.
+    ///
+    /// # Errors
+    /// It is another one, or there is no file to read again.
+    pub fn check_reload(&self, args: &[&str]) -> Result<(), ArgError> {
+        match (args, self) {
+            (["reload"], Source::File { .. }) => Ok(()),
+            (["reload"], Source::Arguments(_)) => Err("the patterns are not from a file".into()),
+            _ => Err("`match` has one setting: `reload` reads its file again".into()),
+        }
+    }
+
+    /// Reads the patterns, and compiles them for a search.
     ///
     /// # Errors
     /// The pattern that is wrong, with its line if it is in a file.
     pub fn compile(&self) -> Result<PatternSet, ArgError> {
+        self.compile_with(PatternSet::compile)
+    }
+
+    /// Reads the patterns, and compiles them.
+    ///
+    /// # Errors
+    /// The pattern that is wrong, with its line if it is in a file.
+    pub fn compile_with<T>(
+        &self,
+        compile: impl FnOnce(Vec<Pattern>) -> Result<T, SearchError>,
+    ) -> Result<T, ArgError> {
         match self {
-            Source::Arguments(patterns) => {
-                PatternSet::compile(patterns.clone()).map_err(|error| refused(&error).into())
-            }
+            Source::Arguments(patterns) => compile(patterns.clone()).map_err(|error| refused(&error).into()),
             Source::File { path, files, ignores_case } => {
                 let text = read_text(path, files, MOST_BYTES)?;
                 let patterns = Pattern::parse_lines(&text, *ignores_case)
                     .map_err(|(line, error)| format!("line {line} of `{path}`: {error}"))?;
                 let (lines, patterns): (Vec<usize>, Vec<Pattern>) = patterns.into_iter().unzip();
-                PatternSet::compile(patterns).map_err(|error| {
+                compile(patterns).map_err(|error| {
                     let sentence = refused(&error);
                     match error.index().and_then(|index| lines.get(index)) {
                         Some(line) => format!("line {line} of `{path}`: {sentence}").into(),
@@ -99,15 +149,19 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub const USAGE: &'static str = "PATTERN…|file FILE alert|close|reset [nocase] [forward|reverse] [log PATH] \
-         [streams N]";
+    pub const HELP: &'static str =
+        "searches streams for patterns, and logs or edits them, or closes or resets those that have one";
+    pub const USAGE: &'static str = "PATTERN…|file FILE alert|close|reset|mask|remove|replace TEXT [nocase] \
+         [forward|reverse] [log PATH] [streams N]";
 
     /// Parses the arguments.
     ///
     /// # Errors
     /// The argument that is wrong or missing.
     pub fn parse(setup: &Setup<'_>) -> Result<Config, ArgError> {
-        let needs_action = || ArgError::missing("match", "an action: `alert`, `close` or `reset`");
+        let needs_action = || {
+            ArgError::missing("match", "an action: `alert`, `close`, `reset`, `mask`, `remove` or `replace`")
+        };
         let at = setup.args.iter().position(|word| Action::of(word).is_some()).ok_or_else(needs_action)?;
         let (patterns, rest) = setup.args.split_at(at);
         let (action, mut words) = match rest {
@@ -141,20 +195,65 @@ impl Config {
                 }
             };
         }
-        let source = match patterns {
-            ["file", path] => {
-                Source::File { path: (*path).to_owned(), files: setup.files.clone(), ignores_case }
-            }
-            ["file", ..] => return Err(ArgError::missing("file", "one path, and an action behind it")),
-            [] => return Err(ArgError::missing("match", "a pattern, or `file` and a path")),
-            words => {
-                let parse = |word: &&str| {
-                    let parsed = Pattern::parse(word, ignores_case);
-                    parsed.map_err(|error| ArgError::invalid("pattern", word, error.to_string()))
-                };
-                Source::Arguments(words.iter().map(parse).collect::<Result<_, _>>()?)
-            }
-        };
+        let source = Source::new(patterns, ignores_case, setup)?;
         Ok(Config { source, action, which, log, streams })
+    }
+}
+
+/// The arguments with an action that edits.
+pub(super) struct EditConfig {
+    pub source: Source,
+    pub edit: Edit,
+    pub which: DirectionFilter,
+}
+
+impl EditConfig {
+    /// Whether the action of arguments edits.
+    pub fn applies(args: &[&str]) -> bool {
+        let is_edit = |word: &&&str| matches!(**word, "mask" | "remove" | "replace");
+        let mut actions = args.iter().filter(|word| Action::of(word).is_some() || is_edit(word));
+        actions.next().is_some_and(|word| is_edit(&word))
+    }
+
+    /// Parses the arguments.
+    ///
+    /// # Errors
+    /// The argument that is wrong or missing.
+    pub fn parse(setup: &Setup<'_>) -> Result<EditConfig, ArgError> {
+        let is_edit = |word: &&str| EditConfig::applies(&[word]);
+        let at = setup.args.iter().position(is_edit).unwrap_or(setup.args.len());
+        let (patterns, rest) = setup.args.split_at(at);
+        let (edit, words) = match rest {
+            ["mask", words @ ..] => (Edit::Mask, words),
+            ["remove", words @ ..] => (Edit::Remove, words),
+            ["replace", text, words @ ..] => {
+                let text = Pattern::parse(text, false).map(|pattern| pattern.expression);
+                match text {
+                    Ok(Expression::Literal(bytes)) => (Edit::Replace(bytes), words),
+                    _ => {
+                        return Err(ArgError::invalid(
+                            "replace",
+                            rest[1],
+                            "must be a text, not a regular expression",
+                        ));
+                    }
+                }
+            }
+            _ => return Err(ArgError::missing("replace", "a text")),
+        };
+        let (mut which, mut ignores_case) = (DirectionFilter::Both, false);
+        for word in words {
+            match DirectionFilter::of(word) {
+                Some(one) => which = one,
+                None if *word == "nocase" => ignores_case = true,
+                None => {
+                    return Err(format!(
+                        "unknown word `{word}`: an edit has `nocase`, `forward` and `reverse`"
+                    )
+                    .into());
+                }
+            }
+        }
+        Ok(EditConfig { source: Source::new(patterns, ignores_case, setup)?, edit, which })
     }
 }

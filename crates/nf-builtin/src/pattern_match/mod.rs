@@ -9,6 +9,7 @@
 //! and what had begun to match in front of it is forgotten.
 
 mod config;
+mod edit;
 mod line;
 mod patterns;
 
@@ -24,6 +25,7 @@ use mmb_flow::parse_key;
 use mmb_search::{Match, OnMatch, Scan, StreamNumber};
 
 use self::config::{Action, Config, Source};
+pub(crate) use self::edit::PatternEdit;
 use self::line::{Occurrence, line};
 use self::patterns::{Patterns, Room, SearchParts, WorkerPart};
 use crate::shared::direction::DirectionFilter;
@@ -45,6 +47,11 @@ const MATCHES: usize = 0;
 const SESSIONS: usize = 1;
 const NO_ROOM: usize = 2;
 const NO_LINE: usize = 3;
+
+/// Whether the arguments are those of [`PatternEdit`].
+pub(crate) fn is_edit(args: &[&str]) -> bool {
+    config::EditConfig::applies(args)
+}
 
 /// See the module's documentation.
 pub(crate) struct PatternMatch {
@@ -124,8 +131,7 @@ impl LineLimit {
 impl StreamFunction for PatternMatch {
     const TYPE: &'static str = "match";
     const USAGE: &'static str = Config::USAGE;
-    const HELP: &'static str =
-        "searches streams for patterns, and logs, closes or resets those that have one";
+    const HELP: &'static str = Config::HELP;
 
     type State = State;
     type Local = Worker;
@@ -203,11 +209,8 @@ impl StreamFunction for PatternMatch {
     }
 
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {
-        match (args, &self.source) {
-            (["reload"], Source::File { .. }) => self.patterns.reload(&self.source),
-            (["reload"], Source::Arguments(_)) => Err("the patterns are not from a file".into()),
-            _ => Err("`match` has one setting: `reload` reads its file again".into()),
-        }
+        self.source.check_reload(args)?;
+        self.patterns.reload(&self.source)
     }
 
     fn report(&self) -> Vec<(String, String)> {
