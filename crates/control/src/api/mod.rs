@@ -208,7 +208,7 @@ pub struct ApplyReply {
     /// Interfaces of the new configuration.
     pub interfaces: u64,
     /// Rules that never do what they say: sentences.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
@@ -236,6 +236,6 @@ pub struct CheckReply {
     /// Number of interfaces.
     pub interfaces: u64,
     /// Rules that never do what they say: sentences.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
