@@ -217,9 +217,9 @@ pub struct BenchArgs {
     /// Generate the rules of a case instead of a configuration
     #[arg(long, value_enum, value_name = "CASE", conflicts_with_all = ["config", "ip6"])]
     pub case: Option<Case>,
-    /// Send all flows through a service chain: of N monitors (24 bytes each), of functions by their types
-    /// (`nat+monitor`), or of seven as in MiddleClick's evaluation (`paper`)
-    #[arg(long, value_name = "N|TYPE+…", conflicts_with_all = ["config", "case"])]
+    /// Send all flows through a service chain: of N monitors (24 bytes each), of functions by their types and
+    /// arguments (`nat+match:attack mask`), or of seven as in MiddleClick's evaluation (`paper`)
+    #[arg(long, value_name = "N|TYPE[:ARGUMENTS]+…", conflicts_with_all = ["config", "case"])]
     pub chain: Option<String>,
     /// Each function of the chain looks up its sessions in a table of its own
     #[arg(long, requires = "chain")]

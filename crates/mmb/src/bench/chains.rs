@@ -24,7 +24,7 @@ pub struct ChainTooLong {
     chain: String,
 }
 
-/// The function types of the value of `--chain`.
+/// The functions of the value of `--chain`: types, each with its arguments behind a colon.
 ///
 /// # Errors
 /// The chain has too many functions.
@@ -46,16 +46,17 @@ pub fn lines(functions: &[&str], independent: bool, flows: u32) -> Vec<String> {
         return vec!["add-stateful all accept".to_owned()];
     }
     let mut lines = Vec::new();
-    if functions.contains(&"nat") {
+    if functions.iter().any(|function| split(function).0 == "nat") {
         lines.push(pool(flows));
     }
     let mut chain: Vec<String> = Vec::new();
-    for (at, kind) in functions.iter().enumerate() {
+    for (at, function) in functions.iter().enumerate() {
         if independent && at > 0 {
             lines.push(format!("nf add again{at} flow {}", flows.saturating_mul(2).max(1)));
             chain.push(format!("again{at}"));
         }
-        lines.push(format!("nf add f{} {kind}{}", at + 1, arguments(kind)));
+        let (kind, arguments) = split(function);
+        lines.push(format!("nf add f{} {kind} {arguments}", at + 1));
         chain.push(format!("f{}", at + 1));
     }
     lines.push(format!("chain add bench {}", chain.join(" | ")));
@@ -63,17 +64,21 @@ pub fn lines(functions: &[&str], independent: bool, flows: u32) -> Vec<String> {
     lines
 }
 
-/// The arguments of a function type.
-fn arguments(kind: &str) -> &'static str {
-    match kind {
-        "nat" => " bench",
-        "lb" => " 198.51.100.1 198.51.100.2",
-        "acl" => " allow all",
-        "mark" => " dscp 10",
-        "mss-clamp" => " 1400",
-        "police" => " 1000gbit",
-        _ => "",
-    }
+/// Type and arguments of a function. Without arguments, those that a bench of the type needs.
+fn split(function: &str) -> (&str, &str) {
+    function.split_once(':').unwrap_or((
+        function,
+        match function {
+            "nat" => "bench",
+            "lb" => "198.51.100.1 198.51.100.2",
+            "acl" => "allow all",
+            "mark" => "dscp 10",
+            "match" => "attack alert",
+            "mss-clamp" => "1400",
+            "police" => "1000gbit",
+            _ => "",
+        },
+    ))
 }
 
 /// The part of the report on chains.
@@ -113,7 +118,7 @@ mod tests {
 
     #[test]
     fn lines_are_in_the_language() {
-        for chain in ["0", "1", "5", "nat+monitor", "paper"] {
+        for chain in ["0", "1", "5", "nat+monitor", "match:attack mask+payload-count", "paper"] {
             for independent in [false, true] {
                 let lines = lines(&functions(chain).unwrap(), independent, 1_000);
                 for line in &lines {
@@ -123,5 +128,6 @@ mod tests {
         }
         let lines = lines(&["monitor", "monitor"], true, 1_000);
         assert_eq!(lines[3], "chain add bench f1 | again1 | f2");
+        assert_eq!(super::lines(&["match:attack mask"], false, 1)[0], "nf add f1 match attack mask");
     }
 }
