@@ -12,9 +12,6 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use crate::{Expression, Pattern, SearchError};
 
-/// Most literals of a set.
-const MOST_LITERALS: usize = 100_000;
-
 /// A set of literals.
 #[derive(Debug)]
 pub struct Literals {
@@ -33,10 +30,8 @@ impl Literals {
     /// # Errors
     /// There are none, there are too many, or one is a regular expression or treats the case otherwise.
     pub fn new(patterns: &[Pattern]) -> Result<Literals, SearchError> {
-        let ignores_case = patterns.first().ok_or(SearchError::NoPatterns)?.ignores_case;
-        if patterns.len() > MOST_LITERALS {
-            return Err(SearchError::TooManyPatterns { count: patterns.len(), most: MOST_LITERALS });
-        }
+        Pattern::check_number(patterns)?;
+        let ignores_case = patterns.iter().any(|pattern| pattern.ignores_case);
         let literal = |(index, pattern): (usize, &'_ Pattern)| match &pattern.expression {
             Expression::Literal(bytes) if pattern.ignores_case == ignores_case => Ok(bytes.clone()),
             _ => Err(SearchError::Pattern {

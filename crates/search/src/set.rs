@@ -6,8 +6,6 @@ use crate::automaton::{Automata, AutomatonScanner, STATE_BYTES};
 use crate::hyperscan::{Database, HyperscanScanner, Library};
 use crate::{Expression, Pattern, Scan, SearchError};
 
-/// Most patterns of a set.
-const MOST_PATTERNS: usize = 100_000;
 /// Most bytes of the state of a stream.
 const MOST_STATE_BYTES: usize = 64 << 10;
 /// Most bytes of the states of a scanner's streams.
@@ -65,13 +63,7 @@ impl PatternSet {
     /// # Errors
     /// See [`SearchError`].
     pub fn compile_with(backend: Backend, patterns: Vec<Pattern>) -> Result<PatternSet, SearchError> {
-        match patterns.len() {
-            0 => return Err(SearchError::NoPatterns),
-            count if count > MOST_PATTERNS => {
-                return Err(SearchError::TooManyPatterns { count, most: MOST_PATTERNS });
-            }
-            _ => {}
-        }
+        Pattern::check_number(&patterns)?;
         let engine = match backend {
             Backend::Hyperscan => {
                 let library = Library::get().map_err(|reason| SearchError::NoHyperscan { reason })?;

@@ -264,7 +264,7 @@ impl HttpFilter {
         state: &mut State,
         cx: &mut Context<'_, Slab>,
     ) -> StreamVerdict {
-        if !self.rules.reads_responses() {
+        if !self.rules.read_responses {
             return StreamVerdict::Pass;
         }
         match event {

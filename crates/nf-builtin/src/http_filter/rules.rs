@@ -1,11 +1,9 @@
 //! The rules of an instance, and the answers that clients get.
 
-use std::io::Read;
-use std::path::Path;
-
 use mmb_nf::{ArgError, Setup};
 
 use super::pattern::{matches, matches_path};
+use crate::shared::input_file::read_bytes;
 
 /// Most bytes of a page, so that an answer fits the first window of a connection.
 const MOST_PAGE: u64 = 4096;
@@ -90,6 +88,8 @@ pub(super) struct Rules {
     names: Vec<Box<[u8]>>,
     /// Malformed messages are not read, and pass.
     pub passes_errors: bool,
+    /// A rule reads responses.
+    pub read_responses: bool,
 }
 
 impl Rules {
@@ -106,7 +106,7 @@ impl Rules {
                 ("errors", ["reject", rest @ ..]) => rest,
                 ("errors", _) => return Err(ArgError::missing("errors", "`reject` or `pass`")),
                 ("page", [path, rest @ ..]) => {
-                    blocked = read_page(path, setup)?;
+                    blocked = read_bytes(path, setup.files, MOST_PAGE)?;
                     rest
                 }
                 ("page", []) => return Err(ArgError::missing("page", "a path")),
@@ -169,7 +169,9 @@ impl Rules {
         if conditions.iter().any(is_type) && conditions.len() > 1 {
             return Err("`type` is of responses: a rule with it has no other condition".into());
         }
-        self.rules.push(Rule { action, conditions, answer });
+        let rule = Rule { action, conditions, answer };
+        self.read_responses |= rule.is_of_responses();
+        self.rules.push(rule);
         Ok(words)
     }
 
@@ -194,11 +196,6 @@ impl Rules {
 
     pub fn get(&self, number: usize) -> Option<&Rule> {
         self.rules.get(number)
-    }
-
-    /// Whether rules read responses.
-    pub fn reads_responses(&self) -> bool {
-        self.rules.iter().any(Rule::is_of_responses)
     }
 
     /// Returns the first rule that matches a request. `value` returns the values of a header.
@@ -232,15 +229,4 @@ impl Rule {
     fn is_of_responses(&self) -> bool {
         self.conditions.iter().any(|condition| matches!(condition, Condition::Type(_)))
     }
-}
-
-fn read_page(path: &str, setup: &Setup<'_>) -> Result<Vec<u8>, ArgError> {
-    let unreadable = |error: std::io::Error| format!("cannot read `{path}`: {error}");
-    let mut page = Vec::new();
-    let file = setup.files.open_input(Path::new(path))?;
-    file.take(MOST_PAGE + 1).read_to_end(&mut page).map_err(unreadable)?;
-    if page.len() as u64 > MOST_PAGE {
-        return Err(format!("`{path}` has more than {MOST_PAGE} bytes").into());
-    }
-    Ok(page)
 }

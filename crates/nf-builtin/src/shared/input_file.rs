@@ -1,4 +1,4 @@
-//! Text files that functions read.
+//! Files that functions read.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,20 +6,29 @@ use std::sync::Arc;
 
 use mmb_nf::{ArgError, FileAccess};
 
+/// Reads a whole text.
+///
+/// # Errors
+/// Functions may not name the file, it cannot be read, it is no text, or it is longer than `most` bytes.
+pub(crate) fn read_text(path: &str, files: &Arc<FileAccess>, most: u64) -> Result<String, ArgError> {
+    let text = String::from_utf8(read_bytes(path, files, most)?);
+    text.map_err(|_| format!("cannot read `{path}`: it is not UTF-8").into())
+}
+
 /// Reads a whole file.
 ///
 /// # Errors
 /// Functions may not name the file, it cannot be read, or it is longer than `most` bytes.
-pub(crate) fn read_text(path: &str, files: &Arc<FileAccess>, most: u64) -> Result<String, ArgError> {
+pub(crate) fn read_bytes(path: &str, files: &Arc<FileAccess>, most: u64) -> Result<Vec<u8>, ArgError> {
     // A path of the administrator's file is granted, so that it can be read again later.
     files.check(Path::new(path))?;
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let mut file = files.open_input(Path::new(path))?.take(most + 1);
-    file.read_to_string(&mut text).map_err(|error| format!("cannot read `{path}`: {error}"))?;
-    if text.len() as u64 > most {
-        return Err(format!("`{path}` is longer than {most} bytes").into());
+    file.read_to_end(&mut bytes).map_err(|error| format!("cannot read `{path}`: {error}"))?;
+    if bytes.len() as u64 > most {
+        return Err(format!("`{path}` has more than {most} bytes").into());
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -36,7 +45,7 @@ mod tests {
         let path = file.path().display().to_string();
         let read = |most| read_text(&path, &Arc::default(), most).map_err(|error| error.to_string());
         assert_eq!(read(4).as_deref(), Ok("text"));
-        assert_eq!(read(3), Err(format!("`{path}` is longer than 3 bytes")));
+        assert_eq!(read(3), Err(format!("`{path}` has more than 3 bytes")));
         file.write_all(b"\xff").unwrap();
         assert!(read(10).unwrap_err().starts_with("cannot read"));
     }

@@ -1,9 +1,11 @@
 //! Patterns, and how users write them.
 
-use crate::PatternError;
+use crate::{PatternError, SearchError};
 
 /// Most bytes of a literal, and of the text of a regular expression.
 const MOST_BYTES: usize = 1024;
+/// Most patterns of a set.
+const MOST_PATTERNS: usize = 100_000;
 
 /// Bytes or an expression to search for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +83,20 @@ impl Pattern {
             Err(error) => Err((number, error)),
         };
         lines.map(parse).collect()
+    }
+
+    /// Checks the number of patterns of a set.
+    ///
+    /// # Errors
+    /// There are none, or too many.
+    pub(crate) fn check_number(patterns: &[Pattern]) -> Result<(), SearchError> {
+        match patterns.len() {
+            0 => Err(SearchError::NoPatterns),
+            count if count > MOST_PATTERNS => {
+                Err(SearchError::TooManyPatterns { count, most: MOST_PATTERNS })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the expression in the syntax of Hyperscan.
