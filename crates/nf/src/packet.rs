@@ -57,12 +57,14 @@ impl Packet<'_> {
     /// other than TCP and UDP, the bytes behind the IP header count.
     #[inline]
     pub fn l4_payload_len(&self) -> u32 {
-        u32::from(self.meta.end).saturating_sub(u32::from(self.meta.l4_off) + self.l4_header_len())
+        let headers = usize::from(self.meta.l4_off) + self.l4_header_len();
+        u32::from(self.meta.end).saturating_sub(headers as u32)
     }
 
-    fn l4_header_len(&self) -> u32 {
+    /// Returns the length of the transport header. 0: it has none that is known.
+    pub(crate) fn l4_header_len(&self) -> usize {
         match self.meta.kind.l4() {
-            Kind::TCP => self.l4().get(12).map_or(0, |offset| u32::from(offset >> 4) * 4),
+            Kind::TCP => self.l4().get(12).map_or(0, |offset| usize::from(offset >> 4) * 4),
             Kind::UDP => 8,
             _ => 0,
         }
@@ -78,7 +80,7 @@ impl Packet<'_> {
     /// Iterates over the payload of the transport protocol in order, without a copy. Padding behind the IP
     /// packet is left out. Slices are not empty.
     pub fn payload(&self) -> impl Iterator<Item = &[u8]> {
-        let mut skip = usize::from(self.meta.l4_off) + self.l4_header_len() as usize;
+        let mut skip = usize::from(self.meta.l4_off) + self.l4_header_len();
         let mut left = self.l4_payload_len() as usize;
         self.segments()
             .map(move |segment| {

@@ -3,6 +3,8 @@
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
 use mmb_packet::{Kind, Meta, tcp_options};
 
+use crate::EmitTarget;
+
 /// TCP flags (RFC 9293, 3.1).
 pub const FIN: u8 = 0x01;
 /// See [`FIN`].
@@ -51,6 +53,13 @@ impl Options {
         }
     }
 
+    /// Appends a timestamp (RFC 7323, 3.2), aligned to four bytes.
+    pub fn push_timestamp(&mut self, value: u32, echo: u32) {
+        self.push(&[1, 1, 8, 10]);
+        self.push(&value.to_be_bytes());
+        self.push(&echo.to_be_bytes());
+    }
+
     /// Returns all options, padded to a multiple of four bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len.next_multiple_of(4)]
@@ -79,6 +88,19 @@ pub enum SegmentTo {
     Receiver,
     /// The sender of that packet.
     Sender,
+}
+
+impl SegmentTo {
+    /// Both ends of a connection.
+    pub const BOTH: [SegmentTo; 2] = [SegmentTo::Sender, SegmentTo::Receiver];
+
+    /// Returns where the segment is sent.
+    pub fn target(self) -> EmitTarget {
+        match self {
+            SegmentTo::Receiver => EmitTarget::Egress,
+            SegmentTo::Sender => EmitTarget::Ingress,
+        }
+    }
 }
 
 /// A frame.
@@ -218,9 +240,7 @@ pub fn close(head: &[u8], meta: &Meta, skip: u32, way: SegmentTo) -> Option<Fram
     if let Some((_, value, echo)) = timestamp(head, meta) {
         // Without them, a receiver may drop the segment (RFC 7323, 3.2).
         let [first, second] = ordered(value, echo, way);
-        options.push(&[1, 1, 8, 10]);
-        options.push(&first.to_be_bytes());
-        options.push(&second.to_be_bytes());
+        options.push_timestamp(first, second);
     }
     let (seq, ack) = match way {
         SegmentTo::Receiver => (first.wrapping_add(skip), segment.ack),

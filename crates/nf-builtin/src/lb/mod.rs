@@ -28,8 +28,8 @@ use choice::Method;
 use config::{BackendAddress, Check, LbConfig};
 use mmb_nf::tcp_segment::{ACK, SYN, SegmentTo, reset};
 use mmb_nf::{
-    Admission, ArgError, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket,
-    Packet, Properties, SessionInfo, Setup, Translates, Vector, Verdict,
+    Admission, ArgError, Background, Context, Direction, DropReason, Function, OpeningPacket, Packet,
+    Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
 
 /// Distributes sessions over back ends.
@@ -77,14 +77,10 @@ impl Lb {
     /// Ends a session whose back end is down.
     fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
         let forward = packet.direction == Direction::Forward;
-        let (way, to) = if forward {
-            (SegmentTo::Sender, EmitTarget::Ingress)
-        } else {
-            (SegmentTo::Receiver, EmitTarget::Egress)
-        };
+        let to = if forward { SegmentTo::Sender } else { SegmentTo::Receiver };
         let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
-        if !opens && let Some(frame) = reset(packet.head, packet.meta, way) {
-            cx.emit(to, frame.bytes());
+        if !opens && let Some(frame) = reset(packet.head, packet.meta, to) {
+            cx.emit(to.target(), frame.bytes());
         }
         Verdict::End(DropReason::BackendDown)
     }

@@ -9,7 +9,7 @@ use mmb_packet::DropReason;
 use mmb_stream::{Cause, KeptBytes, Segment, Status, TcpStream, View, is_after};
 
 use super::StreamData;
-use super::context::{Step, StreamContext, segment};
+use super::context::{Step, StreamContext};
 use crate::{Packet, Verdict};
 
 /// Bytes that are overwritten at a time.
@@ -20,12 +20,11 @@ impl StreamContext {
     pub(super) fn agree(
         &self,
         packet: &mut Packet<'_>,
+        segment: &Segment,
         stream: &mut TcpStream,
-        view: View,
-        kept: &mut KeptBytes,
+        (view, kept): (View, &mut KeptBytes),
         step: &mut Step<'_>,
     ) -> Verdict {
-        let Some(segment) = segment(packet) else { return Verdict::Pass };
         let direction = packet.direction as usize;
         if view.is_restart || stream.status() != Status::Read {
             kept.clear(stream.kept(), 0);
@@ -106,7 +105,7 @@ fn overwrite(
     start: u32,
     len: usize,
 ) -> Result<bool, Unreachable> {
-    let header = packet.l4().get(12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let header = packet.l4_header_len();
     let in_head = packet.l4().len().saturating_sub(header).min(len);
     let seq = |at: usize| start.wrapping_add(at as u32);
     let mut at = 0;

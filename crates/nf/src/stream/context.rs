@@ -129,16 +129,16 @@ impl StreamContext {
     pub(super) fn tcp(
         &self,
         packet: &mut Packet<'_>,
+        segment: &Segment,
         stream: &mut TcpStream,
         step: &mut Step<'_>,
     ) -> (View, Verdict) {
-        let Some(segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
         let direction = packet.direction as usize;
         let may_wait = step.holding.held.is_draining() || stream.may_hold(direction);
         if may_wait || packet.meta.flags.contains(PacketFlags::FRAGMENT) {
-            return self.queued(packet, stream, &segment, step);
+            return self.queued(packet, stream, segment, step);
         }
-        match stream.segment(direction, &segment, &step.policy) {
+        match stream.segment(direction, segment, &step.policy) {
             Outcome::Pass(view, Cause::None) => (view, Verdict::Pass),
             outcome => self.settle(packet, stream, outcome, step),
         }
@@ -393,11 +393,11 @@ impl DynFunction for StreamContext {
             };
             if packet.meta.kind.l4() != Kind::TCP {
                 views[n] = datagram(packet);
-            } else {
+            } else if let Some(segment) = segment(packet) {
                 step.at = i;
-                let (view, mut verdict) = self.tcp(packet, stream, &mut step);
+                let (view, mut verdict) = self.tcp(packet, &segment, stream, &mut step);
                 if keeps_bytes && verdict == Verdict::Pass {
-                    verdict = self.agree(packet, stream, view, kept, &mut step);
+                    verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }
                 views[n] = view;
                 if verdict != Verdict::Pass {
@@ -441,8 +441,9 @@ impl DynFunction for StreamContext {
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {
+                let Some(segment) = segment(packet) else { return };
                 step.at = i;
-                let verdict = self.agree(packet, stream, views[n], kept, &mut step);
+                let verdict = self.agree(packet, &segment, stream, (views[n], kept), &mut step);
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);

@@ -26,9 +26,9 @@ pub use takeover::{TakenOver, next_sequence_number};
 pub(crate) use typed::TypedStream;
 
 use self::edits::ExpectedNumbers;
+use crate::Packet;
 use crate::context::Emissions;
 use crate::tcp_segment::{SegmentTo, close, reset};
-use crate::{EmitTarget, Packet};
 
 /// Sends a reset to both ends of a packet's connection. `edited`: the numbers that they expect, if
 /// functions may edit the connection. Does nothing if the packet is not TCP.
@@ -41,10 +41,9 @@ fn reset_both(
     if let Some(numbers) = edited {
         return numbers.reset((packet, at), emissions);
     }
-    for (to, target) in [(SegmentTo::Sender, EmitTarget::Ingress), (SegmentTo::Receiver, EmitTarget::Egress)]
-    {
+    for to in SegmentTo::BOTH {
         if let Some(frame) = reset(packet.head, packet.meta, to) {
-            emissions.push(target, Some(at as u8), packet.in_port, &[frame.bytes()]);
+            emissions.push(to.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
         }
     }
 }
@@ -53,10 +52,9 @@ fn reset_both(
 /// if the packet is not TCP.
 #[cold]
 fn close_both(emissions: &mut Emissions, at: usize, packet: &Packet<'_>, skip: u32) {
-    for (to, target) in [(SegmentTo::Sender, EmitTarget::Ingress), (SegmentTo::Receiver, EmitTarget::Egress)]
-    {
+    for to in SegmentTo::BOTH {
         if let Some(frame) = close(packet.head, packet.meta, skip, to) {
-            emissions.push(target, Some(at as u8), packet.in_port, &[frame.bytes()]);
+            emissions.push(to.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
         }
     }
 }

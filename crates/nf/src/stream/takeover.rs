@@ -13,7 +13,7 @@ use mmb_packet::Kind;
 use mmb_stream::{is_after, is_before};
 
 use crate::tcp_segment::{ACK, FIN, Options, OutgoingSegment, PSH, RST, SYN, SegmentTo, reset, timestamp};
-use crate::{Context, EmitTarget, Packet};
+use crate::{Context, Packet};
 
 /// Payload of a segment: what each host accepts without options that tell otherwise (RFC 9293, 3.7.1), less
 /// timestamps.
@@ -123,31 +123,29 @@ impl TakenOver {
                 Direction::Forward => [echo, value],
                 Direction::Reverse => [value, echo],
             };
-            options.push(&[1, 1, 8, 10]);
-            options.push(&value.to_be_bytes());
-            options.push(&echo.to_be_bytes());
+            options.push_timestamp(value, echo);
         }
         OutgoingSegment { window: WINDOW, options, ..OutgoingSegment::default() }
     }
 
     fn emit<L>(packet: &Packet<'_>, segment: &OutgoingSegment, payload: &[u8], cx: &mut Context<'_, L>) {
-        let (to, target) = match packet.direction {
-            Direction::Forward => (SegmentTo::Sender, EmitTarget::Ingress),
-            Direction::Reverse => (SegmentTo::Receiver, EmitTarget::Egress),
+        let to = match packet.direction {
+            Direction::Forward => SegmentTo::Sender,
+            Direction::Reverse => SegmentTo::Receiver,
         };
         if let Some(frame) = segment.frame_with(packet.head, packet.meta, to, payload) {
-            cx.emit_segments(target, &[frame.bytes(), payload]);
+            cx.emit_segments(to.target(), &[frame.bytes(), payload]);
         }
     }
 
     /// Resets the server, for a packet to it or from it.
     fn reset_server<L>(&self, packet: &Packet<'_>, cx: &mut Context<'_, L>) {
-        let (to, target) = match packet.direction {
-            Direction::Forward => (SegmentTo::Receiver, EmitTarget::Egress),
-            Direction::Reverse => (SegmentTo::Sender, EmitTarget::Ingress),
+        let to = match packet.direction {
+            Direction::Forward => SegmentTo::Receiver,
+            Direction::Reverse => SegmentTo::Sender,
         };
         if let Some(frame) = reset(packet.head, packet.meta, to) {
-            cx.emit(target, frame.bytes());
+            cx.emit(to.target(), frame.bytes());
         }
     }
 }

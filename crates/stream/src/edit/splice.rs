@@ -10,7 +10,7 @@
 //! sender that is not acknowledged before it is.
 
 use super::log::{Edit, EditLog, EditPool};
-use crate::{KeptBytes, View, is_after, is_before};
+use crate::{KeptBytes, Segment, View, is_after, is_before};
 
 /// The sender's number of the first byte is known.
 const BEGUN: u8 = 1 << 0;
@@ -408,14 +408,12 @@ impl Splices {
 
     /// Decides how a segment goes on, and notes what is sent.
     pub fn depart(&mut self, number: u32, direction: usize, leaving: &Leaving) -> Departure {
-        const HEADER_SYN: u8 = 0x02;
-        const HEADER_RST: u8 = 0x04;
         let Some((flow, edits)) = self.parts(number, direction).filter(|(flow, _)| flow.has(BEGUN)) else {
             return Departure::InPlace(leaving.seq);
         };
         let carries_news = std::mem::replace(&mut flow.carried, leaving.carries) != leaving.carries;
-        let is_syn = leaving.flags & HEADER_SYN != 0;
-        let has_fin = leaving.flags & 1 != 0;
+        let is_syn = leaving.flags & Segment::SYN != 0;
+        let has_fin = leaving.flags & Segment::FIN != 0;
         let start = leaving.seq.wrapping_add(u32::from(is_syn));
         if leaving.view.is_end {
             flow.bits |= FIN;
@@ -425,7 +423,7 @@ impl Splices {
             // The first of its connection, or of the next one.
             return Departure::InPlace(leaving.seq);
         }
-        if is_empty || leaving.flags & HEADER_RST != 0 {
+        if is_empty || leaving.flags & Segment::RST != 0 {
             return Departure::InPlace(flow.number_of(edits, start, leaving.next));
         }
         if flow.has(PASSES) && !is_before(start, flow.end) {
@@ -481,7 +479,7 @@ impl Splices {
         let Some((flow, _)) = self.parts(number, direction) else { return Departure::InPlace(leaving.seq) };
         // A FIN that is repeated.
         let reaches = start.wrapping_add(leaving.len) == flow.end;
-        if leaving.flags & 1 != 0 && was_sent && reaches {
+        if leaving.flags & Segment::FIN != 0 && was_sent && reaches {
             fresh.has_fin = true;
         }
         // The receiver has no room: a byte behind its window asks for the window.

@@ -128,6 +128,7 @@ impl TcpStream {
 
     /// Returns the shift of the windows that a direction's sender announces behind its SYN. None: its SYN was
     /// not seen.
+    #[inline(always)]
     pub fn window_shift(&self, direction: usize) -> Option<u8> {
         let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
         let shift = if flow.bits & other.bits & SCALED != 0 { flow.scale } else { 0 };
@@ -171,10 +172,7 @@ impl TcpStream {
     /// bytes that have not gone on.
     #[inline(always)]
     fn acknowledge(&mut self, direction: usize, segment: &Segment) -> bool {
-        let sender = &self.flows[direction & 1];
-        let is_scaled = sender.bits & self.flows[!direction & 1].bits & SCALED != 0;
-        let shift = if is_scaled && segment.flags & Segment::SYN == 0 { sender.scale } else { 0 };
-        let is_known = sender.bits & SYN != 0;
+        let scale = self.window_shift(direction);
         let other = &mut self.flows[!direction & 1];
         if other.bits & SYNCED == 0 {
             return true;
@@ -192,9 +190,11 @@ impl TcpStream {
             }
             (other.acked, other.bits) = (segment.ack, other.bits | ACKED);
         }
-        let edge = segment.ack.wrapping_add(u32::from(segment.window) << (shift & 15));
         // Without the SYN, the scale of the window is not known.
-        if is_known && (other.bits & EDGE == 0 || is_after(edge, other.edge)) {
+        let Some(scale) = scale else { return true };
+        let shift = if segment.flags & Segment::SYN == 0 { scale } else { 0 };
+        let edge = segment.ack.wrapping_add(u32::from(segment.window) << (shift & 15));
+        if other.bits & EDGE == 0 || is_after(edge, other.edge) {
             (other.edge, other.bits) = (edge, other.bits | EDGE);
         }
         true

@@ -86,7 +86,7 @@ impl StreamContext {
         memory.begin(step.at, if stream.is_edited() { stream.kept() } else { 0 });
         let number = memory.number(step.at);
         if number == 0 {
-            return self.tcp(packet, stream, step);
+            return self.tcp(packet, &segment, stream, step);
         }
         let direction = packet.direction as usize;
         let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
@@ -99,7 +99,7 @@ impl StreamContext {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
         }
         step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
-        let (mut view, verdict) = self.tcp(packet, stream, step);
+        let (mut view, verdict) = self.tcp(packet, &segment, stream, step);
         if view.is_restart {
             memory.splices.clear(number);
             if let Some(next) = stream.next(1 - direction) {

@@ -7,10 +7,9 @@ use mmb_stream::{OutputRange, Splices};
 use super::EditMemory;
 use crate::context::Emissions;
 use crate::stream::context::segment;
-use crate::tcp_segment::{ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, RST, SEQ, SYN, SegmentTo};
+use crate::tcp_segment::{ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, PSH, RST, SEQ, SYN, SegmentTo};
 use crate::{EmitTarget, Packet};
 
-const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 /// Offsets in a TCP header.
@@ -58,11 +57,7 @@ impl EditMemory {
         emissions: &mut Emissions,
     ) {
         let packet = cause.packet;
-        let (l3, l4) = (usize::from(packet.meta.l3_off), usize::from(packet.meta.l4_off));
-        let end = l4 + packet.l4().get(12).map_or(FIXED, |offset| usize::from(offset >> 4) * 4);
-        let Some(bytes) = packet.head.get(..end) else { return };
-        let is_ip4 = packet.meta.kind.l3() == Kind::IP4;
-        let headers = Headers { bytes, l3, l4, is_ip4 };
+        let Some(headers) = Headers::of(packet) else { return };
         let flags = packet.tcp_flags();
         let urgent = self.urgent(cause, flags);
         let plain = flags & !(FIN | SYN | PSH | CWR | URG);
@@ -118,10 +113,7 @@ impl EditMemory {
     pub(super) fn send_bare(&mut self, cause: &Cause<'_, '_>, seq: u32, emissions: &mut Emissions) {
         let range = OutputRange { from: seq, to: seq, has_fin: false };
         let packet = cause.packet;
-        let (l3, l4) = (usize::from(packet.meta.l3_off), usize::from(packet.meta.l4_off));
-        let end = l4 + packet.l4().get(12).map_or(FIXED, |offset| usize::from(offset >> 4) * 4);
-        let Some(bytes) = packet.head.get(..end) else { return };
-        let headers = Headers { bytes, l3, l4, is_ip4: packet.meta.kind.l3() == Kind::IP4 };
+        let Some(headers) = Headers::of(packet) else { return };
         let flags = packet.tcp_flags() & !(FIN | PSH | URG);
         let series = SeriesFlags { flags, first: 0, last: 0, urgent: None };
         let direction = packet.direction as usize;
@@ -136,9 +128,7 @@ impl EditMemory {
         if let (Some(value), Some(echo)) =
             (self.splices.stamp(number, 1 - own), self.splices.stamp(number, own))
         {
-            options.push(&[1, 1, 8, 10]);
-            options.push(&value.to_be_bytes());
-            options.push(&echo.to_be_bytes());
+            options.push_timestamp(value, echo);
         }
         let (_, window) = self.splices.carried(number, 1 - own);
         OutgoingSegment { seq, ack, flags: ACK, window, options }.frame(
@@ -188,7 +178,14 @@ impl EditMemory {
     }
 }
 
-impl Headers<'_> {
+impl<'a> Headers<'a> {
+    /// Returns the headers of a packet of TCP.
+    fn of(packet: &'a Packet<'_>) -> Option<Headers<'a>> {
+        let (l3, l4) = (usize::from(packet.meta.l3_off), usize::from(packet.meta.l4_off));
+        let bytes = packet.head.get(..l4 + packet.l4_header_len())?;
+        Some(Headers { bytes, l3, l4, is_ip4: packet.meta.kind.l3() == Kind::IP4 })
+    }
+
     /// Writes numbers, lengths and checksums of a frame with these headers and a payload. `n`: how many
     /// frames with the headers came before.
     fn complete(&self, frame: &mut [u8], (seq, mut flags): (u32, u8), urgent: Option<u32>, n: u16) {
@@ -272,12 +269,9 @@ impl ExpectedNumbers {
             ..OutgoingSegment::default()
         };
         let back = OutgoingSegment { seq: self.to_sender, flags: RST, ..OutgoingSegment::default() };
-        for (reset, to, target) in [
-            (back, SegmentTo::Sender, EmitTarget::Ingress),
-            (forward, SegmentTo::Receiver, EmitTarget::Egress),
-        ] {
+        for (reset, to) in [back, forward].into_iter().zip(SegmentTo::BOTH) {
             if let Some(frame) = reset.frame(packet.head, packet.meta, to) {
-                emissions.push_in_order(target, at, &[frame.bytes()]);
+                emissions.push_in_order(to.target(), at, &[frame.bytes()]);
             }
         }
     }

@@ -153,7 +153,7 @@ fn overwrite(
     };
     let OutputRange { from, to, has_fin } = range;
     let is_same = to.wrapping_sub(from) == leaving.len && has_fin == (leaving.flags & FIN != 0);
-    let header = packet.l4().get(12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let header = packet.l4_header_len();
     if !is_same || packet.l4().len() < header + leaving.len as usize {
         return false;
     }
