@@ -78,7 +78,7 @@ impl StreamContext {
         memory: &mut EditMemory,
     ) -> (View, Verdict) {
         memory.begin(step.at, 0);
-        let Some(segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
+        let Some(mut segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
         let is_syn = segment.flags & Segment::SYN != 0;
         if is_syn || stream.status() == Status::New {
             self.admit(packet, stream, is_syn, memory);
@@ -93,7 +93,7 @@ impl StreamContext {
         memory.splices.note_segment(number, direction, (segment.seq, segment.len.into()), stamp);
         let is_foreign = is_syn && !memory.splices.expects(number, 1 - direction, segment.ack);
         if segment.flags & Segment::ACK != 0 && !is_foreign {
-            self.translate(packet, stream, &segment, number, step, memory);
+            self.translate(packet, stream, &mut segment, number, step, memory);
         }
         if segment.len != 0 && !has_room(memory, number, direction, segment.len.into()) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
@@ -139,12 +139,12 @@ impl StreamContext {
         }
     }
 
-    /// Translates the acknowledgement of a packet, and sends what its window has room for.
+    /// Translates the acknowledgement of a packet and of its segment, and sends what its window has room for.
     fn translate(
         &self,
         packet: &mut Packet<'_>,
         stream: &TcpStream,
-        segment: &Segment,
+        segment: &mut Segment,
         number: u32,
         step: &mut Step<'_>,
         memory: &mut EditMemory,
@@ -163,6 +163,7 @@ impl StreamContext {
         if window != segment.window {
             packet.write_l4(WINDOW, &window.to_be_bytes());
         }
+        (segment.ack, segment.window) = (ack, window);
         let range = memory.splices.take_pending(number, 1 - direction);
         if !range.is_empty() {
             let cause = Cause { packet, at: step.at, number };
