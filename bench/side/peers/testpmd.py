@@ -13,6 +13,8 @@ from .mmb import ticks_per_nanosecond
 from ..results import NotInstalled
 
 SECONDS = 3
+# Seconds that it may take to start, and then to get this CPU time.
+LIMIT = 120
 # What the thread that forwards is called.
 WORKER = re.compile(r"(lcore|rte)-worker")
 
@@ -29,11 +31,7 @@ def ticks(*ports, buffers=8192):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(["dpdk-testpmd", *eal, "--", *own], **pipes) as process:
         try:
-            time.sleep(SECONDS)
-            if process.poll() is not None:
-                shown = process.communicate()[0]
-                raise RuntimeError(f"testpmd ended: {' '.join(re.findall('Cause: (.*)', shown)) or shown}")
-            taken = worked(process.pid)
+            taken = forwarding(process)
             # Enter ends it.
             shown = process.communicate("\n", timeout=30)[0]
         finally:
@@ -41,12 +39,26 @@ def ticks(*ports, buffers=8192):
     return taken / received(shown) * ticks_per_nanosecond()
 
 
+def forwarding(process):
+    """CPU nanoseconds of the thread that forwards, once it has had so much of them."""
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            shown = process.communicate()[0]
+            raise RuntimeError(f"testpmd ended: {' '.join(re.findall('Cause: (.*)', shown)) or shown}")
+        taken = worked(process.pid)
+        if taken >= SECONDS * 1e9:
+            return taken
+        time.sleep(0.05)
+    raise RuntimeError(f"testpmd did not forward for {SECONDS} s of CPU time within {LIMIT} s")
+
+
 def worked(pid):
-    """CPU nanoseconds of the thread that forwards."""
+    """CPU nanoseconds of the thread that forwards, 0 before it is there."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         if WORKER.match((task / "comm").read_text(encoding="ascii")):
             return int((task / "schedstat").read_text(encoding="ascii").split()[0])
-    raise RuntimeError("testpmd does not forward")
+    return 0
 
 
 def received(shown):

@@ -4,10 +4,9 @@
 //! each of its matches follows from a match of the other. Two matches are compared if they are about the same
 //! field. The answer "no" may be wrong, for example if only several matches together imply one.
 
-use std::net::IpAddr;
-
-use crate::ast::{Comparison, Cond, Match, MatchExpr, Value, ValueItem};
+use crate::ast::{Comparison, Cond, Match, MatchExpr};
 use crate::field::{FieldId, ValueKind};
+use crate::ranges::{Range, complement, fitting, merge_ranges};
 
 /// Whether every packet that matches all of `inner` matches all of `outer`, as far as can be seen.
 pub fn covers(outer: &[Match], inner: &[Match]) -> bool {
@@ -34,10 +33,10 @@ fn follows(one: &Match, other: &Match) -> bool {
     match (arg, other_arg) {
         // The field is present if it can be compared.
         (None, Some(_)) => true,
-        (Some(one), Some(other)) => match (ranges(*field, one), ranges(*field, other)) {
-            (Some(one), Some(other)) => other.iter().all(|range| is_within(*range, &one)),
-            _ => false,
-        },
+        (Some(one), Some(other)) => {
+            let one = ranges(*field, one);
+            ranges(*field, other).iter().all(|range| is_within(*range, &one))
+        }
         (_, None) => false,
     }
 }
@@ -49,63 +48,20 @@ fn is_ordered(field: FieldId) -> bool {
     matches!(field.def().kind, Int | Proto | EtherType | Ip4 | Ip6)
 }
 
-/// Returns the values for which a comparison holds: inclusive ranges, ascending, with gaps in between. None:
-/// some value is not a number.
-fn ranges(field: FieldId, comparison: &Comparison) -> Option<Vec<(u128, u128)>> {
-    let max = u128::MAX >> (128 - u32::from(field.def().width_bits).clamp(1, 128));
-    let listed: Option<Vec<_>> = comparison.values.iter().map(bounds).collect();
-    let listed = merged(listed?);
-    let (first, last) = (listed.first()?.0, listed.last()?.1);
-    let below = |end: u128| end.checked_sub(1).map(|end| (0, end));
-    let above = |start: u128| (start < max).then(|| (start + 1, max));
-    Some(match comparison.cond {
-        Cond::Eq => listed,
-        Cond::Ne => {
-            let gaps = listed.windows(2).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));
-            below(first).into_iter().chain(gaps).chain(above(last)).collect()
-        }
-        Cond::Lt => below(first).into_iter().collect(),
-        Cond::Le => vec![(0, last)],
-        Cond::Gt => above(last).into_iter().collect(),
-        Cond::Ge => vec![(first, max)],
-        Cond::Contains => return None,
-    })
-}
-
-/// Joins ranges that overlap or touch.
-fn merged(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
-    ranges.sort_unstable();
-    ranges.dedup_by(|next, kept| {
-        let joins = next.0 <= kept.1.saturating_add(1);
-        kept.1 = if joins { kept.1.max(next.1) } else { kept.1 };
-        joins
-    });
-    ranges
+/// The numbers for which a comparison holds: ascending, with gaps in between.
+fn ranges(field: FieldId, arg: &Comparison) -> Vec<Range> {
+    let max = field.def().largest();
+    let mut fitting = fitting(arg, max);
+    if arg.cond == Cond::Ne {
+        fitting = complement(fitting, max);
+    }
+    merge_ranges(&mut fitting);
+    fitting
 }
 
 /// Whether a range lies in one of the ranges.
-fn is_within((first, last): (u128, u128), ranges: &[(u128, u128)]) -> bool {
+fn is_within((first, last): Range, ranges: &[Range]) -> bool {
     ranges.iter().any(|range| range.0 <= first && last <= range.1)
-}
-
-/// Returns first and last number of an item.
-fn bounds(item: &ValueItem) -> Option<(u128, u128)> {
-    let of = |value: &Value| match value {
-        Value::Int(number) => Some((u128::from(*number), u128::from(*number))),
-        Value::Prefix { addr: IpAddr::V4(addr), len } => {
-            let hosts = u32::MAX.checked_shr((*len).into()).unwrap_or(0);
-            Some((u128::from(addr.to_bits() & !hosts), u128::from(addr.to_bits() | hosts)))
-        }
-        Value::Prefix { addr: IpAddr::V6(addr), len } => {
-            let hosts = u128::MAX.checked_shr((*len).into()).unwrap_or(0);
-            Some((addr.to_bits() & !hosts, addr.to_bits() | hosts))
-        }
-        Value::Iface(_) | Value::Bytes(_) | Value::Option { .. } => None,
-    };
-    match item {
-        ValueItem::Single(value) => of(value),
-        ValueItem::Range(ends) => Some((of(&ends[0])?.0, of(&ends[1])?.1)),
-    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod keyword;
 mod lex;
 mod names;
 mod parse;
+mod ranges;
 mod shape;
 mod span;
 
@@ -43,5 +44,6 @@ pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;
 pub use parse::{FileItem, MAX_LINE, load_file, parse_file, parse_line, parse_matches};
+pub use ranges::{Range, merge_ranges};
 pub use shape::MAX_NAME;
 pub use span::{SourceSpan, Span};

@@ -1,14 +1,12 @@
 //! Sets of numbers that bindings choose from.
 
-use std::net::IpAddr;
-
-use mmb_lang::{FieldId, Value, ValueItem, ValueSet};
+use mmb_lang::{FieldId, Range, ValueItem, ValueSet, merge_ranges};
 
 /// A non-empty set of numbers as ranges. Members are numbered in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberSet {
     /// First and last number of each range, ascending, with gaps in between.
-    ranges: Box<[(u128, u128)]>,
+    ranges: Box<[Range]>,
     /// Number of members up to the end of each range.
     ends: Box<[u128]>,
 }
@@ -16,12 +14,8 @@ pub struct NumberSet {
 impl NumberSet {
     /// The numbers that the values of a field denote; `None` for values that are not numbers.
     pub(crate) fn of(field: FieldId, values: &ValueSet) -> Option<NumberSet> {
-        let max = u128::MAX >> (128 - field.def().width_bits.clamp(1, 128));
-        let range = |item: &ValueItem| match item {
-            ValueItem::Single(value) => bounds(value),
-            ValueItem::Range(ends) => Some((bounds(&ends[0])?.0, bounds(&ends[1])?.1)),
-        };
-        let ranges: Option<Vec<_>> = values.iter().map(range).collect();
+        let max = field.def().largest();
+        let ranges: Option<Vec<_>> = values.iter().map(ValueItem::bounds).collect();
         NumberSet::new(ranges?).filter(|values| values.ranges.iter().all(|(_, last)| *last <= max))
     }
 
@@ -30,28 +24,23 @@ impl NumberSet {
         use FieldId::*;
         let range = match field {
             TcpSport | TcpDport | UdpSport | UdpDport => (1024, 65535),
-            _ => (0, u128::MAX >> (128 - field.def().width_bits.clamp(1, 128))),
+            _ => (0, field.def().largest()),
         };
         NumberSet::from_ranges(vec![range])
     }
 
     /// A set of ranges in any order, overlapping or not. `None` for no range or a range that ends before it
     /// starts.
-    pub fn new(mut ranges: Vec<(u128, u128)>) -> Option<NumberSet> {
+    pub fn new(mut ranges: Vec<Range>) -> Option<NumberSet> {
         if ranges.is_empty() || ranges.iter().any(|(first, last)| first > last) {
             return None;
         }
-        ranges.sort_unstable();
-        ranges.dedup_by(|next, kept| {
-            let joins = next.0 <= kept.1.saturating_add(1);
-            kept.1 = if joins { kept.1.max(next.1) } else { kept.1 };
-            joins
-        });
+        merge_ranges(&mut ranges);
         Some(NumberSet::from_ranges(ranges))
     }
 
     /// A set of ordered ranges with gaps in between.
-    fn from_ranges(ranges: Vec<(u128, u128)>) -> NumberSet {
+    fn from_ranges(ranges: Vec<Range>) -> NumberSet {
         let ends = ranges
             .iter()
             .scan(0_u128, |count, (first, last)| {
@@ -95,21 +84,9 @@ impl NumberSet {
     }
 
     /// First and last number of each range, ascending, with gaps in between.
-    pub fn ranges(&self) -> &[(u128, u128)] {
+    pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
-}
-
-/// First and last number that a value denotes.
-fn bounds(value: &Value) -> Option<(u128, u128)> {
-    let (first, bits, len) = match value {
-        Value::Int(number) => return Some(((*number).into(), (*number).into())),
-        Value::Prefix { addr: IpAddr::V4(addr), len } => (u128::from(addr.to_bits()), 32, u32::from(*len)),
-        Value::Prefix { addr: IpAddr::V6(addr), len } => (addr.to_bits(), 128, u32::from(*len)),
-        Value::Iface(_) | Value::Bytes(_) | Value::Option { .. } => return None,
-    };
-    let hosts = u128::MAX.checked_shr(128 - u32::saturating_sub(bits, len)).unwrap_or(0);
-    Some((first & !hosts, first | hosts))
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The condition of one match.
 
-use std::net::IpAddr;
-
 use mmb_lang::{
     Comparison, Cond, Diagnostic, FieldDef, FieldId, Match, MatchExpr, Value, ValueItem, ValueKind,
 };
@@ -108,43 +106,19 @@ fn values(
     let width = u8::try_from(def.width_bits).map_err(|_| unsupported(one))?;
     let mut items = Vec::with_capacity(arg.values.len());
     for item in arg.values.iter() {
-        items.push(match item {
-            ValueItem::Single(value) => range(one, width, value, ifaces)?,
-            ValueItem::Range(ends) => {
-                let [low, high] = &**ends;
-                (range(one, width, low, ifaces)?.0, range(one, width, high, ifaces)?.1)
+        let bounds = match item {
+            ValueItem::Single(Value::Iface(name)) => {
+                let port = ifaces(name).ok_or_else(|| {
+                    Diagnostic::new(name.span.span(), format!("there is no interface {:?}", &*name.text))
+                        .with_help("`show interfaces` lists the interfaces")
+                })?;
+                Some((port.into(), port.into()))
             }
-        });
+            _ => item.bounds().filter(|(_, last)| *last <= largest(width)),
+        };
+        items.push(bounds.ok_or_else(|| unsupported(one))?);
     }
     by_condition(arg.cond, items, width).ok_or_else(|| unsupported(one))
-}
-
-/// The values of a single item. A prefix is a range.
-fn range(
-    one: &Match,
-    width: u8,
-    value: &Value,
-    ifaces: &dyn Fn(&str) -> Option<u16>,
-) -> Result<(u128, u128), Diagnostic> {
-    let whole = |number: u128| (number, number);
-    let network = |address: u128, bits: u8, len: u8| {
-        let ignored = if bits == width { width.checked_sub(len) } else { None };
-        ignored.map(|ignored| (address & !largest(ignored), address | largest(ignored)))
-    };
-    let range = match value {
-        Value::Int(n) => Some(whole((*n).into())),
-        Value::Prefix { addr: IpAddr::V4(addr), len } => network(u32::from(*addr).into(), 32, *len),
-        Value::Prefix { addr: IpAddr::V6(addr), len } => network((*addr).into(), 128, *len),
-        Value::Iface(name) => {
-            let port = ifaces(name).ok_or_else(|| {
-                Diagnostic::new(name.span.span(), format!("there is no interface {:?}", &*name.text))
-                    .with_help("`show interfaces` lists the interfaces")
-            })?;
-            Some(whole(port.into()))
-        }
-        Value::Bytes(_) | Value::Option { .. } => None,
-    };
-    range.ok_or_else(|| unsupported(one))
 }
 
 /// The values of `width` bits that satisfy a condition with these items. None if the condition takes a single
@@ -170,12 +144,8 @@ fn by_condition(cond: Cond, items: Vec<(u128, u128)>, width: u8) -> Option<Range
 
 /// The condition on the ethertype, expressed by [`Kind`], which is in the first chunk. Rules see only IP.
 fn network(def: &FieldDef, arg: Option<&Comparison>) -> Option<Condition> {
-    let number = |value: &Value| if let Value::Int(n) = value { Some(u128::from(*n)) } else { None };
     let arg = arg?;
-    let items = arg.values.iter().map(|item| match item {
-        ValueItem::Single(value) => number(value).map(|n| (n, n)),
-        ValueItem::Range(ends) => number(&ends[0]).zip(number(&ends[1])),
-    });
+    let items = arg.values.iter().map(ValueItem::bounds);
     let set = by_condition(arg.cond, items.collect::<Option<Vec<_>>>()?, u8::try_from(def.width_bits).ok()?)?;
     let (byte, mask, ip4) = Loc::Ip4(0).present();
     let field =
@@ -260,11 +230,7 @@ fn header(payload: PayloadLayer) -> Loc {
 /// The condition of `tcp-opt` with option kinds: some option has one of these kinds. With `!=`: there is an
 /// option, and none has one of these kinds.
 fn option_kinds(def: &FieldDef, arg: &Comparison) -> Option<Condition> {
-    let number = |value: &Value| if let Value::Int(n) = value { Some(u128::from(*n)) } else { None };
-    let items = arg.values.iter().map(|item| match item {
-        ValueItem::Single(value) => number(value).map(|n| (n, n)),
-        ValueItem::Range(ends) => number(&ends[0]).zip(number(&ends[1])),
-    });
+    let items = arg.values.iter().map(ValueItem::bounds);
     let equal = arg.cond != Cond::Ne;
     let cond = if equal { arg.cond } else { Cond::Eq };
     let set = by_condition(cond, items.collect::<Option<Vec<_>>>()?, u8::try_from(def.width_bits).ok()?)?;

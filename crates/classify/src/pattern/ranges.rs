@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use mmb_lang::merge_ranges;
+
 /// A set of numbers: disjoint inclusive ranges in ascending order, with a gap between any two. Clones share
 /// memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,14 +16,7 @@ impl Ranges {
     /// The union of `ranges`, each `(low, high)`. Ranges with low above high are ignored.
     pub fn new(ranges: impl IntoIterator<Item = (u128, u128)>) -> Ranges {
         let mut all: Vec<_> = ranges.into_iter().filter(|(low, high)| low <= high).collect();
-        all.sort_unstable();
-        all.dedup_by(|next, before| {
-            let joins = next.0 <= before.1.saturating_add(1);
-            if joins {
-                before.1 = before.1.max(next.1);
-            }
-            joins
-        });
+        merge_ranges(&mut all);
         Ranges(all.into())
     }
 

@@ -44,7 +44,7 @@ pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
 pub fn check(text: &[u8], base: &Config) -> Result<CheckReply, Refusal> {
     let config = load(text, &Config::with_platform(base.platform().clone()))?;
     let (rules, interfaces) = (config.policy().len() as u64, config.interfaces().len() as u64);
-    Ok(CheckReply { rules, interfaces, warnings: ineffective_drops(config.policy(), None) })
+    Ok(CheckReply { rules, interfaces, warnings: ineffective_drops(config.policy()) })
 }
 
 /// The refusal for errors, each with the text of its line.
@@ -294,10 +294,9 @@ pub fn removed_settings(old: &Config, new: &Config) -> Vec<String> {
 
 /// The changes from `old` to `new`.
 pub fn diff(old: &Config, new: &Config) -> DiffReply {
-    let (before, after) = (setting_lines(old), setting_lines(new));
     let mut reply = DiffReply {
-        removed: before.iter().filter(|l| !after.contains(l)).cloned().collect(),
-        added: after.iter().filter(|l| !before.contains(l)).cloned().collect(),
+        removed: removed_settings(old, new),
+        added: removed_settings(new, old),
         reordered: false,
     };
     // Rules are compared as multisets of texts: equal rules have equal texts.

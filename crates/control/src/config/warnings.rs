@@ -5,51 +5,67 @@
 //! change of a large policy stays cheap; rules beyond it are not compared.
 
 use mmb_lang::{Action, Rule, RuleKind};
-use mmb_policy::{Policy, RuleView};
+use mmb_policy::{Policy, RuleInfo, RuleView};
 
 /// Most rules of each kind that are compared.
 const MOST_RULES: usize = 500;
 /// Most warnings about one change.
 const MOST_WARNINGS: usize = 20;
 
-/// A rule that drops or accepts.
+/// A rule that accepts, or one that drops and does not block.
 struct Entry<'a> {
     view: RuleView<'a>,
     rule: Rule,
 }
 
-/// Returns a sentence for each `drop` rule that never drops, because of an `accept` rule. `only`: those in
-/// which the rule with this index takes part.
-pub fn ineffective_drops(policy: &Policy, only: Option<u32>) -> Vec<String> {
-    let (accepts, drops) = (entries(policy, only, true), entries(policy, only, false));
-    let mut warnings = Vec::new();
-    for drop in &drops {
-        let is_about = |entry: &Entry<'_>| only.is_none_or(|only| only == entry.view.index);
-        let mut candidates = accepts.iter().filter(|accept| is_about(drop) || is_about(accept));
-        if let Some(accept) = candidates.find(|accept| overrides(&accept.rule, &drop.rule)) {
-            let (drop, accept) = (&drop.view, &accept.view);
-            warnings.push(format!(
-                "rule {} (`{}`) never drops: rule {} (`{}`) accepts the same packets; `block` beats `accept`",
-                drop.index, drop.text, accept.index, accept.text
-            ));
-        }
-        if warnings.len() == MOST_WARNINGS {
-            break;
-        }
-    }
-    warnings
+/// Returns a sentence for each `drop` rule that never drops, because of an `accept` rule.
+pub fn ineffective_drops(policy: &Policy) -> Vec<String> {
+    warnings(&entries(policy, accepts), &entries(policy, drops))
 }
 
-/// The first rules that accept or drop; `only` is among them if it is one.
-fn entries(policy: &Policy, only: Option<u32>, accepts: bool) -> Vec<Entry<'_>> {
-    let is_wanted = |view: &RuleView<'_>| {
-        let info = policy.rule_info(view.slot);
-        if accepts { info.accepts } else { info.drops && !info.blocks }
+/// Returns those sentences of [`ineffective_drops`] that are about the rule with this index.
+pub fn ineffective_drops_with(policy: &Policy, index: u32) -> Vec<String> {
+    let Some(entry) = policy.rule(index).and_then(Entry::new) else { return Vec::new() };
+    let info = policy.rule_info(entry.view.slot);
+    if accepts(&info) {
+        warnings(&[entry], &entries(policy, drops))
+    } else if drops(&info) {
+        warnings(&entries(policy, accepts), &[entry])
+    } else {
+        Vec::new()
+    }
+}
+
+fn warnings(accepts: &[Entry<'_>], drops: &[Entry<'_>]) -> Vec<String> {
+    let warning = |drop: &Entry<'_>| {
+        let accept = &accepts.iter().find(|accept| overrides(&accept.rule, &drop.rule))?.view;
+        let drop = &drop.view;
+        Some(format!(
+            "rule {} (`{}`) never drops: rule {} (`{}`) accepts the same packets; `block` beats `accept`",
+            drop.index, drop.text, accept.index, accept.text
+        ))
     };
-    let first = policy.rules().filter(is_wanted).take(MOST_RULES);
-    let is_one = |view: &RuleView<'_>| only == Some(view.index) && is_wanted(view);
-    let one = policy.rules().filter(|_| only.is_some()).filter(is_one);
-    first.chain(one).filter_map(|view| Some(Entry { rule: view.rule().ok()?, view })).collect()
+    drops.iter().filter_map(warning).take(MOST_WARNINGS).collect()
+}
+
+/// The first rules of a kind.
+fn entries(policy: &Policy, is_kind: fn(&RuleInfo) -> bool) -> Vec<Entry<'_>> {
+    let rules = policy.rules().filter(|view| is_kind(&policy.rule_info(view.slot)));
+    rules.take(MOST_RULES).filter_map(Entry::new).collect()
+}
+
+impl<'a> Entry<'a> {
+    fn new(view: RuleView<'a>) -> Option<Self> {
+        Some(Entry { rule: view.rule().ok()?, view })
+    }
+}
+
+fn accepts(info: &RuleInfo) -> bool {
+    info.accepts
+}
+
+fn drops(info: &RuleInfo) -> bool {
+    info.drops && !info.blocks
 }
 
 /// Whether an accepting rule lets all packets of a dropping rule pass.

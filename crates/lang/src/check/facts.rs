@@ -21,6 +21,7 @@ use crate::ast::{Action, Comparison, Cond, Match, MatchExpr, Target, Value, Valu
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Layer, ValueKind};
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
+use crate::ranges::{Range, complement};
 
 /// Facts about all matching packets.
 #[derive(Default)]
@@ -189,29 +190,28 @@ impl<'a> Facts<'a> {
         if !matches.clone().any(domain::is_complex) {
             return Ok(());
         }
-        let mut excluded: Vec<(FieldId, domain::Range)> = Vec::new();
+        let mut excluded: Vec<(FieldId, Range)> = Vec::new();
         for one in matches.clone() {
             let Some((def, ranges)) = domain::excluded(one) else { continue };
             // A negated condition also holds without a value.
             let has_value =
                 if def.in_header() { self.has(def.proto) } else { self.valued & bit(def.id) != 0 };
             if !one.negated || has_value {
-                let fixed =
-                    self.number(def).map(|value| domain::complement(vec![(value, value)], domain::max(def)));
+                let fixed = self.number(def).map(|value| complement(vec![(value, value)], def.largest()));
                 excluded.extend(ranges.into_iter().chain(fixed.into_iter().flatten()).map(|r| (def.id, r)));
             }
         }
         excluded.sort_unstable();
         for group in excluded.chunk_by(|a, b| a.0 == b.0) {
             let field = group[0].0;
-            let ranges: Vec<domain::Range> = group.iter().map(|(_, range)| *range).collect();
+            let ranges: Vec<Range> = group.iter().map(|(_, range)| *range).collect();
             if field == FieldId::IpProto {
                 for (l4, number) in L4 {
                     let out = ranges.iter().any(|(low, high)| (*low..=*high).contains(&number.into()));
                     self.not_l4 |= if out { flag(l4) } else { 0 };
                 }
             }
-            if domain::complement(ranges, domain::max(field.def())).is_empty() {
+            if complement(ranges, field.def().largest()).is_empty() {
                 let about =
                     |one: &Match| matches!(&one.what, MatchExpr::Field { field: f, .. } if *f == field);
                 return Err(matches.enumerate().filter(|(_, one)| about(one)).last().map_or(0, |(i, _)| i));

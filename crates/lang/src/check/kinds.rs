@@ -2,9 +2,9 @@
 //! number. Matches that require the absence of some kinds exclude them, and every other match needs a kind
 //! that remains.
 
-use super::domain::fitting;
 use crate::ast::{Comparison, Cond, Match, MatchExpr};
 use crate::field::FieldId;
+use crate::ranges::fitting;
 
 /// A set of kinds.
 type Kinds = [bool; 256];
@@ -41,7 +41,7 @@ fn asked(one: &Match) -> Option<(bool, Kinds)> {
         (None, None) => Some((one.negated, [true; 256])),
         (None, Some(Comparison { cond: Cond::Ne, .. })) if one.negated => None,
         (None, Some(arg)) => {
-            let ranges = fitting(arg, super::domain::max(FieldId::TcpOpt.def()));
+            let ranges = fitting(arg, FieldId::TcpOpt.def().largest());
             let fits = |kind: u8| ranges.iter().any(|(low, high)| (*low..=*high).contains(&kind.into()));
             Some((one.negated || arg.cond == Cond::Ne, set(fits)))
         }

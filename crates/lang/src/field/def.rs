@@ -125,6 +125,15 @@ impl FieldDef {
         }
     }
 
+    /// The largest number of [`FieldDef::width_bits`] bits.
+    pub const fn largest(&self) -> u128 {
+        match self.width_bits {
+            0 => 0,
+            bits if bits >= 128 => u128::MAX,
+            bits => (1 << bits) - 1,
+        }
+    }
+
     /// Whether the field is a TCP option, `tcp-opt` included.
     pub const fn is_option(&self) -> bool {
         matches!(self.loc, Some(Loc::TcpOption(_) | Loc::TcpOptionAny))

@@ -1,10 +1,7 @@
 //! Sets of TCP and UDP packets that flow rules can match.
 
 use mmb_dpdk::{FlowAddresses, FlowPattern, FlowProto};
-use mmb_lang::{Cond, FieldId, Layer, Match, MatchExpr, Value, ValueItem};
-
-/// First and last of a range.
-type Range = (u128, u128);
+use mmb_lang::{Cond, FieldId, Layer, Match, MatchExpr, Range, ValueItem};
 
 /// Sets of one rule, at most; a rule with more values yields a set that contains them all.
 const SETS_MAX: usize = 32;
@@ -162,23 +159,7 @@ fn constraint(one: &Match) -> Option<(FieldId, Option<Vec<Range>>)> {
         return None;
     }
     let Some(arg) = arg else { return Some((*field, None)) };
-    let bounds = |value: &Value| match *value {
-        Value::Int(n) => Some((n.into(), n.into())),
-        Value::Prefix { addr, len } => {
-            let (first, bits) = match addr {
-                std::net::IpAddr::V4(addr) => (u32::from(addr).into(), 32),
-                std::net::IpAddr::V6(addr) => (u128::from(addr), 128),
-            };
-            let rest = u128::MAX.checked_shr(128 - u32::from(bits - len)).unwrap_or(0);
-            Some((first, first | rest))
-        }
-        _ => None,
-    };
-    let item = |item: &ValueItem| match item {
-        ValueItem::Single(value) => bounds(value),
-        ValueItem::Range(ends) => Some((bounds(&ends[0])?.0, bounds(&ends[1])?.1)),
-    };
-    let ranges: Option<Vec<Range>> = arg.values.iter().map(item).collect();
+    let ranges: Option<Vec<Range>> = arg.values.iter().map(ValueItem::bounds).collect();
     let one = ranges.as_ref().and_then(|ranges| ranges.first().copied());
     let ranges = match (arg.cond, one) {
         (Cond::Eq, _) => ranges,
