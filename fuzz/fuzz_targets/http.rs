@@ -1,6 +1,11 @@
 #![no_main]
 
-#[path = "../src/http.rs"]
-mod http;
+#[path = "../src/http/edits.rs"]
+mod edits;
+#[path = "../src/http/parser.rs"]
+mod parser;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| http::check(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    parser::check(bytes);
+    edits::check(bytes);
+});

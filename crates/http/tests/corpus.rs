@@ -1,6 +1,6 @@
 //! The properties of the fuzz target `http` on its corpus, on random bytes, and on messages with changes.
 
-#[path = "../../../fuzz/src/http.rs"]
+#[path = "../../../fuzz/src/http/parser.rs"]
 mod http;
 
 use proptest::prelude::*;

@@ -9,6 +9,7 @@
 mod acl;
 mod count;
 mod digest;
+mod http_edit;
 mod http_filter;
 mod http_log;
 mod lb;
@@ -35,6 +36,7 @@ pub fn registry() -> Registry {
     registry.add::<acl::Acl>();
     registry.add::<count::Count>();
     registry.add_stream::<digest::Digest>();
+    registry.add_stream::<http_edit::HttpEdit>();
     registry.add_stream::<http_filter::HttpFilter>();
     registry.add_stream::<http_log::HttpLog>();
     registry.add::<lb::Lb>();

@@ -6,7 +6,6 @@
 //! makes, and the server a reset ([`mmb_nf::TakenOver`]). A request that is pipelined behind others without
 //! responses cannot be answered in its turn: both ends are reset.
 
-mod pattern;
 mod rules;
 mod slab;
 

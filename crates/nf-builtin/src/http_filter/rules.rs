@@ -2,8 +2,9 @@
 
 use mmb_nf::{ArgError, Setup};
 
-use super::pattern::{matches, matches_path};
+use crate::shared::http::media_type;
 use crate::shared::input_file::read_bytes;
+use crate::shared::wildcard::{matches, matches_path};
 
 /// Most bytes of a page, so that an answer fits the first window of a connection.
 const MOST_PAGE: u64 = 4096;
@@ -218,8 +219,7 @@ impl Rules {
 
     /// Returns the first rule that matches the Content-Type of a response.
     pub fn of_response(&self, content_type: &[u8]) -> Option<usize> {
-        let end = content_type.iter().position(|&byte| byte == b';').unwrap_or(content_type.len());
-        let media = content_type[..end].trim_ascii();
+        let media = media_type(content_type);
         let is_match = |condition: &Condition| matches!(condition, Condition::Type(pattern) if matches(pattern, media, true));
         self.rules.iter().position(|rule| rule.conditions.iter().any(is_match))
     }

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::parse_key;
 use mmb_search::{Match, OnMatch, Scan, StreamNumber};
 
 use self::config::{Action, Config, Source};
@@ -30,10 +29,11 @@ use self::line::{Occurrence, line};
 use self::patterns::{Patterns, Room, SearchParts, WorkerPart};
 use crate::shared::direction::DirectionFilter;
 use crate::shared::export_queue::ExportQueue;
+use crate::shared::http::forward_key;
 use crate::shared::log_file::LogFile;
 use mmb_nf::{
-    ArgError, Background, Context, Direction, DropReason, Key, Packet, SessionInfo, Setup, StreamData,
-    StreamFunction, StreamVerdict, WorkerCounters,
+    ArgError, Background, Context, Direction, DropReason, SessionInfo, Setup, StreamData, StreamFunction,
+    StreamVerdict, WorkerCounters,
 };
 
 /// Most lines of a worker in a second.
@@ -168,7 +168,7 @@ impl StreamFunction for PatternMatch {
             (state.streams, state.generation) = ([0; 2], part.generation);
         }
         if state.streams[at] == 0 {
-            let Some(stream) = part.open(key(data.packet())) else {
+            let Some(stream) = part.open(forward_key(data.packet())) else {
                 state.streams[at] = NOT_SEARCHED;
                 return self.full(cx.worker);
             };
@@ -341,10 +341,4 @@ fn close(state: &mut State, cx: &mut Context<'_, Worker>) {
         state.streams.into_iter().filter_map(StreamNumber::new).for_each(|stream| part.close(stream));
     }
     state.streams = [0; 2];
-}
-
-/// Returns the key of forward packets of a packet's session.
-fn key(packet: &Packet<'_>) -> Option<Key> {
-    let key = parse_key(packet.head, packet.meta).ok()?;
-    Some(if packet.direction == Direction::Forward { key } else { key.reversed() })
 }

@@ -7,3 +7,4 @@ pub(crate) mod export_queue;
 pub(crate) mod http;
 pub(crate) mod input_file;
 pub(crate) mod log_file;
+pub(crate) mod wildcard;

@@ -1,7 +1,7 @@
-//! Patterns of rules.
+//! Patterns in which `*` stands for any bytes.
 
 /// Whether a text matches a pattern in which `*` stands for any bytes.
-pub(super) fn matches(pattern: &[u8], text: &[u8], is_caseless: bool) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8], is_caseless: bool) -> bool {
     let is_equal = |a: u8, b: u8| if is_caseless { a.eq_ignore_ascii_case(&b) } else { a == b };
     // Where to try again: behind the last `*`, with one byte more for it.
     let (mut p, mut t, mut again) = (0, 0, None);
@@ -22,7 +22,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8], is_caseless: bool) -> bool {
 }
 
 /// Whether a path is the one of a rule or below it. With `*` in the rule, the whole path has to match.
-pub(super) fn matches_path(rule: &[u8], path: &[u8]) -> bool {
+pub(crate) fn matches_path(rule: &[u8], path: &[u8]) -> bool {
     if rule.contains(&b'*') {
         return matches(rule, path, false);
     }

@@ -1,0 +1,286 @@
+//! `http-edit`: changes headers, paths and bodies of HTTP messages.
+//!
+//! Theory of operation. The bytes of a direction are read up to the last line that is complete; the rest of
+//! them waits, and is read again with those that follow ([`message`]). So the state of a connection is that
+//! of the parser in front of what waits, and no byte is kept here. A message whose body may be edited waits
+//! for the end of its head, since that decides about its length.
+//!
+//! A body leaves in chunks (RFC 9112, 7.1) if its length is not known when its head leaves ([`body`]).
+//! Changes are planned first ([`plan`]), and made when all of them are known. A change that cannot be made
+//! would leave a wrong length behind: the connection is reset.
+
+mod body;
+mod config;
+mod header;
+mod message;
+mod path;
+mod plan;
+
+use bytemuck::{Pod, Zeroable};
+use mmb_http::{Cause, Connection, Event};
+
+use self::body::Treatment;
+use self::config::Config;
+use self::message::{Reader, Scratch};
+use crate::shared::http::{CauseCounters, forward_key, has_joined};
+use mmb_nf::{
+    ArgError, Context, Direction, DropReason, SessionInfo, Setup, StreamEdit, StreamFunction, StreamVerdict,
+    WorkerCounters,
+};
+
+/// Counters of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Count {
+    Requests,
+    Responses,
+    Added,
+    Removed,
+    Paths,
+    Bodies,
+    Replaced,
+    NotReplaced,
+    RefusedPaths,
+    Encoded,
+    Partial,
+    NoChunks,
+    CutHeads,
+    CutLines,
+    NotEditable,
+    Lost,
+}
+
+/// Names, and whether `show functions` prints them without an occurrence.
+const COUNTS: [(&str, bool); 16] = [
+    ("requests", true),
+    ("responses", true),
+    ("headers added", true),
+    ("headers removed", true),
+    ("paths rewritten", true),
+    ("bodies edited", true),
+    ("texts replaced", true),
+    ("texts not replaced: too many at a time", false),
+    ("paths not rewritten: the new one is invalid", false),
+    ("bodies not edited: Content-Encoding", false),
+    ("bodies not edited: partial content", false),
+    ("bodies not edited: HTTP/1.0 without end of the connection", false),
+    ("bodies not edited: the head did not wait", false),
+    ("headers not edited: the line did not wait", false),
+    ("connections not edited", false),
+    ("connections reset", false),
+];
+
+/// Counts of some bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts([u64; COUNTS.len()]);
+
+impl Counts {
+    fn add(&mut self, which: Count, is: bool) {
+        self.count(which, is.into());
+    }
+
+    fn count(&mut self, which: Count, number: u64) {
+        if let Some(count) = self.0.get_mut(which as usize) {
+            *count += number;
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct HttpEdit {
+    config: Config,
+    totals: WorkerCounters<{ COUNTS.len() }>,
+    causes: CauseCounters,
+    refused: DropReason,
+}
+
+/// A direction of a session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+struct Side {
+    /// Bytes that wait.
+    held: u32,
+    /// The [`Treatment`] of the body that is being read.
+    treatment: u8,
+    /// 1: a body is being read, and neither a head nor trailers.
+    in_body: u8,
+    /// 1: a part of the line has gone on.
+    line_cut: u8,
+    /// 1: a part of the head has gone on.
+    head_cut: u8,
+}
+
+/// A session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(crate) struct State {
+    /// As it is in front of what waits.
+    connection: Connection,
+    sides: [Side; 2],
+    /// 1: the client speaks HTTP/1.0.
+    is_http10: u8,
+    unused: [u8; 7],
+}
+
+impl StreamFunction for HttpEdit {
+    const TYPE: &'static str = "http-edit";
+    const USAGE: &'static str = config::USAGE;
+    const HELP: &'static str = "changes headers, paths and bodies of HTTP messages";
+    const DROP_REASONS: &'static [(&'static str, &'static str)] =
+        &[("http-unedited", "a function `http-edit` has reset a connection that it cannot read or edit")];
+    const EDITS: bool = true;
+
+    type State = State;
+    type Local = Scratch;
+
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
+        Ok(HttpEdit {
+            config: Config::parse(setup)?,
+            totals: WorkerCounters::new(setup.workers),
+            causes: CauseCounters::new(setup.workers),
+            refused: setup.drop_reason("http-unedited"),
+        })
+    }
+
+    fn accepts(&self) -> String {
+        "tcp-sport".to_owned()
+    }
+
+    fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Scratch>) {
+        if has_joined(session, cx.now) {
+            self.give_up(Cause::Joined, state, cx.worker);
+        }
+    }
+
+    fn edit(
+        &self,
+        data: &mut StreamEdit<'_, '_>,
+        state: &mut State,
+        cx: &mut Context<'_, Scratch>,
+    ) -> StreamVerdict {
+        let direction = data.direction() as usize;
+        let side = state.sides[direction];
+        if data.held() != side.held as usize {
+            // Bytes that waited have gone on, or are lost.
+            self.totals.add(cx.worker, Count::Lost as usize, 1);
+            return StreamVerdict::Reset(self.refused);
+        }
+        if state.connection.given_up().is_some() {
+            state.sides[direction].held = 0;
+            return StreamVerdict::Pass;
+        }
+        if !data.can_edit() {
+            self.totals.add(cx.worker, Count::NotEditable as usize, 1);
+            state.connection.give_up(Cause::Joined);
+            return StreamVerdict::Pass;
+        }
+        let mut joined = std::mem::take(&mut cx.local.joined);
+        let mut chunks = data.chunks();
+        let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
+        let bytes = if second.is_none() {
+            first
+        } else {
+            joined.clear();
+            data.chunks().for_each(|chunk| joined.extend_from_slice(chunk));
+            joined.as_slice()
+        };
+        let verdict = self.edit_bytes(bytes, data, state, cx);
+        cx.local.joined = joined;
+        verdict
+    }
+
+    fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Scratch>) -> StreamVerdict {
+        if let Some(Event::Invalid(cause)) = state.connection.end(direction as usize) {
+            self.causes.count(cx.worker, cause);
+        }
+        StreamVerdict::Pass
+    }
+
+    fn describe(&self, state: &State) -> Option<String> {
+        Some(match state.connection.given_up() {
+            Some(cause) => format!("not read: {}", cause.name()),
+            None => {
+                let [requests, responses] = state.sides.map(|side| side.held);
+                let unanswered = state.connection.unanswered();
+                format!("{unanswered} requests without response, bytes that wait {requests}/{responses}")
+            }
+        })
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let counted = COUNTS.iter().enumerate().map(|(which, one)| (one, self.totals.sum(which)));
+        let shown = counted.filter(|((_, is_shown), count)| *is_shown || *count != 0);
+        let shown = shown.map(|((name, _), count)| ((*name).to_owned(), count.to_string()));
+        shown
+            .chain(self.causes.report(if self.config.passes_errors { "not read" } else { "rejected" }))
+            .collect()
+    }
+}
+
+impl HttpEdit {
+    fn edit_bytes(
+        &self,
+        bytes: &[u8],
+        data: &mut StreamEdit<'_, '_>,
+        state: &mut State,
+        cx: &mut Context<'_, Scratch>,
+    ) -> StreamVerdict {
+        let direction = data.direction() as usize;
+        if cx.local.rooms.len() != self.config.paths.len() {
+            cx.local.rooms = self.config.paths.iter().map(path::PathRewrite::room).collect();
+        }
+        let key = if self.config.names_addresses() { forward_key(data.packet()) } else { None };
+        let mut reader = Reader::new(
+            (&self.config, bytes, &mut *cx.local),
+            (direction, data.can_hold()),
+            (state.connection, state.sides[direction], state.is_http10 != 0),
+            key,
+        );
+        let hold = match reader.read() {
+            Ok(hold) => hold,
+            Err(cause) => {
+                let has_chunks = Treatment::of(reader.side.treatment).has_chunks();
+                self.causes.count(cx.worker, cause);
+                let passes = cause.is_opaque() || self.config.passes_errors && !has_chunks;
+                if !passes {
+                    return StreamVerdict::Reset(self.refused);
+                }
+                reader.connection.give_up(cause);
+                bytes.len()
+            }
+        };
+        let Reader { connection, side, is_http10, counts, scratch, .. } = reader;
+        if scratch.plan.apply(bytes, data).is_err() || hold < bytes.len() && !data.hold_from(hold) {
+            self.totals.add(cx.worker, Count::Lost as usize, 1);
+            return StreamVerdict::Reset(self.refused);
+        }
+        if hold < bytes.len() {
+            read_again(&mut state.connection, direction, bytes.get(..hold).unwrap_or(&[]));
+        } else {
+            state.connection = connection;
+        }
+        state.sides[direction] = Side { held: (bytes.len() - hold) as u32, ..side };
+        state.is_http10 = is_http10.into();
+        let counted = counts.0.iter().enumerate().filter(|(_, count)| **count != 0);
+        counted.for_each(|(which, &count)| self.totals.add(cx.worker, which, count));
+        StreamVerdict::Pass
+    }
+
+    fn give_up(&self, cause: Cause, state: &mut State, worker: u16) {
+        self.causes.count(worker, cause);
+        state.connection.give_up(cause);
+    }
+}
+
+/// Reads bytes that were accepted before.
+fn read_again(connection: &mut Connection, direction: usize, mut bytes: &[u8]) {
+    loop {
+        let (len, event) = connection.next(direction, bytes);
+        bytes = bytes.get(len..).unwrap_or(&[]);
+        if let Event::More | Event::Opaque(_) | Event::Invalid(_) = event {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
