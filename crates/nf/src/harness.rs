@@ -219,6 +219,24 @@ impl Harness {
         frames.chunks(VECTOR).flat_map(|frames| self.vector(chain, frames)).collect()
     }
 
+    /// Takes the session of a frame out of its chain, and sends the frame. None: there is no session, or it
+    /// does not pass the runner any more.
+    pub fn send_without_chain(&mut self, frame: &[u8]) -> Option<Sent> {
+        let mut meta = Meta::default();
+        parse(frame, frame.len(), &mut meta).ok()?;
+        let found = self.sessions.table.find(&parse_key(frame, &meta).ok()?);
+        let id = found.is_some().then(|| found.session())?;
+        let info = self.sessions.info(id);
+        let view = PacketView { head: frame, meta: &meta, direction: found.direction() };
+        if !self.runner.detach(self.sessions.table.scratch_mut(id), &info, &view) {
+            self.sessions.table.remove(id);
+            return None;
+        }
+        let frame = frame.to_vec();
+        let sent = Sent { verdict: ChainVerdict::Pass, is_answered: false, frame, emitted: Vec::new() };
+        self.run(vec![InChain { sent, found, meta }], false).pop()
+    }
+
     /// Returns the packets that functions have released or dropped since, in the order in which they go on.
     /// Packets that a function holds again are not among them.
     pub fn released(&mut self) -> Vec<Sent> {

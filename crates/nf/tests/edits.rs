@@ -49,6 +49,21 @@ impl StreamFunction for Substitute {
     }
 }
 
+/// Counts bytes, and does not edit.
+struct Count;
+
+impl StreamFunction for Count {
+    const TYPE: &'static str = "count-bytes";
+    const USAGE: &'static str = "";
+    const HELP: &'static str = "counts bytes";
+    type State = u32;
+    type Local = ();
+
+    fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
+        Ok(Count)
+    }
+}
+
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 const FIN: u8 = 1;
@@ -69,6 +84,7 @@ impl Bench {
     fn new(functions: &str, chain: &str) -> Bench {
         let mut registry = Registry::default();
         registry.add_stream::<Substitute>();
+        registry.add_stream::<Count>();
         let harness = Harness::new(registry, &format!("{functions}\nchain add c {chain}")).expect("valid");
         let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let net = [Ip4::new(ends[0], ends[1]).into(), Ip4::new(ends[1], ends[0]).into()];
@@ -201,6 +217,7 @@ fn two_functions_edit_one_after_the_other() {
 fn functions_that_edit_are_next_to_the_others() {
     let mut registry = Registry::default();
     registry.add_stream::<Substitute>();
+    registry.add_stream::<Count>();
     let lines = "nf add a substitute x y\nnf add b substitute z\nnf add again flow\nchain add c a then [udp then again] then b";
     assert!(Harness::new(registry, lines).is_err());
 }
@@ -221,4 +238,82 @@ fn ip6_and_a_reset() {
     let (_, frame) = &sent[0].emitted[0];
     mmb_nf::testing::assert_checksums(frame);
     assert!(frame.ends_with(b"harmless") && frame.len() == 54 + 20 + 8);
+}
+
+const LONGER: &str = "nf add w substitute evil harmless\nnf add n count-bytes";
+
+#[test]
+fn offsets_outlive_the_functions() {
+    for chain in ["n", "n then again", "again"] {
+        let mut bench = Bench::new(LONGER, "w then n");
+        assert_eq!(bench.send(0, 0, 0, ACK, "an evil word"), [segment(0, 0, 0, ACK, "an harmless word")]);
+        assert_eq!(bench.send(1, 0, 16, ACK, "one evil"), [segment(1, 0, 12, ACK, "one harmless")]);
+        let lines = format!("nf add n count-bytes\nnf add again flow\nchain add c {chain}");
+        bench.harness.load(&lines).expect("valid");
+        // Further bytes are not edited, and the numbers of both ends stay.
+        assert_eq!(bench.send(0, 12, 0, ACK, "evil"), [segment(0, 16, 0, ACK, "evil")]);
+        assert_eq!(bench.send(1, 8, 20, ACK, "evil"), [segment(1, 12, 16, ACK, "evil")]);
+        // What was edited and is not acknowledged is repeated as it was.
+        assert_eq!(bench.send(1, 0, 20, ACK, "one evil"), [segment(1, 0, 16, ACK, "one harmless")]);
+        assert_eq!(bench.send(0, 16, 16, ACK, ""), [segment(0, 20, 12, ACK, "")]);
+        // The receiver answers what it has got.
+        assert_eq!(bench.send(1, 0, 16, ACK, "one evil"), [segment(1, 4, 12, ACK, "one evil")]);
+        assert_eq!(bench.send(0, 16, 16, ACK | FIN, ""), [segment(0, 20, 12, ACK | FIN, "")]);
+        assert_eq!(bench.send(1, 12, 21, ACK | FIN, ""), [segment(1, 16, 17, ACK | FIN, "")]);
+        assert_eq!(bench.send(0, 17, 17, ACK, ""), [segment(0, 21, 13, ACK, "")]);
+        bench.harness.end_all();
+    }
+}
+
+#[test]
+fn offsets_outlive_several_functions_and_new_edits_add_to_them() {
+    let mut bench = Bench::new(LONGER, "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "evil"), [segment(0, 0, 0, ACK, "harmless")]);
+    assert_eq!(bench.send(1, 0, 8, ACK, ""), [segment(1, 0, 4, ACK, "")]);
+    // Another function that edits takes the place of the first one, and has its numbers.
+    bench.harness.load("nf add r substitute dark bright\nchain add c r").expect("valid");
+    assert_eq!(bench.send(0, 4, 0, ACK, "evil dark"), [segment(0, 8, 0, ACK, "evil bright")]);
+    assert_eq!(bench.send(1, 0, 19, ACK, ""), [segment(1, 0, 13, ACK, "")]);
+    bench.harness.load("nf add n count-bytes\nchain add c n").expect("valid");
+    assert_eq!(bench.send(0, 13, 0, ACK, "dark"), [segment(0, 19, 0, ACK, "dark")]);
+    bench
+        .harness
+        .load("nf add n count-bytes\nnf add r substitute dark bright\nchain add c r then n")
+        .expect("valid");
+    assert_eq!(bench.send(0, 17, 0, ACK, "x"), [segment(0, 23, 0, ACK, "x")]);
+    assert_eq!(bench.send(1, 0, 24, ACK, ""), [segment(1, 0, 18, ACK, "")]);
+}
+
+#[test]
+fn bytes_that_are_held_back_go_on_when_their_function_leaves() {
+    for (chain, lines) in [("n", "nf add n count-bytes"), ("r", "nf add r substitute dark bright")] {
+        let mut bench = Bench::new(LONGER, "w");
+        assert_eq!(bench.send(0, 0, 0, ACK, "an evil ev"), [segment(0, 0, 0, ACK, "an harmless ")]);
+        bench.harness.load(&format!("{lines}\nchain add c {chain}")).expect("valid");
+        // The reply brings nothing; the next segment brings what was held, in any order.
+        let mut left = bench.send(0, 10, 0, ACK, "il!");
+        left.sort();
+        let bytes: String = left.iter().map(|(.., bytes)| bytes.as_str()).collect();
+        assert_eq!((bytes.as_str(), left[0].1), ("evil!", 12), "{left:?}");
+        assert_eq!(bench.send(1, 0, 17, ACK, ""), [segment(1, 0, 13, ACK, "")]);
+    }
+}
+
+#[test]
+fn a_session_without_a_chain_keeps_its_offsets() {
+    for (word, has_offset) in [("evil", true), ("good", false)] {
+        let mut bench = Bench::new(LONGER, "w");
+        let len = if has_offset { 8 } else { 4 };
+        assert_eq!(bench.send(0, 0, 0, ACK, word).len(), 1);
+        assert_eq!(bench.send(1, 0, len, ACK, ""), [segment(1, 0, 4, ACK, "")]);
+        let frame = bench.frame(0, 4, 0, ACK, b"evil");
+        let sent = bench.harness.send_without_chain(&frame);
+        assert_eq!(sent.is_some(), has_offset);
+        if let Some(sent) = sent {
+            assert_eq!(bench.left(&[sent]), [segment(0, 8, 0, ACK, "evil")]);
+            let frame = bench.frame(1, 0, 12, ACK, b"");
+            let sent = bench.harness.send_without_chain(&frame).expect("offsets");
+            assert_eq!(bench.left(&[sent]), [segment(1, 0, 8, ACK, "")]);
+        }
+    }
 }

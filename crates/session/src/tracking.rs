@@ -3,8 +3,8 @@
 use mmb_flow::{Direction, FlowFlags, FlowRef, SessionFlags, SessionId, Table, TrackInput, TrackOutcome};
 use mmb_packet::Meta;
 
+use crate::chains::ChainState;
 use crate::lifetime::DIRECTIONS;
-use crate::translation::record::ScratchLayout;
 
 /// Returns the highest acknowledgement numbers of both directions.
 pub(crate) fn acks(table: &Table, id: SessionId) -> [u32; 2] {
@@ -18,18 +18,22 @@ pub(crate) fn set_acks(table: &mut Table, id: SessionId, acks: [u32; 2]) {
     }
 }
 
-/// Returns what the tracker sees of a packet: sequence numbers as the originator of the session sees them.
+/// Returns what the tracker sees of a packet: sequence numbers as the originator of the session sees them. If
+/// functions edit the connection, those of each direction are as their sender sees them.
 pub(crate) fn input(
     table: &Table,
-    layout: &ScratchLayout,
+    chains: &ChainState,
     flow: FlowRef,
     head: &[u8],
     meta: &Meta,
 ) -> TrackInput {
     let mut input = TrackInput::of(head, meta);
+    if let TrackInput::Tcp(segment) = &mut input {
+        chains.untranslate(table, flow, segment);
+    }
     if flow.direction() == Direction::Reverse
         && let TrackInput::Tcp(segment) = &mut input
-        && let Some(mangle) = layout.mangle(table, flow.session())
+        && let Some(mangle) = chains.layout.mangle(table, flow.session())
     {
         segment.ack = segment.ack.wrapping_sub(mangle.sequence);
         segment.seq = segment.seq.wrapping_sub(mangle.acknowledgment);

@@ -254,3 +254,100 @@ def test_edits_on_a_router(make_router, address):
     router = make_router(edits("x"))
     pairs = exchange(router.client, router.servers, address, [(100_000, 70_000), (16, 0)], 9, make=words)
     assert verify_edits(pairs, "x") > 0
+
+
+NEW = EDITS["longer"]
+
+
+class Connection:
+    """A connection that is open during the whole test. Both ends receive all the time."""
+
+    def __init__(self, client, server):
+        listener = server.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((SERVER4, PORT))
+        listener.listen(1)
+        self.ends = [client.socket(socket.AF_INET, socket.SOCK_STREAM)]
+        self.ends[0].connect((SERVER4, PORT))
+        self.ends.append(listener.accept()[0])
+        listener.close()
+        self.sent, self.received, self.readers = [b"", b""], [b"", b""], []
+        for number, end in enumerate(self.ends):
+            end.settimeout(PATIENCE)
+            self.readers.append(threading.Thread(target=self._read, args=(number,), daemon=True))
+            self.readers[-1].start()
+
+    def _read(self, number):
+        while part := self.ends[number].recv(65536):
+            self.received[1 - number] += part
+
+    def send(self, number, content):
+        """Sends bytes of an end: 0 is the client."""
+        self.ends[number].sendall(content)
+        self.sent[number] += content
+
+    def restored(self, number):
+        """What an end's peer has received, with the word put back."""
+        return self.received[number].replace(NEW.encode(), b"evil")
+
+    def wait(self):
+        wait.until(lambda: [self.restored(0), self.restored(1)] == self.sent, "all bytes in both directions")
+
+    def close(self):
+        for end in self.ends:
+            end.shutdown(socket.SHUT_WR)
+        for reader in self.readers:
+            reader.join(PATIENCE)
+            assert not reader.is_alive()
+        for end in self.ends:
+            end.close()
+
+
+CHANGES = {
+    "chain": "chain set c volume",
+    "other function": "nf add other match wicked mask\nchain set c other",
+    "rule without chain": f"add-stateful tcp-dport {PORT} accept\ndel FIRST",
+}
+FILES = {"apply": f"add-stateful tcp-dport {PORT} accept\n", "apply of nothing": ""}
+
+
+@pytest.mark.parametrize("change", [*CHANGES, *FILES])
+def test_a_connection_outlives_its_function(make_wire, tmp_path, change):
+    wire = make_wire("af-packet", edits(NEW))
+    connection = Connection(wire.client, wire.server)
+    for number in (0, 1):
+        connection.send(number, words(number, 60_000))
+    connection.wait()
+    assert all(NEW.encode() in received for received in connection.received)
+    # The change comes while bytes are under way.
+    senders = [threading.Thread(target=connection.send, args=(n, words(n + 2, 400_000))) for n in (0, 1)]
+    for sender in senders:
+        sender.start()
+    if change in CHANGES:
+        first = min(wire.daemon.rules())
+        for line in CHANGES[change].splitlines():
+            wire.daemon.line(line.replace("FIRST", str(first)))
+    else:
+        kept = [line for line in wire.daemon.config.read_text().splitlines() if line.split()[0] in ("port", "wire", "set")]
+        path = tmp_path / "changed"
+        path.write_text("\n".join(kept) + "\n" + FILES[change])
+        wire.daemon.command("apply", path, "--allow-empty")
+    for sender in senders:
+        sender.join(PATIENCE)
+    connection.wait()
+    before = [len(received) for received in connection.received]
+    for number in (0, 1):
+        connection.send(number, words(number + 4, 300_000))
+    connection.wait()
+    for number in (0, 1):
+        after = connection.received[number][before[number] :]
+        assert after == connection.sent[number][-len(after) :], "bytes behind the change are not edited"
+    connection.close()
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_edited_connections_are_tracked(make_wire, edit):
+    wire = make_wire("af-packet", "set tcp-window-check on\n" + edits(EDITS[edit]))
+    pairs = exchange(wire.client, wire.server, SERVER4, [(300_000, 200_000)], 17, make=words)
+    assert verify_edits(pairs, EDITS[edit]) > 0
+    assert wire.daemon.drops()["tcp-window"] == 0

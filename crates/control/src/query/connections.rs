@@ -125,9 +125,11 @@ impl Control {
     }
 }
 
-/// Whether packets can open sessions.
+/// Whether there can be sessions.
 fn has_sessions(config: &Config) -> bool {
-    config.policy().is_stateful() || !config.nat().compiled().is_empty()
+    config.policy().is_stateful()
+        || !config.nat().compiled().is_empty()
+        || config.chains().program().may_have_offsets()
 }
 
 fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {

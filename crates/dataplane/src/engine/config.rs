@@ -104,6 +104,13 @@ pub struct Forwarding {
     pub ports: Vec<PortConfig>,
 }
 
+impl Forwarding {
+    /// Whether packets need sessions: for rules, for NAT, or for connections that functions have edited.
+    pub fn needs_sessions(&self) -> bool {
+        self.policy.is_stateful() || !self.nat.is_empty() || self.chains.may_have_offsets()
+    }
+}
+
 /// Checks of the addresses of packets as they come in, before rules, sessions and translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressChecks {

@@ -133,7 +133,7 @@ impl Snapshot {
         counters: Vec<RuleTable>,
     ) -> Snapshot {
         let is_learning = fastpath::config::is_learning(&forwarding);
-        let needs_sessions = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
+        let needs_sessions = forwarding.needs_sessions();
         let mut snapshot = Snapshot {
             generation,
             ports: std::array::from_fn(|_| None),

@@ -59,8 +59,19 @@ impl Program {
         let Builder { bodies, spaces_of, spaces, classes, stages, contexts, .. } = builder;
         instances.truncate(usize::from(first_context + contexts));
         let scratchpad_limit = spec.scratchpad_limit;
-        let mut program =
-            Program { chains, bodies, spaces, spaces_of, classes, stages, scratchpad_limit, instances };
+        let may_have_offsets = spec.previous.is_some_and(Program::may_have_offsets)
+            || instances.iter().any(|instance| instance.function.edits());
+        let mut program = Program {
+            chains,
+            bodies,
+            spaces,
+            spaces_of,
+            classes,
+            stages,
+            scratchpad_limit,
+            instances,
+            may_have_offsets,
+        };
         program.lay_out(spec)?;
         Ok(program)
     }

@@ -13,10 +13,17 @@ use crate::Instance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainId(pub u16);
 
+impl ChainId {
+    /// No chain: of sessions that pass the runner because functions have edited their connections.
+    pub(crate) const NONE: ChainId = ChainId(u16::MAX);
+}
+
 /// All instances and chains, and the layout of their scratchpads. Immutable.
 #[derive(Debug, Default)]
 pub struct Program {
     pub(crate) instances: Vec<Arc<Instance>>,
+    /// See [`Program::may_have_offsets`].
+    pub(crate) may_have_offsets: bool,
     pub(crate) chains: Vec<Chain>,
     pub(crate) bodies: Vec<Body>,
     /// The flow manager's sessions, if there is a chain; then those of each function `flow`.
@@ -89,6 +96,12 @@ impl Program {
     /// Returns the bytes of a scratchpad of the flow manager, with its header. 0: there is no chain.
     pub fn bytes(&self) -> usize {
         self.spaces.first().map_or(0, |sessions| sessions.layout.bytes())
+    }
+
+    /// Whether there may be sessions whose connections functions have edited, so that their packets need
+    /// sessions without any rule: a function of this program edits, or one of a program before did.
+    pub fn may_have_offsets(&self) -> bool {
+        self.may_have_offsets
     }
 
     pub(crate) fn body(&self, number: BodyId) -> Option<&Body> {

@@ -18,6 +18,7 @@ use super::types::ChainVerdict;
 use crate::context::Holding;
 use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
 use crate::set::{Set, VECTOR};
+use crate::stream::EditMemory;
 use crate::vector::RawVector;
 use crate::{Packet, PacketView, Verdict};
 use mmb_packet::DropReason;
@@ -48,6 +49,45 @@ pub(super) struct ChainRun<'r, 'p> {
 }
 
 impl ChainRun<'_, '_> {
+    /// Takes packets through a chain.
+    #[inline(always)]
+    pub fn chain<S: ScratchpadSpace>(&mut self, body: BodyId, set: Set, space: &mut S) {
+        if self.is_reverse {
+            let set = self.body(body, set, space);
+            self.translate_detached(set);
+        } else {
+            let set = self.translate_detached(set);
+            self.body(body, set, space);
+        }
+    }
+
+    /// Translates the packets of sessions that have left the functions that edited them. Returns the packets
+    /// that go on.
+    #[inline(always)]
+    pub fn translate_detached(&mut self, set: Set) -> Set {
+        let has_any = |memory: &&mut EditMemory| !memory.detached.is_empty();
+        match self.state.edits.as_deref_mut().filter(has_any) {
+            Some(_) => self.translate_all_detached(set),
+            None => set,
+        }
+    }
+
+    #[cold]
+    fn translate_all_detached(&mut self, mut set: Set) -> Set {
+        let RunnerState { edits, emissions, .. } = &mut *self.state;
+        let Some(memory) = edits else { return set };
+        let emitted = emissions.len();
+        for i in set.iter() {
+            let Some(packet) = self.packets.get_mut(i) else { break };
+            if let Verdict::Drop(reason) = memory.pass_detached(packet, i, emissions) {
+                self.verdicts[i] = ChainVerdict::Drop(reason);
+                set.remove(i);
+            }
+        }
+        emissions.set_place(emitted, self.translates, false);
+        set
+    }
+
     /// Takes packets through a body. Returns those that reach its end.
     pub fn body<S: ScratchpadSpace>(&mut self, number: BodyId, set: Set, space: &mut S) -> Set {
         let active = self.active;

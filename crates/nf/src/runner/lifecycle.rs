@@ -7,6 +7,7 @@
 //! bytes of instances that are on the list. The rest of the list is released at the end.
 
 mod describe;
+mod detach;
 
 use super::header::Header;
 use super::keyed::NO_ENTRY;
@@ -14,9 +15,10 @@ use super::placement::Placement;
 use super::prior::{PriorPad, PriorSession};
 use super::state::{ActiveProgram, InstanceState, RunnerState};
 use crate::context::Holding;
-use crate::held::HeldPlace;
+use crate::held::{HeldPlace, OUTER_SPACE};
 use crate::instance::RawContext;
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
+use crate::stream::StreamContext;
 use crate::{PacketView, SessionInfo};
 
 /// A session that enters or leaves a body.
@@ -59,6 +61,9 @@ impl RunnerState {
     pub fn release(&mut self, (space, pad): (u32, &mut [u8]), info: &SessionInfo) {
         let header = Header::read(pad);
         let Some(active) = self.active(header.program) else { return };
+        if let Some(memory) = self.edits.as_deref_mut().filter(|_| space == OUTER_SPACE) {
+            memory.end_detached(info.id.0);
+        }
         let mut call = SessionCall { space, pad, branches: header.branches, info, packet: None, at: None };
         self.leave(&active, header.body, &mut call);
         if let Some(loaded) = self.loaded_mut(header.program) {
@@ -88,6 +93,7 @@ impl RunnerState {
             }
         }
         self.open(active, body, (space, pad), info, packet);
+        self.detach(space, info);
         self.release_rest(space, info);
     }
 
@@ -99,8 +105,7 @@ impl RunnerState {
             let mut call = SessionCall { space, pad, branches: 0, info, packet: None, at: None };
             self.leave_function(state, &function, &mut call);
         }
-        prior.dispatches.clear();
-        prior.outputs.clear();
+        prior.clear();
         self.prior = prior;
     }
 
@@ -173,8 +178,11 @@ impl RunnerState {
         let (Some(instance), Some(&state)) = (instance, active.states.get(number)) else { return };
         let Some(bytes) = bytes_of(call.pad, function) else { return };
         let PriorSession { pads, bytes: prior, .. } = &mut self.prior;
+        let is_context = instance.kind() == StreamContext::KIND;
         let is_same = |pad: &&mut PriorPad| {
-            pad.uid == instance.uid && pad.function.bytes == function.bytes && !pad.is_taken
+            // Numbers of edited connections mean nothing to a group that does not edit.
+            let has_numbers = is_context && pad.function.edits && !function.edits;
+            pad.uid == instance.uid && pad.function.bytes == function.bytes && !pad.is_taken && !has_numbers
         };
         if let Some(pad) = pads.iter_mut().find(is_same)
             && let Some(before) = bytes_of(prior, &pad.function)

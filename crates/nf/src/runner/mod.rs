@@ -18,7 +18,7 @@ mod vector_run;
 
 use std::sync::Arc;
 
-use mmb_flow::{SessionId, SessionSettings};
+use mmb_flow::{FlowRef, SessionId, SessionSettings, TcpSegment};
 use mmb_packet::DropReason;
 
 use self::header::Header;
@@ -178,6 +178,28 @@ impl Runner {
     pub fn is_current(&self, pad: &[u8], chain: ChainId) -> bool {
         let header = Header::read(pad);
         header.program == self.state.current && header.body == chain.0
+    }
+
+    /// Takes a session out of its chain. Returns whether it has to pass the runner further: functions have
+    /// edited its connection, whose ends count differently from then on.
+    pub fn detach(&mut self, pad: &mut [u8], info: &SessionInfo, packet: &PacketView<'_>) -> bool {
+        let is_kept = self.has_offsets(pad, info.id);
+        match is_kept {
+            true => self.migrate(pad, ChainId::NONE, info, packet),
+            false => self.release(pad, info),
+        }
+        is_kept
+    }
+
+    /// Whether the ends of a session's connection count differently, because functions have edited it.
+    pub fn has_offsets(&self, pad: &[u8], session: SessionId) -> bool {
+        self.state.has_offsets(pad, session.0)
+    }
+
+    /// Changes acknowledgement and window of a segment, as it comes in, to those that their receiver is told.
+    /// So both are about the numbers of the receiver. They differ if functions edit the connection.
+    pub fn untranslate(&self, pad: &[u8], flow: FlowRef, segment: &mut TcpSegment) {
+        self.state.untranslate(pad, flow, segment);
     }
 
     fn loaded_of(&self, pad: &[u8]) -> Option<(&LoadedProgram, Header)> {

@@ -21,3 +21,12 @@ pub(super) struct PriorSession {
     pub outputs: Vec<(u64, u8)>,
     pub bytes: Vec<u8>,
 }
+
+impl PriorSession {
+    pub fn clear(&mut self) {
+        self.pads.clear();
+        self.dispatches.clear();
+        self.outputs.clear();
+        self.bytes.clear();
+    }
+}

@@ -186,7 +186,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
             for (set, is_reverse) in [(same.without(reverse), false), (same.and(reverse), true)] {
                 if !set.is_empty() {
                     self.with_chain(&active, chain.1, is_reverse, |run, pads| {
-                        run.body(chain.1, set, pads);
+                        run.chain(chain.1, set, pads);
                     });
                 }
             }
@@ -196,7 +196,9 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
     /// Returns the program with a number, if it has the chain.
     #[inline(always)]
     fn active(&self, (number, body): (u16, BodyId)) -> Option<ActiveProgram> {
-        self.state.active(number).filter(|active| usize::from(body) < active.program.chains.len())
+        self.state.active(number).filter(|active| {
+            usize::from(body) < active.program.chains.len() || body == crate::ChainId::NONE.0
+        })
     }
 
     /// Calls a closure that takes packets through a chain.
@@ -271,7 +273,10 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         };
         let target = &Target { first: from, packets: &resumed };
         self.with_chain(&active, chain.1, direction == Direction::Reverse, |run, pads| {
-            run.resume(chain.1, (instance, target, 0), set, pads);
+            let set = run.resume(chain.1, (instance, target, 0), set, pads);
+            if run.is_reverse {
+                run.translate_detached(set);
+            }
         });
         to
     }

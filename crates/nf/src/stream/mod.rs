@@ -19,8 +19,8 @@ mod typed;
 
 pub(crate) use context::{ContextState, StreamContext};
 pub use data::StreamData;
-pub(crate) use edits::EditMemory;
 pub use edits::{EditError, StreamEdit};
+pub(crate) use edits::{EditMemory, NOT_EDITED};
 pub use function::{StreamFunction, StreamVerdict};
 pub use takeover::{TakenOver, next_sequence_number};
 pub(crate) use typed::TypedStream;

@@ -18,7 +18,7 @@ pub(crate) mod process;
 
 use std::sync::Arc;
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, Key, SessionId, SessionSettings, Table};
+use mmb_flow::{Direction, FlowFlags, FlowRef, Key, SessionId, SessionSettings, Table, TcpSegment};
 use mmb_nf::{
     Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
     TranslationRequest,
@@ -207,6 +207,38 @@ impl ChainState {
         }
     }
 
+    /// Takes a session out of its chain. It still passes the runner if functions have edited its connection.
+    fn detach<E: Environment, P: PacketBuf>(
+        &mut self,
+        table: &mut Table,
+        pkt: &SlowPacket<'_, E, P>,
+        flow: FlowRef,
+    ) {
+        let info = session_info(table, flow.session(), pkt.now);
+        let pad = self.layout.functions_mut(table, flow.session());
+        let is_kept = pad.is_some_and(|pad| self.runner.detach(pad, &info, &packet_view(pkt, flow)));
+        if !is_kept {
+            for flow in [flow, flow.opposite()] {
+                table.flow_mut(flow).flags &= !(FlowFlags::CHAINED | FlowFlags::CHAIN_TRANSLATES);
+            }
+        }
+    }
+
+    /// Whether functions have edited the connection of a session, so that its ends count differently. It has
+    /// to be kept, whatever becomes of its rules.
+    pub fn has_offsets(&self, table: &Table, id: SessionId) -> bool {
+        let pad = chained_pad(&self.layout, table, id);
+        pad.is_some_and(|pad| self.runner.has_offsets(pad, id))
+    }
+
+    /// Changes acknowledgement and window of a segment to those that their receiver is told, if functions
+    /// edit the connection.
+    pub fn untranslate(&self, table: &Table, flow: FlowRef, segment: &mut TcpSegment) {
+        if let Some(pad) = chained_pad(&self.layout, table, flow.session()) {
+            self.runner.untranslate(pad, flow, segment);
+        }
+    }
+
     /// Gives a session with these rules the chain that it is to have now. Returns `false` if the session was
     /// translated by functions that are removed.
     pub fn update<E: Environment, P: PacketBuf>(
@@ -226,7 +258,7 @@ impl ChainState {
         match (flags.contains(FlowFlags::CHAINED), chain) {
             (true, Some((_, chain))) => return self.migrate(table, pkt, flow, chain, is_translated),
             (true, None) if is_translated => return false,
-            (true, None) => self.leave(table, pkt.now, flow.session()),
+            (true, None) => self.detach(table, pkt, flow),
             (false, Some((_, chain))) => self.join(table, pkt, flow, chain),
             (false, None) => {}
         }
@@ -263,17 +295,17 @@ impl ChainState {
 
     /// Returns the name of a session's chain.
     pub fn name(&self, table: &Table, id: SessionId) -> Option<&Arc<str>> {
-        self.runner.chain_name(self.chained_pad(table, id)?)
+        self.runner.chain_name(chained_pad(&self.layout, table, id)?)
     }
 
     /// Returns what the functions of a session's chain say about it, each with its name.
     pub fn describe(&self, table: &Table, id: SessionId) -> Vec<(String, String)> {
-        self.chained_pad(table, id).map_or_else(Vec::new, |pad| self.runner.describe(id, pad))
+        chained_pad(&self.layout, table, id).map_or_else(Vec::new, |pad| self.runner.describe(id, pad))
     }
+}
 
-    /// Returns the scratchpads of a session that passes a chain.
-    fn chained_pad<'a>(&self, table: &'a Table, id: SessionId) -> Option<&'a [u8]> {
-        let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
-        self.layout.functions(table, id).filter(|_| flags.contains(FlowFlags::CHAINED))
-    }
+/// Returns the scratchpads of a session that passes a chain.
+fn chained_pad<'a>(layout: &ScratchLayout, table: &'a Table, id: SessionId) -> Option<&'a [u8]> {
+    let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
+    layout.functions(table, id).filter(|_| flags.contains(FlowFlags::CHAINED))
 }

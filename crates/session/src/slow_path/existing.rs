@@ -38,7 +38,7 @@ pub(super) fn admit_existing<E: Environment, P: PacketBuf>(
     }
     learn_from_reply(store, pkt, flow);
     let (mut track, mut acks) = (store.table.session(id).track, tracking::acks(&store.table, id));
-    let input = pkt.track_input(&store.table, &store.chains.layout, flow);
+    let input = pkt.track_input(&store.table, &store.chains, flow);
     let outcome = track.update(flow.direction(), &input, &mut acks, &store.settings);
     match outcome.verdict {
         TrackVerdict::New => {
@@ -78,7 +78,7 @@ fn changes_session<E: Environment, P: PacketBuf>(
     }
     let track = store.table.session(id).track;
     let (mut after, mut acks) = (track, tracking::acks(&store.table, id));
-    let input = pkt.track_input(&store.table, &store.chains.layout, flow);
+    let input = pkt.track_input(&store.table, &store.chains, flow);
     let verdict = after.update(flow.direction(), &input, &mut acks, &store.settings).verdict;
     after != track || verdict != TrackVerdict::Pass
 }
@@ -123,7 +123,9 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     list.extend(store.rules.lists.get(rule_list));
     let lost_translation = list.iter().any(|rule| rule.translates && !rule.is_alive(policy));
     list.retain(|rule| rule.is_alive(policy));
-    let has_cause = !list.is_empty() || flags.contains(SessionFlags::RULELESS);
+    let has_cause = !list.is_empty()
+        || flags.contains(SessionFlags::RULELESS)
+        || store.chains.has_offsets(&store.table, flow.session());
     let has_mapping = mapping == u32::MAX || store.pools.is_live(MappingId(mapping));
     for rule in pkt.stateful_slots().filter_map(|slot| SessionRule::new(policy, slot, false)) {
         attached::insert(&mut list, rule);

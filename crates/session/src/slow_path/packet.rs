@@ -4,9 +4,9 @@ use mmb_flow::{FlowRef, HashedKey, Table, TrackInput};
 use mmb_packet::{DropReason, Meta, PacketBuf, PacketFlags};
 use mmb_policy::Hit;
 
+use crate::chains::ChainState;
 use crate::established::decisions::Decisions;
 use crate::established::set_edits;
-use crate::translation::record::ScratchLayout;
 use crate::{Environment, Next, tracking};
 
 /// Where the first fragment of a datagram went. Later fragments follow it.
@@ -75,8 +75,8 @@ impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {
     }
 
     /// Returns what the tracker sees of a packet of this flow.
-    pub fn track_input(&self, table: &Table, layout: &ScratchLayout, flow: FlowRef) -> TrackInput {
-        tracking::input(table, layout, flow, self.packet.head(), self.meta)
+    pub fn track_input(&self, table: &Table, chains: &ChainState, flow: FlowRef) -> TrackInput {
+        tracking::input(table, chains, flow, self.packet.head(), self.meta)
     }
 
     /// Acquires the decision of the rules in these slots.

@@ -2,15 +2,17 @@ use mmb_flow::{Mangle, TcpSegment};
 use mmb_packet::Kind;
 
 use super::*;
+use crate::SessionConfig;
 use crate::testing::udp_key;
 
 /// A table with one session whose timer fires at 1000.
-fn setup() -> (Table, ScratchLayout, SessionId) {
-    let layout = ScratchLayout::new(0);
-    let mut table = Table::new(8, layout.bytes, 1).expect("memory");
+fn setup() -> (Table, ChainState, SessionId) {
+    let config = SessionConfig { sessions: 8, worker: 0, workers: 1, seed: 1, scratchpad: 0 };
+    let chains = ChainState::new(&config);
+    let mut table = Table::new(8, chains.layout.bytes, 1).expect("memory");
     let (_, hashed) = table.find_with_hash(&udp_key());
     let id = table.open(&hashed, None, 0, 1000, true).expect("room");
-    (table, layout, id)
+    (table, chains, id)
 }
 
 #[test]
@@ -43,9 +45,9 @@ fn an_outcome_settles_flows_and_brings_the_timer_forward() {
 /// Replies acknowledge translated numbers; the tracker knows those of the originator.
 #[test]
 fn numbers_of_replies_are_those_of_the_originator() {
-    let (mut table, layout, id) = setup();
+    let (mut table, chains, id) = setup();
     let mangle = Mangle { sequence: 100, acknowledgment: 30, ..Mangle::default() };
-    layout.set_mangle(&mut table, id, (mangle, None));
+    chains.layout.set_mangle(&mut table, id, (mangle, None));
     let mut head = vec![0; 54];
     head[14] = 0x45;
     head[38..42].copy_from_slice(&5000_u32.to_be_bytes());
@@ -53,7 +55,7 @@ fn numbers_of_replies_are_those_of_the_originator() {
     (head[46], head[47]) = (0x50, TcpSegment::ACK);
     let meta =
         Meta { kind: Kind(Kind::IP4 | Kind::TCP), l3_off: 14, l4_off: 34, proto: 6, ..Meta::default() };
-    let numbers = |direction| match input(&table, &layout, FlowRef::new(id, direction), &head, &meta) {
+    let numbers = |direction| match input(&table, &chains, FlowRef::new(id, direction), &head, &meta) {
         TrackInput::Tcp(segment) => (segment.seq, segment.ack),
         other => panic!("{other:?}"),
     };

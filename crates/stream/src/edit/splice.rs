@@ -381,6 +381,23 @@ impl Splices {
         (acked, window)
     }
 
+    /// Returns what [`Splices::acknowledge`] would, and changes nothing.
+    pub fn told(
+        &self,
+        number: u32,
+        direction: usize,
+        ack: u32,
+        (window, shift): (u16, Option<u8>),
+    ) -> (u32, u16) {
+        let flow = self.flow(number, direction).copied().filter(|flow| flow.has(BEGUN));
+        let Some(mut flow) = flow else { return (ack, window) };
+        if is_after(ack, flow.next().wrapping_add(u32::from(flow.has(PROBED)))) {
+            return (ack.wrapping_sub(flow.log.offset), window);
+        }
+        let acked = flow.log.sender_numbers(&self.edits, ack).0;
+        (acked, shift.map_or(window, |shift| flow.tell(acked, ack, window, shift)))
+    }
+
     /// Returns the sender's numbers of a block of a selective acknowledgement. None: nothing is left.
     pub fn selected(&self, number: u32, direction: usize, block: (u32, u32)) -> Option<(u32, u32)> {
         let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN))?;
@@ -521,7 +538,8 @@ impl Flow {
 
     /// Returns the number of a segment whose bytes the receiver has all acknowledged: a keepalive.
     fn old_number(&self, edits: &EditPool, (start, end): (u32, u32), has_fin: bool) -> Option<u32> {
-        let is_whole = !is_after(end, self.end) && self.sent == self.output_end() && self.has(ACKED);
+        let is_complete = self.sent == self.output_end() || self.has(PASSES);
+        let is_whole = !is_after(end, self.end) && is_complete && self.has(ACKED);
         let to = self.log.receiver_numbers(edits, end).1;
         let last = to.wrapping_add(u32::from(has_fin));
         let is_old = is_whole && !is_after(last, self.acked) && (!has_fin || self.has(FIN_SENT));

@@ -87,7 +87,7 @@ impl<R> InstalledRules<R> {
         ports: impl Iterator<Item = &'a P>,
     ) -> MarkPlan {
         self.rules.clear();
-        let needs_sessions = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
+        let needs_sessions = forwarding.needs_sessions();
         let mut plan = MarkPlan { mark: 0, patterns: Vec::new() };
         if needs_sessions && ports.into_iter().any(|port| port.validate(&probe()).is_ok()) {
             plan.patterns = classes::stateless(forwarding);

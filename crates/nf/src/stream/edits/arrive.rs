@@ -6,6 +6,7 @@ use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View,
 use super::frames::{Cause, ExpectedNumbers};
 use super::options::{is_signed, mss, remove_mptcp, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, NOT_EDITED};
+use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{Step, StreamContext, datagram, segment};
 use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, timestamp};
@@ -19,6 +20,34 @@ impl EditMemory {
             let number = stream(i).filter(TcpStream::is_edited).map_or(0, |stream| stream.kept());
             self.begin(i, number);
         });
+    }
+
+    /// Translates the acknowledgement of a packet and of its segment, and sends what its window has room for.
+    /// `shift`: that of the window, if it is known.
+    pub(super) fn translate(
+        &mut self,
+        packet: &mut Packet<'_>,
+        segment: &mut Segment,
+        (number, at): (u32, usize),
+        shift: Option<u8>,
+        emissions: &mut Emissions,
+    ) {
+        let other = 1 - packet.direction as usize;
+        let (ack, window) = self.splices.acknowledge(number, other, segment.ack, (segment.window, shift));
+        if self.splices.has_offset(number, other) {
+            translate_sack(packet, &self.splices, number, other);
+        }
+        if ack != segment.ack {
+            packet.write_l4(ACKNOWLEDGMENT, &ack.to_be_bytes());
+        }
+        if window != segment.window {
+            packet.write_l4(WINDOW, &window.to_be_bytes());
+        }
+        (segment.ack, segment.window) = (ack, window);
+        let range = self.splices.take_pending(number, other);
+        if !range.is_empty() {
+            self.send_back(&Cause { packet, at, number }, range, emissions);
+        }
     }
 }
 
@@ -93,7 +122,8 @@ impl StreamContext {
         memory.splices.note_segment(number, direction, (segment.seq, segment.len.into()), stamp);
         let is_foreign = is_syn && !memory.splices.expects(number, 1 - direction, segment.ack);
         if segment.flags & Segment::ACK != 0 && !is_foreign {
-            self.translate(packet, stream, &mut segment, number, step, memory);
+            let shift = if is_syn { Some(0) } else { stream.window_shift(direction) };
+            memory.translate(packet, &mut segment, (number, step.at), shift, step.emissions);
         }
         if segment.len != 0 && !has_room(memory, number, direction, segment.len.into()) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
@@ -136,38 +166,6 @@ impl StreamContext {
             if let Some(mss) = mss(packet) {
                 memory.splices.note_mss(stream.kept(), 1 - packet.direction as usize, mss);
             }
-        }
-    }
-
-    /// Translates the acknowledgement of a packet and of its segment, and sends what its window has room for.
-    fn translate(
-        &self,
-        packet: &mut Packet<'_>,
-        stream: &TcpStream,
-        segment: &mut Segment,
-        number: u32,
-        step: &mut Step<'_>,
-        memory: &mut EditMemory,
-    ) {
-        let direction = packet.direction as usize;
-        let is_syn = segment.flags & Segment::SYN != 0;
-        let shift = if is_syn { Some(0) } else { stream.window_shift(direction) };
-        let (ack, window) =
-            memory.splices.acknowledge(number, 1 - direction, segment.ack, (segment.window, shift));
-        if memory.splices.has_offset(number, 1 - direction) {
-            translate_sack(packet, &memory.splices, number, 1 - direction);
-        }
-        if ack != segment.ack {
-            packet.write_l4(ACKNOWLEDGMENT, &ack.to_be_bytes());
-        }
-        if window != segment.window {
-            packet.write_l4(WINDOW, &window.to_be_bytes());
-        }
-        (segment.ack, segment.window) = (ack, window);
-        let range = memory.splices.take_pending(number, 1 - direction);
-        if !range.is_empty() {
-            let cause = Cause { packet, at: step.at, number };
-            memory.send_back(&cause, range, step.emissions);
         }
     }
 }

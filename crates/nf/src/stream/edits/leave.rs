@@ -71,31 +71,44 @@ fn leave(
         next: stream.next(direction).unwrap_or(start),
         carries: (segment.ack, segment.window >> shift),
     };
-    match memory.splices.depart(number, direction, &leaving) {
-        Departure::InPlace(seq) => {
-            if seq != segment.seq {
-                packet.write_l4(SEQ, &seq.to_be_bytes());
-            }
-            Verdict::Pass
-        }
-        Departure::Built(built) => {
-            if !is_syn && overwrite(packet, &leaving, &built, memory, at) {
+    memory.depart(packet, (number, at), &leaving, emissions)
+}
+
+impl EditMemory {
+    /// A segment goes on, or others in its place.
+    pub(super) fn depart(
+        &mut self,
+        packet: &mut Packet<'_>,
+        (number, at): (u32, usize),
+        leaving: &Leaving,
+        emissions: &mut Emissions,
+    ) -> Verdict {
+        let is_syn = leaving.flags & Segment::SYN != 0;
+        let built = match self.splices.depart(number, packet.direction as usize, leaving) {
+            Departure::InPlace(seq) => {
+                if seq != leaving.seq {
+                    packet.write_l4(SEQ, &seq.to_be_bytes());
+                }
                 return Verdict::Pass;
             }
-            let cause = Cause { packet, at, number };
-            let has_frames = built.ranges.iter().any(|range| !range.is_empty());
-            if has_frames {
-                memory.send_on(&cause, built.ranges, emissions);
-            } else if is_syn {
-                memory.send_bare(&cause, segment.seq, emissions);
-            } else if let Some(seq) = built.acknowledgement {
-                memory.send_bare(&cause, seq, emissions);
-            }
-            if built.answers_sender {
-                memory.acknowledge(&cause, emissions);
-            }
-            Verdict::Drop(DropReason::StreamEdited)
+            Departure::Built(built) => built,
+        };
+        if !is_syn && overwrite(packet, leaving, &built, self, at) {
+            return Verdict::Pass;
         }
+        let cause = Cause { packet, at, number };
+        let has_frames = built.ranges.iter().any(|range| !range.is_empty());
+        if has_frames {
+            self.send_on(&cause, built.ranges, emissions);
+        } else if is_syn {
+            self.send_bare(&cause, leaving.seq, emissions);
+        } else if let Some(seq) = built.acknowledgement {
+            self.send_bare(&cause, seq, emissions);
+        }
+        if built.answers_sender {
+            self.acknowledge(&cause, emissions);
+        }
+        Verdict::Drop(DropReason::StreamEdited)
     }
 }
 

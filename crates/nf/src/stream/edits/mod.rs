@@ -10,9 +10,12 @@
 
 mod arrive;
 mod data;
+mod detached;
 mod frames;
 mod leave;
 mod options;
+
+use std::collections::HashMap;
 
 use mmb_stream::{Change, KeptBytes, Rope, Splices};
 
@@ -33,7 +36,7 @@ const MOST_NEW_BYTES: usize = 128 << 10;
 const MOST_HELD: u32 = 1 << 20;
 
 /// The number of a connection that cannot be edited.
-pub(super) const NOT_EDITED: u32 = u32::MAX;
+pub(crate) const NOT_EDITED: u32 = u32::MAX;
 
 /// What a worker keeps of edited connections.
 #[derive(Debug)]
@@ -46,7 +49,21 @@ pub(crate) struct EditMemory {
     pub changed: Set,
     pub ropes: Vec<Rope>,
     pub work: Work,
+    /// Connections that have left the functions that edited them.
+    pub detached: DetachedConnections,
 }
+
+/// The numbers of a connection that a group of functions has left behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DetachedEdits {
+    /// The number of the connection in [`Splices`].
+    pub number: u32,
+    /// Shifts of the windows that the directions' senders announce.
+    pub shifts: [Option<u8>; 2],
+}
+
+/// The detached connections of a worker, by session. The group that was left first comes first.
+pub(crate) type DetachedConnections = HashMap<u32, Vec<DetachedEdits>>;
 
 /// Buffers that are used again.
 #[derive(Debug, Default)]
@@ -69,6 +86,7 @@ impl EditMemory {
             changed: Set::EMPTY,
             ropes: vec![Rope::default(); VECTOR],
             work: Work::default(),
+            detached: DetachedConnections::new(),
         }
     }
 

@@ -1,0 +1,176 @@
+//! Connections that have left the functions that edited them.
+//!
+//! Theory of operation. Rules, chains and functions change while connections last. The ends of an edited
+//! connection count differently from then on, whether its functions stay or not. When a session leaves a
+//! group that has edited it, the worker keeps the connection's numbers ([`Splices`]) in a list by session.
+//! Bytes that the functions held back go on. The packets of such a session are translated next to the chain
+//! that it passes now: in front of it in forward direction, behind it in reverse direction. So a chain sees
+//! the numbers of the responder.
+
+use mmb_flow::TcpSegment;
+use mmb_packet::Kind;
+use mmb_stream::{Leaving, Rope, Segment, Splices, TcpStream, View};
+
+use super::frames::Cause;
+use super::{DetachedEdits, EditMemory, NOT_EDITED};
+use crate::context::Emissions;
+use crate::stream::context::segment;
+use crate::{Packet, Verdict};
+
+/// Bytes that the windows of edited connections are taken to be greater: those of a vector of full frames.
+const WINDOW_ROOM: u32 = 1 << 19;
+
+/// Returns the connection's number if the ends of a stream count differently, or if edited bytes are under
+/// way.
+fn edited_number(stream: &TcpStream, splices: &Splices) -> Option<u32> {
+    let number = Some(stream.kept()).filter(|&number| stream.is_edited() && number != NOT_EDITED)?;
+    let is_edited = |direction: usize| {
+        splices.has_offset(number, direction)
+            || splices.has_begun(number, direction) && !splices.is_acknowledged(number, direction)
+    };
+    [0, 1].into_iter().any(is_edited).then_some(number)
+}
+
+impl EditMemory {
+    /// Whether packets of a stream have to be translated behind its functions.
+    pub fn needs_offsets(&self, stream: &TcpStream) -> bool {
+        edited_number(stream, &self.splices).is_some()
+    }
+
+    /// Whether a session has left a group that has edited it.
+    pub fn is_detached(&self, session: u32) -> bool {
+        self.detached.contains_key(&session)
+    }
+
+    /// Whether bytes wait for a function, in its tail with this number.
+    pub fn has_tail(&self, tail: u32) -> bool {
+        tail != 0 && !self.tails.is_empty(tail)
+    }
+
+    /// Bytes in the tail of a function go on unchanged. To be called for the last function first.
+    pub fn flush_tail(&mut self, number: u32, direction: usize, tail: u32) {
+        if tail == 0 || !self.load_tail(tail, direction) {
+            return;
+        }
+        self.tails.clear(tail, direction);
+        let EditMemory { splices, work, .. } = self;
+        let rope: &Rope = &work.input;
+        if rope.from != splices.ends(number, direction).0 {
+            return;
+        }
+        for (piece, bytes) in rope.pieces() {
+            // Without room the sender repeats what follows, and it passes unedited.
+            let is_kept = match piece.is_plain {
+                true => splices.append(number, direction, bytes),
+                false => splices.append_edit(number, direction, piece.input, bytes),
+            };
+            if !is_kept {
+                return;
+            }
+        }
+    }
+
+    /// A session leaves a group. Its connection keeps its numbers if they are needed. Returns whether they
+    /// are.
+    pub fn detach(&mut self, session: u32, stream: &TcpStream) -> bool {
+        let Some(number) = edited_number(stream, &self.splices) else { return false };
+        self.splices.stop(number);
+        let shifts = [0, 1].map(|direction| stream.window_shift(direction));
+        self.detached.entry(session).or_default().push(DetachedEdits { number, shifts });
+        true
+    }
+
+    /// Changes acknowledgement and window of a segment to those that their receiver is told. `stream`: the
+    /// connection at the group that the session passes now. Changes nothing in the memory.
+    ///
+    /// The window is greater, since bytes that are removed later in the same vector widen it.
+    pub fn untranslate(
+        &self,
+        session: u32,
+        stream: Option<&TcpStream>,
+        direction: usize,
+        segment: &mut TcpSegment,
+    ) {
+        let edited = stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED);
+        let current = edited.map(|stream| (stream.kept(), stream.window_shift(direction)));
+        let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
+        let detached = detached.iter().map(|group| (group.number, group.shifts[direction & 1]));
+        let Some((_, shift)) = current.or_else(|| detached.clone().next()) else { return };
+        let is_syn = segment.flags & Segment::SYN != 0;
+        let mut tell = |(number, shift): (u32, Option<u8>)| {
+            let window = (segment.window, if is_syn { Some(0) } else { shift });
+            (segment.ack, segment.window) = self.splices.told(number, 1 - direction, segment.ack, window);
+        };
+        if direction == 0 {
+            detached.chain(current).for_each(&mut tell);
+        } else {
+            current.into_iter().chain(detached.rev()).for_each(&mut tell);
+        }
+        if !is_syn {
+            let room = WINDOW_ROOM >> shift.unwrap_or(0).min(14);
+            segment.window = segment.window.saturating_add(u16::try_from(room).unwrap_or(u16::MAX));
+        }
+    }
+
+    /// A session has ended.
+    pub fn end_detached(&mut self, session: u32) {
+        if self.detached.is_empty() {
+            return;
+        }
+        for edits in self.detached.remove(&session).unwrap_or_default() {
+            self.splices.remove(edits.number);
+        }
+    }
+
+    /// Translates a packet if its session has left a group that has edited it.
+    pub fn pass_detached(
+        &mut self,
+        packet: &mut Packet<'_>,
+        at: usize,
+        emissions: &mut Emissions,
+    ) -> Verdict {
+        let groups = self.detached.get(&packet.session.0).map_or(0, Vec::len);
+        for n in 0..groups {
+            let n = if packet.direction as usize == 0 { n } else { groups - 1 - n };
+            let group = self.detached.get(&packet.session.0).and_then(|groups| groups.get(n));
+            let Some(&group) = group.filter(|_| packet.meta.kind.l4() == Kind::TCP) else { break };
+            let verdict = self.translate_detached(packet, at, group, emissions);
+            if verdict != Verdict::Pass {
+                return verdict;
+            }
+        }
+        Verdict::Pass
+    }
+
+    fn translate_detached(
+        &mut self,
+        packet: &mut Packet<'_>,
+        at: usize,
+        DetachedEdits { number, shifts }: DetachedEdits,
+        emissions: &mut Emissions,
+    ) -> Verdict {
+        let Some(mut segment) = segment(packet) else { return Verdict::Pass };
+        let direction = packet.direction as usize;
+        self.begin(at, number);
+        let is_syn = segment.flags & Segment::SYN != 0;
+        if segment.flags & Segment::ACK != 0 {
+            let shift = if is_syn { Some(0) } else { shifts[direction & 1] };
+            self.translate(packet, &mut segment, (number, at), shift, emissions);
+        }
+        let pending = self.splices.take_pending(number, direction);
+        if !pending.is_empty() {
+            let cause = Cause { packet, at, number };
+            self.send_on(&cause, [pending, Default::default()], emissions);
+        }
+        let shift = if is_syn { shifts[direction & 1].unwrap_or(0) } else { 0 };
+        let leaving = Leaving {
+            seq: segment.seq,
+            len: segment.len.into(),
+            flags: segment.flags,
+            view: View::NONE,
+            carries: (segment.ack, segment.window >> shift),
+            ..Leaving::default()
+        };
+        self.depart(packet, (number, at), &leaving, emissions)
+    }
+}
