@@ -7,8 +7,11 @@ import socket
 import threading
 
 import pytest
+from scapy.utils import rdpcap, wrpcap
 
-from lab import wait
+from lab import frames, wait
+from lab.daemon import mmb
+from lab.frames import IP, TCP
 from lab.links.impair import Impairment
 from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
 from lab.traffic import WebServer, fetch
@@ -331,6 +334,37 @@ def test_edits_survive_loss(make_bad, serve, tmp_path):
     for body in bodies:
         assert body.read_bytes().replace(b"evil", b"friendly") == edited(PAGE)
     assert sum(link.lost for link in bench.links) > 0
+
+
+def test_replay_writes_what_is_edited(tmp_path):
+    """A request and its response in three segments each, with a retransmission."""
+    edit = "http-edit request header set X-Client client-address body replace evil friendly type text/*"
+    (tmp_path / "policy").write_text(chain(edit), encoding="ascii")
+    request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    response = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\nan evil text, an ev"
+    there = frames.ether() / IP(src=CLIENT4, dst=SERVER4)
+    back = frames.ether() / IP(src=SERVER4, dst=CLIENT4)
+    packets = [
+        there / TCP(sport=4000, dport=PORT, flags="S", seq=99),
+        back / TCP(sport=PORT, dport=4000, flags="SA", seq=499, ack=100),
+    ]
+    for at, to in ((0, 9), (9, 20), (9, 20), (20, len(request))):
+        packets.append(there / TCP(sport=4000, dport=PORT, flags="A", seq=100 + at, ack=500) / request[at:to])
+    for at, to in ((0, 10), (10, 53), (53, len(response))):
+        tcp = TCP(sport=PORT, dport=4000, flags="A", seq=500 + at, ack=100 + len(request))
+        packets.append(back / tcp / response[at:to])
+    packets.append(back / TCP(sport=PORT, dport=4000, flags="FA", seq=500 + len(response), ack=100 + len(request)))
+    wrpcap(str(tmp_path / "in.pcap"), packets)
+    mmb("replay", "-c", tmp_path / "policy", tmp_path / "in.pcap", "-w", tmp_path / "out.pcap")
+    found = [bytearray(), bytearray()]
+    for packet in rdpcap(str(tmp_path / "out.pcap")):
+        way = int(packet[TCP].sport == PORT)
+        at, payload = packet[TCP].seq - (100, 500)[way], bytes(packet[TCP].payload)
+        if payload and not packet[TCP].flags.S:
+            assert at <= len(found[way])
+            found[way][at : at + len(payload)] = payload
+    assert found[0] == b"GET / HTTP/1.1\r\nHost: a\r\nX-Client: 10.77.0.1\r\nAccept-Encoding: identity\r\n\r\n"
+    assert found[1] == response.replace(b"evil", b"friendly")
 
 
 class GzipServer(WebServer):

@@ -305,7 +305,8 @@ impl<'a> Reader<'a> {
                     if let Some((_, value)) = facts.length.clone() {
                         plan.replace(value, |text| write(text, format_args!("{new}")));
                     }
-                } else if self.direction == 0 && is_small && self.can_hold && !facts.expects {
+                } else if self.direction == 0 && is_small && body.is_none() && self.can_hold && !facts.expects
+                {
                     self.position.is_waiting = true;
                     return Treatment::Pass;
                 } else if head.minor == 1 && !self.is_http10 {

@@ -273,6 +273,15 @@ fn bodies_of_requests_are_edited() {
 }
 
 #[test]
+fn replacements_that_have_no_room_are_counted() {
+    let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000\r\n\r\n{}", "a".repeat(3000));
+    let mut talk = Talk::new("request body replace a bb");
+    talk.send(0, request.as_bytes(), 4000);
+    assert_eq!(decoded(&talk.texts()[0]).1, "bb".repeat(2048) + &"a".repeat(952));
+    assert!(talk.report().contains("texts not replaced: too many at a time 952"), "{}", talk.report());
+}
+
+#[test]
 fn malformed_messages_reset_the_connection_or_pass() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\nX : 2\r\n\r\n";
     let mut strict = Talk::new("request header del X");
