@@ -237,6 +237,15 @@ impl Harness {
         self.run(vec![InChain { sent, found, meta }], false).pop()
     }
 
+    /// Returns what `show connections verbose` prints of the session of a frame. None: there is no session.
+    pub fn describe(&self, frame: &[u8]) -> Option<Vec<(String, String)>> {
+        let mut meta = Meta::default();
+        parse(frame, frame.len(), &mut meta).ok()?;
+        let found = self.sessions.table.find(&parse_key(frame, &meta).ok()?);
+        let id = found.is_some().then(|| found.session())?;
+        Some(self.runner.describe(id, self.sessions.table.scratch(id)))
+    }
+
     /// Returns the packets that functions have released or dropped since, in the order in which they go on.
     /// Packets that a function holds again are not among them.
     pub fn released(&mut self) -> Vec<Sent> {

@@ -300,6 +300,26 @@ fn bytes_that_are_held_back_go_on_when_their_function_leaves() {
 }
 
 #[test]
+fn the_state_of_edits_is_shown() {
+    let mut bench = Bench::new(LONGER, "w");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an evil ev").len(), 1);
+    assert_eq!(bench.send(1, 0, 3, ACK, "evil").len(), 1);
+    let shown = |bench: &mut Bench| {
+        let described = bench.harness.describe(&bench.frame(0, 0, 0, ACK, b"")).expect("a session");
+        described.into_iter().filter(|(name, _)| name == "(edits)").map(|(_, text)| text).collect::<Vec<_>>()
+    };
+    let forward = "offset +4, 1 edits in flight, 9 bytes not acknowledged, 2 bytes held back by functions";
+    assert_eq!(
+        shown(&mut bench),
+        [format!("{forward} / offset +4, 1 edits in flight, 8 bytes not acknowledged")]
+    );
+    bench.harness.load("nf add n count-bytes\nchain add c n").expect("valid");
+    assert_eq!(bench.send(0, 10, 8, ACK, "").len(), 2);
+    let forward = "offset +4, 1 edits in flight, 11 bytes not acknowledged";
+    assert_eq!(shown(&mut bench), [format!("{forward} / offset +4; the functions have left")]);
+}
+
+#[test]
 fn a_session_without_a_chain_keeps_its_offsets() {
     for (word, has_offset) in [("evil", true), ("good", false)] {
         let mut bench = Bench::new(LONGER, "w");

@@ -21,7 +21,9 @@ mod number;
 mod tcp;
 mod view;
 
-pub use edit::{BuiltSegments, Change, Departure, Edit, Leaving, OutputRange, Piece, Rope, Splices};
+pub use edit::{
+    BuiltSegments, Change, Departure, Edit, Leaving, OutputRange, Piece, Rope, SpliceReport, Splices,
+};
 pub use kept::KeptBytes;
 pub use number::{is_after, is_before};
 pub use tcp::{

@@ -319,6 +319,8 @@ def test_a_connection_outlives_its_function(make_wire, tmp_path, change):
         connection.send(number, words(number, 60_000))
     connection.wait()
     assert all(NEW.encode() in received for received in connection.received)
+    (shown,) = wire.daemon.json("show", "connections", "tcp-dport", str(PORT))["connections"]
+    assert shown["functions"]["(edits)"].startswith("offset +")
     # The change comes while bytes are under way.
     senders = [threading.Thread(target=connection.send, args=(n, words(n + 2, 400_000))) for n in (0, 1)]
     for sender in senders:

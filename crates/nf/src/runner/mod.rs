@@ -226,6 +226,8 @@ impl Runner {
         if let Some(active) = self.state.active(header.program) {
             self.state.describe(&active, header.body, (id, header.branches, pad), &mut all);
         }
+        let edits = self.state.describe_edits(pad, id.0);
+        all.extend(edits.into_iter().map(|text| ("(edits)".to_owned(), text)));
         all
     }
 

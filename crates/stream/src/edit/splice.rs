@@ -111,6 +111,21 @@ impl OutputRange {
     }
 }
 
+/// A direction of an edited connection, as users see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpliceReport {
+    /// The distance of the receiver's numbers from the sender's, behind the last edit.
+    pub offset: i32,
+    /// Edits that the receiver has not acknowledged.
+    pub edits: u32,
+    /// Bytes that were sent and are not acknowledged.
+    pub unacknowledged: u32,
+    /// Bytes that the receiver's window has no room for.
+    pub unsent: u32,
+    /// The sender's number behind the output.
+    pub end: u32,
+}
+
 /// A segment that goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leaving {
@@ -316,6 +331,20 @@ impl Splices {
     pub fn is_acknowledged(&self, number: u32, direction: usize) -> bool {
         self.flow(number, direction)
             .is_some_and(|flow| flow.has(ACKED) && !is_before(flow.acked, flow.output_end()))
+    }
+
+    /// Returns what is known of a direction, for users.
+    pub fn report(&self, number: u32, direction: usize) -> SpliceReport {
+        let Some(flow) = self.flow(number, direction).filter(|flow| flow.has(BEGUN)) else {
+            return SpliceReport::default();
+        };
+        SpliceReport {
+            offset: flow.log.offset as i32,
+            edits: flow.log.len,
+            unacknowledged: if flow.has(ACKED) { flow.sent.wrapping_sub(flow.acked) } else { 0 },
+            unsent: flow.output_end().wrapping_sub(flow.sent),
+            end: flow.end,
+        }
     }
 
     /// Whether the numbers of a direction's sender and receiver differ somewhere.

@@ -57,6 +57,12 @@ impl RunnerState {
         bytemuck::try_pod_read_unaligned(bytes).ok()
     }
 
+    /// Returns what `show connections verbose` prints of the edits of a session.
+    pub fn describe_edits(&self, pad: &[u8], session: u32) -> Vec<String> {
+        let memory = self.edits.as_deref();
+        memory.map_or_else(Vec::new, |memory| memory.describe(session, self.edited_stream(pad).as_ref()))
+    }
+
     /// Changes acknowledgement and window of a segment to those that their receiver is told.
     pub fn untranslate(&self, pad: &[u8], flow: FlowRef, segment: &mut TcpSegment) {
         if let Some(memory) = self.edits.as_deref() {

@@ -9,7 +9,7 @@
 
 use mmb_flow::TcpSegment;
 use mmb_packet::Kind;
-use mmb_stream::{Leaving, Rope, Segment, Splices, TcpStream, View};
+use mmb_stream::{Leaving, Rope, Segment, SpliceReport, Splices, TcpStream, View};
 
 use super::frames::Cause;
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
@@ -29,6 +29,22 @@ fn edited_number(stream: &TcpStream, splices: &Splices) -> Option<u32> {
             || splices.has_begun(number, direction) && !splices.is_acknowledged(number, direction)
     };
     [0, 1].into_iter().any(is_edited).then_some(number)
+}
+
+/// Returns the description of a direction. `held`: bytes that functions hold back.
+fn side(report: SpliceReport, held: u32) -> String {
+    let SpliceReport { offset, edits, unacknowledged, unsent, .. } = report;
+    let mut text = format!("offset {offset:+}");
+    let parts = [
+        (edits, "edits in flight"),
+        (unacknowledged, "bytes not acknowledged"),
+        (unsent, "bytes wait for the receiver's window"),
+        (held, "bytes held back by functions"),
+    ];
+    for (count, what) in parts.into_iter().filter(|(count, _)| *count != 0) {
+        text += &format!(", {count} {what}");
+    }
+    text
 }
 
 impl EditMemory {
@@ -110,6 +126,28 @@ impl EditMemory {
             let room = WINDOW_ROOM >> shift.unwrap_or(0).min(14);
             segment.window = segment.window.saturating_add(u16::try_from(room).unwrap_or(u16::MAX));
         }
+    }
+
+    /// Returns what `show connections verbose` prints of the edits of a session. `stream`: the connection at
+    /// the group that the session passes now.
+    pub fn describe(&self, session: u32, stream: Option<&TcpStream>) -> Vec<String> {
+        let edited = stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED);
+        let current = edited.map(|stream| {
+            let sides = [0, 1].map(|direction| {
+                let report = self.splices.report(stream.kept(), direction);
+                let next =
+                    stream.next(direction).filter(|_| self.splices.has_begun(stream.kept(), direction));
+                let held = next.map_or(0, |next| next.wrapping_sub(report.end));
+                side(report, if stream.is_ended(direction) { 0 } else { held })
+            });
+            sides.join(" / ")
+        });
+        let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
+        let detached = detached.iter().map(|group| {
+            let sides = [0, 1].map(|direction| side(self.splices.report(group.number, direction), 0));
+            format!("{}; the functions have left", sides.join(" / "))
+        });
+        detached.chain(current).collect()
     }
 
     /// A session has ended.
