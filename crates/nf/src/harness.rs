@@ -140,11 +140,19 @@ impl Harness {
     /// # Errors
     /// The line that is wrong, and why.
     pub fn new(registry: Registry, lines: &str) -> Result<Harness, HarnessError> {
-        let table = Table::new(SESSIONS, SCRATCHPAD_LIMIT, 1)?;
+        Harness::with_sessions(registry, lines, SESSIONS)
+    }
+
+    /// Makes a harness with room for this number of sessions.
+    ///
+    /// # Errors
+    /// As [`Harness::new`].
+    pub fn with_sessions(registry: Registry, lines: &str, sessions: u32) -> Result<Harness, HarnessError> {
+        let table = Table::new(sessions, SCRATCHPAD_LIMIT, 1)?;
         let mut harness = Harness {
             registry,
             program: Arc::default(),
-            runner: Runner::new(0, 1, SESSIONS as usize),
+            runner: Runner::new(0, 1, sessions as usize),
             sessions: Sessions { table, now: 1 },
             held: HashMap::new(),
             ending: Vec::new(),

@@ -337,3 +337,27 @@ fn a_session_without_a_chain_keeps_its_offsets() {
         }
     }
 }
+
+/// A host that opens more connections than there is room for does not get one that is not edited.
+#[test]
+fn a_connection_without_room_does_not_begin() {
+    let mut registry = Registry::default();
+    registry.add_stream::<Substitute>();
+    let lines = "nf add a substitute evil good\nchain add c a";
+    let mut harness = Harness::with_sessions(registry, lines, 70_000).expect("valid");
+    let syn = |n: u32| {
+        let source = [10, 1, (n >> 14) as u8, 1];
+        let tcp = Tcp { seq: 1, flags: SYN, ..Tcp::new(1000 + (n & 0x3fff) as u16, 80) };
+        Frame::new(Ip4::new(source, [10, 0, 0, 2]), tcp).build()
+    };
+    let mut refused = 0;
+    for first in (0..65_600).step_by(200) {
+        let frames: Vec<_> = (first..first + 200).map(syn).collect();
+        let sent = harness.send("c", &frames);
+        refused +=
+            sent.iter().filter(|sent| sent.verdict == ChainVerdict::Drop(DropReason::HeldFull)).count();
+    }
+    assert_eq!(refused, 65_600 - 65_536);
+    harness.end_all();
+    assert_eq!(harness.send("c", &[syn(0)])[0].verdict, ChainVerdict::Pass);
+}

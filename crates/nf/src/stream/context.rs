@@ -14,6 +14,7 @@ use crate::context::{Emissions, Holding, keep};
 use crate::held::HeldPlace;
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
+use crate::tcp_segment::FLAGS;
 use crate::vector::{RawVector, scratchpad};
 use crate::{ArgError, Packet, Properties, SessionInfo, Verdict, WorkerCounters};
 
@@ -27,6 +28,10 @@ const EARLY: usize = 2;
 /// Bytes of a worker that wait for acknowledgements, and connections that have such bytes.
 const KEPT_BYTES: usize = 32 << 20;
 const KEPT_CONNECTIONS: usize = 65_536;
+
+/// Of a TCP header (RFC 9293, 3.1).
+const URG: u8 = 0x20;
+const URGENT_POINTER: usize = 18;
 
 /// The state of a worker.
 pub(crate) struct ContextState {
@@ -124,6 +129,29 @@ impl Step<'_> {
 }
 
 impl StreamContext {
+    /// Looks at a segment before anything is noted of it. Returns false if it is to be dropped.
+    ///
+    /// `is_exact`: functions judge bytes. Many receivers take the byte at the urgent pointer out of the
+    /// stream (RFC 6093, 3.1), which functions do not see. So the pointer is removed.
+    #[inline(always)]
+    pub(super) fn admits(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        worker: u16,
+        is_exact: bool,
+    ) -> bool {
+        let flags = packet.tcp_flags();
+        if !stream.may_come_from(packet.direction as usize, packet.in_port, flags) {
+            self.count(worker, Cause::WrongPort);
+            return false;
+        }
+        if flags & URG != 0 && is_exact && !matches!(stream.status(), Status::Passed(_)) {
+            remove_urgent(packet, flags);
+        }
+        true
+    }
+
     /// Processes a packet of a TCP connection. Returns what functions get, and the verdict.
     #[inline(always)]
     pub(super) fn tcp(
@@ -263,6 +291,12 @@ impl StreamContext {
     }
 }
 
+#[cold]
+fn remove_urgent(packet: &mut Packet<'_>, flags: u8) {
+    packet.write_l4(FLAGS, &[flags & !URG]);
+    packet.write_l4(URGENT_POINTER, &[0, 0]);
+}
+
 /// Returns the facts about a packet of TCP.
 #[inline(always)]
 pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
@@ -301,6 +335,7 @@ fn name(cause: Cause) -> &'static str {
         Cause::Fragment => "IP fragments of TCP",
         Cause::Conflict => "retransmissions with other bytes",
         Cause::NotKept => "no room to keep bytes",
+        Cause::WrongPort => "dropped from the other end's port",
     }
 }
 
@@ -467,4 +502,4 @@ impl DynFunction for StreamContext {
     }
 }
 
-const _: () = assert!(EARLY + Cause::NotKept as usize + 1 == COUNTERS);
+const _: () = assert!(EARLY + Cause::WrongPort as usize + 1 == COUNTERS);

@@ -7,8 +7,8 @@
 //! Bytes in front of the SYN that counts do not go on.
 
 use super::{
-    ACKED, Cause, FIN, Flow, OnPickup, Outcome, PENDING, PENDING_DATA, Policy, RESET, SCALED, SYN, SYNCED,
-    Segment, Status, TcpStream, shift_of,
+    ACKED, Cause, FIN, Flow, OnPickup, Outcome, PENDING, Policy, SCALED, SYN, SYNCED, Segment, Status,
+    TcpStream, shift_of,
 };
 use crate::{is_after, is_before};
 
@@ -18,11 +18,12 @@ const SYN_ACK: u8 = Segment::SYN | Segment::ACK;
 
 impl TcpStream {
     /// Whether a segment is the SYN of another connection with the same addresses and ports (RFC 9293,
-    /// 3.10.7.4 and 3.6.1): the one before has ended or was never answered.
+    /// 3.10.7.4 and 3.6.1): the one before has ended or was never answered. A reset does not end it, since
+    /// the receiver may have ignored it.
     pub(super) fn restarts(&self, direction: usize, segment: &Segment) -> bool {
         let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
         let is_syn = segment.flags & KIND == Segment::SYN;
-        let is_over = flow.bits & other.bits & FIN != 0 || (flow.bits | other.bits) & RESET != 0;
+        let is_over = flow.bits & other.bits & FIN != 0;
         let is_unanswered = flow.bits & SYN != 0 && other.bits & SYNCED == 0;
         let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
         is_syn && is_other && self.status() == Status::Read && (is_over || is_unanswered)
@@ -44,17 +45,13 @@ impl TcpStream {
                 if is_passed || flow.bits & SYNCED != 0 && is_other {
                     flow.pending = segment.seq;
                     flow.pending_scale = segment.scale.map_or(0, |_| shift_of(segment.scale) + 1);
-                    let data = if segment.len != 0 { PENDING_DATA } else { 0 };
-                    flow.bits = flow.bits & !PENDING_DATA | PENDING | data;
+                    flow.bits |= PENDING;
                 }
                 false
             }
             SYN_ACK => {
                 let other = &mut self.flows[!direction & 1];
-                // Data of the SYN (RFC 7413) may be acknowledged. It was not read.
-                let most = if other.bits & PENDING_DATA != 0 { u32::from(u16::MAX) } else { 0 };
-                let data = segment.ack.wrapping_sub(other.pending.wrapping_add(1));
-                if other.bits & PENDING == 0 || data > most {
+                if other.bits & PENDING == 0 || segment.ack != other.pending.wrapping_add(1) {
                     return false;
                 }
                 let scaled = if other.pending_scale != 0 { SCALED } else { 0 };

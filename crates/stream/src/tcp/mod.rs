@@ -44,14 +44,15 @@ const EDGE: u16 = 1 << 4;
 const SCALED: u16 = 1 << 5;
 /// Segments may be held.
 const HELD: u16 = 1 << 6;
-/// A reset that the receiver may accept has gone on.
-const RESET: u16 = 1 << 7;
 /// A SYN that may begin another connection has gone on.
 const PENDING: u16 = 1 << 8;
 /// So much has gone on that a number in front of `initial` may be one of the stream.
 const FAR: u16 = 1 << 9;
-/// The pending SYN has data.
-const PENDING_DATA: u16 = 1 << 10;
+
+/// `kept` is a number of [`crate::Splices`].
+const EDITED: u8 = 1 << 0;
+/// The SYN of a direction has an option for signatures. Shifted by the direction.
+const SIGNED: u8 = 1 << 1;
 
 /// Furthest distance of a segment that waits, if the receiver's window is not known: the greatest window (RFC
 /// 7323, 2.3).
@@ -66,9 +67,10 @@ pub struct TcpStream {
     flows: [Flow; 2],
     /// A [`Status`].
     status: u8,
-    /// `kept` is a number of [`crate::Splices`].
-    is_edited: u8,
-    unused: [u8; 2],
+    /// [`EDITED`], and [`SIGNED`] for each direction.
+    marks: u8,
+    /// The port of each end plus one, from its SYN. 0: it is not known.
+    ports: [u8; 2],
     /// Number of the connection among those whose bytes are kept. 0: none.
     kept: u32,
 }
@@ -89,7 +91,8 @@ impl TcpStream {
         *self = TcpStream {
             status: status.number(),
             kept: self.kept,
-            is_edited: self.is_edited,
+            marks: self.marks,
+            ports: self.ports,
             ..TcpStream::default()
         };
     }
@@ -106,12 +109,35 @@ impl TcpStream {
 
     /// Whether [`TcpStream::kept`] is a number of [`crate::Splices`].
     pub fn is_edited(&self) -> bool {
-        self.is_edited != 0
+        self.marks & EDITED != 0
     }
 
     /// Sets the number of the connection in [`crate::Splices`].
     pub fn set_edited(&mut self, number: u32) {
-        (self.kept, self.is_edited) = (number, 1);
+        (self.kept, self.marks) = (number, self.marks | EDITED);
+    }
+
+    /// Notes whether a direction's SYN asks for signatures (RFC 2385, RFC 5925). Returns whether the SYNs of
+    /// both directions do. A client may ask for what its server does not know.
+    pub fn note_signed(&mut self, direction: usize, is_signed: bool) -> bool {
+        let mark = SIGNED << (direction & 1);
+        self.marks = if is_signed { self.marks | mark } else { self.marks & !mark };
+        self.marks & (SIGNED | SIGNED << 1) == SIGNED | SIGNED << 1
+    }
+
+    /// Whether a segment comes in by a port that may be its sender's. A host can send segments with the
+    /// address of the other end, for example an acknowledgement of bytes that the receiver has not got. They
+    /// come in by the wrong port. The ports are those of the SYN and of its answer. If these are equal,
+    /// nothing can be told apart. Ports from 255 on are not compared.
+    #[inline(always)]
+    pub fn may_come_from(&mut self, direction: usize, port: u16, flags: u8) -> bool {
+        let port = u8::try_from(port.saturating_add(1)).unwrap_or(0);
+        let [own, other] = [direction, !direction].map(|at| self.ports[at & 1]);
+        if flags & Segment::SYN != 0 && (own == 0 || other == 0 || own == other) {
+            self.ports[direction & 1] = port;
+            return true;
+        }
+        port == 0 || port != other || own == 0 || own == other
     }
 
     /// Returns the greatest acknowledgement number of a direction's receiver.
@@ -213,6 +239,8 @@ impl TcpStream {
             has_read = before != Status::Passed(Cause::NoSyn);
         }
         match self.status() {
+            // What begins with it may be read, so its data (RFC 7413) must not go on unread.
+            Status::Passed(_) if segment.is_syn_with_data() => return Outcome::Drop(Cause::OutsideWindow),
             Status::Passed(_) => return Outcome::Pass(View::NONE, Cause::None),
             Status::New if segment.flags & Segment::SYN == 0 => {
                 if policy.pickup != OnPickup::Inspect || segment.flags & Segment::RST != 0 {
@@ -262,8 +290,12 @@ impl TcpStream {
             }
             (flow.next, flow.bits) = (start, flow.bits | SYNCED);
         } else if is_syn && (flow.bits & SYN == 0 || flow.initial != segment.seq) {
-            // Answered by the end point (RFC 5961, 4).
-            return Outcome::Pass(View::NONE, Cause::None);
+            // Answered by the end point (RFC 5961, 4). If that begins another connection, data of the SYN has
+            // to come again behind it (RFC 7413, 4.2.1).
+            return match segment.is_syn_with_data() {
+                true => Outcome::Drop(Cause::OutsideWindow),
+                false => Outcome::Pass(View::NONE, Cause::None),
+            };
         }
         self.place(direction, start, segment)
     }
@@ -273,18 +305,15 @@ impl TcpStream {
     ///
     /// The stream does not end with it, since the receiver may not get it. Its bytes are read on if there are
     /// more.
-    fn reset(&mut self, direction: usize, segment: &Segment) -> Outcome {
-        let flow = &mut self.flows[direction & 1];
+    fn reset(&self, direction: usize, segment: &Segment) -> Outcome {
+        let flow = &self.flows[direction & 1];
         let first = if flow.bits & ACKED != 0 { flow.acked } else { flow.next };
         let end = flow.next.wrapping_add(u32::from(flow.bits & FIN != 0));
         let is_expected = !is_before(segment.seq, first) && !is_after(segment.seq, end);
         // The answer to a SYN has no number of its own (RFC 9293, 3.10.7.3).
         let is_refusal = flow.bits & SYNCED == 0 && segment.flags & Segment::ACK != 0;
-        if flow.bits & SYNCED != 0 && is_expected || is_refusal {
-            flow.bits |= RESET;
-            return Outcome::Pass(View::NONE, Cause::None);
-        }
-        Outcome::Pass(View::NONE, Cause::ResetOutside)
+        let may_count = flow.bits & SYNCED != 0 && is_expected || is_refusal;
+        Outcome::Pass(View::NONE, if may_count { Cause::None } else { Cause::ResetOutside })
     }
 
     /// Finds the place of a segment in the stream.

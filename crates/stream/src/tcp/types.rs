@@ -28,6 +28,11 @@ impl Segment {
     pub const RST: u8 = 0x04;
     /// See [`Segment::FIN`].
     pub const ACK: u8 = 0x10;
+
+    /// Whether it opens a connection and has data already.
+    pub(super) fn is_syn_with_data(&self) -> bool {
+        self.flags & (Segment::SYN | Segment::ACK) == Segment::SYN && self.len != 0
+    }
 }
 
 /// What becomes of connections whose beginning was not seen.
@@ -115,11 +120,13 @@ pub enum Cause {
     Conflict,
     /// There is no room to keep bytes until they are acknowledged.
     NotKept,
+    /// The segment comes in by the port of the other end.
+    WrongPort,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 13] = [
+    pub const ALL: [Cause; 14] = [
         Cause::None,
         Cause::Retransmitted,
         Cause::Overlap,
@@ -133,6 +140,7 @@ impl Cause {
         Cause::Fragment,
         Cause::Conflict,
         Cause::NotKept,
+        Cause::WrongPort,
     ];
 }
 

@@ -1,6 +1,6 @@
 //! Packets in front of the functions: what their acknowledgements mean to the sender.
 
-use mmb_packet::Kind;
+use mmb_packet::{DropReason, Kind};
 use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View, is_after};
 
 use super::frames::{Cause, ExpectedNumbers};
@@ -81,7 +81,10 @@ impl StreamContext {
             };
             (step.at, step.edited) = (i, None);
             let verdict = if packet.meta.kind.l4() == Kind::TCP {
-                let (view, verdict) = self.arrive(packet, stream, &mut step, memory);
+                let (view, verdict) = match self.admits(packet, stream, worker, true) {
+                    true => self.arrive(packet, stream, &mut step, memory),
+                    false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
+                };
                 views[n] = view;
                 verdict
             } else {
@@ -109,8 +112,8 @@ impl StreamContext {
         memory.begin(step.at, 0);
         let Some(mut segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
         let is_syn = segment.flags & Segment::SYN != 0;
-        if is_syn || stream.status() == Status::New {
-            self.admit(packet, stream, is_syn, memory);
+        if (is_syn || stream.status() == Status::New) && !self.admit(packet, stream, is_syn, memory) {
+            return self.overflow(packet, stream, StreamCause::NotKept, step);
         }
         memory.begin(step.at, if stream.is_edited() { stream.kept() } else { 0 });
         let number = memory.number(step.at);
@@ -149,24 +152,31 @@ impl StreamContext {
         (view, verdict)
     }
 
-    /// Decides whether a connection can be edited.
+    /// Decides whether a connection can be edited. Returns false if there is no room for it.
     #[cold]
-    fn admit(&self, packet: &mut Packet<'_>, stream: &mut TcpStream, is_syn: bool, memory: &mut EditMemory) {
+    fn admit(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        is_syn: bool,
+        memory: &mut EditMemory,
+    ) -> bool {
         if !stream.is_edited() {
-            let number = if is_signed(packet) { None } else { memory.splices.insert() };
-            stream.set_edited(number.unwrap_or(NOT_EDITED));
+            let Some(number) = memory.splices.insert() else { return false };
+            stream.set_edited(number);
         }
         if is_syn && stream.kept() != NOT_EDITED {
-            if is_signed(packet) {
+            if stream.note_signed(packet.direction as usize, is_signed(packet)) {
                 memory.splices.remove(stream.kept());
                 stream.set_edited(NOT_EDITED);
-                return;
+                return true;
             }
             remove_mptcp(packet);
             if let Some(mss) = mss(packet) {
                 memory.splices.note_mss(stream.kept(), 1 - packet.direction as usize, mss);
             }
         }
+        true
     }
 }
 

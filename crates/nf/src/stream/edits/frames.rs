@@ -10,11 +10,9 @@ use crate::stream::context::segment;
 use crate::tcp_segment::{ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, PSH, RST, SEQ, SYN, SegmentTo};
 use crate::{EmitTarget, Packet};
 
-const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 /// Offsets in a TCP header.
 const CHECKSUM: usize = 16;
-const URGENT: usize = 18;
 /// Payload that each path carries, without TCP options (RFC 9293, 3.7.1).
 const LEAST4: u16 = 536;
 const LEAST6: u16 = 1220;
@@ -44,8 +42,6 @@ struct SeriesFlags {
     /// Those that the first one has in addition, and the last one.
     first: u8,
     last: u8,
-    /// The number behind urgent data.
-    urgent: Option<u32>,
 }
 
 impl EditMemory {
@@ -59,9 +55,8 @@ impl EditMemory {
         let packet = cause.packet;
         let Some(headers) = Headers::of(packet) else { return };
         let flags = packet.tcp_flags();
-        let urgent = self.urgent(cause, flags);
-        let plain = flags & !(FIN | SYN | PSH | CWR | URG);
-        let mut series = SeriesFlags { flags: plain, first: flags & (SYN | CWR), last: flags & PSH, urgent };
+        let plain = flags & !(FIN | SYN | PSH | CWR);
+        let mut series = SeriesFlags { flags: plain, first: flags & (SYN | CWR), last: flags & PSH };
         let direction = packet.direction as usize;
         let joined = if ranges[0].to == ranges[1].from && !ranges[0].is_empty() && !ranges[0].has_fin {
             [OutputRange { from: ranges[0].from, ..ranges[1] }, OutputRange::default()]
@@ -72,15 +67,6 @@ impl EditMemory {
             self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
             series.first = 0;
         }
-    }
-
-    /// Returns the receiver's number of the end of urgent data.
-    fn urgent(&self, cause: &Cause<'_, '_>, flags: u8) -> Option<u32> {
-        let packet = cause.packet;
-        let field = packet.l4().get(URGENT..URGENT + 2).filter(|_| flags & URG != 0)?;
-        let distance = u16::from_be_bytes([field[0], field[1]]);
-        let end = segment(packet)?.seq.wrapping_add(distance.into());
-        Some(self.splices.to_receiver(cause.number, packet.direction as usize, end))
     }
 
     /// Sends a range of the output of the other direction to the sender of a packet.
@@ -95,7 +81,7 @@ impl EditMemory {
         let (l3, is_ip4) = (usize::from(packet.meta.l3_off), packet.meta.kind.l3() == Kind::IP4);
         let l4 = l3 + if is_ip4 { 20 } else { 40 };
         let headers = Headers { bytes: frame.bytes(), l3, l4, is_ip4 };
-        let series = SeriesFlags { flags: ACK, first: 0, last: PSH, urgent: None };
+        let series = SeriesFlags { flags: ACK, first: 0, last: PSH };
         self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Ingress, emissions));
     }
 
@@ -114,8 +100,8 @@ impl EditMemory {
         let range = OutputRange { from: seq, to: seq, has_fin: false };
         let packet = cause.packet;
         let Some(headers) = Headers::of(packet) else { return };
-        let flags = packet.tcp_flags() & !(FIN | PSH | URG);
-        let series = SeriesFlags { flags, first: 0, last: 0, urgent: None };
+        let flags = packet.tcp_flags() & !(FIN | PSH);
+        let series = SeriesFlags { flags, first: 0, last: 0 };
         let direction = packet.direction as usize;
         self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
     }
@@ -165,7 +151,7 @@ impl EditMemory {
             frame.extend_from_slice(headers.bytes);
             let is_kept = self.splices.read(cause.number, direction, (from, to), &mut frame);
             let seq = from.wrapping_sub(u32::from(is_syn));
-            headers.complete(&mut frame, (seq, flags), series.urgent, n);
+            headers.complete(&mut frame, (seq, flags), n);
             if is_kept {
                 emissions.push_in_order(target, cause.at, &[&frame]);
             }
@@ -188,20 +174,16 @@ impl<'a> Headers<'a> {
 
     /// Writes numbers, lengths and checksums of a frame with these headers and a payload. `n`: how many
     /// frames with the headers came before.
-    fn complete(&self, frame: &mut [u8], (seq, mut flags): (u32, u8), urgent: Option<u32>, n: u16) {
+    fn complete(&self, frame: &mut [u8], (seq, flags): (u32, u8), n: u16) {
         let (Some((ip, tcp)), true) = (frame.split_at_mut_checked(self.l4), self.l3 < self.l4) else {
             return;
         };
         let Some(ip) = ip.get_mut(self.l3..) else { return };
         let len = tcp.len();
-        let distance = urgent.map_or(0, |end| end.wrapping_sub(seq));
-        let pointer = u16::try_from(distance).unwrap_or(0);
-        flags |= if pointer != 0 { URG } else { 0 };
         if let Some(header) = tcp.first_chunk_mut::<FIXED>() {
             header[SEQ..SEQ + 4].copy_from_slice(&seq.to_be_bytes());
             header[FLAGS] = flags;
             header[CHECKSUM..CHECKSUM + 2].fill(0);
-            header[URGENT..].copy_from_slice(&pointer.to_be_bytes());
         }
         let pseudo = if self.is_ip4 { ip4(ip, len, n) } else { ip6(ip, len) };
         let checksum = !fold(sum(tcp, pseudo));
