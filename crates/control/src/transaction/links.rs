@@ -5,10 +5,14 @@
 //! and sessions stay. Interfaces that are down are opened again as soon as the kernel has an interface of
 //! this name that is up: after each message, and once a second in case that opening fails. A returned
 //! interface is another one for the kernel, even with the same name; interfaces are known by their indexes.
+//!
+//! Without a free descriptor the thread cannot listen. It then looks at the interfaces once a second, and
+//! tries again to listen.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{PortId, is_interface_up};
@@ -19,7 +23,7 @@ use super::control::Control;
 use super::state::State;
 use crate::config::Interface;
 
-/// Time between two attempts to open an interface.
+/// Time between two attempts to open an interface, or to listen.
 const RETRY: Duration = Duration::from_secs(1);
 /// Time between two looks at the interfaces without a message.
 const CHECK: Duration = Duration::from_secs(5);
@@ -28,7 +32,49 @@ const CHECK: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct LinkThread {
     is_stopped: AtomicBool,
+    /// The thread while it cannot listen.
+    parked: OnceLock<Thread>,
+    /// Ends a wait of the thread when it listens.
     waker: OnceLock<LinkWaker>,
+}
+
+impl LinkThread {
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// Makes the thread end, whatever it waits for.
+    fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.parked.get() {
+            thread.unpark();
+        }
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Begins to listen. An error that `reason` does not have yet is logged and stored there.
+    fn listen(&self, reason: &mut Option<String>) -> Option<LinkWatch> {
+        match LinkWatch::new() {
+            Ok(watch) => {
+                let _ = self.waker.set(watch.waker());
+                if reason.take().is_some() {
+                    mmb_system::log::error("watching the kernel's interfaces again\n");
+                }
+                Some(watch)
+            }
+            Err(error) => {
+                let new = error.to_string();
+                if reason.as_ref() != Some(&new) {
+                    let line = format!("cannot watch the kernel's interfaces: {new}; trying every second\n");
+                    mmb_system::log::error(line);
+                    *reason = Some(new);
+                }
+                None
+            }
+        }
+    }
 }
 
 /// Writes a line about an interface to the log.
@@ -48,29 +94,28 @@ impl Control {
     /// Closes and opens interfaces as the kernel's interfaces disappear and return, until
     /// [`Control::stop_link_watch`]. Call it on a thread of its own.
     pub fn run_link_watch(&self) {
-        let mut watch = match LinkWatch::new() {
-            Ok(watch) => watch,
-            Err(error) => {
-                mmb_system::log::error(format!("cannot watch the kernel's interfaces: {error}\n"));
+        let thread = self.link_thread();
+        let _ = thread.parked.set(thread::current());
+        let (mut watch, mut reason) = (None, None);
+        let mut attempts = HashMap::new();
+        loop {
+            watch = watch.or_else(|| thread.listen(&mut reason));
+            // Behind `listen`: who stops the thread from now on finds its waker.
+            if thread.is_stopped() {
                 return;
             }
-        };
-        let thread = self.link_thread();
-        let _ = thread.waker.set(watch.waker());
-        let mut attempts = HashMap::new();
-        while !thread.is_stopped.load(Ordering::SeqCst) {
             self.close_vanished();
             let is_waiting = self.open_returned(&mut attempts, Instant::now());
-            watch.wait(if is_waiting { RETRY } else { CHECK });
+            match &mut watch {
+                Some(watch) => watch.wait(if is_waiting { RETRY } else { CHECK }),
+                None => thread::park_timeout(RETRY),
+            }
         }
     }
 
     /// Makes [`Control::run_link_watch`] return.
     pub fn stop_link_watch(&self) {
-        self.link_thread().is_stopped.store(true, Ordering::SeqCst);
-        if let Some(waker) = self.link_thread().waker.get() {
-            waker.wake();
-        }
+        self.link_thread().stop();
     }
 
     /// Closes the ports whose kernel interface has disappeared.

@@ -118,6 +118,11 @@ impl Opener {
                 session.translated = Some(self.choose_reverse(store, pkt, key, plan)?);
                 Ok(session.insert(store, pkt, key, RuleSource::Opening(opening))?)
             }
+            // Without ports, another host has the address of the pool towards this server (RFC 5508, REQ-8).
+            Err(InsertError::Taken(_)) => {
+                let from = session.translated.as_ref().map_or(key.destination, |reverse| reverse.destination);
+                Err(Refusal::Reject(DropReason::NatExhausted, from))
+            }
             inserted => Ok(inserted?),
         }
     }
