@@ -72,6 +72,20 @@ EXTREMES = [
     ("TCP options", ("--case", "options", "--rules", 100), 836 / 155),
 ]
 
+# MiddleClick's Figure 15: what is done with a stream, and the function that does it here.
+WORD = "attack"
+STREAMS = [
+    ("state", "monitor"), ("stream", "payload-count"), ("alert", f"match:{WORD} alert"), ("mask", f"match:{WORD} mask"),
+    ("remove", f"match:{WORD} remove"), ("replace", f'match:{WORD} replace "a longer text"'),
+]
+
+
+def streams(at, payload):
+    """Ticks of a packet of connections whose data segments begin with a text and are acknowledged."""
+    words = ("--proto", "tcp", "--size", 1500, "--answered", "--payload", payload, "--chain", STREAMS[int(at)][1])
+    return mmb.whole(*words)
+
+
 # (series, ticks at x, places of x, how many of them in a short run)
 OURS = {
     "forwarding": [
@@ -89,6 +103,10 @@ OURS = {
     "chains": [
         ("mmb, one lookup", lambda x: mmb.chain("--chain", x), [1, 2, 3, 4, 5], 5),
         ("mmb, a lookup each", lambda x: mmb.chain("--chain", x, "--independent"), [1, 2, 3, 4, 5], 5),
+    ],
+    "streams": [
+        ("mmb, nothing found", lambda x: streams(x, ""), list(range(len(STREAMS))), len(STREAMS)),
+        ("mmb, found in each segment", lambda x: streams(x, WORD), list(range(len(STREAMS))), len(STREAMS)),
     ],
     "masks": [
         ("mmb", lambda x: mmb.added("--case", "masks", "--rules", x), [1, 2, 5, 10, 26, 40, 100, 300, 1000], 9),
@@ -308,6 +326,24 @@ def chains(rounds, full):
     return experiment.measure(ours("chains", full), rounds)
 
 
+def streams_figure(rounds, full):
+    """Figure 15: what is done with the streams of connections."""
+    experiment = Experiment(
+        "streams", "What is done with the streams of connections", MEMORY, "function", TICKS,
+        "MiddleClick, Figure 15 (there: throughput)",
+        {
+            "mmb, nothing found": f"`monitor`, `payload-count`, and `match {WORD}` with each of its actions; random payload",
+            "mmb, found in each segment": f"the same; each segment's payload begins with the word `{WORD}`",
+        },
+        [
+            "1,000 connections, data segments of 1,500 bytes, and an acknowledgment for every second one; the ticks are those "
+            "of a packet of either kind.",
+        ],
+        [name for name, _ in STREAMS],
+    )
+    return experiment.measure(ours("streams", full), rounds)
+
+
 def extremes(rounds, full):
     """Figure 11: cycles of the four extreme cases, as ratios to the plain IP path of the same run."""
     experiment = Experiment(
@@ -384,4 +420,5 @@ ALL = {
     "options": options,
     "masks": masks,
     "chains": chains,
+    "streams": streams_figure,
 }

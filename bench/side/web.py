@@ -66,12 +66,12 @@ def directory():
 
 
 @contextlib.contextmanager
-def site(wire, sizes):
-    """nginx at the server: an object of each size, in KiB, under its size."""
+def site(wire, sizes, text=b"\0"):
+    """nginx at the server: an object of each size, in KiB, under its size. A text fills them."""
     with directory() as at:
         (at / "www").mkdir()
         for size in sizes:
-            (at / "www" / str(size)).write_bytes(bytes(size << 10))
+            (at / "www" / str(size)).write_bytes((text * ((size << 10) // len(text) + 1))[: size << 10])
         config = at / "config"
         config.write_text(CONFIG.format(directory=at, port=PORT), encoding="utf-8")
         with program(wire.server, ("nginx", "-c", config), "the web server"):

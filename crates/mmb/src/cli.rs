@@ -257,6 +257,13 @@ pub struct BenchArgs {
     /// IPv6 instead of IPv4
     #[arg(long)]
     pub ip6: bool,
+    /// The TCP segments of a flow follow each other, and the other end acknowledges every second one; always
+    /// so with functions that read streams
+    #[arg(long, conflicts_with_all = ["pcap", "trace", "null_ports"])]
+    pub answered: bool,
+    /// What the payload of each generated packet begins with
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with_all = ["pcap", "trace", "null_ports"])]
+    pub payload: String,
     /// How packets are forwarded
     #[arg(long, value_enum, default_value_t = Mode::Wire)]
     pub mode: Mode,

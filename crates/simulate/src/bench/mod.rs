@@ -11,6 +11,7 @@
 //! traffic and no rules. With [`Traffic::NullPorts`] the nodes poll and send on DPDK's null ports, as testpmd
 //! does; receive and transmit are part of the cost.
 
+mod answers;
 mod chains;
 mod config;
 mod measured;

@@ -6,6 +6,7 @@ use mmb_dataplane::detached::{DetachedWorker, PacketIo, PacketMemory};
 use mmb_dataplane::{EngineError, PortId};
 use mmb_dpdk::{Mempool, Packet, Slots};
 
+use super::answers::Answers;
 use super::config::{BenchError, Traffic};
 use super::traffic::{Generated, Generator, MAX_FRAME, NEAR};
 use crate::capture::{End, Reader};
@@ -19,7 +20,7 @@ pub(super) enum TrafficPlan {
 
 impl TrafficPlan {
     /// Checks the traffic. In routed mode, given frames get the Ethernet address of the port where they
-    /// arrive. For functions that read streams, generated TCP segments are in order.
+    /// arrive. For functions that read streams, generated TCP segments are answered.
     pub fn new(traffic: &Traffic, is_routed: bool, has_streams: bool) -> Result<TrafficPlan, BenchError> {
         if is_routed && matches!(traffic, Traffic::NullPorts(_)) {
             return Err(BenchError::RoutedNullPorts);
@@ -30,7 +31,7 @@ impl TrafficPlan {
                 return Err(BenchError::FrameTooLong(config.size));
             }
             Traffic::Generated(config) => TrafficPlan::Generated(Generated {
-                in_order: config.in_order || has_streams,
+                answered: config.answered || has_streams,
                 ..config.clone()
             }),
             Traffic::NullPorts(size) => TrafficPlan::NullPorts(*size),
@@ -66,9 +67,11 @@ impl TrafficPlan {
         memory: &PacketMemory,
         [in_port, out_port]: [PortId; 2],
     ) -> Result<Option<TrafficIo>, EngineError> {
+        let mut answers = None;
         let (frames, max_len) = match self {
             TrafficPlan::NullPorts(_) => return Ok(None),
             TrafficPlan::Generated(config) => {
+                answers = config.answered.then(Answers::default);
                 let generator = Generator::new(config, stream);
                 let len = generator.frame_len();
                 (FrameSource::Generator(Box::new(generator)), len)
@@ -80,7 +83,7 @@ impl TrafficPlan {
         };
         let pool = memory.pool(max_len)?;
         let (in_port, out_port) = (in_port.0, out_port.0);
-        Ok(Some(TrafficIo { frames, pool, max_len, in_port, out_port, script: None }))
+        Ok(Some(TrafficIo { frames, pool, max_len, in_port, out_port, answers, script: None }))
     }
 }
 
@@ -130,6 +133,8 @@ pub(super) struct TrafficIo {
     max_len: usize,
     in_port: u16,
     out_port: u16,
+    /// The other end of the flows, if it answers.
+    answers: Option<Answers>,
     /// Replaces the source's own frames while present.
     script: Option<Script>,
 }
@@ -173,8 +178,10 @@ impl PacketIo for TrafficIo {
         self.pool.alloc_bulk(slots.room(), slots);
         for at in 0..slots.len() {
             let Some(packet) = slots.get_mut(at) else { continue };
-            packet.set_port(self.in_port);
-            let len = packet.append(self.max_len).map_or(0, |out| self.frames.write_next(out));
+            let Some(out) = packet.append(self.max_len) else { continue };
+            let answered = self.answers.as_mut().map_or(0, |answers| answers.write_next(out));
+            let len = if answered > 0 { answered } else { self.frames.write_next(out) };
+            packet.set_port(if answered > 0 { self.out_port } else { self.in_port });
             packet.trim(self.max_len - len);
         }
     }
@@ -182,6 +189,8 @@ impl PacketIo for TrafficIo {
     fn transmit(&mut self, packets: &[&mut Packet]) {
         if let Some(script) = &mut self.script {
             script.sent.extend(packets.iter().map(|packet| packet.to_vec()));
+        } else if let Some(answers) = &mut self.answers {
+            packets.iter().for_each(|packet| answers.add(packet.data()));
         }
     }
 }

@@ -6,8 +6,9 @@
 //! random payload with the flow's addresses and ports. Its checksums follow from sums that the template
 //! holds, so a packet costs a copy and a few additions. TCP segments are acknowledgements or data with a
 //! timestamp option, as an established connection sends them; each flow has its own timestamp. If every
-//! packet starts a new flow, TCP segments are SYNs. For functions that read streams, the TCP segments of a
-//! flow follow each other in order: then the generator stores four bytes for each flow.
+//! packet starts a new flow, TCP segments are SYNs. If flows are answered, as functions that read streams
+//! need it, the TCP segments of a flow follow each other in order: then the generator stores four bytes for
+//! each flow.
 
 use mmb_packet::checksum;
 use rand::rngs::SmallRng;
@@ -56,8 +57,11 @@ pub struct Generated {
     pub order: Order,
     /// IPv6 instead of IPv4.
     pub ip6: bool,
-    /// The TCP segments of a flow follow each other in order, without end. Otherwise all are the same.
-    pub in_order: bool,
+    /// The TCP segments of a flow follow each other in order, without end, and the other end acknowledges
+    /// every second one. Otherwise all are the same, and nothing is answered.
+    pub answered: bool,
+    /// What each packet's payload begins with, as far as there is room; random bytes follow.
+    pub payload: Vec<u8>,
     /// Seed of all random numbers.
     pub seed: u64,
     /// Destinations instead of 198.18.0.0/15 or 2001:2:0:8000::/49; its prefixes have the same IP version.
@@ -73,7 +77,8 @@ impl Default for Generated {
             proto: Proto::Mix,
             order: Order::Uniform,
             ip6: false,
-            in_order: false,
+            answered: false,
+            payload: Vec::new(),
             seed: 1,
             destinations: None,
         }
@@ -128,7 +133,7 @@ pub struct Generator {
     train: u32,
     train_flow: u32,
     fresh: u32,
-    /// For each flow, the bytes of payload that were sent, if segments are in order.
+    /// For each flow, the bytes of payload that were sent, if flows are answered.
     sent: Vec<u32>,
 }
 
@@ -145,7 +150,7 @@ impl Generator {
         let templates = [template(config, 6, &payload), template(config, 17, &payload)];
         // The first segment is that of `Generator::flow`.
         let sent =
-            if config.in_order { vec![templates[0].payload; config.flows as usize] } else { Vec::new() };
+            if config.answered { vec![templates[0].payload; config.flows as usize] } else { Vec::new() };
         Generator {
             templates,
             sent,
@@ -177,12 +182,12 @@ impl Generator {
     pub fn write_next(&mut self, out: &mut [u8]) -> usize {
         let flow = self.next_flow();
         let len = self.write_flow(flow, out);
-        self.put_in_order(flow, out);
+        self.number_segment(flow, out);
         len
     }
 
     /// Gives a TCP segment the number behind the segment before it.
-    fn put_in_order(&mut self, flow: u32, out: &mut [u8]) {
+    fn number_segment(&mut self, flow: u32, out: &mut [u8]) {
         let Some(sent) = self.sent.get_mut(flow as usize) else { return };
         let t = &self.templates[template_of(self.config.proto, flow)];
         if t.timestamp.is_none() {
@@ -326,6 +331,8 @@ fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
         frame[l4 + 4..l4 + 6].copy_from_slice(&l4_bytes.to_be_bytes());
     }
     frame[headers..].copy_from_slice(&payload[headers..len]);
+    let start = config.payload.len().min(len - headers);
+    frame[headers..headers + start].copy_from_slice(&config.payload[..start]);
     let pseudo = u32::from(proto) + u32::from(l4_bytes);
     Template {
         l4,

@@ -99,7 +99,7 @@ fn the_number_of_flows_is_as_configured() {
 #[test]
 fn segments_in_order_follow_each_other() {
     for proto in [Proto::Tcp, Proto::Mix] {
-        let config = Generated { flows: 9, size: 300, proto, in_order: true, ..Generated::default() };
+        let config = Generated { flows: 9, size: 300, proto, answered: true, ..Generated::default() };
         let generator = Generator::new(&config, 0);
         let payload = 300 - 14 - 20 - 32;
         let number = |frame: &[u8]| u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]);

@@ -1,0 +1,97 @@
+"""A word in web pages is replaced on the way: mmb's function `http-edit` beside nginx's `sub_filter`."""
+
+import contextlib
+
+from . import web
+from .ends import END_TO_END, SHARED, together
+from .results import MMB, Experiment, Series
+from .wire import Wire, busy
+
+PROXY, SERVER = "10.1.0.1", "10.2.0.2"
+SECONDS = 2
+OLD, NEW = "attack", "a longer text"
+# The word comes once in so many bytes.
+TEXT = OLD.encode().ljust(1024, b".")
+SUB_FILTER, PROXIED = "nginx, sub_filter", "nginx, proxy"
+
+
+def setup():
+    return {
+        MMB: f"`http-edit type * body replace {OLD} '{NEW}'` in a chain, af-xdp ports; connections pass through it",
+        SUB_FILTER: f"`sub_filter {OLD} '{NEW}'` in a reverse proxy, one worker, connections to the server kept; ends connections",
+        PROXIED: "the same proxy, which replaces nothing",
+        "nothing": "ip_forward only; nothing is replaced",
+    }
+
+
+def nginx(directory, name):
+    places = "".join(f" {what}_temp_path {directory}/tmp;" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    edit = f" sub_filter {OLD} '{NEW}'; sub_filter_once off; sub_filter_types *;" if name == SUB_FILTER else ""
+    kept = "proxy_http_version 1.1; proxy_set_header Connection '';"
+    return (
+        f"daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;\n"
+        "events { worker_connections 8192; multi_accept on; }\n"
+        f"http {{ access_log off;{places}\n upstream back {{ server {SERVER}:{web.PORT}; keepalive 64; }}\n"
+        f" server {{ listen {PROXY}:{web.PORT} reuseport backlog=4096;\n"
+        f"  location / {{ proxy_pass http://back; {kept}{edit} }} }}\n}}\n"
+    )
+
+
+@contextlib.contextmanager
+def stand(wire, name):
+    """Puts what replaces into the box: a context with the address to ask."""
+    if name == MMB:
+        function = f'nf add words http-edit type * body replace {OLD} "{NEW}"\n'
+        rule = f"add-stateful ip-daddr {SERVER} tcp-dport {web.PORT} chain web\n"
+        lines = f"{function}chain add web words\n{rule}"
+        with wire.mmb(lines):
+            yield SERVER
+    elif name == "nothing":
+        yield SERVER
+    else:
+        with web.directory() as directory:
+            config = directory / "config"
+            config.write_text(nginx(directory, name), encoding="utf-8")
+            with web.program(wire.box, ("nginx", "-c", config), name):
+                yield PROXY
+
+
+def check(wire, name, address, size):
+    """That each word was replaced, or none."""
+    shown = wire.client.run("curl", "-sf", "--max-time", "20", f"http://{address}/{size}").stdout
+    words = NEW if name in (MMB, SUB_FILTER) else OLD
+    if shown.count(words) != size or shown.count(OLD) + shown.count(NEW) != size:
+        raise RuntimeError(f"{name} gave {shown.count(OLD)} old and {shown.count(NEW)} new words of {size}")
+
+
+def http(rounds, full):
+    """Figure 15's question with real programs: how many pages, and what CPU time each of them costs."""
+    how = f"wrk, {web.CONNECTIONS} connections at a time, a new one for each page; one word in each KiB. Every run checks a page."
+    figures = [
+        Experiment(
+            name, f"A word is replaced in web pages: {what}", END_TO_END, "page, KiB", unit, "MiddleClick, Figure 15",
+            setup(), [SHARED, how],
+        )
+        for name, what, unit in (
+            ("words-requests", "requests", "requests a second"),
+            ("words-cpu", "CPU of all programs", "CPU µs a request"),
+        )
+    ]
+    places = [1, 8, 64, 1024] if full else [8, 64]
+    with Wire() as wire, web.site(wire, places, TEXT):
+
+        def asked(name):
+            def measure(size):
+                with stand(wire, name) as address:
+                    check(wire, name, address, size)
+                    before = busy()
+                    found = web.ask(wire, address, size, SECONDS)
+                    spent = busy() - before
+                return found.rate, spent / (found.rate * SECONDS) * 1e6
+
+            return measure
+
+        return together(figures, [Series(name, asked(name), places) for name in setup()], rounds)
+
+
+ALL = {"words": http}
