@@ -11,8 +11,8 @@ use crate::{Body, Cause, Element, Event, Head, RequestClass};
 
 /// The only transfer coding that is accepted.
 const CODINGS: [&[u8]; 1] = [b"chunked"];
-/// Greatest length of a body or chunk.
-pub(super) const MOST_LENGTH: u64 = 1 << 60;
+/// Greatest length of a body or chunk. One more digit, decimal or hexadecimal, does not overflow.
+pub(super) const MOST_LENGTH: u64 = (1 << 60) - 1;
 
 impl Parser {
     fn is_trailer(&self) -> bool {
@@ -217,4 +217,4 @@ impl Parser {
     }
 }
 
-const _: () = assert!(MOST_LENGTH < u64::MAX / 10 - 9 && MOST_LINE < u32::MAX);
+const _: () = assert!(MOST_LENGTH <= (u64::MAX - 15) / 16 && MOST_LINE < u32::MAX);

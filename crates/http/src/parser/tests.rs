@@ -260,6 +260,8 @@ fn chunks_and_trailers() {
         ("0x5\r\n", Cause::ChunkSize),
         ("fffffffffffffffff\r\n", Cause::ChunkSizeOverflow),
         ("1000000000000001\r\n", Cause::ChunkSizeOverflow),
+        // The next digit would make 2^64, which is 0 in 64 bits: the size of the last chunk.
+        ("10000000000000000\r\n\r\n", Cause::ChunkSizeOverflow),
         ("1\r\nab\r\n", Cause::ChunkEnd),
         ("1\r\na\n", Cause::ChunkEnd),
         ("1\r\na\rx", Cause::ChunkEnd),
