@@ -14,14 +14,31 @@ pub fn line(first: &str, words: &[String], socket: Option<PathBuf>, json: bool) 
 }
 
 /// Joins the words of the command line to a line of the language. It does not matter how the shell split
-/// them, except that a path with spaces stays one word.
+/// them, except that a path or an argument of a function with blanks stays one word.
 fn join(first: &str, words: &[String]) -> String {
     let mut text = first.to_owned();
-    for word in words {
-        let path = first == "interface" && word.contains(char::is_whitespace) && !word.contains('"');
-        text.push_str(&if path { format!(" \"{word}\"") } else { format!(" {word}") });
+    for (at, word) in words.iter().enumerate() {
+        let has_blanks = word.contains(char::is_whitespace) && !word.contains('"');
+        if has_blanks && is_argument(first, words, at) {
+            text.push_str(&format!(" \"{}\"", word.replace('\\', "\\\\")));
+        } else {
+            text.push_str(&format!(" {word}"));
+        }
     }
     text
+}
+
+/// Whether a word of the command line is a path or an argument of a function. All arguments of a function
+/// may also be one word of the command line, which is not an argument.
+fn is_argument(first: &str, words: &[String], at: usize) -> bool {
+    match (first, words.first().map(String::as_str)) {
+        ("interface", _) => true,
+        // nf add NAME TYPE ARGUMENTS…
+        ("nf", Some("add")) => at >= 3 && words.len() > 4,
+        // nf set NAME ARGUMENTS…
+        ("nf", Some("set")) => at >= 2 && words.len() > 3,
+        _ => false,
+    }
 }
 
 /// Runs a line and prints its output as it arrives. `number` is the number of the line in a script.
@@ -114,5 +131,14 @@ mod tests {
             join("interface", &["add", "a", "pcap", "my in.pcap", "/o"]),
             "interface add a pcap \"my in.pcap\" /o"
         );
+        assert_eq!(
+            join("nf", &["add", "w", "match", "ATTACK", "evil word", r"/a \d/", "\"b c\"", "mask"]),
+            r#"nf add w match ATTACK "evil word" "/a \\d/" "b c" mask"#
+        );
+        assert_eq!(
+            join("nf", &["add", "k", "split", "web: tcp-dport {80,443}"]),
+            "nf add k split web: tcp-dport {80,443}"
+        );
+        assert_eq!(join("nf", &["set", "w", "reload now"]), "nf set w reload now");
     }
 }
