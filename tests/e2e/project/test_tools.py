@@ -142,8 +142,8 @@ def documents():
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_documented_rules_are_right(path, tmp_path):
-    """Each `mmb add …` of the pages is accepted as a shell would pass it, with the pools, functions and
-    chains that it names.
+    """Each `mmb add …` of the pages is accepted as a shell would pass it, with the pools, functions, chains
+    and files that it names.
     """
     config = tmp_path / "config"
 
@@ -167,7 +167,9 @@ def test_documented_rules_are_right(path, tmp_path):
         ports = [f"interface add {name} null" for name in ("left", "right", "lan", "wan")]
         lines = dict.fromkeys([*ports, *with_what_they_name(words)])
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        assert mmb("check", config).returncode == 0, line
+        for name in re.findall(r" file (\S+)", config.read_text(encoding="utf-8")):
+            (tmp_path / name).write_text("a text\n", encoding="utf-8")
+        assert mmb("check", config, cwd=tmp_path).returncode == 0, line
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
