@@ -8,9 +8,8 @@ from .ends import END_TO_END, SHARED, together
 from .results import FAST, MMB, Experiment, Series
 from .wire import Wire
 
-# What clients ask: for proxies an address of the box, for mmb one that is nobody's; and the servers'
-# addresses, all on one interface.
-PROXY, VIRTUAL = "10.1.0.1", "10.3.0.1"
+# The address that clients ask with mmb: no machine has it. The servers' addresses are all on one interface.
+VIRTUAL = "10.3.0.1"
 BACKENDS = [f"10.2.0.{number}" for number in range(2, 6)]
 SECONDS = 2
 # Larger objects do not come often enough in that time to say how long they take.
@@ -34,33 +33,25 @@ def haproxy():
     return (
         "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n"
         "  timeout server 30s\n  option splice-auto\n"
-        f"listen web\n  bind {PROXY}:{web.PORT}\n  balance roundrobin\n{servers}"
+        f"listen web\n  bind {web.PROXY}:{web.PORT}\n  balance roundrobin\n{servers}"
     )
 
 
 def nginx(directory, stream):
     """With the stream module a proxy of TCP, as HAProxy's mode is; without it, of HTTP."""
     servers = "".join(f" server {address}:{web.PORT};" for address in BACKENDS)
-    listen = f" upstream back {{{servers} }}\n server {{ listen {PROXY}:{web.PORT} reuseport backlog=4096;"
-    head = (
-        f"daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;\n"
-        "events { worker_connections 8192; multi_accept on; }\n"
-    )
+    upstream = f" upstream back {{{servers} }}\n"
     if stream:
-        return f"load_module {STREAM};\n{head}stream {{\n{listen} proxy_pass back; }}\n}}\n"
-    places = "".join(f" {what}_temp_path {directory}/tmp;" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    return f"{head}http {{\n access_log off;{places}\n{listen} location / {{ proxy_pass http://back; }} }}\n}}\n"
+        block = f"stream {{\n{upstream} server {{ {web.LISTEN} proxy_pass back; }}\n}}\n"
+        return f"load_module {STREAM};\n{web.nginx_head(directory)}{block}"
+    return web.nginx_http(directory, f"{upstream} server {{ {web.LISTEN} location / {{ proxy_pass http://back; }} }}")
 
 
-@contextlib.contextmanager
 def proxy(wire, name):
-    """HAProxy or nginx in the box."""
-    with web.directory() as directory:
-        config = directory / "config"
-        config.write_text(haproxy() if name == "HAProxy" else nginx(directory, STREAM.exists()), encoding="utf-8")
-        command = ["haproxy", "-db", "-f", config] if name == "HAProxy" else ["nginx", "-c", config]
-        with web.program(wire.box, command, name):
-            yield PROXY
+    """HAProxy or nginx in the box: a context."""
+    if name == "HAProxy":
+        return web.configured(wire.box, ["haproxy", "-db", "-f"], name, lambda _: haproxy())
+    return web.configured(wire.box, ["nginx", "-c"], name, lambda at: nginx(at, STREAM.exists()))
 
 
 @contextlib.contextmanager
@@ -79,7 +70,9 @@ def stand(wire, name):
     """Puts a load balancer into the box: a context with the address to ask."""
     if name in (MMB, FAST):
         return balancer(wire, name)
-    return proxy(wire, name) if name in ("HAProxy", "nginx") else contextlib.nullcontext(BACKENDS[0])
+    if name == "nothing":
+        return contextlib.nullcontext(BACKENDS[0])
+    return proxy(wire, name)
 
 
 def http(rounds, full):

@@ -17,15 +17,9 @@ PORT = 80
 FAILED = 0.005
 # Connections at a time.
 CONNECTIONS = 32
-CONFIG = """daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;
-events {{ worker_connections 4096; multi_accept on; }}
-http {{
-  access_log off; sendfile on; tcp_nopush on; open_file_cache max=16; default_type application/octet-stream;
-  client_body_temp_path {directory}/tmp; proxy_temp_path {directory}/tmp; fastcgi_temp_path {directory}/tmp;
-  uwsgi_temp_path {directory}/tmp; scgi_temp_path {directory}/tmp;
-  server {{ listen {port} backlog=4096; root {directory}/www; }}
-}}
-"""
+# The address of the box at which reverse proxies listen.
+PROXY = "10.1.0.1"
+LISTEN = f"listen {PROXY}:{PORT} reuseport backlog=4096;"
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6}
 
@@ -65,17 +59,44 @@ def directory():
         yield path
 
 
+def nginx_http(directory, lines):
+    """A configuration of nginx for HTTP with one worker and without logs: these lines are in its `http` block."""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = " ".join(f"{kind}_temp_path {directory}/tmp;" for kind in kinds)
+    return f"{nginx_head(directory)}http {{\n access_log off; {places}\n{lines}\n}}\n"
+
+
+def nginx_head(directory):
+    """The lines in front of nginx's `http` or `stream` block."""
+    return (
+        f"daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;\n"
+        "events { worker_connections 8192; multi_accept on; }\n"
+    )
+
+
+@contextlib.contextmanager
+def configured(space, command, what, config):
+    """Runs a server with a configuration file, whose text `config` makes of the server's directory."""
+    with directory() as at:
+        path = at / "config"
+        path.write_text(config(at), encoding="utf-8")
+        with program(space, [*command, path], what):
+            yield at
+
+
 @contextlib.contextmanager
 def site(wire, sizes, text=b"\0"):
     """nginx at the server: an object of each size, in KiB, under its size. A text fills them."""
-    with directory() as at:
+
+    def config(at):
         (at / "www").mkdir()
         for size in sizes:
             (at / "www" / str(size)).write_bytes((text * ((size << 10) // len(text) + 1))[: size << 10])
-        config = at / "config"
-        config.write_text(CONFIG.format(directory=at, port=PORT), encoding="utf-8")
-        with program(wire.server, ("nginx", "-c", config), "the web server"):
-            yield
+        options = "sendfile on; tcp_nopush on; open_file_cache max=16; default_type application/octet-stream;"
+        return nginx_http(at, f" {options}\n server {{ listen {PORT} backlog=4096; root {at}/www; }}")
+
+    with configured(wire.server, ["nginx", "-c"], "the web server", config):
+        yield
 
 
 def ask(wire, address, size, seconds):

@@ -7,7 +7,7 @@ from .ends import END_TO_END, SHARED, together
 from .results import MMB, Experiment, Series
 from .wire import Wire, busy
 
-PROXY, SERVER = "10.1.0.1", "10.2.0.2"
+SERVER = "10.2.0.2"
 SECONDS = 2
 OLD, NEW = "attack", "a longer text"
 # The word comes once in so many bytes.
@@ -25,16 +25,13 @@ def setup():
 
 
 def nginx(directory, name):
-    places = "".join(f" {what}_temp_path {directory}/tmp;" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     edit = f" sub_filter {OLD} '{NEW}'; sub_filter_once off; sub_filter_types *;" if name == SUB_FILTER else ""
     kept = "proxy_http_version 1.1; proxy_set_header Connection '';"
-    return (
-        f"daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;\n"
-        "events { worker_connections 8192; multi_accept on; }\n"
-        f"http {{ access_log off;{places}\n upstream back {{ server {SERVER}:{web.PORT}; keepalive 64; }}\n"
-        f" server {{ listen {PROXY}:{web.PORT} reuseport backlog=4096;\n"
-        f"  location / {{ proxy_pass http://back; {kept}{edit} }} }}\n}}\n"
+    lines = (
+        f" upstream back {{ server {SERVER}:{web.PORT}; keepalive 64; }}\n"
+        f" server {{ {web.LISTEN} location / {{ proxy_pass http://back; {kept}{edit} }} }}"
     )
+    return web.nginx_http(directory, lines)
 
 
 @contextlib.contextmanager
@@ -49,11 +46,8 @@ def stand(wire, name):
     elif name == "nothing":
         yield SERVER
     else:
-        with web.directory() as directory:
-            config = directory / "config"
-            config.write_text(nginx(directory, name), encoding="utf-8")
-            with web.program(wire.box, ("nginx", "-c", config), name):
-                yield PROXY
+        with web.configured(wire.box, ["nginx", "-c"], name, lambda at: nginx(at, name)):
+            yield web.PROXY
 
 
 def check(wire, name, address, size):

@@ -93,6 +93,17 @@ struct Sessions {
     now: u32,
 }
 
+impl Sessions {
+    /// Returns the session of a frame ([`FlowRef::NONE`]: there is none), its key and its metadata. None:
+    /// the frame has no key.
+    fn look_up(&self, frame: &[u8]) -> Option<(FlowRef, Key, Meta)> {
+        let mut meta = Meta::default();
+        parse(frame, frame.len(), &mut meta).ok()?;
+        let key = parse_key(frame, &meta).ok()?;
+        Some((self.table.find(&key), key, meta))
+    }
+}
+
 impl SessionAccess for Sessions {
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()
@@ -230,9 +241,7 @@ impl Harness {
     /// Takes the session of a frame out of its chain, and sends the frame. None: there is no session, or it
     /// does not pass the runner any more.
     pub fn send_without_chain(&mut self, frame: &[u8]) -> Option<Sent> {
-        let mut meta = Meta::default();
-        parse(frame, frame.len(), &mut meta).ok()?;
-        let found = self.sessions.table.find(&parse_key(frame, &meta).ok()?);
+        let (found, _, meta) = self.sessions.look_up(frame)?;
         let id = found.is_some().then(|| found.session())?;
         let info = self.sessions.info(id);
         let view = PacketView { head: frame, meta: &meta, direction: found.direction() };
@@ -247,9 +256,7 @@ impl Harness {
 
     /// Returns what `show connections verbose` prints of the session of a frame. None: there is no session.
     pub fn describe(&self, frame: &[u8]) -> Option<Vec<(String, String)>> {
-        let mut meta = Meta::default();
-        parse(frame, frame.len(), &mut meta).ok()?;
-        let found = self.sessions.table.find(&parse_key(frame, &meta).ok()?);
+        let (found, ..) = self.sessions.look_up(frame)?;
         let id = found.is_some().then(|| found.session())?;
         Some(self.runner.describe(id, self.sessions.table.scratch(id)))
     }
@@ -367,10 +374,7 @@ impl Harness {
     /// Finds or opens the session of a packet. None: the packet does not enter the chain.
     fn find(&mut self, chain: &str, one: &mut Sent) -> Option<(FlowRef, Meta)> {
         let chain = self.program.chain(chain)?;
-        let mut meta = Meta::default();
-        parse(&one.frame, one.frame.len(), &mut meta).ok()?;
-        let key = parse_key(&one.frame, &meta).ok()?;
-        let mut found = self.sessions.table.find(&key);
+        let (mut found, key, mut meta) = self.sessions.look_up(&one.frame)?;
         if !found.is_some() {
             match self.admit(chain, one, &key, &mut meta) {
                 Admission::Open => {}

@@ -141,13 +141,13 @@ def wrong_checksum(client):
 
 
 def urgent_byte(client):
-    """Programs do not get the urgent byte in the stream; here it is in the word, and the word is no word with it."""
+    """An urgent byte inside the word. Programs do not read it in the stream, so they read the word without it."""
     client.send(client.seq, WORD[:4] + b"!" + WORD[4:], flags="AU", urgptr=5)
     return WORD[:4] + b"!" + WORD[4:]
 
 
 def lost_end(client):
-    """A FIN that does not count, bytes in its place, and the word behind it, which goes on without its letters, or not."""
+    """A FIN with a wrong checksum, then bytes in its place and the word. The word arrives masked or not at all."""
     client.send(client.seq, b"abc", flags="FA", chksum=1)
     client.send(client.seq, b"abc" + WORD, flags="A")
     client.send(client.seq, b"abc", flags="FA")
