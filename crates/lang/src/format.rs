@@ -77,6 +77,7 @@ impl Display for Command {
             Command::SetStreamOverflow(overflow) => {
                 write!(f, "set stream-overflow {}", overflow.word())
             }
+            Command::SetStreamHoldTime(time) => write!(f, "set stream-hold-time {time}"),
             Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
             Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),
             Command::SetInterfaceRpf { mode, names } => {

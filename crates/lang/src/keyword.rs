@@ -132,6 +132,11 @@ pub(crate) const SET: &[Keyword] = &[
     word("held-packets", "how many packets functions may hold: set held-packets session|worker <number>"),
     word("stream-pickup", "connections whose SYN stream functions have not seen: pass, inspect or reset"),
     word("stream-overflow", "segments that stream functions cannot put in order: drop, pass or reset"),
+    word(
+        "stream-hold-time",
+        "how long bytes wait for stream functions although their sender repeats them: set stream-hold-time \
+         <milliseconds>",
+    ),
     word("martian-check", "whether packets with impossible addresses are dropped before rules: on or off"),
     word(
         "rpf",

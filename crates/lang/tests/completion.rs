@@ -54,6 +54,7 @@ fn the_grammar_step_by_step() {
             "held-packets",
             "stream-pickup",
             "stream-overflow",
+            "stream-hold-time",
             "martian-check",
             "rpf",
             "xdp-fast-path"

@@ -223,6 +223,7 @@ fn commands_about_sessions() {
         "set tcp-window-check on",
         "set stream-pickup inspect",
         "set stream-overflow reset",
+        "set stream-hold-time 0",
         "set martian-check off",
         "set rpf strict",
         "set rpf loose",

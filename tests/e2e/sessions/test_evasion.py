@@ -108,7 +108,8 @@ def attack(make_wire):
 
 def sent(server, client, count):
     """What the server's program has read when it has read `count` bytes."""
-    stream = wait.until(lambda: server.streams.get(client.port), "a connection")
+    wait.until(lambda: client.port in server.streams, "a connection")
+    stream = server.streams[client.port]
     wait.until(lambda: len(stream) >= count, f"{count} bytes")
     return bytes(stream)
 
@@ -169,6 +170,49 @@ def test_ways_around(attack, way):
     expected = way(client)
     read = sent(server, client, len(expected))
     assert read[: len(expected)] == expected and WORD not in read
+
+
+def test_half_a_word_is_repeated(attack):
+    """A sender that repeats held bytes gets an acknowledgement of them, and goes on with the rest of the word."""
+    wire, server = attack()
+    client = Attacker(wire, 4004).open()
+    client.send(client.seq, WORD[:4])
+    client.send(client.seq, WORD[:4])
+    client.acknowledged(client.seq + 3)
+    client.send(client.seq + 3, WORD[3:])
+    assert sent(server, client, 9) == MASKED
+    first = client.seq + 9
+    client.send(first, WORD[:4])
+    client.send(first, WORD[:4])
+    client.send(first + 4, WORD[4:])
+    assert sent(server, client, 18) == 2 * MASKED
+
+
+def test_half_a_word_is_in_front_of_an_early_end(attack):
+    """The middle of a word comes late. The sender repeats what is in front of it until it gets an acknowledgement."""
+    wire, server = attack("set stream-hold-time 0\n" + CONFIG)
+    client = Attacker(wire, 4005).open()
+    client.send(client.seq, WORD[:4])
+    client.send(client.seq + 6, WORD[6:])
+    client.send(client.seq, WORD[:4])
+    client.acknowledged(client.seq + 4)
+    client.send(client.seq + 4, WORD[4:6])
+    assert sent(server, client, 9) == MASKED
+
+
+def test_bytes_that_may_begin_a_word_arrive_at_last(attack):
+    """The limit of the promise: a sender that waits for an answer, and repeats, does not wait for ever."""
+    wire, server = attack("set stream-hold-time 1\n" + CONFIG)
+    client = Attacker(wire, 4006).open()
+    client.send(client.seq, WORD[:4])
+
+    def repeats():
+        client.send(client.seq, WORD[:4])
+        return len(server.streams.get(client.port, b"")) >= 4
+
+    wait.until(repeats, "the bytes")
+    assert sent(server, client, 4) == WORD[:4]
+    client.acknowledged(client.seq + 4)
 
 
 @pytest.mark.parametrize("option", [(29, bytes([1, 1, *range(12)])), (30, b"\1\1"), (34, b"")], ids=["ao", "mptcp", "tfo"])

@@ -62,6 +62,7 @@ impl Control {
             Command::SetHeldPackets { scope, packets } => self.set_held_packets(*scope, *packets),
             Command::SetStreamPickup(pickup) => self.set_stream_pickup(*pickup),
             Command::SetStreamOverflow(overflow) => self.set_stream_overflow(*overflow),
+            Command::SetStreamHoldTime(time) => self.set_stream_hold_time(*time),
             Command::SetTcpPickup(on) => self.set_tcp_pickup(*on),
             Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
             Command::SetMartianCheck(on) => self.set_martian_check(*on),

@@ -111,6 +111,12 @@ impl Control {
         Ok(Done::new(format!("segments that stream functions cannot put in order {what}")))
     }
 
+    /// `set stream-hold-time`.
+    pub(crate) fn set_stream_hold_time(&self, time: u32) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.streams.hold_time = time)?;
+        Ok(Done::new(format!("bytes that their sender repeats wait for stream functions for {time} ms")))
+    }
+
     /// `set martian-check`.
     pub(crate) fn set_martian_check(&self, on: bool) -> Result<Done, CommandError> {
         self.change_address_checks(|checks| checks.martians = on)?;

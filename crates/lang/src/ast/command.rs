@@ -153,6 +153,9 @@ pub enum Command {
     /// `set stream-overflow drop|pass|reset`: what becomes of segments that stream functions cannot put in
     /// order.
     SetStreamOverflow(OnOverflow),
+    /// `set stream-hold-time MILLISECONDS`: how long bytes wait for stream functions although their sender
+    /// repeats them. 0 to [`mmb_stream::Policy::MOST_HOLD_TIME`].
+    SetStreamHoldTime(u32),
     /// `set held-packets session|worker NUMBER`: how many packets functions of chains may hold.
     SetHeldPackets {
         /// What the limit is for.

@@ -1,7 +1,7 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use mmb_stream::{OnOverflow, OnPickup};
+use mmb_stream::{OnOverflow, OnPickup, Policy};
 
 use crate::ast::{
     Command, HeldScope, Match, PortKind, PuntClass, ReversePathMode, RuleKind, SessionLimit, Subnet, Timeout,
@@ -215,6 +215,10 @@ impl Parser<'_> {
                     _ => OnOverflow::Drop,
                 },
             )),
+            "stream-hold-time" => {
+                let most = Policy::MOST_HOLD_TIME;
+                Ok(Command::SetStreamHoldTime(self.number("number of milliseconds", 0..=most.into())? as u32))
+            }
             "held-packets" => {
                 let scope = match self.keyword(HELD_LIMITS, "limit of held packets")? {
                     "session" => HeldScope::Session,

@@ -258,6 +258,7 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         select(&[OnPickup::Pass, OnPickup::Inspect, OnPickup::Reset][..]).prop_map(Command::SetStreamPickup),
         select(&[OnOverflow::Drop, OnOverflow::Pass, OnOverflow::Reset][..])
             .prop_map(Command::SetStreamOverflow),
+        (0..=mmb_stream::Policy::MOST_HOLD_TIME).prop_map(Command::SetStreamHoldTime),
         any::<bool>().prop_map(Command::SetMartianCheck),
         select(&[ReversePathMode::Off, ReversePathMode::Loose, ReversePathMode::Strict][..])
             .prop_map(Command::SetRpf),

@@ -44,6 +44,7 @@ settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf stric
             set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
             set held-packets session|worker NUMBER
             set stream-pickup pass|inspect|reset   set stream-overflow drop|pass|reset
+            set stream-hold-time MILLISECONDS
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE

@@ -8,7 +8,7 @@ use mmb_stream::{
     Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
 };
 
-use super::edits::ExpectedNumbers;
+use super::edits::{EDIT_COUNTERS, ExpectedNumbers};
 use super::reset_both;
 use crate::context::{Emissions, Holding, keep};
 use crate::held::HeldPlace;
@@ -19,8 +19,8 @@ use crate::vector::{RawVector, scratchpad};
 use crate::{ArgError, Packet, Properties, SessionInfo, Verdict, WorkerCounters};
 
 /// Bytes that functions were given, packets with such bytes, segments that came too early, and then
-/// [`Cause::ALL`] without the first.
-const COUNTERS: usize = 3 + Cause::ALL.len() - 1;
+/// [`Cause::ALL`] without the first, and [`EDIT_COUNTERS`].
+const COUNTERS: usize = 3 + Cause::ALL.len() - 1 + EDIT_COUNTERS.len();
 const BYTES: usize = 0;
 const PACKETS: usize = 1;
 const EARLY: usize = 2;
@@ -50,6 +50,8 @@ pub(super) struct Step<'a> {
     pub emissions: &'a mut Emissions,
     pub policy: Policy,
     pub worker: u16,
+    /// Milliseconds.
+    pub now: u32,
     pub at: usize,
     /// The numbers that the ends expect, if functions may edit the connection.
     pub edited: Option<ExpectedNumbers>,
@@ -63,6 +65,13 @@ impl StreamContext {
         StreamContext { counters: WorkerCounters::new(workers) }
     }
 
+    /// Adds to a counter of edits, by its place in [`EDIT_COUNTERS`].
+    pub(super) fn count_edit(&self, worker: u16, which: usize, count: u64) {
+        if count != 0 {
+            self.counters.add(worker, EARLY + Cause::ALL.len() + which, count);
+        }
+    }
+
     pub(super) fn count(&self, worker: u16, cause: Cause) {
         if cause != Cause::None {
             self.counters.add(worker, EARLY + cause as usize, 1);
@@ -73,6 +82,11 @@ impl StreamContext {
 impl Step<'_> {
     fn place(&self, packet: &Packet<'_>) -> HeldPlace {
         self.holding.place(packet)
+    }
+
+    /// Whether segments of a packet's direction wait for bytes in front of them.
+    pub fn has_early(&self, packet: &Packet<'_>) -> bool {
+        self.holding.held.held_of(self.place(packet), packet.direction) != 0
     }
 
     /// A packet goes on. It may have to follow others that have not gone on.
@@ -411,13 +425,14 @@ impl DynFunction for StreamContext {
             offset,
             verdicts,
             views,
+            now,
             worker,
             emissions,
             holding,
             keeps_bytes,
             ..
         } = raw;
-        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0, edited: None };
+        let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -458,6 +473,7 @@ impl DynFunction for StreamContext {
             offset,
             verdicts,
             views,
+            now,
             worker,
             emissions,
             holding,
@@ -472,7 +488,7 @@ impl DynFunction for StreamContext {
         let Some(ContextState { policy, kept }) = local.downcast_mut().filter(|_| raw.keeps_bytes) else {
             return events;
         };
-        let mut step = Step { holding, emissions, policy: *policy, worker, at: 0, edited: None };
+        let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {
@@ -496,10 +512,14 @@ impl DynFunction for StreamContext {
     fn report(&self) -> Vec<(String, String)> {
         let given = ["bytes", "packets with bytes", "early segments"].into_iter();
         let causes = Cause::ALL.into_iter().filter(|&cause| cause != Cause::None).map(name);
-        let counted = given.chain(causes).enumerate().map(|(n, name)| (n, name, self.counters.sum(n)));
+        let counted = given
+            .chain(causes)
+            .chain(EDIT_COUNTERS)
+            .enumerate()
+            .map(|(n, name)| (n, name, self.counters.sum(n)));
         let shown = counted.filter(|&(n, _, count)| n <= EARLY || count != 0);
         shown.map(|(_, name, count)| (name.to_owned(), count.to_string())).collect()
     }
 }
 
-const _: () = assert!(EARLY + Cause::WrongPort as usize + 1 == COUNTERS);
+const _: () = assert!(EARLY + Cause::WrongPort as usize + 1 + EDIT_COUNTERS.len() == COUNTERS);

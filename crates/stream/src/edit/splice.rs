@@ -9,25 +9,29 @@
 //! The sender's own timer brings lost output out again: each byte of the output stands for a byte of the
 //! sender that is not acknowledged before it is.
 
+mod preack;
+
 use super::log::{Edit, EditLog, EditPool};
 use crate::{KeptBytes, Segment, View, is_after, is_before};
 
 /// The sender's number of the first byte is known.
-const BEGUN: u8 = 1 << 0;
+const BEGUN: u16 = 1 << 0;
 /// `acked` is valid.
-const ACKED: u8 = 1 << 1;
+const ACKED: u16 = 1 << 1;
 /// `edge` is valid.
-const EDGE: u8 = 1 << 2;
+const EDGE: u16 = 1 << 2;
 /// `told` is valid.
-const TOLD: u8 = 1 << 3;
+const TOLD: u16 = 1 << 3;
 /// The sender's stream has ended: its FIN follows the output.
-const FIN: u8 = 1 << 4;
+const FIN: u16 = 1 << 4;
 /// The FIN has gone on.
-const FIN_SENT: u8 = 1 << 5;
+const FIN_SENT: u16 = 1 << 5;
 /// A byte behind `sent` was sent as a window probe.
-const PROBED: u8 = 1 << 6;
+const PROBED: u16 = 1 << 6;
 /// Further bytes are not kept. They pass with another number.
-const PASSES: u8 = 1 << 7;
+const PASSES: u16 = 1 << 7;
+/// `preacked` is valid: the receiver has not acknowledged all bytes in front of it.
+const PREACKED: u16 = 1 << 8;
 
 /// Most edits of a worker that are not acknowledged.
 const MOST_EDITS: usize = 1 << 18;
@@ -42,6 +46,10 @@ struct Flow {
     sent: u32,
     /// The greatest acknowledgement number of the receiver.
     acked: u32,
+    /// The sender's number in front of which it was told that all bytes are acknowledged.
+    preacked: u32,
+    /// When the first of the bytes that functions hold back came, or the last byte in front of it went on.
+    held_since: u32,
     /// The right edge of the receiver's window.
     edge: u32,
     /// The right edge of the window that the sender was told, in its numbers.
@@ -54,7 +62,7 @@ struct Flow {
     mss: u16,
     /// The payload of the sender's greatest segments.
     largest: u16,
-    bits: u8,
+    bits: u16,
 }
 
 const EMPTY: Flow = Flow {
@@ -62,6 +70,8 @@ const EMPTY: Flow = Flow {
     end: 0,
     sent: 0,
     acked: 0,
+    preacked: 0,
+    held_since: 0,
     edge: 0,
     told: 0,
     carried: (0, 0),
@@ -72,7 +82,7 @@ const EMPTY: Flow = Flow {
 };
 
 impl Flow {
-    fn has(&self, bit: u8) -> bool {
+    fn has(&self, bit: u16) -> bool {
         self.bits & bit != 0
     }
 
@@ -303,7 +313,7 @@ impl Splices {
             flow.log.clear(edits);
             flow.end = seq;
             flow.sent = flow.output_end();
-            flow.bits &= !(FIN | FIN_SENT | PROBED);
+            flow.bits &= !(FIN | FIN_SENT | PROBED | PREACKED);
         }
     }
 
@@ -405,6 +415,10 @@ impl Splices {
             flow.log.fold(edits, ack);
         }
         let acked = flow.log.sender_numbers(edits, ack).0;
+        if flow.has(PREACKED) && !is_before(acked, flow.preacked) {
+            flow.bits &= !PREACKED;
+        }
+        let acked = flow.told_ack(acked);
         let window = shift.map_or(window, |shift| flow.tell(acked, ack, window, shift));
         self.output.acknowledge(number, direction, ack);
         (acked, window)
@@ -423,15 +437,19 @@ impl Splices {
         if is_after(ack, flow.next().wrapping_add(u32::from(flow.has(PROBED)))) {
             return (ack.wrapping_sub(flow.log.offset), window);
         }
-        let acked = flow.log.sender_numbers(&self.edits, ack).0;
+        let acked = flow.told_ack(flow.log.sender_numbers(&self.edits, ack).0);
         (acked, shift.map_or(window, |shift| flow.tell(acked, ack, window, shift)))
     }
 
     /// Returns the sender's numbers of a block of a selective acknowledgement. None: nothing is left.
     pub fn selected(&self, number: u32, direction: usize, block: (u32, u32)) -> Option<(u32, u32)> {
         let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN))?;
-        let from = flow.log.sender_numbers(&self.edits, block.0).1;
+        let mut from = flow.log.sender_numbers(&self.edits, block.0).1;
         let to = flow.log.sender_numbers(&self.edits, block.1).0;
+        if is_after(block.1, flow.acked) {
+            // In front of the acknowledgement number, a block would tell of a duplicate (RFC 2883).
+            from = flow.told_ack(from);
+        }
         is_before(from, to).then_some((from, to))
     }
 
@@ -472,7 +490,7 @@ impl Splices {
         if is_empty || leaving.flags & Segment::RST != 0 {
             return Departure::InPlace(flow.number_of(edits, start, leaving.next));
         }
-        if flow.has(PASSES) && !is_before(start, flow.end) {
+        if flow.has(PASSES) && !is_before(start, flow.end) && !flow.lacks_preacked(start) {
             let seq = start.wrapping_add(flow.log.offset);
             let end = seq.wrapping_add(leaving.len);
             if is_after(end, flow.sent) {
@@ -510,11 +528,14 @@ impl Splices {
         let is_repeated = leaving.view.len == 0 && !leaving.view.is_end;
         let old = if is_repeated { leaving.len } else { leaving.view.skip.into() };
         let mut repeated = OutputRange { from: flow.sent, to: flow.sent, has_fin: false };
-        if old != 0 && !is_after(start, flow.end) {
+        let lacks_preacked = flow.lacks_preacked(start) && (is_repeated || old != 0);
+        if old != 0 && !is_after(start, flow.end) || lacks_preacked {
             let from = flow.log.receiver_numbers(edits, start).0;
             let to = flow.log.receiver_numbers(edits, start.wrapping_add(old)).1;
-            repeated.from = if flow.has(ACKED) && is_before(from, flow.acked) { flow.acked } else { from };
-            repeated.to = if is_after(to, flow.sent) { flow.sent } else { to };
+            let is_older = flow.has(ACKED) && is_before(from, flow.acked);
+            repeated.from = if is_older || lacks_preacked { flow.acked } else { from };
+            let last = if is_after(flow.sent, flow.output_end()) { flow.output_end() } else { flow.sent };
+            repeated.to = if is_after(to, last) { last } else { to };
             if !is_before(repeated.from, repeated.to) {
                 repeated.from = repeated.to;
             }
@@ -586,10 +607,16 @@ impl Flow {
         if !self.has(TOLD) || is_after(own, self.told) {
             (self.told, self.bits) = (own, self.bits | TOLD);
         }
-        let is_plain = self.log.len == 0 && self.log.offset == 0;
+        let is_plain = self.log.len == 0 && self.log.offset == 0 && acked == ack;
         if is_plain || self.told.wrapping_sub(acked) == u32::from(window) << shift {
             return window;
         }
+        self.field(acked, shift)
+    }
+
+    /// Returns the field of the window that the sender is told with an acknowledgement number of its own. The
+    /// right edge stays.
+    fn field(&mut self, acked: u32, shift: u8) -> u16 {
         let room = self.told.wrapping_sub(acked);
         if room as i32 <= 0 {
             return 0;

@@ -82,12 +82,30 @@ impl OnOverflow {
 }
 
 /// Settings of all connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// What becomes of connections whose beginning was not seen.
     pub pickup: OnPickup,
     /// What becomes of a segment that has to wait if there is no room.
     pub overflow: OnOverflow,
+    /// Least time in milliseconds for which bytes that functions hold back do not go on although their sender
+    /// repeats them.
+    pub hold_time: u32,
+}
+
+impl Policy {
+    /// The default of [`Policy::hold_time`]. It is longer than the shortest retransmission timeout of usual
+    /// hosts, 200 ms: what follows the bytes may be lost once.
+    pub const HOLD_TIME: u32 = 300;
+    /// The greatest [`Policy::hold_time`]. Most hosts repeat for longer before they give up.
+    pub const MOST_HOLD_TIME: u32 = 10_000;
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        let (pickup, overflow) = (OnPickup::default(), OnOverflow::default());
+        Policy { pickup, overflow, hold_time: Policy::HOLD_TIME }
+    }
 }
 
 /// Why something has happened.

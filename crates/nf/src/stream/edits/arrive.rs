@@ -1,9 +1,10 @@
 //! Packets in front of the functions: what their acknowledgements mean to the sender.
 
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View, is_after};
+use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View};
 
 use super::frames::{Cause, ExpectedNumbers};
+use super::hold::HeldBytes;
 use super::options::{is_signed, mss, remove_mptcp, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, NOT_EDITED};
 use crate::context::Emissions;
@@ -34,7 +35,7 @@ impl EditMemory {
     ) {
         let other = 1 - packet.direction as usize;
         let (ack, window) = self.splices.acknowledge(number, other, segment.ack, (segment.window, shift));
-        if self.splices.has_offset(number, other) {
+        if self.splices.has_offset(number, other) || self.splices.is_preacknowledged(number, other) {
             translate_sack(packet, &self.splices, number, other);
         }
         if ack != segment.ack {
@@ -62,6 +63,7 @@ impl StreamContext {
             offset,
             verdicts,
             views,
+            now,
             worker,
             emissions,
             holding,
@@ -69,7 +71,7 @@ impl StreamContext {
             ..
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
-        let mut step = Step { holding, emissions, policy, worker, at: 0, edited: None };
+        let mut step = Step { holding, emissions, policy, worker, now, at: 0, edited: None };
         let mut events = Set::EMPTY;
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -132,6 +134,7 @@ impl StreamContext {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
         }
         step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
+        let next = stream.next(direction);
         let (mut view, verdict) = self.tcp(packet, &segment, stream, step);
         if view.is_restart {
             memory.splices.clear(number);
@@ -147,7 +150,8 @@ impl StreamContext {
             if is_syn || view.len != 0 || view.is_end {
                 memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()));
             }
-            view.is_release = must_release(memory, number, (stream, direction), (&segment, start), view);
+            let held = HeldBytes::of(memory, (number, direction), next, (start, segment.len), view);
+            view.is_release = self.end_hold(packet, (memory, number), (stream, held), step);
         }
         (view, verdict)
     }
@@ -184,23 +188,4 @@ impl StreamContext {
 fn has_room(memory: &EditMemory, number: u32, direction: usize, len: usize) -> bool {
     let bytes = len + MOST_NEW_BYTES + MOST_HELD as usize;
     memory.splices.has_room(number, direction, bytes, MOST_CHANGES)
-}
-
-/// Whether bytes that functions hold back have to go on: they are many, or the sender repeats them while it
-/// has nothing else to send.
-fn must_release(
-    memory: &EditMemory,
-    number: u32,
-    (stream, direction): (&TcpStream, usize),
-    (segment, start): (&Segment, u32),
-    view: View,
-) -> bool {
-    let (end, _) = memory.splices.ends(number, direction);
-    let Some(next) = stream.next(direction).filter(|&next| is_after(next, end)) else { return false };
-    let held = next.wrapping_sub(end).wrapping_sub(view.len.into());
-    if held == 0 || !memory.splices.has_begun(number, direction) {
-        return false;
-    }
-    let is_repeated = view.len == 0 && is_after(start.wrapping_add(segment.len.into()), end);
-    held > MOST_HELD || is_repeated && memory.splices.is_acknowledged(number, direction)
 }

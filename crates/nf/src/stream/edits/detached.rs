@@ -20,10 +20,15 @@ use crate::{Packet, Verdict};
 /// Bytes that the windows of edited connections are taken to be greater: those of a vector of full frames.
 const WINDOW_ROOM: u32 = 1 << 19;
 
+/// Returns the stream of a session if functions edit its connection now.
+fn edited_stream(stream: Option<&TcpStream>) -> Option<&TcpStream> {
+    stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED)
+}
+
 /// Returns the connection's number if the ends of a stream count differently, or if edited bytes are under
 /// way.
 fn edited_number(stream: &TcpStream, splices: &Splices) -> Option<u32> {
-    let number = Some(stream.kept()).filter(|&number| stream.is_edited() && number != NOT_EDITED)?;
+    let number = edited_stream(Some(stream))?.kept();
     let is_edited = |direction: usize| {
         splices.has_offset(number, direction)
             || splices.has_begun(number, direction) && !splices.is_acknowledged(number, direction)
@@ -107,8 +112,7 @@ impl EditMemory {
         direction: usize,
         segment: &mut TcpSegment,
     ) {
-        let edited = stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED);
-        let current = edited.map(|stream| (stream.kept(), stream.window_shift(direction)));
+        let current = edited_stream(stream).map(|stream| (stream.kept(), stream.window_shift(direction)));
         let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
         let detached = detached.iter().map(|group| (group.number, group.shifts[direction & 1]));
         let Some((_, shift)) = current.or_else(|| detached.clone().next()) else { return };
@@ -131,8 +135,7 @@ impl EditMemory {
     /// Returns what `show connections verbose` prints of the edits of a session. `stream`: the connection at
     /// the group that the session passes now.
     pub fn describe(&self, session: u32, stream: Option<&TcpStream>) -> Vec<String> {
-        let edited = stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED);
-        let current = edited.map(|stream| {
+        let current = edited_stream(stream).map(|stream| {
             let sides = [0, 1].map(|direction| {
                 let report = self.splices.report(stream.kept(), direction);
                 let next =

@@ -87,9 +87,15 @@ impl EditMemory {
 
     /// Sends an acknowledgement to the sender of a packet whose bytes were removed.
     pub(super) fn acknowledge(&mut self, cause: &Cause<'_, '_>, emissions: &mut Emissions) {
-        let direction = cause.packet.direction as usize;
-        let seq = self.splices.next(cause.number, 1 - direction);
-        let (ack, _) = self.splices.ends(cause.number, direction);
+        let (end, _) = self.splices.ends(cause.number, cause.packet.direction as usize);
+        let (ack, ..) =
+            self.splices.pre_acknowledge(cause.number, cause.packet.direction as usize, end, None);
+        self.tell(cause, ack, emissions);
+    }
+
+    /// Sends an acknowledgement with this number to the sender of a packet.
+    pub(super) fn tell(&mut self, cause: &Cause<'_, '_>, ack: u32, emissions: &mut Emissions) {
+        let seq = self.splices.next(cause.number, 1 - cause.packet.direction as usize);
         if let Some(frame) = self.template(cause, (seq, ack)) {
             emissions.push_in_order(EmitTarget::Ingress, cause.at, &[frame.bytes()]);
         }

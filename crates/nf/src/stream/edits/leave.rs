@@ -19,7 +19,7 @@ const PIECE: usize = 512;
 impl StreamContext {
     /// Takes packets out of the group of functions. Returns the positions of those that do not pass.
     pub(in crate::stream) fn leave_all(&self, raw: RawVector<'_, '_>) -> Set {
-        let RawVector { packets, at, bases, pads, offset, verdicts, views, emissions, edits, .. } = raw;
+        let RawVector { packets, at, bases, pads, offset, verdicts, views, now, emissions, edits, .. } = raw;
         let mut events = Set::EMPTY;
         let Some(memory) = edits else { return events };
         at.for_each(|i| {
@@ -30,7 +30,7 @@ impl StreamContext {
             let stream = scratchpad::<TcpStream>(pads, bases[n], offset);
             let (Some(packet), Some(stream)) = (packets.get_mut(i), stream) else { return };
             if packet.meta.kind.l4() == Kind::TCP {
-                let verdict = leave(packet, stream, (i, views[n]), memory, emissions);
+                let verdict = leave(packet, stream, (i, views[n], now), memory, emissions);
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);
@@ -45,7 +45,7 @@ impl StreamContext {
 fn leave(
     packet: &mut Packet<'_>,
     stream: &TcpStream,
-    (at, view): (usize, View),
+    (at, view, now): (usize, View, u32),
     memory: &mut EditMemory,
     emissions: &mut Emissions,
 ) -> Verdict {
@@ -58,6 +58,10 @@ fn leave(
         reset_both(emissions, (packet, at), ExpectedNumbers::of(&memory.splices, number, direction));
         return Verdict::End(DropReason::StreamReset);
     };
+    let has_moved = memory.splices.ends(number, direction).0 != end;
+    if has_moved {
+        memory.splices.note_hold(number, direction, now);
+    }
     // The window of a SYN is not scaled.
     let shift = if is_syn { stream.window_shift(direction).unwrap_or(0) } else { 0 };
     let leaving = Leaving {
@@ -67,7 +71,7 @@ fn leave(
         view,
         is_unchanged,
         before,
-        has_moved: memory.splices.ends(number, direction).0 != end,
+        has_moved,
         next: stream.next(direction).unwrap_or(start),
         carries: (segment.ack, segment.window >> shift),
     };

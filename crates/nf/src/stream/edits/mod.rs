@@ -12,6 +12,7 @@ mod arrive;
 mod data;
 mod detached;
 mod frames;
+mod hold;
 mod leave;
 mod options;
 
@@ -23,6 +24,7 @@ use crate::set::{Set, VECTOR};
 pub(super) use data::EditInput;
 pub use data::{EditError, StreamEdit};
 pub(super) use frames::ExpectedNumbers;
+pub(super) use hold::COUNTERS as EDIT_COUNTERS;
 
 /// Bytes of a worker's output that is not acknowledged, and of the tails of its functions.
 const OUTPUT_BYTES: usize = 64 << 20;

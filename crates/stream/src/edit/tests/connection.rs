@@ -182,6 +182,8 @@ impl Middlebox {
             let range = self.splices.take_pending(self.number, 1 - direction);
             self.build(1 - direction, range, &mut out);
         }
+        let next = self.stream.next(direction);
+        let repeats = (packet.seq, packet.seq.wrapping_add(packet.bytes.len() as u32));
         match self.stream.segment(direction, &packet.segment(), &Policy::default()) {
             Outcome::Pass(view, _) => self.leave(direction, packet, view, &mut out),
             Outcome::Hold(range) => {
@@ -202,7 +204,23 @@ impl Middlebox {
                 NextHeld::Drop => drop(self.held[direction].remove(0)),
             }
         }
+        if next == self.stream.next(direction) && !self.stream.is_ended(direction) {
+            self.pre_acknowledge(direction, repeats, &mut out);
+        }
         out
+    }
+
+    /// Acknowledges bytes that functions hold back, but for the last one, if the sender repeats them.
+    fn pre_acknowledge(&mut self, direction: usize, (from, to): (u32, u32), out: &mut Vec<(usize, Packet)>) {
+        let (end, _) = self.splices.ends(self.number, direction);
+        let Some(next) = self.stream.next(direction).filter(|&next| is_after(next, end)) else { return };
+        let ack = next.wrapping_sub(u32::from(self.held[direction].is_empty()));
+        let is_repeated = is_after(to, end) && is_after(ack, from);
+        if is_repeated && self.splices.is_acknowledged(self.number, direction) {
+            let (ack, window, _) = self.splices.pre_acknowledge(self.number, direction, ack, Some(0));
+            let seq = self.splices.next(self.number, 1 - direction);
+            out.push((1 - direction, Packet { seq, ack, window, flags: ACK, bytes: Vec::new() }));
+        }
     }
 
     fn build(&mut self, direction: usize, range: OutputRange, out: &mut Vec<(usize, Packet)>) {
@@ -304,8 +322,8 @@ impl Middlebox {
                     out.push((direction, Packet { seq, ack, window, flags, bytes }));
                 }
                 if answers_sender {
-                    let ack = self.splices.ends(self.number, direction).0;
-                    let (_, window) = self.splices.carried(self.number, 1 - direction);
+                    let end = self.splices.ends(self.number, direction).0;
+                    let (ack, window, _) = self.splices.pre_acknowledge(self.number, direction, end, None);
                     let seq = self.splices.next(self.number, 1 - direction);
                     let (bytes, flags) = (Vec::new(), ACK);
                     out.push((1 - direction, Packet { seq, ack, window, flags, bytes }));

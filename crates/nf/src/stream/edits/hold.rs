@@ -1,0 +1,105 @@
+//! Bytes that functions hold back while their sender repeats them.
+//!
+//! Theory of operation. A function holds back what may begin a word. Two reasons make a sender repeat such
+//! bytes: what follows them was lost in front of mmb, or nothing follows, and the sender waits for an
+//! answer. In the first case, letting them out lets a word through. In the second case, holding them stops
+//! the connection. What tells both apart is what the sender does when the bytes are acknowledged: it goes
+//! on with those that follow. So they are acknowledged in the receiver's place, without the last one, which
+//! the sender goes on to repeat. A repetition behind the hold time lets them out. If segments behind the
+//! bytes wait, the sender has more to send: all bytes are acknowledged, and none goes on.
+
+use mmb_stream::{TcpStream, View, is_after, is_before};
+
+use super::frames::Cause;
+use super::{EditMemory, MOST_HELD};
+use crate::Packet;
+use crate::stream::context::{Step, StreamContext};
+
+/// Names of the counters.
+pub(in crate::stream) const COUNTERS: [&str; 3] =
+    ["bytes acknowledged before their receiver", "holds ended by time", "holds ended by size"];
+const PREACKED: usize = 0;
+const BY_TIME: usize = 1;
+const BY_SIZE: usize = 2;
+
+/// What functions hold back of a packet's direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HeldBytes {
+    /// Bytes that were held back before the packet.
+    len: u32,
+    /// The sender's number behind them.
+    next: u32,
+    /// The sender's number of the packet's first byte.
+    start: u32,
+    /// The packet brings bytes.
+    has_new: bool,
+    /// The packet repeats some of them, and nothing in front of them is outstanding.
+    is_repeated: bool,
+}
+
+impl HeldBytes {
+    /// Returns what is held back. `next`: the next number of the stream in front of a segment. `start`,
+    /// `len`: the bytes of the segment.
+    pub fn of(
+        memory: &EditMemory,
+        (number, direction): (u32, usize),
+        next: Option<u32>,
+        (start, len): (u32, u16),
+        view: View,
+    ) -> HeldBytes {
+        let (end, _) = memory.splices.ends(number, direction);
+        let has_new = view.len != 0;
+        let Some(next) = next.filter(|&next| is_after(next, end)) else {
+            return HeldBytes { has_new, ..HeldBytes::default() };
+        };
+        let len = u32::from(len);
+        let is_repeated = !has_new && !view.is_end && is_after(start.wrapping_add(len), end);
+        HeldBytes {
+            len: if memory.splices.has_begun(number, direction) { next.wrapping_sub(end) } else { 0 },
+            next,
+            start,
+            has_new,
+            is_repeated: is_repeated && memory.splices.is_acknowledged(number, direction),
+        }
+    }
+}
+
+impl StreamContext {
+    /// Returns whether bytes that functions hold back have to go on. Acknowledges them if they do not, and
+    /// their sender repeats them.
+    pub(super) fn end_hold(
+        &self,
+        packet: &Packet<'_>,
+        (memory, number): (&mut EditMemory, u32),
+        (stream, held): (&TcpStream, HeldBytes),
+        step: &mut Step<'_>,
+    ) -> bool {
+        let direction = packet.direction as usize;
+        if held.len == 0 {
+            if held.has_new {
+                memory.splices.note_hold(number, direction, step.now);
+            }
+            return false;
+        }
+        if held.len > MOST_HELD {
+            self.count_edit(step.worker, BY_SIZE, 1);
+            return true;
+        }
+        if !held.is_repeated {
+            return false;
+        }
+        let has_early = stream.may_hold(direction) && step.has_early(packet);
+        if !has_early && memory.splices.hold_time(number, direction, step.now) >= step.policy.hold_time {
+            self.count_edit(step.worker, BY_TIME, 1);
+            return true;
+        }
+        let ack = held.next.wrapping_sub(u32::from(!has_early));
+        if is_before(held.start, ack) {
+            let shift = stream.window_shift(1 - direction);
+            let (ack, _, len) = memory.splices.pre_acknowledge(number, direction, ack, shift);
+            memory.tell(&Cause { packet, at: step.at, number }, ack, step.emissions);
+            self.count_edit(step.worker, PREACKED, len.into());
+        }
+        false
+    }
+}
