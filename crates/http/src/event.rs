@@ -49,6 +49,13 @@ pub enum Body {
     Switched,
 }
 
+impl Body {
+    /// Whether the message may have a byte behind its headers.
+    pub fn has_bytes(self) -> bool {
+        !matches!(self, Body::None | Body::Length(0) | Body::Switched)
+    }
+}
+
 /// The headers of a message are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {

@@ -7,7 +7,7 @@ use mmb_http::{Body, Cause, Connection, Element, Event, Head};
 use super::body::{Content, END, Treatment, edited_len};
 use super::config::Config;
 use super::header::{Facts, write, write_header};
-use super::path::{Rewritten, Room, path_of};
+use super::path::{PathRewrite, Rewritten, Room, path_of};
 use super::plan::Plan;
 use super::{Count, Counts, Side};
 use mmb_flow::Key;
@@ -22,6 +22,12 @@ pub(crate) struct Scratch {
     pub(super) content: Content,
     pub(super) joined: Vec<u8>,
     pub(super) rooms: Vec<Room>,
+}
+
+impl Scratch {
+    pub(super) fn new(config: &Config) -> Scratch {
+        Scratch { rooms: config.paths.iter().map(PathRewrite::room).collect(), ..Scratch::default() }
+    }
 }
 
 /// Reads some bytes of a direction.
@@ -259,7 +265,7 @@ impl<'a> Reader<'a> {
         self.end_line();
         self.side.head_cut = 0;
         self.side.treatment = treatment as u8;
-        self.side.in_body = u8::from(!matches!(head.body, Body::None | Body::Length(0) | Body::Switched));
+        self.side.in_body = u8::from(head.body.has_bytes());
         self.facts = Facts::default();
         self.scratch.content.begin(at);
         if !self.position.is_waiting {
@@ -270,7 +276,7 @@ impl<'a> Reader<'a> {
     /// Chooses what becomes of a body, and plans the changes of the head for it.
     fn choose(&mut self, head: &Head) -> Treatment {
         let Some(edits) = &self.config.bodies[self.direction] else { return Treatment::Pass };
-        let has_body = !matches!(head.body, Body::None | Body::Length(0) | Body::Switched);
+        let has_body = head.body.has_bytes();
         let is_bodiless = self.direction == 1
             && (head.request.is_some_and(|request| request.is_head) || head.status == 304);
         if head.is_interim() || !has_body && !is_bodiless {

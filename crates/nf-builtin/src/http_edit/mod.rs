@@ -141,6 +141,10 @@ impl StreamFunction for HttpEdit {
         })
     }
 
+    fn local(&self) -> Scratch {
+        Scratch::new(&self.config)
+    }
+
     fn accepts(&self) -> String {
         "tcp-sport".to_owned()
     }
@@ -225,9 +229,6 @@ impl HttpEdit {
         cx: &mut Context<'_, Scratch>,
     ) -> StreamVerdict {
         let direction = data.direction() as usize;
-        if cx.local.rooms.len() != self.config.paths.len() {
-            cx.local.rooms = self.config.paths.iter().map(path::PathRewrite::room).collect();
-        }
         let key = if self.config.names_addresses() { forward_key(data.packet()) } else { None };
         let mut reader = Reader::new(
             (&self.config, bytes, &mut *cx.local),

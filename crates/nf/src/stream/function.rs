@@ -53,6 +53,11 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// The argument that is wrong, and what is accepted.
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError>;
 
+    /// Makes the state of a worker, before the worker's first packet with the instance.
+    fn local(&self) -> Self::Local {
+        Self::Local::default()
+    }
+
     /// Returns the traffic that the function accepts, as matches of the rule language: `tcp-sport`, or
     /// `udp-dport 53`. Empty: all.
     fn accepts(&self) -> String {

@@ -157,7 +157,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     }
 
     fn local(&self) -> Box<dyn Any + Send> {
-        Box::new(F::Local::default())
+        Box::new(self.0.local())
     }
 
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
