@@ -3,6 +3,7 @@
 use mmb_packet::{DropReason, StageWord};
 
 use crate::held::{HeldPackets, HeldPlace, HeldQueue, OUTER_SPACE};
+use crate::stream::AnswerNumbers;
 use crate::{Packet, Verdict};
 
 /// Where a frame that a function sends goes.
@@ -45,14 +46,14 @@ pub(crate) struct Holding<'a> {
     pub is_resumed: bool,
     /// Position of a packet, and its order.
     pub order: Option<(Option<u8>, u32)>,
-    /// The function may answer the clients of connections ([`crate::TakenOver`]).
-    pub can_take_over: bool,
+    /// The numbers with which the function may answer the client ([`crate::TakenOver`]). None: it may not.
+    pub answer: Option<AnswerNumbers>,
 }
 
 impl<'a> Holding<'a> {
     /// Makes the value for a function in the flow manager's sessions, with the first state.
     pub fn new(held: &'a mut HeldPackets) -> Holding<'a> {
-        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None, can_take_over: false }
+        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None, answer: None }
     }
 
     pub fn place(&self, packet: &Packet<'_>) -> HeldPlace {

@@ -51,8 +51,6 @@ pub use program::{
 };
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
-pub use stream::{
-    EditError, StreamData, StreamEdit, StreamFunction, StreamVerdict, TakenOver, next_sequence_number,
-};
+pub use stream::{EditError, StreamData, StreamEdit, StreamFunction, StreamVerdict, TakenOver};
 pub use vector::Vector;
 pub use verdict::Verdict;

@@ -107,7 +107,7 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
             state: *state,
             is_resumed: *is_resumed,
             order: None,
-            can_take_over: false,
+            answer: None,
         };
         let (now, worker, ingress) = (*now, *worker, u16::MAX);
         let mut cx = Context { now, worker, local: self.local, emissions, at: None, ingress, holding };

@@ -1,5 +1,6 @@
 """HTTP functions in live connections: curl, Python's server and nginx, with mmb between them."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -239,6 +240,53 @@ def test_heads_in_pieces_and_other_protocols(make_wire, serve):
     assert exchange(wire.client, [smuggled], 1 << 20).startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert server.seen == ["GET /ws"]
     assert report(wire.daemon)["rejected: Content-Length with Transfer-Encoding"] == "1"
+
+
+def payloads(sniffer):
+    """Returns the payloads of the segments to the server that a packet socket has got."""
+    found = b""
+    while True:
+        try:
+            frame = frames.Ether(sniffer.recv(65536))
+        except BlockingIOError:
+            return found
+        if frame.haslayer(TCP) and frame[TCP].dport == PORT:
+            length = frame[IP].len - 4 * frame[IP].ihl - 4 * frame[TCP].dataofs
+            found += bytes(frame[TCP].payload)[:length]
+
+
+def test_the_server_gets_no_byte_of_a_blocked_request(make_wire):
+    wire = make_wire("af-packet", chain("http-filter block path /no"))
+    first, blocked = (f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for path in ("/yes", "/no"))
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+    def serve(listener):
+        # The reset may come before the connection is accepted.
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                while connection.recv(65536):
+                    connection.sendall(ok)
+
+    # At once, in segments, and pipelined between others.
+    for sent in ([blocked], [blocked[at : at + 5] for at in range(0, len(blocked), 5)], [first + blocked + first]):
+        passed = first if sent[0].startswith(first) else b""
+        with (
+            wire.server.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sniffer,
+            wire.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener,
+        ):
+            sniffer.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((SERVER4, PORT))
+            listener.listen()
+            server = threading.Thread(target=serve, args=(listener,))
+            server.start()
+            answer = exchange(wire.client, sent, 1 << 20)
+            listener.shutdown(socket.SHUT_RDWR)
+            server.join()
+            assert payloads(sniffer) == passed
+        assert answer.startswith((ok if passed else b"") + b"HTTP/1.1 403 Forbidden\r\n")
+        assert answer.count(b"HTTP/1.1") == (2 if passed else 1)
 
 
 def test_answers_survive_loss(make_bad, serve):

@@ -1,24 +1,28 @@
 //! `http-filter`: allows, blocks, redirects or resets HTTP requests by rules.
 //!
-//! Theory of operation. The parts of a head that rules compare are kept in a slot of the worker's slab until
-//! the head is complete. Then the first rule that matches decides. The packet with the end of a head that is
-//! not allowed is dropped, so that the server never sees the whole head; the client gets an answer that mmb
-//! makes, and the server a reset ([`mmb_nf::TakenOver`]). A request that is pipelined behind others without
-//! responses cannot be answered in its turn: both ends are reset.
+//! Theory of operation. A head waits until it is complete. Then the first rule that matches decides
+//! ([`decide`]). The parts of a head that rules compare are kept in a slot of the worker's slab, so that each
+//! byte is read once. A head that is not allowed never goes on: the client gets an answer that mmb makes, and
+//! the server a reset ([`mmb_nf::TakenOver`]).
+//!
+//! The answer to a pipelined request has to follow the responses to those in front of it. Until the client
+//! has them, what comes behind the request is dropped.
 
+mod decide;
 mod rules;
 mod slab;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_http::{Cause, Connection, Element, Event, Target, normalize_path};
+use mmb_http::{Cause, Connection, Event};
 
-use self::rules::{Action, Answer, Request, Rules};
+use self::decide::Decision;
+use self::rules::{Answer, Rules};
 use self::slab::Slab;
 use crate::shared::http::{CauseCounters, has_joined};
 use mmb_nf::tcp_segment::FIN;
 use mmb_nf::{
-    ArgError, Context, Direction, DropReason, Packet, SessionInfo, Setup, StreamData, StreamFunction,
-    StreamVerdict, TakenOver, WorkerCounters, next_sequence_number,
+    ArgError, Context, Direction, DropReason, Packet, SessionInfo, Setup, StreamEdit, StreamFunction,
+    StreamVerdict, TakenOver, WorkerCounters,
 };
 
 const USAGE: &str = "[errors reject|pass] [page FILE] allow|block|redirect URL|reset \
@@ -29,15 +33,20 @@ const BLOCKED: usize = 1;
 const REDIRECTED: usize = 2;
 const RESET: usize = 3;
 const NO_ROOM: usize = 4;
-const COUNTERS: [&str; 5] = ["requests", "blocked", "redirected", "reset", "connections without room"];
+const NOT_HELD: usize = 5;
+const COUNTERS: [&str; 6] =
+    ["requests", "blocked", "redirected", "reset", "connections without room", "heads that did not wait"];
 
-/// The headers of responses that rules compare.
-const RESPONSE_NAMES: [&[u8]; 1] = [b"content-type"];
+/// The numbers of answers. The answers of rules follow.
+const BAD_REQUEST: u16 = 0;
+const TOO_LARGE: u16 = 1;
+const OF_RULES: u16 = 2;
 
 /// See the module's documentation.
 pub(crate) struct HttpFilter {
     rules: Rules,
-    bad_request: Answer,
+    /// By their numbers.
+    error_answers: [Answer; OF_RULES as usize],
     totals: WorkerCounters<{ COUNTERS.len() }>,
     causes: CauseCounters,
     blocked: DropReason,
@@ -48,39 +57,72 @@ pub(crate) struct HttpFilter {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(crate) struct State {
+    /// In [`Phase::Answered`], a [`TakenOver`] is in its place.
     connection: Connection,
-    /// While the connection is read: a [`Reading`]. Once the client is answered: a [`TakenOver`].
-    phase: [u32; 4],
-    /// What the client is answered: 1: its request is malformed; from 2 on: the rule. 0: nothing.
+    /// Bytes that wait, by direction.
+    held: [u32; 2],
+    /// The slots of the heads that are being read, by direction. 0: none.
+    slots: [u16; 2],
+    /// The number of the answer that the client gets.
     answer: u16,
     /// The request that is answered is HEAD.
     is_head: u8,
-    unused: [u8; 5],
+    /// A [`Phase`].
+    phase: u8,
 }
 
-/// The state of a connection that is read.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-struct Reading {
-    /// The slots of the heads that are being read, by direction. 0: none.
-    slots: [u32; 2],
-    /// The next sequence number of the server. Valid with `has_server`.
-    server_next: u32,
-    has_server: u32,
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// It is read.
+    Read,
+    /// A request will be answered when it is the only one without a response.
+    Request,
+    /// A malformed request will be answered when there is none without a response.
+    Malformed,
+    /// A response will be replaced when the client has what was sent before.
+    Response,
+    /// The client is answered.
+    Answered,
 }
 
 impl State {
-    fn reading(&mut self) -> &mut Reading {
-        bytemuck::cast_mut(&mut self.phase)
+    #[inline]
+    fn phase(&self) -> Phase {
+        let all = [Phase::Read, Phase::Request, Phase::Malformed, Phase::Response, Phase::Answered];
+        all.get(usize::from(self.phase)).copied().unwrap_or(Phase::Answered)
     }
 
-    /// Frees the slots of a connection that is read.
-    fn free(&mut self, slab: &mut Slab) {
-        if self.answer == 0 {
-            self.reading().slots.iter_mut().for_each(|slot| slab.remove(std::mem::take(slot)));
+    /// Whether the response that comes next is the one that mmb makes.
+    fn is_next(&self, phase: Phase) -> bool {
+        match phase {
+            Phase::Request => self.connection.unanswered() == 1,
+            Phase::Malformed => self.connection.unanswered() == 0,
+            Phase::Response => true,
+            Phase::Read | Phase::Answered => false,
         }
     }
+
+    fn free(&mut self, slab: &mut Slab) {
+        self.slots.iter_mut().for_each(|slot| slab.remove(std::mem::take(slot)));
+    }
+
+    fn taken(&self) -> TakenOver {
+        let bytes = bytemuck::bytes_of(&self.connection);
+        bytemuck::pod_read_unaligned(bytes.get(..size_of::<TakenOver>()).unwrap_or(&[]))
+    }
+
+    fn set_taken(&mut self, taken: TakenOver) {
+        let bytes = bytemuck::bytes_of_mut(&mut self.connection);
+        if let Some(place) = bytes.first_chunk_mut() {
+            *place = bytemuck::cast::<_, [u8; size_of::<TakenOver>()]>(taken);
+        }
+        self.phase = Phase::Answered as u8;
+    }
 }
+
+const _: () = assert!(size_of::<Connection>() >= size_of::<TakenOver>());
 
 impl StreamFunction for HttpFilter {
     const TYPE: &'static str = "http-filter";
@@ -91,6 +133,8 @@ impl StreamFunction for HttpFilter {
         ("http-blocked", "a rule of a function `http-filter` does not allow the request or response"),
         ("http-invalid", "a function `http-filter` has rejected a malformed HTTP message"),
     ];
+    const EDITS: bool = true;
+    const HOLDS_UNTIL_DECIDED: bool = true;
     const SEES_PACKETS: bool = true;
 
     type State = State;
@@ -99,7 +143,7 @@ impl StreamFunction for HttpFilter {
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         Ok(HttpFilter {
             rules: Rules::parse(setup)?,
-            bad_request: Answer::bad_request(),
+            error_answers: [Answer::bad_request(), Answer::too_large()],
             totals: WorkerCounters::new(setup.workers),
             causes: CauseCounters::new(setup.workers),
             blocked: setup.drop_reason("http-blocked"),
@@ -120,54 +164,61 @@ impl StreamFunction for HttpFilter {
 
     #[inline]
     fn packet(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
-        if state.answer != 0 {
-            return self.answered(packet, state, cx);
+        match state.phase() {
+            Phase::Read => StreamVerdict::Pass,
+            Phase::Answered => self.answered(packet, state, cx),
+            phase => self.wait(phase, packet, state, cx),
         }
-        let reading = state.reading();
-        if packet.direction == Direction::Reverse
-            && let Some(next) = next_sequence_number(packet)
-            && (reading.has_server == 0 || next.wrapping_sub(reading.server_next).cast_signed() > 0)
-        {
-            (reading.server_next, reading.has_server) = (next, 1);
-        }
-        StreamVerdict::Pass
     }
 
-    fn data(
+    fn edit(
         &self,
-        data: &StreamData<'_, '_>,
+        data: &mut StreamEdit<'_, '_>,
         state: &mut State,
         cx: &mut Context<'_, Slab>,
     ) -> StreamVerdict {
-        let direction = data.direction() as usize;
-        // A message can be answered if none of its bytes has gone on.
-        let has_whole_payload = data.len() == data.packet().l4_payload_len() as usize;
-        let mut begins_here = has_whole_payload && state.connection.is_idle(direction);
-        for mut bytes in data.chunks() {
-            loop {
-                let (len, event) = state.connection.next(direction, bytes);
-                bytes = bytes.get(len..).unwrap_or(&[]);
-                let verdict = match event {
-                    Event::More | Event::Opaque(_) => break,
-                    Event::Invalid(cause) => {
-                        let is_next = state.connection.unanswered() == 0;
-                        self.reject(cause, (data, is_next), state, cx)
-                    }
-                    event if direction == 0 => self.request(&event, data, state, cx),
-                    event => self.response(&event, (data, begins_here), state, cx),
-                };
-                if verdict != StreamVerdict::Pass {
-                    return verdict;
+        let direction = data.direction() as usize & 1;
+        let phase = state.phase();
+        if phase != Phase::Read && (direction == 0 || phase == Phase::Response) {
+            return self.stop_from(0, data, state);
+        }
+        // Where the head that is being read begins. None: it has gone on, or no head is being read.
+        let mut start = (data.held() != 0 && data.held() == state.held[direction] as usize).then_some(0);
+        let (mut skip, mut at) = (data.held(), data.held());
+        'bytes: for chunk in data.chunks() {
+            let mut bytes = chunk.get(skip..).unwrap_or(&[]);
+            skip = skip.saturating_sub(chunk.len());
+            while !bytes.is_empty() || !state.connection.is_idle(direction) {
+                if start.is_none() && state.connection.is_idle(direction) {
+                    start = Some(at);
                 }
-                begins_here &= event != Event::Done;
+                let (len, event) = state.connection.next(direction, bytes);
+                (at, bytes) = (at + len, bytes.get(len..).unwrap_or(&[]));
+                let decision = match event {
+                    Event::Opaque(_) => break 'bytes,
+                    Event::More => break,
+                    Event::Invalid(cause) => self.reject(cause, direction, start.is_some(), state, cx),
+                    event if direction == 0 => self.request(&event, state, cx),
+                    event => self.response(&event, state, cx),
+                };
+                if decision != Decision::Pass {
+                    return self.stop(decision, start, data, state, cx);
+                }
+                if let Event::Head(_) = event {
+                    start = None;
+                }
             }
         }
-        StreamVerdict::Pass
+        if state.connection.given_up().is_some() || direction == 1 && !self.rules.read_responses {
+            start = None;
+        }
+        self.hold(start, data, state, cx)
     }
 
     fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
-        if let Some(Event::Invalid(cause)) = state.connection.end(direction as usize) {
-            self.causes.count(cx.worker, cause);
+        if state.phase() == Phase::Read
+            && let Some(Event::Invalid(cause)) = state.connection.end(direction as usize)
+        {
             self.give_up(cause, state, cx);
         }
         StreamVerdict::Pass
@@ -183,18 +234,24 @@ impl StreamFunction for HttpFilter {
     }
 
     fn describe(&self, state: &State) -> Option<String> {
-        Some(match (state.answer, state.connection.given_up()) {
-            (0, Some(cause)) => format!("not read: {}", cause.name()),
-            (0, None) => format!("{} requests without response", state.connection.unanswered()),
-            (1, _) => "answered, since the request is malformed".to_owned(),
-            (rule, _) => format!("answered by rule {}", rule - 1),
+        let by = match state.answer.checked_sub(OF_RULES) {
+            Some(rule) => format!("by rule {}", rule + 1),
+            None => "since the request is malformed".to_owned(),
+        };
+        Some(match state.phase() {
+            Phase::Read => match state.connection.given_up() {
+                Some(cause) => format!("not read: {}", cause.name()),
+                None => format!("{} requests without response", state.connection.unanswered()),
+            },
+            Phase::Answered => format!("answered {by}"),
+            _ => format!("to be answered {by} behind the responses in front"),
         })
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let counted = COUNTERS.iter().enumerate().map(|(which, name)| (name, self.totals.sum(which)));
-        let shown = counted.filter(|(name, count)| *count != 0 || **name != COUNTERS[NO_ROOM]);
-        let shown = shown.map(|(name, count)| ((*name).to_owned(), count.to_string()));
+        let counted = COUNTERS.iter().enumerate().map(|(which, name)| (which, name, self.totals.sum(which)));
+        let shown = counted.filter(|(which, _, count)| *count != 0 || *which < NO_ROOM);
+        let shown = shown.map(|(_, name, count)| ((*name).to_owned(), count.to_string()));
         shown
             .chain(self.causes.report(if self.rules.passes_errors { "not read" } else { "rejected" }))
             .collect()
@@ -202,197 +259,118 @@ impl StreamFunction for HttpFilter {
 }
 
 impl HttpFilter {
-    /// Returns the slot of a head. 0: there is no room.
-    fn slot(&self, direction: usize, state: &mut State, cx: &mut Context<'_, Slab>) -> u32 {
-        let slot = &mut state.reading().slots[direction & 1];
-        if *slot == 0 {
-            *slot = cx.local.insert().unwrap_or(0);
-        }
-        *slot
-    }
-
-    /// An event of the requests.
-    fn request(
+    /// Holds back a head that is not complete. `start`: where it begins.
+    fn hold(
         &self,
-        event: &Event<'_>,
-        data: &StreamData<'_, '_>,
+        start: Option<usize>,
+        data: &mut StreamEdit<'_, '_>,
         state: &mut State,
         cx: &mut Context<'_, Slab>,
     ) -> StreamVerdict {
-        match event {
-            Event::Bytes(Element::Method | Element::Target | Element::Name | Element::Value, _)
-            | Event::End(_) => {
-                let slot = self.slot(0, state, cx);
-                let Some(head) = cx.local.get(slot) else { return self.no_room(data, state, cx) };
-                self.rules.with_names(|names| head.push(names, event));
-                StreamVerdict::Pass
-            }
-            Event::Head(head) => {
-                self.totals.add(cx.worker, REQUESTS, 1);
-                state.is_head = u8::from(head.request.unwrap_or_default().is_head);
-                let slot = std::mem::take(&mut state.reading().slots[0]);
-                let found = self.decide(slot, cx);
-                cx.local.remove(slot);
-                let is_next = state.connection.unanswered() == 1;
-                match found {
-                    Ok(rule) => self.apply(rule, (data, is_next), state, cx),
-                    Err(cause) => self.reject(cause, (data, is_next), state, cx),
-                }
-            }
-            _ => StreamVerdict::Pass,
-        }
-    }
-
-    /// Returns the rule for the request whose head is in a slot.
-    fn decide(&self, slot: u32, cx: &mut Context<'_, Slab>) -> Result<Option<usize>, Cause> {
-        let Some((head, room)) = cx.local.get_with_room(slot) else { return Err(Cause::HeadTooLong) };
-        if head.is_truncated() {
-            return Err(Cause::HeadTooLong);
-        }
-        let target = Target::read(head.method(), head.target(), head.values(0).next())?;
-        let path = normalize_path(target.path, room).ok_or(Cause::HeadTooLong)?;
-        let request = Request { method: head.method(), host: target.host, path };
-        Ok(self.rules.of_request(request, |field| head.values(field)))
-    }
-
-    /// An event of the responses.
-    fn response(
-        &self,
-        event: &Event<'_>,
-        (data, begins_here): (&StreamData<'_, '_>, bool),
-        state: &mut State,
-        cx: &mut Context<'_, Slab>,
-    ) -> StreamVerdict {
-        if !self.rules.read_responses {
+        let direction = data.direction() as usize & 1;
+        state.held[direction] = 0;
+        let Some(start) = start.filter(|&start| start < data.len()) else { return StreamVerdict::Pass };
+        if data.hold_from(start) {
+            state.held[direction] = (data.len() - start) as u32;
             return StreamVerdict::Pass;
         }
-        match event {
-            Event::Bytes(Element::Name | Element::Value, _) | Event::End(Element::Name | Element::Value) => {
-                let slot = self.slot(1, state, cx);
-                let Some(head) = cx.local.get(slot) else { return self.no_room(data, state, cx) };
-                head.push(&RESPONSE_NAMES, event);
-                StreamVerdict::Pass
-            }
-            Event::Head(_) => {
-                let slot = std::mem::take(&mut state.reading().slots[1]);
-                let rule = cx.local.get(slot).and_then(|head| {
-                    head.values(0).next().and_then(|content_type| self.rules.of_response(content_type))
-                });
-                cx.local.remove(slot);
-                self.apply(rule, (data, begins_here), state, cx)
-            }
-            _ => StreamVerdict::Pass,
-        }
-    }
-
-    /// Does what a rule says. `can_answer`: an answer would be the one that the client waits for.
-    fn apply(
-        &self,
-        rule: Option<usize>,
-        (data, can_answer): (&StreamData<'_, '_>, bool),
-        state: &mut State,
-        cx: &mut Context<'_, Slab>,
-    ) -> StreamVerdict {
-        let Some((number, rule)) = rule.and_then(|number| Some((number, self.rules.get(number)?))) else {
-            return StreamVerdict::Pass;
-        };
-        let counter = match rule.action {
-            Action::Allow => return StreamVerdict::Pass,
-            Action::Block if can_answer => BLOCKED,
-            Action::Redirect if can_answer => REDIRECTED,
-            _ => RESET,
-        };
-        self.totals.add(cx.worker, counter, 1);
-        if counter == RESET {
-            return StreamVerdict::Reset(self.blocked);
-        }
-        self.take_over(number as u16 + 2, data, state, cx)
-    }
-
-    /// A message is malformed, or its head is too long. `is_next`: a request whose response comes next.
-    fn reject(
-        &self,
-        cause: Cause,
-        (data, is_next): (&StreamData<'_, '_>, bool),
-        state: &mut State,
-        cx: &mut Context<'_, Slab>,
-    ) -> StreamVerdict {
-        self.causes.count(cx.worker, cause);
-        if cause.is_opaque() || self.rules.passes_errors {
-            self.give_up(cause, state, cx);
-            return StreamVerdict::Pass;
-        }
-        if data.direction() == Direction::Reverse || !is_next {
+        if data.is_end() && direction == 0 && !self.rules.passes_errors {
+            self.causes.count(cx.worker, Cause::Truncated);
+            self.give_up(Cause::Truncated, state, cx);
             return StreamVerdict::Reset(self.invalid);
         }
-        state.is_head = 0;
-        self.take_over(1, data, state, cx)
+        self.totals.add(cx.worker, NOT_HELD, 1);
+        StreamVerdict::Pass
     }
 
-    fn no_room(
+    /// Does what was decided. `start`: where the head begins.
+    fn stop(
         &self,
-        data: &StreamData<'_, '_>,
+        decision: Decision,
+        start: Option<usize>,
+        data: &mut StreamEdit<'_, '_>,
         state: &mut State,
         cx: &mut Context<'_, Slab>,
     ) -> StreamVerdict {
-        self.totals.add(cx.worker, NO_ROOM, 1);
-        self.reject(Cause::HeadTooLong, (data, false), state, cx)
-    }
-
-    fn give_up(&self, cause: Cause, state: &mut State, cx: &mut Context<'_, Slab>) {
-        state.free(cx.local);
-        state.connection.give_up(cause);
-    }
-
-    /// Answers the client, and resets the server. `answer` is that of [`State`].
-    fn take_over(
-        &self,
-        answer: u16,
-        data: &StreamData<'_, '_>,
-        state: &mut State,
-        cx: &mut Context<'_, Slab>,
-    ) -> StreamVerdict {
-        let packet = data.packet();
-        let start = match packet.direction {
-            Direction::Forward => {
-                let reading = state.reading();
-                (reading.has_server != 0).then_some(reading.server_next)
-            }
-            // The server's bytes are dropped, and the answer is in their place.
-            Direction::Reverse => {
-                let len = packet.l4_payload_len() + u32::from(packet.tcp_flags() & FIN);
-                next_sequence_number(packet).map(|end| end.wrapping_sub(len))
-            }
+        let (phase, answer) = match decision {
+            Decision::Pass => return StreamVerdict::Pass,
+            Decision::Reset(reason) => return StreamVerdict::Reset(reason),
+            Decision::Answer(phase, answer) => (phase, answer),
         };
-        self.give_up(Cause::None, state, cx);
         state.answer = answer;
         let reason = self.reason(state);
-        let taken = start.and_then(|start| TakenOver::begin(packet, start, self.answer(state), cx));
-        match taken {
+        if !data.can_edit() || phase == Phase::Response && start.is_none() {
+            return StreamVerdict::Reset(reason);
+        }
+        let start = start.unwrap_or(0);
+        if start == 0 && state.is_next(phase) && TakenOver::can_begin(cx) {
+            return self.take_over(data.packet(), state, cx);
+        }
+        state.phase = phase as u8;
+        self.stop_from(start, data, state)
+    }
+
+    /// Bytes from a position on never go on.
+    fn stop_from(&self, start: usize, data: &mut StreamEdit<'_, '_>, state: &State) -> StreamVerdict {
+        if data.hold_from(start) || data.remove(start..data.len()).is_ok() {
+            return StreamVerdict::Pass;
+        }
+        StreamVerdict::Reset(self.reason(state))
+    }
+
+    /// A packet of a connection whose client is to be answered.
+    #[cold]
+    fn wait(
+        &self,
+        phase: Phase,
+        packet: &Packet<'_>,
+        state: &mut State,
+        cx: &mut Context<'_, Slab>,
+    ) -> StreamVerdict {
+        let is_request = packet.direction == Direction::Forward;
+        if is_request && state.is_next(phase) && TakenOver::can_begin(cx) {
+            return self.take_over(packet, state, cx);
+        }
+        let is_dropped = is_request || phase == Phase::Response;
+        let has_bytes = packet.l4_payload_len() != 0 || packet.tcp_flags() & FIN != 0;
+        if is_dropped && has_bytes { StreamVerdict::Drop(self.reason(state)) } else { StreamVerdict::Pass }
+    }
+
+    /// Answers the client, and resets the server.
+    fn take_over(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
+        state.free(cx.local);
+        let reason = self.reason(state);
+        match TakenOver::begin(packet, self.answer(state), cx) {
             Some(taken) => {
-                state.phase = bytemuck::cast(taken);
+                state.set_taken(taken);
                 StreamVerdict::Drop(reason)
             }
             None => StreamVerdict::Reset(reason),
         }
     }
 
-    fn answer(&self, state: &State) -> &[u8] {
-        let rule = usize::from(state.answer).checked_sub(2).and_then(|number| self.rules.get(number));
-        rule.map_or(&self.bad_request, |rule| &rule.answer).bytes(state.is_head != 0)
-    }
-
-    fn reason(&self, state: &State) -> DropReason {
-        if state.answer == 1 { self.invalid } else { self.blocked }
-    }
-
     /// A packet of a session whose client is answered.
     #[cold]
     fn answered(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
-        let (mut taken, reason) = (bytemuck::cast::<_, TakenOver>(state.phase), self.reason(state));
+        let (mut taken, reason) = (state.taken(), self.reason(state));
         let has_ended = taken.packet(packet, self.answer(state), cx);
-        state.phase = bytemuck::cast(taken);
+        state.set_taken(taken);
         if has_ended { StreamVerdict::End(reason) } else { StreamVerdict::Drop(reason) }
+    }
+
+    fn answer(&self, state: &State) -> &[u8] {
+        let rule = state.answer.checked_sub(OF_RULES).and_then(|rule| self.rules.get(rule.into()));
+        let of_error = self.error_answers.get(usize::from(state.answer));
+        rule.map(|rule| &rule.answer).or(of_error).map_or(&[], |answer| answer.bytes(state.is_head != 0))
+    }
+
+    fn reason(&self, state: &State) -> DropReason {
+        if state.answer < OF_RULES { self.invalid } else { self.blocked }
+    }
+
+    fn give_up(&self, cause: Cause, state: &mut State, cx: &mut Context<'_, Slab>) {
+        state.free(cx.local);
+        state.connection.give_up(cause);
     }
 }
 

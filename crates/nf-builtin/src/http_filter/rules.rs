@@ -62,6 +62,12 @@ impl Answer {
         Answer::new("400 Bad Request", "", &page("400 Bad Request"))
     }
 
+    /// The answer to a request with too long a head (RFC 6585, 5).
+    pub fn too_large() -> Answer {
+        const STATUS: &str = "431 Request Header Fields Too Large";
+        Answer::new(STATUS, "", &page(STATUS))
+    }
+
     /// Returns the bytes. The response to HEAD has no content.
     pub fn bytes(&self, is_head: bool) -> &[u8] {
         if is_head { self.bytes.get(..self.head).unwrap_or(&[]) } else { &self.bytes }

@@ -12,7 +12,9 @@ const ACK: u8 = 16;
 /// A connection through a chain of the function.
 struct Talk {
     harness: Harness,
+    /// The next sequence numbers of both ends, and what they acknowledge.
     next: [u32; 2],
+    acked: [u32; 2],
     /// What the server has got.
     passed: Vec<u8>,
 }
@@ -45,39 +47,63 @@ impl Made {
 
 impl Talk {
     fn new(rules: &str) -> Talk {
-        let lines = format!("nf add f http-filter {rules}\nchain add c f");
-        let harness = Harness::new(crate::registry(), &lines).unwrap();
-        let mut talk = Talk { harness, next: [100, 500], passed: Vec::new() };
+        Talk::of(&format!("nf add f http-filter {rules}\nchain add c f"))
+    }
+
+    fn of(lines: &str) -> Talk {
+        let harness = Harness::new(crate::registry(), lines).unwrap();
+        let mut talk = Talk { harness, next: [100, 500], acked: [500, 100], passed: Vec::new() };
         talk.segment(0, SYN, "");
         talk.segment(1, SYN | ACK, "");
         talk
     }
 
-    fn frame(&self, direction: usize, flags: u8, payload: &str) -> Vec<u8> {
+    /// Sends a segment. Returns the verdict, and what mmb makes beside the bytes that go on to the server.
+    fn segment(&mut self, direction: usize, flags: u8, payload: &str) -> (ChainVerdict, Vec<Made>) {
         let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [4000, 80]);
-        let (seq, ack) = (self.next[direction], self.next[1 - direction]);
+        let (seq, ack) = (self.next[direction], self.acked[direction]);
         let tcp = Tcp { seq, ack, flags, ..Tcp::new(ports[direction], ports[1 - direction]) };
         let net = Ip4::new(ends[direction], ends[1 - direction]);
-        Frame::new(net, tcp).payload(payload.as_bytes().to_vec()).build()
+        let frame = Frame::new(net, tcp).payload(payload.as_bytes().to_vec()).build();
+        let sent = self.harness.send("c", &[frame]).remove(0);
+        self.next[direction] += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
+        let passed = (sent.verdict == ChainVerdict::Pass).then(|| {
+            let out = [mmb_nf::harness::NEAR, mmb_nf::harness::FAR][1 - direction];
+            Made::read(&(out, sent.frame.clone()))
+        });
+        let mut made = Vec::new();
+        for one in sent.emitted.iter().map(Made::read) {
+            if one.to_server && one.flags & RST == 0 {
+                self.note(one);
+            } else {
+                made.push(one);
+            }
+        }
+        passed.into_iter().for_each(|one| self.note(one));
+        (sent.verdict, made)
     }
 
-    /// Sends a segment. Returns the verdict, and what mmb sends.
-    fn segment(&mut self, direction: usize, flags: u8, payload: &str) -> (ChainVerdict, Vec<Made>) {
-        let frame = self.frame(direction, flags, payload);
-        let sent = self.harness.send("c", &[frame]).remove(0);
-        if sent.verdict == ChainVerdict::Pass && direction == 0 {
-            self.passed.extend_from_slice(payload.as_bytes());
+    /// A segment has gone on.
+    fn note(&mut self, made: Made) {
+        let other = usize::from(made.to_server);
+        let end = made.seq + made.payload.len() as u32 + u32::from(made.flags & (SYN | FIN) != 0);
+        if end != made.seq {
+            self.acked[other] = end;
         }
-        self.next[direction] += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
-        (sent.verdict, sent.emitted.iter().map(Made::read).collect())
+        if made.to_server {
+            self.passed.extend_from_slice(made.payload.as_bytes());
+        }
     }
 
     fn request(&mut self, text: &str) -> (ChainVerdict, Vec<Made>) {
         self.segment(0, ACK | PSH, text)
     }
 
+    /// Whether the server gets a request.
     fn passes(&mut self, text: &str) -> bool {
-        self.request(text).0 == ChainVerdict::Pass
+        let before = self.passed.len();
+        let (_, made) = self.request(text);
+        made.is_empty() && &self.passed[before..] == text.as_bytes()
     }
 
     fn report(&self) -> String {
@@ -125,7 +151,7 @@ fn a_blocked_request_is_answered_until_the_client_has_the_answer() {
     dropped(verdict, "http-blocked");
     assert_eq!((made[0].flags, made[0].to_server, made.len()), (RST, true, 1));
     // The client acknowledges the answer, and then ends.
-    talk.next[1] = whole;
+    talk.acked[0] = whole;
     let (_, made) = talk.segment(0, ACK, "");
     let all = Made { to_server: false, flags: ACK, seq: whole, ack: talk.next[0], payload: "".into() };
     assert_eq!(made, std::slice::from_ref(&all));
@@ -137,7 +163,7 @@ fn a_blocked_request_is_answered_until_the_client_has_the_answer() {
 }
 
 #[test]
-fn the_server_never_gets_a_whole_head() {
+fn the_server_gets_no_byte_of_a_blocked_request() {
     let request = get("ads.example", "/");
     for piece in 1..request.len() {
         let mut talk = Talk::new("block host ads.example");
@@ -147,9 +173,57 @@ fn the_server_never_gets_a_whole_head() {
             made.iter().for_each(|made| answer += &made.payload);
         }
         assert!(answer.starts_with("HTTP/1.1 403"), "pieces of {piece}");
-        assert!(request.as_bytes().starts_with(&talk.passed) && talk.passed.len() < request.len());
-        assert_eq!(talk.passed.len(), (request.len() - 1) / piece * piece);
+        assert!(talk.passed.is_empty());
     }
+}
+
+#[test]
+fn allowed_requests_arrive_wherever_segments_end() {
+    let text = format!(
+        "{}POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello{}",
+        get("a", "/"),
+        get("b", "/")
+    );
+    for piece in 1..text.len() {
+        let mut talk = Talk::new("block host ads.example");
+        for part in text.as_bytes().chunks(piece) {
+            assert!(talk.request(std::str::from_utf8(part).unwrap()).1.is_empty());
+        }
+        assert_eq!(String::from_utf8_lossy(&talk.passed), text, "pieces of {piece}");
+    }
+}
+
+/// The client repeats what it has sent, since it has nothing else to send before it is acknowledged.
+#[test]
+fn a_head_that_is_repeated_waits_all_the_same() {
+    let request = get("ads.example", "/");
+    let mut talk = Talk::new("block host ads.example");
+    let before = talk.next[0];
+    for end in [20, 25, 30] {
+        let from = (talk.next[0] - before) as usize;
+        talk.request(&request[from..end]);
+        for _ in 0..2 {
+            talk.harness.wait(400);
+            talk.next[0] = before + from as u32;
+            let (_, made) = talk.request(&request[from..end]);
+            // It goes on behind the acknowledgement. The last byte is left to be repeated.
+            assert!(made.iter().all(|made| made.ack == talk.next[0] - 1 && made.payload.is_empty()));
+            assert!(!made.is_empty());
+        }
+    }
+    let (_, made) = talk.request(&request[30..]);
+    let answer = made.iter().find(|made| !made.to_server).unwrap();
+    assert!(answer.payload.starts_with("HTTP/1.1 403"));
+    assert!(talk.passed.is_empty() && !talk.report().contains("heads that did not wait"));
+}
+
+#[test]
+fn a_stream_that_ends_within_a_head_is_reset() {
+    let mut talk = Talk::new("block host ads.example");
+    talk.request("GET / HTTP/1.1\r\nHost: ads.exam");
+    let (verdict, made) = talk.segment(0, FIN | ACK, "");
+    dropped(verdict, "http-invalid");
+    assert!(made.iter().all(|made| made.flags & RST != 0) && made.len() == 2 && talk.passed.is_empty());
 }
 
 #[test]
@@ -202,7 +276,7 @@ fn a_long_page_is_in_several_segments_and_repeated_from_what_is_missing() {
     let flags: Vec<_> = parts.iter().map(|made| made.flags & FIN).collect();
     assert_eq!((flags.iter().sum::<u8>(), flags.last()), (1, Some(&FIN)));
     // The client has the first two.
-    talk.next = [before[0], parts[2].seq];
+    (talk.next[0], talk.acked[0]) = (before[0], parts[2].seq);
     let (_, made) = talk.request(&request);
     assert_eq!(made, parts[2..]);
     let long = tempfile::NamedTempFile::new().unwrap();
@@ -210,21 +284,81 @@ fn a_long_page_is_in_several_segments_and_repeated_from_what_is_missing() {
     assert!(refused(&format!("page {} block", long.path().display())).contains("more than 4096 bytes"));
 }
 
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
 #[test]
-fn keep_alive_and_pipelining() {
-    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+fn the_next_request_of_a_connection_is_answered() {
     let mut talk = Talk::new("block path /no");
     assert!(talk.passes(&get("a", "/")));
-    assert_eq!(talk.segment(1, ACK, answer).0, ChainVerdict::Pass);
+    assert_eq!(talk.segment(1, ACK, OK).0, ChainVerdict::Pass);
     let server_next = talk.next[1];
     let (_, made) = talk.request(&get("a", "/no"));
     assert_eq!((made[1].seq, &made[1].payload[..12]), (server_next, "HTTP/1.1 403"));
+}
 
-    // The response to the first request is still to come: an answer would be taken for it.
-    let mut talk = Talk::new("block path /no");
-    assert!(talk.passes(&get("a", "/")));
-    let (_, made) = talk.request(&get("a", "/no"));
-    assert!(made.iter().all(|made| made.flags & RST != 0) && made.len() == 2);
+#[test]
+fn a_pipelined_request_is_answered_behind_the_responses_in_front() {
+    let (first, no) = (get("a", "/"), get("a", "/no"));
+    let all = [first.as_str(), &first, &no, &first].concat();
+    for piece in [1, 7, first.len(), all.len()] {
+        let mut talk = Talk::new("block path /no");
+        let before = talk.next;
+        for part in all.as_bytes().chunks(piece) {
+            assert!(talk.request(std::str::from_utf8(part).unwrap()).1.is_empty());
+        }
+        let passed = first.repeat(2).into_bytes();
+        assert_eq!(talk.passed, passed);
+        // The client repeats what is not acknowledged: the server gets none of it.
+        talk.next[0] = before[0] + passed.len() as u32;
+        dropped(talk.request(&no).0, "http-blocked");
+        assert_eq!(talk.segment(1, ACK, OK).0, ChainVerdict::Pass);
+        assert!(talk.segment(0, ACK, "").1.is_empty());
+        let acked = talk.acked[0];
+        assert_eq!(talk.segment(1, ACK, OK).0, ChainVerdict::Pass);
+        let (server_next, last) = (talk.next[1], std::mem::replace(&mut talk.acked[0], acked));
+        // The client has not got the last response.
+        assert!(talk.segment(0, ACK, "").1.is_empty());
+        talk.acked[0] = last;
+        let (_, made) = talk.segment(0, ACK, "");
+        assert_eq!((made[1].seq, made[1].ack), (server_next, before[0] + passed.len() as u32));
+        assert!(made[1].payload.starts_with("HTTP/1.1 403") && made[0].to_server);
+        assert_eq!((talk.passed.as_slice(), made[0].flags), (passed.as_slice(), RST | ACK));
+        assert!(talk.report().starts_with("requests 3; blocked 1; "));
+    }
+}
+
+/// Both ends count differently behind the edits of another function.
+#[test]
+fn the_numbers_of_an_edited_connection() {
+    let edits = "http-edit request header add X-A 1234 response header add X-Box mmb";
+    for order in ["e | f", "f | e"] {
+        let mut talk =
+            Talk::of(&format!("nf add e {edits}\nnf add f http-filter block path /no\nchain add c {order}"));
+        let start = talk.next;
+        let first = get("a", "/");
+        talk.request(&first);
+        let to_server = start[0] + talk.passed.len() as u32;
+        assert_eq!(talk.passed.len(), first.len() + "X-A: 1234\r\n".len());
+        talk.acked[1] = to_server;
+        let (_, made) = talk.segment(1, ACK, OK);
+        let to_client = start[1] + made.iter().map(|made| made.payload.len() as u32).sum::<u32>();
+        assert_eq!(to_client - start[1], (OK.len() + "X-Box: mmb\r\n".len()) as u32);
+        talk.acked[0] = to_client;
+        let client_next = talk.next[0];
+        let (verdict, made) = talk.request(&get("a", "/no"));
+        dropped(verdict, "http-blocked");
+        let [reset, answer] = &made[..] else { panic!("{made:?}") };
+        assert_eq!((reset.to_server, reset.seq, reset.ack), (true, to_server, talk.next[1]));
+        assert_eq!((answer.seq, answer.ack, answer.to_server), (to_client, client_next, false));
+        // The answer is lost; the client repeats its request.
+        talk.next[0] = client_next;
+        let (_, made) = talk.request(&get("a", "/no"));
+        assert_eq!(made, std::slice::from_ref(answer));
+        talk.acked[0] = to_client + answer.payload.len() as u32 + 1;
+        let (_, made) = talk.segment(0, ACK, "");
+        assert_eq!((made[0].seq, made[0].ack, made[0].flags), (talk.acked[0], talk.next[0], ACK));
+        assert!(matches!(talk.segment(0, FIN | ACK, "").0, ChainVerdict::End(_)));
+    }
 }
 
 #[test]
@@ -241,17 +375,42 @@ fn responses_are_blocked_by_their_type() {
     // What the server sends before it gets the reset is dropped too.
     dropped(talk.segment(1, ACK, "de").0, "http-blocked");
 
-    // The client has the beginning of the head.
     let mut talk = Talk::new("block type video/*");
     assert!(talk.passes(&get("a", "/")));
-    assert_eq!(talk.segment(1, ACK, &video[..20]).0, ChainVerdict::Pass);
+    let before = talk.next;
+    talk.segment(1, ACK, &video[..20]);
+    assert_eq!(talk.acked[0], before[1]);
     let (_, made) = talk.segment(1, ACK, &video[20..]);
-    assert!(made.iter().all(|made| made.flags & RST != 0) && made.len() == 2);
+    let answer = made.iter().find(|made| !made.to_server).unwrap();
+    assert_eq!((answer.seq, &answer.payload[..12]), (before[1], "HTTP/1.1 403"));
+
+    // The second of two responses.
+    let mut talk = Talk::new("block type video/*");
+    assert!(talk.passes(&get("a", "/").repeat(2)));
+    let (_, made) = talk.segment(1, ACK, &[OK, video].concat());
+    assert!(made.iter().map(|made| &*made.payload).eq([OK]));
+    talk.acked[0] = before[1] + OK.len() as u32;
+    let (_, made) = talk.segment(0, ACK, "");
+    assert_eq!((made[1].seq, &made[1].payload[..12]), (talk.acked[0], "HTTP/1.1 403"));
 
     let mut talk = Talk::new("block type video/*");
     assert!(talk.passes(&get("a", "/")));
     let text = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(talk.segment(1, ACK, text).0, ChainVerdict::Pass);
+}
+
+#[test]
+fn heads_that_are_too_long_are_refused() {
+    let mut talk = Talk::new("block path /no");
+    let before = talk.next[0];
+    let line = format!("X-Long: {}\r\n", "x".repeat(1000));
+    let mut answer = talk.request("GET / HTTP/1.1\r\nHost: a\r\n").1;
+    while answer.is_empty() {
+        assert!(talk.next[0] - before < 1 << 17);
+        answer = talk.request(&line).1;
+    }
+    assert!(answer[1].payload.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"));
+    assert!(talk.passed.is_empty() && talk.next[0] - before > 1 << 16);
 }
 
 #[test]

@@ -153,14 +153,8 @@ impl ChainRun<'_, '_> {
             held.set_time(now);
         }
         let number = space.space();
-        let holding = Holding {
-            held,
-            space: number,
-            state: at as u32,
-            is_resumed: false,
-            order: None,
-            can_take_over: false,
-        };
+        let holding =
+            Holding { held, space: number, state: at as u32, is_resumed: false, order: None, answer: None };
         let (pads, bases) = space.pads();
         let (pads, bases, offset) = match entries {
             Some(entries) if function.is_keyed => {

@@ -39,6 +39,10 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// left of the stream. mmb keeps a copy of what the receiver has not acknowledged.
     const EDITS: bool = false;
 
+    /// The function holds bytes back for as long as it needs, also behind the setting `stream-hold-time`: no
+    /// receiver needs them before they are decided. The function bounds their number.
+    const HOLDS_UNTIL_DECIDED: bool = false;
+
     /// Whether [`StreamFunction::packet`] is called.
     const SEES_PACKETS: bool = false;
 
@@ -69,8 +73,9 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         let _ = (state, session, cx);
     }
 
-    /// A packet of a session, also one without new bytes, before [`StreamFunction::data`] gets them. If the
-    /// verdict is not to pass, `data` and `end` are not called. Needs [`StreamFunction::SEES_PACKETS`].
+    /// A packet of a session, also one without new bytes, before [`StreamFunction::data`] or
+    /// [`StreamFunction::edit`] gets them. If the verdict is not to pass, neither of them is called, nor is
+    /// `end`. Needs [`StreamFunction::SEES_PACKETS`].
     fn packet(
         &self,
         packet: &Packet<'_>,

@@ -22,7 +22,8 @@ pub use data::StreamData;
 pub use edits::{EditError, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED};
 pub use function::{StreamFunction, StreamVerdict};
-pub use takeover::{TakenOver, next_sequence_number};
+pub(crate) use takeover::AnswerNumbers;
+pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;
 
 use self::edits::ExpectedNumbers;

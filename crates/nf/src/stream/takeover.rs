@@ -6,10 +6,12 @@
 //!
 //! There is no timer. The answer does not acknowledge the request until the client has acknowledged the whole
 //! answer. So if a part of the answer is lost, the client repeats its request, and gets again what it lacks.
+//!
+//! Only functions that edit can answer: they hold the request back before they decide. The answer follows
+//! what the client was sent, in the numbers that the client counts with. Later packets are not translated.
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{Direction, TcpSegment};
-use mmb_packet::Kind;
 use mmb_stream::{is_after, is_before};
 
 use crate::tcp_segment::{ACK, FIN, Options, OutgoingSegment, PSH, RST, SYN, SegmentTo, reset, timestamp};
@@ -35,32 +37,48 @@ pub struct TakenOver {
     has_fin: u32,
 }
 
+/// The numbers of a connection that a function may answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerNumbers {
+    /// The acknowledgement number that the client was told last.
+    pub client: u32,
+    /// The number that the client expects next, and the server.
+    pub to_client: u32,
+    pub to_server: u32,
+    /// The client has acknowledged all that has gone on, and no FIN has.
+    pub is_settled: bool,
+}
+
 impl TakenOver {
-    /// Answers a packet of the client, or one of the server before the client gets it. `start` is the next
-    /// sequence number that the client expects. The packet is to be dropped. None: the packet is not TCP,
-    /// functions may edit the connection, or there is no room to note it.
-    pub fn begin<L>(
-        packet: &Packet<'_>,
-        start: u32,
-        answer: &[u8],
-        cx: &mut Context<'_, L>,
-    ) -> Option<TakenOver> {
+    /// Whether an answer can follow now. False while the client may lack bytes that have gone on to it, since
+    /// the server that would repeat them is reset.
+    pub fn can_begin<L>(cx: &Context<'_, L>) -> bool {
+        cx.holding.answer.is_some_and(|numbers| numbers.is_settled)
+    }
+
+    /// Answers the client of a packet. What the function holds back does not go on. The packet is to be
+    /// dropped. None: an answer cannot follow, the packet is not TCP, or there is no room to note it.
+    pub fn begin<L>(packet: &Packet<'_>, answer: &[u8], cx: &mut Context<'_, L>) -> Option<TakenOver> {
         let segment = TcpSegment::read(packet.head, packet.meta)?;
-        if !cx.holding.can_take_over || !cx.holding.held.take_over(packet.session.0) {
+        let numbers = cx.holding.answer.filter(|numbers| numbers.is_settled)?;
+        if !cx.holding.held.take_over(packet.session.0) {
             return None;
         }
-        let mut taken = match packet.direction {
-            Direction::Forward => {
-                TakenOver { start, held_back: segment.seq, received: segment.seq, has_fin: 0 }
-            }
-            Direction::Reverse => {
-                TakenOver { start, held_back: segment.ack, received: segment.ack, has_fin: 0 }
-            }
-        };
-        if packet.direction == Direction::Forward {
+        let is_forward = packet.direction == Direction::Forward;
+        let (start, held_back) = (numbers.to_client, if is_forward { numbers.client } else { segment.ack });
+        let mut taken = TakenOver { start, held_back, received: held_back, has_fin: 0 };
+        if is_forward {
+            // All bytes in front of it were seen.
+            taken.received = segment.seq;
             taken.receive(&segment);
         }
-        taken.reset_server(packet, cx);
+        let (to, ack) =
+            if is_forward { (SegmentTo::Receiver, segment.ack) } else { (SegmentTo::Sender, end(&segment)) };
+        let reset =
+            OutgoingSegment { seq: numbers.to_server, ack, flags: RST | ACK, ..OutgoingSegment::default() };
+        if let Some(frame) = reset.frame(packet.head, packet.meta, to) {
+            cx.emit(to.target(), frame.bytes());
+        }
         taken.send(packet, start, answer, cx);
         Some(taken)
     }
@@ -69,7 +87,7 @@ impl TakenOver {
     pub fn packet<L>(&mut self, packet: &Packet<'_>, answer: &[u8], cx: &mut Context<'_, L>) -> bool {
         let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return false };
         if packet.direction == Direction::Reverse {
-            self.reset_server(packet, cx);
+            Self::reset_server(packet, cx);
             return false;
         }
         if segment.flags & RST != 0 {
@@ -138,14 +156,10 @@ impl TakenOver {
         }
     }
 
-    /// Resets the server, for a packet to it or from it.
-    fn reset_server<L>(&self, packet: &Packet<'_>, cx: &mut Context<'_, L>) {
-        let to = match packet.direction {
-            Direction::Forward => SegmentTo::Receiver,
-            Direction::Reverse => SegmentTo::Sender,
-        };
-        if let Some(frame) = reset(packet.head, packet.meta, to) {
-            cx.emit(to.target(), frame.bytes());
+    /// Resets the server, which has sent a packet.
+    fn reset_server<L>(packet: &Packet<'_>, cx: &mut Context<'_, L>) {
+        if let Some(frame) = reset(packet.head, packet.meta, SegmentTo::Sender) {
+            cx.emit(SegmentTo::Sender.target(), frame.bytes());
         }
     }
 }
@@ -158,12 +172,4 @@ fn takes(segment: &TcpSegment) -> u32 {
 /// Returns the number behind a segment.
 fn end(segment: &TcpSegment) -> u32 {
     segment.seq.wrapping_add(takes(segment))
-}
-
-/// Returns the next sequence number of a packet's sender behind it. None: the packet is not TCP.
-pub fn next_sequence_number(packet: &Packet<'_>) -> Option<u32> {
-    (packet.meta.kind.l4() == Kind::TCP)
-        .then(|| TcpSegment::read(packet.head, packet.meta))?
-        .as_ref()
-        .map(end)
 }

@@ -82,7 +82,6 @@ impl<F: StreamFunction> TypedStream<F> {
         cx: &mut Context<'_, F::Local>,
     ) -> StreamVerdict {
         if is_restart {
-            cx.holding.held.end_takeover(data.packet().session.0);
             self.0.restart(state, cx);
         }
         if F::SEES_PACKETS {
@@ -107,9 +106,20 @@ impl<F: StreamFunction> TypedStream<F> {
         memory: &mut EditMemory,
         cx: &mut Context<'_, F::Local>,
     ) -> StreamVerdict {
+        let view = View { is_release: view.is_release && !F::HOLDS_UNTIL_DECIDED, ..view };
         if view.is_restart {
             memory.tails.remove(std::mem::take(tail));
+            cx.holding.held.end_takeover(packet.session.0);
             self.0.restart(state, cx);
+        }
+        if F::SEES_PACKETS {
+            let verdict = self.0.packet(packet, state, cx);
+            if verdict != StreamVerdict::Pass {
+                return verdict;
+            }
+        }
+        if view.is_none() {
+            return StreamVerdict::Pass;
         }
         let input = EditInput { at, view, tail };
         let verdict = memory.edit(packet, input, |data| self.0.edit(data, state, cx)).unwrap_or_default();
@@ -196,9 +206,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             ..
         } = raw;
         let is_outer = raw.holding.space == OUTER_SPACE;
-        let mut holding = Holding::new(raw.holding.held);
-        // Answers have the numbers of packets, which are others where functions edit.
-        holding.can_take_over = is_outer && edits.is_none();
+        let holding = Holding::new(raw.holding.held);
         let mut events = Set::EMPTY;
         let mut cx = Context { now, worker, local, emissions, at: None, ingress: u16::MAX, holding };
         at.for_each(|i| {
@@ -213,6 +221,9 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
                 Some(memory) if F::EDITS => {
                     let Some(mut tail) = scratchpad::<u32>(pads, base, offset).copied() else { return };
                     let Some(state) = scratchpad(pads, base, offset + TAIL) else { return };
+                    if F::SEES_PACKETS && is_outer {
+                        cx.holding.answer = memory.answer_numbers(i);
+                    }
                     let verdict = self.edit((packet, i), view, (state, &mut tail), memory, &mut cx);
                     if let Some(place) = scratchpad(pads, base, offset) {
                         *place = tail;

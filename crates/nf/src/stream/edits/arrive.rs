@@ -114,6 +114,10 @@ impl StreamContext {
         memory.begin(step.at, 0);
         let Some(mut segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
         let is_syn = segment.flags & Segment::SYN != 0;
+        if !is_syn && step.holding.held.is_taken_over(packet.session.0) {
+            // A function gets the packet as the ends count, and drops it.
+            return (View::NONE, Verdict::Pass);
+        }
         if (is_syn || stream.status() == Status::New) && !self.admit(packet, stream, is_syn, memory) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
         }

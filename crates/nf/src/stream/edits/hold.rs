@@ -53,7 +53,8 @@ impl HeldBytes {
             return HeldBytes { has_new, ..HeldBytes::default() };
         };
         let len = u32::from(len);
-        let is_repeated = !has_new && !view.is_end && is_after(start.wrapping_add(len), end);
+        let has_old = len != 0 && !has_new && !view.is_end;
+        let is_repeated = has_old && is_after(start.wrapping_add(len), end);
         HeldBytes {
             len: if memory.splices.has_begun(number, direction) { next.wrapping_sub(end) } else { 0 },
             next,
@@ -89,10 +90,10 @@ impl StreamContext {
             return false;
         }
         let has_early = stream.may_hold(direction) && step.has_early(packet);
-        if !has_early && memory.splices.hold_time(number, direction, step.now) >= step.policy.hold_time {
-            self.count_edit(step.worker, BY_TIME, 1);
-            return true;
-        }
+        let is_over =
+            !has_early && memory.splices.hold_time(number, direction, step.now) >= step.policy.hold_time;
+        self.count_edit(step.worker, BY_TIME, is_over.into());
+        // Functions may hold them longer.
         let ack = held.next.wrapping_sub(u32::from(!has_early));
         if is_before(held.start, ack) {
             let shift = stream.window_shift(1 - direction);
@@ -100,6 +101,6 @@ impl StreamContext {
             memory.tell(&Cause { packet, at: step.at, number }, ack, step.emissions);
             self.count_edit(step.worker, PREACKED, len.into());
         }
-        false
+        is_over
     }
 }

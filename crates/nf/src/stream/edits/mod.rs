@@ -20,6 +20,7 @@ use std::collections::HashMap;
 
 use mmb_stream::{Change, KeptBytes, Rope, Splices};
 
+use super::AnswerNumbers;
 use crate::set::{Set, VECTOR};
 pub(super) use data::EditInput;
 pub use data::{EditError, StreamEdit};
@@ -106,6 +107,18 @@ impl EditMemory {
     pub fn begin(&mut self, i: usize, number: u32) {
         self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };
         self.changed.remove(i);
+    }
+
+    /// Returns the numbers with which a function may answer the client of a packet's connection.
+    pub fn answer_numbers(&self, i: usize) -> Option<AnswerNumbers> {
+        let (number, splices) = (self.number(i), &self.splices);
+        if number == 0 || !splices.has_begun(number, 0) || !splices.has_begun(number, 1) {
+            return None;
+        }
+        let to_client = splices.next(number, 1);
+        let is_settled = splices.is_acknowledged(number, 1) && to_client == splices.ends(number, 1).1;
+        let (client, _) = splices.carried(number, 1);
+        Some(AnswerNumbers { client, to_client, to_server: splices.next(number, 0), is_settled })
     }
 
     /// Replaces the tail of a function by the one in `work`. Returns false if there is no room.
