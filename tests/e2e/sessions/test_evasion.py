@@ -8,6 +8,7 @@ import socket
 import threading
 
 import pytest
+from scapy.layers.inet import fragment
 
 from lab import wait
 from lab.frames import IP, TCP, Ether, Raw
@@ -19,31 +20,42 @@ CONFIG = f'nf add m match "{WORD.decode()}" mask\nchain add c m\nadd-stateful tc
 
 
 class Server:
-    """A program that reads all connections."""
+    """A program that reads all connections while `reads` is set."""
 
     def __init__(self, namespace):
         with namespace.entered():
             self.listener = socket.create_server((SERVER4, PORT), backlog=64)
-        self.streams = {}
+        self.namespace, self.streams, self.reads = namespace, {}, threading.Event()
+        self.reads.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
         try:
             while True:
                 connection, peer = self.listener.accept()
-                self.streams[peer[1]] = stream = bytearray()
-                threading.Thread(target=self._read, args=(connection, stream), daemon=True).start()
+                threading.Thread(target=self._read, args=(connection, peer[1]), daemon=True).start()
         except OSError:
             return
 
-    @staticmethod
-    def _read(connection, stream):
+    def _read(self, connection, port):
+        self.streams[port] = stream = bytearray()
         try:
             with connection:
-                while data := connection.recv(65_536):
+                while self.reads.wait() and (data := connection.recv(65_536)):
                     stream += data
         except OSError:
             return
+
+    def connect(self, port):
+        """Connects from a port to the attacker, and reads."""
+        connection = self.namespace.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.bind((SERVER4, port))
+
+        def run():
+            connection.connect((CLIENT, PORT))
+            self._read(connection, PORT)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -51,15 +63,15 @@ class Server:
 
 
 class Attacker:
-    """One end of a connection, made of frames."""
+    """One end of a connection, made of frames: it has the port `port`, the other end `to`."""
 
-    def __init__(self, wire, port, seq=None, options=()):
-        self.raw, self.port = wire.left, port
+    def __init__(self, wire, port, seq=None, options=(), to=PORT):
+        self.raw, self.port, self.to = wire.left, port, to
         self.seq = random.Random(port).randrange(1 << 32) if seq is None else seq
         self.ack, self.options = 0, list(options)
 
     def frame(self, seq, data=b"", flags="A", **fields):
-        tcp = {"sport": self.port, "dport": PORT, "seq": seq % (1 << 32), "flags": flags, "window": 65_000}
+        tcp = {"sport": self.port, "dport": self.to, "seq": seq % (1 << 32), "flags": flags, "window": 65_000}
         tcp |= {"ack": self.ack if "A" in flags else 0} | {name: fields[name] for name in fields if name != "ip"}
         packet = IP(src=CLIENT, dst=SERVER4, **fields.get("ip", {})) / TCP(**tcp) / Raw(data)
         return Ether(src=CLIENT_MAC, dst=SERVER_MAC) / packet
@@ -81,14 +93,19 @@ class Attacker:
 
     def open(self):
         self.send(self.seq, flags="S", options=[("MSS", 1400), *self.options])
-        answer = self._await(lambda tcp: tcp.flags == "SA")
-        self.seq, self.ack = (self.seq + 1) % (1 << 32), (answer.seq + 1) % (1 << 32)
-        self.send(self.seq)
+        self.answered("SA")
+        self.send(self.seq, options=[option for option in self.options if option[0] == "Timestamp"])
         return self
 
+    def answered(self, flags):
+        """Waits for a segment with these flags, and goes on behind the SYNs of both ends."""
+        answer = self._await(lambda tcp: tcp.flags == flags)
+        self.ack = (answer.seq + 1) % (1 << 32)
+        self.seq = answer.ack or self.seq
+
     def acknowledged(self, number):
-        """Waits until the server has acknowledged all in front of a number."""
-        self._await(lambda tcp: "A" in tcp.flags and (tcp.ack - number) % (1 << 32) < 1 << 31)
+        """Waits until the server has acknowledged all in front of a number. Returns that segment."""
+        return self._await(lambda tcp: "A" in tcp.flags and (tcp.ack - number) % (1 << 32) < 1 << 31)
 
 
 @pytest.fixture
@@ -163,7 +180,44 @@ def old_numbers(client):
     return MASKED
 
 
-@pytest.mark.parametrize("way", [forged_acknowledgement, wrong_checksum, urgent_byte, lost_end, old_numbers])
+def header_checksum(client):
+    """Harmless bytes in a packet that no machine takes, and the word in their place."""
+    client.send(client.seq, b"x" * len(WORD), ip={"chksum": 1})
+    client.send(client.seq, WORD)
+    return b"x" * len(WORD)
+
+
+def in_fragments(client, data):
+    """A segment in fragments, the first of which has 12 bytes of the data."""
+    parts = fragment(client.frame(client.seq, data)[IP], 32)
+    return [Ether(src=CLIENT_MAC, dst=SERVER_MAC) / part for part in parts]
+
+
+def fragments(client):
+    """The word lies in two fragments. They come in order, in reverse order, and then in one packet."""
+    whole = b"a" * 8 + WORD
+    for part in (*in_fragments(client, whole), *reversed(in_fragments(client, whole))):
+        client.raw.send(part)
+    client.send(client.seq, whole)
+    return b"a" * 8 + MASKED
+
+
+def between_fragments(client):
+    """The word comes between two fragments of harmless bytes with the same numbers."""
+    first, *rest = in_fragments(client, b"x" * 32)
+    client.raw.send(first)
+    client.send(client.seq, WORD)
+    for part in rest:
+        client.raw.send(part)
+    return MASKED
+
+
+WAYS = [
+    forged_acknowledgement, wrong_checksum, header_checksum, urgent_byte, lost_end, old_numbers, fragments, between_fragments,
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_ways_around(attack, way):
     wire, server = attack()
     client = Attacker(wire, 4001).open()
@@ -234,3 +288,66 @@ def test_a_stray_segment_and_data_of_the_syn(attack):
     client.open()
     client.send(client.seq, WORD)
     assert sent(server, client, len(WORD)) == MASKED
+
+
+def test_a_wrapped_timestamp(attack):
+    """Harmless bytes that the server takes for old ones (RFC 7323, section 5.3), and the word in their place."""
+    wire, server = attack()
+    client = Attacker(wire, 4004, options=[("Timestamp", (1000, 0))]).open()
+    client.send(client.seq, b"a", options=[("Timestamp", (1001, 0))])
+    client.acknowledged(client.seq + 1)
+    client.send(client.seq + 1, b"x" * len(WORD), options=[("Timestamp", (10, 0))])
+    client.send(client.seq + 1, WORD, options=[("Timestamp", (1002, 0))])
+    assert sent(server, client, 1 + len(WORD)) == b"a" + b"x" * len(WORD)
+
+
+def test_bytes_behind_the_window(attack):
+    """Harmless bytes for which a server that does not read may have no room, and the word in their place."""
+    wire, server = attack()
+    server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    server.reads.clear()
+    client = Attacker(wire, 4005).open()
+    first, window = client.seq, 500
+    while window:
+        client.send(client.seq, b"a" * window)
+        client.seq = (client.seq + window) % (1 << 32)
+        window = min(500, client.acknowledged(client.seq).window)
+    client.send(client.seq, b"x" * len(WORD))
+    server.reads.set()
+    before = (client.seq - first) % (1 << 32)
+    sent(server, client, before)
+    client.send(client.seq, WORD)
+    assert sent(server, client, before + len(WORD)) == b"a" * before + b"x" * len(WORD)
+
+
+@pytest.mark.parametrize("acknowledges_first", [False, True], ids=["simultaneous", "split"])
+def test_a_handshake_of_two_syns(attack, acknowledges_first):
+    """A program behind the box connects to the attacker, who answers with a SYN (RFC 9293, section 3.5)."""
+    wire, server = attack()
+    peer = Attacker(wire, PORT, to=4006)
+    server.connect(peer.to)
+    peer.answered("S")
+    if acknowledges_first:
+        peer.send(peer.seq)
+    peer.send(peer.seq, flags="S", options=[("MSS", 1400)])
+    peer.answered("SA")
+    peer.send(peer.seq)
+    peer.send(peer.seq, WORD)
+    assert sent(server, peer, len(WORD)) == MASKED
+
+
+def test_a_restart_in_the_word(attack):
+    """A reset that is too old, a SYN that gets a challenge (RFC 5961), and the second half of the word.
+
+    `reset` lets the first half through, and must know it when the rest comes.
+    """
+    wire, server = attack(CONFIG.replace("mask", "reset"))
+    client = Attacker(wire, 4007).open()
+    client.send(client.seq, b"0" * 10 + WORD[:4])
+    behind = client.seq + 14
+    client.acknowledged(behind)
+    client.send(client.seq, flags="RA")
+    client.send(behind - 1, flags="S", options=[("MSS", 1400)])
+    client.send(behind, WORD[4:])
+    wait.until(lambda: wire.daemon.drops()["match"] >= 1, "the reset")
+    assert WORD not in sent(server, client, 14)
