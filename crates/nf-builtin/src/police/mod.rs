@@ -1,101 +1,143 @@
-//! `police`: drops packets beyond a rate.
+//! `police`: drops packets, or refuses sessions, beyond a rate.
 //!
-//! Theory of operation. Each session, source, destination or pair of addresses has a token bucket (the
-//! committed one of RFC 2697, color blind). It fills at RATE up to BURST. A packet takes the length of its
-//! frame out of it. A packet that finds too little is dropped and takes nothing.
+//! Theory of operation. Each session, source, destination or pair of addresses, or the instance, has a token
+//! bucket (the committed one of RFC 2697, color blind). It fills at RATE up to BURST. A packet takes the
+//! length of its frame out of it, or one packet. A packet that finds too little is dropped and takes nothing.
 //!
-//! The scratchpad holds what is *missing* in the bucket, so that zeros are a full one. The unit is a
-//! thousandth of a bit. A rate in bits per second is the same number of units per millisecond of the worker's
-//! clock, so that nothing is divided or rounded.
+//! Packets of a session always come to the same worker, so the bucket of a session is its scratchpad. All
+//! other buckets are shared by all workers ([`shared_buckets`]). A worker takes units for several packets at
+//! once, and gives back what is left when the bucket changes and at the end of the vector. So what passes is
+//! exact also with several workers.
 //!
-//! Buckets belong to a worker. Packets of a session always come to the same worker. Sessions of one source
-//! may belong to several workers, each of which passes RATE.
+//! Sessions are tested when they are admitted, and counted when they open: a packet may be offered twice.
+
+mod bucket;
+mod config;
+mod shared_buckets;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::shared::direction::DirectionFilter;
-use mmb_nf::WorkerCounters;
-use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, SessionKey, Setup, Verdict};
+use bucket::Filling;
+use config::PoliceConfig;
+use mmb_nf::{Admission, ArgError, Context, DropReason, Function, OpeningPacket, Packet, Properties};
+use mmb_nf::{SessionInfo, SessionKey, Setup, Vector, Verdict, WorkerCounters};
+use shared_buckets::{Scope, SharedBuckets};
 
-/// Units in a byte.
-const BYTE: u64 = 8000;
-/// Least burst in bytes: an Ethernet frame of 1500 bytes with a VLAN tag.
-const LEAST_BURST: u64 = 1518;
-/// The default burst: milliseconds of RATE.
-const USUAL_BURST: u64 = 100;
-/// Most bits per second: a terabit.
-const MOST_RATE: u64 = 1_000_000_000_000;
+/// Most packets for which a worker takes units at once.
+const BLOCK: usize = 16;
 
 /// See the module's documentation.
 pub(crate) struct Police {
-    /// Units per millisecond: bits per second.
-    rate: u64,
-    /// Units that fit in the bucket.
-    burst: u64,
-    key: SessionKey,
-    which: DirectionFilter,
+    config: PoliceConfig,
+    filling: Filling,
+    /// None: each session has its own.
+    shared: Option<SharedBuckets>,
     /// Packets and bytes that were dropped.
     dropped: WorkerCounters<2>,
+    /// Packets that opened no session.
+    refused: AtomicU64,
 }
 
-/// A bucket.
+/// What a rate counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Bytes,
+    Packets,
+    Sessions,
+}
+
+/// A bucket, or where it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-pub(crate) struct Bucket {
-    /// Missing units at the time [`Bucket::at`].
-    missing: u64,
-    /// Time of the last change, in milliseconds of the worker's clock.
-    at: u32,
+pub(crate) struct Pad {
+    /// The bucket of a session. If buckets are shared: the tag.
+    word: u64,
+    /// The slot that had the tag.
+    slot: u32,
     unused: u32,
 }
 
-impl Bucket {
-    /// Takes a packet's bytes out. Returns false, and takes nothing, if there are too few.
-    #[inline(always)]
-    fn take(&mut self, now: u32, bytes: u32, rate: u64, burst: u64) -> bool {
-        // The clock may go back if another worker hands a session over; that fills nothing.
-        let elapsed = now.wrapping_sub(self.at).cast_signed().max(0);
-        self.at = now;
-        let filled = rate.saturating_mul(u64::from(elapsed.cast_unsigned()));
-        self.missing = self.missing.saturating_sub(filled);
-        let taken = self.missing + u64::from(bytes) * BYTE;
-        let passes = taken <= burst;
-        self.missing = if passes { taken } else { self.missing };
-        passes
-    }
+/// Units that a worker has taken out of a shared bucket and not used yet.
+#[derive(Default)]
+pub(crate) struct Taken {
+    slot: u32,
+    units: u64,
+    /// Packets for which units are taken.
+    packets: u64,
 }
 
 impl Function for Police {
     const TYPE: &'static str = "police";
-    const USAGE: &'static str = "RATE [burst BYTES] [per session|source|destination|pair] [forward|reverse]";
-    const HELP: &'static str = "drops packets beyond a rate, by a token bucket for each session or address";
+    const USAGE: &'static str = "RATE [burst NUMBER] [per session|source|destination|pair|instance] \
+         [forward|reverse]";
+    const HELP: &'static str =
+        "drops what exceeds bits, packets or new sessions per second, by token buckets";
 
-    type Pad = Bucket;
-    type Local = ();
+    type Pad = Pad;
+    type Local = Taken;
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let [rate, options @ ..] = setup.args else {
-            return Err("`police` needs a rate in bits per second, such as `10mbit`".into());
-        };
-        let rate = bits_per_second(rate)?;
-        let mut police = Police {
-            rate,
-            burst: (rate * USUAL_BURST).max(10 * LEAST_BURST * BYTE),
-            key: SessionKey::Session,
-            which: DirectionFilter::Both,
+        let config = PoliceConfig::parse(setup.args)?;
+        let is_shared = config.scope != Scope::Key(SessionKey::Session);
+        Ok(Police {
+            filling: config.filling(),
+            shared: is_shared.then(|| SharedBuckets::new(config.scope, setup.seed)),
+            config,
             dropped: WorkerCounters::new(setup.workers),
-        };
-        police.options(options)?;
-        Ok(police)
+            refused: AtomicU64::new(0),
+        })
     }
 
     fn properties(&self) -> Properties {
-        Properties { key: self.key, ..Properties::default() }
+        let key = match self.config.scope {
+            Scope::Key(key) if self.config.unit != Unit::Sessions => key,
+            _ => SessionKey::Session,
+        };
+        Properties { key, ..Properties::default() }
+    }
+
+    fn admit(&self, packet: &mut OpeningPacket<'_>, _: &mut Taken) -> Admission {
+        let Some(shared) = self.shared.as_ref().filter(|_| self.config.unit == Unit::Sessions) else {
+            return Admission::Open;
+        };
+        let slot = shared.slot(shared.tag(packet.key), u32::MAX, packet.now, &self.filling).0;
+        let word = slot.bucket.load(Relaxed);
+        if self.filling.has(word, packet.now, self.filling.cost(self.config.unit.units(0))) {
+            return Admission::Open;
+        }
+        self.refused.fetch_add(1, Relaxed);
+        Admission::Drop(DropReason::Police)
+    }
+
+    fn open(&self, pad: &mut Pad, session: &SessionInfo, cx: &mut Context<'_, Taken>) {
+        let Some(shared) = &self.shared else { return };
+        if self.config.unit != Unit::Sessions {
+            let tag = shared.tag(&session.key);
+            *pad = Pad { word: tag, slot: shared.slot(tag, u32::MAX, cx.now, &self.filling).1, unused: 0 };
+        } else if session.created == cx.now {
+            let tag = shared.tag(&session.ingress_key);
+            let slot = shared.slot(tag, u32::MAX, cx.now, &self.filling).0;
+            self.filling.take_always(&slot.bucket, cx.now, self.filling.cost(self.config.unit.units(0)));
+        }
     }
 
     #[inline(always)]
-    fn packet(&self, packet: &mut Packet<'_>, bucket: &mut Bucket, cx: &mut Context<'_, ()>) -> Verdict {
-        if !self.which.is(packet.direction) || bucket.take(cx.now, packet.len, self.rate, self.burst) {
+    fn packet(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, Taken>) -> Verdict {
+        if !self.config.direction.is(packet.direction) {
+            return Verdict::Pass;
+        }
+        let cost = self.filling.cost(self.config.unit.units(packet.len));
+        let passes = match &self.shared {
+            None => {
+                let taken;
+                (pad.word, taken) = self.filling.take(pad.word, cx.now, cost, cost);
+                taken >= cost
+            }
+            Some(shared) => self.take_shared(shared, pad, cost, cx),
+        };
+        if passes {
             return Verdict::Pass;
         }
         self.dropped.add(cx.worker, 0, 1);
@@ -103,82 +145,64 @@ impl Function for Police {
         Verdict::Drop(DropReason::Police)
     }
 
+    fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
+        if self.config.unit == Unit::Sessions {
+            return;
+        }
+        vector.local().packets = vector.len().min(BLOCK) as u64;
+        vector.for_each(|packet, pad, cx| self.packet(packet, pad, cx));
+        if let Some(shared) = &self.shared {
+            self.give_back(shared, vector.local());
+        }
+    }
+
     fn report(&self) -> Vec<(String, String)> {
+        let PoliceConfig { unit, rate, burst, .. } = self.config;
         let [packets, bytes] = [0, 1].map(|which| self.dropped.sum(which).to_string());
-        vec![
-            ("rate".into(), format!("{} bit/s", self.rate)),
-            ("burst".into(), format!("{} bytes", self.burst / BYTE)),
-            ("dropped packets".into(), packets),
-            ("dropped bytes".into(), bytes),
-        ]
+        let mut report = vec![
+            ("rate".into(), format!("{rate} {}", unit.rate_name())),
+            ("burst".into(), format!("{burst} {}", unit.name())),
+        ];
+        if unit == Unit::Sessions {
+            report.push(("refused packets".into(), self.refused.load(Relaxed).to_string()));
+        } else {
+            report.extend([("dropped packets".into(), packets), ("dropped bytes".into(), bytes)]);
+        }
+        if let Some(collisions) = self.shared.as_ref().map(SharedBuckets::collisions).filter(|n| *n > 0) {
+            report.push(("bucket collisions".into(), collisions.to_string()));
+        }
+        report
     }
 }
 
 impl Police {
-    fn options(&mut self, mut words: &[&str]) -> Result<(), ArgError> {
-        while let [word, rest @ ..] = words {
-            words = match (*word, rest) {
-                ("burst", [bytes, rest @ ..]) => {
-                    self.burst = burst(bytes)?;
-                    rest
-                }
-                ("per", [what, rest @ ..]) => {
-                    self.key = key(what)?;
-                    rest
-                }
-                ("burst", []) => return Err("`burst` needs a number of bytes".into()),
-                ("per", []) => {
-                    return Err(ArgError::missing("per", "`session`, `source`, `destination` or `pair`"));
-                }
-                _ => {
-                    self.which = DirectionFilter::of(word).ok_or_else(|| ArgError::unknown::<Self>(word))?;
-                    rest
-                }
-            };
+    #[inline(always)]
+    fn take_shared(
+        &self,
+        shared: &SharedBuckets,
+        pad: &mut Pad,
+        cost: u64,
+        cx: &mut Context<'_, Taken>,
+    ) -> bool {
+        let slot;
+        (slot, pad.slot) = shared.slot(pad.word, pad.slot, cx.now, &self.filling);
+        if cx.local.slot != pad.slot || cx.local.units < cost {
+            self.give_back(shared, cx.local);
+            let most = cost * cx.local.packets;
+            let units = self.filling.take_shared(&slot.bucket, cx.now, cost, most);
+            (cx.local.slot, cx.local.units) = (pad.slot, units);
         }
-        Ok(())
+        let passes = cx.local.units >= cost;
+        cx.local.units -= if passes { cost } else { 0 };
+        passes
     }
-}
 
-/// `10mbit`, `500kbit`, `1gbit`, `64000`, `64000bit`.
-fn bits_per_second(word: &str) -> Result<u64, ArgError> {
-    let expected = "must be bits per second, such as `64000`, `500kbit`, `10mbit`, `1gbit`";
-    let wrong = || ArgError::invalid("rate", word, expected);
-    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-    let (number, unit) = word.split_at(digits);
-    let times = match unit {
-        "" | "bit" => 1,
-        "kbit" => 1_000,
-        "mbit" => 1_000_000,
-        "gbit" => 1_000_000_000,
-        _ => return Err(wrong()),
-    };
-    let rate = number.parse().ok().and_then(|n: u64| n.checked_mul(times)).ok_or_else(wrong)?;
-    match rate {
-        1..=MOST_RATE => Ok(rate),
-        _ => Err(format!("rate `{word}` is out of bounds: 1 bit per second to 1000gbit").into()),
-    }
-}
-
-/// Parses a burst in bytes. Returns units.
-fn burst(word: &str) -> Result<u64, ArgError> {
-    let bytes: u64 =
-        word.parse().map_err(|_| ArgError::invalid("burst", word, "must be a number of bytes"))?;
-    match bytes {
-        LEAST_BURST..=0xffff_ffff => Ok(bytes * BYTE),
-        _ => Err(format!(
-            "burst `{word}` is out of bounds: {LEAST_BURST} bytes (no longer frame would ever pass) to 4294967295"
-        ).into()),
-    }
-}
-
-fn key(word: &str) -> Result<SessionKey, ArgError> {
-    match word {
-        "session" => Ok(SessionKey::Session),
-        "source" => Ok(SessionKey::Source),
-        "destination" => Ok(SessionKey::Destination),
-        "pair" => Ok(SessionKey::Pair),
-        _ => Err(format!("`per {word}`: must be `per session`, `source`, `destination` or `pair`").into()),
+    /// Gives back what a worker has not used.
+    #[inline(always)]
+    fn give_back(&self, shared: &SharedBuckets, taken: &mut Taken) {
+        if taken.units > 0 {
+            shared.give_back(taken.slot, std::mem::take(&mut taken.units), &self.filling);
+        }
     }
 }
 
