@@ -1,10 +1,13 @@
 //! Health checks: a background thread for each back end.
 
+use std::fmt::Display;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use mmb_system::log;
 
 use super::backends::Backends;
 use mmb_nf::{Background, StopSignal};
@@ -13,6 +16,8 @@ use mmb_nf::{Background, StopSignal};
 const IN_A_ROW: u32 = 2;
 /// Longest time for a connection to be established.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Least time between two lines about a back end.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 /// The health of a back end according to its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,29 @@ impl Health {
     }
 }
 
+/// The lines about a back end in the log of the daemon.
+#[derive(Debug, Default)]
+pub(super) struct HealthLog {
+    /// The last line says that it is down. Without a line it is taken to be up.
+    is_down: bool,
+    /// When that line was written.
+    at: Option<Duration>,
+}
+
+impl HealthLog {
+    /// Returns the line to write if the state is another one than that of the last line, and that line is
+    /// old enough. Called at each check, so that the last state of a series is always written.
+    pub fn line(&mut self, is_down: bool, now: Duration, backend: &dyn Display) -> Option<String> {
+        let is_early = self.at.is_some_and(|at| now.saturating_sub(at) < BETWEEN_LINES);
+        if self.is_down == is_down || is_early {
+            return None;
+        }
+        *self = HealthLog { is_down, at: Some(now) };
+        let state = if is_down { "down: its checks fail" } else { "up" };
+        Some(format!("lb: back end {backend} is {state}\n"))
+    }
+}
+
 /// Checks every back end by a TCP connection to a port, or to its own port.
 pub(super) fn background(backends: &Arc<Backends>, port: Option<u16>, every: Duration) -> Background {
     let backends = Arc::clone(backends);
@@ -55,7 +83,7 @@ pub(super) fn background(backends: &Arc<Backends>, port: Option<u16>, every: Dur
 }
 
 fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop: &StopSignal) {
-    let mut health = Health::default();
+    let (mut health, mut lines, start) = (Health::default(), HealthLog::default(), Instant::now());
     loop {
         let passed = is_there(to, every.min(PATIENCE));
         if let Some(backend) = backends.get(number) {
@@ -64,6 +92,12 @@ fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop
         }
         if let Some(up) = health.note(passed) {
             backends.set_down(number, !up);
+        }
+        let place = backends.get(number).map(|backend| backend.place);
+        if let Some(line) =
+            place.and_then(|place| lines.line(backends.is_down(number), start.elapsed(), &place))
+        {
+            log::error(line);
         }
         if stop.wait(every) {
             return;

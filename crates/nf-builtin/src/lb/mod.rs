@@ -6,6 +6,9 @@
 //! keeps its sessions and gets no new ones. A back end that fails its checks ([`health`]) loses them: the
 //! next packet of each ends the session, and its client gets a RST. A client that repeats its SYN gets no
 //! RST; the next SYN opens a session with another back end.
+//!
+//! A closed TCP connection has a session for some minutes more. `least-connections` looks at FIN and RST, and
+//! counts such a session no more.
 
 mod backends;
 mod choice;
@@ -23,10 +26,10 @@ use std::time::Duration;
 use mmb_flow::Key;
 use mmb_packet::Kind;
 
-use backends::Backends;
+use backends::{Backend, Backends};
 use choice::Method;
 use config::{BackendAddress, Check, LbConfig};
-use mmb_nf::tcp_segment::{ACK, SYN, SegmentTo, reset};
+use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN, SegmentTo, reset};
 use mmb_nf::{
     Admission, ArgError, Background, Context, Direction, DropReason, Function, OpeningPacket, Packet,
     Properties, SessionInfo, Setup, Translates, Vector, Verdict,
@@ -40,8 +43,16 @@ pub(crate) struct Lb {
     every: Duration,
 }
 
-/// A session's scratchpad: the number of its back end plus one. 0: none.
+/// A session's scratchpad: the number of its back end plus one, and how much of its connection is closed.
+/// Number 0: none.
 type BackendNumber = u16;
+
+/// The bits of the number; there are at most 256 back ends.
+const NUMBER: BackendNumber = 0x1ff;
+/// The initiator has sent a FIN. The bit above it: the responder has.
+const FIN_SEEN: BackendNumber = 1 << 12;
+/// Both have, or one has sent a RST. The session does not count.
+const CLOSED: BackendNumber = 1 << 14;
 
 /// A worker's turns of round robin. A turn ends when a session opens, not when it is admitted: admission may
 /// happen twice, or another worker may open the session.
@@ -83,6 +94,33 @@ impl Lb {
             cx.emit(to.target(), frame.bytes());
         }
         Verdict::End(DropReason::BackendDown)
+    }
+
+    /// Returns the back end of a session.
+    fn backend(&self, chosen: BackendNumber) -> Option<&Backend> {
+        self.backends.get((chosen & NUMBER).checked_sub(1)?)
+    }
+
+    /// Takes a packet with FIN, RST or SYN into account.
+    #[inline(never)]
+    fn track(&self, packet: &Packet<'_>, chosen: &mut BackendNumber) {
+        let Some(backend) = self.backend(*chosen) else { return };
+        let (flags, sessions) = (packet.tcp_flags(), &backend.counts.sessions);
+        let was_closed = *chosen & CLOSED != 0;
+        if flags & (SYN | ACK | RST) == SYN && packet.direction == Direction::Forward {
+            // A new connection in the session of the last one.
+            *chosen &= NUMBER;
+        } else if flags & RST != 0 {
+            *chosen |= CLOSED;
+        } else if flags & FIN != 0 {
+            *chosen |= FIN_SEEN << packet.direction as u16;
+            *chosen |= if *chosen & (FIN_SEEN * 3) == FIN_SEEN * 3 { CLOSED } else { 0 };
+        }
+        match (was_closed, *chosen & CLOSED != 0) {
+            (false, true) => sessions.fetch_sub(1, Relaxed),
+            (true, false) => sessions.fetch_add(1, Relaxed),
+            _ => 0,
+        };
     }
 }
 
@@ -142,21 +180,24 @@ impl Function for Lb {
         chosen: &mut BackendNumber,
         cx: &mut Context<'_, Local>,
     ) -> Verdict {
-        match chosen.checked_sub(1) {
+        if self.method == Method::LeastConnections && packet.tcp_flags() & (FIN | RST | SYN) != 0 {
+            self.track(packet, chosen);
+        }
+        match (*chosen & NUMBER).checked_sub(1) {
             Some(backend) if self.backends.is_down(backend) => self.end(packet, cx),
             _ => Verdict::Pass,
         }
     }
 
-    /// While no back end is down, no session needs to be looked at.
+    /// While no back end is down, no session needs to be looked at, but to count connections.
     fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
-        if !self.backends.all_up() {
+        if !self.backends.all_up() || self.method == Method::LeastConnections {
             vector.for_each(|packet, chosen, cx| self.packet(packet, chosen, cx));
         }
     }
 
     fn release(&self, chosen: &mut BackendNumber, _: &SessionInfo, _: &mut Context<'_, Local>) {
-        if let Some(backend) = chosen.checked_sub(1).and_then(|number| self.backends.get(number)) {
+        if let Some(backend) = self.backend(*chosen).filter(|_| *chosen & CLOSED == 0) {
             backend.counts.sessions.fetch_sub(1, Relaxed);
         }
         *chosen = 0;

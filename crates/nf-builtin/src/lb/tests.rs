@@ -3,7 +3,7 @@ use std::thread;
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Udp};
 
-use super::health::{Health, is_there};
+use super::health::{Health, HealthLog, is_there};
 use super::*;
 use mmb_nf::StopSignal;
 use mmb_nf::testing::{Bench, FAR, Forward, NEAR, Reverse, assert_checksums, key_of_frame, parsed, refused};
@@ -119,6 +119,30 @@ fn sessions_determine_the_least_connections() {
         requested_destination(&mut bench, &tcp(5000, SYN).build()).0,
         "10.0.0.2".parse::<IpAddr>().unwrap()
     );
+}
+
+/// A closed connection has a session for minutes, and no load.
+#[test]
+fn closed_connections_do_not_count() {
+    let mut bench = Bench::<Lb>::new("10.0.0.1 10.0.0.2 by least-connections");
+    let sessions: Vec<_> = (0..4).map(|n| open(&mut bench, &tcp(4000 + n, SYN).build())).collect();
+    let mut send = |session: usize, direction, flags| {
+        bench.packet(sessions[session], direction, &tcp(4000 + session as u16, flags).build());
+        ["10.0.0.1", "10.0.0.2"].map(|name| line(&bench, name))
+    };
+    let lines = |a, b| [a, b].map(|n| format!("up, {n} sessions, 2 opened"));
+    assert_eq!(send(0, Forward, FIN | ACK), lines(2, 2));
+    assert_eq!(send(0, Forward, FIN | ACK), lines(2, 2), "sent again");
+    assert_eq!(send(0, Reverse, FIN | ACK), lines(1, 2));
+    assert_eq!(send(0, Reverse, RST), lines(1, 2), "counted once");
+    assert_eq!(send(1, Reverse, RST | ACK), lines(1, 1));
+    // The ports are used again.
+    assert_eq!(send(1, Forward, SYN), lines(1, 2));
+    assert_eq!(send(1, Reverse, SYN | ACK), lines(1, 2));
+    sessions.iter().for_each(|&session| bench.release(session));
+    for name in ["10.0.0.1", "10.0.0.2"] {
+        assert_eq!(line(&bench, name), "up, 0 sessions, 2 opened");
+    }
 }
 
 #[test]
@@ -252,6 +276,21 @@ fn two_checks_in_a_row_change_the_state() {
         [Some(true), None, None, None, None, Some(false)]
     );
     assert_eq!(noted(&[false, true, false, true, true]), [Some(false), None, None, None, Some(true)]);
+}
+
+/// A back end that comes and goes has a line every ten seconds, and the last state has one.
+#[test]
+fn changes_of_health_are_logged() {
+    let mut lines = HealthLog::default();
+    let mut log = |is_down, seconds| lines.line(is_down, Duration::from_secs(seconds), &"10.0.0.1:80");
+    let (down, up) =
+        ("lb: back end 10.0.0.1:80 is down: its checks fail\n", "lb: back end 10.0.0.1:80 is up\n");
+    assert_eq!(log(false, 0), None, "as it began");
+    assert_eq!(log(true, 1).as_deref(), Some(down));
+    assert_eq!((log(true, 2), log(false, 3), log(true, 4), log(false, 10)), (None, None, None, None));
+    assert_eq!(log(false, 11).as_deref(), Some(up));
+    assert_eq!(log(false, 30), None);
+    assert_eq!(log(true, 30).as_deref(), Some(down));
 }
 
 #[test]
