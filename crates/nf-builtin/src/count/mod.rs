@@ -26,19 +26,26 @@ use self::record::{Ended, Record};
 use crate::shared::export_queue::ExportQueue;
 use crate::shared::log_file::LogFile;
 use mmb_nf::WorkerCounters;
-use mmb_nf::{ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{
+    ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Vector, Verdict,
+};
 
 /// Default seconds between records of a session that goes on.
 const USUAL_ACTIVE: u32 = 60;
 /// Most seconds.
 const MOST_ACTIVE: u32 = 86_400;
 
+/// Counters of [`Count::totals`].
+const PACKETS: usize = 0;
+const BYTES: usize = 1;
+const RECORDS: usize = 2;
+
 /// See the module's documentation.
 pub(crate) struct Count {
     /// Milliseconds between records of a session that goes on; [`u32::MAX`] without export.
     active: u32,
     export: Option<Export>,
-    /// Totals of all records.
+    /// Packets and bytes, as they come, and records.
     totals: WorkerCounters<3>,
 }
 
@@ -126,7 +133,7 @@ impl Function for Count {
         pad.last = cx.now;
         let way = packet.direction as usize;
         pad.packets[way] += 1;
-        pad.bytes[way] += u64::from(packet.meta.end.saturating_sub(packet.meta.l3_off));
+        pad.bytes[way] += ip_bytes(packet);
         pad.flags[way] |= packet.tcp_flags();
         if cx.now.wrapping_sub(pad.first) >= self.active || pad.packets[way] == u32::MAX {
             self.goes_on(packet, pad, cx);
@@ -134,17 +141,24 @@ impl Function for Count {
         Verdict::Pass
     }
 
+    fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
+        let (mut worker, mut packets, mut bytes) = (0, 0, 0);
+        vector.for_each(|packet, pad, cx| {
+            (worker, packets, bytes) = (cx.worker, packets + 1, bytes + ip_bytes(packet));
+            self.packet(packet, pad, cx)
+        });
+        self.totals.add(worker, PACKETS, packets);
+        self.totals.add(worker, BYTES, bytes);
+    }
+
     fn release(&self, pad: &mut Pad, session: &SessionInfo, cx: &mut Context<'_, ()>) {
         self.tell(pad, &session.key, Ended::Idle, cx);
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let names = ["records", "packets", "bytes"];
-        let mut report: Vec<_> = names
-            .iter()
-            .enumerate()
-            .map(|(i, name)| ((*name).into(), self.totals.sum(i).to_string()))
-            .collect();
+        let counted = [("records", RECORDS), ("packets", PACKETS), ("bytes", BYTES)];
+        let mut report: Vec<_> =
+            counted.map(|(name, which)| (name.to_owned(), self.totals.sum(which).to_string())).into();
         if let Some(Export { target, outbox }) = &self.export {
             report.push(match target {
                 Target::Ipfix(collector) => ("ipfix".into(), collector.clone()),
@@ -189,16 +203,19 @@ impl Count {
         if packets == [0; 2] {
             return;
         }
-        let sum = packets.iter().map(|n| u64::from(*n)).sum();
-        for (which, n) in [1, sum, bytes.iter().sum()].into_iter().enumerate() {
-            self.totals.add(cx.worker, which, n);
-        }
+        self.totals.add(cx.worker, RECORDS, 1);
         if let Some(export) = &self.export {
             let ended = ended.or_closed(key.proto, flags);
             let record = Record { key: *key, bytes, packets, first, last, flags, ended };
             export.outbox.put(cx.worker, cx.now, record);
         }
     }
+}
+
+/// Returns the length of a packet from its IP header on.
+#[inline(always)]
+fn ip_bytes(packet: &Packet<'_>) -> u64 {
+    packet.meta.end.saturating_sub(packet.meta.l3_off).into()
 }
 
 fn seconds(word: &str) -> Result<u32, ArgError> {

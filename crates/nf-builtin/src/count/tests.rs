@@ -134,14 +134,29 @@ fn fragments_count_and_get_their_ports_from_the_next_whole_packet() {
 
 #[test]
 fn a_full_counter_is_reported_before_it_overflows() {
-    let mut bench = Bench::<Count>::new("");
+    let mut bench = Bench::<Count>::new("json /dev/null");
     let session = bench.open(&tcp(Forward, ACK, 0));
     bench.set_pad(session, Pad { packets: [u32::MAX - 2, 0], bytes: [1 << 40, 0], ..Pad::zeroed() });
     for _ in 0..3 {
         bench.packet(session, Forward, &tcp(Forward, ACK, 0));
     }
     assert_eq!(bench.pad(session).packets, [1, 0]);
-    assert_eq!(bench.function.report()[1].1, u32::MAX.to_string());
+    let packets: Vec<_> = records(&bench).into_iter().map(|record| record.packets).collect();
+    assert_eq!(packets, [[u32::MAX, 0]]);
+}
+
+/// What `show functions` prints does not wait for the end of sessions.
+#[test]
+fn totals_count_packets_as_they_come() {
+    let mut bench = Bench::<Count>::new("");
+    let session = bench.open(&tcp(Forward, SYN, 0));
+    bench.packet(session, Forward, &tcp(Forward, SYN, 0));
+    bench.packet(session, Reverse, &tcp(Reverse, ACK, 100));
+    let totals =
+        |bench: &Bench<Count>| bench.function.report().into_iter().map(|(_, n)| n).collect::<Vec<_>>();
+    assert_eq!(totals(&bench), ["0", "2", "180"]);
+    bench.release(session);
+    assert_eq!(totals(&bench), ["1", "2", "180"]);
 }
 
 proptest! {
