@@ -12,7 +12,7 @@ use mmb_dataplane::AddressChecks;
 use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
 
-use super::{Config, Interface, ineffective_drops, settings};
+use super::{Config, Interface, rule_warnings, settings};
 use crate::api::{CheckReply, DiffReply};
 use crate::error::{CommandError, Refusal, RefusalKind};
 
@@ -44,7 +44,7 @@ pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
 pub fn check(text: &[u8], base: &Config) -> Result<CheckReply, Refusal> {
     let config = load(text, &Config::with_platform(base.platform().clone()))?;
     let (rules, interfaces) = (config.policy().len() as u64, config.interfaces().len() as u64);
-    Ok(CheckReply { rules, interfaces, warnings: ineffective_drops(config.policy()) })
+    Ok(CheckReply { rules, interfaces, warnings: rule_warnings(config.policy()) })
 }
 
 /// The refusal for errors, each with the text of its line.

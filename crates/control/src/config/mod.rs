@@ -33,7 +33,7 @@ pub use devices::same_device;
 pub(crate) use devices::{Device, DeviceKind, PUNT};
 pub use interfaces::{Interface, Routing};
 pub use nat::Nat;
-pub(crate) use warnings::{ineffective_drops, ineffective_drops_with};
+pub(crate) use warnings::{rule_warnings, rule_warnings_about};
 
 use crate::error::CommandError;
 

@@ -1,15 +1,19 @@
-//! Warnings about rules that never do what they say.
+//! Warnings about rules that never do what they say, and about rules that are there twice.
 //!
 //! Theory of operation. `accept` beats `drop`. A `drop` whose packets an `accept` rule matches all drops
 //! nothing. Rules are compared in pairs ([`mmb_lang::covers`]). The number of pairs is limited, so that a
 //! change of a large policy stays cheap; rules beyond it are not compared.
+
+use std::collections::HashMap;
 
 use mmb_lang::{Action, Rule, RuleKind};
 use mmb_policy::{Policy, RuleInfo, RuleView};
 
 /// Most rules of each kind that are compared.
 const MOST_RULES: usize = 500;
-/// Most warnings about one change.
+/// Most rules with whose text that of a new rule is compared.
+const MOST_TEXTS: usize = 50_000;
+/// Most warnings of a kind about one change.
 const MOST_WARNINGS: usize = 20;
 
 /// A rule that accepts, or one that drops and does not block.
@@ -18,25 +22,43 @@ struct Entry<'a> {
     rule: Rule,
 }
 
-/// Returns a sentence for each `drop` rule that never drops, because of an `accept` rule.
-pub fn ineffective_drops(policy: &Policy) -> Vec<String> {
-    warnings(&entries(policy, accepts), &entries(policy, drops))
+/// Returns a sentence for each `drop` rule that never drops, because of an `accept` rule, and for each rule
+/// that another one repeats.
+pub fn rule_warnings(policy: &Policy) -> Vec<String> {
+    let mut found = ineffective_drops(&entries(policy, accepts), &entries(policy, drops));
+    let mut first = HashMap::new();
+    let repeated = policy.rules().filter_map(|view| {
+        let index = *first.entry(view.text).or_insert(view.index);
+        (index != view.index).then(|| repeats(&view, index))
+    });
+    found.extend(repeated.take(MOST_WARNINGS));
+    found
 }
 
-/// Returns those sentences of [`ineffective_drops`] that are about the rule with this index.
-pub fn ineffective_drops_with(policy: &Policy, index: u32) -> Vec<String> {
+/// Returns those sentences of [`rule_warnings`] that are about the rule with this index.
+pub fn rule_warnings_about(policy: &Policy, index: u32) -> Vec<String> {
     let Some(entry) = policy.rule(index).and_then(Entry::new) else { return Vec::new() };
+    let RuleView { text, .. } = entry.view;
+    let same = policy.rules().take(MOST_TEXTS).find(|rule| rule.index != index && rule.text == text);
+    let repeated = same.map(|first| repeats(&entry.view, first.index));
     let info = policy.rule_info(entry.view.slot);
-    if accepts(&info) {
-        warnings(&[entry], &entries(policy, drops))
+    let mut found = if accepts(&info) {
+        ineffective_drops(&[entry], &entries(policy, drops))
     } else if drops(&info) {
-        warnings(&entries(policy, accepts), &[entry])
+        ineffective_drops(&entries(policy, accepts), &[entry])
     } else {
         Vec::new()
-    }
+    };
+    found.extend(repeated);
+    found
 }
 
-fn warnings(accepts: &[Entry<'_>], drops: &[Entry<'_>]) -> Vec<String> {
+fn repeats(rule: &RuleView<'_>, first: u32) -> String {
+    let RuleView { index, text, .. } = rule;
+    format!("rule {index} (`{text}`) repeats rule {first}; `del {index}` removes it")
+}
+
+fn ineffective_drops(accepts: &[Entry<'_>], drops: &[Entry<'_>]) -> Vec<String> {
     let warning = |drop: &Entry<'_>| {
         let accept = &accepts.iter().find(|accept| overrides(&accept.rule, &drop.rule))?.view;
         let drop = &drop.view;

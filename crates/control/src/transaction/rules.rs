@@ -8,7 +8,7 @@ use super::control::Control;
 use super::memory::check_memory;
 use super::state::State;
 use crate::api::{ApplyReply, CheckReply, DiffReply, Done};
-use crate::config::{file, ineffective_drops, ineffective_drops_with};
+use crate::config::{file, rule_warnings, rule_warnings_about};
 use crate::error::{CommandError, Refusal, RefusalKind};
 use crate::text::count;
 
@@ -19,7 +19,7 @@ impl Control {
     /// The rule names an interface, a pool or a chain that does not exist, or can never match.
     pub fn add_rule(&self, rule: &Rule) -> Result<Done, CommandError> {
         let index = self.add(|config| config.add_rule(rule))?;
-        let warnings = ineffective_drops_with(self.state().config.policy(), index);
+        let warnings = rule_warnings_about(self.state().config.policy(), index);
         Ok(Done { done: format!("rule {index} added"), index: Some(index), warnings })
     }
 
@@ -101,7 +101,7 @@ impl Control {
         let kept = before.len() as u64 - removed;
         let rules = new.config.policy().len() as u64;
         let interfaces = new.config.interfaces().len() as u64;
-        let warnings = ineffective_drops(new.config.policy());
+        let warnings = rule_warnings(new.config.policy());
         self.commit(new);
         let added = rules - kept;
         let (r, i) = (count(rules, "rule"), count(interfaces, "interface"));

@@ -341,3 +341,21 @@ fn a_drop_that_never_drops_has_a_warning() {
     assert_eq!((check.warnings.len(), reply.warnings.len()), (1, 1));
     assert!(reply.warnings[0].starts_with("rule 1 (`add in a ip-df drop`)"), "{:?}", reply.warnings);
 }
+
+#[test]
+fn a_rule_that_is_already_there_has_a_warning() {
+    let daemon = daemon();
+    daemon.run("add tcp-dport 80 accept").unwrap();
+    daemon.run("add tcp-dport 81 accept").unwrap();
+    let text = daemon.run("add  tcp-dport   80 accept").unwrap();
+    let warning = "rule 3 (`add tcp-dport 80 accept`) repeats rule 1; `del 3` removes it";
+    assert_eq!(text, format!("rule 3 added\nwarning: {warning}\n"));
+    assert_eq!(daemon.run("add-stateful tcp-dport 80 accept").unwrap(), "rule 4 added\n");
+    let file = "add ip-df mod 0\nadd tcp-syn accept\nadd ip-df mod 0\nadd ip-df mod 0\n";
+    let check = daemon.client().check(file.into()).unwrap();
+    let reply = daemon.control.apply(file.as_bytes()).unwrap();
+    let repeated =
+        [3, 4].map(|n| format!("rule {n} (`add ip-df mod ip-df 0`) repeats rule 1; `del {n}` removes it"));
+    assert_eq!((check.warnings.as_slice(), reply.warnings.as_slice()), (&repeated[..], &repeated[..]));
+    assert_eq!(reply.rules, 4);
+}
