@@ -9,6 +9,7 @@ use rustyline::hint::Hinter;
 use rustyline::validate::Validator;
 use rustyline::{Context, Helper};
 
+use super::arguments;
 use crate::failure::Failure;
 
 /// Commands of the shell.
@@ -33,6 +34,8 @@ pub struct KnownNames {
     pub instances: Vec<String>,
     /// Types of network functions, each with its help.
     pub types: Vec<(String, String)>,
+    /// The usage of each of these types.
+    pub usages: Vec<String>,
 }
 
 /// Completion and hints for the line editor.
@@ -48,7 +51,7 @@ impl LineHelper {
 
     /// The words that can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let KnownNames { interfaces, pools, chains, instances, types } = &self.known;
+        let KnownNames { interfaces, pools, chains, instances, types, .. } = &self.known;
         let names = Names { interfaces, pools, chains, instances, types };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
@@ -58,7 +61,18 @@ impl LineHelper {
                 .candidates
                 .extend(own.map(|(word, help)| Candidate { text: (*word).into(), help: (*help).into() }));
         }
+        if let Some((_, usage, last)) = self.function(before) {
+            let words = arguments::candidates(usage, last).into_iter();
+            found.candidates.extend(words.filter(|word| word.text.starts_with(typed)));
+        }
         found
+    }
+
+    /// Returns type and usage of the function whose arguments a line gives, and the last argument.
+    fn function<'a>(&'a self, before: &'a str) -> Option<(&'a str, &'a str, Option<&'a str>)> {
+        let (kind, last) = arguments::type_and_argument(before)?;
+        let at = self.known.types.iter().position(|(name, _)| name == kind)?;
+        Some((kind, self.known.usages.get(at)?, last))
     }
 }
 
@@ -109,11 +123,13 @@ impl Helper for LineHelper {}
 
 /// The words that can follow a line, one per line.
 pub fn candidates_text(line: &str, helper: &LineHelper) -> String {
-    let candidates = helper.candidates(line, line.len()).candidates;
-    if candidates.is_empty() {
-        return "nothing can follow here\n".to_owned();
+    let Completion { start, candidates } = helper.candidates(line, line.len());
+    match helper.function(&line[..start]) {
+        Some((kind, "", _)) => format!("{kind} has no arguments\n"),
+        Some((kind, usage, _)) => format!("{kind} {usage}\n{}", table(&candidates)),
+        None if candidates.is_empty() => "nothing can follow here\n".to_owned(),
+        None => table(&candidates),
     }
-    table(&candidates)
 }
 
 fn table(candidates: &[Candidate]) -> String {
@@ -156,15 +172,20 @@ pub fn explain(word: &str) -> Result<String, Failure> {
 mod tests {
     use super::*;
 
-    fn texts(line: &str) -> Vec<String> {
+    fn assist() -> LineHelper {
         let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-        let assist = LineHelper::new(KnownNames {
+        LineHelper::new(KnownNames {
             interfaces: names(["lan", "wan"]),
             pools: names(["home", "office"]),
             chains: names(["web", "mail"]),
             instances: names(["stats", "guard"]),
-            types: vec![("count".to_owned(), "counts".to_owned()), ("acl".to_owned(), "decides".to_owned())],
-        });
+            types: ["count", "police", "monitor"].map(|name| (name.to_owned(), "helps".to_owned())).to_vec(),
+            usages: ["[json PATH]", "RATE [per source|pair]", ""].map(str::to_owned).to_vec(),
+        })
+    }
+
+    fn texts(line: &str) -> Vec<String> {
+        let assist = assist();
         assist.candidates(line, line.len()).candidates.into_iter().map(|c| c.text).collect()
     }
 
@@ -182,6 +203,17 @@ mod tests {
         assert_eq!(texts("chain add c stats then g"), ["guard"]);
         assert_eq!(texts("chain del m"), ["mail"]);
         assert_eq!(texts("add-stateful all chain w"), ["web"]);
+    }
+
+    #[test]
+    fn arguments_of_functions_have_help() {
+        assert_eq!(texts("nf add q police 1mbit p"), ["per"]);
+        assert_eq!(texts("nf add q police 1mbit per s"), ["source"]);
+        assert_eq!(texts("nf add q nonsense "), [""; 0]);
+        let help = |line| candidates_text(line, &assist());
+        assert_eq!(help("nf add q police "), "police RATE [per source|pair]\nper  source|pair\n");
+        assert_eq!(help("nf add q monitor "), "monitor has no arguments\n");
+        assert_eq!(help("nf add q nonsense "), "nothing can follow here\n");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::failure::{Failure, print};
 use crate::offline;
 use crate::remote::{apply_file, command, connect, diff_file, name, read_file};
 
+mod arguments;
 mod assist;
 
 use assist::{KnownNames, LineHelper};
@@ -107,6 +108,7 @@ fn known_names(client: &mut Client) -> KnownNames {
         pools: pools.into_iter().map(|p| p.name).collect(),
         chains: chains.into_iter().map(|c| c.name).collect(),
         instances: functions.into_iter().map(|f| f.cost.name).collect(),
+        usages: types.iter().map(|t| t.usage.clone()).collect(),
         types: types.into_iter().map(|t| (t.name, t.help)).collect(),
     }
 }
