@@ -249,6 +249,25 @@ pub fn close(head: &[u8], meta: &Meta, skip: u32, way: SegmentTo) -> Option<Fram
     OutgoingSegment { seq, ack, flags: FIN | ACK, window: segment.window, options }.frame(head, meta, way)
 }
 
+/// Returns the answer to a segment of a connection whose ends have got a FIN ([`close`]). A FIN is
+/// acknowledged; the sender of further bytes gets a RST (RFC 9293, 3.10.7.1). None for other segments.
+pub fn answer_closed(head: &[u8], meta: &Meta) -> Option<Frame> {
+    let segment = mmb_flow::TcpSegment::read(head, meta)?;
+    if segment.flags & (RST | SYN | ACK) != ACK {
+        return None;
+    }
+    if segment.flags & FIN == 0 {
+        return reset(head, meta, SegmentTo::Sender).filter(|_| segment.len != 0);
+    }
+    let mut options = Options::default();
+    if let Some((_, value, echo)) = timestamp(head, meta) {
+        options.push_timestamp(echo, value);
+    }
+    let ack = segment.seq.wrapping_add(segment.len).wrapping_add(1);
+    let (seq, window) = (segment.ack, segment.window);
+    OutgoingSegment { seq, ack, flags: ACK, window, options }.frame(head, meta, SegmentTo::Sender)
+}
+
 /// Writes `new` into the TCP header at `l4`, from its byte `at` on, and updates the checksum (RFC 1624).
 /// Changes nothing if the bytes are not all inside.
 pub fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {

@@ -113,6 +113,9 @@ def test_a_connection_with_a_word_is_closed(make_wire, address):
         assert exactly(far, 8) == b"an EVIL "
         near.sendall(b"word and more")
         assert far.recv(100) == b"" and near.recv(100) == b""
+    for namespace in (wire.client, wire.server):
+        waiting = ("ss", "-tanH", "state", "last-ack", "state", "fin-wait-1", "state", "closing")
+        wait.until(lambda one=namespace: not one.run(*waiting).stdout, "the end of the sockets")
     assert report(wire.daemon)["closed sessions"] == "1"
 
 

@@ -121,7 +121,51 @@ fn a_session_with_a_pattern_is_closed() {
             assert_eq!(l4[20..32], [1, 1, 8, 10, 0, 0, 0, stamps[0], 0, 0, 0, stamps[1]]);
         }
         assert_eq!(shown(&harness, "closed sessions"), "1");
+        assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::Match));
     }
+}
+
+/// Sequence number, acknowledgement number and flags.
+type Answer = (u32, u32, u8);
+
+/// RFC 9293, 3.10.7.1: so neither end repeats its FIN or its bytes until it gives up.
+#[test]
+fn segments_of_a_closed_session_are_answered() {
+    let mut harness = harness("word close");
+    let word = stream(&mut harness, &ip4(), 4000, &[(0, b"word"), (4, b"in the same vector")]);
+    assert_eq!(word[2].verdict, ChainVerdict::Drop(DropReason::Match));
+    let reply = |flags, payload: &[u8]| {
+        let tcp = Tcp { seq: 7000, ack: 1001, flags, ..Tcp::new(80, 4000) };
+        Frame::new(Ip4::new([10, 0, 0, 2], [10, 0, 0, 1]), tcp).payload(payload).build()
+    };
+    let at = |seq, flags, payload| segment(&ip4(), 4000, seq, flags, payload);
+    let cases: [(Vec<u8>, Option<Answer>); 7] = [
+        (at(1004, ACK, b""), None),
+        (at(1004, ACK | FIN, b""), Some((7000, 1005, ACK))),
+        (at(1004, ACK | FIN, b"more"), Some((7000, 1009, ACK))),
+        (at(1004, ACK, b"more"), Some((7000, 0, 4))),
+        (at(1004, 4, b""), None),
+        (reply(ACK | FIN, b""), Some((1001, 7001, ACK))),
+        (reply(ACK, b"answer"), Some((1001, 0, 4))),
+    ];
+    for (frame, answer) in cases {
+        let sent = harness.send("c", std::slice::from_ref(&frame));
+        assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::Match));
+        let emitted = sent[0].emitted.iter().map(|(port, frame)| {
+            assert_checksums(frame);
+            let number = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().expect("four"));
+            (*port, (number(38), number(42), frame[47]))
+        });
+        let port = u16::from(frame[34..36] == [0, 80]);
+        assert_eq!(
+            emitted.collect::<Vec<_>>(),
+            answer.map(|answer| (port, answer)).into_iter().collect::<Vec<_>>()
+        );
+    }
+    assert_eq!(shown(&harness, "closed sessions"), "1");
+    // The next session of the same number is another one.
+    harness.end_all();
+    assert_eq!(stream(&mut harness, &ip4(), 4001, &[(0, b"fine")])[1].verdict, ChainVerdict::Pass);
 }
 
 #[test]

@@ -159,6 +159,8 @@ const MOST_TAKEN_OVER: usize = 65_536;
 pub(crate) struct HeldPackets {
     /// Sessions of the flow manager whose clients functions answer ([`crate::TakenOver`]).
     taken_over: HashSet<u32>,
+    /// Sessions of the flow manager whose ends have got a FIN, with the reason why packets are dropped.
+    closed: HashMap<u32, DropReason>,
     limits: HeldLimits,
     entries: Vec<Entry>,
     free: Vec<u32>,
@@ -204,6 +206,29 @@ impl HeldPackets {
         self.taken_over.contains(&session)
     }
 
+    /// Notes that both ends of a session have got a FIN. Returns false if there is no room.
+    pub fn close(&mut self, session: u32, reason: DropReason) -> bool {
+        let has_room = self.closed.len() < MOST_TAKEN_OVER;
+        has_room && self.closed.insert(session, reason).is_none()
+    }
+
+    /// Whether both ends of any session have got a FIN.
+    pub fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Returns why packets of a session are dropped whose ends have got a FIN.
+    pub fn closed(&self, session: u32) -> Option<DropReason> {
+        self.closed.get(&session).copied()
+    }
+
+    /// The session has ended.
+    pub fn end_closed(&mut self, session: u32) {
+        if !self.closed.is_empty() {
+            self.closed.remove(&session);
+        }
+    }
+
     /// The session has ended, or a new connection has begun in it.
     pub fn end_takeover(&mut self, session: u32) {
         if !self.taken_over.is_empty() {
@@ -222,6 +247,7 @@ impl HeldPackets {
             self.queues.reserve(new);
             self.events.reserve(new);
             self.taken_over.reserve(MOST_TAKEN_OVER);
+            self.closed.reserve(MOST_TAKEN_OVER);
         }
     }
 

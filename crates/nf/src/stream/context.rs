@@ -9,7 +9,7 @@ use mmb_stream::{
 };
 
 use super::edits::{EDIT_COUNTERS, ExpectedNumbers};
-use super::reset_both;
+use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
 use crate::held::HeldPlace;
 use crate::instance::{DynFunction, RawContext};
@@ -400,6 +400,7 @@ impl DynFunction for StreamContext {
 
     fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
         cx.holding.held.end_takeover(session.id.0);
+        cx.holding.held.end_closed(session.id.0);
         let Ok(stream) = bytemuck::try_from_bytes::<TcpStream>(pad) else { return };
         match (stream.is_edited(), cx.edits, local.downcast_mut::<ContextState>()) {
             (true, Some(memory), _) => memory.splices.remove(stream.kept()),
@@ -433,6 +434,7 @@ impl DynFunction for StreamContext {
             ..
         } = raw;
         let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
+        let has_closed = has_closed(&step.holding);
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -443,6 +445,11 @@ impl DynFunction for StreamContext {
             };
             if packet.meta.kind.l4() != Kind::TCP {
                 views[n] = datagram(packet);
+            } else if has_closed
+                && let Some(verdict) = verdict_closed(&step.holding, step.emissions, (packet, i))
+            {
+                verdicts[n] = verdict;
+                events.insert(i);
             } else if let Some(segment) = segment(packet) {
                 step.at = i;
                 let (view, mut verdict) = self.tcp(packet, &segment, stream, &mut step);
@@ -485,11 +492,20 @@ impl DynFunction for StreamContext {
             memory.resume(at, |i| scratchpad::<TcpStream>(pads, bases[i & (VECTOR - 1)], offset).copied());
             return events;
         }
+        if has_closed(&holding) {
+            at.for_each(|i| {
+                let Some(packet) = packets.get(i) else { return };
+                if let Some(verdict) = verdict_closed(&holding, emissions, (packet, i)) {
+                    verdicts[i & (VECTOR - 1)] = verdict;
+                    events.insert(i);
+                }
+            });
+        }
         let Some(ContextState { policy, kept }) = local.downcast_mut().filter(|_| raw.keeps_bytes) else {
             return events;
         };
         let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
-        at.for_each(|i| {
+        at.without(events).for_each(|i| {
             let n = i & (VECTOR - 1);
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {
                 let Some(segment) = segment(packet) else { return };

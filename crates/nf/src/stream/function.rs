@@ -173,7 +173,8 @@ pub enum StreamVerdict {
     /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a reset.
     Reset(DropReason),
     /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a FIN: they read an end of file.
-    /// The FIN has the place of the packet's new bytes. A connection that functions edit is reset.
+    /// The FIN has the place of the packet's new bytes. FINs of the ends are acknowledged later, and further
+    /// bytes are answered by a reset. A connection that functions edit is reset.
     Close(DropReason),
     /// The function has no room for the state of this stream. The setting `stream-overflow` decides: the
     /// bytes go on, or the session is blocked or reset.

@@ -27,9 +27,10 @@ pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;
 
 use self::edits::ExpectedNumbers;
-use crate::Packet;
-use crate::context::Emissions;
-use crate::tcp_segment::{SegmentTo, close, reset};
+use crate::context::{Emissions, Holding};
+use crate::held::OUTER_SPACE;
+use crate::tcp_segment::{SegmentTo, answer_closed, close, reset};
+use crate::{Packet, Verdict};
 
 /// Sends a reset to both ends of a packet's connection. `edited`: the numbers that they expect, if
 /// functions may edit the connection. Does nothing if the packet is not TCP.
@@ -58,4 +59,24 @@ fn close_both(emissions: &mut Emissions, at: usize, packet: &Packet<'_>, skip: u
             emissions.push(to.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
         }
     }
+}
+
+/// Whether sessions are there for which [`verdict_closed`] has to be asked.
+fn has_closed(holding: &Holding<'_>) -> bool {
+    holding.space == OUTER_SPACE && holding.held.has_closed()
+}
+
+/// Returns the verdict on a packet of a session whose ends have got a FIN, and answers the packet's sender.
+/// So the ends do not repeat what they send. None: it is another session.
+#[cold]
+fn verdict_closed(
+    holding: &Holding<'_>,
+    emissions: &mut Emissions,
+    (packet, at): (&Packet<'_>, usize),
+) -> Option<Verdict> {
+    let reason = holding.held.closed(packet.session.0)?;
+    if let Some(frame) = answer_closed(packet.head, packet.meta) {
+        emissions.push(SegmentTo::Sender.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
+    }
+    Some(Verdict::Drop(reason))
 }

@@ -2,13 +2,13 @@
 
 use std::any::Any;
 
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, Rope, View};
 
 use super::edits::{EditInput, EditMemory, ExpectedNumbers};
 use super::{StreamData, StreamFunction, StreamVerdict, close_both, reset_both};
 use crate::context::{Emissions, Holding};
-use crate::held::OUTER_SPACE;
+use crate::held::{HeldPackets, OUTER_SPACE};
 use crate::instance::{DynFunction, RawContext};
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
@@ -20,12 +20,13 @@ const TAIL: usize = 8;
 pub(crate) struct TypedStream<F>(pub F);
 
 /// Does what a function has decided about a packet, at position `i` of the vector. None: the packet passes.
+/// `held`: if later packets of a closed session can be answered.
 #[cold]
 fn act(
     verdict: StreamVerdict,
     (i, packet, view): (usize, &Packet<'_>, View),
     (on_overflow, edited): (OnOverflow, Option<ExpectedNumbers>),
-    emissions: &mut Emissions,
+    (emissions, held): (&mut Emissions, Option<&mut HeldPackets>),
 ) -> Option<Verdict> {
     let reason = match (verdict, on_overflow) {
         (StreamVerdict::Pass, _) | (StreamVerdict::NoRoom, OnOverflow::Pass) => return None,
@@ -35,6 +36,10 @@ fn act(
         (StreamVerdict::Block(reason), _) => reason,
         (StreamVerdict::Close(reason), _) if edited.is_none() => {
             close_both(emissions, i, packet, view.skip.into());
+            let is_tcp = packet.meta.kind.l4() == Kind::TCP;
+            if held.filter(|_| is_tcp).is_some_and(|held| held.close(packet.session.0, reason)) {
+                return Some(Verdict::Drop(reason));
+            }
             reason
         }
         (StreamVerdict::Close(reason) | StreamVerdict::Reset(reason), _) => {
@@ -49,7 +54,7 @@ fn act(
     Some(Verdict::Refuse(reason))
 }
 
-/// The session of a packet at position `i` is refused. So are its packets behind it in the vector.
+/// The session of a packet at position `i` is refused, or closed. So are its packets behind it in the vector.
 #[cold]
 fn refuse_following(
     at: Set,
@@ -244,10 +249,14 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
                 ExpectedNumbers::of(&memory.splices, memory.number(i), packet.direction as usize)
             };
             let edited = edits.as_deref().and_then(numbers);
-            if let Some(verdict) = act(verdict, (i, packet, view), (on_overflow, edited), cx.emissions) {
+            let is_close = matches!(verdict, StreamVerdict::Close(_));
+            let can_note = is_outer && edits.is_none();
+            let held = if can_note { Some(&mut *cx.holding.held) } else { None };
+            let out = (&mut *cx.emissions, held);
+            if let Some(verdict) = act(verdict, (i, packet, view), (on_overflow, edited), out) {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);
-                if let Verdict::Refuse(_) = verdict {
+                if matches!(verdict, Verdict::Refuse(_)) || is_close {
                     refuse_following(at, i, bases, verdicts, &mut events);
                 }
             }
