@@ -47,11 +47,15 @@ def nginx(directory, stream):
     return web.nginx_http(directory, f"{upstream} server {{ {web.LISTEN} location / {{ proxy_pass http://back; }} }}")
 
 
+@contextlib.contextmanager
 def proxy(wire, name):
-    """HAProxy or nginx in the box: a context."""
+    """HAProxy or nginx in the box."""
     if name == "HAProxy":
-        return web.configured(wire.box, ["haproxy", "-db", "-f"], name, lambda _: haproxy())
-    return web.configured(wire.box, ["nginx", "-c"], name, lambda at: nginx(at, STREAM.exists()))
+        command, config = ["haproxy", "-db", "-f"], lambda _: haproxy()
+    else:
+        command, config = ["nginx", "-c"], lambda at: nginx(at, STREAM.exists())
+    with web.configured(wire.box, command, name, config):
+        yield web.PROXY
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def configured(space, command, what, config):
         path = at / "config"
         path.write_text(config(at), encoding="utf-8")
         with program(space, [*command, path], what):
-            yield at
+            yield
 
 
 @contextlib.contextmanager

@@ -90,7 +90,8 @@ def test_mmb_takes_its_configurations(tmp_path, lines):
 def test_nginx_takes_its_configuration(tmp_path, stream):
     if stream and not balance.STREAM.exists():
         pytest.skip("nginx has no stream module here")
-    (tmp_path / "config").write_text(balance.nginx(tmp_path, stream).replace(balance.PROXY, "127.0.0.1"), encoding="utf-8")
+    config = balance.nginx(tmp_path, stream).replace(web.PROXY, "127.0.0.1")
+    (tmp_path / "config").write_text(config, encoding="utf-8")
     assert run("nginx", "-t", "-q", "-c", tmp_path / "config").returncode == 0
 
 
