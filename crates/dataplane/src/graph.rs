@@ -120,6 +120,7 @@ impl Builder {
         self.inner::<punt::node::Edge>("punt", punt::node::process);
         self.last("handoff", handoff::node::process);
         self.last("drop", drop::node::process);
+        self.last("consume", chain::node::consume);
     }
 
     fn source<E: Edges>(&mut self, name: &'static str, emit: fn(&mut Worker, &mut Emit<'_>) -> usize) {

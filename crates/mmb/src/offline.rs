@@ -58,6 +58,8 @@ struct ReplaySummary<'a> {
     unedited: &'a std::collections::BTreeMap<&'static str, u64>,
     /// Frames that are not packets of the capture: ICMP errors, SYN cookies, frames of functions.
     emitted: u64,
+    /// Packets in whose place functions sent others with the edited bytes, or none.
+    consumed: u64,
     foreign: u64,
     damage: Option<&'a str>,
     rules: Vec<RuleEntry>,
@@ -78,6 +80,7 @@ pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool) -> Result
             dropped: &report.drops,
             unedited: &report.unedited,
             emitted: report.emitted,
+            consumed: report.consumed,
             foreign: report.foreign,
             damage: report.damage.as_deref(),
             rules,
@@ -107,6 +110,9 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
     }
     for (reason, n) in &report.unedited {
         text.push_str(&format!("forwarded unedited, {reason}: {n}\n"));
+    }
+    if report.consumed > 0 {
+        text.push_str(&format!("replaced by edited ones: {}\n", report.consumed));
     }
     if report.emitted > 0 {
         text.push_str(&format!("emitted, not in the capture: {}\n", report.emitted));

@@ -13,6 +13,8 @@ pub enum Verdict {
     Branch(u8),
     /// The packet is dropped.
     Drop(DropReason),
+    /// The packet ends here, and is no drop: its bytes leave in other frames, or nothing of them is left.
+    Consume,
     /// The packet is dropped. The flow manager drops all further packets of the session until rules or chains
     /// change.
     Refuse(DropReason),

@@ -2,7 +2,8 @@
 
 use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{
-    ArgError, ChainVerdict, Context, DropReason, Registry, Setup, StreamEdit, StreamFunction, StreamVerdict,
+    ArgError, ChainVerdict, Context, DropReason, Registry, Setup, StageCounters, StreamEdit, StreamFunction,
+    StreamVerdict,
 };
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
 
@@ -76,6 +77,8 @@ struct Bench {
     harness: Harness,
     net: [Net; 2],
     initial: [u32; 2],
+    /// The window of segments.
+    window: u16,
 }
 
 /// A segment that has left: direction, distance of its number from the first byte, acknowledged bytes of the
@@ -84,13 +87,17 @@ type Left = (usize, i32, i32, u8, String);
 
 impl Bench {
     fn new(functions: &str, chain: &str) -> Bench {
+        Bench::with_window(functions, chain, 10_000)
+    }
+
+    fn with_window(functions: &str, chain: &str, window: u16) -> Bench {
         let mut registry = Registry::default();
         registry.add_stream::<Substitute>();
         registry.add_stream::<Count>();
         let harness = Harness::new(registry, &format!("{functions}\nchain add c {chain}")).expect("valid");
         let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let net = [Ip4::new(ends[0], ends[1]).into(), Ip4::new(ends[1], ends[0]).into()];
-        let mut bench = Bench { harness, net, initial: [1000, 0xffff_fff0] };
+        let mut bench = Bench { harness, net, initial: [1000, 0xffff_fff0], window };
         bench.open();
         bench
     }
@@ -108,7 +115,7 @@ impl Bench {
         let number = |direction: usize, at: i32| self.initial[direction].wrapping_add(at as u32);
         let (seq, ack) = (number(direction, from), number(1 - direction, acked));
         let (sport, dport) = if direction == 0 { (4000, 80) } else { (80, 4000) };
-        let tcp = Tcp { seq, ack, flags, window: 10_000, ..Tcp::new(sport, dport) };
+        let tcp = Tcp { seq, ack, flags, window: self.window, ..Tcp::new(sport, dport) };
         Frame::new(self.net[direction].clone(), tcp).payload(bytes).build()
     }
 
@@ -159,6 +166,53 @@ fn a_word_of_the_same_length_leaves_in_its_packet() {
     assert_eq!(bench.send(1, 0, 12, ACK, ""), [segment(1, 0, 12, ACK, "")]);
 }
 
+/// Forbidden bytes do not leave in segments that the receiver discards. RFC 9293, 3.10.7.4: it answers a
+/// segment with old numbers by an acknowledgement.
+#[test]
+fn segments_with_old_numbers_leave_without_their_bytes() {
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    bench.send(0, 0, 0, ACK, "an evil word");
+    // One of three segments is acknowledged, which the sender does not learn of.
+    bench.send(0, 12, 0, ACK, " and another evil");
+    bench.send(1, 0, 16, ACK, "");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an evil word"), [segment(0, 4, 0, ACK, "")]);
+    assert_eq!(bench.send(0, 3, 0, ACK, "evil"), [segment(0, 7, 0, ACK, "")]);
+    // The first bytes were acknowledged, the others were not.
+    let left = bench.send(0, 3, 0, ACK, "EVILEVIL and another EVIL");
+    assert_eq!(left, [segment(0, 16, 0, ACK, " and another harmless")]);
+    bench.send(1, 0, 37, ACK, "");
+    for old in ["an evil word and another evil", "evil evil evil"] {
+        let at = 37 - old.len() as i32;
+        assert_eq!(bench.send(0, 29 - old.len() as i32, 0, ACK, old), [segment(0, at, 0, ACK, "")]);
+    }
+    // Keepalives in front of the first byte that is not acknowledged, without a byte and with one.
+    assert_eq!(bench.send(0, 28, 0, ACK, ""), [segment(0, 36, 0, ACK, "")]);
+    assert_eq!(bench.send(0, 28, 0, ACK, "e"), [segment(0, 36, 0, ACK, "")]);
+    // The end, alone and behind bytes.
+    assert_eq!(bench.send(0, 29, 0, ACK | FIN, ""), [segment(0, 37, 0, ACK | FIN, "")]);
+    bench.send(1, 0, 38, ACK, "");
+    assert_eq!(bench.send(0, 29, 0, ACK | FIN, ""), [segment(0, 37, 0, ACK | FIN, "")]);
+    assert_eq!(bench.send(0, 25, 0, ACK | FIN, "evil"), [segment(0, 37, 0, ACK | FIN, "")]);
+}
+
+/// A receiver without room is asked for its window by a byte behind it (RFC 9293, 3.8.6.1): an edited one.
+#[test]
+fn window_probes_have_edited_bytes() {
+    let mut bench = Bench::with_window("nf add w substitute evil harmless", "w", 3);
+    bench.send(0, 0, 0, ACK, "abc");
+    bench.window = 0;
+    assert_eq!(bench.send(1, 0, 3, ACK, ""), [segment(1, 0, 3, ACK, "")]);
+    // Of the word, the first byte of what takes its place.
+    assert_eq!(bench.send(0, 3, 0, ACK, "evil"), [segment(0, 3, 0, ACK, "h")]);
+    assert_eq!(bench.send(0, 3, 0, ACK, "e"), [segment(0, 3, 0, ACK, "h")]);
+    // Without a byte, as Linux does.
+    assert_eq!(bench.send(0, 2, 0, ACK, ""), [segment(0, 2, 0, ACK, "")]);
+    bench.window = 10_000;
+    let mut left = bench.send(1, 0, 4, ACK, "");
+    left.sort();
+    assert_eq!(left, [segment(0, 4, 0, ACK | 8, "armless"), segment(1, 0, 3, ACK, "")]);
+}
+
 #[test]
 fn numbers_behind_a_longer_word_are_translated() {
     let mut bench = Bench::new("nf add w substitute evil harmless", "w");
@@ -171,6 +225,10 @@ fn numbers_behind_a_longer_word_are_translated() {
     assert_eq!(bench.send(0, 16, 0, ACK | FIN, ""), [segment(0, 20, 0, ACK | FIN, "")]);
     assert_eq!(bench.send(1, 0, 21, ACK, "ok"), [segment(1, 0, 17, ACK, "ok")]);
     assert_eq!(bench.send(0, 17, 2, ACK, ""), [segment(0, 21, 2, ACK, "")]);
+    // The segment with the word has left in another one, and is no drop.
+    let counters = bench.harness.runner().counters();
+    let sum = |of: fn(&StageCounters) -> u64| counters.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|stage| stage.consumed), sum(|stage| stage.drops)), (1, 0));
 }
 
 #[test]
@@ -299,7 +357,7 @@ fn ip6_and_a_reset() {
     bench.open();
     let frame = bench.frame(0, 0, 0, ACK, b"evil");
     let sent = bench.harness.send("c", &[frame]);
-    assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::StreamEdited));
+    assert_eq!(sent[0].verdict, ChainVerdict::Consume);
     let (_, frame) = &sent[0].emitted[0];
     mmb_nf::testing::assert_checksums(frame);
     assert!(frame.ends_with(b"harmless") && frame.len() == 54 + 20 + 8);
@@ -322,7 +380,7 @@ fn offsets_outlive_the_functions() {
         assert_eq!(bench.send(1, 0, 20, ACK, "one evil"), [segment(1, 0, 16, ACK, "one harmless")]);
         assert_eq!(bench.send(0, 16, 16, ACK, ""), [segment(0, 20, 12, ACK, "")]);
         // The receiver answers what it has got.
-        assert_eq!(bench.send(1, 0, 16, ACK, "one evil"), [segment(1, 4, 12, ACK, "one evil")]);
+        assert_eq!(bench.send(1, 0, 16, ACK, "one evil"), [segment(1, 4, 12, ACK, "")]);
         assert_eq!(bench.send(0, 16, 16, ACK | FIN, ""), [segment(0, 20, 12, ACK | FIN, "")]);
         assert_eq!(bench.send(1, 12, 21, ACK | FIN, ""), [segment(1, 16, 17, ACK | FIN, "")]);
         assert_eq!(bench.send(0, 17, 17, ACK, ""), [segment(0, 21, 13, ACK, "")]);

@@ -57,7 +57,7 @@ impl World {
             ChainVerdict::Drop(reason) | ChainVerdict::Refuse(reason) | ChainVerdict::End(reason) => {
                 format!("[{} {reason}]", payload(&one.frame))
             }
-            ChainVerdict::Hold => unreachable!("it has gone on"),
+            ChainVerdict::Hold | ChainVerdict::Consume => unreachable!("it has gone on"),
         };
         sent.iter().map(show).collect()
     }

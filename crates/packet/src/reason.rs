@@ -119,7 +119,6 @@ drop_reasons! {
     StreamWindow = "stream-window", "TCP segment with numbers that the receiver cannot take, in front of a stream function";
     StreamEnd = "stream-end", "TCP segment with bytes behind the end of a stream that a function reads";
     StreamDuplicate = "stream-duplicate", "copy of a TCP segment that waits for the bytes in front of it";
-    StreamEdited = "stream-edited", "segment that others with the edited bytes of its stream replace";
     StreamConflict = "stream-conflict", "retransmission with other bytes than those that stream functions have read";
     StreamFragment = "stream-fragment", "IP fragment of a TCP segment, in front of a stream function (`set stream-overflow`)";
     StreamReset = "stream-reset", "connection that cannot be read (`set stream-pickup`, `set stream-overflow`)";

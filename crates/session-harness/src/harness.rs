@@ -182,6 +182,7 @@ impl SessionHarness {
                 Next::Send => Outcome::Out(out),
                 Next::Edit => self.edit(&mut pending),
                 Next::Drop => Outcome::Dropped(reason),
+                Next::Consume => Outcome::Consumed,
                 Next::Reply => Outcome::Answered(out, reason),
                 Next::Relookup => continue,
                 Next::PerPacketRules | Next::SlowPath | Next::Chain | Next::Forwarded => Outcome::Lost,

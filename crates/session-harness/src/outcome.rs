@@ -9,6 +9,8 @@ pub enum Outcome {
     Out(u16),
     /// The packet is dropped.
     Dropped(DropReason),
+    /// A function has sent the packet's bytes in other frames.
+    Consumed,
     /// The packet is dropped for this reason, and an ICMP error or the answer of a function is sent by this
     /// port in its place.
     Answered(u16, DropReason),

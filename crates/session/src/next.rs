@@ -14,6 +14,8 @@ pub enum Next {
     Edit,
     /// The packet is dropped for `meta.drop_reason`.
     Drop,
+    /// The packet is freed: a function of its chain has sent its bytes in other frames.
+    Consume,
     /// The packet has been replaced by an ICMP error, or by the answer of a function. It goes out by
     /// `meta.out_port`, also if that is a routed port. Its Ethernet addresses are set. The packet that it was
     /// is dropped for `meta.drop_reason`.

@@ -57,6 +57,8 @@ pub struct ReplayReport {
     pub forwarded: u64,
     /// Other frames that left: ICMP errors, SYN cookies, and what functions of chains made.
     pub emitted: u64,
+    /// Packets whose bytes functions of chains have sent in other frames. These count as emitted.
+    pub consumed: u64,
     /// Packets that were dropped.
     pub dropped: u64,
     /// Dropped packets by reason; reasons that did not occur are left out.
@@ -144,11 +146,13 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     // An unsent frame is a drop, but no packet of the capture.
     let dropped = drops.values().sum::<u64>() - unsent;
     let rules = (0..).zip(worker.reading().rules).filter(|(_, counters)| counters.packets > 0).collect();
-    let forwarded = packets - dropped;
+    let consumed = engine.consumed();
+    let forwarded = packets - dropped - consumed;
     Ok(ReplayReport {
         packets,
         forwarded,
         emitted: left.saturating_sub(forwarded),
+        consumed,
         dropped,
         drops,
         unedited: by_name(engine.edit_failures()),

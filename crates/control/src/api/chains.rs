@@ -85,6 +85,9 @@ pub struct CostEntry {
     pub drops: u64,
     /// Dropped packets with which the function refused or ended their session.
     pub refused: u64,
+    /// Packets in whose place the function sent others with the edited bytes, or none.
+    #[serde(default)]
+    pub consumed: u64,
     /// Packets that the function held.
     #[serde(default)]
     pub held: u64,

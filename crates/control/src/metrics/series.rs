@@ -54,12 +54,13 @@ pub(super) const POOL_COUNTERS: [Metric<PoolEntry>; 2] = [
     ("nat_limited", "Times a host had reached the limit of its NAT pool", |p| p.limited),
 ];
 
-pub(super) const FUNCTION_METRICS: [Metric<CostEntry>; 6] = [
+pub(super) const FUNCTION_METRICS: [Metric<CostEntry>; 7] = [
     ("function_packets", "Packets that a network function processed", |f| f.packets),
     ("function_drops", "Packets that a network function dropped", |f| f.drops),
     ("function_refused", "Packets with which a network function refused or ended their session", |f| {
         f.refused
     }),
+    ("function_consumed", "Packets in whose place a network function sent others, or none", |f| f.consumed),
     ("function_held", "Packets that a network function held", |f| f.held),
     ("function_released", "Held packets that a network function released", |f| f.released),
     ("function_ticks", "Clock ticks (TSC) spent in a network function", |f| f.ticks),

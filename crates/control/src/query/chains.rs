@@ -53,6 +53,7 @@ impl Control {
                 sum.packets += counts.packets;
                 sum.drops += counts.drops;
                 sum.refused += counts.refused;
+                sum.consumed += counts.consumed;
                 sum.held += counts.held;
                 sum.released += counts.released;
                 sum.ticks += counts.ticks;
@@ -63,6 +64,7 @@ impl Control {
             packets: sum.packets,
             drops: sum.drops,
             refused: sum.refused,
+            consumed: sum.consumed,
             held: sum.held,
             released: sum.released,
             ticks: sum.ticks,

@@ -142,7 +142,10 @@ pub fn functions(list: &FunctionList, verbose: bool) -> String {
         instances(&list.functions)
     };
     for function in &list.functions {
-        let CostEntry { name, held, released, .. } = &function.cost;
+        let CostEntry { name, consumed, held, released, .. } = &function.cost;
+        if *consumed > 0 {
+            let _ = writeln!(text, "{name}: {} replaced by edited ones", count(*consumed, "packet"));
+        }
         if *held > 0 {
             let _ = writeln!(text, "{name}: {} held, {released} released", count(*held, "packet"));
         }

@@ -203,6 +203,8 @@ pub(crate) struct WorkerCounters {
     pub routing: RoutingTally,
     /// Packets forwarded without their edits, because the edits failed.
     pub unedited: ReasonCounters,
+    /// Packets whose bytes functions of chains have sent in other frames.
+    pub consumed: Counter,
     /// Frames of functions of chains that were sent.
     pub emitted: Counter,
     /// Frames of functions that could not be sent. They count as drops too, although no received packet is

@@ -240,6 +240,11 @@ impl DetachedEngine {
         unedited(&self.shared).into_iter().filter(|(_, n)| *n > 0).collect()
     }
 
+    /// Packets whose bytes functions of chains have sent in other frames.
+    pub fn consumed(&self) -> u64 {
+        self.shared.workers.iter().map(|worker| worker.counters.consumed.get()).sum()
+    }
+
     /// Frames that functions of chains made: sent, and not sent. The latter are among the drops.
     pub fn emissions(&self) -> (u64, u64) {
         let counters = self.shared.workers.iter().map(|worker| &worker.counters);

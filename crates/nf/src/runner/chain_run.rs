@@ -79,8 +79,8 @@ impl ChainRun<'_, '_> {
         let emitted = emissions.len();
         for i in set.iter() {
             let Some(packet) = self.packets.get_mut(i) else { break };
-            if let Verdict::Drop(reason) = memory.pass_detached(packet, i, emissions) {
-                self.verdicts[i] = ChainVerdict::Drop(reason);
+            if !memory.pass_detached(packet, i, emissions) {
+                self.verdicts[i] = ChainVerdict::Consume;
                 set.remove(i);
             }
         }
@@ -113,6 +113,7 @@ impl ChainRun<'_, '_> {
                 Node::Dispatch { branch, arms, .. } => self.dispatch(*branch, arms, set, space),
                 Node::StreamExit(context) => {
                     let events = self.call(context, set, space, |placement, vector| placement.exit(vector));
+                    self.count_events(context.stage, events);
                     if events.is_empty() { set } else { set.without(self.stop(events, space)) }
                 }
                 Node::Translate => self.translate(set, space),
@@ -205,13 +206,23 @@ impl ChainRun<'_, '_> {
         counters.ticks += ticks;
         if !events.is_empty() {
             counters.held += held;
-            for i in events.iter() {
-                match self.function_verdicts[i] {
-                    Verdict::Pass | Verdict::Branch(_) | Verdict::Hold => {}
-                    Verdict::Drop(_) => counters.drops += 1,
-                    Verdict::Refuse(_) | Verdict::End(_) => {
-                        (counters.drops, counters.refused) = (counters.drops + 1, counters.refused + 1)
-                    }
+            self.count_events(stage, events);
+        }
+    }
+
+    /// Counts packets that go no further behind a stage.
+    pub fn count_events(&mut self, stage: u16, events: Set) {
+        let loaded = self.state.loaded_mut(self.active.number);
+        let Some(counters) = loaded.and_then(|loaded| loaded.counters.get_mut(usize::from(stage))) else {
+            return;
+        };
+        for i in events.iter() {
+            match self.function_verdicts[i] {
+                Verdict::Pass | Verdict::Branch(_) | Verdict::Hold => {}
+                Verdict::Drop(_) => counters.drops += 1,
+                Verdict::Consume => counters.consumed += 1,
+                Verdict::Refuse(_) | Verdict::End(_) => {
+                    (counters.drops, counters.refused) = (counters.drops + 1, counters.refused + 1)
                 }
             }
         }

@@ -57,6 +57,7 @@ impl<A: SessionAccess> ScratchpadSpace for SessionPads<'_, A> {
             Verdict::Drop(reason) => ChainVerdict::Drop(reason),
             Verdict::Refuse(reason) => ChainVerdict::Refuse(reason),
             Verdict::End(reason) => ChainVerdict::End(reason),
+            Verdict::Consume => ChainVerdict::Consume,
             Verdict::Hold => ChainVerdict::Hold,
             Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
@@ -97,6 +98,7 @@ impl ScratchpadSpace for NestedSessions {
                 self.ended.push((packet.session, self.table.uid(packet.session)));
                 ChainVerdict::Drop(reason)
             }
+            Verdict::Consume => ChainVerdict::Consume,
             Verdict::Hold => ChainVerdict::Hold,
             Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }

@@ -13,6 +13,8 @@ pub enum ChainVerdict {
     Pass,
     /// The packet is dropped.
     Drop(DropReason),
+    /// The packet is freed, and is no drop: its bytes leave in other frames, or nothing of them is left.
+    Consume,
     /// The packet is dropped, and so are all packets of its session until rules or chains change.
     Refuse(DropReason),
     /// The packet is dropped, and its session has to be ended.
@@ -48,6 +50,8 @@ pub struct StageCounters {
     pub drops: u64,
     /// Packets that it dropped together with their session: refused or ended.
     pub refused: u64,
+    /// Packets that it consumed: other frames with their bytes leave in their place, or none.
+    pub consumed: u64,
     /// Packets that it held.
     pub held: u64,
     /// Held packets that went on.

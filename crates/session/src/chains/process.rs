@@ -117,6 +117,7 @@ fn apply_verdict(
     let reason = match verdict {
         ChainVerdict::Pass => return hairpin_from_chain(store, env, packet),
         ChainVerdict::Hold => return Next::Hold,
+        ChainVerdict::Consume => return Next::Consume,
         ChainVerdict::Drop(reason) => reason,
         ChainVerdict::Refuse(reason) => {
             if has_chain(&store.table, id) {

@@ -45,6 +45,7 @@ pub(super) fn subtract(now: &mut [StageCounters], before: &[StageCounters]) {
         now.packets -= then.packets;
         now.drops -= then.drops;
         now.refused -= then.refused;
+        now.consumed -= then.consumed;
         now.held -= then.held;
         now.released -= then.released;
         now.ticks -= then.ticks;

@@ -47,6 +47,25 @@ fn answers_are_emitted_frames() {
     assert_eq!((out.len(), report.forwarded, report.emitted, report.dropped), (2, 1, 1, 1));
 }
 
+/// A segment whose word becomes longer leaves in another frame, and is no drop.
+#[test]
+fn segments_that_are_replaced_are_no_drops() {
+    let segment = |seq, flags, payload: &[u8]| {
+        let tcp = Tcp { seq, flags, window: 1000, ..Tcp::new(5_000, 80) };
+        Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), tcp).payload(payload).build()
+    };
+    let lines =
+        ["nf add w match evil replace harmless", "chain add c w", "add-stateful tcp-dport 80 chain c"];
+    let frames = [(1, 2, &b""[..]), (2, 16, b"an evil word"), (14, 16, b"and so on")];
+    let frames = frames.map(|(seq, flags, payload)| (0, segment(seq, flags, payload)));
+    let (report, out) = replay(forwarding(&lines, None), &frames);
+    assert_eq!((report.packets, report.forwarded, report.consumed, report.emitted), (3, 2, 1, 1));
+    assert_eq!((report.dropped, report.drops.len()), (0, 0));
+    let out: Vec<_> = out.into_iter().map(|frame| frame.data).collect();
+    let expected = [segment(1, 2, b""), segment(2, 16, b"an harmless word"), segment(18, 16, b"and so on")];
+    assert_eq!(out, expected);
+}
+
 #[test]
 fn a_replay_is_deterministic() {
     let lines = [

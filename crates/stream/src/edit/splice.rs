@@ -179,6 +179,17 @@ pub struct BuiltSegments {
     pub answers_sender: bool,
 }
 
+impl BuiltSegments {
+    /// A segment whose `len` bytes, up to a receiver's number, were acknowledged. Functions do not see its
+    /// bytes, which may be others than those that they have let out, so it goes on without them. The receiver
+    /// answers it as any segment with old numbers (RFC 9293, 3.10.7.4): the sender learns what it has.
+    fn without_bytes(end: u32, len: u32, has_fin: bool) -> BuiltSegments {
+        let fin = OutputRange { from: end, to: end, has_fin };
+        let acknowledgement = (!has_fin).then(|| end.wrapping_sub(len));
+        BuiltSegments { ranges: [OutputRange::default(), fin], acknowledgement, answers_sender: false }
+    }
+}
+
 /// The edited connections of a worker.
 #[derive(Debug)]
 pub struct Splices {
@@ -508,8 +519,8 @@ impl Splices {
         }
         let end = start.wrapping_add(leaving.len);
         let has_old = !leaving.view.is_end && leaving.view.len == 0;
-        if let Some(seq) = flow.old_number(edits, (start, end), has_fin).filter(|_| has_old) {
-            return Departure::InPlace(seq);
+        if let Some(number) = flow.old_number(edits, end, has_fin).filter(|_| has_old) {
+            return Departure::Built(BuiltSegments::without_bytes(number, leaving.len, has_fin));
         }
         self.build(number, direction, leaving, (start, carries_news))
     }
@@ -586,14 +597,15 @@ impl Flow {
         self.log.receiver_numbers(edits, start).0
     }
 
-    /// Returns the number of a segment whose bytes the receiver has all acknowledged: a keepalive.
-    fn old_number(&self, edits: &EditPool, (start, end): (u32, u32), has_fin: bool) -> Option<u32> {
+    /// Returns the receiver's number behind the bytes of a segment that the receiver has all acknowledged: a
+    /// keepalive, or a retransmission. `end`: the sender's.
+    fn old_number(&self, edits: &EditPool, end: u32, has_fin: bool) -> Option<u32> {
         let is_complete = self.sent == self.output_end() || self.has(PASSES);
         let is_whole = !is_after(end, self.end) && is_complete && self.has(ACKED);
         let to = self.log.receiver_numbers(edits, end).1;
         let last = to.wrapping_add(u32::from(has_fin));
         let is_old = is_whole && !is_after(last, self.acked) && (!has_fin || self.has(FIN_SENT));
-        is_old.then(|| to.wrapping_sub(end.wrapping_sub(start)))
+        is_old.then_some(to)
     }
 
     /// Returns the field of the window that the sender is told. The right edge never moves back.

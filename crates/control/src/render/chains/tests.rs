@@ -30,6 +30,7 @@ fn figure3() -> ChainList {
         functions: vec![CostEntry {
             name: "lb".to_owned(),
             packets: 4,
+            consumed: 3,
             held: 2,
             released: 1,
             ticks: 50,
@@ -104,6 +105,7 @@ fn functions_report() {
     let expected = "\
 function  type  chains  traffic  bytes  packets  dropped  ticks/packet  arguments
 lb        lb    web     all          8        4        0          12.5  10.0.0.2 10.0.0.3
+lb: 3 packets replaced by edited ones
 lb: 2 packets held, 1 released
 lb: 10.0.0.2: up, 3 sessions
 lb: 10.0.0.3: a\\nlb: 10.0.0.2: down

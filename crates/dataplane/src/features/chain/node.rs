@@ -37,6 +37,7 @@ edges! {
     pub(crate) enum Edge {
         Transmit => SINK,
         Drop => "drop",
+        Consume => "consume",
         FlowLookup => "flow-lookup",
         Handoff => "handoff",
         Ip4Lookup => "ip4-lookup",
@@ -79,6 +80,7 @@ fn edge_of(packet: &mut Packet, next: Next) -> Edge {
         Next::Send => Edge::Transmit,
         Next::Relookup => Edge::FlowLookup,
         Next::HandOff => Edge::Handoff,
+        Next::Consume => Edge::Consume,
         _ => Edge::Drop,
     }
 }
@@ -128,6 +130,12 @@ fn fill_batch<'a>(packets: &'a mut [&mut Packet], batch: &mut ChainBatch<'a>) ->
         batch.push(view(packet));
     }
     edits != 0
+}
+
+/// `consume`: frees packets whose bytes functions have sent in other frames.
+pub(crate) fn consume(worker: &mut Worker, vector: Vector<'_>) {
+    worker.counters().consumed.add(vector.len() as u64);
+    vector.free();
 }
 
 /// A packet, for the functions of chains.

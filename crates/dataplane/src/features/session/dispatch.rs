@@ -38,14 +38,15 @@ edges! {
 }
 routed_edges!(Edge);
 
-/// The edge of each [`Next`]. Packets with [`Next::Hold`] have left the vector, and take none.
+/// The edge of each [`Next`]. Packets with [`Next::Hold`] have left the vector, and take none. Only chains
+/// consume packets.
 #[inline(always)]
 pub(super) const fn edge_of(next: Next) -> Edge {
     match next {
         Next::Pass => Edge::Wire,
         Next::Send | Next::Reply | Next::Forwarded => Edge::Transmit,
         Next::Edit => Edge::Rewrite,
-        Next::Drop | Next::Hold => Edge::Drop,
+        Next::Drop | Next::Hold | Next::Consume => Edge::Drop,
         Next::HandOff => Edge::Handoff,
         Next::PerPacketRules => Edge::Classify,
         Next::SlowPath => Edge::Track,

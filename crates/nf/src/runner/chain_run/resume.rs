@@ -141,11 +141,7 @@ impl ChainRun<'_, '_> {
             return;
         };
         counters.released += set.len() as u64;
-        for i in events.iter() {
-            counters.drops += u64::from(!matches!(self.function_verdicts[i], Verdict::Branch(_)));
-            let is_refused = matches!(self.function_verdicts[i], Verdict::Refuse(_) | Verdict::End(_));
-            counters.refused += u64::from(is_refused);
-        }
+        self.count_events(stage, events);
     }
 
     /// Takes released packets on in the arms that their sessions have taken.

@@ -13,9 +13,9 @@ use mmb_stream::{Leaving, Rope, Segment, SpliceReport, Splices, TcpStream, View}
 
 use super::frames::Cause;
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
+use crate::Packet;
 use crate::context::Emissions;
 use crate::stream::context::segment;
-use crate::{Packet, Verdict};
 
 /// Bytes that the windows of edited connections are taken to be greater: those of a vector of full frames.
 const WINDOW_ROOM: u32 = 1 << 19;
@@ -163,24 +163,19 @@ impl EditMemory {
         }
     }
 
-    /// Translates a packet if its session has left a group that has edited it.
-    pub fn pass_detached(
-        &mut self,
-        packet: &mut Packet<'_>,
-        at: usize,
-        emissions: &mut Emissions,
-    ) -> Verdict {
+    /// Translates a packet if its session has left a group that has edited it. Returns false if others leave
+    /// in its place.
+    pub fn pass_detached(&mut self, packet: &mut Packet<'_>, at: usize, emissions: &mut Emissions) -> bool {
         let groups = self.detached.get(&packet.session.0).map_or(0, Vec::len);
         for n in 0..groups {
             let n = if packet.direction as usize == 0 { n } else { groups - 1 - n };
             let group = self.detached.get(&packet.session.0).and_then(|groups| groups.get(n));
             let Some(&group) = group.filter(|_| packet.meta.kind.l4() == Kind::TCP) else { break };
-            let verdict = self.translate_detached(packet, at, group, emissions);
-            if verdict != Verdict::Pass {
-                return verdict;
+            if !self.translate_detached(packet, at, group, emissions) {
+                return false;
             }
         }
-        Verdict::Pass
+        true
     }
 
     fn translate_detached(
@@ -189,8 +184,8 @@ impl EditMemory {
         at: usize,
         DetachedEdits { number, shifts }: DetachedEdits,
         emissions: &mut Emissions,
-    ) -> Verdict {
-        let Some(mut segment) = segment(packet) else { return Verdict::Pass };
+    ) -> bool {
+        let Some(mut segment) = segment(packet) else { return true };
         let direction = packet.direction as usize;
         self.begin(at, number);
         let is_syn = segment.flags & Segment::SYN != 0;

@@ -75,30 +75,30 @@ fn leave(
         next: stream.next(direction).unwrap_or(start),
         carries: (segment.ack, segment.window >> shift),
     };
-    memory.depart(packet, (number, at), &leaving, emissions)
+    if memory.depart(packet, (number, at), &leaving, emissions) { Verdict::Pass } else { Verdict::Consume }
 }
 
 impl EditMemory {
-    /// A segment goes on, or others in its place.
+    /// A segment goes on, or others in its place. Returns whether it goes on.
     pub(super) fn depart(
         &mut self,
         packet: &mut Packet<'_>,
         (number, at): (u32, usize),
         leaving: &Leaving,
         emissions: &mut Emissions,
-    ) -> Verdict {
+    ) -> bool {
         let is_syn = leaving.flags & Segment::SYN != 0;
         let built = match self.splices.depart(number, packet.direction as usize, leaving) {
             Departure::InPlace(seq) => {
                 if seq != leaving.seq {
                     packet.write_l4(SEQ, &seq.to_be_bytes());
                 }
-                return Verdict::Pass;
+                return true;
             }
             Departure::Built(built) => built,
         };
         if !is_syn && overwrite(packet, leaving, &built, self, at) {
-            return Verdict::Pass;
+            return true;
         }
         let cause = Cause { packet, at, number };
         let has_frames = built.ranges.iter().any(|range| !range.is_empty());
@@ -112,7 +112,7 @@ impl EditMemory {
         if built.answers_sender {
             self.acknowledge(&cause, emissions);
         }
-        Verdict::Drop(DropReason::StreamEdited)
+        false
     }
 }
 
