@@ -161,6 +161,11 @@ struct Run {
     ends: [End; 2],
     /// Segments under way to the receiver of each direction.
     under_way: [Vec<Segment>; 2],
+    /// Frames that come in one vector, and how many these are.
+    vector: Vec<Vec<u8>>,
+    most: usize,
+    /// Options of SYNs.
+    options: Vec<u8>,
 }
 
 /// Runs the input `bytes`. Panics if a property does not hold.
@@ -186,7 +191,10 @@ pub fn check(bytes: &[u8]) {
         window: 64 + u16::from(window),
     };
     let ends = [end(u32::from(a) << 24 | 0x00ff_ffe0, 0, a), end(u32::MAX - u32::from(b), 4, b)];
-    let mut run = Run { harness, ends, under_way: Default::default() };
+    // A small segment size (RFC 9293, 3.7.1), so that segments which grow are split.
+    let options = if c & 4 == 0 { Vec::new() } else { vec![2, 4, 0, MSS as u8] };
+    let (under_way, vector, most) = (Default::default(), Vec::new(), 1 + usize::from(c >> 3 & 3));
+    let mut run = Run { harness, ends, under_way, vector, most, options };
     run.open();
     while let Some((&[what, from, len], rest)) = steps.split_first_chunk() {
         steps = rest;
@@ -195,7 +203,8 @@ pub fn check(bytes: &[u8]) {
         match what & 7 {
             0 | 1 => run.send(direction, run.ends[direction].sent, len),
             2 => run.send(direction, run.ends[direction].acked + at, len),
-            3 => run.send(direction, run.ends[direction].acked, len),
+            // Also bytes that were acknowledged.
+            3 => run.send(direction, run.ends[direction].acked.saturating_sub(at & 7), len),
             4 | 5 => run.deliver(direction, at & 7),
             6 if at < run.under_way[direction].len() => drop(run.under_way[direction].remove(at)),
             _ => run.under_way[direction].extend_from_within(..run.under_way[direction].len().min(1)),
@@ -215,10 +224,20 @@ impl Run {
     fn pass(&mut self, direction: usize, segment: &Segment) {
         let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let Segment { seq, ack, window, flags, .. } = *segment;
-        let tcp = Tcp { seq, ack, window, flags, ..Tcp::new(PORTS[direction], PORTS[1 - direction]) };
+        let options = if flags & SYN == 0 { Vec::new() } else { self.options.clone() };
+        let ports = (PORTS[direction], PORTS[1 - direction]);
+        let tcp = Tcp { seq, ack, window, flags, options, ..Tcp::new(ports.0, ports.1) };
         let net = Ip4::new(addresses[direction], addresses[1 - direction]);
         let frame = Frame::new(net, tcp).payload(&segment.payload[..]).build();
-        let mut sent = self.harness.send("c", &[frame]);
+        self.vector.push(frame);
+        if self.vector.len() >= self.most || flags & SYN != 0 {
+            self.flush();
+        }
+    }
+
+    /// Sends the frames of a vector.
+    fn flush(&mut self) {
+        let mut sent = self.harness.send("c", &std::mem::take(&mut self.vector));
         sent.extend(self.harness.released());
         for one in sent {
             let passed = (one.verdict == ChainVerdict::Pass).then_some(one.frame);
@@ -283,10 +302,12 @@ impl Run {
     /// The ends repeat what is not acknowledged, until all is.
     fn finish(&mut self) {
         for round in 0.. {
+            self.flush();
             let mut left = ROUNDS;
             while self.under_way.iter().any(|segments| !segments.is_empty()) {
                 self.deliver(0, 0);
                 self.deliver(1, 0);
+                self.flush();
                 left -= 1;
                 assert_ne!(left, 0, "segments without end");
             }

@@ -166,6 +166,44 @@ fn a_word_of_the_same_length_leaves_in_its_packet() {
     assert_eq!(bench.send(1, 0, 12, ACK, ""), [segment(1, 0, 12, ACK, "")]);
 }
 
+/// Segments that grow share the room of those behind them in a vector: not each leaves as a full one and a
+/// small one.
+#[test]
+fn bytes_that_do_not_fit_leave_with_the_next_ones() {
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    // Without an option, a receiver takes 536 bytes (RFC 9293, 3.7.1).
+    let full = |word: &str| format!("{word}{}", "x".repeat(536 - word.len()));
+    let [evil, none] = [full("evil"), full("good")];
+    let harmless = evil.replace("evil", "harmless");
+    let frames = |bench: &Bench, payloads: &[&String], flags: &[u8]| {
+        let at = |n| payloads.iter().take(n).map(|payload| payload.len()).sum::<usize>() as i32;
+        let frame = |n: usize| bench.frame(0, at(n), 0, ACK | flags[n], payloads[n].as_bytes());
+        (0..payloads.len()).map(frame).collect::<Vec<_>>()
+    };
+    let check = |left: Vec<Left>, lens: &[usize], expected: &str| {
+        let mut bytes = String::new();
+        for (_, from, _, flags, payload) in &left {
+            assert_eq!((*from as usize, *flags & !8), (bytes.len(), ACK), "in order");
+            bytes += payload;
+        }
+        assert_eq!(left.iter().map(|left| left.4.len()).collect::<Vec<_>>(), lens);
+        assert!(bytes == expected);
+        left
+    };
+    let sent = frames(&bench, &[&evil; 8], &[0; 8]);
+    let sent = bench.harness.send("c", &sent);
+    let left = bench.left(&sent);
+    check(left, &[536, 536, 536, 536, 536, 536, 536, 536, 32], &harmless.repeat(8));
+    // Nothing waits for the next vector, in front of a segment that stays as it is, or behind a PSH.
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    let sent = frames(&bench, &[&evil, &none, &evil, &evil], &[0, 0, 8, 0]);
+    let sent = bench.harness.send("c", &sent);
+    let left = bench.left(&sent);
+    let expected = format!("{harmless}{none}{harmless}{harmless}");
+    let left = check(left, &[536, 4, 536, 536, 4, 536, 4], &expected);
+    assert_eq!(left.iter().map(|left| left.3 & 8).collect::<Vec<_>>(), [0, 0, 0, 0, 8, 0, 0]);
+}
+
 /// Forbidden bytes do not leave in segments that the receiver discards. RFC 9293, 3.10.7.4: it answers a
 /// segment with old numbers by an acknowledgement.
 #[test]

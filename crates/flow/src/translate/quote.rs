@@ -2,6 +2,8 @@
 
 use mmb_packet::{Kind, Meta, PacketFlags};
 
+use super::delta::Delta;
+use super::headers::{Zero, update_checksum};
 use crate::{Key, parse_key};
 
 /// A packet quoted by an ICMP error.
@@ -19,6 +21,27 @@ impl QuotedPacket {
     pub fn sequence(&self, head: &[u8]) -> Option<u32> {
         let at = usize::from(self.meta.l4_off) + 4;
         (self.meta.kind.l4() == Kind::TCP).then(|| bytes(head, at).map(|seq| u32::from_be_bytes(*seq)))?
+    }
+
+    /// Writes the sequence number of a quoted TCP segment into the error with these headers. Corrects the
+    /// checksum of the error. Does nothing for other protocols.
+    pub fn set_sequence(&self, head: &mut [u8], error: &Meta, sequence: u32) {
+        if self.sequence(head).is_some() {
+            let delta = Delta::put(head, usize::from(self.meta.l4_off) + 4, sequence.to_be_bytes());
+            update_checksum(head, usize::from(error.l4_off) + 2, delta, Zero::Plain);
+        }
+    }
+
+    /// Returns how many bytes behind the network header the link carries that the quoted packet did not fit
+    /// (RFC 1191, section 4; RFC 8201). None: the error is another one, or does not tell.
+    pub fn link_room(&self, head: &[u8], error: &Meta) -> Option<u32> {
+        let icmp = bytes::<8>(head, usize::from(error.l4_off))?;
+        let mtu = match (error.kind.0, icmp[0], icmp[1]) {
+            (IP4_ICMP, 3, 4) => u32::from(u16::from_be_bytes([icmp[6], icmp[7]])),
+            (IP6_ICMP, 2, _) => u32::from_be_bytes([icmp[4], icmp[5], icmp[6], icmp[7]]),
+            _ => 0,
+        };
+        mtu.checked_sub(u32::from(self.meta.l4_off.checked_sub(self.meta.l3_off)?))
     }
 
     /// Whether the length of a UDP datagram is that of its IP packet. True for other protocols and for

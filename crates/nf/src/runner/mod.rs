@@ -202,6 +202,18 @@ impl Runner {
         self.state.untranslate(pad, flow, segment);
     }
 
+    /// Returns the sequence number that the sender of a segment has given it. The segment has gone on in a
+    /// flow with this number. It is another one if functions edit the connection.
+    pub fn original_sequence(&self, pad: &[u8], flow: FlowRef, sequence: u32) -> u32 {
+        self.state.original_sequence(pad, flow, sequence)
+    }
+
+    /// A link on the path of a flow carries so many bytes behind the IPv4, or IPv6, header. Later segments
+    /// that functions which edit make of it fit.
+    pub fn note_path(&mut self, pad: &[u8], flow: FlowRef, (room, is_ip4): (u32, bool)) {
+        self.state.note_path(pad, flow, (room, is_ip4));
+    }
+
     fn loaded_of(&self, pad: &[u8]) -> Option<(&LoadedProgram, Header)> {
         let header = Header::read(pad);
         Some((self.state.loaded(header.program)?, header))

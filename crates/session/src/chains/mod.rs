@@ -239,6 +239,19 @@ impl ChainState {
         }
     }
 
+    /// See [`Runner::original_sequence`].
+    pub fn original_sequence(&self, table: &Table, flow: FlowRef, sequence: u32) -> u32 {
+        let pad = chained_pad(&self.layout, table, flow.session());
+        pad.map_or(sequence, |pad| self.runner.original_sequence(pad, flow, sequence))
+    }
+
+    /// See [`Runner::note_path`].
+    pub fn note_path(&mut self, table: &Table, flow: FlowRef, path: (u32, bool)) {
+        if let Some(pad) = chained_pad(&self.layout, table, flow.session()) {
+            self.runner.note_path(pad, flow, path);
+        }
+    }
+
     /// Gives a session with these rules the chain that it is to have now. Returns `false` if the session was
     /// translated by functions that are removed.
     pub fn update<E: Environment, P: PacketBuf>(

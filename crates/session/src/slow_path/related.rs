@@ -38,6 +38,7 @@ impl SlowPath {
             return store.hand_off(pkt.meta, worker);
         }
         store.collect(pkt.now, flow.session(), pkt.env);
+        restore_sequence(store, pkt, flow, &quote);
         if let Some(reason) = quote_fault(store, pkt, flow, &quote) {
             return pkt.drop(reason);
         }
@@ -45,6 +46,10 @@ impl SlowPath {
             return next;
         }
         store.counters.icmp_errors += 1;
+        if let Some(room) = quote.link_room(pkt.packet.head(), pkt.meta) {
+            let path = (room, pkt.meta.kind.l3() == Kind::IP4);
+            store.chains.note_path(&store.table, flow.opposite(), path);
+        }
         if store.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             let to = store.table.key(flow.opposite()).reversed();
             let mangle = store.chains.layout.mangle(&store.table, flow.session());
@@ -57,6 +62,30 @@ impl SlowPath {
         }
         self.send(store, pkt, flow)
     }
+}
+
+/// Gives a quoted segment of an edited connection the sequence number that its sender knows. Senders ignore
+/// errors about others (RFC 5927, 4.1).
+fn restore_sequence<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &mut SlowPacket<'_, E, P>,
+    flow: FlowRef,
+    quote: &QuotedPacket,
+) {
+    let Some(quoted) = quote.sequence(pkt.packet.head()) else { return };
+    let mangled = mangled_sequence(store, flow.opposite());
+    let original =
+        store.chains.original_sequence(&store.table, flow.opposite(), quoted.wrapping_sub(mangled));
+    let sequence = original.wrapping_add(mangled);
+    if sequence != quoted {
+        quote.set_sequence(pkt.packet.head_mut(), pkt.meta, sequence);
+    }
+}
+
+/// Returns what rules have added to the sequence numbers of a flow.
+fn mangled_sequence(store: &SessionStore, flow: FlowRef) -> u32 {
+    let mangle = store.chains.layout.mangle(&store.table, flow.session());
+    mangle.filter(|_| flow.direction() == Direction::Forward).map_or(0, |mangle| mangle.sequence)
 }
 
 /// Returns why an error does not belong to its session: it is a redirect, which only a router on the link
@@ -76,9 +105,7 @@ fn quote_fault<E: Environment, P: PacketBuf>(
     let direction = flow.direction().opposite();
     let is_possible = match quote.sequence(head) {
         Some(sequence) => {
-            let mangle =
-                store.chains.layout.mangle(&store.table, id).filter(|_| direction == Direction::Forward);
-            let sequence = sequence.wrapping_sub(mangle.map_or(0, |mangle| mangle.sequence));
+            let sequence = sequence.wrapping_sub(mangled_sequence(store, flow.opposite()));
             store.table.session(id).track.may_be_in_flight(
                 direction,
                 sequence,

@@ -33,6 +33,8 @@ const PASSES: u16 = 1 << 7;
 /// `preacked` is valid: the receiver has not acknowledged all bytes in front of it.
 const PREACKED: u16 = 1 << 8;
 
+/// Bytes of a TCP header without options.
+const TCP_HEADER: u32 = 20;
 /// Most edits of a worker that are not acknowledged.
 const MOST_EDITS: usize = 1 << 18;
 
@@ -261,6 +263,17 @@ impl Splices {
         }
     }
 
+    /// A link on the path of a direction carries TCP headers and payload of at most so many bytes. `least`:
+    /// what each path carries, so that a forged error does no more (RFC 5927, 7.1).
+    pub fn note_path(&mut self, number: u32, direction: usize, bytes: u32, least: u16) {
+        if let Some((flow, _)) = self.parts(number, direction)
+            && flow.mss != 0
+        {
+            let payload = u16::try_from(bytes.saturating_sub(TCP_HEADER)).unwrap_or(u16::MAX);
+            flow.mss = flow.mss.min(payload.max(least));
+        }
+    }
+
     /// Notes timestamp and payload of a segment of a direction.
     ///
     /// A sender that repeats its first byte that is not acknowledged may have learned of a smaller path MTU.
@@ -464,6 +477,12 @@ impl Splices {
         is_before(from, to).then_some((from, to))
     }
 
+    /// Returns the sender's number of a receiver's number.
+    pub fn to_sender(&self, number: u32, direction: usize, seq: u32) -> u32 {
+        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN));
+        flow.map_or(seq, |flow| flow.log.sender_numbers(&self.edits, seq).0)
+    }
+
     /// Returns the receiver's number of a sender's number.
     pub fn to_receiver(&self, number: u32, direction: usize, seq: u32) -> u32 {
         self.flow(number, direction).map_or(seq, |flow| flow.log.receiver_numbers(&self.edits, seq).0)
@@ -479,6 +498,25 @@ impl Splices {
         let has_fin = flow.has(FIN) && !flow.has(FIN_SENT) && flow.sent == flow.output_end();
         flow.bits |= if has_fin { FIN_SENT } else { 0 };
         OutputRange { from, to: flow.sent, has_fin }
+    }
+
+    /// Takes back bytes at the end of what was sent: they leave later.
+    pub fn defer(&mut self, number: u32, direction: usize, bytes: u32) {
+        if let Some((flow, _)) = self.parts(number, direction) {
+            flow.sent = flow.sent.wrapping_sub(bytes);
+        }
+    }
+
+    /// Returns deferred bytes in front of a receiver's number, and notes them as sent.
+    pub fn take_deferred(&mut self, number: u32, direction: usize, end: u32) -> OutputRange {
+        let Some((flow, _)) = self.parts(number, direction) else { return OutputRange::default() };
+        let (from, limit) = (flow.sent, flow.limit());
+        let to = if is_after(end, limit) { limit } else { end };
+        if !is_after(to, from) {
+            return OutputRange::default();
+        }
+        flow.sent = to;
+        OutputRange { from, to, has_fin: false }
     }
 
     /// Decides how a segment goes on, and notes what is sent.

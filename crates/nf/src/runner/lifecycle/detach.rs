@@ -63,6 +63,21 @@ impl RunnerState {
         memory.map_or_else(Vec::new, |memory| memory.describe(session, self.edited_stream(pad).as_ref()))
     }
 
+    /// See [`crate::Runner::original_sequence`].
+    pub fn original_sequence(&self, pad: &[u8], flow: FlowRef, sequence: u32) -> u32 {
+        let Some(memory) = self.edits.as_deref() else { return sequence };
+        let (session, direction) = (flow.session().0, flow.direction() as usize);
+        memory.original_sequence(session, self.edited_stream(pad).as_ref(), direction, sequence)
+    }
+
+    /// See [`crate::Runner::note_path`].
+    pub fn note_path(&mut self, pad: &[u8], flow: FlowRef, path: (u32, bool)) {
+        let stream = self.edited_stream(pad);
+        if let Some(memory) = self.edits.as_deref_mut() {
+            memory.note_path(flow.session().0, stream.as_ref(), flow.direction() as usize, path);
+        }
+    }
+
     /// Changes acknowledgement and window of a segment to those that their receiver is told.
     pub fn untranslate(&self, pad: &[u8], flow: FlowRef, segment: &mut TcpSegment) {
         if let Some(memory) = self.edits.as_deref() {

@@ -11,7 +11,7 @@ use mmb_flow::TcpSegment;
 use mmb_packet::Kind;
 use mmb_stream::{Leaving, Rope, Segment, SpliceReport, Splices, TcpStream, View};
 
-use super::frames::Cause;
+use super::frames::{Cause, LEAST4, LEAST6};
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
 use crate::Packet;
 use crate::context::Emissions;
@@ -132,6 +132,42 @@ impl EditMemory {
         }
     }
 
+    /// Returns the sequence number that its sender has given a segment which has gone on in a direction.
+    /// `stream`: the connection at the group that the session passes now.
+    pub fn original_sequence(
+        &self,
+        session: u32,
+        stream: Option<&TcpStream>,
+        direction: usize,
+        sequence: u32,
+    ) -> u32 {
+        let current = edited_stream(stream).map(TcpStream::kept).into_iter();
+        let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
+        let detached = detached.iter().map(|group| group.number);
+        let undo = |sequence, number| self.splices.to_sender(number, direction, sequence);
+        // A packet meets the groups in the order of its direction.
+        match direction {
+            0 => current.chain(detached.rev()).fold(sequence, undo),
+            _ => detached.chain(current).fold(sequence, undo),
+        }
+    }
+
+    /// A link on the path of a direction carries so many bytes behind the IP header.
+    pub fn note_path(
+        &mut self,
+        session: u32,
+        stream: Option<&TcpStream>,
+        direction: usize,
+        (room, is_ip4): (u32, bool),
+    ) {
+        let EditMemory { detached, splices, .. } = self;
+        let detached = detached.get(&session).map_or(&[][..], Vec::as_slice);
+        let numbers = edited_stream(stream).map(TcpStream::kept).into_iter();
+        for number in numbers.chain(detached.iter().map(|group| group.number)) {
+            splices.note_path(number, direction, room, if is_ip4 { LEAST4 } else { LEAST6 });
+        }
+    }
+
     /// Returns what `show connections verbose` prints of the edits of a session. `stream`: the connection at
     /// the group that the session passes now.
     pub fn describe(&self, session: u32, stream: Option<&TcpStream>) -> Vec<String> {
@@ -207,6 +243,6 @@ impl EditMemory {
             carries: (segment.ack, segment.window >> shift),
             ..Leaving::default()
         };
-        self.depart(packet, (number, at), &leaving, emissions)
+        self.depart(packet, (number, at), (&leaving, false), emissions)
     }
 }

@@ -14,8 +14,8 @@ const CWR: u8 = 0x80;
 /// Offsets in a TCP header.
 const CHECKSUM: usize = 16;
 /// Payload that each path carries, without TCP options (RFC 9293, 3.7.1).
-const LEAST4: u16 = 536;
-const LEAST6: u16 = 1220;
+pub(super) const LEAST4: u16 = 536;
+pub(super) const LEAST6: u16 = 1220;
 
 /// The packet in whose place, or because of which, segments are sent.
 pub(super) struct Cause<'a, 'p> {
@@ -67,6 +67,28 @@ impl EditMemory {
             self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
             series.first = 0;
         }
+    }
+
+    /// Sends bytes of the output of a packet's direction in front of it, or behind it.
+    pub(super) fn send_on_plain(
+        &mut self,
+        cause: &Cause<'_, '_>,
+        range: OutputRange,
+        emissions: &mut Emissions,
+    ) {
+        let Some(headers) = Headers::of(cause.packet) else { return };
+        let flags = cause.packet.tcp_flags() & !(FIN | SYN | RST | PSH | CWR);
+        let series = SeriesFlags { flags, first: 0, last: 0 };
+        let direction = cause.packet.direction as usize;
+        self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
+    }
+
+    /// Returns the most payload of a segment with the headers of a packet.
+    pub(super) fn most_payload(&self, cause: &Cause<'_, '_>) -> u32 {
+        let packet = cause.packet;
+        let options = packet.l4_header_len().saturating_sub(FIXED);
+        let least = if packet.meta.kind.l3() == Kind::IP4 { LEAST4 } else { LEAST6 };
+        self.splices.most_payload(cause.number, packet.direction as usize, options, least) as u32
     }
 
     /// Sends a range of the output of the other direction to the sender of a packet.

@@ -9,12 +9,15 @@ use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{StreamContext, segment};
 use crate::stream::reset_both;
-use crate::tcp_segment::{FIN, SEQ};
+use crate::tcp_segment::{FIN, PSH, RST, SEQ, SYN};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
 
 /// Bytes that are overwritten at a time.
 const PIECE: usize = 512;
+
+/// Flags of segments whose bytes all leave at once.
+const NOT_DEFERRED: u8 = SYN | FIN | RST | PSH;
 
 impl StreamContext {
     /// Takes packets out of the group of functions. Returns the positions of those that do not pass.
@@ -37,6 +40,9 @@ impl StreamContext {
                 }
             }
         });
+        if !memory.deferred.is_empty() {
+            memory.send_all_deferred(packets, emissions);
+        }
         events
     }
 }
@@ -53,8 +59,9 @@ fn leave(
     let (number, direction) = (memory.number(at), packet.direction as usize);
     let is_syn = segment.flags & Segment::SYN != 0;
     let start = segment.seq.wrapping_add(is_syn.into()).wrapping_add(view.skip.into());
-    let (end, _) = memory.splices.ends(number, direction);
+    let (end, end_of_output) = memory.splices.ends(number, direction);
     let Some((before, is_unchanged)) = append(packet, (at, start), view, memory) else {
+        memory.send_deferred(&Cause { packet, at, number }, end_of_output, emissions);
         reset_both(emissions, (packet, at), ExpectedNumbers::of(&memory.splices, number, direction));
         return Verdict::End(DropReason::StreamReset);
     };
@@ -75,20 +82,30 @@ fn leave(
         next: stream.next(direction).unwrap_or(start),
         carries: (segment.ack, segment.window >> shift),
     };
-    if memory.depart(packet, (number, at), &leaving, emissions) { Verdict::Pass } else { Verdict::Consume }
+    let has_changed_bytes = segment.len != 0 && !is_unchanged;
+    if !has_changed_bytes {
+        // The segment does not take bytes of those in front of it along.
+        memory.send_deferred(&Cause { packet, at, number }, before, emissions);
+    }
+    let defers = has_changed_bytes && segment.flags & NOT_DEFERRED == 0;
+    match memory.depart(packet, (number, at), (&leaving, defers), emissions) {
+        true => Verdict::Pass,
+        false => Verdict::Consume,
+    }
 }
 
 impl EditMemory {
-    /// A segment goes on, or others in its place. Returns whether it goes on.
+    /// A segment goes on, or others in its place. Returns whether it goes on. `defers`: bytes that do not
+    /// fill a segment may leave with later ones of the vector.
     pub(super) fn depart(
         &mut self,
         packet: &mut Packet<'_>,
         (number, at): (u32, usize),
-        leaving: &Leaving,
+        (leaving, defers): (&Leaving, bool),
         emissions: &mut Emissions,
     ) -> bool {
         let is_syn = leaving.flags & Segment::SYN != 0;
-        let built = match self.splices.depart(number, packet.direction as usize, leaving) {
+        let mut built = match self.splices.depart(number, packet.direction as usize, leaving) {
             Departure::InPlace(seq) => {
                 if seq != leaving.seq {
                     packet.write_l4(SEQ, &seq.to_be_bytes());
@@ -103,6 +120,9 @@ impl EditMemory {
         let cause = Cause { packet, at, number };
         let has_frames = built.ranges.iter().any(|range| !range.is_empty());
         if has_frames {
+            if defers {
+                self.defer(&cause, &mut built.ranges);
+            }
             self.send_on(&cause, built.ranges, emissions);
         } else if is_syn {
             self.send_bare(&cause, leaving.seq, emissions);
@@ -113,6 +133,49 @@ impl EditMemory {
             self.acknowledge(&cause, emissions);
         }
         false
+    }
+}
+
+/// Segments that have grown. Each would leave as a full segment and a small one. So the bytes that do not
+/// fill a segment wait for the next changed segment of their connection in the vector.
+impl EditMemory {
+    /// Takes bytes that do not fill a segment out of the second range, if a full one is in front of them.
+    fn defer(&mut self, cause: &Cause<'_, '_>, ranges: &mut [OutputRange; 2]) {
+        let [repeated, fresh] = ranges;
+        let is_joined = !repeated.is_empty() && !repeated.has_fin && repeated.to == fresh.from;
+        let from = if is_joined { repeated.from } else { fresh.from };
+        let (len, most) = (fresh.to.wrapping_sub(from), self.most_payload(cause));
+        let rest = len % most;
+        if len > most && rest != 0 && rest <= fresh.to.wrapping_sub(fresh.from) && !fresh.has_fin {
+            self.splices.defer(cause.number, cause.packet.direction as usize, rest);
+            fresh.to = fresh.to.wrapping_sub(rest);
+            self.deferred.insert(cause.at);
+        }
+    }
+
+    /// Sends bytes that wait in front of a receiver's number, at the place of a packet.
+    fn send_deferred(&mut self, cause: &Cause<'_, '_>, end: u32, emissions: &mut Emissions) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let range = self.splices.take_deferred(cause.number, cause.packet.direction as usize, end);
+        if !range.is_empty() {
+            self.send_on_plain(cause, range, emissions);
+        }
+    }
+
+    /// Sends all bytes that wait, behind the last packets that have added to them.
+    #[cold]
+    fn send_all_deferred(&mut self, packets: &[Packet<'_>], emissions: &mut Emissions) {
+        let deferred = std::mem::replace(&mut self.deferred, Set::EMPTY);
+        for at in (0..packets.len().min(VECTOR)).rev().filter(|&at| deferred.contains(at)) {
+            let Some(packet) = packets.get(at) else { continue };
+            let number = self.number(at);
+            let range = self.splices.take_pending(number, packet.direction as usize);
+            if !range.is_empty() {
+                self.send_on_plain(&Cause { packet, at, number }, range, emissions);
+            }
+        }
     }
 }
 

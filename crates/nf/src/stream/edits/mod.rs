@@ -51,6 +51,8 @@ pub(crate) struct EditMemory {
     /// Packets whose new bytes are in `ropes`.
     pub changed: Set,
     pub ropes: Vec<Rope>,
+    /// Packets whose last bytes wait for more of their connection.
+    pub deferred: Set,
     pub work: Work,
     /// Connections that have left the functions that edited them.
     pub detached: DetachedConnections,
@@ -88,6 +90,7 @@ impl EditMemory {
             numbers: [0; VECTOR],
             changed: Set::EMPTY,
             ropes: vec![Rope::default(); VECTOR],
+            deferred: Set::EMPTY,
             work: Work::default(),
             detached: DetachedConnections::new(),
         }
