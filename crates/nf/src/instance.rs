@@ -188,6 +188,11 @@ pub(crate) trait DynFunction: Send + Sync {
     fn edits(&self) -> bool {
         false
     }
+    /// See [`crate::StreamFunction::refuses`].
+    fn refuses(&self, pad: &[u8]) -> bool {
+        let _ = pad;
+        false
+    }
     /// Returns what `show connections verbose` prints of a session, from its scratchpad. `held`: the packets
     /// that the function holds of it, by direction.
     fn describe(&self, pad: &[u8], held: [u32; 2]) -> Option<String> {

@@ -57,6 +57,7 @@ impl StreamFunction for Count {
     const TYPE: &'static str = "count-bytes";
     const USAGE: &'static str = "";
     const HELP: &'static str = "counts bytes";
+    const READS_CONTENT: bool = false;
     type State = u32;
     type Local = ();
 
@@ -458,6 +459,32 @@ fn bytes_that_are_held_back_go_on_when_their_function_leaves() {
         assert_eq!((bytes.as_str(), left[0].1), ("evil!", 12), "{left:?}");
         assert_eq!(bench.send(1, 0, 17, ACK, ""), [segment(1, 0, 13, ACK, "")]);
     }
+}
+
+/// Bytes that a function holds back when it leaves do not pass by a function that stays.
+#[test]
+fn bytes_that_a_function_has_not_judged_do_not_go_on() {
+    let lines = "nf add a substitute evil harmless\nnf add b substitute ev E\nnf add n count-bytes";
+    let mut bench = Bench::new(lines, "a then b then n");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an ev"), [segment(0, 0, 0, ACK, "an ")]);
+    assert_eq!(bench.send(1, 0, 3, ACK, "an ev"), [segment(1, 0, 3, ACK, "an E")]);
+    // `b` has not seen the two bytes.
+    bench.harness.load(&format!("{lines}\nchain add c b then n")).expect("valid");
+    let mut left = bench.send(0, 3, 4, ACK, "ev");
+    left.sort();
+    assert_eq!(left, [segment(0, 3, 5, ACK | 4, ""), segment(1, 4, -1000, 4, "")]);
+    assert!(bench.send(0, 3, 4, ACK, "evil").iter().all(|(.., bytes)| bytes.is_empty()));
+    // `a` has seen what waits for `b`, and nothing waits for `a`.
+    let mut bench = Bench::new(lines, "a then b then n");
+    assert_eq!(bench.send(0, 0, 0, ACK, "no E"), [segment(0, 0, 0, ACK, "no E")]);
+    let lines = "nf add a substitute evil harmless\nnf add b substitute dark bright\nnf add n count-bytes";
+    let mut bench = Bench::new(lines, "a then b then n");
+    assert_eq!(bench.send(0, 0, 0, ACK, "a dar"), [segment(0, 0, 0, ACK, "a ")]);
+    bench.harness.load(&format!("{lines}\nchain add c a then n")).expect("valid");
+    let mut left = bench.send(0, 5, 0, ACK, "k evil.");
+    left.sort();
+    let bytes: String = left.iter().map(|(.., bytes)| bytes.as_str()).collect();
+    assert_eq!(bytes, "dark harmless.", "{left:?}");
 }
 
 #[test]

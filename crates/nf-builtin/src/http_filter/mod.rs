@@ -248,6 +248,10 @@ impl StreamFunction for HttpFilter {
         })
     }
 
+    fn refuses(&self, state: &State) -> bool {
+        state.phase() != Phase::Read
+    }
+
     fn report(&self) -> Vec<(String, String)> {
         let counted = COUNTERS.iter().enumerate().map(|(which, name)| (which, name, self.totals.sum(which)));
         let shown = counted.filter(|(which, _, count)| *count != 0 || *which < NO_ROOM);

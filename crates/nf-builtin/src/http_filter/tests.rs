@@ -1,4 +1,4 @@
-use mmb_nf::{ChainVerdict, Harness};
+use mmb_nf::{ChainVerdict, DropReason, Harness};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 
 /// Offset of the TCP header in a frame.
@@ -324,6 +324,40 @@ fn a_pipelined_request_is_answered_behind_the_responses_in_front() {
         assert!(made[1].payload.starts_with("HTTP/1.1 403") && made[0].to_server);
         assert_eq!((talk.passed.as_slice(), made[0].flags), (passed.as_slice(), RST | ACK));
         assert!(talk.report().starts_with("requests 3; blocked 1; "));
+    }
+}
+
+/// A request that was refused waits for responses, or is answered, while the function leaves.
+#[test]
+fn refused_requests_do_not_go_on_without_the_function() {
+    let (first, no) = (get("a", "/"), get("a", "/no"));
+    for is_answered in [false, true] {
+        for chain in ["nf add n payload-count\nchain add c n", "nf add n mark dscp 8\nchain add c n", ""] {
+            let mut talk = Talk::new("block path /no");
+            if is_answered {
+                dropped(talk.request(&no).0, "http-blocked");
+            } else {
+                assert!(talk.passes(&first));
+                assert!(talk.request(&no).1.is_empty());
+            }
+            let before = talk.passed.len();
+            talk.next[0] -= no.len() as u32;
+            if chain.is_empty() {
+                let (seq, ack) = (talk.next[0], talk.acked[0]);
+                let tcp = Tcp { seq, ack, flags: ACK, ..Tcp::new(4000, 80) };
+                let frame = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp);
+                let sent = talk.harness.send_without_chain(&frame.payload(no.as_bytes()).build());
+                let sent = sent.expect("the session is kept");
+                assert_eq!(sent.verdict, ChainVerdict::Refuse(DropReason::StreamReset));
+            } else {
+                talk.harness.load(chain).unwrap();
+                let (verdict, made) = talk.request(&no);
+                assert_eq!(verdict, ChainVerdict::Refuse(DropReason::StreamReset));
+                assert!(made.iter().all(|one| one.flags & RST != 0 && one.payload.is_empty()), "{made:?}");
+                assert_eq!(made.len(), 2);
+            }
+            assert_eq!(talk.passed.len(), before);
+        }
     }
 }
 

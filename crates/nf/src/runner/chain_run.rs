@@ -79,10 +79,12 @@ impl ChainRun<'_, '_> {
         let emitted = emissions.len();
         for i in set.iter() {
             let Some(packet) = self.packets.get_mut(i) else { break };
-            if !memory.pass_detached(packet, i, emissions) {
-                self.verdicts[i] = ChainVerdict::Consume;
-                set.remove(i);
-            }
+            self.verdicts[i] = match memory.pass_detached(packet, i, emissions) {
+                Verdict::Consume => ChainVerdict::Consume,
+                Verdict::Refuse(reason) => ChainVerdict::Refuse(reason),
+                _ => continue,
+            };
+            set.remove(i);
         }
         emissions.set_place(emitted, self.translates, false);
         set

@@ -93,7 +93,7 @@ impl RunnerState {
             }
         }
         self.open(active, body, (space, pad), info, packet);
-        self.detach(space, info);
+        self.detach((space, pad), info);
         self.release_rest(space, info);
     }
 

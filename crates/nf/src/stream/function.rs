@@ -135,6 +135,13 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         let _ = (state, session, cx);
     }
 
+    /// Whether the function has decided that bytes which it holds back, or which are repeated, must not go
+    /// on. If it leaves the chain of such a session, the connection is reset. For functions that edit.
+    fn refuses(&self, state: &Self::State) -> bool {
+        let _ = state;
+        false
+    }
+
     /// Returns what `show connections verbose` prints of a session.
     fn describe(&self, state: &Self::State) -> Option<String> {
         let _ = state;

@@ -167,6 +167,11 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         F::EDITS
     }
 
+    fn refuses(&self, pad: &[u8]) -> bool {
+        let state = pad.get(Self::STATE..).and_then(|state| bytemuck::try_pod_read_unaligned(state).ok());
+        state.is_some_and(|state| self.0.refuses(&state))
+    }
+
     fn describe(&self, pad: &[u8], _: [u32; 2]) -> Option<String> {
         self.0.describe(bytemuck::try_from_bytes(pad.get(Self::STATE..)?).ok()?)
     }

@@ -1,9 +1,11 @@
 //! Sessions leave functions that have edited them.
 
+use std::ops::Range;
+
 use mmb_flow::{FlowRef, TcpSegment};
 use mmb_stream::TcpStream;
 
-use super::{bytes_of, taken_arms};
+use super::{bytes_of, list_body, taken_arms};
 use crate::held::OUTER_SPACE;
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::runner::header::Header;
@@ -27,16 +29,27 @@ fn context<'a>(
 }
 
 impl RunnerState {
-    /// A session has moved, and what it had before is listed. Bytes that wait for functions which it has left
-    /// go on. If it has left the whole group, its connection keeps its numbers.
-    pub(super) fn detach(&mut self, space: u32, info: &SessionInfo) {
+    /// A session has moved to another place, and what it had before is listed. Bytes that wait for functions
+    /// which it has left go on, or the connection is reset. If it has left the whole group, its connection
+    /// keeps its numbers.
+    pub(super) fn detach(&mut self, (space, pad): (u32, &mut [u8]), info: &SessionInfo) {
         let RunnerState { prior: PriorSession { pads, bytes, .. }, edits, states, .. } = self;
         let Some(memory) = edits.as_deref_mut().filter(|_| space == OUTER_SPACE) else { return };
         let Some((context, mut stream)) = context(pads, states, bytes) else { return };
-        flush_tails(memory, states, (pads, bytes), &stream);
-        if !context.is_taken && memory.detach(info.id.0, &stream) {
+        let is_refused = !flush_tails(memory, states, (pads, bytes), &stream);
+        let is_detached = is_refused || !context.is_taken;
+        if !is_detached || !memory.detach(info.id.0, &stream, is_refused) {
+            return;
+        }
+        if !context.is_taken {
             stream.set_edited(NOT_EDITED);
             if let Some(place) = bytes_of(bytes, &context.function) {
+                place.copy_from_slice(bytemuck::bytes_of(&stream));
+            }
+        } else if let Some(bytes) = self.edited_bytes(pad) {
+            // The functions that stay do not edit it any more.
+            stream.set_edited(NOT_EDITED);
+            if let Some(place) = pad.get_mut(bytes) {
                 place.copy_from_slice(bytemuck::bytes_of(&stream));
             }
         }
@@ -46,15 +59,32 @@ impl RunnerState {
     pub fn has_offsets(&self, pad: &[u8], session: u32) -> bool {
         let Some(memory) = self.edits.as_deref() else { return false };
         let needs_offsets = |stream| memory.needs_offsets(&stream);
-        memory.is_detached(session) || self.edited_stream(pad).is_some_and(needs_offsets)
+        memory.is_detached(session)
+            || self.edited_stream(pad).is_some_and(needs_offsets)
+            || self.refuses_bytes(pad)
+    }
+
+    /// Whether bytes of a session wait that must not go on.
+    fn refuses_bytes(&self, pad: &[u8]) -> bool {
+        let header = Header::read(pad);
+        let Some(active) = self.active(header.program) else { return false };
+        let mut prior = PriorSession { bytes: pad.to_vec(), ..PriorSession::default() };
+        list_body(&mut prior, &active, header.body, header.branches);
+        let PriorSession { pads, bytes, .. } = &mut prior;
+        pads.iter().any(|pad| refuses(&self.states, pad, bytes))
     }
 
     /// Returns what the stream context of a session knows, if functions behind it edit.
     fn edited_stream(&self, pad: &[u8]) -> Option<TcpStream> {
+        bytemuck::try_pod_read_unaligned(pad.get(self.edited_bytes(pad)?)?).ok()
+    }
+
+    /// Returns the place of [`RunnerState::edited_stream`] in the scratchpad.
+    fn edited_bytes(&self, pad: &[u8]) -> Option<Range<usize>> {
         let header = Header::read(pad);
         let context = edited_context(&self.loaded(header.program)?.program, header.body, header.branches)?;
-        let bytes = pad.get(context.offset as usize..)?.get(..context.bytes as usize)?;
-        bytemuck::try_pod_read_unaligned(bytes).ok()
+        let start = context.offset as usize;
+        Some(start..start + context.bytes as usize)
     }
 
     /// Returns what `show connections verbose` prints of the edits of a session.
@@ -105,29 +135,44 @@ fn edited_context(program: &Program, body: BodyId, branches: u32) -> Option<Func
     })
 }
 
-/// If bytes wait for a function that the session has left, all bytes that wait go on.
+/// Whether the function of a prior scratchpad has decided that bytes which wait must not go on.
+fn refuses(states: &[Option<InstanceState>], pad: &PriorPad, bytes: &mut [u8]) -> bool {
+    let state = states.get(pad.state).and_then(Option::as_ref);
+    let bytes = bytes_of(bytes, &pad.function);
+    state.zip(bytes).is_some_and(|(state, bytes)| state.instance.function.refuses(bytes))
+}
+
+/// Bytes that wait for functions which the session has left go on. Returns false if they must not: a function
+/// has decided so, or they would pass by functions that stay and have not judged them.
 fn flush_tails(
     memory: &mut EditMemory,
     states: &[Option<InstanceState>],
     (pads, bytes): (&[PriorPad], &mut [u8]),
     stream: &TcpStream,
-) {
-    let edits = |pad: &&PriorPad| {
-        let state = states.get(pad.state).and_then(Option::as_ref);
-        state.is_some_and(|state| state.instance.function.edits())
+) -> bool {
+    if pads.iter().any(|pad| !pad.is_taken && refuses(states, pad, bytes)) {
+        return false;
+    }
+    let mut flush = |direction: usize, pads: &mut dyn Iterator<Item = &PriorPad>| {
+        let mut are_judged = true;
+        for pad in pads {
+            let Some(state) = states.get(pad.state).and_then(Option::as_ref) else { continue };
+            let function = &state.instance.function;
+            if pad.is_taken {
+                are_judged &= !function.edits() && !function.reads_content();
+                continue;
+            }
+            let tail = bytes_of(bytes, &pad.function).and_then(|bytes| bytes.first_chunk().copied());
+            let tail = tail.filter(|_| function.edits()).map_or(0, u32::from_ne_bytes);
+            if memory.has_tail(tail, direction) {
+                if !are_judged {
+                    return false;
+                }
+                memory.flush_tail(stream.kept(), direction, tail);
+            }
+        }
+        true
     };
-    let mut tail_of = |pad: &PriorPad| {
-        let tail = bytes_of(bytes, &pad.function).and_then(|bytes| bytes.first_chunk().copied());
-        tail.map_or(0, u32::from_ne_bytes)
-    };
-    let functions = || pads.iter().filter(edits);
-    if !functions().any(|pad| !pad.is_taken && memory.has_tail(tail_of(pad))) {
-        return;
-    }
-    for pad in functions().rev() {
-        memory.flush_tail(stream.kept(), 0, tail_of(pad));
-    }
-    for pad in functions() {
-        memory.flush_tail(stream.kept(), 1, tail_of(pad));
-    }
+    // The function that a packet meets last comes first.
+    flush(0, &mut pads.iter().rev()) && flush(1, &mut pads.iter())
 }

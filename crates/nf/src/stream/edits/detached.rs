@@ -8,14 +8,16 @@
 //! the numbers of the responder.
 
 use mmb_flow::TcpSegment;
-use mmb_packet::Kind;
+use mmb_packet::{DropReason, Kind};
 use mmb_stream::{Leaving, Rope, Segment, SpliceReport, Splices, TcpStream, View};
 
-use super::frames::{Cause, LEAST4, LEAST6};
+use super::frames::{Cause, ExpectedNumbers, LEAST4, LEAST6};
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
-use crate::Packet;
 use crate::context::Emissions;
 use crate::stream::context::segment;
+use crate::stream::reset_both;
+use crate::tcp_segment::ACKNOWLEDGMENT;
+use crate::{Packet, Verdict};
 
 /// Bytes that the windows of edited connections are taken to be greater: those of a vector of full frames.
 const WINDOW_ROOM: u32 = 1 << 19;
@@ -63,9 +65,9 @@ impl EditMemory {
         self.detached.contains_key(&session)
     }
 
-    /// Whether bytes wait for a function, in its tail with this number.
-    pub fn has_tail(&self, tail: u32) -> bool {
-        tail != 0 && !self.tails.is_empty(tail)
+    /// Whether bytes of a direction wait for a function, in its tail with this number.
+    pub fn has_tail(&self, tail: u32, direction: usize) -> bool {
+        self.tails.len(tail, direction) != 0
     }
 
     /// Bytes in the tail of a function go on unchanged. To be called for the last function first.
@@ -91,13 +93,17 @@ impl EditMemory {
         }
     }
 
-    /// A session leaves a group. Its connection keeps its numbers if they are needed. Returns whether they
-    /// are.
-    pub fn detach(&mut self, session: u32, stream: &TcpStream) -> bool {
-        let Some(number) = edited_number(stream, &self.splices) else { return false };
+    /// A session leaves a group. Its connection keeps its numbers if they are needed, or if it has to be
+    /// reset. Returns whether it does.
+    pub fn detach(&mut self, session: u32, stream: &TcpStream, is_refused: bool) -> bool {
+        let number = match is_refused {
+            true => edited_stream(Some(stream)).map(TcpStream::kept),
+            false => edited_number(stream, &self.splices),
+        };
+        let Some(number) = number else { return false };
         self.splices.stop(number);
         let shifts = [0, 1].map(|direction| stream.window_shift(direction));
-        self.detached.entry(session).or_default().push(DetachedEdits { number, shifts });
+        self.detached.entry(session).or_default().push(DetachedEdits { number, shifts, is_refused });
         true
     }
 
@@ -199,26 +205,53 @@ impl EditMemory {
         }
     }
 
-    /// Translates a packet if its session has left a group that has edited it. Returns false if others leave
-    /// in its place.
-    pub fn pass_detached(&mut self, packet: &mut Packet<'_>, at: usize, emissions: &mut Emissions) -> bool {
+    /// Translates a packet if its session has left a group that has edited it.
+    pub fn pass_detached(
+        &mut self,
+        packet: &mut Packet<'_>,
+        at: usize,
+        emissions: &mut Emissions,
+    ) -> Verdict {
         let groups = self.detached.get(&packet.session.0).map_or(0, Vec::len);
         for n in 0..groups {
             let n = if packet.direction as usize == 0 { n } else { groups - 1 - n };
             let group = self.detached.get(&packet.session.0).and_then(|groups| groups.get(n));
             let Some(&group) = group.filter(|_| packet.meta.kind.l4() == Kind::TCP) else { break };
+            if group.is_refused {
+                return self.refuse_detached(packet, at, group.number, emissions);
+            }
             if !self.translate_detached(packet, at, group, emissions) {
-                return false;
+                return Verdict::Consume;
             }
         }
-        true
+        Verdict::Pass
+    }
+
+    /// Resets a connection of which bytes waited that must not go on.
+    #[cold]
+    fn refuse_detached(
+        &mut self,
+        packet: &mut Packet<'_>,
+        at: usize,
+        number: u32,
+        emissions: &mut Emissions,
+    ) -> Verdict {
+        let direction = packet.direction as usize;
+        if let Some(segment) = segment(packet).filter(|segment| segment.flags & Segment::ACK != 0) {
+            let window = (segment.window, None);
+            let (ack, _) = self.splices.acknowledge(number, 1 - direction, segment.ack, window);
+            packet.write_l4(ACKNOWLEDGMENT, &ack.to_be_bytes());
+        }
+        let numbers = ExpectedNumbers::of(&self.splices, number, direction);
+        reset_both(emissions, (packet, at), numbers);
+        Verdict::Refuse(DropReason::StreamReset)
     }
 
     fn translate_detached(
         &mut self,
         packet: &mut Packet<'_>,
         at: usize,
-        DetachedEdits { number, shifts }: DetachedEdits,
+        DetachedEdits { number, shifts, .. }: DetachedEdits,
         emissions: &mut Emissions,
     ) -> bool {
         let Some(mut segment) = segment(packet) else { return true };

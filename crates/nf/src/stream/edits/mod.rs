@@ -65,6 +65,8 @@ pub(crate) struct DetachedEdits {
     pub number: u32,
     /// Shifts of the windows that the directions' senders announce.
     pub shifts: [Option<u8>; 2],
+    /// Bytes waited that must not go on. The connection is reset.
+    pub is_refused: bool,
 }
 
 /// The detached connections of a worker, by session. The group that was left first comes first.
