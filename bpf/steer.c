@@ -5,16 +5,18 @@
  * While `gate` is 0, it hands over all frames (wire mode). Otherwise `gate` holds STEER_ON and the
  * interface's Ethernet address, and the kernel keeps frames to other Ethernet addresses (multicast and
  * broadcast too), frames that are neither IPv4 nor IPv6 (ARP, VLAN tags), IPv6 packets to link-local
- * addresses, and packets to an address in `local4` or `local6`. Without a socket, the kernel gets every
- * frame.
+ * addresses, packets to an address in `local4` or `local6`, and DHCP replies for the interface's client.
+ * Without a socket, the kernel gets every frame.
  *
  * Compiled with STEER_FAST, it forwards packets of some flows itself instead of handing them over (fast.h).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/udp.h>
 
 #include <stddef.h>
 
@@ -53,6 +55,34 @@ struct {
 /* Written by user space, which maps it into its memory. */
 volatile struct steer_state state;
 
+/* The destination port of replies to DHCP clients, and the beginning of a reply to the owner of an Ethernet
+ * address: op, htype, hlen; `chaddr` is the client's address (RFC 2131, section 2). */
+#define DHCP_CLIENT 68
+
+struct dhcp_reply {
+	__u8 op;
+	__u8 htype;
+	__u8 hlen;
+	__u8 unused[25];
+	__u16 chaddr[3];
+};
+
+/* Whether the packet is a DHCP reply to the client that has the frame's destination address. A server sends
+ * it to the address that it offers, which the interface does not have yet (RFC 2131, section 4.1). A reply
+ * to a client behind this router has another `chaddr`. */
+static __always_inline int is_own_dhcp_reply(const __u16 *ether, const struct iphdr *ip4, const void *end)
+{
+	const struct udphdr *udp = (const void *)ip4 + ip4->ihl * 4;
+	const struct dhcp_reply *reply = (const void *)(udp + 1);
+
+	if (ip4->protocol != IPPROTO_UDP || ip4->ihl < 5 || (ip4->frag_off & bpf_htons(0x1fff)) != 0)
+		return 0;
+	if ((const void *)(reply + 1) > end || udp->dest != bpf_htons(DHCP_CLIENT))
+		return 0;
+	return reply->op == 2 && reply->htype == 1 && reply->hlen == 6 && reply->chaddr[0] == ether[0] &&
+	       reply->chaddr[1] == ether[1] && reply->chaddr[2] == ether[2];
+}
+
 static __always_inline int belongs_to_kernel(const struct xdp_md *context, __u64 gate)
 {
 	/* Read two bytes at a time: struct ethhdr is packed and would be read byte by byte. */
@@ -67,7 +97,8 @@ static __always_inline int belongs_to_kernel(const struct xdp_md *context, __u64
 		return 1;
 	/* Truncated packets go to the socket; the engine drops them with a reason. */
 	if (ether[6] == bpf_htons(ETH_P_IP))
-		return (const void *)(ip4 + 1) <= end && bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL;
+		return (const void *)(ip4 + 1) <= end && (bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL ||
+							  is_own_dhcp_reply(ether, ip4, end));
 	if (ether[6] == bpf_htons(ETH_P_IPV6)) {
 		if ((const void *)(ip6 + 1) > end)
 			return 0;

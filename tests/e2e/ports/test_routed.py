@@ -5,10 +5,13 @@ import signal
 import socket
 
 import pytest
+from scapy.layers.dhcp import BOOTP
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
 
 from lab import frames, traffic, wait
 from lab.natbench import Mirror, Speaker
-from lab.netns import CommandFailed
+from lab.netns import CLIENT_MAC, SERVER_MAC, CommandFailed
 from lab.raw import RawPort
 from lab.routebench import (
     BOX,
@@ -104,6 +107,53 @@ def test_ssh_to_the_box(make_router, tmp_path):
     quiet = ["-F", "/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
     done = bench.client.run("ssh", *quiet, "-i", tmp_path / "user", f"root@{BOX}", "ip", "-o", "-4", "address")
     assert FAR in done.stdout
+
+
+def dhcp_server(bench, tmp_path):
+    """A DHCP server at s0 for addresses from 10.2.0.50 on."""
+    bench.servers.popen(
+        *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--interface=s0"),
+        *("--bind-interfaces", "--no-ping", "--leasefile-ro", "--user=root", f"--pid-file={tmp_path / 'pid'}"),
+        "--dhcp-range=10.2.0.50,10.2.0.60,255.255.255.0,1h",
+        stderr=-3,
+    )
+    wait.until(lambda: ":67 " in bench.servers.run("ss", "-uln").stdout, "dnsmasq to listen")
+
+
+def test_lease_for_the_box(make_router, tmp_path):
+    """A DHCP client of the box gets a lease, although rules drop what comes in: the server sends its replies to
+    the offered address, which the box does not have yet.
+    """
+    bench = make_router(config="add in right drop\n")
+    dhcp_server(bench, tmp_path)
+    for addressed in (True, False):
+        if not addressed:
+            bench.ip("-4 address flush dev m1")
+        client = ("udhcpc", "-i", "m1", "-n", "-q", "-f", "-t", "3", "-T", "2", "-s", "/bin/true")
+        done = bench.mbox.run(*client, check=False)
+        assert re.search(r"lease of 10\.2\.0\.\d+ obtained", done.stdout + done.stderr), done.stderr
+
+
+def test_lease_for_a_host_behind_the_box(make_router):
+    """A DHCP reply for a host behind the router is forwarded: it has the host's Ethernet address inside."""
+    bench = make_router()
+    mac = bench.mbox.run("cat", "/sys/class/net/m1/address").stdout.strip()
+    port = RawPort(bench.client, "c0")
+    bench.on_close(port.close)
+    sender = RawPort(bench.servers, "s0")
+    bench.on_close(sender.close)
+    assert answered(bench.client, SERVER) == [63]
+    head = Ether(src=SERVER_MAC, dst=mac) / IP(src=SERVER, dst=CLIENT) / UDP(sport=67, dport=68)
+    # To the router's own client, to a host's client, and no DHCP at all. The first one stays with the kernel.
+    for payload in (boot_reply(mac), boot_reply(CLIENT_MAC), b"other"):
+        sender.send(bytes(head / payload))
+    seen = [Ether(frame) for frame in port.receive_until(lambda frame: frame.endswith(b"other"))]
+    replies = [bytes(packet[UDP].payload) for packet in seen if UDP in packet and packet[UDP].dport == 68]
+    assert replies == [bytes(boot_reply(CLIENT_MAC))]
+
+
+def boot_reply(mac):
+    return BOOTP(op=2, chaddr=bytes.fromhex(mac.replace(":", "")) + bytes(10), yiaddr=CLIENT)
 
 
 @pytest.mark.parametrize("server", BOTH)
