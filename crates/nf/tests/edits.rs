@@ -487,6 +487,85 @@ fn bytes_that_a_function_has_not_judged_do_not_go_on() {
     assert_eq!(bytes, "dark harmless.", "{left:?}");
 }
 
+/// Sends a frame, which goes on in its place.
+fn one(bench: &mut Bench, frame: &[u8]) -> Vec<u8> {
+    let sent = bench.harness.send("c", &[frame.to_vec()]).remove(0);
+    assert_eq!((sent.verdict, sent.emitted.len()), (ChainVerdict::Pass, 0));
+    mmb_nf::testing::assert_checksums(&sent.frame);
+    sent.frame
+}
+
+/// RFC 2018: a sender may drop what is in a block. So no block tells of bytes whose edit the receiver lacks.
+#[test]
+fn selective_acknowledgements_promise_no_more_than_has_arrived() {
+    let lines = "nf add w substitute evil harmless\nnf add r substitute gone";
+    let mut bench = Bench::new(lines, "w then r");
+    assert_eq!(bench.send(0, 0, 0, ACK, "an evil word"), [segment(0, 0, 0, ACK, "an harmless word")]);
+    assert_eq!(bench.send(0, 12, 0, ACK, "gone, and on"), [segment(0, 16, 0, ACK, ", and on")]);
+    // Around the longer word, within it, behind what was removed, and all.
+    let blocks =
+        [((11, 16), (7, 16)), ((5, 14), (7, 10)), ((1, 9), (1, 3)), ((16, 24), (16, 24)), ((1, 24), (1, 24))];
+    let [initial, seq] = bench.initial;
+    let option = |(from, to): (u32, u32)| {
+        let number = |at: u32| initial.wrapping_add(at).to_be_bytes();
+        [&[1, 1, 5, 10][..], &number(from), &number(to)].concat()
+    };
+    let mut told = |block| {
+        let tcp = Tcp { seq, ack: initial, flags: ACK, window: 10_000, ..Tcp::new(80, 4000) };
+        let frame = Frame::new(bench.net[1].clone(), Tcp { options: option(block), ..tcp }).build();
+        one(&mut bench, &frame)[TCP + 20..TCP + 32].to_vec()
+    };
+    for (block, expected) in blocks {
+        assert_eq!(told(block), option(expected), "{block:?}");
+    }
+    // Nothing is left of a block within the longer word.
+    assert_eq!(told((4, 9)), [1; 12]);
+}
+
+/// RFC 9293, 3.8.6: the right edge of a window does not move back, also if bytes were inserted.
+#[test]
+fn the_right_edge_of_a_window_stays() {
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    bench.send(0, 0, 0, ACK, "an evil word");
+    let mut edge = 10_000;
+    for (acked, window, told) in [(3, 9_997, 3), (16, 9_984, 12), (16, 9_984, 12), (16, 10_000, 12)] {
+        bench.window = window;
+        let frame = bench.frame(1, 0, acked, ACK, b"");
+        let left = one(&mut bench, &frame);
+        let word = |at: usize| i32::from(u16::from_be_bytes([left[TCP + at], left[TCP + at + 1]]));
+        let number = u32::from_be_bytes(left[TCP + 8..TCP + 12].try_into().expect("four bytes"));
+        assert_eq!(number, bench.initial[0] + told as u32);
+        assert!(told + word(14) >= edge, "{acked}: {} in front of {edge}", told + word(14));
+        edge = told + word(14);
+    }
+    // 10,016 of the receiver are 10,012 of the sender.
+    assert_eq!(edge, 10_012);
+}
+
+/// RFC 3168, 6.1.2: one segment has CWR. RFC 9293, 3.8.6.2: PSH is behind the last byte.
+#[test]
+fn flags_of_a_segment_that_is_split() {
+    const PSH: u8 = 8;
+    const ECE: u8 = 0x40;
+    const CWR: u8 = 0x80;
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    let text = format!("evil{}", "x".repeat(532));
+    let left = bench.send(0, 0, 0, ACK | PSH | ECE | CWR, &text);
+    let flags: Vec<_> = left.iter().map(|left| (left.3, left.4.len())).collect();
+    assert_eq!(flags, [(ACK | ECE | CWR, 536), (ACK | ECE | PSH, 4)]);
+}
+
+/// A connection that is edited has one path: RFC 8684 falls back to TCP without its option.
+#[test]
+fn multipath_is_not_negotiated() {
+    let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+    let options = vec![2, 4, 5, 180, 30, 4, 1, 0, 3, 3, 7, 0];
+    let tcp = Tcp { flags: SYN, options, ..Tcp::new(4001, 80) };
+    let frame = Frame::new(bench.net[0].clone(), tcp).build();
+    let left = one(&mut bench, &frame);
+    assert_eq!(left[TCP + 20..TCP + 32], [2, 4, 5, 180, 1, 1, 1, 1, 3, 3, 7, 0]);
+}
+
 #[test]
 fn the_state_of_edits_is_shown() {
     let mut bench = Bench::new(LONGER, "w");
