@@ -75,9 +75,10 @@ sbom: ## the crates that the daemon is linked from, as CycloneDX: mmb.cdx.json
 miri: ## tests of the core crates under Miri: undefined behaviour (nightly toolchain with miri and rust-src)
 	tools/miri
 
-sanitize: ## tests that call DPDK, and the daemon, under AddressSanitizer (nightly toolchain; root)
-	tools/sanitize tests
-	tools/sanitize daemon
+sanitize: ## tests and the daemon under AddressSanitizer, tests under ThreadSanitizer (rust-src; root)
+	tools/sanitize address tests
+	tools/sanitize address daemon
+	tools/sanitize thread tests
 
 release: ## build the release binary so that equal sources and tools give equal bytes
 	@tools/build-release

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import struct
 
 import pytest
 
@@ -20,8 +21,12 @@ CYCLES = LONG or 60
 DEVICES = LONG // 100 or 10
 # MiB that are not the objects': allocators and tables that grow with the first objects.
 SLACK = 24
-# In the long mode, sessions would add up until they time out.
-QUICK = "set timeout udp-unreplied 1\nset timeout udp-replied 1\n" if LONG else ""
+# The same for functions of streams, whose large tables stay until sessions time out after a second.
+STREAM_SLACK = 96
+# In the long mode, sessions would add up until they time out. Sessions of a function that edits stay until
+# then, or until their next packet: their ends may count differently.
+TIMEOUTS = "udp-unreplied udp-replied tcp-handshake tcp-established tcp-half-closed tcp-closed tcp-reset"
+QUICK = "".join(f"set timeout {name} 1\n" for name in TIMEOUTS.split()) if LONG else ""
 
 RULES = (["add tcp-dport 9 drop", "add udp-dport 9 mod udp-dport 10"], [])
 STATEFUL = ([f"nat pool add wan {OUTSIDE[0]}", "add-stateful ip-saddr 10.0.0.0/24 nat wan"], ["nat pool del wan"])
@@ -52,6 +57,17 @@ FUNCTIONS = [
     "mark dscp 10",
     "monitor",
     "split a: udp-dport 9",
+]
+# Functions that read or edit streams, and those that accept TCP only.
+STREAMS = [
+    "digest crc32c",
+    "payload-count",
+    "match ATTACK mask",
+    "match ATTACK replace A",
+    "http-edit request header set A b type * body replace ok no",
+    "http-filter block path /none",
+    "http-log",
+    "synproxy",
 ]
 
 
@@ -124,6 +140,46 @@ def test_functions_end(make_chains, figure, function):
     assert growth < SLACK
     runtime = bench.daemon.json("show", "functions")
     assert runtime["functions"] == []
+
+
+class Site(Mirror):
+    """Answers each request of a stream with a page."""
+
+    def __init__(self, namespace):
+        super().__init__(namespace, SERVER, 80, socket.SOCK_STREAM)
+
+    @staticmethod
+    def _name(peer):
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def request(host):
+    """A connection with a request and its answer. A reset will end it, so that its port can be used again."""
+    client = Speaker(host, INSIDE[0], kind=socket.SOCK_STREAM).connect(SERVER, 80)
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.socket.sendall(b"GET /ATTACK HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert client.socket.recv(4096).startswith(b"HTTP/1.1 200 OK")
+    return client
+
+
+@pytest.mark.parametrize("function", STREAMS, ids=lambda text: text.split(" A")[0])
+def test_functions_of_streams_end(make_chains, figure, function):
+    """Each instance is deleted while a connection is open; another one has ended."""
+    bench = make_chains(QUICK)
+    site = Site(bench.servers)
+    bench.on_close(site.close)
+    opened = []
+
+    def talk():
+        request(bench.hosts).close()
+        opened.append(request(bench.hosts))
+        if len(opened) > 1:
+            opened.pop(0).close()
+
+    growth = Console(bench.daemon).soak(CYCLES, *chain(function), talk)
+    figure(f"memory after {CYCLES} instances of `{function}`", f"{growth:+.1f} MiB")
+    assert growth < STREAM_SLACK
+    assert bench.daemon.json("show", "functions")["functions"] == []
 
 
 @pytest.mark.parametrize("device", ["tap", "af-packet g0"], ids=lambda text: text.split()[0])
