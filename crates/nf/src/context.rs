@@ -210,6 +210,15 @@ impl Emissions {
         }
     }
 
+    /// Replaces the bytes of a frame.
+    pub(crate) fn replace(&mut self, index: usize, frame: &[u8]) {
+        let start = self.bytes.len();
+        if let Some(record) = self.records.get_mut(index).filter(|_| start + frame.len() <= Self::MAX_BYTES) {
+            (record.start, record.len) = (start, frame.len());
+            self.bytes.extend_from_slice(frame);
+        }
+    }
+
     /// Notes the place of the function that has sent all frames from `first` on.
     pub(crate) fn set_place(&mut self, first: usize, translates: bool, after_translation: bool) {
         for record in self.records.iter_mut().skip(first) {

@@ -250,17 +250,17 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             if verdict == StreamVerdict::Pass {
                 return;
             }
-            let numbers = |memory: &EditMemory| {
-                ExpectedNumbers::of(&memory.splices, memory.number(i), packet.direction as usize)
-            };
-            let edited = edits.as_deref().and_then(numbers);
+            let edited = edits.as_deref().and_then(|memory| memory.expected_numbers(i, packet));
             let is_close = matches!(verdict, StreamVerdict::Close(_));
-            let can_note = is_outer && edits.is_none();
-            let held = if can_note { Some(&mut *cx.holding.held) } else { None };
+            let held = (is_outer && edits.is_none()).then_some(&mut *cx.holding.held);
+            let emitted = cx.emissions.len();
             let out = (&mut *cx.emissions, held);
             if let Some(verdict) = act(verdict, (i, packet, view), (on_overflow, edited), out) {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);
+                if let Some(memory) = edits.as_deref_mut().filter(|_| edited.is_some()) {
+                    memory.note_reset(i, emitted..cx.emissions.len());
+                }
                 if matches!(verdict, Verdict::Refuse(_)) || is_close {
                     refuse_following(at, i, bases, verdicts, &mut events);
                 }

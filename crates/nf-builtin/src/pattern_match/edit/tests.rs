@@ -87,3 +87,26 @@ fn what_is_wrong_is_refused() {
         );
     }
 }
+
+/// RFC 5961, 3.2: a reset has the number that its receiver expects, also behind others of the same vector.
+#[test]
+fn a_reset_follows_the_bytes_in_front_of_it() {
+    let lines = "nf add w match evil replace harmless\nnf add s match stop reset\nchain add c w then s";
+    let mut harness = mmb_nf::Harness::new(crate::registry(), lines).unwrap();
+    let frame = |direction: usize, (seq, ack): (u32, u32), flags, payload: &str| {
+        let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [4000, 80]);
+        let tcp = Tcp { seq, ack, flags, ..Tcp::new(ports[direction], ports[1 - direction]) };
+        let net = Ip4::new(ends[direction], ends[1 - direction]);
+        Frame::new(net, tcp).payload(payload.as_bytes().to_vec()).build()
+    };
+    let open = [frame(0, (99, 0), 2, ""), frame(1, (499, 100), 18, ""), frame(0, (100, 500), 16, "")];
+    open.iter().for_each(|one| drop(harness.send("c", std::slice::from_ref(one))));
+    let frames = [frame(0, (100, 500), 16, "evil."), frame(0, (105, 500), 16, "stop")];
+    let sent = harness.send("c", &frames);
+    let resets: Vec<_> =
+        sent[1].emitted.iter().map(|(port, frame)| (*port, frame[38..42].to_vec())).collect();
+    // `evil.` has left as `harmless.`.
+    let [near, far] = [mmb_nf::harness::NEAR, mmb_nf::harness::FAR];
+    assert_eq!(resets, [(near, 500u32.to_be_bytes().to_vec()), (far, 109u32.to_be_bytes().to_vec())]);
+    sent[1].emitted.iter().for_each(|(_, frame)| mmb_nf::testing::assert_checksums(frame));
+}

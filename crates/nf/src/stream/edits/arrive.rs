@@ -17,6 +17,7 @@ use crate::{Packet, Verdict};
 impl EditMemory {
     /// Packets that were held go on.
     pub(in crate::stream) fn resume(&mut self, at: Set, mut stream: impl FnMut(usize) -> Option<TcpStream>) {
+        self.resets.clear();
         at.for_each(|i| {
             let number = stream(i).filter(TcpStream::is_edited).map_or(0, |stream| stream.kept());
             self.begin(i, number);
@@ -71,6 +72,7 @@ impl StreamContext {
             ..
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
+        memory.resets.clear();
         let mut step = Step { holding, emissions, policy, worker, now, at: 0, edited: None };
         let mut events = Set::EMPTY;
         at.for_each(|i| {

@@ -268,6 +268,16 @@ impl ExpectedNumbers {
         is_begun.then(|| ExpectedNumbers { to_receiver: next(direction), to_sender })
     }
 
+    /// Returns a reset for the receiver of a packet. None: the packet is one.
+    #[cold]
+    pub fn reset_receiver(self, packet: &Packet<'_>) -> Option<crate::tcp_segment::Frame> {
+        let segment = segment(packet).filter(|segment| segment.flags & RST == 0)?;
+        let flags = segment.flags & ACK | RST;
+        let reset =
+            OutgoingSegment { seq: self.to_receiver, ack: segment.ack, flags, ..OutgoingSegment::default() };
+        reset.frame(packet.head, packet.meta, SegmentTo::Receiver)
+    }
+
     /// Sends a reset to both ends (RFC 9293, 3.10.7.1).
     #[cold]
     pub fn reset(self, (packet, at): (&Packet<'_>, usize), emissions: &mut Emissions) {

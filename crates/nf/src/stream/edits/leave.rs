@@ -43,6 +43,7 @@ impl StreamContext {
         if !memory.deferred.is_empty() {
             memory.send_all_deferred(packets, emissions);
         }
+        memory.renumber_resets(packets, emissions);
         events
     }
 }
@@ -133,6 +134,20 @@ impl EditMemory {
             self.acknowledge(&cause, emissions);
         }
         false
+    }
+}
+
+impl EditMemory {
+    /// Gives resets of functions the numbers that receivers expect behind the bytes of packets in front.
+    /// These had not gone on when the functions decided. Receivers ignore other numbers (RFC 5961, 3.2).
+    fn renumber_resets(&mut self, packets: &[Packet<'_>], emissions: &mut Emissions) {
+        for (at, index) in std::mem::take(&mut self.resets) {
+            let Some(packet) = packets.get(at) else { continue };
+            let numbers = ExpectedNumbers::of(&self.splices, self.number(at), packet.direction as usize);
+            if let Some(frame) = numbers.and_then(|numbers| numbers.reset_receiver(packet)) {
+                emissions.replace(index, frame.bytes());
+            }
+        }
     }
 }
 

@@ -21,7 +21,9 @@ use std::collections::HashMap;
 use mmb_stream::{Change, KeptBytes, Rope, Splices};
 
 use super::AnswerNumbers;
+use crate::Packet;
 use crate::set::{Set, VECTOR};
+use crate::tcp_segment::SegmentTo;
 pub(super) use data::EditInput;
 pub use data::{EditError, StreamEdit};
 pub(super) use frames::ExpectedNumbers;
@@ -51,6 +53,8 @@ pub(crate) struct EditMemory {
     /// Packets whose new bytes are in `ropes`.
     pub changed: Set,
     pub ropes: Vec<Rope>,
+    /// Packets in whose place functions reset their connection, and the frames for their receivers.
+    pub resets: Vec<(usize, usize)>,
     /// Packets whose last bytes wait for more of their connection.
     pub deferred: Set,
     pub work: Work,
@@ -92,6 +96,7 @@ impl EditMemory {
             numbers: [0; VECTOR],
             changed: Set::EMPTY,
             ropes: vec![Rope::default(); VECTOR],
+            resets: Vec::with_capacity(VECTOR),
             deferred: Set::EMPTY,
             work: Work::default(),
             detached: DetachedConnections::new(),
@@ -124,6 +129,18 @@ impl EditMemory {
         let is_settled = splices.is_acknowledged(number, 1) && to_client == splices.ends(number, 1).1;
         let (client, _) = splices.carried(number, 1);
         Some(AnswerNumbers { client, to_client, to_server: splices.next(number, 0), is_settled })
+    }
+
+    /// Returns the numbers that the ends of a packet's connection expect. None: it is not edited.
+    pub(super) fn expected_numbers(&self, i: usize, packet: &Packet<'_>) -> Option<ExpectedNumbers> {
+        ExpectedNumbers::of(&self.splices, self.number(i), packet.direction as usize)
+    }
+
+    /// A function has sent frames in the place of a packet: a reset for the sender, and one for the receiver.
+    pub fn note_reset(&mut self, i: usize, frames: std::ops::Range<usize>) {
+        if frames.len() == SegmentTo::BOTH.len() {
+            self.resets.push((i, frames.end - 1));
+        }
     }
 
     /// Replaces the tail of a function by the one in `work`. Returns false if there is no room.
