@@ -23,6 +23,7 @@ mod pattern_match;
 mod payload_count;
 mod police;
 mod shared;
+mod sni;
 mod split;
 mod synproxy;
 
@@ -49,6 +50,7 @@ pub fn registry() -> Registry {
     registry.add::<nat::Nat>();
     registry.add_stream::<payload_count::PayloadCount>();
     registry.add::<police::Police>();
+    registry.add_stream::<sni::Sni>();
     registry.add::<split::Split>();
     registry.add::<synproxy::Synproxy>();
     registry

@@ -1,6 +1,6 @@
 //! The properties of the fuzz target `edit` on its corpus and on random bytes.
 
-#[path = "../../../fuzz/src/edit.rs"]
+#[path = "../../../fuzz/src/streams/edit.rs"]
 mod edit;
 
 use proptest::prelude::*;

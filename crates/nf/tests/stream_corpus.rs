@@ -1,6 +1,6 @@
 //! The properties of the fuzz target `stream` on its corpus and on random bytes.
 
-#[path = "../../../fuzz/src/stream.rs"]
+#[path = "../../../fuzz/src/streams/stream.rs"]
 mod stream;
 
 use proptest::prelude::*;

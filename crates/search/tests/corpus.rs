@@ -1,6 +1,6 @@
 //! The properties of the fuzz target `search` on its corpus and on random bytes.
 
-#[path = "../../../fuzz/src/search.rs"]
+#[path = "../../../fuzz/src/streams/search.rs"]
 mod search;
 
 use proptest::prelude::*;

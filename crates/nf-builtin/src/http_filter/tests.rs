@@ -1,98 +1,11 @@
 use mmb_nf::{ChainVerdict, DropReason, Harness};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 
-/// Offset of the TCP header in a frame.
-const TCP: usize = 34;
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
-
-/// A connection through a chain of the function.
-struct Talk {
-    harness: Harness,
-    /// The next sequence numbers of both ends, and what they acknowledge.
-    next: [u32; 2],
-    acked: [u32; 2],
-    /// What the server has got.
-    passed: Vec<u8>,
-}
-
-/// A segment that mmb has made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Made {
-    /// The server gets it.
-    to_server: bool,
-    flags: u8,
-    seq: u32,
-    ack: u32,
-    payload: String,
-}
-
-impl Made {
-    fn read((port, frame): &(u16, Vec<u8>)) -> Made {
-        mmb_nf::testing::assert_checksums(frame);
-        let number = |at: usize| u32::from_be_bytes(frame[TCP + at..TCP + at + 4].try_into().unwrap());
-        let payload = &frame[TCP + usize::from(frame[TCP + 12] >> 4) * 4..];
-        Made {
-            to_server: *port == mmb_nf::harness::FAR,
-            flags: frame[TCP + 13],
-            seq: number(4),
-            ack: number(8),
-            payload: String::from_utf8_lossy(payload).into_owned(),
-        }
-    }
-}
+use crate::shared::connection::{ACK, FIN, Made, PSH, RST, Talk, dropped};
 
 impl Talk {
     fn new(rules: &str) -> Talk {
         Talk::of(&format!("nf add f http-filter {rules}\nchain add c f"))
-    }
-
-    fn of(lines: &str) -> Talk {
-        let harness = Harness::new(crate::registry(), lines).unwrap();
-        let mut talk = Talk { harness, next: [100, 500], acked: [500, 100], passed: Vec::new() };
-        talk.segment(0, SYN, "");
-        talk.segment(1, SYN | ACK, "");
-        talk
-    }
-
-    /// Sends a segment. Returns the verdict, and what mmb makes beside the bytes that go on to the server.
-    fn segment(&mut self, direction: usize, flags: u8, payload: &str) -> (ChainVerdict, Vec<Made>) {
-        let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [4000, 80]);
-        let (seq, ack) = (self.next[direction], self.acked[direction]);
-        let tcp = Tcp { seq, ack, flags, ..Tcp::new(ports[direction], ports[1 - direction]) };
-        let net = Ip4::new(ends[direction], ends[1 - direction]);
-        let frame = Frame::new(net, tcp).payload(payload.as_bytes().to_vec()).build();
-        let sent = self.harness.send("c", &[frame]).remove(0);
-        self.next[direction] += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
-        let passed = (sent.verdict == ChainVerdict::Pass).then(|| {
-            let out = [mmb_nf::harness::NEAR, mmb_nf::harness::FAR][1 - direction];
-            Made::read(&(out, sent.frame.clone()))
-        });
-        let mut made = Vec::new();
-        for one in sent.emitted.iter().map(Made::read) {
-            if one.to_server && one.flags & RST == 0 {
-                self.note(one);
-            } else {
-                made.push(one);
-            }
-        }
-        passed.into_iter().for_each(|one| self.note(one));
-        (sent.verdict, made)
-    }
-
-    /// A segment has gone on.
-    fn note(&mut self, made: Made) {
-        let other = usize::from(made.to_server);
-        let end = made.seq + made.payload.len() as u32 + u32::from(made.flags & (SYN | FIN) != 0);
-        if end != made.seq {
-            self.acked[other] = end;
-        }
-        if made.to_server {
-            self.passed.extend_from_slice(made.payload.as_bytes());
-        }
     }
 
     fn request(&mut self, text: &str) -> (ChainVerdict, Vec<Made>) {
@@ -105,23 +18,10 @@ impl Talk {
         let (_, made) = self.request(text);
         made.is_empty() && &self.passed[before..] == text.as_bytes()
     }
-
-    fn report(&self) -> String {
-        let report = self.harness.program().instance("f").unwrap().report();
-        report.into_iter().map(|(name, value)| format!("{name} {value}; ")).collect()
-    }
 }
 
 fn get(host: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nX-Token: secret\r\n\r\n")
-}
-
-fn dropped(verdict: ChainVerdict, name: &str) {
-    let reason = match verdict {
-        ChainVerdict::Drop(reason) | ChainVerdict::Refuse(reason) | ChainVerdict::End(reason) => reason,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(reason.name(), name);
 }
 
 #[test]
@@ -133,12 +33,12 @@ fn a_blocked_request_is_answered_until_the_client_has_the_answer() {
     dropped(verdict, "http-blocked");
     let [reset, answer] = &made[..] else { panic!("{made:?}") };
     let expected =
-        Made { to_server: true, flags: RST | ACK, seq: before[0], ack: before[1], payload: "".into() };
+        Made { to_server: true, flags: RST | ACK, seq: before[0], ack: before[1], payload: Vec::new() };
     assert_eq!(reset, &expected);
     assert_eq!((answer.to_server, answer.flags, answer.seq), (false, FIN | PSH | ACK, before[1]));
     // The request is not acknowledged yet, so that the client repeats it if the answer is lost.
     assert_eq!(answer.ack, before[0]);
-    assert!(answer.payload.starts_with("HTTP/1.1 403 Forbidden\r\n") && answer.payload.ends_with("</h1>\n"));
+    assert!(answer.text().starts_with("HTTP/1.1 403 Forbidden\r\n") && answer.text().ends_with("</h1>\n"));
     let whole = before[1] + answer.payload.len() as u32 + 1;
 
     // The answer is lost.
@@ -153,7 +53,7 @@ fn a_blocked_request_is_answered_until_the_client_has_the_answer() {
     // The client acknowledges the answer, and then ends.
     talk.acked[0] = whole;
     let (_, made) = talk.segment(0, ACK, "");
-    let all = Made { to_server: false, flags: ACK, seq: whole, ack: talk.next[0], payload: "".into() };
+    let all = Made { to_server: false, flags: ACK, seq: whole, ack: talk.next[0], payload: Vec::new() };
     assert_eq!(made, std::slice::from_ref(&all));
     let (verdict, made) = talk.segment(0, FIN | ACK, "");
     assert!(matches!(verdict, ChainVerdict::End(_)));
@@ -170,7 +70,7 @@ fn the_server_gets_no_byte_of_a_blocked_request() {
         let mut answer = String::new();
         for part in request.as_bytes().chunks(piece) {
             let (_, made) = talk.request(std::str::from_utf8(part).unwrap());
-            made.iter().for_each(|made| answer += &made.payload);
+            made.iter().for_each(|made| answer += &made.text());
         }
         assert!(answer.starts_with("HTTP/1.1 403"), "pieces of {piece}");
         assert!(talk.passed.is_empty());
@@ -213,7 +113,7 @@ fn a_head_that_is_repeated_waits_all_the_same() {
     }
     let (_, made) = talk.request(&request[30..]);
     let answer = made.iter().find(|made| !made.to_server).unwrap();
-    assert!(answer.payload.starts_with("HTTP/1.1 403"));
+    assert!(answer.text().starts_with("HTTP/1.1 403"));
     assert!(talk.passed.is_empty() && !talk.report().contains("heads that did not wait"));
 }
 
@@ -252,9 +152,9 @@ fn the_first_rule_that_matches_decides() {
 #[test]
 fn answers() {
     let (_, made) = Talk::new("redirect https://b.example/x path /old").request(&get("a", "/old"));
-    assert!(made[1].payload.starts_with("HTTP/1.1 302 Found\r\nLocation: https://b.example/x\r\n"));
+    assert!(made[1].text().starts_with("HTTP/1.1 302 Found\r\nLocation: https://b.example/x\r\n"));
     let (_, made) = Talk::new("block").request("HEAD / HTTP/1.0\r\n\r\n");
-    assert!(made[1].payload.ends_with("\r\n\r\n") && made[1].payload.contains("Content-Length: "));
+    assert!(made[1].text().ends_with("\r\n\r\n") && made[1].text().contains("Content-Length: "));
     let mut talk = Talk::new("reset host a");
     let (verdict, made) = talk.request(&get("a", "/"));
     dropped(verdict, "http-blocked");
@@ -271,7 +171,7 @@ fn a_long_page_is_in_several_segments_and_repeated_from_what_is_missing() {
     let request = get("a", "/");
     let (_, made) = talk.request(&request);
     let parts = &made[1..];
-    let text: String = parts.iter().map(|made| &*made.payload).collect();
+    let text: String = parts.iter().map(|made| made.text()).collect();
     assert!(text.ends_with(&"x".repeat(4096)) && parts.iter().all(|made| made.payload.len() <= 524));
     let flags: Vec<_> = parts.iter().map(|made| made.flags & FIN).collect();
     assert_eq!((flags.iter().sum::<u8>(), flags.last()), (1, Some(&FIN)));
@@ -293,7 +193,7 @@ fn the_next_request_of_a_connection_is_answered() {
     assert_eq!(talk.segment(1, ACK, OK).0, ChainVerdict::Pass);
     let server_next = talk.next[1];
     let (_, made) = talk.request(&get("a", "/no"));
-    assert_eq!((made[1].seq, &made[1].payload[..12]), (server_next, "HTTP/1.1 403"));
+    assert_eq!((made[1].seq, &made[1].text()[..12]), (server_next, "HTTP/1.1 403"));
 }
 
 #[test]
@@ -321,7 +221,7 @@ fn a_pipelined_request_is_answered_behind_the_responses_in_front() {
         talk.acked[0] = last;
         let (_, made) = talk.segment(0, ACK, "");
         assert_eq!((made[1].seq, made[1].ack), (server_next, before[0] + passed.len() as u32));
-        assert!(made[1].payload.starts_with("HTTP/1.1 403") && made[0].to_server);
+        assert!(made[1].text().starts_with("HTTP/1.1 403") && made[0].to_server);
         assert_eq!((talk.passed.as_slice(), made[0].flags), (passed.as_slice(), RST | ACK));
         assert!(talk.report().starts_with("requests 3; blocked 1; "));
     }
@@ -405,7 +305,7 @@ fn responses_are_blocked_by_their_type() {
     dropped(verdict, "http-blocked");
     let answer = made.iter().find(|made| !made.to_server).unwrap();
     assert_eq!((answer.seq, answer.ack), (before[1], before[0]));
-    assert!(answer.payload.starts_with("HTTP/1.1 403") && made.len() == 2);
+    assert!(answer.text().starts_with("HTTP/1.1 403") && made.len() == 2);
     // What the server sends before it gets the reset is dropped too.
     dropped(talk.segment(1, ACK, "de").0, "http-blocked");
 
@@ -416,16 +316,16 @@ fn responses_are_blocked_by_their_type() {
     assert_eq!(talk.acked[0], before[1]);
     let (_, made) = talk.segment(1, ACK, &video[20..]);
     let answer = made.iter().find(|made| !made.to_server).unwrap();
-    assert_eq!((answer.seq, &answer.payload[..12]), (before[1], "HTTP/1.1 403"));
+    assert_eq!((answer.seq, &answer.text()[..12]), (before[1], "HTTP/1.1 403"));
 
     // The second of two responses.
     let mut talk = Talk::new("block type video/*");
     assert!(talk.passes(&get("a", "/").repeat(2)));
-    let (_, made) = talk.segment(1, ACK, &[OK, video].concat());
-    assert!(made.iter().map(|made| &*made.payload).eq([OK]));
+    let (_, made) = talk.segment(1, ACK, [OK, video].concat());
+    assert!(made.iter().map(|made| made.text()).eq([OK.to_owned()]));
     talk.acked[0] = before[1] + OK.len() as u32;
     let (_, made) = talk.segment(0, ACK, "");
-    assert_eq!((made[1].seq, &made[1].payload[..12]), (talk.acked[0], "HTTP/1.1 403"));
+    assert_eq!((made[1].seq, &made[1].text()[..12]), (talk.acked[0], "HTTP/1.1 403"));
 
     let mut talk = Talk::new("block type video/*");
     assert!(talk.passes(&get("a", "/")));
@@ -443,7 +343,7 @@ fn heads_that_are_too_long_are_refused() {
         assert!(talk.next[0] - before < 1 << 17);
         answer = talk.request(&line).1;
     }
-    assert!(answer[1].payload.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"));
+    assert!(answer[1].text().starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"));
     assert!(talk.passed.is_empty() && talk.next[0] - before > 1 << 16);
 }
 
@@ -453,7 +353,7 @@ fn malformed_requests_are_rejected_or_pass() {
     let mut talk = Talk::new("allow");
     let (verdict, made) = talk.request(smuggled);
     dropped(verdict, "http-invalid");
-    assert!(made[1].payload.starts_with("HTTP/1.1 400 Bad Request\r\n"));
+    assert!(made[1].text().starts_with("HTTP/1.1 400 Bad Request\r\n"));
     assert!(talk.report().contains("rejected: Content-Length with Transfer-Encoding 1; "));
     let mut talk = Talk::new("allow");
     dropped(talk.request("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n").0, "http-invalid");

@@ -1,6 +1,8 @@
 //! What several functions use.
 
 pub(crate) mod clauses;
+#[cfg(test)]
+pub(crate) mod connection;
 pub(crate) mod direction;
 pub(crate) mod endpoints;
 pub(crate) mod export_queue;

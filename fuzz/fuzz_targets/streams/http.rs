@@ -1,8 +1,8 @@
 #![no_main]
 
-#[path = "../src/http/edits.rs"]
+#[path = "../../src/http/edits.rs"]
 mod edits;
-#[path = "../src/http/parser.rs"]
+#[path = "../../src/http/parser.rs"]
 mod parser;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

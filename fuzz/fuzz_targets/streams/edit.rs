@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../src/edit.rs"]
+#[path = "../../src/streams/edit.rs"]
 mod edit;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| edit::check(bytes));

@@ -1,0 +1,295 @@
+//! `sni`: allows or refuses TLS connections by the name of the server that the client asks for.
+//!
+//! Theory of operation. The first bytes of the client wait until its ClientHello is complete. So the server
+//! gets no byte of one that is refused. The client gets an alert that mmb makes, and the server a reset
+//! ([`mmb_nf::TakenOver`]). What follows a ClientHello is not read.
+
+mod names;
+
+use bytemuck::{Pod, Zeroable};
+use mmb_tls::{MOST_HELLO, Progress, read_client_hello};
+
+use self::names::NameList;
+use crate::shared::http::has_joined;
+use mmb_nf::{
+    ArgError, Context, Direction, DropReason, Packet, SessionInfo, Setup, StreamEdit, StreamFunction,
+    StreamVerdict, TakenOver, WorkerCounters,
+};
+
+const USAGE: &str = "[errors reject|pass] [no-name allow|deny] [reset] allow|deny NAME|file FILE…";
+
+/// A fatal alert, `unrecognized_name` (RFC 6066, 3; RFC 8446, 6).
+const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+/// Most bytes that wait: a ClientHello, and the headers of its records.
+const MOST_WAITING: usize = 2 * MOST_HELLO;
+
+const ALLOWED: usize = 0;
+const DENIED: usize = 1;
+const WITHOUT_NAME: usize = 2;
+const WITH_ECH: usize = 3;
+const INVALID: usize = 4;
+const CUT: usize = 5;
+const JOINED: usize = 6;
+/// Names, and whether `show functions` prints them without an occurrence.
+const COUNTERS: [(&str, bool); 7] = [
+    ("allowed", true),
+    ("denied", true),
+    ("without a name", true),
+    ("with Encrypted Client Hello", false),
+    ("not TLS, or malformed", false),
+    ("ClientHello incomplete", false),
+    ("not read: the beginning of the connection was not seen", false),
+];
+
+/// See the module's documentation.
+pub(crate) struct Sni {
+    names: NameList,
+    /// What becomes of connections with a name that is in the list, and with another one.
+    allows_listed: bool,
+    allows_no_name: bool,
+    passes_errors: bool,
+    resets: bool,
+    totals: WorkerCounters<{ COUNTERS.len() }>,
+    denied: DropReason,
+    invalid: DropReason,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// The ClientHello is being read.
+    Read,
+    /// All passes.
+    Passes,
+    /// The client is answered.
+    Answered,
+}
+
+/// A session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(crate) struct State {
+    /// In [`Phase::Answered`].
+    taken: TakenOver,
+    /// Bytes that wait.
+    held: u32,
+    /// Bytes in front of which there is nothing to decide.
+    needed: u32,
+    /// A [`Phase`].
+    phase: u32,
+}
+
+/// The buffers of a worker.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    joined: Vec<u8>,
+    message: Vec<u8>,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        // Memory that is not used stays with the kernel.
+        Buffers { joined: Vec::with_capacity(MOST_WAITING), message: Vec::with_capacity(MOST_HELLO) }
+    }
+}
+
+impl State {
+    fn phase(&self) -> Phase {
+        match self.phase {
+            0 => Phase::Read,
+            1 => Phase::Passes,
+            _ => Phase::Answered,
+        }
+    }
+}
+
+impl StreamFunction for Sni {
+    const TYPE: &'static str = "sni";
+    const USAGE: &'static str = USAGE;
+    const HELP: &'static str = "allows or refuses TLS connections by the name of their server";
+    const DROP_REASONS: &'static [(&'static str, &'static str)] = &[
+        ("sni-denied", "a function `sni` refuses the name of the server"),
+        ("sni-invalid", "a function `sni` has refused a connection that does not begin as TLS does"),
+    ];
+    const EDITS: bool = true;
+    const HOLDS_UNTIL_DECIDED: bool = true;
+    const SEES_PACKETS: bool = true;
+
+    type State = State;
+    type Local = Buffers;
+
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
+        let (mut passes_errors, mut resets, mut no_name) = (false, false, None);
+        let mut words = setup.args;
+        let allows_listed = loop {
+            words = match words {
+                ["errors", "reject", rest @ ..] => rest,
+                ["errors", "pass", rest @ ..] => {
+                    passes_errors = true;
+                    rest
+                }
+                ["errors", ..] => return Err(ArgError::missing("errors", "`reject` or `pass`")),
+                ["no-name", word @ ("allow" | "deny"), rest @ ..] => {
+                    no_name = Some(*word == "allow");
+                    rest
+                }
+                ["no-name", ..] => return Err(ArgError::missing("no-name", "`allow` or `deny`")),
+                ["reset", rest @ ..] => {
+                    resets = true;
+                    rest
+                }
+                ["allow", rest @ ..] => {
+                    words = rest;
+                    break true;
+                }
+                ["deny", rest @ ..] => {
+                    words = rest;
+                    break false;
+                }
+                [] => return Err(ArgError::missing("sni", "`allow` or `deny`, and names")),
+                [word, ..] => {
+                    return Err(format!("unknown argument `{word}`: `sni` takes {USAGE}").into());
+                }
+            };
+        };
+        Ok(Sni {
+            names: NameList::new(words, setup.files)?,
+            allows_listed,
+            allows_no_name: no_name.unwrap_or(!allows_listed),
+            passes_errors,
+            resets,
+            totals: WorkerCounters::new(setup.workers),
+            denied: setup.drop_reason("sni-denied"),
+            invalid: setup.drop_reason("sni-invalid"),
+        })
+    }
+
+    fn accepts(&self) -> String {
+        "tcp-sport".to_owned()
+    }
+
+    fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Buffers>) {
+        if has_joined(session, cx.now) {
+            self.totals.add(cx.worker, JOINED, 1);
+            state.phase = Phase::Passes as u32;
+        }
+    }
+
+    #[inline]
+    fn packet(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
+        if state.phase() != Phase::Answered {
+            return StreamVerdict::Pass;
+        }
+        match state.taken.packet(packet, ALERT, cx) {
+            true => StreamVerdict::End(self.denied),
+            false => StreamVerdict::Drop(self.denied),
+        }
+    }
+
+    fn edit(
+        &self,
+        data: &mut StreamEdit<'_, '_>,
+        state: &mut State,
+        cx: &mut Context<'_, Buffers>,
+    ) -> StreamVerdict {
+        if data.direction() == Direction::Reverse || state.phase() != Phase::Read {
+            return StreamVerdict::Pass;
+        }
+        if data.held() != state.held as usize {
+            // There was no room for the bytes that waited.
+            return self.refuse(CUT, state, cx);
+        }
+        if data.len() < state.needed as usize {
+            return self.hold(data, state, cx);
+        }
+        let Buffers { joined, message } = &mut *cx.local;
+        let mut chunks = data.chunks();
+        let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
+        let bytes = if second.is_none() {
+            first
+        } else {
+            joined.clear();
+            data.chunks().for_each(|chunk| joined.extend_from_slice(chunk));
+            joined.as_slice()
+        };
+        let hello = match read_client_hello(bytes, message) {
+            Ok(Progress::Complete(hello)) => hello,
+            Ok(Progress::Incomplete(needed)) => {
+                state.needed = needed as u32;
+                return self.hold(data, state, cx);
+            }
+            Err(_) => return self.refuse(INVALID, state, cx),
+        };
+        self.totals.add(cx.worker, WITH_ECH, hello.has_ech.into());
+        self.totals.add(cx.worker, WITHOUT_NAME, hello.server_name.is_none().into());
+        let is_allowed = hello
+            .server_name
+            .map_or(self.allows_no_name, |name| self.names.contains(name) == self.allows_listed);
+        self.totals.add(cx.worker, if is_allowed { ALLOWED } else { DENIED }, 1);
+        if is_allowed {
+            state.phase = Phase::Passes as u32;
+            return StreamVerdict::Pass;
+        }
+        if self.resets || !data.can_edit() {
+            return StreamVerdict::Reset(self.denied);
+        }
+        match TakenOver::begin(data.packet(), ALERT, cx) {
+            Some(taken) => {
+                (state.taken, state.phase) = (taken, Phase::Answered as u32);
+                StreamVerdict::Drop(self.denied)
+            }
+            None => StreamVerdict::Reset(self.denied),
+        }
+    }
+
+    fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        match args {
+            ["reload"] => self.names.reload(),
+            _ => Err("`sni` has one setting: `reload` reads the files of names again".into()),
+        }
+    }
+
+    fn describe(&self, state: &State) -> Option<String> {
+        Some(match state.phase() {
+            Phase::Read => format!("ClientHello, {} bytes wait", state.held),
+            Phase::Passes => "not read any more".to_owned(),
+            Phase::Answered => "refused".to_owned(),
+        })
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let counted = COUNTERS.iter().enumerate().map(|(which, one)| (one, self.totals.sum(which)));
+        let shown = counted.filter(|((_, is_shown), count)| *is_shown || *count != 0);
+        shown.map(|((name, _), count)| ((*name).to_owned(), count.to_string())).collect()
+    }
+}
+
+impl Sni {
+    /// Waits for the rest of a ClientHello.
+    fn hold(
+        &self,
+        data: &mut StreamEdit<'_, '_>,
+        state: &mut State,
+        cx: &mut Context<'_, Buffers>,
+    ) -> StreamVerdict {
+        if data.len() > MOST_WAITING {
+            return self.refuse(INVALID, state, cx);
+        }
+        if !data.hold_from(0) {
+            return self.refuse(CUT, state, cx);
+        }
+        state.held = data.len() as u32;
+        StreamVerdict::Pass
+    }
+
+    /// The connection is not TLS, or cannot be read.
+    fn refuse(&self, counter: usize, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
+        self.totals.add(cx.worker, counter, 1);
+        state.phase = Phase::Passes as u32;
+        if self.passes_errors { StreamVerdict::Pass } else { StreamVerdict::Reset(self.invalid) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

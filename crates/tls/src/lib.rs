@@ -1,0 +1,11 @@
+//! The first message of a TLS client: which server it asks for.
+//!
+//! [`read_client_hello`] takes the first bytes of a connection, from its beginning on. It puts the message
+//! together from its records, so that the borders of segments and records do not matter (RFC 8446, 5.1). What
+//! two programs may understand differently is an error: a second name, a byte that names do not have.
+
+#![forbid(unsafe_code)]
+
+mod parse;
+
+pub use parse::{ClientHello, HelloError, MOST_HELLO, Progress, read_client_hello};
