@@ -72,10 +72,10 @@ struct dhcp_reply {
  * to a client behind this router has another `chaddr`. */
 static __always_inline int is_own_dhcp_reply(const __u16 *ether, const struct iphdr *ip4, const void *end)
 {
-	const struct udphdr *udp = (const void *)ip4 + ip4->ihl * 4;
+	const struct udphdr *udp = (const void *)(ip4 + 1);
 	const struct dhcp_reply *reply = (const void *)(udp + 1);
 
-	if (ip4->protocol != IPPROTO_UDP || ip4->ihl < 5 || (ip4->frag_off & bpf_htons(0x1fff)) != 0)
+	if (ip4->protocol != IPPROTO_UDP || ip4->ihl != 5 || (ip4->frag_off & bpf_htons(0x3fff)) != 0)
 		return 0;
 	if ((const void *)(reply + 1) > end || udp->dest != bpf_htons(DHCP_CLIENT))
 		return 0;
@@ -83,22 +83,59 @@ static __always_inline int is_own_dhcp_reply(const __u16 *ether, const struct ip
 	       reply->chaddr[1] == ether[1] && reply->chaddr[2] == ether[2];
 }
 
+/* The checksum after two words have become 0xffff, which adds nothing to a sum of ones' complements
+ * (RFC 1624). */
+static __always_inline __u16 checksum_without(__u16 checksum, const __u16 *words)
+{
+	__u32 sum = (__u32)(__u16)~checksum + (__u16)~words[0] + (__u16)~words[1];
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~((sum & 0xffff) + (sum >> 16));
+}
+
+/* Makes a broadcast of a DHCP reply, as a server may send it as well. The kernel delivers it to its client.
+ * With its own destination, a kernel that forwards would take a forged reply past all rules. */
+static __always_inline void broadcast_dhcp_reply(struct iphdr *ip4)
+{
+	struct udphdr *udp = (void *)(ip4 + 1);
+	const __u16 *address = (const __u16 *)&ip4->daddr;
+
+	if (udp->check != 0) {
+		udp->check = checksum_without(udp->check, address);
+		if (udp->check == 0)
+			udp->check = 0xffff;
+	}
+	ip4->check = checksum_without(ip4->check, address);
+	ip4->daddr = 0xffffffff;
+}
+
+/* Whether the kernel keeps the IPv4 packet. Truncated packets go to the socket; the engine drops them with a
+ * reason. */
+static __always_inline int keeps_ip4(const __u16 *ether, struct iphdr *ip4, const void *end)
+{
+	if ((const void *)(ip4 + 1) > end)
+		return 0;
+	if (bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL)
+		return 1;
+	if (!is_own_dhcp_reply(ether, ip4, end))
+		return 0;
+	broadcast_dhcp_reply(ip4);
+	return 1;
+}
+
 static __always_inline int belongs_to_kernel(const struct xdp_md *context, __u64 gate)
 {
 	/* Read two bytes at a time: struct ethhdr is packed and would be read byte by byte. */
 	const __u16 *ether = (void *)(long)context->data;
 	const void *end = (void *)(long)context->data_end;
-	const struct iphdr *ip4 = (const void *)ether + ETH_HLEN;
 	const struct ipv6hdr *ip6 = (const void *)ether + ETH_HLEN;
 
 	if ((const void *)ether + ETH_HLEN > end)
 		return 1;
 	if ((STEER_ON | (__u64)ether[2] << 32 | (__u64)ether[1] << 16 | ether[0]) != gate)
 		return 1;
-	/* Truncated packets go to the socket; the engine drops them with a reason. */
 	if (ether[6] == bpf_htons(ETH_P_IP))
-		return (const void *)(ip4 + 1) <= end && (bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL ||
-							  is_own_dhcp_reply(ether, ip4, end));
+		return keeps_ip4(ether, (void *)ether + ETH_HLEN, end);
 	if (ether[6] == bpf_htons(ETH_P_IPV6)) {
 		if ((const void *)(ip6 + 1) > end)
 			return 0;

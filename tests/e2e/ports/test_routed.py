@@ -152,7 +152,33 @@ def test_lease_for_a_host_behind_the_box(make_router):
     assert replies == [bytes(boot_reply(CLIENT_MAC))]
 
 
+def test_a_forged_lease_does_not_pass_rules(make_router):
+    """A DHCP reply with the router's own chaddr to a host behind it goes no further, although the kernel would
+    forward what it gets.
+    """
+    bench = make_router(config="add in right drop\n")
+    bench.mbox.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+    mac = bench.mbox.run("cat", "/sys/class/net/m1/address").stdout.strip()
+    port = RawPort(bench.client, "c0")
+    bench.on_close(port.close)
+    sender = RawPort(bench.servers, "s0")
+    bench.on_close(sender.close)
+    own = RawPort(bench.mbox, "m1")
+    bench.on_close(own.close)
+    bench.mbox.run("ip", "neigh", "replace", CLIENT, "lladdr", CLIENT_MAC, "dev", "m0")
+    forged = Ether(src=SERVER_MAC, dst=mac) / IP(src=SERVER, dst=CLIENT) / UDP(sport=67, dport=68) / boot_reply(mac)
+    kept = forged.copy()
+    kept[IP].dst = "255.255.255.255"
+    sender.send(forged)
+    own.receive_until(lambda frame: frame == bytes(kept))
+    # What the kernel sends to the host later has not overtaken the reply.
+    assert bench.mbox.run("ping", "-c", "1", "-W", "5", CLIENT).returncode == 0
+    arrived = port.receive_until(lambda frame: frame[23] == socket.IPPROTO_ICMP)
+    assert not [frame for frame in arrived if frame[23] == socket.IPPROTO_UDP]
+
+
 def boot_reply(mac):
+    """A DHCP server's reply to the client with this Ethernet address, as far as a router reads it."""
     return BOOTP(op=2, chaddr=bytes.fromhex(mac.replace(":", "")) + bytes(10), yiaddr=CLIENT)
 
 
