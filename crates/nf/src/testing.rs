@@ -299,6 +299,7 @@ impl<F: Function> Bench<F> {
             views: &mut [View::NONE; VECTOR],
             edits: None,
             keeps_bytes: false,
+            group: crate::program::ir::GroupPlace::default(),
             on_overflow: mmb_stream::OnOverflow::default(),
             now: self.now,
             worker: self.worker,

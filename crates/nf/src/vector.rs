@@ -9,6 +9,7 @@ use mmb_packet::DropReason;
 use mmb_stream::{OnOverflow, View};
 
 use crate::context::{Emissions, Holding};
+use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
 use crate::{Context, Function, Packet, Verdict};
@@ -37,6 +38,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub views: &'v mut [View; VECTOR],
     /// A stream context keeps bytes.
     pub keeps_bytes: bool,
+    /// The place of a stream function in its group.
+    pub group: GroupPlace,
     /// The memory of edited streams, for a group of functions of which one edits.
     pub edits: Option<&'v mut EditMemory>,
     /// What becomes of streams for whose state a function has no room.

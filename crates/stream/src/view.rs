@@ -13,11 +13,14 @@ pub struct View {
     pub is_restart: bool,
     /// Bytes that functions hold back have to go on: the sender repeats them.
     pub is_release: bool,
+    /// The functions that read no more of the session: their bits, see [`crate::TcpStream::detach`].
+    pub detached: u8,
 }
 
 impl View {
     /// The view of a packet without anything new.
-    pub const NONE: View = View { skip: 0, len: 0, is_end: false, is_restart: false, is_release: false };
+    pub const NONE: View =
+        View { skip: 0, len: 0, is_end: false, is_restart: false, is_release: false, detached: 0 };
 
     /// Returns the view of a packet whose payload of `len` bytes is new.
     #[inline(always)]

@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. The first bytes of the client wait until its ClientHello is complete. So the server
 //! gets no byte of one that is refused. The client gets an alert that mmb makes, and the server a reset
-//! ([`mmb_nf::TakenOver`]). What follows a ClientHello is not read.
+//! ([`mmb_nf::TakenOver`]). What follows a ClientHello is not read: the function is detached then.
 
 mod names;
 
@@ -178,8 +178,10 @@ impl StreamFunction for Sni {
 
     #[inline]
     fn packet(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
-        if state.phase() != Phase::Answered {
-            return StreamVerdict::Pass;
+        match state.phase() {
+            Phase::Read => return StreamVerdict::Pass,
+            Phase::Passes => return StreamVerdict::Detach,
+            Phase::Answered => {}
         }
         match state.taken.packet(packet, ALERT, cx) {
             true => StreamVerdict::End(self.denied),
@@ -229,7 +231,7 @@ impl StreamFunction for Sni {
         self.totals.add(cx.worker, if is_allowed { ALLOWED } else { DENIED }, 1);
         if is_allowed {
             state.phase = Phase::Passes as u32;
-            return StreamVerdict::Pass;
+            return StreamVerdict::Detach;
         }
         if self.resets || !data.can_edit() {
             return StreamVerdict::Reset(self.denied);
@@ -287,7 +289,7 @@ impl Sni {
     fn refuse(&self, counter: usize, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
         self.totals.add(cx.worker, counter, 1);
         state.phase = Phase::Passes as u32;
-        if self.passes_errors { StreamVerdict::Pass } else { StreamVerdict::Reset(self.invalid) }
+        if self.passes_errors { StreamVerdict::Detach } else { StreamVerdict::Reset(self.invalid) }
     }
 }
 

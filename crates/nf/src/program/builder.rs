@@ -10,7 +10,9 @@ use mmb_lang::{BranchEnd, Match};
 
 use super::class;
 use super::errors::{ChainError, Located, fail};
-use super::ir::{ArmTarget, BitField, Body, BodyId, DispatchArm, FunctionNode, Node, SessionSpace, Stage};
+use super::ir::{
+    ArmTarget, BitField, Body, BodyId, DispatchArm, FunctionNode, GroupPlace, Node, SessionSpace, Stage,
+};
 use super::path::{PathState, Translated};
 use crate::{Instance, SessionKey};
 
@@ -110,6 +112,7 @@ impl Builder<'_> {
             self.function(number, step, path, &mut forward)?;
         }
         self.depth -= 1;
+        self.number_groups(&mut forward);
         let reverse = self.with_exits(self.mirrored(&forward));
         let forward = self.with_exits(forward);
         let timeout = self.timeout(&forward);
@@ -175,85 +178,8 @@ impl Builder<'_> {
             after_translation,
             keeps_bytes: false,
             edits: false,
+            group: GroupPlace::default(),
         })
-    }
-
-    /// Whether a node is a stream function or a stream context.
-    fn is_in_stream(&self, node: Option<&Node>) -> bool {
-        match node {
-            Some(Node::Function(node)) => {
-                let is_stream = |instance: &Arc<Instance>| instance.function.is_stream();
-                node.instance >= self.first_context
-                    || self.instances.get(usize::from(node.instance)).is_some_and(is_stream)
-            }
-            _ => false,
-        }
-    }
-
-    /// Makes the last stream context keep bytes.
-    fn keep_bytes(&self, nodes: &mut [Node]) {
-        let last = nodes.iter_mut().rev().find_map(|node| match node {
-            Node::Function(node) if node.instance >= self.first_context => Some(node),
-            _ => None,
-        });
-        if let Some(context) = last {
-            context.keeps_bytes = true;
-        }
-    }
-
-    /// Returns nodes in the order in which reverse packets meet them. A stream context comes before its
-    /// functions in both directions.
-    fn mirrored(&self, forward: &[Node]) -> Vec<Node> {
-        let is_context = |node: &Node| match node {
-            Node::Function(node) => node.instance >= self.first_context,
-            _ => false,
-        };
-        let mut reverse: Vec<Node> = Vec::new();
-        for node in forward.iter().rev() {
-            let is_of_context = |one: &&Node| self.is_in_stream(Some(one)) && !is_context(one);
-            let functions = reverse.iter().rev().take_while(is_of_context).count();
-            let at = if is_context(node) { reverse.len() - functions } else { reverse.len() };
-            reverse.insert(at, node.clone());
-        }
-        reverse
-    }
-
-    /// Adds the ends of groups of stream functions of which one edits.
-    fn with_exits(&self, nodes: Vec<Node>) -> Vec<Node> {
-        let mut all: Vec<Node> = Vec::with_capacity(nodes.len());
-        let mut nodes = nodes.into_iter().peekable();
-        while let Some(node) = nodes.next() {
-            let context = match &node {
-                Node::Function(context) if context.instance >= self.first_context => *context,
-                _ => {
-                    all.push(node);
-                    continue;
-                }
-            };
-            let first = all.len();
-            all.push(node);
-            while let Some(node) = nodes.next_if(|node| self.is_in_stream(Some(node))) {
-                all.push(node);
-            }
-            let group = all.get_mut(first..).unwrap_or(&mut []);
-            let edits = |node: &Node| match node {
-                Node::Function(node) => self.edits(node.instance),
-                _ => false,
-            };
-            if group.iter().any(edits) {
-                for node in group {
-                    if let Node::Function(function) = node {
-                        function.edits = true;
-                    }
-                }
-                all.push(Node::StreamExit(FunctionNode { edits: true, ..context }));
-            }
-        }
-        all
-    }
-
-    fn edits(&self, instance: u16) -> bool {
-        self.instances.get(usize::from(instance)).is_some_and(|instance| instance.function.edits())
     }
 
     /// Compiles a function, with its outputs if it has any.

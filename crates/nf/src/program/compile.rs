@@ -117,6 +117,7 @@ fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) ->
     match node {
         Node::Function(function) | Node::Outputs { function, .. } => {
             function.offset = offset(function.instance) as u32;
+            function.group.offset = offset(function.group.context) as u32;
             let end = (function.offset + function.bytes) as usize;
             match node {
                 Node::Outputs { arms, .. } => arms.iter().map(of_arm).fold(end, usize::max),

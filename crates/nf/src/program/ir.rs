@@ -79,6 +79,22 @@ pub(crate) struct FunctionNode {
     pub keeps_bytes: bool,
     /// The function belongs to a group of stream functions of which one edits.
     pub edits: bool,
+    pub group: GroupPlace,
+}
+
+/// The place of a stream function in its group, or of the stream context in front of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupPlace {
+    /// The stream context's instance.
+    pub context: u16,
+    /// Offset of its bytes in scratchpads.
+    pub offset: u32,
+    /// It is a stream function.
+    pub is_member: bool,
+    /// The function's bit in [`mmb_stream::TcpStream::detached`]. 0: it cannot be detached.
+    pub bit: u8,
+    /// The bits of all functions of the group.
+    pub all: u8,
 }
 
 /// Some bits of the word in which sessions remember their branches.

@@ -12,6 +12,7 @@ mod compile;
 mod compiled;
 mod diagram;
 mod errors;
+mod groups;
 pub(crate) mod ir;
 mod layout;
 mod path;

@@ -177,6 +177,7 @@ impl ChainRun<'_, '_> {
             verdicts: function_verdicts,
             views,
             keeps_bytes: function.keeps_bytes,
+            group: function.group,
             edits: if function.edits { edits.as_deref_mut() } else { None },
             on_overflow,
             now,

@@ -9,6 +9,8 @@
 mod describe;
 mod detach;
 
+use mmb_stream::TcpStream;
+
 use super::header::Header;
 use super::keyed::NO_ENTRY;
 use super::placement::Placement;
@@ -19,6 +21,7 @@ use crate::held::{HeldPlace, OUTER_SPACE};
 use crate::instance::RawContext;
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::stream::StreamContext;
+use crate::vector::scratchpad;
 use crate::{PacketView, SessionInfo};
 
 /// A session that enters or leaves a body.
@@ -189,9 +192,14 @@ impl RunnerState {
         {
             bytes.copy_from_slice(before);
             pad.is_taken = true;
+            let group = pad.function.group;
+            let is_detached = detached_in(prior, group.offset) & group.bit != 0;
+            self.join_group(function, is_detached, is_context, call);
             return;
         }
         bytes.fill(0);
+        self.join_group(function, false, is_context, call);
+        let Some(bytes) = bytes_of(call.pad, function) else { return };
         let info = info_at(function, call.info);
         let RunnerState { states, emissions, held, worker, bypassed, edits, .. } = self;
         let Some(InstanceState { instance, placement, keyed, .. }) =
@@ -217,6 +225,28 @@ impl RunnerState {
             }
             (None, _) => *bypassed += 1,
             _ => {}
+        }
+    }
+
+    /// A stream function joins its group. `is_detached`: it did not read the session before.
+    fn join_group(
+        &mut self,
+        FunctionNode { group, offset, .. }: &FunctionNode,
+        is_detached: bool,
+        is_context: bool,
+        call: &mut SessionCall<'_>,
+    ) {
+        if is_context {
+            if let Some(stream) = scratchpad::<TcpStream>(call.pad, 0, *offset as usize) {
+                stream.forget_detached();
+            }
+        } else if group.is_member {
+            let Some(stream) = scratchpad::<TcpStream>(call.pad, 0, group.offset as usize) else { return };
+            match self.edits.as_deref_mut() {
+                _ if is_detached => stream.detach(group.bit, group.all),
+                Some(memory) if call.space == OUTER_SPACE => memory.attach(call.info.id.0, stream),
+                _ => stream.attach(),
+            }
         }
     }
 
@@ -322,6 +352,13 @@ fn list_function(prior: &mut PriorSession, active: &ActiveProgram, function: Fun
     {
         prior.pads.push(PriorPad { uid: instance.uid, function, state, is_taken: false });
     }
+}
+
+/// Returns the functions of a group that a session has detached. `offset`: of the stream context's bytes.
+fn detached_in(pad: &[u8], offset: u32) -> u8 {
+    let stream = pad.get(offset as usize..).and_then(|pad| pad.get(..size_of::<TcpStream>()));
+    let stream = stream.and_then(|bytes| bytemuck::try_pod_read_unaligned::<TcpStream>(bytes).ok());
+    stream.map_or(0, |stream| stream.detached())
 }
 
 fn bytes_of<'a>(pad: &'a mut [u8], function: &FunctionNode) -> Option<&'a mut [u8]> {

@@ -26,7 +26,10 @@ impl StreamContext {
         step: &mut Step<'_>,
     ) -> Verdict {
         let direction = packet.direction as usize;
-        if view.is_restart || stream.status() != Status::Read {
+        if stream.status() == Status::Passed(Cause::Detached) {
+            return self.agree_detached(packet, segment, (stream, kept), step);
+        }
+        if view.is_restart || !matches!(stream.status(), Status::Read | Status::Leaving) {
             kept.clear(stream.kept(), 0);
             kept.clear(stream.kept(), 1);
         }
@@ -62,6 +65,39 @@ impl StreamContext {
         }
         if view.len != 0 && !self.keep(packet, stream, view, kept, start) {
             self.count(step.worker, Cause::NotKept);
+        }
+        Verdict::Pass
+    }
+
+    /// Makes a packet of a connection that is not read any more agree with the bytes that functions have
+    /// read, until these are acknowledged.
+    fn agree_detached(
+        &self,
+        packet: &mut Packet<'_>,
+        segment: &Segment,
+        (stream, kept): (&mut TcpStream, &mut KeptBytes),
+        step: &mut Step<'_>,
+    ) -> Verdict {
+        let (number, direction) = (stream.kept(), packet.direction as usize);
+        if number == 0 {
+            return Verdict::Pass;
+        }
+        if segment.flags & Segment::ACK != 0 {
+            kept.acknowledge(number, 1 - direction, segment.ack);
+            if kept.is_empty(number) {
+                kept.remove(number);
+                stream.set_kept(0);
+                return Verdict::Pass;
+            }
+        }
+        let start = segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0));
+        match overwrite(packet, kept, (number, direction), start, segment.len.into()) {
+            Ok(false) => return Verdict::Pass,
+            Ok(true) => self.count(step.worker, Cause::Conflict),
+            Err(Unreachable) => {
+                self.count(step.worker, Cause::Conflict);
+                return Verdict::Drop(DropReason::StreamConflict);
+            }
         }
         Verdict::Pass
     }

@@ -350,6 +350,7 @@ fn name(cause: Cause) -> &'static str {
         Cause::Conflict => "retransmissions with other bytes",
         Cause::NotKept => "no room to keep bytes",
         Cause::WrongPort => "dropped from the other end's port",
+        Cause::Detached => "detached",
     }
 }
 
@@ -384,8 +385,8 @@ impl DynFunction for StreamContext {
         match stream.status() {
             Status::New => None,
             Status::Passed(cause) => Some(format!("not read: {}", name(cause))),
-            Status::Read if held == [0, 0] => Some(format!("next {}/{}", next(0), next(1))),
-            Status::Read => {
+            Status::Read | Status::Leaving if held == [0, 0] => Some(format!("next {}/{}", next(0), next(1))),
+            Status::Read | Status::Leaving => {
                 Some(format!("next {}/{}, waiting for them {}/{}", next(0), next(1), held[0], held[1]))
             }
         }
@@ -456,7 +457,7 @@ impl DynFunction for StreamContext {
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }
-                views[n] = view;
+                views[n] = View { detached: stream.detached(), ..view };
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);
@@ -538,4 +539,4 @@ impl DynFunction for StreamContext {
     }
 }
 
-const _: () = assert!(EARLY + Cause::WrongPort as usize + 1 + EDIT_COUNTERS.len() == COUNTERS);
+const _: () = assert!(EARLY + Cause::Detached as usize + 1 + EDIT_COUNTERS.len() == COUNTERS);

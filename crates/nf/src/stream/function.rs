@@ -174,6 +174,13 @@ pub enum StreamVerdict {
     /// The bytes go on.
     #[default]
     Pass,
+    /// The bytes go on, and the function reads no more of the session, in neither direction. If no other
+    /// function reads it, its packets pass without being put in order, kept or copied.
+    ///
+    /// The function may still get bytes of packets that have arrived before. If it holds bytes back, this is
+    /// as [`StreamVerdict::Pass`]. After a [`StreamFunction::restart`] it reads again. After a change of the
+    /// chain it may read again, too.
+    Detach,
     /// The packet and all further ones of the session are dropped, in both directions, until rules or chains
     /// change.
     Block(DropReason),

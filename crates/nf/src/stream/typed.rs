@@ -3,13 +3,14 @@
 use std::any::Any;
 
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{OnOverflow, Rope, View};
+use mmb_stream::{OnOverflow, Rope, TcpStream, View};
 
 use super::edits::{EditInput, EditMemory, ExpectedNumbers};
 use super::{StreamData, StreamFunction, StreamVerdict, close_both, reset_both};
 use crate::context::{Emissions, Holding};
 use crate::held::{HeldPackets, OUTER_SPACE};
 use crate::instance::{DynFunction, RawContext};
+use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
 use crate::{ArgError, Background, Context, Packet, Properties, SessionInfo, Verdict};
@@ -29,7 +30,9 @@ fn act(
     (emissions, held): (&mut Emissions, Option<&mut HeldPackets>),
 ) -> Option<Verdict> {
     let reason = match (verdict, on_overflow) {
-        (StreamVerdict::Pass, _) | (StreamVerdict::NoRoom, OnOverflow::Pass) => return None,
+        (StreamVerdict::Pass | StreamVerdict::Detach, _) | (StreamVerdict::NoRoom, OnOverflow::Pass) => {
+            return None;
+        }
         (StreamVerdict::NoRoom, OnOverflow::Drop) => DropReason::StreamRoom,
         (StreamVerdict::Drop(reason), _) => return Some(Verdict::Drop(reason)),
         (StreamVerdict::End(reason), _) => return Some(Verdict::End(reason)),
@@ -73,6 +76,26 @@ fn refuse_following(
     });
 }
 
+/// A function reads no more of a session, unless it holds bytes back.
+#[cold]
+fn detach(
+    edits: bool,
+    (pads, base, offset): (&mut [u8], u32, usize),
+    group: GroupPlace,
+    memory: Option<&EditMemory>,
+) {
+    let tail = scratchpad::<u32>(pads, base, offset).copied().filter(|tail| edits && *tail != 0);
+    let has_tail = |tail: u32| {
+        memory.is_some_and(|memory| [0, 1].into_iter().any(|direction| memory.has_tail(tail, direction)))
+    };
+    if let Some(stream) = scratchpad::<TcpStream>(pads, base, group.offset as usize)
+        && group.bit != 0
+        && !tail.is_some_and(has_tail)
+    {
+        stream.detach(group.bit, group.all);
+    }
+}
+
 impl<F: StreamFunction> TypedStream<F> {
     /// Offset of the function's state in its scratchpad.
     const STATE: usize = if F::EDITS { TAIL } else { 0 };
@@ -97,7 +120,9 @@ impl<F: StreamFunction> TypedStream<F> {
         }
         let verdict = if data.is_empty() { StreamVerdict::Pass } else { self.0.data(data, state, cx) };
         match verdict {
-            StreamVerdict::Pass if data.is_end() => self.0.end(data.direction(), state, cx),
+            StreamVerdict::Pass | StreamVerdict::Detach if data.is_end() => {
+                self.0.end(data.direction(), state, cx)
+            }
             _ => verdict,
         }
     }
@@ -129,8 +154,46 @@ impl<F: StreamFunction> TypedStream<F> {
         let input = EditInput { at, view, tail };
         let verdict = memory.edit(packet, input, |data| self.0.edit(data, state, cx)).unwrap_or_default();
         match verdict {
-            StreamVerdict::Pass if view.is_end => self.0.end(packet.direction, state, cx),
+            StreamVerdict::Pass | StreamVerdict::Detach if view.is_end => {
+                self.0.end(packet.direction, state, cx)
+            }
             _ => verdict,
+        }
+    }
+
+    /// Calls the function for a packet. `pads`: all scratchpads, the session's place in them, and that of the
+    /// function. `edits`: also whether the session is one of the flow manager's.
+    #[inline(always)]
+    fn one(
+        &self,
+        (packet, at): (&Packet<'_>, usize),
+        view: View,
+        (pads, base, offset): (&mut [u8], u32, usize),
+        (edits, is_outer): (Option<&mut EditMemory>, bool),
+        cx: &mut Context<'_, F::Local>,
+    ) -> StreamVerdict {
+        match edits {
+            Some(memory) if F::EDITS => {
+                let Some(mut tail) = scratchpad::<u32>(pads, base, offset).copied() else {
+                    return StreamVerdict::Pass;
+                };
+                let Some(state) = scratchpad(pads, base, offset + TAIL) else { return StreamVerdict::Pass };
+                if F::SEES_PACKETS && is_outer {
+                    cx.holding.answer = memory.answer_numbers(at);
+                }
+                let verdict = self.edit((packet, at), view, (state, &mut tail), memory, cx);
+                if let Some(place) = scratchpad(pads, base, offset) {
+                    *place = tail;
+                }
+                verdict
+            }
+            edits => {
+                let state = scratchpad(pads, base, offset + Self::STATE);
+                let Some(state) = state else { return StreamVerdict::Pass };
+                let rope = edits.and_then(|memory| memory.rope(at)).map(Rope::bytes);
+                let data = StreamData::new(packet, view).with_bytes(rope);
+                self.call(&data, view.is_restart, state, cx)
+            }
         }
     }
 }
@@ -213,6 +276,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             emissions,
             mut edits,
             on_overflow,
+            group,
             ..
         } = raw;
         let is_outer = raw.holding.space == OUTER_SPACE;
@@ -221,34 +285,21 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         let mut cx = Context { now, worker, local, emissions, at: None, ingress: u16::MAX, holding };
         at.for_each(|i| {
             let view = views[i & (VECTOR - 1)];
-            if view.is_none() && !F::SEES_PACKETS || events.contains(i) {
+            let is_detached = view.detached & group.bit != 0;
+            if view.is_none() && !F::SEES_PACKETS || is_detached || events.contains(i) {
                 return;
             }
             let Some(packet) = packets.get(i) else { return };
             cx.at = Some(i as u8);
             let base = bases[i & (VECTOR - 1)];
-            let verdict = match edits.as_deref_mut() {
-                Some(memory) if F::EDITS => {
-                    let Some(mut tail) = scratchpad::<u32>(pads, base, offset).copied() else { return };
-                    let Some(state) = scratchpad(pads, base, offset + TAIL) else { return };
-                    if F::SEES_PACKETS && is_outer {
-                        cx.holding.answer = memory.answer_numbers(i);
-                    }
-                    let verdict = self.edit((packet, i), view, (state, &mut tail), memory, &mut cx);
-                    if let Some(place) = scratchpad(pads, base, offset) {
-                        *place = tail;
-                    }
-                    verdict
+            let place = (&mut *pads, base, offset);
+            let verdict = self.one((packet, i), view, place, (edits.as_deref_mut(), is_outer), &mut cx);
+            match verdict {
+                StreamVerdict::Pass => return,
+                StreamVerdict::Detach => {
+                    return detach(F::EDITS, (pads, base, offset), group, edits.as_deref());
                 }
-                edits => {
-                    let Some(state) = scratchpad(pads, base, offset + Self::STATE) else { return };
-                    let rope = edits.and_then(|memory| memory.rope(i)).map(Rope::bytes);
-                    let data = StreamData::new(packet, view).with_bytes(rope);
-                    self.call(&data, view.is_restart, state, &mut cx)
-                }
-            };
-            if verdict == StreamVerdict::Pass {
-                return;
+                _ => {}
             }
             let edited = edits.as_deref().and_then(|memory| memory.expected_numbers(i, packet));
             let is_close = matches!(verdict, StreamVerdict::Close(_));

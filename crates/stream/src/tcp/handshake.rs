@@ -26,7 +26,8 @@ impl TcpStream {
         let is_over = flow.bits & other.bits & FIN != 0;
         let is_unanswered = flow.bits & SYN != 0 && other.bits & SYNCED == 0;
         let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
-        is_syn && is_other && self.status() == Status::Read && (is_over || is_unanswered)
+        let is_read = matches!(self.status(), Status::Read | Status::Leaving);
+        is_syn && is_other && is_read && (is_over || is_unanswered)
     }
 
     /// Whether the handshake of a new connection completes while another one is read or passes unread: its
@@ -36,7 +37,7 @@ impl TcpStream {
         let is_passed = match self.status() {
             Status::New | Status::Passed(Cause::None) => return false,
             Status::Passed(_) => true,
-            Status::Read => false,
+            Status::Read | Status::Leaving => false,
         };
         let flow = &mut self.flows[direction & 1];
         match segment.flags & KIND {

@@ -53,6 +53,8 @@ const FAR: u16 = 1 << 9;
 const EDITED: u8 = 1 << 0;
 /// The SYN of a direction has an option for signatures. Shifted by the direction.
 const SIGNED: u8 = 1 << 1;
+/// The lowest bit of [`TcpStream::detached`].
+const DETACHED: u32 = 3;
 
 /// Furthest distance of a segment that waits, if the receiver's window is not known: the greatest window (RFC
 /// 7323, 2.3).
@@ -67,7 +69,7 @@ pub struct TcpStream {
     flows: [Flow; 2],
     /// A [`Status`].
     status: u8,
-    /// [`EDITED`], and [`SIGNED`] for each direction.
+    /// [`EDITED`], [`SIGNED`] for each direction, and the functions that are detached.
     marks: u8,
     /// The port of each end plus one, from its SYN. 0: it is not known.
     ports: [u8; 2],
@@ -81,9 +83,44 @@ impl TcpStream {
         Status::of(self.status)
     }
 
-    /// Stops reading the connection. All further segments go on without a view.
+    /// Stops reading the connection. All further segments go on without a view. The scales of the windows
+    /// stay known: bytes that functions have inserted may wait for room.
     pub fn stop(&mut self, cause: Cause) {
+        let scales = self.flows.map(|Flow { scale, bits, .. }| (scale, bits & (SYN | SCALED)));
         self.clear(Status::Passed(cause));
+        self.flows = scales.map(|(scale, bits)| Flow { scale, bits, ..Flow::default() });
+    }
+
+    /// Most functions of a group that can be detached.
+    pub const MOST_DETACHED: usize = 8 - DETACHED as usize;
+
+    /// Returns the functions that read no more of the session: a bit for each.
+    pub fn detached(&self) -> u8 {
+        self.marks >> DETACHED
+    }
+
+    /// A function reads no more of the session. `bit`: its own, of the lowest [`TcpStream::MOST_DETACHED`].
+    /// `all`: those of all functions. If none is left, the connection passes from the next segment on.
+    pub fn detach(&mut self, bit: u8, all: u8) {
+        self.marks |= bit << DETACHED;
+        if bit != 0 && self.detached() == all && self.status() == Status::Read {
+            self.status = Status::Leaving.number();
+        }
+    }
+
+    /// A function has joined that reads the session. If none has read it before, it is as one whose SYN was
+    /// not seen.
+    pub fn attach(&mut self) {
+        match self.status() {
+            Status::Leaving => self.status = Status::Read.number(),
+            Status::Passed(Cause::Detached) => self.clear(Status::New),
+            _ => {}
+        }
+    }
+
+    /// No function is detached. The connection passes still if it did.
+    pub fn forget_detached(&mut self) {
+        self.marks &= (1 << DETACHED) - 1;
     }
 
     /// Forgets all but the number of the kept bytes.
@@ -115,6 +152,11 @@ impl TcpStream {
     /// Sets the number of the connection in [`crate::Splices`].
     pub fn set_edited(&mut self, number: u32) {
         (self.kept, self.marks) = (number, self.marks | EDITED);
+    }
+
+    /// The connection has no number of [`crate::Splices`] any more.
+    pub fn clear_edited(&mut self) {
+        (self.kept, self.marks) = (0, self.marks & !EDITED);
     }
 
     /// Notes whether a direction's SYN asks for signatures (RFC 2385, RFC 5925). Returns whether the SYNs of
@@ -231,14 +273,17 @@ impl TcpStream {
         let is_restart = self.restarts(direction, segment);
         if is_restart {
             self.clear(Status::New);
+            self.forget_detached();
         }
         let mut has_read = is_restart;
         let before = self.status();
         if self.begins_again(direction, segment) {
             // Of a connection whose SYN was not seen, nothing was read.
             has_read = before != Status::Passed(Cause::NoSyn);
+            self.forget_detached();
         }
         match self.status() {
+            Status::Leaving => return self.give_up(Cause::Detached, OnPickup::Pass),
             // What begins with it may be read, so its data (RFC 7413) must not go on unread.
             Status::Passed(_) if segment.is_syn_with_data() => return Outcome::Drop(Cause::OutsideWindow),
             Status::Passed(_) => return Outcome::Pass(View::NONE, Cause::None),

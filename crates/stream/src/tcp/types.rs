@@ -140,11 +140,13 @@ pub enum Cause {
     NotKept,
     /// The segment comes in by the port of the other end.
     WrongPort,
+    /// No function reads the connection any more.
+    Detached,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 14] = [
+    pub const ALL: [Cause; 15] = [
         Cause::None,
         Cause::Retransmitted,
         Cause::Overlap,
@@ -159,6 +161,7 @@ impl Cause {
         Cause::Conflict,
         Cause::NotKept,
         Cause::WrongPort,
+        Cause::Detached,
     ];
 }
 
@@ -221,6 +224,8 @@ pub enum Status {
     New,
     /// The connection is read.
     Read,
+    /// No function wants to read the connection any more. It passes from the next segment on.
+    Leaving,
     /// The connection passes and is not read.
     Passed(Cause),
 }
@@ -230,7 +235,8 @@ impl Status {
         match self {
             Status::New => 0,
             Status::Read => 1,
-            Status::Passed(cause) => 2 + cause as u8,
+            Status::Leaving => 2,
+            Status::Passed(cause) => 3 + cause as u8,
         }
     }
 
@@ -238,7 +244,8 @@ impl Status {
         match number {
             0 => Status::New,
             1 => Status::Read,
-            _ => Status::Passed(Cause::ALL.get(usize::from(number) - 2).copied().unwrap_or_default()),
+            2 => Status::Leaving,
+            _ => Status::Passed(Cause::ALL.get(usize::from(number) - 3).copied().unwrap_or_default()),
         }
     }
 }

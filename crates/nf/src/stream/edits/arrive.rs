@@ -53,6 +53,29 @@ impl EditMemory {
     }
 }
 
+impl EditMemory {
+    /// No function reads a connection any more. Forgets it if its ends count alike, and all bytes that
+    /// functions have read are acknowledged: a repeated one could be another one.
+    fn end_detached_splice(&mut self, stream: &mut TcpStream) {
+        let number = stream.kept();
+        if stream.is_edited() && number != NOT_EDITED && !self.needs_offsets(stream) {
+            self.splices.remove(number);
+            stream.clear_edited();
+        }
+    }
+
+    /// A function has joined the group of a session.
+    pub fn attach(&mut self, session: u32, stream: &mut TcpStream) {
+        if stream.status() == Status::Passed(StreamCause::Detached) {
+            self.end_detached_splice(stream);
+            if self.detach(session, stream, false) {
+                stream.clear_edited();
+            }
+        }
+        stream.attach();
+    }
+}
+
 impl StreamContext {
     /// Processes packets that functions may edit. Returns the positions of those that do not pass.
     pub(in crate::stream) fn arrive_all(&self, raw: RawVector<'_, '_>, policy: Policy) -> Set {
@@ -89,7 +112,7 @@ impl StreamContext {
                     true => self.arrive(packet, stream, &mut step, memory),
                     false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
                 };
-                views[n] = view;
+                views[n] = View { detached: stream.detached(), ..view };
                 verdict
             } else {
                 views[n] = datagram(packet);
@@ -122,6 +145,9 @@ impl StreamContext {
         }
         if (is_syn || stream.status() == Status::New) && !self.admit(packet, stream, is_syn, memory) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
+        }
+        if stream.status() == Status::Passed(StreamCause::Detached) && !is_syn {
+            memory.end_detached_splice(stream);
         }
         memory.begin(step.at, if stream.is_edited() { stream.kept() } else { 0 });
         let number = memory.number(step.at);

@@ -1,0 +1,106 @@
+//! Groups of stream functions: adjacent ones, behind their stream context.
+
+use std::sync::Arc;
+
+use mmb_stream::TcpStream;
+
+use super::builder::Builder;
+use super::ir::{FunctionNode, GroupPlace, Node};
+use crate::Instance;
+
+impl Builder<'_> {
+    /// Whether a node is a stream function or a stream context.
+    pub fn is_in_stream(&self, node: Option<&Node>) -> bool {
+        match node {
+            Some(Node::Function(node)) => {
+                let is_stream = |instance: &Arc<Instance>| instance.function.is_stream();
+                node.instance >= self.first_context
+                    || self.instances.get(usize::from(node.instance)).is_some_and(is_stream)
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes the last stream context keep bytes.
+    pub fn keep_bytes(&self, nodes: &mut [Node]) {
+        let last = nodes.iter_mut().rev().find_map(|node| match node {
+            Node::Function(node) if node.instance >= self.first_context => Some(node),
+            _ => None,
+        });
+        if let Some(context) = last {
+            context.keeps_bytes = true;
+        }
+    }
+
+    /// Returns nodes in the order in which reverse packets meet them. A stream context comes before its
+    /// functions in both directions.
+    pub fn mirrored(&self, forward: &[Node]) -> Vec<Node> {
+        let is_context = |node: &Node| match node {
+            Node::Function(node) => node.instance >= self.first_context,
+            _ => false,
+        };
+        let mut reverse: Vec<Node> = Vec::new();
+        for node in forward.iter().rev() {
+            let is_of_context = |one: &&Node| self.is_in_stream(Some(one)) && !is_context(one);
+            let functions = reverse.iter().rev().take_while(is_of_context).count();
+            let at = if is_context(node) { reverse.len() - functions } else { reverse.len() };
+            reverse.insert(at, node.clone());
+        }
+        reverse
+    }
+
+    /// Gives each function of a group of stream functions its place in the group.
+    pub fn number_groups(&self, nodes: &mut [Node]) {
+        let is_stream = |node: &Node| self.is_in_stream(Some(node));
+        for group in nodes.chunk_by_mut(|before, after| is_stream(before) && is_stream(after)) {
+            let Some((Node::Function(context), functions)) = group.split_first_mut() else { continue };
+            let can_detach = functions.len() <= TcpStream::MOST_DETACHED;
+            let all = if can_detach { ((1 << functions.len()) - 1) as u8 } else { 0 };
+            let context = context.instance;
+            for (n, node) in functions.iter_mut().enumerate() {
+                if let Node::Function(node) = node {
+                    let bit = if can_detach { 1 << n } else { 0 };
+                    node.group = GroupPlace { context, offset: 0, is_member: true, bit, all };
+                }
+            }
+        }
+    }
+
+    /// Adds the ends of groups of stream functions of which one edits.
+    pub fn with_exits(&self, nodes: Vec<Node>) -> Vec<Node> {
+        let mut all: Vec<Node> = Vec::with_capacity(nodes.len());
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some(node) = nodes.next() {
+            let context = match &node {
+                Node::Function(context) if context.instance >= self.first_context => *context,
+                _ => {
+                    all.push(node);
+                    continue;
+                }
+            };
+            let first = all.len();
+            all.push(node);
+            while let Some(node) = nodes.next_if(|node| self.is_in_stream(Some(node))) {
+                all.push(node);
+            }
+            let group = all.get_mut(first..).unwrap_or(&mut []);
+            let edits = |node: &Node| match node {
+                Node::Function(node) => self.edits(node.instance),
+                _ => false,
+            };
+            if group.iter().any(edits) {
+                for node in group {
+                    if let Node::Function(function) = node {
+                        function.edits = true;
+                    }
+                }
+                all.push(Node::StreamExit(FunctionNode { edits: true, ..context }));
+            }
+        }
+        all
+    }
+
+    pub fn edits(&self, instance: u16) -> bool {
+        self.instances.get(usize::from(instance)).is_some_and(|instance| instance.function.edits())
+    }
+}
