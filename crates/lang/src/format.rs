@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
-    NatForward, NatPool, NatProto, NfInstance, PortKind, ReversePathMode, Rule, RuleKind, SessionLimit, Step,
-    Subnet, Target, Value, ValueItem, ValueSet, Word,
+    NatForward, NatPool, NatProto, NfInstance, PoolAddresses, PortKind, ReversePathMode, Rule, RuleKind,
+    SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -99,11 +99,7 @@ fn switch(on: bool) -> &'static str {
 
 impl Display for NatPool {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let [first, last] = self.addresses;
-        write!(f, "nat pool add {} {first}", self.name)?;
-        if first != last {
-            write!(f, "-{last}")?;
-        }
+        write!(f, "nat pool add {} {}", self.name, self.addresses)?;
         if self.ports != NatPool::PORTS {
             write!(f, " ports {}-{}", self.ports[0], self.ports[1])?;
         }
@@ -113,6 +109,17 @@ impl Display for NatPool {
             write!(f, " filtering {}", self.filtering.word())?;
         }
         Ok(())
+    }
+}
+
+impl Display for PoolAddresses {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolAddresses::Range([first, last]) if first == last => first.fmt(f),
+            PoolAddresses::Range([first, last]) => write!(f, "{first}-{last}"),
+            PoolAddresses::Subnet { first, length } => write!(f, "{first}/{length}"),
+            PoolAddresses::Interface(name) => write!(f, "interface {name}"),
+        }
     }
 }
 

@@ -216,7 +216,11 @@ pub(crate) const NAT: &[Keyword] =
 
 /// Words after `nat pool`.
 pub(crate) const NAT_POOL: &[Keyword] =
-    &[word("add", "nat pool add <name> <address>[-<address>] …"), word("del", "nat pool del <name>")];
+    &[word("add", "nat pool add <name> <addresses> …"), word("del", "nat pool del <name>")];
+
+/// What stands for the addresses of a pool.
+pub(crate) const POOL_INTERFACE: &[Keyword] =
+    &[word("interface", "the address of a routed interface, also when it changes: interface <name>")];
 
 /// Words after `nat forward`.
 pub(crate) const NAT_FORWARD: &[Keyword] = &[

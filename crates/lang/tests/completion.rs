@@ -111,6 +111,7 @@ fn sessions() {
     assert_eq!(offered("nat ").1, ["pool", "forward"]);
     assert_eq!(offered("nat pool del ").1, ["office"]);
     assert_eq!(offered("nat pool add x 192.0.2.1 ").1, ["ports", "block", "limit", "filtering"]);
+    assert_eq!(offered("nat pool add x ").1, ["interface"]);
     assert_eq!(offered("nat pool add x 192.0.2.1 filtering address-").1.len(), 2);
     assert_eq!(offered("nat forward add ").1, ["tcp", "udp"]);
     assert_eq!(offered("nat forward add tcp 192.0.2.1 80 ").1, ["to"]);

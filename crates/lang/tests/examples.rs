@@ -208,6 +208,8 @@ fn commands_about_sessions() {
         "nat pool add office 192.0.2.1",
         "nat pool add office 192.0.2.1-192.0.2.9 ports 1024-65535 block 64 limit 4 filtering endpoint-independent",
         "nat pool add office 192.0.2.1 filtering address-and-port-dependent",
+        "nat pool add office 192.0.2.0/28 limit 4",
+        "nat pool add office interface wan ports 1024-65535",
         "nat pool del office",
         "nat forward add tcp 192.0.2.1 80 to 10.0.0.9 8080",
         "nat forward add udp 192.0.2.1 53 to 10.0.0.9 53",

@@ -61,7 +61,7 @@ pub enum Cmd {
     Show(Line),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
-    /// Add or delete a NAT pool or a port forward: `nat pool add NAME ADDRESS[-ADDRESS]`
+    /// Add or delete a NAT pool or a port forward: `nat pool add NAME ADDRESSES`
     Nat(Line),
     /// Add or delete an interface: `interface add NAME af-xdp IFNAME`
     Interface(Line),

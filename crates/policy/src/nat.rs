@@ -1,14 +1,16 @@
 //! NAT lines of the language as configuration of `mmb-flow`.
 
+use std::net::Ipv4Addr;
+
 use mmb_flow::{Filtering, ForwardConfig, NatConfigError, PoolConfig, PortProto};
 use mmb_lang::{Endpoint4, NatForward, NatPool, NatProto};
 
-/// Returns the configuration of a pool.
+/// Returns the configuration of a pool with these addresses, first and last.
 ///
 /// # Errors
 /// As [`PoolConfig`]'s functions.
-pub fn pool_config(pool: &NatPool) -> Result<PoolConfig, NatConfigError> {
-    let ([first, last], [low, high]) = (pool.addresses, pool.ports);
+pub fn pool_config(pool: &NatPool, [first, last]: [Ipv4Addr; 2]) -> Result<PoolConfig, NatConfigError> {
+    let [low, high] = pool.ports;
     let mut config = PoolConfig::new(&pool.name, first, last)?.with_ports(low, high)?;
     if let Some(size) = pool.block {
         config = config.with_block(size)?;

@@ -1,7 +1,7 @@
 //! The interface between the mirror and a forwarding engine.
 
 use std::error::Error;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 
 use mmb_route::Routes;
@@ -27,6 +27,8 @@ pub struct LocalTraffic {
     pub mac: [u8; 6],
     /// The machine's addresses, in ascending order.
     pub addresses: Vec<IpAddr>,
+    /// The IPv4 address of the interface itself; of several, the lowest primary one with the widest scope.
+    pub own: Option<Ipv4Addr>,
 }
 
 /// A neighbour whose Ethernet address the kernel is asked to find or to confirm.

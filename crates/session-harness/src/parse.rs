@@ -129,7 +129,12 @@ impl ParsedLines {
         let invalid_nat = |error| RuleSetError::NatLine { line: owned(), error };
         match parse_line(line).map_err(|error| RuleSetError::Line { line: owned(), error })? {
             Some(Command::Add(rule)) => self.rules.push(rule),
-            Some(Command::NatPoolAdd(pool)) => self.pools.push(pool_config(&pool).map_err(invalid_nat)?),
+            Some(Command::NatPoolAdd(pool)) => {
+                let Some(range) = pool.addresses.range() else {
+                    return Err(RuleSetError::OtherCommand { line: owned() });
+                };
+                self.pools.push(pool_config(&pool, range).map_err(invalid_nat)?);
+            }
             Some(Command::NatForwardAdd(forward)) => {
                 self.forwards.push(forward_config(&forward).map_err(invalid_nat)?);
             }

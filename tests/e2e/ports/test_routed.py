@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+import time
 
 import pytest
 from scapy.layers.dhcp import BOOTP
@@ -383,6 +384,75 @@ def test_masquerade_behind_the_box(make_router, driver):
     assert [line.split()[1] for line in shown.splitlines()[1:]] == [BOX, SERVER], shown
     bench.ip("link set m1 mtu 1400")
     wait.until(lambda: "mtu = 1400" in ping(bench.client, SERVER, "-M", "do", "-s", "1472"), "fragmentation needed")
+
+
+MASQUERADE = "nat pool add home interface right\nadd-stateful out right ip-saddr 10.1.0.0/24 nat home\n"
+
+
+def pool(bench):
+    return bench.daemon.json("show", "nat")["pools"][0]
+
+
+def test_masquerade_follows_the_interface(make_router, driver, tmp_path):
+    """A pool has the address of an interface. When it changes, so does the pool within a second: sessions of the old
+    address end, and new ones have the new address.
+    """
+    bench = make_router(MASQUERADE, driver=driver)
+    wait.until(lambda: pool(bench)["addresses"] == [FAR, FAR], "the pool's first address")
+    mirror(bench, SERVER, 7000)
+    mirror(bench, SERVER, 7000, STREAM)
+    asked = speaker(bench, CLIENT, 30002)
+    stream = speaker(bench, CLIENT, 30001, STREAM).connect(SERVER, 7000)
+    assert (asked.ask(SERVER, 7000), stream.ask()) == ((FAR, 30002), (FAR, 30001))
+    here = web(bench, bench.mbox)
+    assert traffic.fetch(bench.servers, url(FAR)) == here.content
+    other = "10.2.0.77"
+    # With another prefix length, it is no secondary address of the first one.
+    bench.ip(f"address add {other}/25 dev {bench.face(1)}")
+    began = time.monotonic()
+    bench.ip(f"address del {FAR}/24 dev {bench.face(1)}")
+    wait.until(lambda: pool(bench)["addresses"] == [other, other], "the pool's next address")
+    assert time.monotonic() - began < 1
+    assert asked.ask(SERVER, 7000) == (other, 30002)
+    assert FAR not in bench.daemon.command("show", "connections", "udp-sport", "30002").stdout
+    assert speaker(bench, CLIENT, 30003, STREAM).connect(SERVER, 7000).ask() == (other, 30003)
+    # A file with the same pool keeps the sessions.
+    saved = tmp_path / "saved"
+    saved.write_text(bench.daemon.command("show", "config").stdout, encoding="utf-8")
+    assert "nat pool add home interface right\n" in saved.read_text(encoding="utf-8")
+    bench.daemon.command("apply", saved)
+    assert pool(bench)["addresses"] == [other, other]
+    assert asked.ask(SERVER, 7000) == (other, 30002)
+    # Without an address nothing leaves untranslated.
+    bench.ip(f"address del {other}/25 dev {bench.face(1)}")
+    wait.until(lambda: pool(bench)["addresses"] == ["", ""], "the pool without address")
+    bench.ip(f"address add {FAR}/24 dev {bench.face(1)}")
+    wait.until(lambda: pool(bench)["addresses"] == [FAR, FAR], "the first address again")
+    # The kernel has forgotten the neighbour with the route: the first packet may be lost.
+    wait.until(lambda: " 0% packet loss" in ping(bench.client, SERVER), "the route to work again")
+    assert asked.ask(SERVER, 7000) == (FAR, 30002)
+    log = bench.daemon.log()
+    assert f"nat: pool home: right has {other}" in log and "nat: pool home: right has no address" in log
+
+
+def test_masquerade_refusals(make_router):
+    """What a pool cannot follow, and what an interface that a pool follows cannot lose."""
+    bench = make_router(MASQUERADE)
+
+    def refused(line):
+        with pytest.raises(CommandFailed) as failure:
+            bench.daemon.line(line)
+        return str(failure.value)
+
+    wait.until(lambda: pool(bench)["addresses"] == [FAR, FAR], "the pool's address")
+    assert "there is no interface `wan`" in refused("nat pool add p interface wan")
+    assert "the pools p and home share addresses" in refused("nat pool add p 10.2.0.0/28")
+    bench.daemon.line("route del right")
+    wait.until(lambda: pool(bench)["addresses"] == ["", ""], "the pool without address")
+    bench.daemon.line("flush")
+    assert "NAT pool `home` follows interface `right`" in refused("interface del right")
+    assert "until `route" not in bench.daemon.line("nat pool add q interface left").stdout
+    assert "until `route right`" in bench.daemon.line("nat pool add r interface right").stdout
 
 
 def test_forward_to_the_inside(make_router, driver):

@@ -134,8 +134,11 @@ pub struct NatReply {
 pub struct PoolEntry {
     /// Name of the pool.
     pub name: String,
-    /// First and last address.
+    /// First and last address; empty while the interface that the pool follows has none.
     pub addresses: [String; 2],
+    /// The interface whose address the pool has, if it follows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// First and last port.
     pub ports: [u16; 2],
     /// Ports in a block, if ports are allocated in blocks.

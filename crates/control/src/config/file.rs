@@ -101,7 +101,6 @@ impl<'a> Builder<'a> {
         for c in &commands {
             match &c.item {
                 Command::InterfaceAdd { name, kind } => self.note(c.line, |b| b.interface(name, kind)),
-                Command::NatPoolAdd(pool) => self.note(c.line, |b| b.config.nat_mut().add_pool(pool)),
                 Command::NfAdd(nf) => self.note(c.line, |b| {
                     b.config.insert_function(nf)?;
                     b.functions.push(c.line);
@@ -110,6 +109,7 @@ impl<'a> Builder<'a> {
                 _ => {}
             }
         }
+        self.pools(&commands);
         let mut lines = Vec::new();
         let mut rules = Vec::new();
         for c in commands {
@@ -170,6 +170,15 @@ impl<'a> Builder<'a> {
 
     fn interface(&mut self, name: &Word, kind: &PortKind) -> Result<(), CommandError> {
         self.config.add_interface(name, kind, Some(self.base)).map(drop)
+    }
+
+    /// Adds the pools, which may follow interfaces.
+    fn pools(&mut self, commands: &[FileItem<Command>]) {
+        for c in commands {
+            if let Command::NatPoolAdd(pool) = &c.item {
+                self.note(c.line, |b| b.config.add_pool(pool));
+            }
+        }
     }
 
     /// Compiles functions and chains, if there are no errors so far. False: the traffic of chains is not

@@ -137,6 +137,10 @@ impl Config {
                 format!("interface `{}` is used by rule {} (`{}`)", interface.name, view.index, view.text);
             return conflict(message, format!("`del {}` first", view.index));
         }
+        if let Some(pool) = self.nat().followers(&interface.name).next() {
+            let message = format!("NAT pool `{}` follows interface `{}`", &*pool.name, interface.name);
+            return conflict(message, format!("`nat pool del {}` first", &*pool.name));
+        }
         self.check_interface_unused(name)?;
         let id = self.interfaces[at].id;
         Arc::make_mut(&mut self.interfaces).remove(at);

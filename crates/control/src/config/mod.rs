@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, Match, Rule, Word};
+use mmb_lang::{ErrorPolicy, Match, NatPool, Rule, Word};
 use mmb_policy::{Policy, RuleView};
 
 pub use chains::{Chains, Platform};
@@ -71,7 +71,8 @@ impl Config {
 
     /// An empty configuration that can replace `earlier`.
     pub(crate) fn successor(earlier: &Config) -> Config {
-        Config { revision: earlier.revision + 1, ..Config::with_platform(earlier.platform.clone()) }
+        let nat = Arc::new(earlier.nat.cleared());
+        Config { revision: earlier.revision + 1, nat, ..Config::with_platform(earlier.platform.clone()) }
     }
 
     /// The interfaces, in the order in which they were added.
@@ -160,6 +161,17 @@ impl Config {
         Arc::make_mut(&mut self.nat)
     }
 
+    /// Adds a NAT pool.
+    ///
+    /// # Errors
+    /// The interface that it follows does not exist, the name is in use, or addresses belong to another pool.
+    pub fn add_pool(&mut self, pool: &NatPool) -> Result<(), CommandError> {
+        if let Some(name) = pool.addresses.interface().filter(|name| self.interface(name).is_none()) {
+            return Err(self.unknown_interface(name));
+        }
+        self.nat_mut().add_pool(pool)
+    }
+
     /// Deletes a NAT pool.
     ///
     /// # Errors
@@ -207,7 +219,7 @@ impl Config {
         self.settings = SessionSettings::default();
         self.punt_limits = PuntLimits::default();
         self.fast_path = false;
-        self.nat = Arc::default();
+        self.nat = Arc::new(self.nat.cleared());
     }
 
     /// Checks that all interfaces, NAT pools and chains of a rule exist.

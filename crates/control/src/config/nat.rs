@@ -2,11 +2,12 @@
 //!
 //! They are few and change rarely. Each change makes a new list, in the order in which they were added.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use mmb_flow::NatConfig;
+use mmb_flow::{NatConfig, NatConfigError};
 use mmb_lang::{Command, Endpoint4, NatForward, NatPool, NatProto, SourceSpan, Word};
 use mmb_policy::{forward_config, pool_config};
 
@@ -20,6 +21,10 @@ const MAX_FORWARDS: usize = 4096;
 pub struct Nat {
     pools: Vec<NatPool>,
     forwards: Vec<NatForward>,
+    /// Addresses of the interfaces that pools follow, by name.
+    followed: Arc<BTreeMap<String, Ipv4Addr>>,
+    /// Pools that cannot have the address of their interface, with the reason.
+    refused: Vec<(String, NatConfigError)>,
     compiled: Arc<NatConfig>,
 }
 
@@ -44,9 +49,45 @@ impl Nat {
         &self.compiled
     }
 
+    /// First and last address of a pool. None: the interface that it follows has none.
+    pub fn addresses(&self, pool: &NatPool) -> Option<[Ipv4Addr; 2]> {
+        let number = self.compiled.pool(&pool.name)?;
+        let (first, last) = self.compiled.pools().get(usize::from(number.0))?.addresses();
+        Some([first, last])
+    }
+
+    /// The pools that follow an interface.
+    pub fn followers<'a>(&'a self, interface: &'a str) -> impl Iterator<Item = &'a NatPool> {
+        let follows = move |pool: &&NatPool| pool.addresses.interface().is_some_and(|i| **i == *interface);
+        self.pools.iter().filter(follows)
+    }
+
+    /// The addresses of the interfaces that pools follow, by the interfaces' names.
+    pub fn followed(&self) -> &BTreeMap<String, Ipv4Addr> {
+        &self.followed
+    }
+
+    /// The pools that cannot have the address of their interface, with the reason.
+    pub fn refused(&self) -> &[(String, NatConfigError)] {
+        &self.refused
+    }
+
+    /// Changes the addresses of the interfaces that pools follow. A pool whose address belongs to another
+    /// pool has none ([`Nat::refused`]).
+    pub fn follow(&mut self, addresses: BTreeMap<String, Ipv4Addr>) {
+        self.followed = Arc::new(addresses);
+        // The other pools and the forwards are valid without these addresses.
+        let _ = self.compile(SourceSpan::default());
+    }
+
+    /// No pools and forwards, and the same addresses of interfaces.
+    pub fn cleared(&self) -> Nat {
+        Nat { followed: self.followed.clone(), ..Nat::default() }
+    }
+
     /// The outside addresses of pools and forwards.
     pub fn outside(&self) -> Vec<RangeInclusive<IpAddr>> {
-        let pools = self.pools.iter().map(|p| p.addresses);
+        let pools = self.compiled.pools().iter().map(|pool| <[_; 2]>::from(pool.addresses()));
         let forwards = self.forwards.iter().map(|f| [f.outside.address; 2]);
         pools.chain(forwards).map(|[first, last]| first.into()..=last.into()).collect()
     }
@@ -64,7 +105,7 @@ impl Nat {
             );
         }
         self.pools.push(pool.clone());
-        self.compile(name.span)
+        self.compile_added(name.span)
     }
 
     /// Deletes a pool that no rule uses.
@@ -93,7 +134,7 @@ impl Nat {
             return Err(CommandError::conflict(message, SourceSpan::default()));
         }
         self.forwards.push(*forward);
-        self.compile(SourceSpan::default())
+        self.compile_added(SourceSpan::default())
     }
 
     /// Deletes a forward.
@@ -121,18 +162,49 @@ impl Nat {
         let error = CommandError::not_found(message, name.span);
         let known: Vec<&str> = self.pools.iter().map(|p| &*p.name.text).collect();
         match known.as_slice() {
-            [] => error.help("add it first: `nat pool add NAME ADDRESS[-ADDRESS] …`".to_owned()),
+            [] => error.help("add it first: `nat pool add NAME ADDRESSES …`".to_owned()),
             known => error.help(format!("there are: {}", known.join(", "))),
         }
     }
 
     /// Compiles the configuration of the engine. Errors are placed at `at`.
+    ///
+    /// A pool without address is none of the engine's: packets that it should translate are dropped.
     fn compile(&mut self, at: SourceSpan) -> Result<(), CommandError> {
-        let pools = self.pools.iter().map(pool_config).collect::<Result<_, _>>();
-        let forwards = self.forwards.iter().map(forward_config).collect::<Result<_, _>>();
-        let config = pools.and_then(|pools| NatConfig::new(pools, forwards?));
-        self.compiled = Arc::new(config.map_err(|error| CommandError::conflict(error.to_string(), at))?);
+        let conflict = |error: NatConfigError| CommandError::conflict(error.to_string(), at);
+        let fixed = |pool: &NatPool| Some(pool_config(pool, pool.addresses.range()?));
+        let mut pools: Vec<_> =
+            self.pools.iter().filter_map(fixed).collect::<Result<_, _>>().map_err(conflict)?;
+        let forwards: Vec<_> =
+            self.forwards.iter().map(forward_config).collect::<Result<_, _>>().map_err(conflict)?;
+        let mut config = NatConfig::new(pools.clone(), forwards.clone()).map_err(conflict)?;
+        self.refused.clear();
+        for pool in &self.pools {
+            let Some(&address) = pool.addresses.interface().and_then(|name| self.followed.get(&*name.text))
+            else {
+                continue;
+            };
+            let with = |pool| NatConfig::new([&pools[..], &[pool]].concat(), forwards.clone());
+            match pool_config(pool, [address; 2]).and_then(with) {
+                Ok(with) => {
+                    config = with;
+                    pools = config.pools().to_vec();
+                }
+                Err(error) => self.refused.push((pool.name.to_string(), error)),
+            }
+        }
+        self.compiled = Arc::new(config);
         Ok(())
+    }
+
+    /// Compiles after an addition. No pool may lose its address by it.
+    fn compile_added(&mut self, at: SourceSpan) -> Result<(), CommandError> {
+        let before = self.refused.len();
+        self.compile(at)?;
+        match self.refused.get(before) {
+            Some((_, error)) => Err(CommandError::conflict(error.to_string(), at)),
+            None => Ok(()),
+        }
     }
 
     /// The lines of a file with these pools and forwards.
@@ -160,6 +232,36 @@ mod tests {
             done.map_err(|error| error.diagnostic.message)?;
         }
         Ok(nat)
+    }
+
+    /// A pool has the address that its interface has, unless another pool has it.
+    #[test]
+    fn pools_follow_interfaces() {
+        let lines = ["nat pool add a 192.0.2.0/28", "nat pool add p interface wan ports 1024-65535"];
+        let mut nat = run(&lines).unwrap();
+        assert_eq!(nat.lines().collect::<Vec<_>>(), lines);
+        let address = |nat: &Nat| nat.addresses(nat.pool("p").unwrap()).map(|[first, _]| first.to_string());
+        assert_eq!((address(&nat), nat.outside().len()), (None, 1));
+        let wan = |address: &str| BTreeMap::from([("wan".to_owned(), address.parse().unwrap())]);
+        nat.follow(wan("198.51.100.7"));
+        assert_eq!((address(&nat).as_deref(), nat.outside().len()), (Some("198.51.100.7"), 2));
+        let add = |nat: &mut Nat, line: &str| match mmb_lang::parse_line(line) {
+            Ok(Some(Command::NatPoolAdd(pool))) => nat.add_pool(&pool).map_err(|e| e.diagnostic.message),
+            other => panic!("{other:?}"),
+        };
+        let error = add(&mut nat.clone(), "nat pool add q 198.51.100.0-198.51.100.9").unwrap_err();
+        assert_eq!(error, "the pools q and p share addresses and ports");
+        nat.follow(wan("192.0.2.3"));
+        assert_eq!((address(&nat), nat.refused().len()), (None, 1));
+        nat.follow(wan("127.0.0.1"));
+        assert_eq!((address(&nat), nat.refused().len()), (None, 1));
+        // A new file begins with the addresses that are known.
+        nat.follow(wan("198.51.100.8"));
+        let mut next = nat.cleared();
+        add(&mut next, lines[1]).unwrap();
+        assert_eq!(address(&next).as_deref(), Some("198.51.100.8"));
+        nat.follow(BTreeMap::new());
+        assert_eq!((address(&nat), nat.refused().len()), (None, 0));
     }
 
     #[test]

@@ -124,7 +124,14 @@ impl Control {
     pub fn nat(&self) -> NatReply {
         let config = self.state().config;
         let usage = self.engine().nat_usage();
-        let entry = |pool: &NatPool| pool_entry(pool, usage.iter().find(|u| u.pool == *pool.name.text));
+        let entry = |pool: &NatPool| PoolEntry {
+            addresses: config
+                .nat()
+                .addresses(pool)
+                .map(|range| range.map(|a| a.to_string()))
+                .unwrap_or_default(),
+            ..pool_entry(pool, usage.iter().find(|u| u.pool == *pool.name.text))
+        };
         NatReply {
             pools: config.nat().pools().iter().map(entry).collect(),
             forwards: config.nat().forwards().iter().map(forward_entry).collect(),
@@ -209,11 +216,11 @@ fn session_counts(workers: &[SessionCounters], limited_sources: Vec<LimitedEntry
     }
 }
 
-/// The entry of a pool. `usage` is none until the workers have the pool.
+/// The entry of a pool, without its addresses. `usage` is none until the workers have the pool.
 fn pool_entry(pool: &NatPool, usage: Option<&PoolUsage>) -> PoolEntry {
     let mut entry = PoolEntry {
         name: pool.name.to_string(),
-        addresses: pool.addresses.map(|a| a.to_string()),
+        interface: pool.addresses.interface().map(|name| name.to_string()),
         ports: pool.ports,
         block: pool.block,
         limit: pool.limit,

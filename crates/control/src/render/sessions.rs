@@ -135,8 +135,7 @@ pub(super) fn rules(indexes: &[u32]) -> String {
 /// `show nat`.
 pub fn nat(reply: &NatReply) -> String {
     if reply.pools.is_empty() && reply.forwards.is_empty() {
-        return "no NAT pools and no forwards; add one with `nat pool add NAME ADDRESS[-ADDRESS] …`\n"
-            .to_owned();
+        return "no NAT pools and no forwards; add one with `nat pool add NAME ADDRESSES …`\n".to_owned();
     }
     let mut text = String::new();
     if !reply.pools.is_empty() {
@@ -175,11 +174,17 @@ fn pools(reply: &NatReply) -> String {
     ]);
     for p in &reply.pools {
         let [first, last] = &p.addresses;
+        let range = if first == last { first.clone() } else { format!("{first}-{last}") };
+        let addresses = match &p.interface {
+            Some(name) if range.is_empty() => format!("interface {name}"),
+            Some(name) => format!("{range} ({name})"),
+            None => range,
+        };
         let used = |proto: &str| p.ports_used.get(proto).copied().unwrap_or(0).to_string();
         let blocks = p.block.map(|size| format!("{}/{} of {size}", p.blocks_used, p.blocks_total));
         columns.row([
             p.name.clone(),
-            if first == last { first.clone() } else { format!("{first}-{last}") },
+            addresses,
             format!("{}-{}", p.ports[0], p.ports[1]),
             p.hosts.to_string(),
             p.sessions.to_string(),

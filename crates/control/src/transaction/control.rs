@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use mmb_dataplane::{Engine, WorkerFailure};
 use mmb_lang::SourceSpan;
 
+use super::addresses::PortAddresses;
 use super::background::Background;
 use super::links::LinkThread;
 use super::maintenance::{LimitedSources, Maintenance};
@@ -87,6 +88,7 @@ impl Control {
             self.maintenance.request_rebuild();
         }
         if has_pools {
+            self.addresses().wake();
             self.maintenance.request_nat_check();
         }
     }
@@ -160,6 +162,11 @@ impl Control {
     /// The mirror of the kernel's routes.
     pub(crate) fn mirror(&self) -> &Mirror {
         &self.mirror
+    }
+
+    /// The addresses of routed ports.
+    pub(super) fn addresses(&self) -> &PortAddresses {
+        self.mirror.addresses()
     }
 
     /// The queue of maintenance work.

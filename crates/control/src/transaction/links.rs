@@ -6,6 +6,8 @@
 //! this name that is up: after each message, and once a second in case that opening fails. A returned
 //! interface is another one for the kernel, even with the same name; interfaces are known by their indexes.
 //!
+//! The thread also gives NAT pools the addresses of the interfaces that they follow.
+//!
 //! Without a free descriptor the thread cannot listen. It then looks at the interfaces once a second, and
 //! tries again to listen.
 
@@ -105,6 +107,10 @@ impl Control {
                 return;
             }
             self.close_vanished();
+            if let Some(watch) = &watch {
+                self.addresses().set_waker(watch.waker());
+            }
+            self.follow_addresses();
             let is_waiting = self.open_returned(&mut attempts, Instant::now());
             match &mut watch {
                 Some(watch) => watch.wait(if is_waiting { RETRY } else { CHECK }),

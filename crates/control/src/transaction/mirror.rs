@@ -15,6 +15,7 @@ use mmb_route::Routes;
 use mmb_router::{RoutedPort, Router, RouterError, restore_settings};
 use mmb_system::log;
 
+use super::addresses::PortAddresses;
 use super::engine_plane::EnginePlane;
 use super::state::State;
 
@@ -54,6 +55,8 @@ pub(crate) struct Mirror {
     plan: Mutex<Option<Plan>>,
     /// The directory of what the process keeps.
     state: Option<PathBuf>,
+    /// The addresses of the ports.
+    addresses: Arc<PortAddresses>,
 }
 
 impl Mirror {
@@ -88,7 +91,8 @@ impl Mirror {
         }
         *current = None;
         if self.with_router(|_| ()).is_none() {
-            let router = Router::start(Arc::new(EnginePlane(engine.clone())), self.state.as_deref())?;
+            let plane = EnginePlane { engine: engine.clone(), addresses: self.addresses.clone() };
+            let router = Router::start(Arc::new(plane), self.state.as_deref())?;
             *self.router.write().unwrap_or_else(PoisonError::into_inner) = Some(router);
         }
         self.with_router(|router| router.set_ports(plan.ports.clone(), plan.keep.clone())).transpose()?;
@@ -101,6 +105,11 @@ impl Mirror {
         if let Err(error) = self.set(engine, plan) {
             log::error(format!("routes: {error}\n"));
         }
+    }
+
+    /// The addresses of the ports.
+    pub(super) fn addresses(&self) -> &PortAddresses {
+        &self.addresses
     }
 
     /// Calls `query` with the router, if it runs.

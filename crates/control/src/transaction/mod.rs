@@ -1,5 +1,6 @@
 //! The running configuration and all changes to it.
 
+mod addresses;
 mod background;
 mod chains;
 mod control;

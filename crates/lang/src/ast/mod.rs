@@ -15,7 +15,7 @@ use std::ops::Deref;
 pub use chain::{Body, Branch, BranchEnd, Chain, NfInstance, Step};
 pub use command::{Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet, Timeout};
 pub use limit::{PuntClass, SessionLimit};
-pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};
+pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
 
 use crate::field::FieldId;
 use crate::span::SourceSpan;

@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 
 use super::Word;
 
-/// `nat pool add NAME A.B.C.D[-A.B.C.E] [ports LO-HI] [block N] [limit N] [filtering HOW]`: addresses and
-/// ports that the target `nat NAME` assigns to hosts.
+/// `nat pool add NAME ADDRESSES [ports LO-HI] [block N] [limit N] [filtering HOW]`: addresses and ports that
+/// the target `nat NAME` assigns to hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NatPool {
     /// Its name.
     pub name: Word,
-    /// First and last address: at most [`NatPool::MAX_ADDRESSES`], all unicast.
-    pub addresses: [Ipv4Addr; 2],
+    /// Its addresses: at most [`NatPool::MAX_ADDRESSES`], all unicast.
+    pub addresses: PoolAddresses,
     /// First and last port (ICMP: identifier), from 1 on. Default: [`NatPool::PORTS`].
     pub ports: [u16; 2],
     /// Number of consecutive ports in a block. None: ports are allocated one by one.
@@ -27,6 +27,44 @@ impl NatPool {
     pub const PORTS: [u16; 2] = [1, 65535];
     /// Maximum number of addresses of a pool.
     pub const MAX_ADDRESSES: u32 = 4_096;
+}
+
+/// The addresses of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PoolAddresses {
+    /// `A.B.C.D[-A.B.C.E]`: first and last address.
+    Range([Ipv4Addr; 2]),
+    /// `A.B.C.D/LENGTH`: all addresses of a subnet.
+    Subnet {
+        /// The first address.
+        first: Ipv4Addr,
+        /// The prefix length.
+        length: u8,
+    },
+    /// `interface NAME`: the address that this routed interface has at the time.
+    Interface(Word),
+}
+
+impl PoolAddresses {
+    /// First and last address; none if they are those of an interface.
+    pub fn range(&self) -> Option<[Ipv4Addr; 2]> {
+        match self {
+            PoolAddresses::Range(range) => Some(*range),
+            PoolAddresses::Subnet { first, length } => {
+                let hosts = u32::MAX.checked_shr(u32::from(*length)).unwrap_or(0);
+                Some([*first, Ipv4Addr::from_bits(first.to_bits() | hosts)])
+            }
+            PoolAddresses::Interface(_) => None,
+        }
+    }
+
+    /// The interface that the pool follows.
+    pub fn interface(&self) -> Option<&Word> {
+        match self {
+            PoolAddresses::Interface(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// Which remote endpoints may send to a host behind NAT (RFC 4787 section 5).

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Command, Endpoint4, Filtering, NatForward, NatPool, NatProto};
+use crate::ast::{Command, Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
 use crate::diag::{Diagnostic, quote};
-use crate::keyword::{FILTERING, NAT, NAT_FORWARD, NAT_POOL, NAT_PROTOS, POOL_OPTIONS, TO};
+use crate::keyword::{FILTERING, NAT, NAT_FORWARD, NAT_POOL, NAT_PROTOS, POOL_INTERFACE, POOL_OPTIONS, TO};
 use crate::lex::Tok;
 use crate::span::Span;
 
@@ -66,20 +66,18 @@ impl Parser<'_> {
         Ok(NatPool { name, addresses, ports, block, limit, filtering: filtering.unwrap_or_default() })
     }
 
-    /// `A.B.C.D` or `A.B.C.D-A.B.C.E`.
-    fn pool_addresses(&mut self) -> Parse<[Ipv4Addr; 2]> {
-        let (text, span) = self.operand("the range of addresses")?;
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let (Ok(first), Ok(last)) = (first.parse::<Ipv4Addr>(), last.parse::<Ipv4Addr>()) else {
-            let message = format!("invalid range of IPv4 addresses {}", quote(text));
-            return Err(
-                Diagnostic::new(span, message).with_help("a pool has 192.0.2.1, or 192.0.2.1-192.0.2.9")
-            );
-        };
-        if first > last {
-            let message = format!("the range {} ends before it starts", quote(text));
-            return Err(Diagnostic::new(span, message));
+    /// `A.B.C.D`, `A.B.C.D-A.B.C.E`, `A.B.C.D/LENGTH` or `interface NAME`.
+    fn pool_addresses(&mut self) -> Parse<PoolAddresses> {
+        self.expect(Expect::Words(POOL_INTERFACE));
+        if self.eat_word("interface") {
+            return self.interface_name("an interface").map(PoolAddresses::Interface);
         }
+        let (text, span) = self.operand("the range of addresses")?;
+        let addresses = match text.split_once('/') {
+            Some((first, length)) => pool_subnet(text, first, length, span)?,
+            None => pool_range(text, span)?,
+        };
+        let [first, last] = addresses.range().unwrap_or([Ipv4Addr::UNSPECIFIED; 2]);
         let number = u64::from(last.to_bits() - first.to_bits()) + 1;
         if number > NatPool::MAX_ADDRESSES.into() {
             let message =
@@ -87,7 +85,7 @@ impl Parser<'_> {
             return Err(Diagnostic::new(span, message));
         }
         hosts(first, last, span)?;
-        Ok([first, last])
+        Ok(addresses)
     }
 
     fn pool_ports(&mut self) -> Parse<[u16; 2]> {
@@ -150,6 +148,40 @@ impl Parser<'_> {
             }
         }
     }
+}
+
+/// `A.B.C.D` or `A.B.C.D-A.B.C.E`.
+fn pool_range(text: &str, span: Span) -> Parse<PoolAddresses> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (Ok(first), Ok(last)) = (first.parse::<Ipv4Addr>(), last.parse::<Ipv4Addr>()) else {
+        let message = format!("invalid range of IPv4 addresses {}", quote(text));
+        let help =
+            "a pool has 192.0.2.1, 192.0.2.1-192.0.2.9, 192.0.2.0/28 or the address of an `interface NAME`";
+        return Err(Diagnostic::new(span, message).with_help(help));
+    };
+    if first > last {
+        let message = format!("the range {} ends before it starts", quote(text));
+        return Err(Diagnostic::new(span, message));
+    }
+    Ok(PoolAddresses::Range([first, last]))
+}
+
+/// `A.B.C.D/LENGTH`.
+fn pool_subnet(text: &str, first: &str, length: &str, span: Span) -> Parse<PoolAddresses> {
+    let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    let length = length.parse::<u8>().ok().filter(|length| digits && *length <= 32);
+    let (Ok(first), Some(length)) = (first.parse::<Ipv4Addr>(), length) else {
+        let message = format!("invalid IPv4 subnet {}", quote(text));
+        return Err(Diagnostic::new(span, message).with_help("a subnet is written 192.0.2.0/28"));
+    };
+    let hosts = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+    if first.to_bits() & hosts != 0 {
+        let subnet = Ipv4Addr::from_bits(first.to_bits() & !hosts);
+        let message = format!("`{first}` is not the first address of a subnet of length {length}");
+        let help = format!("write {subnet}/{length} for the subnet, or {first} for this address only");
+        return Err(Diagnostic::new(span, message).with_help(help));
+    }
+    Ok(PoolAddresses::Subnet { first, length })
 }
 
 /// Checks that all addresses of the range can be addresses of hosts.

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering,
-    HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, ReversePathMode, Rule,
-    RuleKind, SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem,
-    ValueKind, ValueSet, Word,
+    HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses, PortKind, PuntClass,
+    ReversePathMode, Rule, RuleKind, SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout,
+    Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use mmb_stream::{OnOverflow, OnPickup};
 use proptest::collection::vec;
@@ -285,8 +285,13 @@ fn pool() -> impl Strategy<Value = NatPool> {
     let addresses = (host(), 0..NatPool::MAX_ADDRESSES).prop_map(|(first, more)| {
         // At most to the end of the /8: the addresses after it may be no host's.
         let last = first.to_bits().saturating_add(more).min(first.to_bits() | 0x00ff_ffff);
-        [first, Ipv4Addr::from_bits(last)]
+        PoolAddresses::Range([first, Ipv4Addr::from_bits(last)])
     });
+    let subnet = (host(), 20..=32_u8).prop_map(|(address, length)| {
+        let hosts = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+        PoolAddresses::Subnet { first: Ipv4Addr::from_bits(address.to_bits() & !hosts), length }
+    });
+    let addresses = prop_oneof![addresses, subnet, name().prop_map(PoolAddresses::Interface)];
     let some = (1..=u16::MAX, 1..=u16::MAX).prop_map(|(a, b)| [a.min(b), a.max(b)]);
     let ports = prop_oneof![Just(NatPool::PORTS), some];
     let filtering = select(

@@ -35,7 +35,7 @@ sessions    add-stateful MATCH… accept|drop|block|mod|map|shuffle|lb|nat|chain
 chains      nf add NAME TYPE [ARG…]   nf del NAME   nf set NAME WORD…   `show functions verbose` lists the types
             chain add NAME FUNCTION | FUNCTION [OUTPUT: …, OUTPUT: drop] …   chain set NAME …   chain del NAME
             add-stateful tcp-dport 80 chain NAME
-nat         nat pool add NAME ADDRESS[-ADDRESS] [ports LO-HI] [block N] [limit N] [filtering HOW]   nat pool del NAME
+nat         nat pool add NAME ADDRESSES [ports LO-HI] [block N] [limit N] [filtering HOW]   nat pool del NAME
             nat forward add tcp|udp ADDRESS PORT to ADDRESS PORT   nat forward del tcp|udp ADDRESS PORT
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…

@@ -1,6 +1,6 @@
 //! The kernel's interfaces of routed ports, and the traffic that belongs to the kernel.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use mmb_route::L3Interface;
@@ -72,6 +72,14 @@ fn best(model: &Model, v6: bool, on: impl Fn(&Link) -> bool) -> Option<IpAddr> {
     model.addresses.values().filter(good).min_by_key(|address| address.scope).map(|address| address.address)
 }
 
+/// The IPv4 address with the widest scope on the interfaces for which `on` is true.
+fn best4(model: &Model, on: impl Fn(&Link) -> bool) -> Option<Ipv4Addr> {
+    match best(model, false, on) {
+        Some(IpAddr::V4(address)) => Some(address),
+        _ => None,
+    }
+}
+
 /// For each port, the traffic that belongs to the kernel.
 pub(crate) fn local_traffic(
     model: &Model,
@@ -92,7 +100,8 @@ pub(crate) fn local_traffic(
             all.filter(|a| is_local(&a.address, a.interface)).map(|a| a.address).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        Some((port.port, LocalTraffic { mac: link.mac?, addresses }))
+        let own = best4(model, |other| other.index == link.index);
+        Some((port.port, LocalTraffic { mac: link.mac?, addresses, own }))
     };
     ports.iter().filter_map(of).collect()
 }

@@ -112,6 +112,7 @@ fn a_vrf_has_a_table_of_its_own() {
     assert_eq!((table(1), table(2)), (Some((0, false)), Some((1, true))));
     let local = interfaces::local_traffic(&model, &[port(1), port(2)], &[]);
     assert_eq!((local[&1].addresses.len(), local[&2].addresses.len()), (0, 1));
+    assert_eq!((local[&1].own, local[&2].own.map(IpAddr::from)), (None, Some(ip("10.0.0.1"))));
     // The VRF is removed: its table is empty and can be reused.
     model.apply(Event::LinkGone(9));
     assert_eq!(kind(&model, 1, "10.1.1.1"), NextHopKind::NoRoute);

@@ -39,7 +39,10 @@ pub fn forwarding(lines: &[&str], before: Option<&Forwarding>) -> Forwarding {
             Ok(Some(Command::Add(rule))) => rules.push(rule),
             Ok(Some(Command::NfAdd(add))) => functions.push(add),
             Ok(Some(Command::ChainAdd(chain))) => chains.push(chain),
-            Ok(Some(Command::NatPoolAdd(pool))) => pools.push(pool_config(&pool).expect("a pool")),
+            Ok(Some(Command::NatPoolAdd(pool))) => {
+                let range = pool.addresses.range().expect("fixed addresses");
+                pools.push(pool_config(&pool, range).expect("a pool"));
+            }
             other => panic!("{line}: {other:?}"),
         }
     }
