@@ -291,6 +291,9 @@ bitflags! {
         const REFUSED = 1 << 5;
         /// The session is counted for its source.
         const COUNTED = 1 << 6;
+        /// No function of the session's chain reads it any more. Its packets do not pass the chain, which has
+        /// the scratchpad still. The flows do not have [`FlowFlags::CHAINED`].
+        const BYPASSES = 1 << 7;
     }
 }
 

@@ -300,6 +300,7 @@ impl<F: Function> Bench<F> {
             edits: None,
             keeps_bytes: false,
             group: crate::program::ir::GroupPlace::default(),
+            unread: &mut Vec::new(),
             on_overflow: mmb_stream::OnOverflow::default(),
             now: self.now,
             worker: self.worker,
@@ -317,9 +318,8 @@ impl<F: Function> Bench<F> {
         assert_eq!(events, told.collect::<Vec<_>>(), "verdicts without an event");
         let held = (0..packets.len()).filter(|&at| verdicts[at] == Verdict::Hold);
         let held: Vec<_> = held.map(|at| (at, metas[at].stage.ticket())).collect();
-        let mut done: Vec<_> = std::iter::zip(frames, verdicts)
-            .map(|(frame, verdict)| Done { verdict, frame, emitted: Vec::new() })
-            .collect();
+        let done = |(frame, verdict)| Done { verdict, frame, emitted: Vec::new() };
+        let mut done: Vec<_> = std::iter::zip(frames, verdicts).map(done).collect();
         for (at, ticket) in held {
             let (session, direction, _) = packets[at];
             self.held_frames.insert(ticket, (session, direction, done[at].frame.clone()));

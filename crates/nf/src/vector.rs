@@ -5,6 +5,7 @@
 //! passes leaves no trace; verdicts of other packets are written down.
 
 use bytemuck::Pod;
+use mmb_flow::SessionId;
 use mmb_packet::DropReason;
 use mmb_stream::{OnOverflow, View};
 
@@ -48,6 +49,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub worker: u16,
     pub emissions: &'v mut Emissions,
     pub holding: Holding<'v>,
+    /// Sessions that no function of their chain reads any more. No more than it has room for.
+    pub unread: &'v mut Vec<SessionId>,
     /// Positions of packets that do not pass.
     pub events: Set,
 }

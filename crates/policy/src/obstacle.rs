@@ -16,10 +16,12 @@ pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
 fn is_plain(action: &Action) -> bool {
     match action {
         Action::Accept | Action::Block | Action::Nat { .. } | Action::Lb { .. } => true,
+        // Only sessions have chains, and one that passes its chain is not offloaded.
+        Action::Chain { .. } => true,
         Action::Drop { ten_thousandths } => *ten_thousandths >= 10_000,
         Action::Mod { field, .. } => *field == FieldId::Out || is_end(*field),
         Action::Map { field, .. } | Action::Shuffle { field, .. } => is_end(*field),
-        Action::Add { .. } | Action::Strip { .. } | Action::StripAll | Action::Chain { .. } => false,
+        Action::Add { .. } | Action::Strip { .. } | Action::StripAll => false,
     }
 }
 

@@ -14,7 +14,7 @@ use mmb_flow::{
 };
 use mmb_packet::{DropReason, Meta};
 
-use crate::chains::ChainState;
+use crate::chains::{ChainState, has_chain};
 use crate::established::{DecisionCache, EstablishedPath, hand_off};
 use crate::hash::mix;
 use crate::lifetime::{DIRECTIONS, EndReason, Lifetime};
@@ -185,7 +185,7 @@ impl SessionStore {
             || self.table.session(id).track.revised(&tracking::acks(&self.table, id)).timeout(&self.settings);
         let timeout = if forward.flags.contains(FlowFlags::REDIRECT) {
             REDIRECT_TIMEOUT
-        } else if forward.flags.contains(FlowFlags::CHAINED) {
+        } else if has_chain(&self.table, id) {
             tracked().max(self.chains.timeout(&self.table, id))
         } else {
             tracked()

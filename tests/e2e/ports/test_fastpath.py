@@ -320,6 +320,27 @@ def test_a_firewall_with_sessions(fast_wire):
     assert sum(n for reason, n in wire.daemon.drops().items() if reason != "rule") == 0
 
 
+def test_a_stream_that_no_function_reads_any_more(fast_wire):
+    """`sni` lets go of what does not begin with a ClientHello: the kernel forwards the rest."""
+    chain = "nf add names sni errors pass deny a\nchain add tls names\n"
+    wire = fast_wire(f"{chain}add-stateful in left tcp-dport 5001 chain tls\n")
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
+    assert sent == received
+    wait.until(lambda: hits(wire) > 10_000, "what the kernel sent on to be counted")
+    assert the_connection(wire, "tcp-dport", 5001)["chain"] == "tls"
+
+
+def test_functions_get_all_of_their_sessions_beside_the_fast_path(fast_wire, stream):
+    chain = "nf add bytes payload-count\nchain add read bytes\n"
+    wire = fast_wire(f"{chain}add-stateful in left tcp-dport 5001 chain read\nadd-stateful in left udp-dport accept\n")
+    learnt(wire, stream(wire.client, wire.server, SERVER4))
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4, size=16 << 20)
+    assert sent == received
+    functions = wire.daemon.json("show", "functions")["functions"]
+    (count,) = (one["report"]["bytes forward"] for one in functions if one["name"] == "bytes")
+    assert count == str(16 << 20)
+
+
 def test_sessions_last_while_the_kernel_has_them(fast_wire, stream):
     wire = fast_wire(FIREWALL + "set timeout udp-unreplied 2\n")
     one = stream(wire.client, wire.server, SERVER4)

@@ -112,7 +112,7 @@ impl Builder<'_> {
             self.function(number, step, path, &mut forward)?;
         }
         self.depth -= 1;
-        self.number_groups(&mut forward);
+        self.number_groups(&mut forward, self.depth == 0);
         let reverse = self.with_exits(self.mirrored(&forward));
         let forward = self.with_exits(forward);
         let timeout = self.timeout(&forward);

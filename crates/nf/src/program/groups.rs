@@ -49,18 +49,24 @@ impl Builder<'_> {
         reverse
     }
 
-    /// Gives each function of a group of stream functions its place in the group.
-    pub fn number_groups(&self, nodes: &mut [Node]) {
+    /// Gives the functions of each group, and their stream context, their places in the group. `is_chain`:
+    /// the nodes are a whole chain.
+    pub fn number_groups(&self, nodes: &mut [Node], is_chain: bool) {
+        let count = nodes.len();
         let is_stream = |node: &Node| self.is_in_stream(Some(node));
         for group in nodes.chunk_by_mut(|before, after| is_stream(before) && is_stream(after)) {
+            let is_alone = is_chain && group.len() == count;
             let Some((Node::Function(context), functions)) = group.split_first_mut() else { continue };
             let can_detach = functions.len() <= TcpStream::MOST_DETACHED;
             let all = if can_detach { ((1 << functions.len()) - 1) as u8 } else { 0 };
+            if !functions.is_empty() {
+                context.group = GroupPlace { all, is_alone, ..GroupPlace::default() };
+            }
             let context = context.instance;
             for (n, node) in functions.iter_mut().enumerate() {
                 if let Node::Function(node) = node {
                     let bit = if can_detach { 1 << n } else { 0 };
-                    node.group = GroupPlace { context, offset: 0, is_member: true, bit, all };
+                    node.group = GroupPlace { context, offset: 0, is_member: true, bit, all, is_alone };
                 }
             }
         }

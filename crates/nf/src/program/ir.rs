@@ -95,6 +95,8 @@ pub(crate) struct GroupPlace {
     pub bit: u8,
     /// The bits of all functions of the group.
     pub all: u8,
+    /// The chain has no other function.
+    pub is_alone: bool,
 }
 
 /// Some bits of the word in which sessions remember their branches.

@@ -143,7 +143,7 @@ impl ChainRun<'_, '_> {
         method: impl FnOnce(&mut Local, RawVector<'_, '_>) -> Set,
     ) -> Set {
         let ChainRun { state, active, packets, keyed, function_verdicts, views, now, .. } = self;
-        let RunnerState { states, emissions, held, worker, edits, settings, .. } = &mut **state;
+        let RunnerState { states, emissions, held, worker, edits, settings, unread, .. } = &mut **state;
         let on_overflow = settings.streams.overflow;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
@@ -184,6 +184,7 @@ impl ChainRun<'_, '_> {
             worker,
             emissions,
             holding,
+            unread,
             events: Set::EMPTY,
         };
         let events = method(placement, vector);

@@ -287,6 +287,19 @@ impl Runner {
         (self.state.held.len(), self.state.held.capacity())
     }
 
+    /// Returns a session whose chain no function reads any more, and which has packets nowhere. It may pass
+    /// without its chain until its connection begins anew. To be called until there is none.
+    pub fn next_unread(&mut self) -> Option<SessionId> {
+        let RunnerState { unread, held, edits, .. } = &mut self.state;
+        while let Some(session) = unread.pop() {
+            let is_edited = edits.as_ref().is_some_and(|memory| memory.is_detached(session.0));
+            if !is_edited && !held.is_draining() {
+                return Some(session);
+            }
+        }
+        None
+    }
+
     /// Whether there are released packets that have not gone on. A session that a function ends
     /// ([`ChainVerdict::End`]) must live until there are none, or its released packets are dropped.
     pub fn is_draining(&self) -> bool {

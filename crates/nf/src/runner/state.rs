@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use mmb_flow::SessionSettings;
+use mmb_flow::{SessionId, SessionSettings};
 
 use super::class_matcher::ClassMatcher;
 use super::header::Header;
@@ -18,6 +18,7 @@ use super::prior::PriorSession;
 use super::types::StageCounters;
 use crate::context::Emissions;
 use crate::held::HeldPackets;
+use crate::set::VECTOR;
 use crate::stream::EditMemory;
 use crate::{Instance, Program, SessionKey};
 
@@ -63,6 +64,8 @@ pub(super) struct RunnerState {
     pub class_matcher: ClassMatcher,
     pub emissions: Emissions,
     pub held: HeldPackets,
+    /// See [`crate::Runner::next_unread`].
+    pub unread: Vec<SessionId>,
     /// Sessions without one of their functions, as its table of keys was full.
     pub bypassed: u64,
     pub prior: PriorSession,
@@ -99,6 +102,7 @@ impl RunnerState {
     pub fn reserve_held(&mut self) {
         if self.states.iter().flatten().any(|state| state.holds) {
             self.held.set_limits(self.settings.held);
+            self.unread.reserve(VECTOR);
         }
     }
 

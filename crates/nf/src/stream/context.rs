@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use mmb_flow::{Direction, TcpSegment};
+use mmb_flow::{Direction, SessionId, TcpSegment};
 use mmb_packet::{DropReason, Kind, PacketFlags};
 use mmb_stream::{
     Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
@@ -11,8 +11,9 @@ use mmb_stream::{
 use super::edits::{EDIT_COUNTERS, ExpectedNumbers};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
-use crate::held::HeldPlace;
+use crate::held::{HeldPlace, OUTER_SPACE};
 use crate::instance::{DynFunction, RawContext};
+use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::tcp_segment::FLAGS;
 use crate::vector::{RawVector, scratchpad};
@@ -318,6 +319,21 @@ pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     Some(Segment { seq, ack, len: u16::try_from(len).unwrap_or(u16::MAX), window, flags, scale })
 }
 
+/// Notes a session that no function of its chain reads any more, and of which nothing is kept.
+#[cold]
+pub(super) fn note_unread(
+    unread: &mut Vec<SessionId>,
+    (session, stream): (SessionId, &TcpStream),
+    group: GroupPlace,
+    holding: &Holding<'_>,
+) {
+    let is_unread = stream.status() == Status::Passed(Cause::Detached) && stream.kept() == 0;
+    let may_leave = group.is_alone && stream.detached() == group.all && holding.space == OUTER_SPACE;
+    if is_unread && may_leave && unread.len() < unread.capacity() && unread.last() != Some(&session) {
+        unread.push(session);
+    }
+}
+
 /// Returns what functions get of a packet that is not TCP: the payload of a datagram, or of a later fragment
 /// of one.
 #[inline(always)]
@@ -432,6 +448,8 @@ impl DynFunction for StreamContext {
             emissions,
             holding,
             keeps_bytes,
+            group,
+            unread,
             ..
         } = raw;
         let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
@@ -458,6 +476,9 @@ impl DynFunction for StreamContext {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }
                 views[n] = View { detached: stream.detached(), ..view };
+                if views[n].detached != 0 {
+                    note_unread(unread, (packet.session, stream), group, &step.holding);
+                }
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);

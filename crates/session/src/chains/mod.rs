@@ -7,6 +7,10 @@
 //! that the session is to have now ([`ChainState::update`]). Both flows have the same rules, so that this
 //! holds for both.
 //!
+//! If no function of its chain reads a session any more, its packets do not pass the chain
+//! ([`SessionFlags::BYPASSES`]): they take the short way, and the XDP fast path may forward them. The session
+//! stays in the chain. A SYN, which may begin another connection, and a change of chains bring it back.
+//!
 //! Functions can demand that a session is translated. This is decided when the session is opened
 //! ([`ChainState::admit`]), as for rules, and the translation is made inside the chain
 //! ([`FlowFlags::CHAIN_TRANSLATES`]). A chain that translates therefore must be the session's chain from the
@@ -18,7 +22,9 @@ pub(crate) mod process;
 
 use std::sync::Arc;
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, Key, SessionId, SessionSettings, Table, TcpSegment};
+use mmb_flow::{
+    Direction, FlowFlags, FlowRef, Key, SessionFlags, SessionId, SessionSettings, Table, TcpSegment,
+};
 use mmb_nf::{
     Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
     TranslationRequest,
@@ -195,9 +201,10 @@ impl ChainState {
     /// Takes a session out of its chain.
     pub fn leave(&mut self, table: &mut Table, now: u32, id: SessionId) {
         let forward = FlowRef::new(id, Direction::Forward);
-        if !table.flow(forward).flags.contains(FlowFlags::CHAINED) {
+        if !has_chain(table, id) {
             return;
         }
+        set_bypass(table, id, false);
         let info = session_info(table, id, now);
         if let Some(pad) = self.layout.functions_mut(table, id) {
             self.runner.release(pad, &info);
@@ -217,6 +224,7 @@ impl ChainState {
         let info = session_info(table, flow.session(), pkt.now);
         let pad = self.layout.functions_mut(table, flow.session());
         let is_kept = pad.is_some_and(|pad| self.runner.detach(pad, &info, &packet_view(pkt, flow)));
+        set_bypass(table, flow.session(), false);
         if !is_kept {
             for flow in [flow, flow.opposite()] {
                 table.flow_mut(flow).flags &= !(FlowFlags::CHAINED | FlowFlags::CHAIN_TRANSLATES);
@@ -268,7 +276,7 @@ impl ChainState {
             true => self.last_chain(policy, rules, |rule, chain| rule.translates && self.translates(chain)),
             false => self.plain_chain(policy, rules),
         };
-        match (flags.contains(FlowFlags::CHAINED), chain) {
+        match (has_chain(table, flow.session()), chain) {
             (true, Some((_, chain))) => return self.migrate(table, pkt, flow, chain, is_translated),
             (true, None) if is_translated => return false,
             (true, None) => self.detach(table, pkt, flow),
@@ -294,6 +302,7 @@ impl ChainState {
             Some(pad) if is_translated && !self.runner.keeps_translation(pad, chain) => return false,
             _ => {}
         }
+        set_bypass(table, id, false);
         let info = session_info(table, id, pkt.now);
         if let Some(pad) = self.layout.functions_mut(table, id) {
             self.runner.migrate(pad, chain, &info, &packet_view(pkt, flow));
@@ -319,6 +328,23 @@ impl ChainState {
 
 /// Returns the scratchpads of a session that passes a chain.
 fn chained_pad<'a>(layout: &ScratchLayout, table: &'a Table, id: SessionId) -> Option<&'a [u8]> {
-    let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
-    layout.functions(table, id).filter(|_| flags.contains(FlowFlags::CHAINED))
+    layout.functions(table, id).filter(|_| has_chain(table, id))
+}
+
+/// Whether a session has a chain, although its packets may not pass it now.
+pub(crate) fn has_chain(table: &Table, id: SessionId) -> bool {
+    let flow = FlowRef::new(id, Direction::Forward);
+    table.flow(flow).flags.contains(FlowFlags::CHAINED)
+        || table.session(id).flags.contains(SessionFlags::BYPASSES)
+}
+
+/// Lets the packets of a session with a chain pass it, or not. Does nothing if that is so already.
+pub(crate) fn set_bypass(table: &mut Table, id: SessionId, bypasses: bool) {
+    if table.session(id).flags.contains(SessionFlags::BYPASSES) == bypasses {
+        return;
+    }
+    table.session_mut(id).flags.set(SessionFlags::BYPASSES, bypasses);
+    for direction in DIRECTIONS {
+        table.flow_mut(FlowRef::new(id, direction)).flags.set(FlowFlags::CHAINED, !bypasses);
+    }
 }

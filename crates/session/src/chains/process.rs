@@ -14,7 +14,7 @@ use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
 
-use super::{ChainState, OUT_HAIRPIN, session_info};
+use super::{ChainState, OUT_HAIRPIN, has_chain, session_info, set_bypass};
 use crate::lifetime::EndReason;
 use crate::store::SessionStore;
 use crate::translation::record::ScratchLayout;
@@ -65,7 +65,9 @@ pub(crate) fn process_chain(
         true => store.chains.run(&mut store.table, now, batch),
         false => store.chains.run_checked(&mut store.table, now, batch),
     }
-    apply_verdicts(store, env, packets, next)
+    let set = apply_verdicts(store, env, packets, next);
+    end_unread(store);
+    set
 }
 
 /// See [`crate::Sessions::process_released`].
@@ -120,7 +122,7 @@ fn apply_verdict(
         ChainVerdict::Consume => return Next::Consume,
         ChainVerdict::Drop(reason) => reason,
         ChainVerdict::Refuse(reason) => {
-            if has_chain(&store.table, id) {
+            if is_chained(&store.table, id) {
                 let epoch = store.cache.decisions.epoch();
                 store.chains.layout.refuse(&mut store.table, id, reason, epoch);
             }
@@ -128,7 +130,7 @@ fn apply_verdict(
         }
         ChainVerdict::End(reason) => {
             // An earlier packet of the vector may have ended the session.
-            if has_chain(&store.table, id) {
+            if is_chained(&store.table, id) {
                 end_session(store, id, reason, env);
             }
             reason
@@ -163,7 +165,7 @@ pub(crate) fn end_drained(store: &mut SessionStore, env: &impl Environment) {
 
 /// Returns a packet from inside to another host inside.
 fn hairpin_from_chain(store: &mut SessionStore, env: &impl Environment, packet: &mut Packet<'_>) -> Next {
-    if !has_chain(&store.table, packet.session) {
+    if !is_chained(&store.table, packet.session) {
         packet.meta.drop_reason = DropReason::ChainError as u8;
         return Next::Drop;
     }
@@ -177,15 +179,26 @@ fn hairpin_from_chain(store: &mut SessionStore, env: &impl Environment, packet: 
     }
 }
 
-/// Whether the session exists and goes through a chain.
-fn has_chain(table: &Table, id: SessionId) -> bool {
-    let flow = FlowRef::new(id, Direction::Forward);
-    table.is_live(id) && table.flow(flow).flags.contains(FlowFlags::CHAINED)
+/// Whether the session exists and has a chain.
+fn is_chained(table: &Table, id: SessionId) -> bool {
+    table.is_live(id) && has_chain(table, id)
+}
+
+/// Lets sessions that no function reads any more pass without their chains.
+fn end_unread(store: &mut SessionStore) {
+    let SessionStore { chains, table, .. } = store;
+    while let Some(id) = chains.runner.next_unread() {
+        if table.is_live(id)
+            && table.flow(FlowRef::new(id, Direction::Forward)).flags.contains(FlowFlags::CHAINED)
+        {
+            set_bypass(table, id, true);
+        }
+    }
 }
 
 /// Whether a packet still belongs to the session of its lookup. The packet may have been translated already.
 fn is_packet_of_session(table: &Table, packet: &Packet<'_>) -> bool {
-    if !has_chain(table, packet.session) {
+    if !is_chained(table, packet.session) {
         return false;
     }
     let flow = packet.flow_ref();
@@ -228,7 +241,7 @@ impl SessionAccess for ChainSessions<'_> {
     }
 
     fn uid(&self, id: SessionId) -> Option<u32> {
-        has_chain(self.table, id).then(|| self.table.uid(id))
+        is_chained(self.table, id).then(|| self.table.uid(id))
     }
 }
 

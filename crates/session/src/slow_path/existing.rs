@@ -7,6 +7,7 @@ use mmb_flow::{
 use mmb_packet::{DropReason, PacketBuf};
 
 use super::packet::SlowPacket;
+use crate::chains::set_bypass;
 use crate::lifetime::{DIRECTIONS, EndReason};
 use crate::rules::attached::{self, SessionRule};
 use crate::store::SessionStore;
@@ -56,10 +57,18 @@ pub(super) fn admit_existing<E: Environment, P: PacketBuf>(
     if let Some(reason) = store.refusal(id) {
         return ExistingOutcome::Finished(pkt.drop(reason));
     }
+    if is_syn(&input) {
+        // It may begin another connection, which functions read.
+        set_bypass(&mut store.table, id, false);
+    }
     record_packet(store, pkt, flow, &outcome);
     store.table.session_mut(id).track = track;
     tracking::set_acks(&mut store.table, id, acks);
     ExistingOutcome::Passes
+}
+
+fn is_syn(input: &TrackInput) -> bool {
+    matches!(input, TrackInput::Tcp(segment) if segment.flags & TcpSegment::SYN != 0)
 }
 
 /// Whether a packet may change the session: its state, its rules or its translation. The counters of
@@ -80,7 +89,8 @@ fn changes_session<E: Environment, P: PacketBuf>(
     let (mut after, mut acks) = (track, tracking::acks(&store.table, id));
     let input = pkt.track_input(&store.table, &store.chains, flow);
     let verdict = after.update(flow.direction(), &input, &mut acks, &store.settings).verdict;
-    after != track || verdict != TrackVerdict::Pass
+    let ends_bypass = is_syn(&input) && store.table.session(id).flags.contains(SessionFlags::BYPASSES);
+    after != track || verdict != TrackVerdict::Pass || ends_bypass
 }
 
 /// Whether the flow has no current decision, or a packet matches a stateful rule that the session lacks.

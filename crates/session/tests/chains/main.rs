@@ -1,5 +1,6 @@
 //! Sessions that go through service chains, of functions that are made for these tests.
 
+mod bypass;
 #[path = "../common/mod.rs"]
 mod common;
 mod functions;

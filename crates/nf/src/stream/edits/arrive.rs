@@ -9,7 +9,7 @@ use super::options::{is_signed, mss, remove_mptcp, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, NOT_EDITED};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
-use crate::stream::context::{Step, StreamContext, datagram, segment};
+use crate::stream::context::{Step, StreamContext, datagram, note_unread, segment};
 use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, timestamp};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
@@ -92,6 +92,8 @@ impl StreamContext {
             emissions,
             holding,
             edits,
+            group,
+            unread,
             ..
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
@@ -113,6 +115,9 @@ impl StreamContext {
                     false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
                 };
                 views[n] = View { detached: stream.detached(), ..view };
+                if views[n].detached != 0 {
+                    note_unread(unread, (packet.session, stream), group, &step.holding);
+                }
                 verdict
             } else {
                 views[n] = datagram(packet);
