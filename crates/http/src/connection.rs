@@ -24,7 +24,9 @@ pub struct Connection {
     given_up: u8,
     /// A request was read before.
     has_begun: u8,
-    unused: [u8; 4],
+    /// A request of HTTP/1.0 was read.
+    is_http10: u8,
+    unused: [u8; 3],
 }
 
 impl RequestClass {
@@ -107,6 +109,11 @@ impl Connection {
         self.count.into()
     }
 
+    /// Whether the client has sent a request of HTTP/1.0.
+    pub fn is_http10(&self) -> bool {
+        self.is_http10 != 0
+    }
+
     /// Whether no message of a direction has begun, behind the last one that is complete.
     pub fn is_idle(&self, direction: usize) -> bool {
         self.parsers[direction & 1].is_idle()
@@ -121,6 +128,7 @@ impl Connection {
             return Event::Invalid(Cause::TooManyRequests);
         }
         self.has_begun = 1;
+        self.is_http10 |= u8::from(head.minor == 0);
         let bits = head.request.unwrap_or_default().bits();
         self.requests |= bits << (BITS * u32::from(self.count));
         self.count += 1;

@@ -20,6 +20,7 @@ const SEGMENT: usize = 1400;
 const SESSIONS: u32 = 2000;
 /// Offset of the TCP header in a frame.
 const TCP: usize = 34;
+const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
@@ -76,7 +77,7 @@ fn talk(harness: &mut Harness, bytes: &[u8], size: usize) -> (Left, bool) {
         let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [port, 80]);
         let tcp = Tcp { seq: next[direction], ack, flags, ..Tcp::new(ports[direction], ports[other]) };
         let frame = Frame::new(Ip4::new(ends[direction], ends[other]), tcp).payload(payload).build();
-        next[direction] += payload.len() as u32 + u32::from(flags & SYN != 0);
+        next[direction] += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
         for sent in harness.send("c", &[frame]) {
             is_reset |= matches!(sent.verdict, ChainVerdict::Refuse(_));
             let went_on = (sent.verdict == ChainVerdict::Pass).then_some(sent.frame);
@@ -102,6 +103,9 @@ fn talk(harness: &mut Harness, bytes: &[u8], size: usize) -> (Left, bool) {
             }
         }
     }
+    // Bytes that wait for the end of a line or of a head are judged.
+    let mut is_over = |direction: usize| send(harness, direction, ACK | FIN, b"");
+    let _ = is_over(0) || is_over(1);
     (left, is_reset)
 }
 

@@ -195,6 +195,18 @@ def test_each_request_is_logged(make_wire, serve, tmp_path, driver, address):
     assert sorted(heads) == [("/2", 0), ("/mib", 0)]
 
 
+def test_what_is_edited_is_logged(make_wire, serve, tmp_path):
+    """Both functions fit into the scratchpad of a session with the default settings."""
+    log = tmp_path / "http.log"
+    functions = f"nf add e http-edit request path replace ^/old /a response header set X-Box mmb\nnf add l http-log json file {log}\n"
+    wire = make_wire("af-packet", f"{functions}chain add c e then l\nadd-stateful tcp-dport {PORT} chain c\n")
+    serve(wire.server)
+    answer = curl(wire.client, "-i", url("/old")).stdout
+    assert "X-Box: mmb" in answer and answer.endswith("hello")
+    wait.until(lambda: logged(log), "a line")
+    assert [(one["target"], one["status"], one["response_bytes"]) for one in logged(log)] == [("/a", 200, 5)]
+
+
 @pytest.mark.parametrize("driver, address", [("af-xdp", SERVER6), ("af-packet", SERVER4)])
 def test_requests_are_blocked(make_wire, serve, driver, address):
     rules = "http-filter block path /no redirect http://b.example/ path /old reset path /reset block type video/*"

@@ -9,11 +9,11 @@ use super::config::Config;
 use super::header::{Facts, write, write_header};
 use super::path::{PathRewrite, Rewritten, Room, path_of};
 use super::plan::Plan;
-use super::{Count, Counts, Side};
+use super::{Count, Counts, Side, mark, wait};
 use mmb_flow::Key;
 
 /// Most bytes of a head that waits as a whole, and of a request that waits for its length.
-const MOST_WAITING: usize = 16 << 10;
+pub(super) const MOST_WAITING: usize = 16 << 10;
 
 /// The buffers of a worker.
 #[derive(Debug, Default)]
@@ -38,8 +38,6 @@ pub(super) struct Reader<'a> {
     pub can_hold: bool,
     pub connection: Connection,
     pub side: Side,
-    /// A client of HTTP/1.0.
-    pub is_http10: bool,
     /// The key of requests.
     pub key: Option<Key>,
     pub counts: Counts,
@@ -62,15 +60,15 @@ struct Position {
     /// The target, or the name of a header.
     name: Range<usize>,
     value: Range<usize>,
-    /// A request waits for its length.
-    is_waiting: bool,
+    /// A request waits for its length: the position behind its body.
+    end: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(
         (config, bytes, scratch): (&'a Config, &'a [u8], &'a mut Scratch),
         (direction, can_hold): (usize, bool),
-        (connection, side, is_http10): (Connection, Side, bool),
+        (connection, side): (Connection, Side),
         key: Option<Key>,
     ) -> Reader<'a> {
         scratch.plan.clear();
@@ -86,7 +84,6 @@ impl<'a> Reader<'a> {
             can_hold,
             connection,
             side,
-            is_http10,
             key,
             counts: Counts::default(),
             scratch,
@@ -100,6 +97,8 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The bytes are not accepted as HTTP.
     pub fn read(&mut self) -> Result<usize, Cause> {
+        #[cfg(test)]
+        super::tests::note_read(self.bytes.len());
         loop {
             let rest = self.bytes.get(self.position.at..).unwrap_or(&[]);
             let (len, event) = self.connection.next(self.direction, rest);
@@ -126,13 +125,13 @@ impl<'a> Reader<'a> {
                 Event::End(Element::Value | Element::TrailerValue) => self.line(),
                 Event::Head(head) => {
                     self.head(&head);
-                    if self.position.is_waiting {
+                    if self.position.end.is_some() {
                         break;
                     }
                 }
                 Event::Chunk(0) => {
                     self.decide_body(true, true);
-                    self.side.in_body = 0;
+                    self.side.set(mark::IN_BODY, false);
                     self.end_line();
                 }
                 Event::Done => self.done(),
@@ -149,27 +148,33 @@ impl<'a> Reader<'a> {
     /// Returns the position from which on the bytes wait.
     fn hold(&mut self) -> usize {
         let len = self.bytes.len();
-        if self.side.in_body != 0 && !self.position.is_waiting {
+        self.side.until = wait::ANY;
+        if self.side.has(mark::IN_BODY) && self.position.end.is_none() {
             return self.decide_body(!self.can_hold, false).unwrap_or(len);
         }
-        let Position { boundary, head, planned, counted, is_waiting, .. } = self.position;
-        let waits = |head: usize| is_waiting || self.waits_for_head() && len - head <= MOST_WAITING;
+        let Position { boundary, head, planned, counted, end, .. } = self.position;
+        let waits = |head: usize| end.is_some() || self.waits_for_head() && len - head <= MOST_WAITING;
         let hold = match head {
             Some(head) if waits(head) => head,
             _ => boundary,
         };
         if self.can_hold && hold < len {
+            let of_head = end.map_or(wait::HEAD, |end| u16::try_from(end - hold).unwrap_or(wait::ANY));
+            let is_head = head.is_some_and(waits);
+            self.side.until = if is_head { of_head } else { wait::LINE };
             if head == Some(hold) {
                 self.scratch.plan.truncate(planned);
                 self.counts = counted;
-                (self.side.in_body, self.side.treatment) = (0, Treatment::Pass as u8);
+                self.side.set(mark::IN_BODY, false);
+                self.side.treatment = Treatment::Pass as u8;
             } else {
-                self.side.head_cut = 1;
+                self.side.set(mark::HEAD_CUT, true);
             }
             return hold;
         }
-        self.side.line_cut |= u8::from(boundary < len);
-        self.side.head_cut |= u8::from(head.is_none_or(|head| head < len));
+        self.side.set(mark::LINE_CUT, self.side.has(mark::LINE_CUT) || boundary < len);
+        let is_cut = head.is_none_or(|head| head < len);
+        self.side.set(mark::HEAD_CUT, self.side.has(mark::HEAD_CUT) || is_cut);
         len
     }
 
@@ -182,15 +187,15 @@ impl<'a> Reader<'a> {
     fn end_line(&mut self) {
         self.position.boundary = self.position.at;
         (self.position.name, self.position.value) = (0..0, 0..0);
-        self.side.line_cut = 0;
+        self.side.set(mark::LINE_CUT, false);
     }
 
     /// The target of a request is complete. `end`: the position behind it.
     fn target(&mut self, end: usize) {
         let name = self.position.name.clone();
         let target = self.bytes.get(name.start..end).unwrap_or(&[]);
-        let path = path_of(target).filter(|_| self.side.line_cut == 0);
-        self.counts.add(Count::CutLines, self.side.line_cut != 0 && !self.config.paths.is_empty());
+        let path = path_of(target).filter(|_| !self.side.has(mark::LINE_CUT));
+        self.counts.add(Count::CutLines, self.side.has(mark::LINE_CUT) && !self.config.paths.is_empty());
         if let Some(path) = path {
             let Scratch { plan, rooms, .. } = &mut *self.scratch;
             for (rewrite, room) in self.config.paths.iter().zip(rooms) {
@@ -215,7 +220,7 @@ impl<'a> Reader<'a> {
     /// A header is complete, with the end of its line.
     fn line(&mut self) {
         let Position { name, value, at, .. } = self.position.clone();
-        if self.side.line_cut == 0 {
+        if !self.side.has(mark::LINE_CUT) {
             let line = name.start..at;
             let value = if value.is_empty() { at..at } else { value };
             let text = self.bytes.get(name).unwrap_or(&[]);
@@ -242,7 +247,6 @@ impl<'a> Reader<'a> {
     /// The headers are complete.
     fn head(&mut self, head: &Head) {
         let Position { at, planned, .. } = self.position;
-        self.is_http10 |= self.direction == 0 && head.minor == 0;
         self.counts.add([Count::Requests, Count::Responses][self.direction & 1], !head.is_interim());
         let treatment = self.choose(head);
         let (end, edits) = (at.saturating_sub(2), &self.config.headers[self.direction]);
@@ -263,12 +267,12 @@ impl<'a> Reader<'a> {
         }
         self.scratch.plan.sort_from(planned);
         self.end_line();
-        self.side.head_cut = 0;
+        self.side.set(mark::HEAD_CUT, false);
         self.side.treatment = treatment as u8;
-        self.side.in_body = u8::from(head.body.has_bytes());
+        self.side.set(mark::IN_BODY, head.body.has_bytes());
         self.facts = Facts::default();
         self.scratch.content.begin(at);
-        if !self.position.is_waiting {
+        if self.position.end.is_none() {
             self.position.head = None;
         }
     }
@@ -284,7 +288,7 @@ impl<'a> Reader<'a> {
         }
         let facts = self.facts.clone();
         let other = [
-            (Count::CutHeads, self.side.head_cut != 0 || self.position.head.is_none()),
+            (Count::CutHeads, self.side.has(mark::HEAD_CUT) || self.position.head.is_none()),
             (Count::Encoded, facts.is_encoded),
             (Count::Partial, head.status == 206),
         ];
@@ -313,9 +317,9 @@ impl<'a> Reader<'a> {
                     }
                 } else if self.direction == 0 && is_small && body.is_none() && self.can_hold && !facts.expects
                 {
-                    self.position.is_waiting = true;
+                    self.position.end = Some(self.position.at + len as usize);
                     return Treatment::Pass;
-                } else if head.minor == 1 && !self.is_http10 {
+                } else if head.minor == 1 && !self.connection.is_http10() {
                     (treatment, removes_length) = (Treatment::Chunk, true);
                 } else if self.direction == 1 && (facts.closes || head.minor == 0 && !facts.keeps_open) {
                     removes_length = true;
@@ -352,7 +356,7 @@ impl<'a> Reader<'a> {
 
     /// A message is complete.
     fn done(&mut self) {
-        if self.side.in_body != 0 {
+        if self.side.has(mark::IN_BODY) {
             self.decide_body(true, false);
             if self.treatment() == Treatment::Chunk {
                 self.scratch.plan.insert(self.position.at, END);

@@ -21,7 +21,7 @@ use mmb_http::{Cause, Connection, Event};
 
 use self::body::Treatment;
 use self::config::Config;
-use self::message::{Reader, Scratch};
+use self::message::{MOST_WAITING, Reader, Scratch};
 use crate::shared::http::{CauseCounters, forward_key, has_joined};
 use mmb_nf::{
     ArgError, Context, Direction, DropReason, SessionInfo, Setup, StreamEdit, StreamFunction, StreamVerdict,
@@ -101,12 +101,40 @@ struct Side {
     held: u32,
     /// The [`Treatment`] of the body that is being read.
     treatment: u8,
-    /// 1: a body is being read, and neither a head nor trailers.
-    in_body: u8,
-    /// 1: a part of the line has gone on.
-    line_cut: u8,
-    /// 1: a part of the head has gone on.
-    head_cut: u8,
+    /// What has happened to the message: see [`mark`].
+    marks: u8,
+    /// What the bytes wait for: [`wait`], or how many bytes there have to be.
+    until: u16,
+}
+
+/// Bits of [`Side::marks`].
+mod mark {
+    /// A body is being read, and neither a head nor trailers.
+    pub const IN_BODY: u8 = 1 << 0;
+    /// A part of the line has gone on.
+    pub const LINE_CUT: u8 = 1 << 1;
+    /// A part of the head has gone on.
+    pub const HEAD_CUT: u8 = 1 << 2;
+}
+
+/// Values of [`Side::until`].
+mod wait {
+    /// Bytes are read as they come.
+    pub const ANY: u16 = 0;
+    /// The end of a line.
+    pub const LINE: u16 = 1;
+    /// The end of a head: an empty line.
+    pub const HEAD: u16 = 2;
+}
+
+impl Side {
+    fn has(self, mark: u8) -> bool {
+        self.marks & mark != 0
+    }
+
+    fn set(&mut self, mark: u8, is: bool) {
+        self.marks = self.marks & !mark | if is { mark } else { 0 };
+    }
 }
 
 /// A session.
@@ -116,9 +144,6 @@ pub(crate) struct State {
     /// As it is in front of what waits.
     connection: Connection,
     sides: [Side; 2],
-    /// 1: the client speaks HTTP/1.0.
-    is_http10: u8,
-    unused: [u8; 7],
 }
 
 impl StreamFunction for HttpEdit {
@@ -170,11 +195,15 @@ impl StreamFunction for HttpEdit {
         }
         if state.connection.given_up().is_some() {
             state.sides[direction].held = 0;
-            return StreamVerdict::Pass;
+            return StreamVerdict::Detach;
         }
         if !data.can_edit() {
             self.totals.add(cx.worker, Count::NotEditable as usize, 1);
             state.connection.give_up(Cause::Joined);
+            return StreamVerdict::Detach;
+        }
+        if data.can_hold() && !is_decidable(data, side.until) && data.hold_from(0) {
+            state.sides[direction].held = data.len() as u32;
             return StreamVerdict::Pass;
         }
         let mut joined = std::mem::take(&mut cx.local.joined);
@@ -233,7 +262,7 @@ impl HttpEdit {
         let mut reader = Reader::new(
             (&self.config, bytes, &mut *cx.local),
             (direction, data.can_hold()),
-            (state.connection, state.sides[direction], state.is_http10 != 0),
+            (state.connection, state.sides[direction]),
             key,
         );
         let hold = match reader.read() {
@@ -249,7 +278,7 @@ impl HttpEdit {
                 bytes.len()
             }
         };
-        let Reader { connection, side, is_http10, counts, scratch, .. } = reader;
+        let Reader { connection, side, counts, scratch, .. } = reader;
         if scratch.plan.apply(bytes, data).is_err() || hold < bytes.len() && !data.hold_from(hold) {
             self.totals.add(cx.worker, Count::Lost as usize, 1);
             return StreamVerdict::Reset(self.refused);
@@ -260,7 +289,6 @@ impl HttpEdit {
             state.connection = connection;
         }
         state.sides[direction] = Side { held: (bytes.len() - hold) as u32, ..side };
-        state.is_http10 = is_http10.into();
         let counted = counts.0.iter().enumerate().filter(|(_, count)| **count != 0);
         counted.for_each(|(which, &count)| self.totals.add(cx.worker, which, count));
         StreamVerdict::Pass
@@ -270,6 +298,35 @@ impl HttpEdit {
         self.causes.count(worker, cause);
         state.connection.give_up(cause);
     }
+}
+
+/// Whether something can be decided about bytes that wait for something. They are read again as a whole, so
+/// that each byte for itself would cost as much as all in front of it.
+fn is_decidable(data: &StreamEdit<'_, '_>, until: u16) -> bool {
+    match until {
+        wait::ANY => return true,
+        wait::LINE | wait::HEAD => {}
+        bytes => return data.len() >= usize::from(bytes),
+    }
+    // Limits of lines and heads are noticed now and then.
+    if data.len() / MOST_WAITING != data.held() / MOST_WAITING {
+        return true;
+    }
+    let (mut at, mut has_line) = (0, until == wait::LINE);
+    for chunk in data.chunks() {
+        // An empty line may begin in front of the new bytes.
+        let skip = data.held().saturating_sub(2).saturating_sub(at).min(chunk.len());
+        for (n, &byte) in chunk.iter().enumerate().skip(skip) {
+            match byte {
+                b'\n' if has_line && at + n >= data.held() => return true,
+                b'\n' => has_line = true,
+                b'\r' => {}
+                _ => has_line = until == wait::LINE,
+            }
+        }
+        at += chunk.len();
+    }
+    false
 }
 
 /// Reads bytes that were accepted before.

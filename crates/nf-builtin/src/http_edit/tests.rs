@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use mmb_nf::{ChainVerdict, Harness};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use proptest::prelude::*;
@@ -5,6 +7,15 @@ use proptest::prelude::*;
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
+
+thread_local! {
+    /// Bytes that readers were given.
+    static READ: Cell<usize> = const { Cell::new(0) };
+}
+
+pub(super) fn note_read(bytes: usize) {
+    READ.set(READ.get() + bytes);
+}
 
 /// A connection through a chain of the function.
 struct Talk {
@@ -385,4 +396,41 @@ proptest! {
             }
         }
     }
+}
+
+/// A head that comes byte by byte costs as much as one that comes at once, and not its square.
+#[test]
+fn heads_that_wait_are_not_read_for_each_byte() {
+    let long = "a".repeat(3000);
+    let lines: String = (0..30).map(|n| format!("X-{n}: {}\r\n", &long[..100])).collect();
+    let with_line = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {long}\r\n\r\n");
+    let with_lines = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+    let with_body = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000\r\n\r\n{long}");
+    for (arguments, request) in [
+        ("request header set X-A b", &with_line),
+        ("request header set X-A b", &with_lines),
+        ("request body replace aaaa b", &with_lines),
+        ("request body replace aaaab b", &with_body),
+    ] {
+        let mut talk = Talk::new(arguments);
+        READ.set(0);
+        talk.send(0, request.as_bytes(), 1);
+        // Once as it comes, and once as a whole.
+        assert!(READ.get() <= 3 * request.len(), "{arguments}: {} of {}", READ.get(), request.len());
+        assert!(talk.texts()[0].starts_with(&request[..10]));
+    }
+}
+
+/// Behind a switch to another protocol nothing waits or is kept.
+#[test]
+fn a_connection_that_is_switched_is_left() {
+    let mut talk = Talk::new("request header set X-A b");
+    talk.send(0, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 1000);
+    let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    talk.send(1, switch, 1000);
+    talk.send(0, b"\x81\x05hello", 3);
+    talk.send(1, b"\x81\x05HELLO", 3);
+    assert!(talk.texts()[0].ends_with("hello") && talk.texts()[1].ends_with("HELLO"));
+    let context = talk.harness.program().instance("(stream)").unwrap().report();
+    assert!(context.contains(&("detached".to_owned(), "1".to_owned())), "{context:?}");
 }

@@ -212,7 +212,10 @@ impl StreamFunction for HttpFilter {
         if state.connection.given_up().is_some() || direction == 1 && !self.rules.read_responses {
             start = None;
         }
-        self.hold(start, data, state, cx)
+        match (self.hold(start, data, state, cx), state.connection.given_up()) {
+            (StreamVerdict::Pass, Some(_)) => StreamVerdict::Detach,
+            (verdict, _) => verdict,
+        }
     }
 
     fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {

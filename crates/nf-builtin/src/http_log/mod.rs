@@ -118,7 +118,10 @@ impl StreamFunction for HttpLog {
                 }
             }
         }
-        StreamVerdict::Pass
+        match state.connection.given_up() {
+            Some(_) => StreamVerdict::Detach,
+            None => StreamVerdict::Pass,
+        }
     }
 
     fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Records>) -> StreamVerdict {
