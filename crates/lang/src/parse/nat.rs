@@ -3,8 +3,9 @@
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
+use super::value::subnet;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Command, Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
+use crate::ast::{Command, Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses, Subnet};
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{FILTERING, NAT, NAT_FORWARD, NAT_POOL, NAT_PROTOS, POOL_INTERFACE, POOL_OPTIONS, TO};
 use crate::lex::Tok;
@@ -74,7 +75,7 @@ impl Parser<'_> {
         }
         let (text, span) = self.operand("the range of addresses")?;
         let addresses = match text.split_once('/') {
-            Some((first, length)) => pool_subnet(text, first, length, span)?,
+            Some((first, _)) => pool_subnet(text, first, span)?,
             None => pool_range(text, span)?,
         };
         let [first, last] = addresses.range().unwrap_or([Ipv4Addr::UNSPECIFIED; 2]);
@@ -167,21 +168,19 @@ fn pool_range(text: &str, span: Span) -> Parse<PoolAddresses> {
 }
 
 /// `A.B.C.D/LENGTH`.
-fn pool_subnet(text: &str, first: &str, length: &str, span: Span) -> Parse<PoolAddresses> {
-    let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
-    let length = length.parse::<u8>().ok().filter(|length| digits && *length <= 32);
-    let (Ok(first), Some(length)) = (first.parse::<Ipv4Addr>(), length) else {
+fn pool_subnet(text: &str, first: &str, span: Span) -> Parse<PoolAddresses> {
+    let (Ok(first), Ok(Subnet { address, len })) =
+        (first.parse::<Ipv4Addr>(), subnet(text, span, Some(true)))
+    else {
         let message = format!("invalid IPv4 subnet {}", quote(text));
         return Err(Diagnostic::new(span, message).with_help("a subnet is written 192.0.2.0/28"));
     };
-    let hosts = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
-    if first.to_bits() & hosts != 0 {
-        let subnet = Ipv4Addr::from_bits(first.to_bits() & !hosts);
-        let message = format!("`{first}` is not the first address of a subnet of length {length}");
-        let help = format!("write {subnet}/{length} for the subnet, or {first} for this address only");
+    if address != first {
+        let message = format!("`{first}` is not the first address of a subnet of length {len}");
+        let help = format!("write {address}/{len} for the subnet, or {first} for this address only");
         return Err(Diagnostic::new(span, message).with_help(help));
     }
-    Ok(PoolAddresses::Subnet { first, length })
+    Ok(PoolAddresses::Subnet { first, length: len })
 }
 
 /// Checks that all addresses of the range can be addresses of hosts.

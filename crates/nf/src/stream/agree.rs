@@ -91,15 +91,11 @@ impl StreamContext {
             }
         }
         let start = segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0));
-        match overwrite(packet, kept, (number, direction), start, segment.len.into()) {
-            Ok(false) => return Verdict::Pass,
-            Ok(true) => self.count(step.worker, Cause::Conflict),
-            Err(Unreachable) => {
-                self.count(step.worker, Cause::Conflict);
-                return Verdict::Drop(DropReason::StreamConflict);
-            }
+        let overwritten = overwrite(packet, kept, (number, direction), start, segment.len.into());
+        if !matches!(overwritten, Ok(false)) {
+            self.count(step.worker, Cause::Conflict);
         }
-        Verdict::Pass
+        overwritten.map_or(Verdict::Drop(DropReason::StreamConflict), |_| Verdict::Pass)
     }
 
     /// Keeps the new bytes of a packet. Returns false if there is no room.

@@ -319,9 +319,25 @@ pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     Some(Segment { seq, ack, len: u16::try_from(len).unwrap_or(u16::MAX), window, flags, scale })
 }
 
+/// Returns the view that the functions of a group get of a packet. Notes the session if none of them reads it
+/// any more.
+#[inline(always)]
+pub(super) fn for_functions(
+    view: View,
+    (session, stream): (SessionId, &TcpStream),
+    group: GroupPlace,
+    (unread, holding): (&mut Vec<SessionId>, &Holding<'_>),
+) -> View {
+    let detached = stream.detached();
+    if detached != 0 {
+        note_unread(unread, (session, stream), group, holding);
+    }
+    View { detached, ..view }
+}
+
 /// Notes a session that no function of its chain reads any more, and of which nothing is kept.
 #[cold]
-pub(super) fn note_unread(
+fn note_unread(
     unread: &mut Vec<SessionId>,
     (session, stream): (SessionId, &TcpStream),
     group: GroupPlace,
@@ -475,10 +491,7 @@ impl DynFunction for StreamContext {
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }
-                views[n] = View { detached: stream.detached(), ..view };
-                if views[n].detached != 0 {
-                    note_unread(unread, (packet.session, stream), group, &step.holding);
-                }
+                views[n] = for_functions(view, (packet.session, stream), group, (unread, &step.holding));
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);

@@ -9,7 +9,7 @@
 //! the session, and its number may belong to another one. If no session has ended since the last
 //! [`crate::Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
+use mmb_flow::{FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
 use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
@@ -188,9 +188,7 @@ fn is_chained(table: &Table, id: SessionId) -> bool {
 fn end_unread(store: &mut SessionStore) {
     let SessionStore { chains, table, .. } = store;
     while let Some(id) = chains.runner.next_unread() {
-        if table.is_live(id)
-            && table.flow(FlowRef::new(id, Direction::Forward)).flags.contains(FlowFlags::CHAINED)
-        {
+        if is_chained(table, id) {
             set_bypass(table, id, true);
         }
     }

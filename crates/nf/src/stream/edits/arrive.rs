@@ -9,7 +9,7 @@ use super::options::{is_signed, mss, remove_mptcp, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, NOT_EDITED};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
-use crate::stream::context::{Step, StreamContext, datagram, note_unread, segment};
+use crate::stream::context::{Step, StreamContext, datagram, for_functions, segment};
 use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, timestamp};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
@@ -114,10 +114,7 @@ impl StreamContext {
                     true => self.arrive(packet, stream, &mut step, memory),
                     false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
                 };
-                views[n] = View { detached: stream.detached(), ..view };
-                if views[n].detached != 0 {
-                    note_unread(unread, (packet.session, stream), group, &step.holding);
-                }
+                views[n] = for_functions(view, (packet.session, stream), group, (unread, &step.holding));
                 verdict
             } else {
                 views[n] = datagram(packet);
