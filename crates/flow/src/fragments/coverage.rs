@@ -2,8 +2,9 @@
 //!
 //! Theory of operation. The parts are disjoint, so the datagram is complete when their lengths sum up to its
 //! own. Adjacent parts are merged when there is no room for another one. Until then, an exact duplicate can
-//! be told from an overlap. A datagram whose parts come in so wild an order that merging makes no room is
-//! treated as one with an overlap.
+//! be told from an overlap. A merged part is no fragment that has come: a fragment of the same extent is an
+//! overlap, since its bytes may differ from those of the fragments that were merged. A datagram whose parts
+//! come in so wild an order that merging makes no room is treated as one with an overlap.
 
 use super::datagram::Extent;
 
@@ -23,11 +24,19 @@ pub(super) enum Addition {
     Overlap,
 }
 
+/// Blocks that have come, of one fragment or of several adjacent ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    start: u16,
+    end: u16,
+    is_merged: bool,
+}
+
 /// The parts of a datagram that have come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coverage {
-    /// Starts and ends, in no order.
-    parts: [(u16, u16); PARTS],
+    /// In no order.
+    parts: [Part; PARTS],
     len: u8,
     /// Sum of the parts' lengths.
     covered: u16,
@@ -40,17 +49,18 @@ impl Coverage {
     pub fn add(&mut self, Extent { start, end, is_last }: Extent) -> Addition {
         let known_total = self.total;
         let parts = &self.parts[..usize::from(self.len)];
-        if parts.contains(&(start, end)) {
+        let part = Part { start, end, is_merged: false };
+        if parts.contains(&part) {
             let is_same = is_last == (known_total == end);
             return if is_same { Addition::Duplicate } else { Addition::Overlap };
         }
-        let overlaps = parts.iter().any(|(from, to)| start < *to && *from < end);
+        let overlaps = parts.iter().any(|part| start < part.end && part.start < end);
         let exceeds = known_total != 0 && (is_last || end > known_total);
-        let falls_short = is_last && parts.iter().any(|(_, to)| *to > end);
+        let falls_short = is_last && parts.iter().any(|part| part.end > end);
         if overlaps || exceeds || falls_short || !self.make_room() {
             return Addition::Overlap;
         }
-        self.parts[usize::from(self.len)] = (start, end);
+        self.parts[usize::from(self.len)] = part;
         self.len += 1;
         self.covered += end - start;
         if is_last {
@@ -67,12 +77,13 @@ impl Coverage {
         self.parts.sort_unstable();
         let mut last = 0;
         for at in 1..PARTS {
-            let (start, end) = self.parts[at];
-            if self.parts[last].1 == start {
-                self.parts[last].1 = end;
+            let part = self.parts[at];
+            if self.parts[last].end == part.start {
+                self.parts[last].end = part.end;
+                self.parts[last].is_merged = true;
             } else {
                 last += 1;
-                self.parts[last] = (start, end);
+                self.parts[last] = part;
             }
         }
         self.len = last as u8 + 1;

@@ -60,6 +60,17 @@ fn gaps_are_limited() {
     assert_eq!(added.filter(|addition| *addition == Addition::Part).count(), PARTS);
 }
 
+/// Parts that are merged to make room: a fragment of the merged extent has never come.
+#[test]
+fn a_fragment_with_the_extent_of_merged_ones_overlaps() {
+    let mut coverage = Coverage::default();
+    for start in [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30] {
+        assert_eq!(coverage.add(part(start, start + 1)), Addition::Part);
+    }
+    assert_eq!(coverage.add(part(0, 3)), Addition::Overlap);
+    assert_eq!(coverage.add(part(4, 5)), Addition::Duplicate);
+}
+
 proptest! {
     #[test]
     fn coverage_agrees_with_the_model(extents in prop::collection::vec((0..24u16, 1..4u16, prop::bool::weighted(0.1)), 1..60)) {
