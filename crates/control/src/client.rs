@@ -62,10 +62,19 @@ impl Client {
         self.call(Method::POST, "/v1/command", "application/json", body)
     }
 
-    /// Makes a text the configuration. `allow_empty`: also a text without commands.
-    pub fn apply(&mut self, text: Vec<u8>, allow_empty: bool) -> Result<ApplyReply, ClientError> {
-        let path = if allow_empty { "/v1/apply?allow_empty=true" } else { "/v1/apply" };
-        self.call(Method::POST, path, "text/plain", text)
+    /// Makes a text the configuration. `allow_empty`: also a text without commands. `confirm`: seconds after
+    /// which the change is taken back, unless it is confirmed.
+    pub fn apply(
+        &mut self,
+        text: Vec<u8>,
+        allow_empty: bool,
+        confirm: Option<u32>,
+    ) -> Result<ApplyReply, ClientError> {
+        let mut path = format!("/v1/apply?allow_empty={allow_empty}");
+        if let Some(seconds) = confirm {
+            path.push_str(&format!("&confirm={seconds}"));
+        }
+        self.call(Method::POST, &path, "text/plain", text)
     }
 
     /// The changes that [`Client::apply`] would make.

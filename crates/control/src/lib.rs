@@ -12,6 +12,7 @@
 //! | `api` | the API's documents |
 //! | `config` | the configuration as a value, configuration files |
 //! | `transaction` | changes of the running configuration |
+//! | `history` | the configurations that were in force, and who changed them |
 //! | `query` | what the daemon shows of itself |
 //! | `command` | commands of the language, and their output |
 //! | `render`, `metrics` | documents as text, and for Prometheus |
@@ -22,6 +23,7 @@ mod client;
 mod command;
 mod config;
 mod error;
+mod history;
 mod metrics;
 mod query;
 mod refusals;

@@ -25,6 +25,9 @@ impl Display for Command {
             Command::Del { index } => write!(f, "del {index}"),
             Command::Flush => f.write_str("flush"),
             Command::List => f.write_str("list"),
+            Command::History { revision } => list(f, "history", revision.as_slice()),
+            Command::Rollback { revision } => list(f, "rollback", revision.as_slice()),
+            Command::Confirm => f.write_str("confirm"),
             Command::Enable(names) => list(f, "enable", names),
             Command::Disable(names) => list(f, "disable", names),
             Command::Show { what, verbose } => {

@@ -32,6 +32,12 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("nf", "add, delete or tell something to an instance of a network function"),
     word("chain", "add, change or delete a service chain"),
     word("clear", "end sessions: clear connections [<match> …]"),
+    word("history", "show who changed what, or what one change did: history [<revision>]"),
+    word(
+        "rollback",
+        "return to the configuration before the last change, or of a revision: rollback [<revision>]",
+    ),
+    word("confirm", "keep the change that `apply --confirm` made"),
 ];
 
 /// First words of a target.

@@ -37,6 +37,8 @@ pub enum Cmd {
     Apply(ApplyArgs),
     /// Show the changes that `apply` would make
     Diff(FileArgs),
+    /// Write the running configuration to a file
+    Save(SaveArgs),
     /// Send the packets of a capture through a configuration, without a daemon
     Replay(ReplayArgs),
     /// Measure the cost of a configuration, with generated traffic
@@ -77,6 +79,12 @@ pub enum Cmd {
     Set(Line),
     /// Add, delete or configure an instance of a network function: `nf add NAME TYPE [ARG…]`
     Nf(Line),
+    /// Show who changed the configuration, or what one change did: `history [REVISION]`
+    History(Line),
+    /// Return to the configuration before the last change, or to a revision: `rollback [REVISION]`
+    Rollback(Line),
+    /// Keep the change that `apply --confirm` made
+    Confirm(Line),
     /// Add, replace or delete a service chain: `chain add NAME FUNCTION then FUNCTION …`
     Chain(Line),
 }
@@ -145,6 +153,35 @@ pub struct ApplyArgs {
     /// Take a file without commands, which removes all rules and settings
     #[arg(long)]
     pub allow_empty: bool,
+    /// Take the change back after this time (`60`, `60s`, `5m`), unless `mmb confirm` comes
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub confirm: Option<u32>,
+}
+
+/// `save`.
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// File to write; the one that the daemon was started with if absent
+    pub file: Option<PathBuf>,
+}
+
+/// Reads a number of seconds or minutes.
+fn seconds(text: &str) -> Result<u32, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(number) => (number, 60),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    let number = number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit));
+    number.filter(|seconds| *seconds > 0).ok_or_else(|| "must be a time such as 60s or 5m".to_owned())
+}
+
+/// The words of a command that the shell runs itself.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+pub struct ShellLine<A: Args> {
+    /// Arguments of the command.
+    #[command(flatten)]
+    pub args: A,
 }
 
 /// `diff`.
@@ -363,6 +400,9 @@ impl Cmd {
             Cmd::Set(line) => ("set", line),
             Cmd::Nf(line) => ("nf", line),
             Cmd::Chain(line) => ("chain", line),
+            Cmd::History(line) => ("history", line),
+            Cmd::Rollback(line) => ("rollback", line),
+            Cmd::Confirm(line) => ("confirm", line),
             _ => return None,
         })
     }
@@ -391,6 +431,14 @@ mod tests {
         let cli = Cli::parse_from(["mmb", "--socket", "/s", "--json", "list"]);
         assert!(cli.json);
         assert_eq!(cli.socket, Some("/s".into()));
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(["60", "60s", "5m"].map(seconds), [Ok(60), Ok(60), Ok(300)]);
+        for text in ["", "0", "0m", "-1", "1h", "s", "5000000000", "100000000m"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
     }
 
     #[test]

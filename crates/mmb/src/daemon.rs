@@ -2,6 +2,7 @@
 
 mod end;
 mod privileges;
+mod reload;
 mod seccomp;
 
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +16,7 @@ use mmb_control::{
 };
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_nf::Registry;
-use mmb_system::log;
+use mmb_system::{FileAccess, log};
 use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
 
@@ -58,20 +59,17 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     log::install();
     let runtime = runtime()?;
     // From here on, a signal stops the daemon in good order, in a limited time.
-    let signals = runtime.block_on(async { Signals::new() })?;
+    let (signals, hangups) = runtime.block_on(async { (Signals::new(), reload::hangups()) });
+    let (signals, hangups) = (signals?, hangups?);
     let signalled = runtime.spawn(signals.wait());
-    let size = EngineConfig {
-        workers: args.workers,
-        memory_mb: args.memory,
-        sessions: args.sessions,
-        scratchpad: args.scratchpad,
-        files,
-        seed: args.seed,
-        ..EngineConfig::default()
-    };
-    let engine = Engine::start(&size).map_err(Failure::new)?;
+    let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);
     let control = Arc::new(control);
+    if let Some(file) = &args.config {
+        // The directory of the process may change; a name from the root stays valid.
+        control.set_file(std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    }
+    runtime.spawn(reload::run(control.clone(), hangups));
     log_start(&control, &down, state.warning.as_deref());
     if args.seed.is_some() {
         log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
@@ -100,6 +98,18 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     log::flush(end::FLUSH);
     served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))?;
     end::outcome(end)
+}
+
+fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
+    EngineConfig {
+        workers: args.workers,
+        memory_mb: args.memory,
+        sessions: args.sessions,
+        scratchpad: args.scratchpad,
+        files,
+        seed: args.seed,
+        ..EngineConfig::default()
+    }
 }
 
 fn runtime() -> Result<Runtime, Failure> {

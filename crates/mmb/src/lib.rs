@@ -60,6 +60,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Check(args)) => offline::check(&args, functions, json),
         Some(Cmd::Apply(args)) => remote::apply(&args, socket, json),
         Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
+        Some(Cmd::Save(args)) => remote::save(&args, socket, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
         Some(Cmd::Import(command)) => import::run(&command, json),

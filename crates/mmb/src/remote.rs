@@ -1,11 +1,15 @@
 //! One-shot commands, which the daemon runs.
 
-use std::io::Read;
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use mmb_control::{Client, client_path, render};
+use mmb_control::api::ConfigEntry;
+use mmb_control::{Client, client_path, count, render};
+use serde::Serialize;
 
-use crate::cli::ApplyArgs;
+use crate::cli::{ApplyArgs, SaveArgs};
 use crate::failure::{Failure, Pipe, print};
 
 /// Runs one line of the language.
@@ -50,22 +54,56 @@ pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool)
 
 /// `mmb apply FILE`.
 pub fn apply(args: &ApplyArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    let mut client = connect(socket)?;
-    let text = apply_file(&mut client, &args.file, args.allow_empty, json)?;
+    let text = apply_file(&mut connect(socket)?, args, json)?;
     print(&text)
 }
 
 /// Applies a file and returns the output.
-pub fn apply_file(
-    client: &mut Client,
-    file: &Path,
-    allow_empty: bool,
-    json: bool,
-) -> Result<String, Failure> {
-    let text = read_file(file)?;
-    let reply = client.apply(text.clone(), allow_empty);
-    let reply = reply.map_err(|e| Failure::of_remote_file(&name(file), &text, &e))?;
+pub fn apply_file(client: &mut Client, args: &ApplyArgs, json: bool) -> Result<String, Failure> {
+    let text = read_file(&args.file)?;
+    let reply = client.apply(text.clone(), args.allow_empty, args.confirm);
+    let reply = reply.map_err(|e| Failure::of_remote_file(&name(&args.file), &text, &e))?;
     output(&reply, json, || render::applied(&reply))
+}
+
+/// `mmb save [FILE]`.
+pub fn save(args: &SaveArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+    let text = save_file(&mut connect(socket)?, args, json)?;
+    print(&text)
+}
+
+/// Writes the running configuration to a file, with the rights of this process, and returns the output. The
+/// file has the old or the new text at every moment, also if the machine stops.
+pub fn save_file(client: &mut Client, args: &SaveArgs, json: bool) -> Result<String, Failure> {
+    let entry: ConfigEntry = client.get("/v1/config").map_err(Failure::new)?;
+    let file = args.file.clone().or_else(|| entry.file.map(PathBuf::from)).ok_or_else(|| {
+        Failure::new("the daemon was started without a configuration file: `mmb save FILE` names one")
+    })?;
+    write_file(&file, entry.config.as_bytes())
+        .map_err(|e| Failure::new(format!("cannot write {}: {e}", file.display())))?;
+    let lines = entry.config.lines().count() as u64;
+    let reply = Saved { file: file.display().to_string(), lines };
+    output(&reply, json, || format!("{} saved to {}\n", count(lines, "line"), file.display()))
+}
+
+/// The reply of `mmb save`.
+#[derive(Serialize)]
+struct Saved {
+    file: String,
+    lines: u64,
+}
+
+/// Replaces the contents of a file. A file that exists keeps its mode; a link leads to the file.
+fn write_file(file: &Path, text: &[u8]) -> io::Result<()> {
+    let target = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let directory = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary = tempfile::Builder::new().prefix(".mmb-save-").tempfile_in(directory)?;
+    let mode = std::fs::metadata(&target).map_or(0o640, |found| found.permissions().mode());
+    temporary.as_file().set_permissions(Permissions::from_mode(mode))?;
+    temporary.write_all(text)?;
+    temporary.as_file().sync_all()?;
+    temporary.persist(&target).map_err(|e| e.error)?;
+    File::open(directory)?.sync_all()
 }
 
 /// `mmb diff FILE`.
@@ -120,6 +158,24 @@ pub fn name(file: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_file_keeps_its_mode_and_its_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("mmb.conf"), directory.path().join("link"));
+        write_file(&file, b"old\n").unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        std::fs::set_permissions(&file, Permissions::from_mode(0o604)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_file(&link, b"new\n").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new\n");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o604);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert!(write_file(&directory.path().join("none/mmb.conf"), b"").is_err());
+    }
+
     #[test]
     fn words_are_joined_to_a_line() {
         let join = |first, words: &[&str]| {

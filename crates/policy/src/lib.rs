@@ -52,6 +52,7 @@ mod ports;
 mod rule_info;
 mod scope;
 mod stateful;
+mod texts;
 
 pub use chain::ChainClasses;
 pub use decide::Verdict;
@@ -67,3 +68,4 @@ pub use ports::PortDependence;
 pub use rule_info::{PerPacketRules, RuleId, RuleInfo};
 pub use scope::RuleScope;
 pub use stateful::{Binding, Choice, Side, StatefulRule};
+pub use texts::RuleTexts;

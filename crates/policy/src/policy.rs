@@ -32,11 +32,11 @@ pub struct Policy {
     /// Slot by index of each rule with a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Slot of each rule by index.
-    slots: SortedPages<(u32, u32), 2048>,
+    pub(crate) slots: SortedPages<(u32, u32), 2048>,
     /// Effect by slot: everything that the packet path reads of most rules.
     pub(crate) effects: PagedVec<Effect, 1024>,
     /// The rest of each rule by slot; shorter than `next_slot` after a flush.
-    records: PagedVec<Option<Record>, 64>,
+    pub(crate) records: PagedVec<Option<Record>, 64>,
     next_index: u32,
     /// First slot that has never been used.
     next_slot: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Record {
     pub id: RuleId,
     /// The rule's mark in [`Policy::port_dependence`].
     area: Option<NonZeroU32>,
-    text: Arc<str>,
+    pub text: Arc<str>,
     edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<StatefulRule>>,
 }

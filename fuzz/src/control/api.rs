@@ -85,7 +85,7 @@ impl Daemon {
 
     /// Makes the configuration empty.
     fn reset(&self) {
-        self.control.apply_or_clear(b"").expect("an empty file");
+        self.control.apply_with(b"", true, None).expect("an empty file");
         let interfaces = self.control.interfaces().interfaces;
         for interface in &interfaces {
             // The command for the second end of a wire fails.

@@ -66,7 +66,8 @@ fn check_text(config: &Config, base: &Config) {
         Err(refusal) => panic!("{text}: {refusal}"),
     };
     assert_eq!(file::text(&again), text);
-    let changes = file::diff(config, &again);
+    let (before, after) = (file::Snapshot::new(config), file::Snapshot::new(&again));
+    let changes = file::diff(&before, &after);
     assert!(changes.added.is_empty() && changes.removed.is_empty() && !changes.reordered, "{changes:?}");
 }
 

@@ -39,10 +39,13 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
     for path, operations in document(daemon)["paths"].items():
         for method, operation in operations.items():
             index = daemon.add("udp-dport 1 drop")
+            if path == "/v1/confirm":
+                assert daemon.request("POST", "/v1/apply?confirm=60", b"add udp-dport 4 drop\n")[0] == 200
             body = BODIES.get((method, path))
             assert ("requestBody" in operation) == (body is not None), f"{method} {path}"
             data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
-            status, answer = daemon.request(method.upper(), path.replace("{index}", str(index)), data)
+            place = path.replace("{index}", str(index)).replace("{revision}", "1")
+            status, answer = daemon.request(method.upper(), place, data)
             assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
             kinds = operation["responses"][str(status)]["content"]
             # Where both can be had, JSON is what comes unasked, but for a line's printed answer.

@@ -4,6 +4,7 @@
 mod chains;
 mod classifier;
 mod fast_path;
+mod history;
 mod interfaces;
 mod routing;
 mod runtime;
@@ -16,6 +17,7 @@ use utoipa::ToSchema;
 pub use chains::*;
 pub use classifier::*;
 pub use fast_path::*;
+pub use history::*;
 pub use interfaces::*;
 pub use routing::*;
 pub use runtime::*;
@@ -187,6 +189,9 @@ pub struct VersionEntry {
 pub struct ConfigEntry {
     /// The lines of a file with this configuration.
     pub config: String,
+    /// The file that the daemon was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// The result of applying a file.

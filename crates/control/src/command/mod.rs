@@ -34,6 +34,12 @@ impl Control {
             Command::ClearConnections { matches } => {
                 return self.clear_connections(matches).map(Output::Cleared);
             }
+            Command::History { revision: None } => return Ok(Output::History(self.revisions())),
+            Command::History { revision: Some(number) } => {
+                return self.revision_diff(*number).map(Output::RevisionDiff);
+            }
+            Command::Rollback { revision } => self.rollback(*revision),
+            Command::Confirm => self.confirm(),
             Command::Add(rule) => self.add_rule(rule),
             Command::Del { index } => self.delete(*index),
             Command::Flush => self.flush(),

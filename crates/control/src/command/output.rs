@@ -46,6 +46,10 @@ pub enum Output {
     Version(VersionEntry),
     /// `show config`.
     Config(ConfigEntry),
+    /// `history`.
+    History(HistoryList),
+    /// `history N`.
+    RevisionDiff(DiffReply),
 }
 
 impl Output {
@@ -75,6 +79,8 @@ impl Output {
             Output::Neighbors(list) => render::neighbors(list),
             Output::Version(version) => render::version(version),
             Output::Config(entry) => entry.config.clone(),
+            Output::History(list) => render::history(list),
+            Output::RevisionDiff(diff) => render::diff(diff),
         };
         out.write_all(text.as_bytes())
     }
@@ -103,6 +109,8 @@ impl Output {
             Output::Neighbors(list) => serde_json::to_writer(out, list),
             Output::Version(version) => serde_json::to_writer(out, version),
             Output::Config(entry) => serde_json::to_writer(out, entry),
+            Output::History(list) => serde_json::to_writer(out, list),
+            Output::RevisionDiff(diff) => serde_json::to_writer(out, diff),
         };
         Ok(written?)
     }

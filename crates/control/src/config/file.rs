@@ -7,10 +7,12 @@
 //! in the file gets its default, and pools, functions and chains that are not in the file are deleted.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use mmb_dataplane::AddressChecks;
 use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
+use mmb_policy::RuleTexts;
 
 use super::{Config, Interface, rule_warnings, settings};
 use crate::api::{CheckReply, DiffReply};
@@ -26,9 +28,22 @@ const ERROR_LIMIT: usize = 20;
 /// # Errors
 /// Lines that are wrong.
 pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
+    load_as(text, base, false)
+}
+
+/// The configuration of the file `text`, as [`load`] reads it. Interfaces that are not in the file are
+/// removed, even if it has none.
+///
+/// # Errors
+/// Lines that are wrong.
+pub(crate) fn load_complete(text: &[u8], base: &Config) -> Result<Config, Refusal> {
+    load_as(text, base, true)
+}
+
+fn load_as(text: &[u8], base: &Config, is_complete: bool) -> Result<Config, Refusal> {
     let commands = mmb_lang::load_file(text).map_err(|errors| refusal(text, errors))?;
     let mut builder = Builder::new(base);
-    let config = builder.build(commands);
+    let config = builder.build(commands, is_complete);
     config.ok_or_else(|| {
         let mut errors = builder.errors;
         errors.sort_by_key(|d| (d.line, d.span.start));
@@ -91,9 +106,10 @@ impl<'a> Builder<'a> {
         Builder { base, config, errors: Vec::new(), functions: Vec::new(), chains: Vec::new() }
     }
 
-    fn build(&mut self, commands: Vec<FileItem<Command>>) -> Option<Config> {
-        let is_complete = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
-        if !is_complete {
+    /// `is_complete`: the commands describe the whole configuration, also without interfaces.
+    fn build(&mut self, commands: Vec<FileItem<Command>>, is_complete: bool) -> Option<Config> {
+        let has_interfaces = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
+        if !is_complete && !has_interfaces {
             self.config = self.base.clone();
             self.config.reset_settings();
         }
@@ -229,16 +245,43 @@ fn not_allowed(command: &Command) -> CommandError {
 
 /// The text of a file with this configuration.
 pub fn text(config: &Config) -> String {
-    let mut text = String::new();
-    for line in setting_lines(config) {
-        text.push_str(&line);
-        text.push('\n');
+    Snapshot::new(config).text()
+}
+
+/// The lines of a configuration, as a file with it has them. Copies share their texts.
+#[derive(Clone, Default, PartialEq)]
+pub struct Snapshot {
+    settings: Arc<[String]>,
+    rules: RuleTexts,
+}
+
+impl Snapshot {
+    /// The lines of a configuration. Settings that are those of `earlier` are shared with it.
+    pub(crate) fn of(config: &Config, earlier: Option<&Snapshot>) -> Snapshot {
+        let settings = setting_lines(config);
+        let rules = config.policy().texts();
+        match earlier {
+            Some(earlier) if *earlier.settings == *settings => {
+                Snapshot { settings: earlier.settings.clone(), rules }
+            }
+            _ => Snapshot { settings: settings.into(), rules },
+        }
     }
-    for view in config.policy().rules() {
-        text.push_str(view.text);
-        text.push('\n');
+
+    /// The lines of a configuration.
+    pub fn new(config: &Config) -> Snapshot {
+        Snapshot::of(config, None)
     }
-    text
+
+    /// The text of a file.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for line in self.settings.iter().map(String::as_str).chain(self.rules.iter()) {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
 }
 
 /// The lines other than rules.
@@ -301,33 +344,32 @@ pub fn removed_settings(old: &Config, new: &Config) -> Vec<String> {
 }
 
 /// The changes from `old` to `new`.
-pub fn diff(old: &Config, new: &Config) -> DiffReply {
-    let mut reply = DiffReply {
-        removed: removed_settings(old, new),
-        added: removed_settings(new, old),
-        reordered: false,
+pub fn diff(old: &Snapshot, new: &Snapshot) -> DiffReply {
+    let missing = |from: &Snapshot, in_: &Snapshot| {
+        from.settings.iter().filter(|line| !in_.settings.contains(line)).cloned().collect()
     };
+    let mut reply = DiffReply { removed: missing(old, new), added: missing(new, old), reordered: false };
     // Rules are compared as multisets of texts: equal rules have equal texts.
     let mut counts: HashMap<&str, usize> = HashMap::new();
-    for view in old.policy().rules() {
-        *counts.entry(view.text).or_default() += 1;
+    for text in old.rules.iter() {
+        *counts.entry(text).or_default() += 1;
     }
     let mut remaining: HashMap<&str, usize> = HashMap::new();
     let mut kept_new = Vec::new();
-    for view in new.policy().rules() {
-        if take(&mut counts, view.text) {
-            *remaining.entry(view.text).or_default() += 1;
-            kept_new.push(view.text);
+    for text in new.rules.iter() {
+        if take(&mut counts, text) {
+            *remaining.entry(text).or_default() += 1;
+            kept_new.push(text);
         } else {
-            reply.added.push(view.text.to_owned());
+            reply.added.push(text.to_owned());
         }
     }
     let mut kept_old = Vec::new();
-    for view in old.policy().rules() {
-        if take(&mut remaining, view.text) {
-            kept_old.push(view.text);
+    for text in old.rules.iter() {
+        if take(&mut remaining, text) {
+            kept_old.push(text);
         } else {
-            reply.removed.push(view.text.to_owned());
+            reply.removed.push(text.to_owned());
         }
     }
     reply.reordered = kept_old != kept_new;

@@ -161,7 +161,8 @@ impl Control {
     /// `show config`.
     pub fn config(&self) -> ConfigEntry {
         let config = self.state().config;
-        ConfigEntry { config: file::text(&config) }
+        let file = self.file().map(|file| file.display().to_string());
+        ConfigEntry { config: file::text(&config), file }
     }
 
     /// The values of `/metrics`.

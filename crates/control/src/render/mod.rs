@@ -14,6 +14,7 @@ use crate::text::count;
 mod chains;
 mod columns;
 mod fast_path;
+mod history;
 mod routing;
 mod sessions;
 
@@ -21,6 +22,7 @@ pub use chains::{chains, functions};
 use columns::Align::{Left, Right};
 use columns::Columns;
 pub(crate) use fast_path::fast_path;
+pub(crate) use history::history;
 pub use routing::neighbors;
 pub(crate) use routing::{FibColumns, routing};
 pub(crate) use sessions::ConnectionColumns;

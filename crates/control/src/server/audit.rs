@@ -9,6 +9,8 @@ use axum::http::Method;
 use mmb_system::log;
 use serde::Deserialize;
 
+use crate::history::Author;
+
 /// The user and the process at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
@@ -37,18 +39,21 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
         ("POST", "/v1/command" | "/v1/print") => {
             let CommandLine { line } = serde_json::from_slice(body).ok()?;
             let word = line.split_whitespace().next()?;
-            if matches!(word, "list" | "show") || word.starts_with('#') {
+            if matches!(word, "list" | "show" | "history") || word.starts_with('#') {
                 return None;
             }
             line
         }
         ("POST", "/v1/apply") => {
-            let option = if query.is_some_and(|query| query.contains("allow_empty=true")) {
-                " --allow-empty"
-            } else {
-                ""
-            };
-            format!("apply{option} ({} bytes)", body.len())
+            let options = query.map(apply_options).unwrap_or_default();
+            format!("apply{options} ({} bytes)", body.len())
+        }
+        ("POST", "/v1/confirm") => "confirm".to_owned(),
+        ("POST", "/v1/rollback") => {
+            format!(
+                "rollback {}",
+                query.and_then(|query| query.strip_prefix("revision=")).unwrap_or_default()
+            )
         }
         ("POST", "/v1/rules") => {
             let AddedRule { rule } = serde_json::from_slice(body).ok()?;
@@ -60,6 +65,15 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
     Some(shortened(&text))
 }
 
+/// The author of a change, for the history.
+pub(super) fn author(peer: Option<Peer>, change: Option<&str>) -> Author {
+    Author {
+        user: peer.map(|peer| peer.user),
+        process: peer.and_then(|peer| peer.process),
+        change: change.unwrap_or_default().to_owned(),
+    }
+}
+
 /// Logs a change.
 pub(super) fn log(peer: Option<Peer>, change: &str) {
     let author = match peer {
@@ -68,6 +82,16 @@ pub(super) fn log(peer: Option<Peer>, change: &str) {
         None => "unknown user".to_owned(),
     };
     log::info(format!("change by {author}: {change}\n"));
+}
+
+/// The options of `mmb apply` for those of the request.
+fn apply_options(query: &str) -> String {
+    let option = |part: &str| match part.split_once('=')? {
+        ("allow_empty", "true") => Some(" --allow-empty".to_owned()),
+        ("confirm", seconds) => Some(format!(" --confirm {seconds}")),
+        _ => None,
+    };
+    query.split('&').filter_map(option).collect()
 }
 
 fn shortened(text: &str) -> String {
@@ -96,7 +120,8 @@ mod tests {
     #[test]
     fn changes_are_described_and_queries_are_not() {
         let line = |line: &str| format!("{{\"line\":{}}}", serde_json::json!(line));
-        for query in ["list", "show config", "  show connections tcp-dport 80", "", "# a remark"] {
+        for query in ["list", "show config", "history 3", "  show connections tcp-dport 80", "", "# a remark"]
+        {
             assert_eq!(of(Method::POST, "/v1/command", &line(query)), None, "{query}");
         }
         for text in ["add all drop", "flush", "clear connections", "nf set b drain 10.0.0.1"] {
@@ -105,6 +130,14 @@ mod tests {
             }
         }
         assert_eq!(of(Method::POST, "/v1/apply", "add all drop\n").as_deref(), Some("apply (13 bytes)"));
+        assert_eq!(
+            change(&Method::POST, "/v1/apply", Some("allow_empty=true&confirm=60"), b"").as_deref(),
+            Some("apply --allow-empty --confirm 60 (0 bytes)")
+        );
+        assert_eq!(
+            change(&Method::POST, "/v1/rollback", Some("revision=3"), b"").as_deref(),
+            Some("rollback 3")
+        );
         assert_eq!(
             of(Method::POST, "/v1/rules", "{\"rule\":\"add all drop\"}").as_deref(),
             Some("add all drop")

@@ -33,12 +33,13 @@ pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next
         gate.counters.forbidden.fetch_add(1, Relaxed);
         return refusal.into_response();
     }
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
     match gate.read(body, announced.unwrap_or(0), role).await {
         Ok(bytes) => {
             let change = audit::change(&parts.method, parts.uri.path(), parts.uri.query(), &bytes);
             let peer = parts.extensions.get::<Option<Peer>>().copied().flatten();
+            parts.extensions.insert(audit::author(peer, change.as_deref()));
             let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
             change.filter(|_| response.status().is_success()).inspect(|change| audit::log(peer, change));
             response

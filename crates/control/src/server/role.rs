@@ -81,6 +81,7 @@ fn is_query(command: &Command) -> bool {
             | Command::ShowFib { .. }
             | Command::ShowNeighbors { .. }
             | Command::ShowConnections { .. }
+            | Command::History { .. }
     )
 }
 
@@ -96,6 +97,7 @@ mod tests {
             "show connections tcp-dport 80",
             "show fib",
             "show neighbors",
+            "history",
             "",
             "nonsense",
         ] {
@@ -108,6 +110,8 @@ mod tests {
             "clear connections",
             "interface add a null",
             "set tcp-pickup on",
+            "rollback",
+            "confirm",
         ] {
             assert!(Role::Operator.check_line(line).is_ok(), "{line}");
             let refusal = Role::Reader.check_line(line).unwrap_err();

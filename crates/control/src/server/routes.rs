@@ -20,6 +20,7 @@ use super::stream;
 use crate::api::*;
 use crate::command::Output;
 use crate::error::Refusal;
+use crate::history::Author;
 use crate::metrics;
 use crate::transaction::Control;
 
@@ -45,11 +46,12 @@ type Ctl = State<Arc<Control>>;
 async fn command(
     State(control): Ctl,
     Extension(role): Extension<Role>,
+    Extension(author): Extension<Author>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let CommandRequest { line, format } = parse(&body)?;
     control.check_role(role, &line)?;
-    let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
+    let output = blocking(control.clone(), move |c| author.run(|| c.execute(&line))).await?;
     stream::reply(JSON, move |out| output.write_reply(format, &control, out)).await
 }
 
@@ -65,11 +67,12 @@ async fn command(
 async fn print(
     State(control): Ctl,
     Extension(role): Extension<Role>,
+    Extension(author): Extension<Author>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let CommandRequest { line, format } = parse(&body)?;
     control.check_role(role, &line)?;
-    let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
+    let output = blocking(control.clone(), move |c| author.run(|| c.execute(&line))).await?;
     let write = move |out: &mut stream::ChunkWriter| match format {
         Format::Json => output.write_json(&control, out).and_then(|()| out.write_all(b"\n")),
         Format::Text | Format::Both => output.write_text(&control, out),
@@ -79,15 +82,80 @@ async fn print(
 
 /// Make the text the configuration, all of it or nothing. Rules that remain keep their counters.
 #[utoipa::path(post, path = "/v1/apply", params(
-        ("allow_empty" = Option<bool>, Query, description = "take a text without commands, which removes all rules")),
+        ("allow_empty" = Option<bool>, Query, description = "take a text without commands, which removes all rules"),
+        ("confirm" = Option<u32>, Query, description = "seconds after which the change is taken back, unless it is \
+            confirmed")),
     request_body(content = String, content_type = "text/plain"), responses(
     (status = 200, body = ApplyReply),
     (status = 400, body = ErrorReply, description = "a line is invalid, or the text has no commands"),
     (status = 409, body = ErrorReply),
     (status = 422, body = ErrorReply),
 ))]
-async fn apply(State(control): Ctl, Query(query): Query<ApplyQuery>, body: Bytes) -> Reply {
-    reply(control, move |c| if query.allow_empty { c.apply_or_clear(&body) } else { c.apply(&body) }).await
+async fn apply(
+    State(control): Ctl,
+    Extension(author): Extension<Author>,
+    Query(query): Query<ApplyQuery>,
+    body: Bytes,
+) -> Reply {
+    let apply = move |c: &Control| match query.confirm {
+        Some(seconds) => c.apply_unconfirmed(&body, query.allow_empty, seconds),
+        None => c.apply_with(&body, query.allow_empty, None),
+    };
+    reply(control, move |c| author.run(|| apply(c))).await
+}
+
+/// Keep the change that waits for its confirmation.
+#[utoipa::path(post, path = "/v1/confirm", responses(
+    (status = 200, body = Done),
+    (status = 409, body = ErrorReply, description = "no change waits"),
+))]
+async fn confirm(State(control): Ctl) -> Reply {
+    reply(control, |c| c.confirm().map_err(|error| error.in_line("confirm"))).await
+}
+
+/// Selects a revision.
+#[derive(Deserialize)]
+struct RevisionQuery {
+    /// Its number.
+    revision: Option<u64>,
+}
+
+/// Make the configuration of a revision the current one.
+#[utoipa::path(post, path = "/v1/rollback",
+    params(("revision" = Option<u64>, Query, description = "its number; the one before the last change if absent")),
+    responses(
+        (status = 200, body = Done),
+        (status = 404, body = ErrorReply, description = "the revision is not kept"),
+        (status = 409, body = ErrorReply, description = "the revision is in force"),
+        (status = 422, body = ErrorReply, description = "something that the revision needs is missing"),
+    ))]
+async fn rollback(
+    State(control): Ctl,
+    Extension(author): Extension<Author>,
+    Query(query): Query<RevisionQuery>,
+) -> Reply {
+    let roll_back = move |c: &Control| c.rollback(query.revision).map_err(|error| error.in_line("rollback"));
+    reply(control, move |c| author.run(|| roll_back(c))).await
+}
+
+/// The changes of the configuration: who, when and what, the latest first.
+#[utoipa::path(get, path = "/v1/history", responses((status = 200, body = HistoryList)))]
+async fn history(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.revisions())).await
+}
+
+/// What the change of a revision removed and added.
+#[utoipa::path(get, path = "/v1/history/{revision}",
+    params(("revision" = u64, Path, description = "number of the revision")),
+    responses(
+        (status = 200, body = DiffReply),
+        (status = 404, body = ErrorReply, description = "the revision is not kept"),
+    ))]
+async fn revision(State(control): Ctl, Path(number): Path<String>) -> Reply {
+    let number: u64 = number
+        .parse()
+        .map_err(|_| Refusal::invalid(format!("`{number}` is not the number of a revision")))?;
+    reply(control, move |c| c.revision_diff(number).map_err(|error| error.in_line("history"))).await
 }
 
 /// The changes that `apply` would make.
@@ -120,16 +188,20 @@ async fn rules(State(control): Ctl) -> Reply {
     (status = 400, body = ErrorReply, description = "the rule is invalid"),
     (status = 404, body = ErrorReply, description = "it names an interface that does not exist"),
 ))]
-async fn add_rule(State(control): Ctl, body: Bytes) -> Result<(StatusCode, Json<Done>), Refusal> {
+async fn add_rule(
+    State(control): Ctl,
+    Extension(author): Extension<Author>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Done>), Refusal> {
     let request: RuleRequest = parse(&body)?;
-    let added = inline(control, body.len(), move |c| c.add_rule_line(&request.rule)).await?;
+    let added = inline(control, body.len(), move |c| author.run(|| c.add_rule_line(&request.rule))).await?;
     Ok((StatusCode::CREATED, Json(added)))
 }
 
 /// Delete every rule.
 #[utoipa::path(delete, path = "/v1/rules", responses((status = 200, body = Done)))]
-async fn flush(State(control): Ctl) -> Reply {
-    reply(control, |c| c.flush().map_err(|error| error.in_line("flush"))).await
+async fn flush(State(control): Ctl, Extension(author): Extension<Author>) -> Reply {
+    reply(control, |c| author.run(|| c.flush()).map_err(|error| error.in_line("flush"))).await
 }
 
 /// Delete a rule.
@@ -139,10 +211,14 @@ async fn flush(State(control): Ctl) -> Reply {
         (status = 400, body = ErrorReply, description = "not an index"),
         (status = 404, body = ErrorReply, description = "there is no rule with this index"),
     ))]
-async fn delete_rule(State(control): Ctl, Path(index): Path<String>) -> Reply {
+async fn delete_rule(
+    State(control): Ctl,
+    Extension(author): Extension<Author>,
+    Path(index): Path<String>,
+) -> Reply {
     let index: u32 =
         index.parse().map_err(|_| Refusal::invalid(format!("`{index}` is not the index of a rule")))?;
-    reply(control, move |c| c.delete_rule(index)).await
+    reply(control, move |c| author.run(|| c.delete_rule(index))).await
 }
 
 /// The classifier's tables.
@@ -163,6 +239,8 @@ struct ApplyQuery {
     /// Also a text without commands.
     #[serde(default)]
     allow_empty: bool,
+    /// Seconds within which the change is confirmed.
+    confirm: Option<u32>,
 }
 
 /// Selects sessions.
@@ -338,6 +416,10 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(command))
         .routes(routes!(print))
         .routes(routes!(apply))
+        .routes(routes!(confirm))
+        .routes(routes!(rollback))
+        .routes(routes!(history))
+        .routes(routes!(revision))
         .routes(routes!(diff))
         .routes(routes!(check))
         .routes(routes!(rules, add_rule, flush))

@@ -12,8 +12,8 @@
 //! An error before the publication is undone, so a failed change has no effect. Readers copy the current
 //! state and do not wait for changes: the lock around the state is held for the copy only.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, WorkerFailure};
@@ -28,6 +28,7 @@ use super::mirror::Mirror;
 use super::state::State;
 use crate::config::Config;
 use crate::error::CommandError;
+use crate::history::History;
 use crate::refusals::ApiCounters;
 
 /// The engine and the configuration that it runs.
@@ -45,6 +46,9 @@ pub struct Control {
     limited: LimitedSources,
     link_thread: LinkThread,
     api: Arc<ApiCounters>,
+    history: History,
+    /// The file that the first configuration came from.
+    file: OnceLock<PathBuf>,
 }
 
 impl Control {
@@ -62,6 +66,8 @@ impl Control {
             limited: LimitedSources::default(),
             link_thread: LinkThread::default(),
             api: Arc::default(),
+            history: History::default(),
+            file: OnceLock::new(),
         }
     }
 
@@ -76,11 +82,12 @@ impl Control {
         matches!(self.changes.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Ends a change: makes `state` the current state.
+    /// Ends a change: makes `state` the current state, and records its lines in the history.
     pub(super) fn commit(&self, state: State) {
         let needs_rebuild = state.config.policy().is_stale();
         let has_pools = !state.config.nat().pools().is_empty();
         self.background.sync(state.config.chains().program());
+        self.history.record(&state.config);
         let old = std::mem::replace(&mut *self.lock(), state);
         // Freeing many rules takes long. It happens outside the lock, so that readers do not wait.
         drop(old);
@@ -187,6 +194,21 @@ impl Control {
     /// What the API refused.
     pub(crate) fn api_counters(&self) -> &Arc<ApiCounters> {
         &self.api
+    }
+
+    /// The configurations that were in force.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Notes the file that the first configuration came from, once.
+    pub fn set_file(&self, file: PathBuf) {
+        self.file.get_or_init(|| file);
+    }
+
+    /// The file that the first configuration came from.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.get().map(PathBuf::as_path)
     }
 
     /// Time since the start.

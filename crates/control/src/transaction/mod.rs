@@ -6,6 +6,7 @@ mod chains;
 mod control;
 mod devices;
 mod engine_plane;
+mod history;
 mod interfaces;
 mod links;
 mod maintenance;

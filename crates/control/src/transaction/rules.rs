@@ -1,5 +1,7 @@
 //! Commands on rules, and whole configuration files.
 
+use std::time::Duration;
+
 use mmb_dataplane::WorkerFailure;
 use mmb_lang::{Command, Rule, SourceSpan};
 use mmb_policy::Policy;
@@ -8,7 +10,8 @@ use super::control::Control;
 use super::memory::check_memory;
 use super::state::State;
 use crate::api::{ApplyReply, CheckReply, DiffReply, Done};
-use crate::config::{file, rule_warnings, rule_warnings_about};
+use crate::config::file::{self, Snapshot};
+use crate::config::{Config, rule_warnings, rule_warnings_about};
 use crate::error::{CommandError, Refusal, RefusalKind};
 use crate::text::count;
 
@@ -75,21 +78,40 @@ impl Control {
     /// A text without commands that would remove something, lines that are wrong, and devices or routes that
     /// the new configuration needs and cannot get.
     pub fn apply(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
-        if file::is_empty(text) {
-            self.check_nothing_removed(text)?;
-        }
-        self.apply_or_clear(text)
+        self.apply_with(text, false, None)
     }
 
-    /// Makes `text` the configuration, as [`Control::apply`] does. A text without commands removes everything
-    /// but interfaces.
+    /// Makes `text` the configuration, as [`Control::apply`] does. With `allow_empty`, a text without
+    /// commands removes everything but interfaces. With `confirm_within`, the configuration before the
+    /// change comes back after this time, unless `confirm` is run.
+    ///
+    /// # Errors
+    /// Those of [`Control::apply`].
+    pub fn apply_with(
+        &self,
+        text: &[u8],
+        allow_empty: bool,
+        confirm_within: Option<Duration>,
+    ) -> Result<ApplyReply, Refusal> {
+        if !allow_empty && file::is_empty(text) {
+            self.check_nothing_removed(text)?;
+        }
+        self.replace(text, file::load, confirm_within)
+    }
+
+    /// Makes `text` the configuration, as `load` reads it.
     ///
     /// # Errors
     /// Those of [`Control::apply`], but for a text without commands.
-    pub fn apply_or_clear(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
+    pub(super) fn replace(
+        &self,
+        text: &[u8],
+        load: fn(&[u8], &Config) -> Result<Config, Refusal>,
+        confirm_within: Option<Duration>,
+    ) -> Result<ApplyReply, Refusal> {
         check_memory(text.len()).map_err(|error| Refusal::failed(error.to_string()))?;
         let (_turn, old) = self.begin();
-        let config = file::load(text, &old.config)?;
+        let config = load(text, &old.config)?;
         let mut removed_lines = file::removed_settings(&old.config, &config);
         let mut new = State { config, ..State::default() };
         let before = old.config.policy().clone();
@@ -102,6 +124,7 @@ impl Control {
         let rules = new.config.policy().len() as u64;
         let interfaces = new.config.interfaces().len() as u64;
         let warnings = rule_warnings(new.config.policy());
+        self.history().expect_confirmation(confirm_within);
         self.commit(new);
         let added = rules - kept;
         let (r, i) = (count(rules, "rule"), count(interfaces, "interface"));
@@ -138,7 +161,7 @@ impl Control {
     pub fn diff(&self, text: &[u8]) -> Result<DiffReply, Refusal> {
         let current = self.state().config;
         let next = file::load(text, &current)?;
-        Ok(file::diff(&current, &next))
+        Ok(file::diff(&Snapshot::new(&current), &Snapshot::new(&next)))
     }
 }
 

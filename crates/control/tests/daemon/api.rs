@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 23] = [
+const ENDPOINTS: [(&str, &[&str]); 27] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/chains", &["get"]),
     ("/v1/check", &["post"]),
     ("/v1/command", &["post"]),
     ("/v1/config", &["get"]),
+    ("/v1/confirm", &["post"]),
     ("/v1/connections", &["delete", "get"]),
     ("/v1/diff", &["post"]),
     ("/v1/drops", &["get"]),
@@ -19,11 +20,14 @@ const ENDPOINTS: [(&str, &[&str]); 23] = [
     ("/v1/fib", &["get"]),
     ("/v1/fields", &["get"]),
     ("/v1/functions", &["get"]),
+    ("/v1/history", &["get"]),
+    ("/v1/history/{revision}", &["get"]),
     ("/v1/interfaces", &["get"]),
     ("/v1/nat", &["get"]),
     ("/v1/neighbors", &["get"]),
     ("/v1/openapi.json", &["get"]),
     ("/v1/print", &["post"]),
+    ("/v1/rollback", &["post"]),
     ("/v1/rules", &["delete", "get", "post"]),
     ("/v1/rules/{index}", &["delete"]),
     ("/v1/runtime", &["get"]),

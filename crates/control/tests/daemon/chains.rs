@@ -200,7 +200,7 @@ fn background_threads_run_as_long_as_their_instance() {
     wait_for_threads(3);
     daemon.run("nf del a").unwrap();
     wait_for_threads(2);
-    daemon.control.apply_or_clear(b"").unwrap();
+    daemon.control.apply_with(b"", true, None).unwrap();
     wait_for_threads(0);
 }
 

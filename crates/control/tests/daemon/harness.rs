@@ -66,7 +66,7 @@ impl Daemon {
     /// Makes the configuration empty, with default settings, and ends all sessions.
     pub fn reset(&self) {
         // A file without interfaces keeps them, and deletes rules, settings, pools and forwards.
-        self.control.apply_or_clear(b"").unwrap();
+        self.control.apply_with(b"", true, None).unwrap();
         self.run("clear connections").unwrap();
         let interfaces = self.control.interfaces().interfaces;
         for i in interfaces.iter().filter(|i| i.wire.is_some()) {

@@ -9,6 +9,7 @@ mod chains;
 mod corpus;
 mod functions;
 mod harness;
+mod history;
 mod limits;
 mod refusals;
 mod routing;

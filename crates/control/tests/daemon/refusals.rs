@@ -111,7 +111,7 @@ fn a_line_of_ten_megabytes_and_binary_garbage_are_refused() {
     assert!(refusal.message.len() < 300 && refusal.diagnostics[0].column == 1, "{refusal:?}");
     let garbage: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for text in [long.into_bytes(), garbage] {
-        let error = daemon.client().apply(text, false).unwrap_err();
+        let error = daemon.client().apply(text, false, None).unwrap_err();
         let ClientError::Refused(reply) = &error else { panic!("{error}") };
         assert!(reply.error.len() < 300 && !reply.diagnostics.is_empty(), "{reply:?}");
         assert_eq!(daemon.state(), before);
@@ -132,7 +132,7 @@ fn one_bad_line_among_a_hundred_thousand_is_found_and_nothing_is_applied() {
             }
             text.push('\n');
         }
-        let error = daemon.client().apply(text.into_bytes(), false).unwrap_err();
+        let error = daemon.client().apply(text.into_bytes(), false, None).unwrap_err();
         let ClientError::Refused(reply) = &error else { panic!("{error}") };
         assert_eq!(reply.diagnostics.len(), 1, "{reply:?}");
         assert_eq!(reply.diagnostics[0].line, 70_001);

@@ -65,14 +65,14 @@ fn a_hundred_thousand_rules_load_in_two_seconds_and_one_more_in_a_millisecond() 
     let daemon = daemon();
     let text = many(100_000);
     let start = Instant::now();
-    let reply = daemon.client().apply(text.clone().into_bytes(), false).unwrap();
+    let reply = daemon.client().apply(text.clone().into_bytes(), false, None).unwrap();
     assert_faster("100,000 rules applied", start.elapsed(), Duration::from_secs(2));
     assert_eq!((reply.rules, reply.added, reply.kept), (100_000, 100_000, 0));
 
     add_and_delete_one(&daemon, 100_000, Duration::from_millis(1));
 
     let start = Instant::now();
-    let reply = daemon.client().apply(text.into_bytes(), false).unwrap();
+    let reply = daemon.client().apply(text.into_bytes(), false, None).unwrap();
     assert_faster("the same rules again", start.elapsed(), Duration::from_secs(2));
     assert_eq!((reply.added, reply.removed, reply.kept), (0, 0, 100_000));
 
@@ -91,7 +91,7 @@ fn a_million_rules_load() {
     let daemon = daemon();
     let text = many(1_000_000).into_bytes();
     let start = Instant::now();
-    let reply = daemon.client().apply(text, false).unwrap();
+    let reply = daemon.client().apply(text, false, None).unwrap();
     println!("1,000,000 rules applied: {:?}", start.elapsed());
     assert_eq!(reply.rules, 1_000_000);
     add_and_delete_one(&daemon, 1_000_000, Duration::from_millis(5));

@@ -116,7 +116,7 @@ proptest! {
         let good = |line: &&String| daemon.control.diff(line.as_bytes()).is_ok();
         let mut lines: Vec<&str> = new.iter().filter(good).map(String::as_str).collect();
         let text = lines.join("\n");
-        let reply = daemon.control.apply_or_clear(text.as_bytes()).unwrap();
+        let reply = daemon.control.apply_with(text.as_bytes(), true, None).unwrap();
         prop_assert_eq!(reply.rules as usize, lines.len());
         let diff = daemon.control.diff(text.as_bytes()).unwrap();
         prop_assert!(diff.added.is_empty() && diff.removed.is_empty() && !diff.reordered, "{:?}", diff);
@@ -295,11 +295,11 @@ fn an_empty_file_removes_nothing_unless_it_is_allowed() {
         .unwrap();
     let before = daemon.state();
     for text in ["", "\n", "# a comment\n\n  # another one\n"] {
-        let error = daemon.client().apply(text.into(), false).unwrap_err().to_string();
+        let error = daemon.client().apply(text.into(), false, None).unwrap_err().to_string();
         assert!(error.contains("1 rule and 2 other lines") && error.contains("--allow-empty"), "{error}");
         assert_eq!(daemon.state(), before);
     }
-    let reply = daemon.client().apply(b"# nothing\n".to_vec(), true).unwrap();
+    let reply = daemon.client().apply(b"# nothing\n".to_vec(), true, None).unwrap();
     let removed = ["set timeout udp-replied 60", "nat pool add p 192.0.2.1", "add ip-proto udp drop"];
     assert_eq!(reply.removed_lines, removed);
     assert!(daemon.control.rules().rules.is_empty());

@@ -23,6 +23,18 @@ pub enum Command {
     Flush,
     /// `list`: show all rules.
     List,
+    /// `history [N]`: show the changes of the configuration, or one of them.
+    History {
+        /// The number of a revision.
+        revision: Option<u64>,
+    },
+    /// `rollback [N]`: return to an earlier configuration.
+    Rollback {
+        /// The number of a revision; the one before the last change if absent.
+        revision: Option<u64>,
+    },
+    /// `confirm`: keep the change that waits for it.
+    Confirm,
     /// `enable <interface> …`, at least one.
     Enable(Vec<Word>),
     /// `disable <interface> …`, at least one.

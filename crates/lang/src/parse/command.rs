@@ -35,6 +35,9 @@ impl Parser<'_> {
             "del" => self.del()?,
             "flush" => Command::Flush,
             "list" => Command::List,
+            "history" => Command::History { revision: self.revision()? },
+            "rollback" => Command::Rollback { revision: self.revision()? },
+            "confirm" => Command::Confirm,
             "enable" => Command::Enable(self.names()?),
             "disable" => Command::Disable(self.names()?),
             "show" => self.show()?,
@@ -103,6 +106,25 @@ impl Parser<'_> {
                 let message = format!("{} is not the index of a rule", quote(text));
                 let help = format!("an index is a number from 1 to {}", u32::MAX);
                 Err(Diagnostic::new(token.span, message).with_help(help))
+            }
+        }
+    }
+
+    /// The number of a revision, if there is one.
+    fn revision(&mut self) -> Parse<Option<u64>> {
+        let token = self.lex.peek();
+        if token.tok == Tok::End {
+            return Ok(None);
+        }
+        let text = self.text(token);
+        match text.parse::<u64>() {
+            Ok(number) if number > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.lex.next();
+                Ok(Some(number))
+            }
+            _ => {
+                let message = format!("{} is not the number of a revision", quote(text));
+                Err(Diagnostic::new(token.span, message).with_help("`history` lists the revisions"))
             }
         }
     }

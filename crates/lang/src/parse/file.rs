@@ -96,6 +96,9 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
         Some(Command::Del { .. }) => "del",
         Some(Command::NfSet { .. }) => "nf",
         Some(Command::Flush) => "flush",
+        Some(Command::History { .. }) => "history",
+        Some(Command::Rollback { .. }) => "rollback",
+        Some(Command::Confirm) => "confirm",
         _ => return Ok(command),
     };
     let start = line.find(word).unwrap_or(0);

@@ -203,7 +203,9 @@ pub fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         20 => rule().prop_map(Command::Add),
         1 => (1_u32..).prop_map(|index| Command::Del { index }),
-        1 => select(&[Command::Flush, Command::List][..]),
+        1 => select(&[Command::Flush, Command::List, Command::Confirm][..]),
+        1 => proptest::option::of(1..u64::MAX).prop_map(|revision| Command::History { revision }),
+        1 => proptest::option::of(1..u64::MAX).prop_map(|revision| Command::Rollback { revision }),
         1 => vec(name(), 1..4).prop_map(Command::Enable),
         1 => vec(name(), 1..4).prop_map(Command::Disable),
         1 => (show, any::<bool>()).prop_map(|(what, verbose)| Command::Show { what, verbose }),

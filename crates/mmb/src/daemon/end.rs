@@ -46,6 +46,11 @@ pub fn limit_time() {
     });
 }
 
+/// Listens for a signal. Call it in the runtime.
+pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")))
+}
+
 /// The signals that stop the daemon.
 pub struct Signals {
     interrupt: Signal,
@@ -55,7 +60,6 @@ pub struct Signals {
 impl Signals {
     /// Listens for the signals. Call it in the runtime.
     pub fn new() -> Result<Signals, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
         Ok(Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

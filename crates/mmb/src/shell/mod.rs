@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Parser;
 use mmb_control::api::{ChainList, FunctionList, InterfaceList, NatReply};
 use mmb_control::{Client, ClientError, Config, render};
 use mmb_dataplane::DEFAULT_SCRATCHPAD;
@@ -14,9 +15,10 @@ use rustyline::config::{CompletionType, Config as EditorConfig};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 
+use crate::cli::ShellLine;
 use crate::failure::{Failure, print};
 use crate::offline;
-use crate::remote::{apply_file, command, connect, diff_file, name, read_file};
+use crate::remote::{apply_file, command, connect, diff_file, name, read_file, save_file};
 
 mod arguments;
 mod assist;
@@ -48,7 +50,8 @@ settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf stric
             set stream-hold-time MILLISECONDS
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
-files       apply FILE   diff FILE   check FILE
+files       apply [--confirm TIME] FILE   diff FILE   check FILE   save [FILE]
+changes     history [REVISION]   rollback [REVISION]   confirm
 shell       help [WORD]   exit
 Tab completes words. A line that ends with ? shows the words that can follow. `show fields` lists all fields.
 ";
@@ -72,8 +75,8 @@ fn run_line(
         ["exit" | "quit"] => return Ok(ControlFlow::Break(())),
         ["help"] => HELP.to_owned(),
         ["help", word] => assist::explain(word)?,
-        ["apply", file] => apply_file(client, Path::new(file), false, false)?,
-        ["apply", "--allow-empty", file] => apply_file(client, Path::new(file), true, false)?,
+        ["apply", words @ ..] => apply_file(client, &arguments(words)?, false)?,
+        ["save", words @ ..] => save_file(client, &arguments(words)?, false)?,
         ["diff", file] => diff_file(client, Path::new(file), false)?,
         ["check", file] => check(Path::new(file), base)?,
         _ if line.trim_end().ends_with('?') => assist::candidates_text(
@@ -87,6 +90,12 @@ fn run_line(
     };
     print(&output)?;
     Ok(ControlFlow::Continue(()))
+}
+
+/// The arguments of a command that the shell runs itself.
+fn arguments<A: clap::Args>(words: &[&str]) -> Result<A, Failure> {
+    let parsed = ShellLine::<A>::try_parse_from(words);
+    parsed.map(|line| line.args).map_err(|e| Failure::usage(e.to_string().trim_end()))
 }
 
 fn check(file: &Path, base: &Config) -> Result<String, Failure> {

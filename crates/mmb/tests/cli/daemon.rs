@@ -104,6 +104,53 @@ fn chains_from_the_command_line() {
 }
 
 #[test]
+fn the_configuration_is_saved_reloaded_and_taken_back() {
+    let files = Files::new();
+    let text = "add ip-proto udp drop\n";
+    let config = files.write("start.mmb", text);
+    let daemon = Daemon::start(&files.path("s"), &["-c", &config]);
+    daemon.mmb(&["add", "ip-ttl", "1", "drop"]).good();
+    assert_eq!(daemon.mmb(&["save"]).good(), format!("2 lines saved to {config}\n"));
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), format!("{text}add ip-ttl 1 drop\n"));
+    let copy = files.path("copy.mmb");
+    let saved: serde_json::Value =
+        serde_json::from_str(&daemon.mmb(&["save", copy.to_str().unwrap(), "--json"]).good()).unwrap();
+    assert_eq!(saved["lines"], 2);
+    assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&config).unwrap());
+    daemon.mmb(&["save", "/nonexistent/x"]).refused(&["cannot write /nonexistent/x: No such file"]);
+
+    // SIGHUP reads the file again. A file with an error changes nothing.
+    let wait_for = |config: &str| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while daemon.mmb(&["show", "config"]).good() != config {
+            assert!(Instant::now() < end, "{}", daemon.mmb(&["show", "config"]).good());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    std::fs::write(&config, "add nonsense\n").unwrap();
+    daemon.signal("-HUP");
+    std::fs::write(&config, "add tcp-dport 23 drop\n").unwrap();
+    daemon.signal("-HUP");
+    wait_for("add tcp-dport 23 drop\n");
+    let history = daemon.mmb(&["history"]).good();
+    assert_eq!(history.matches("reload of").count(), 1, "{history}");
+
+    let applied =
+        mmb_with_input(&["--socket", &daemon.socket, "apply", "--confirm", "1s", "--allow-empty", "-"], b"");
+    assert!(applied.good().contains("; it is taken back in 1 second without `mmb confirm`\n"));
+    wait_for("add tcp-dport 23 drop\n");
+    assert!(
+        daemon.mmb(&["rollback", "1"]).good().starts_with("revision 1 is the configuration again: 1 rule")
+    );
+    wait_for(text);
+    daemon.mmb(&["confirm"]).refused(&["no change waits for a confirmation"]);
+    let (status, err) = daemon.stop("-TERM");
+    assert_eq!(status, Some(0));
+    assert!(err.contains("start.mmb is not reloaded: line 1: unknown field `nonsense`"), "{err}");
+    assert!(err.contains("warning: the change was not confirmed; revision"), "{err}");
+}
+
+#[test]
 fn sessions_and_nat_from_the_command_line() {
     let files = Files::new();
     let daemon = Daemon::start(&files.path("s"), &["--sessions", "1000"]);

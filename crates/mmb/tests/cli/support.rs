@@ -107,10 +107,15 @@ impl Daemon {
         mmb(&[&["--socket", self.socket.as_str()], args].concat())
     }
 
-    /// Sends a signal, waits for the end, and returns exit status and standard error.
-    pub fn stop(mut self, signal: &str) -> (Option<i32>, String) {
+    /// Sends a signal.
+    pub fn signal(&self, signal: &str) {
         let kill = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(kill.success());
+    }
+
+    /// Sends a signal, waits for the end, and returns exit status and standard error.
+    pub fn stop(mut self, signal: &str) -> (Option<i32>, String) {
+        self.signal(signal);
         let mut err = String::new();
         std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut err).unwrap();
         (self.child.wait().unwrap().code(), err)

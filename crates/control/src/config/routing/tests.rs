@@ -74,7 +74,7 @@ fn routed_ports_are_lines_of_a_file_and_keep_their_ids() {
     let next = file::load(more.as_bytes(), &first).unwrap();
     let id = |config: &Config, name: &str| config.interface(name).map(|i| (i.id, i.routed));
     assert_eq!((id(&first, "a"), id(&first, "c"), first.punt), (id(&next, "a"), id(&next, "c"), next.punt));
-    let diff = file::diff(&first, &next);
+    let diff = file::diff(&file::Snapshot::new(&first), &file::Snapshot::new(&next));
     assert_eq!(
         (diff.removed.len(), &diff.added[..]),
         (0, &["interface add z null", "route z", "route b"].map(str::to_owned)[..])

@@ -1,6 +1,7 @@
-//! Work that no command waits for: rebuilding the classifier, and logging events of NAT pools.
+//! Work that no command waits for: rebuilding the classifier, logging events of NAT pools, and taking back
+//! changes that nobody has confirmed.
 //!
-//! Theory of operation. Both run on one thread.
+//! Theory of operation. All of it runs on one thread.
 //!
 //! A rule that is added alone goes into the existing tables of the classifier. After many such rules other
 //! tables would be faster ([`mmb_policy::Policy::is_stale`]). The thread then builds a new classifier from a
@@ -22,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use mmb_system::log;
 
 pub(super) use self::limited::LimitedSources;
+pub(super) use self::nat_log::utc;
 use super::control::Control;
 use crate::text::count;
 
@@ -44,6 +46,8 @@ struct Requests {
     rebuild: bool,
     /// See whether there are NAT pools now.
     check_nat: bool,
+    /// See how long a change waits for its confirmation.
+    check_confirmation: bool,
     /// End the thread.
     stop: bool,
 }
@@ -64,10 +68,15 @@ impl Maintenance {
         self.request(|requests| requests.check_nat = true);
     }
 
+    /// Requests a check whether a change waits for its confirmation.
+    pub fn request_confirmation_check(&self) {
+        self.request(|requests| requests.check_confirmation = true);
+    }
+
     /// Waits for requests, at most for `timeout` if it is given, and takes them.
     fn wait(&self, timeout: Option<Duration>) -> Requests {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = |requests: &mut Requests| !requests.rebuild && !requests.check_nat && !requests.stop;
+        let is_idle = |r: &mut Requests| !(r.rebuild || r.check_nat || r.check_confirmation || r.stop);
         let mut requests = match timeout {
             None => self.changed.wait_while(requests, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
@@ -88,7 +97,9 @@ impl Control {
             let has_pools = !config.nat().pools().is_empty();
             let has_sessions = has_pools || config.policy().is_stateful();
             drop(config);
-            let requests = self.maintenance().wait(has_sessions.then_some(LOG_INTERVAL));
+            let confirmation = self.check_confirmation();
+            let timeout = has_sessions.then_some(LOG_INTERVAL).into_iter().chain(confirmation).min();
+            let requests = self.maintenance().wait(timeout);
             if requests.stop {
                 return;
             }
@@ -104,7 +115,7 @@ impl Control {
     fn log_events(&self, has_pools: bool, lost_before: u64) -> u64 {
         // Without pools, workers are not woken up.
         let (events, lost) = if has_pools { self.engine().nat_events() } else { (Vec::new(), lost_before) };
-        let now = nat_log::utc(SystemTime::now());
+        let now = utc(SystemTime::now());
         let mut text: String = events.iter().map(|event| nat_log::line(&now, event)).collect();
         if lost > lost_before {
             let lost = count(lost - lost_before, "event");

@@ -26,7 +26,7 @@ pub(super) fn line(now: &str, event: &NatEvent) -> String {
 const DAY: u64 = 86_400;
 
 /// A time in UTC with milliseconds, in the format of RFC 3339.
-pub(super) fn utc(time: SystemTime) -> String {
+pub(in crate::transaction) fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, milliseconds) = (since.as_secs(), since.subsec_millis());
     let (year, month, day) = civil(seconds / DAY);
