@@ -59,6 +59,10 @@ impl SessionAccess for Sessions {
     fn uid(&self, id: SessionId) -> Option<u32> {
         self.0.is_live(id).then(|| self.0.uid(id))
     }
+
+    fn mtu(&self, _: &Packet<'_>) -> usize {
+        usize::MAX
+    }
 }
 
 fn info(id: SessionId, key: Key) -> SessionInfo {

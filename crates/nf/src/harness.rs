@@ -91,6 +91,7 @@ struct Sessions {
     table: Table,
     /// Milliseconds.
     now: u32,
+    mtu: usize,
 }
 
 impl Sessions {
@@ -134,6 +135,10 @@ impl SessionAccess for Sessions {
     fn uid(&self, id: SessionId) -> Option<u32> {
         self.table.is_live(id).then(|| self.table.uid(id))
     }
+
+    fn mtu(&self, _: &Packet<'_>) -> usize {
+        self.mtu
+    }
 }
 
 /// A packet in a chain.
@@ -164,7 +169,7 @@ impl Harness {
             registry,
             program: Arc::default(),
             runner: Runner::new(0, 1, sessions as usize),
-            sessions: Sessions { table, now: 1 },
+            sessions: Sessions { table, now: 1, mtu: usize::MAX },
             held: HashMap::new(),
             ending: Vec::new(),
         };
@@ -216,6 +221,11 @@ impl Harness {
     /// Returns the runner.
     pub fn runner(&mut self) -> &mut Runner {
         &mut self.runner
+    }
+
+    /// Sets the bytes of the longest IP packet that outputs take. Functions do not make datagrams longer.
+    pub fn set_mtu(&mut self, mtu: usize) {
+        self.sessions.mtu = mtu;
     }
 
     /// Lets milliseconds pass.

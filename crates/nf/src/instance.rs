@@ -12,7 +12,8 @@ use crate::set::Set;
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
 use crate::{
-    Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, SessionInfo, Vector,
+    Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, SessionInfo,
+    StreamCounter, Vector,
 };
 
 /// A configured function: `nf add INSTANCE TYPE ARG…`.
@@ -130,6 +131,12 @@ impl Instance {
         self.function.report()
     }
 
+    /// Returns the counters of a stream context, which stands in front of stream functions. Empty for other
+    /// instances.
+    pub fn stream_counters(&self) -> Vec<(StreamCounter, u64)> {
+        self.function.stream_counters()
+    }
+
     /// See [`Function::background`]. To be called once.
     pub fn background(&self) -> Option<Background> {
         self.function.background()
@@ -224,6 +231,10 @@ pub(crate) trait DynFunction: Send + Sync {
     }
     fn set(&self, args: &[&str]) -> Result<(), ArgError>;
     fn report(&self) -> Vec<(String, String)>;
+    /// The counters of a stream context.
+    fn stream_counters(&self) -> Vec<(StreamCounter, u64)> {
+        Vec::new()
+    }
     fn background(&self) -> Option<Background> {
         None
     }

@@ -51,6 +51,8 @@ pub use program::{
 };
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
-pub use stream::{EditError, StreamData, StreamEdit, StreamFunction, StreamVerdict, TakenOver};
+pub use stream::{
+    CounterKind, EditError, StreamCounter, StreamData, StreamEdit, StreamFunction, StreamVerdict, TakenOver,
+};
 pub use vector::Vector;
 pub use verdict::Verdict;

@@ -90,6 +90,12 @@ impl Literals {
         open
     }
 
+    /// Returns the first position, not in front of `from`, whose bytes up to the end may be the beginning of
+    /// a literal; the length if there is none.
+    pub fn beginning(&self, bytes: &[u8], from: usize) -> usize {
+        self.undecided(bytes, from, false)
+    }
+
     /// Returns the first position, not in front of `from`, whose bytes up to the end are the beginning of a
     /// longer literal.
     fn undecided(&self, bytes: &[u8], from: usize, is_last: bool) -> usize {

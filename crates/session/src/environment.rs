@@ -44,6 +44,12 @@ pub trait Environment {
         let _ = in_port;
         false
     }
+    /// Returns the bytes of the longest IP packet that the output of a packet in a chain takes. `to`: its
+    /// destination behind the chain, as in [`mmb_flow::Key`].
+    fn mtu(&self, packet: &mmb_nf::Packet<'_>, to: &[u8; 16]) -> usize {
+        let _ = (packet, to);
+        usize::MAX
+    }
     /// Adds packets, and the bytes of their frames, to the counters of the rule in a slot.
     fn count(&self, slot: u32, packets: u32, bytes: u64);
     /// Prefetches the counters of the rule in a slot.

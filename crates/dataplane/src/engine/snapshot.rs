@@ -14,6 +14,7 @@ use mmb_lang::{ErrorPolicy, ReversePathMode};
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
+use mmb_route::Routes;
 use mmb_session::Environment;
 
 use crate::engine::config::{AddressChecks, Forwarding, MAX_PORTS, PortConfig, PortId};
@@ -22,6 +23,7 @@ use crate::features::fastpath;
 use crate::features::flow_rules::mark::is_sessionless;
 use crate::features::port::device::OpenPort;
 use crate::features::punt::limit::PuntLimits;
+use crate::features::route::next_hop::mtu_of_route;
 
 /// What happens to packets that come in by a port, as bits. 0: they go to the other end of the wire at once.
 pub(crate) mod path {
@@ -267,7 +269,7 @@ impl Snapshot {
     /// The snapshot with the rule counters of `worker`.
     #[inline]
     pub fn for_worker(&self, worker: usize) -> WorkerSnapshot<'_> {
-        WorkerSnapshot { snapshot: self, counters: &self.counters[worker] }
+        WorkerSnapshot { snapshot: self, counters: &self.counters[worker], routes: None }
     }
 }
 
@@ -275,9 +277,16 @@ impl Snapshot {
 pub(crate) struct WorkerSnapshot<'a> {
     pub snapshot: &'a Snapshot,
     counters: &'a RuleTable,
+    /// Routes of packets in chains.
+    routes: Option<&'a Routes>,
 }
 
-impl WorkerSnapshot<'_> {
+impl<'a> WorkerSnapshot<'a> {
+    /// The snapshot with routes.
+    pub fn with_routes(self, routes: &'a Routes) -> WorkerSnapshot<'a> {
+        WorkerSnapshot { routes: Some(routes), ..self }
+    }
+
     /// Whether rules or NAT need sessions.
     pub fn needs_sessions(&self) -> bool {
         self.snapshot.needs_sessions()
@@ -309,6 +318,16 @@ impl Environment for WorkerSnapshot<'_> {
 
     fn routed(&self, in_port: u16) -> bool {
         self.snapshot.is_routed(in_port)
+    }
+
+    fn mtu(&self, packet: &mmb_nf::Packet<'_>, to: &[u8; 16]) -> usize {
+        match self.routes {
+            Some(routes) if packet.meta.out_port == OUT_ROUTED => mtu_of_route(routes, packet, to),
+            _ => {
+                let (port, link) = (packet.meta.out_port, packet.meta.l3_off);
+                self.snapshot.frame_max(port, link).saturating_sub(link.into())
+            }
+        }
     }
 
     #[inline]

@@ -1,13 +1,18 @@
-//! `match … mask|remove|replace`: literals in TCP streams are overwritten, removed or replaced.
+//! `match … mask|remove|replace`: literals in streams are overwritten, removed or replaced.
 //!
 //! Theory of operation. A literal is found wherever segments end: what may be its beginning waits for the
 //! next bytes ([`mmb_search::Literals`]). After a reload, streams go on with the new set; what waits is
 //! looked at with it.
+//!
+//! A datagram of UDP is searched to its end, since nothing of it can wait. What may be the beginning of a
+//! literal at its end is kept. If the literal ends in the next datagram, its part in that one is edited.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use mmb_nf::{ArgError, Context, Setup, StreamEdit, StreamFunction, StreamVerdict, WorkerCounters};
+use mmb_nf::{
+    ArgError, Context, EditError, Setup, StreamEdit, StreamFunction, StreamVerdict, WorkerCounters,
+};
 use mmb_search::Literals;
 
 use super::config::{Config, Edit, EditConfig, Source};
@@ -15,6 +20,13 @@ use crate::shared::direction::DirectionFilter;
 
 /// As many as the longest literal can have.
 const ASTERISKS: [u8; 1024] = [b'*'; 1024];
+
+/// Counters: literals that were edited, those of them in two datagrams, those that were not edited, and from
+/// there on by reason ([`EditError::ALL`]).
+const EDITED: usize = 0;
+const SPLIT: usize = 1;
+const REFUSED: usize = 2;
+const REASONS: usize = 3;
 
 /// See the module's documentation.
 pub(crate) struct PatternEdit {
@@ -24,8 +36,7 @@ pub(crate) struct PatternEdit {
     source: Source,
     edit: Edit,
     which: DirectionFilter,
-    /// Literals that were edited, literals that could not be.
-    totals: WorkerCounters<2>,
+    totals: WorkerCounters<{ REASONS + EditError::ALL.len() }>,
 }
 
 impl StreamFunction for PatternEdit {
@@ -63,23 +74,36 @@ impl StreamFunction for PatternEdit {
             data.chunks().for_each(|chunk| cx.local.extend_from_slice(chunk));
             cx.local.as_slice()
         };
-        let (mut edited, mut refused) = (0, 0);
+        let (mut edited, mut done, gone) = (0, 0, data.gone());
         let is_last = !data.can_hold();
-        let open = self.literals.load().scan(bytes, is_last, |range| {
+        let literals = self.literals.load();
+        let open = literals.scan(bytes, is_last, |range| {
+            done = range.end;
+            let is_split = range.start < gone;
+            let range = range.start.max(gone)..range.end;
             let new = match &self.edit {
                 Edit::Mask => ASTERISKS.get(..range.len()).unwrap_or(&ASTERISKS),
                 Edit::Remove => &[],
                 Edit::Replace(new) => new,
             };
-            let is_edited = data.replace(range, new).is_ok();
-            *if is_edited { &mut edited } else { &mut refused } += 1;
+            match data.replace(range, new) {
+                Ok(()) => {
+                    edited += 1;
+                    self.totals.add(cx.worker, SPLIT, is_split.into());
+                }
+                Err(reason) => {
+                    self.totals.add(cx.worker, REFUSED, 1);
+                    self.totals.add(cx.worker, REASONS + reason as usize, 1);
+                }
+            }
         });
-        if open < bytes.len() {
+        if data.is_datagram() {
+            data.keep_from(literals.beginning(bytes, done));
+        } else if open < bytes.len() {
             data.hold_from(open);
         }
-        if edited | refused != 0 {
-            self.totals.add(cx.worker, 0, edited);
-            self.totals.add(cx.worker, 1, refused);
+        if edited != 0 {
+            self.totals.add(cx.worker, EDITED, edited);
             let count = &mut counts[data.direction() as usize];
             *count = count.wrapping_add(edited as u32);
         }
@@ -99,12 +123,16 @@ impl StreamFunction for PatternEdit {
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let [edited, refused] = [0, 1].map(|which| self.totals.sum(which).to_string());
-        vec![
-            ("patterns".to_owned(), self.literals.load().len().to_string()),
-            ("edited".to_owned(), edited),
-            ("not edited".to_owned(), refused),
-        ]
+        let mut report = vec![("patterns".to_owned(), self.literals.load().len().to_string())];
+        let reasons = EditError::ALL.map(|reason| format!("not edited: {}", reason.name()));
+        let names = ["edited", "edited in two datagrams", "not edited"].into_iter();
+        for (which, name) in names.chain(reasons.iter().map(String::as_str)).enumerate() {
+            let count = self.totals.sum(which);
+            if count != 0 || [EDITED, REFUSED].contains(&which) {
+                report.push((name.to_owned(), count.to_string()));
+            }
+        }
+        report
     }
 }
 

@@ -129,6 +129,11 @@ impl ChainRun<'_, '_> {
     #[inline(always)]
     fn process<S: ScratchpadSpace>(&mut self, function: &FunctionNode, set: Set, space: &mut S) -> Set {
         let events = self.call(function, set, space, |placement, vector| placement.process(vector));
+        if function.edits
+            && let Some(memory) = self.state.edits.as_deref_mut()
+        {
+            memory.datagrams.set_limits(|i| self.packets.get(i).map_or(0, |packet| space.mtu(packet)));
+        }
         self.count(function.stage, set, events);
         events
     }

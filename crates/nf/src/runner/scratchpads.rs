@@ -1,7 +1,7 @@
 //! The sessions whose scratchpads a chain uses: those of the flow manager, or those of a function `flow`.
 
 use mmb_flow::{FlowRef, SessionId};
-use mmb_packet::{DropReason, Meta};
+use mmb_packet::{DropReason, Kind, Meta};
 
 use super::nested::NestedSessions;
 use super::types::{ChainVerdict, SessionAccess};
@@ -21,7 +21,13 @@ pub(super) trait ScratchpadSpace {
     fn space(&self) -> u32;
     /// Returns the verdict of a packet that a function does not pass, and applies it to the session.
     fn verdict(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict;
+    /// Returns the bytes of the longest IP packet that the output of a packet takes.
+    fn mtu(&self, packet: &Packet<'_>) -> usize;
 }
+
+/// The MTU that each link has (RFC 1122, 3.3.2; RFC 8200, 5).
+const LEAST_MTU4: usize = 576;
+const LEAST_MTU6: usize = 1280;
 
 /// The sessions of the flow manager.
 pub(super) struct SessionPads<'a, A> {
@@ -61,6 +67,10 @@ impl<A: SessionAccess> ScratchpadSpace for SessionPads<'_, A> {
             Verdict::Hold => ChainVerdict::Hold,
             Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
+    }
+
+    fn mtu(&self, packet: &Packet<'_>) -> usize {
+        self.sessions.mtu(packet)
     }
 }
 
@@ -102,5 +112,10 @@ impl ScratchpadSpace for NestedSessions {
             Verdict::Hold => ChainVerdict::Hold,
             Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
+    }
+
+    /// The output is that of a session outside, which is not known here.
+    fn mtu(&self, packet: &Packet<'_>) -> usize {
+        if packet.meta.kind.l3() == Kind::IP4 { LEAST_MTU4 } else { LEAST_MTU6 }
     }
 }

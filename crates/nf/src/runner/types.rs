@@ -3,7 +3,7 @@
 use mmb_flow::{FlowRef, SessionId};
 use mmb_packet::{DropReason, Meta};
 
-use crate::SessionInfo;
+use crate::{Packet, SessionInfo};
 
 /// What becomes of a packet that has passed its chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub trait SessionAccess {
     /// Returns the identity of the session that has a number now ([`SessionInfo::uid`]). None: there is none,
     /// or it passes no chain.
     fn uid(&self, id: SessionId) -> Option<u32>;
+    /// Returns the bytes of the longest IP packet that the output of a packet takes. Functions do not make
+    /// datagrams longer.
+    fn mtu(&self, packet: &Packet<'_>) -> usize;
 }
 
 /// Counters of a stage of a chain.

@@ -8,7 +8,8 @@ use mmb_stream::{
     Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
 };
 
-use super::edits::{EDIT_COUNTERS, ExpectedNumbers};
+use super::counters::{self, BYTES, COUNTERS, EARLY, FIRST_EDIT, PACKETS, StreamCounter};
+use super::edits::{EditTally, ExpectedNumbers, RESETS};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
 use crate::held::{HeldPlace, OUTER_SPACE};
@@ -18,13 +19,6 @@ use crate::set::{Set, VECTOR};
 use crate::tcp_segment::FLAGS;
 use crate::vector::{RawVector, scratchpad};
 use crate::{ArgError, Packet, Properties, SessionInfo, Verdict, WorkerCounters};
-
-/// Bytes that functions were given, packets with such bytes, segments that came too early, and then
-/// [`Cause::ALL`] without the first, and [`EDIT_COUNTERS`].
-const COUNTERS: usize = 3 + Cause::ALL.len() - 1 + EDIT_COUNTERS.len();
-const BYTES: usize = 0;
-const PACKETS: usize = 1;
-const EARLY: usize = 2;
 
 /// Bytes of a worker that wait for acknowledgements, and connections that have such bytes.
 const KEPT_BYTES: usize = 32 << 20;
@@ -42,7 +36,7 @@ pub(crate) struct ContextState {
 
 /// An instance that the compiler inserts in front of stream functions.
 pub(crate) struct StreamContext {
-    counters: WorkerCounters<COUNTERS>,
+    pub(super) counters: WorkerCounters<COUNTERS>,
 }
 
 /// The packet that is being processed, and what can be done with it.
@@ -56,6 +50,8 @@ pub(super) struct Step<'a> {
     pub at: usize,
     /// The numbers that the ends expect, if functions may edit the connection.
     pub edited: Option<ExpectedNumbers>,
+    /// Connections that were reset.
+    pub resets: u64,
 }
 
 impl StreamContext {
@@ -65,11 +61,13 @@ impl StreamContext {
     pub fn new(workers: u16) -> StreamContext {
         StreamContext { counters: WorkerCounters::new(workers) }
     }
+}
 
+impl StreamContext {
     /// Adds to a counter of edits, by its place in [`EDIT_COUNTERS`].
     pub(super) fn count_edit(&self, worker: u16, which: usize, count: u64) {
         if count != 0 {
-            self.counters.add(worker, EARLY + Cause::ALL.len() + which, count);
+            self.counters.add(worker, FIRST_EDIT + which, count);
         }
     }
 
@@ -77,6 +75,26 @@ impl StreamContext {
         if cause != Cause::None {
             self.counters.add(worker, EARLY + cause as usize, 1);
         }
+    }
+
+    /// Adds edits to the counters.
+    #[inline]
+    pub(super) fn take_tally(&self, worker: u16, tally: &mut EditTally) {
+        if let Some(counts) = tally.take() {
+            counts.into_iter().enumerate().for_each(|(which, n)| self.count_edit(worker, which, n));
+        }
+    }
+
+    /// Returns all counters with their values.
+    fn all_counters(&self) -> Vec<(StreamCounter, u64)> {
+        counters::all().enumerate().map(|(which, counter)| (counter, self.counters.sum(which))).collect()
+    }
+
+    /// Returns what `show functions` prints.
+    fn counter_report(&self) -> Vec<(String, String)> {
+        let shown = self.all_counters().into_iter().enumerate();
+        let shown = shown.filter(|&(which, (_, count))| which <= EARLY || count != 0);
+        shown.map(|(_, (counter, count))| (counter.text.to_owned(), count.to_string())).collect()
     }
 }
 
@@ -138,6 +156,7 @@ impl Step<'_> {
     }
 
     pub fn reset(&mut self, packet: &Packet<'_>) -> Verdict {
+        self.resets += 1;
         reset_both(self.emissions, (packet, self.at), self.edited);
         Verdict::End(DropReason::StreamReset)
     }
@@ -365,27 +384,6 @@ pub(super) fn datagram(packet: &Packet<'_>) -> View {
     if is_later && packet.meta.proto == UDP { View::all(len) } else { View::NONE }
 }
 
-/// Returns the name of a cause as `show functions` and `show connections` print it.
-fn name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::None => "",
-        Cause::Retransmitted => "retransmitted segments",
-        Cause::Overlap => "overlapping segments",
-        Cause::ResetOutside => "resets outside the window",
-        Cause::OutsideWindow => "dropped outside the window",
-        Cause::BehindEnd => "dropped behind the end",
-        Cause::Duplicate => "dropped copies of held segments",
-        Cause::NoRoom => "no room to hold",
-        Cause::NoSyn => "no SYN seen",
-        Cause::Gap => "gap in the bytes seen",
-        Cause::Fragment => "IP fragments of TCP",
-        Cause::Conflict => "retransmissions with other bytes",
-        Cause::NotKept => "no room to keep bytes",
-        Cause::WrongPort => "dropped from the other end's port",
-        Cause::Detached => "detached",
-    }
-}
-
 impl DynFunction for StreamContext {
     fn any(&self) -> &dyn Any {
         self
@@ -416,7 +414,7 @@ impl DynFunction for StreamContext {
         };
         match stream.status() {
             Status::New => None,
-            Status::Passed(cause) => Some(format!("not read: {}", name(cause))),
+            Status::Passed(cause) => Some(format!("not read: {}", StreamCounter::of(cause).text)),
             Status::Read | Status::Leaving if held == [0, 0] => Some(format!("next {}/{}", next(0), next(1))),
             Status::Read | Status::Leaving => {
                 Some(format!("next {}/{}, waiting for them {}/{}", next(0), next(1), held[0], held[1]))
@@ -468,7 +466,8 @@ impl DynFunction for StreamContext {
             unread,
             ..
         } = raw;
-        let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
+        let mut step =
+            Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None, resets: 0 };
         let has_closed = has_closed(&step.holding);
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
@@ -502,6 +501,7 @@ impl DynFunction for StreamContext {
         });
         self.counters.add(worker, BYTES, bytes);
         self.counters.add(worker, PACKETS, count);
+        self.count_edit(worker, RESETS, step.resets);
         events
     }
 
@@ -539,7 +539,8 @@ impl DynFunction for StreamContext {
         let Some(ContextState { policy, kept }) = local.downcast_mut().filter(|_| raw.keeps_bytes) else {
             return events;
         };
-        let mut step = Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None };
+        let mut step =
+            Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None, resets: 0 };
         at.without(events).for_each(|i| {
             let n = i & (VECTOR - 1);
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {
@@ -552,6 +553,7 @@ impl DynFunction for StreamContext {
                 }
             }
         });
+        self.count_edit(worker, RESETS, step.resets);
         events
     }
 
@@ -561,16 +563,10 @@ impl DynFunction for StreamContext {
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let given = ["bytes", "packets with bytes", "early segments"].into_iter();
-        let causes = Cause::ALL.into_iter().filter(|&cause| cause != Cause::None).map(name);
-        let counted = given
-            .chain(causes)
-            .chain(EDIT_COUNTERS)
-            .enumerate()
-            .map(|(n, name)| (n, name, self.counters.sum(n)));
-        let shown = counted.filter(|&(n, _, count)| n <= EARLY || count != 0);
-        shown.map(|(_, name, count)| (name.to_owned(), count.to_string())).collect()
+        self.counter_report()
+    }
+
+    fn stream_counters(&self) -> Vec<(StreamCounter, u64)> {
+        self.all_counters()
     }
 }
-
-const _: () = assert!(EARLY + Cause::Detached as usize + 1 + EDIT_COUNTERS.len() == COUNTERS);

@@ -11,6 +11,7 @@
 
 mod agree;
 mod context;
+mod counters;
 mod data;
 mod edits;
 mod function;
@@ -18,6 +19,7 @@ mod takeover;
 mod typed;
 
 pub(crate) use context::{ContextState, StreamContext};
+pub use counters::{CounterKind, StreamCounter};
 pub use data::StreamData;
 pub use edits::{EditError, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED};

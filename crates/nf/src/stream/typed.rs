@@ -138,7 +138,7 @@ impl<F: StreamFunction> TypedStream<F> {
     ) -> StreamVerdict {
         let view = View { is_release: view.is_release && !F::HOLDS_UNTIL_DECIDED, ..view };
         if view.is_restart {
-            memory.tails.remove(std::mem::take(tail));
+            memory.remove_tail(std::mem::take(tail));
             cx.holding.held.end_takeover(packet.session.0);
             self.0.restart(state, cx);
         }
@@ -254,7 +254,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         let mut cx = cx;
         let (tail, state) = pad.split_at_mut_checked(Self::STATE).unwrap_or_default();
         if let (Some(&tail), Some(memory)) = (tail.first_chunk(), cx.edits.take()) {
-            memory.tails.remove(u32::from_ne_bytes(tail));
+            memory.remove_tail(u32::from_ne_bytes(tail));
         }
         if let (Ok(state), Some(local)) = (bytemuck::try_from_bytes_mut(state), local.downcast_mut()) {
             self.0.release(state, session, &mut cx.typed(local));

@@ -29,20 +29,26 @@ pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_por
 
 impl ChainState {
     /// Takes packets through their chains, and stores the verdicts.
-    fn run(&mut self, table: &mut Table, now: u32, packets: &mut [Packet<'_>]) {
+    fn run(&mut self, table: &mut Table, now: u32, env: &impl Environment, packets: &mut [Packet<'_>]) {
         let ChainState { runner, layout, verdicts, .. } = self;
-        runner.run(now, packets, &mut ChainSessions { table, layout, now }, verdicts);
+        runner.run(now, packets, &mut ChainSessions { table, layout, env, now }, verdicts);
     }
 
     /// Takes those packets through their chains whose sessions still exist.
     #[cold]
-    fn run_checked(&mut self, table: &mut Table, now: u32, packets: &mut [Packet<'_>]) {
+    fn run_checked(
+        &mut self,
+        table: &mut Table,
+        now: u32,
+        env: &impl Environment,
+        packets: &mut [Packet<'_>],
+    ) {
         let mut all = [ChainVerdict::Drop(DropReason::ChainError); VECTOR];
         let mut first = 0;
         while first < packets.len() {
             let ended = (first..packets.len()).find(|&at| !is_packet_of_session(table, &packets[at]));
             let end = ended.unwrap_or(packets.len());
-            self.run(table, now, &mut packets[first..end]);
+            self.run(table, now, env, &mut packets[first..end]);
             all[first..end].copy_from_slice(&self.verdicts[..end - first]);
             first = end + 1;
         }
@@ -62,8 +68,8 @@ pub(crate) fn process_chain(
     let n = packets.len().min(VECTOR);
     let batch = packets.get_mut(..n).unwrap_or_default();
     match store.lifetime.removals == store.lifetime.removals_at_tick {
-        true => store.chains.run(&mut store.table, now, batch),
-        false => store.chains.run_checked(&mut store.table, now, batch),
+        true => store.chains.run(&mut store.table, now, env, batch),
+        false => store.chains.run_checked(&mut store.table, now, env, batch),
     }
     let set = apply_verdicts(store, env, packets, next);
     end_unread(store);
@@ -81,7 +87,7 @@ pub(crate) fn process_released(
     store.lifetime.now = now;
     let n = packets.len().min(VECTOR);
     let ChainState { runner, layout, verdicts, .. } = &mut store.chains;
-    let sessions = &mut ChainSessions { table: &mut store.table, layout, now };
+    let sessions = &mut ChainSessions { table: &mut store.table, layout, env, now };
     runner.resume(now, packets.get_mut(..n).unwrap_or_default(), sessions, verdicts);
     let set = apply_verdicts(store, env, packets, next);
     end_drained(store, env);
@@ -211,13 +217,14 @@ fn is_packet_of_session(table: &Table, packet: &Packet<'_>) -> bool {
 }
 
 /// The sessions of packets in chains.
-struct ChainSessions<'a> {
+struct ChainSessions<'a, E> {
     table: &'a mut Table,
     layout: &'a ScratchLayout,
+    env: &'a E,
     now: u32,
 }
 
-impl SessionAccess for ChainSessions<'_> {
+impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
     #[inline(always)]
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()
@@ -241,9 +248,20 @@ impl SessionAccess for ChainSessions<'_> {
     fn uid(&self, id: SessionId) -> Option<u32> {
         is_chained(self.table, id).then(|| self.table.uid(id))
     }
+
+    #[inline]
+    fn mtu(&self, packet: &Packet<'_>) -> usize {
+        let own = || parse_key(packet.head, packet.meta).map(|key| key.destination).unwrap_or_default();
+        // The session's key is that behind the translations, unless rules have edited the packet.
+        let to = match packet.meta.edits_len {
+            0 => self.table.key(packet.flow_ref().opposite()).source,
+            _ => own(),
+        };
+        self.env.mtu(packet, &to)
+    }
 }
 
-impl ChainSessions<'_> {
+impl<E> ChainSessions<'_, E> {
     /// Translates a packet to which rules may have given other addresses and ports: from its present key.
     #[cold]
     fn translate_edited(&self, flow_ref: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {

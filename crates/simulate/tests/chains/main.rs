@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "other files of tests use the rest")]
 #[path = "../common/mod.rs"]
 mod common;
+mod edited_datagrams;
 mod edits;
 mod functions;
 mod held;

@@ -149,8 +149,9 @@ fn view(packet: &mut Packet) -> mmb_nf::Packet<'_> {
 
 #[inline(always)]
 fn chain(worker: &mut Worker, batch: &mut ChainBatch<'_>, next: &mut [Next; VECTOR]) -> NextSet {
-    let Worker { id, clock, snapshot, flows, .. } = worker;
-    flows.sessions.process_chain(clock.now, &snapshot.for_worker(*id), batch, next)
+    let Worker { id, clock, snapshot, flows, routing, .. } = worker;
+    let env = snapshot.for_worker(*id).with_routes(&routing.routes);
+    flows.sessions.process_chain(clock.now, &env, batch, next)
 }
 
 /// The edge of a packet without an output port.
@@ -261,8 +262,9 @@ fn take_released(worker: &mut Worker, burst: &mut Burst) -> bool {
 fn resume(worker: &mut Worker, burst: &mut Burst, emit: &mut Emit<'_>) -> usize {
     let mut next = [Next::Pass; VECTOR];
     let mut batch: ChainBatch<'_> = burst.iter_mut().map(view).collect();
-    let Worker { id, clock, snapshot, flows, .. } = &mut *worker;
-    flows.sessions.process_released(clock.now, &snapshot.for_worker(*id), &mut batch, &mut next);
+    let Worker { id, clock, snapshot, flows, routing, .. } = &mut *worker;
+    let env = snapshot.for_worker(*id).with_routes(&routing.routes);
+    flows.sessions.process_released(clock.now, &env, &mut batch, &mut next);
     drop(batch);
     worker.flows.sessions.emissions().sort();
     let emissions = std::mem::take(worker.flows.sessions.emissions());

@@ -75,6 +75,20 @@ pub(super) fn look_up_one(routes: &Routes, packet: &Packet) -> NextHopId {
     routes.hops.resolve(id.unwrap_or(0), flow_hash(packet))
 }
 
+/// The bytes of the longest IP packet that the route of a packet in a chain takes; no limit without a route.
+/// `to`: its destination, as in [`mmb_flow::Key`].
+pub(crate) fn mtu_of_route(routes: &Routes, packet: &mmb_nf::Packet<'_>, to: &[u8; 16]) -> usize {
+    let Some(table) = table_of(routes, packet.in_port) else { return usize::MAX };
+    let id = match packet.meta.kind.l3() {
+        Kind::IP4 => table.ip4.lookup(u32::from_be_bytes([to[0], to[1], to[2], to[3]])),
+        _ => table.ip6.lookup(u128::from_be_bytes(*to)),
+    };
+    match routes.hops.for_flow(id, packet.meta.flow_hash) {
+        hop if hop.mtu != 0 => hop.mtu.into(),
+        _ => usize::MAX,
+    }
+}
+
 /// The hash of a packet's flow. Without rules, `ip4-input` and `ip6-input` have parsed the network header
 /// only, and the hash is computed here.
 pub(super) fn flow_hash(packet: &Packet) -> u32 {

@@ -1,3 +1,5 @@
+mod datagrams;
+
 use mmb_nf::{ChainVerdict, Harness};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 

@@ -3,6 +3,7 @@
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View};
 
+use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
 use super::hold::HeldBytes;
 use super::options::{is_signed, mss, remove_mptcp, translate_sack};
@@ -98,7 +99,8 @@ impl StreamContext {
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
         memory.resets.clear();
-        let mut step = Step { holding, emissions, policy, worker, now, at: 0, edited: None };
+        self.take_tally(worker, &mut memory.tally);
+        let mut step = Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0 };
         let mut events = Set::EMPTY;
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -118,6 +120,7 @@ impl StreamContext {
                 verdict
             } else {
                 views[n] = datagram(packet);
+                memory.begin_datagram(i, packet);
                 Verdict::Pass
             };
             if verdict != Verdict::Pass {
@@ -126,6 +129,7 @@ impl StreamContext {
             }
             self.given(worker, views[n]);
         });
+        self.count_edit(worker, RESETS, step.resets);
         events
     }
 

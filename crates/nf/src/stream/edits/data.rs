@@ -3,43 +3,74 @@
 use std::ops::Range;
 
 use mmb_flow::Direction;
+use mmb_packet::Kind;
 use mmb_stream::{Change, Segment, View};
 
+use super::counters::{EDITS, EditTally, INSERTED, REMOVED};
+use super::error::EditError;
 use super::{EditMemory, MOST_CHANGES, MOST_NEW_BYTES, Work};
 use crate::Packet;
 use crate::stream::StreamData;
 use crate::stream::context::segment;
 
-/// Why an edit is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EditError {
-    /// The stream cannot be edited: see [`StreamEdit::can_edit`].
-    #[error("the stream cannot be edited")]
-    NotEditable,
-    /// Edits are not in order, overlap, or are outside of the bytes.
-    #[error("the edit is outside of the bytes, or in front of the end of another one")]
-    OutOfOrder,
-    /// There are too many edits, or too many new bytes, at a time.
-    #[error("too many edits or new bytes at a time")]
-    TooMany,
+/// What the edits of a packet change.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// Nothing: they are refused.
+    None(EditError),
+    /// A connection of TCP.
+    Stream,
+    /// A datagram.
+    Datagram {
+        /// Bytes in front of it that have left.
+        gone: usize,
+        /// Its length with the edits so far, and the most that its output takes.
+        len: usize,
+        most: usize,
+        /// Its length may change.
+        is_whole: bool,
+    },
 }
 
 /// Bytes of a stream that a function may change.
 ///
 /// The bytes are those that the function held back before ([`StreamEdit::held`]), and then new ones.
 /// Positions count from the first of these bytes, also behind an edit. Edits are made in order.
+///
+/// A datagram of UDP cannot be held back. A function may have its end kept ([`StreamEdit::keep_from`]): it
+/// gets these bytes again in front of the next datagram, to read ([`StreamEdit::gone`]).
 #[derive(Debug)]
 pub struct StreamEdit<'a, 'p> {
     data: StreamData<'a, 'p>,
-    held: usize,
+    /// Bytes at the beginning that were held back, or have left.
+    before: usize,
+    target: Target,
     changes: &'a mut Vec<Change>,
     new_bytes: &'a mut Vec<u8>,
+    tally: &'a mut EditTally,
     hold: Option<usize>,
-    can_edit: bool,
+    kept: Option<usize>,
     can_hold: bool,
 }
 
 impl<'a, 'p> StreamEdit<'a, 'p> {
+    /// Makes the value for a packet whose bytes cannot be held back.
+    pub(super) fn new(
+        data: StreamData<'a, 'p>,
+        before: usize,
+        target: Target,
+        (changes, new_bytes): (&'a mut Vec<Change>, &'a mut Vec<u8>),
+        tally: &'a mut EditTally,
+    ) -> Self {
+        let (hold, kept, can_hold) = (None, None, false);
+        StreamEdit { data, before, target, changes, new_bytes, tally, hold, kept, can_hold }
+    }
+
+    /// Returns the position from which on bytes are to be kept.
+    pub(super) fn kept(&self) -> Option<usize> {
+        self.kept
+    }
+
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.data.len()
@@ -52,7 +83,18 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
 
     /// Returns the number of bytes at the beginning that the function has held back before.
     pub fn held(&self) -> usize {
-        self.held
+        if self.is_datagram() { 0 } else { self.before }
+    }
+
+    /// Returns the number of bytes at the beginning that have left in earlier datagrams. They cannot be
+    /// edited.
+    pub fn gone(&self) -> usize {
+        if self.is_datagram() { self.before } else { 0 }
+    }
+
+    /// Whether the bytes are those of a packet of UDP, behind those that have left.
+    pub fn is_datagram(&self) -> bool {
+        self.data.packet().meta.kind.l4() != Kind::TCP
     }
 
     /// Returns the direction. Each direction of a session is a stream of its own.
@@ -67,16 +109,16 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
 
     /// Whether the bytes can be edited.
     ///
-    /// False for packets that are not TCP, for connections whose beginning was not seen, and for those with
-    /// signatures of their segments (RFC 2385, RFC 5925).
+    /// False for IP fragments, for connections whose beginning was not seen, and for those with signatures
+    /// of their segments (RFC 2385, RFC 5925).
     pub fn can_edit(&self) -> bool {
-        self.can_edit
+        !matches!(self.target, Target::None(_))
     }
 
     /// Whether bytes can be held back. If not, the function decides with what it has: the stream ends, or
-    /// the sender has nothing more to send before it gets an answer.
+    /// the sender has nothing more to send before it gets an answer, or the bytes are those of a datagram.
     pub fn can_hold(&self) -> bool {
-        self.can_hold && self.can_edit
+        self.can_hold && self.can_edit()
     }
 
     /// Returns the packet that has brought the last bytes.
@@ -115,25 +157,45 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
     /// # Errors
     /// See [`EditError`]. Nothing is changed.
     pub fn replace(&mut self, range: Range<usize>, bytes: &[u8]) -> Result<(), EditError> {
-        let (start, end) = (range.start, range.end);
-        if !self.can_edit {
-            return Err(EditError::NotEditable);
-        }
-        let first = self.changes.last().map_or(0, |last| last.end);
-        let is_behind_hold = self.hold.is_some_and(|hold| end > hold);
-        if start < first || end < start || end > self.len() || is_behind_hold {
-            return Err(EditError::OutOfOrder);
-        }
-        let from = self.new_bytes.len();
-        if self.changes.len() >= MOST_CHANGES || from + bytes.len() > MOST_NEW_BYTES {
-            return Err(EditError::TooMany);
-        }
-        if start == end && bytes.is_empty() {
+        let target = self.check(&range, bytes.len());
+        let target = target.inspect_err(|&error| self.tally.refuse(error))?;
+        if range.is_empty() && bytes.is_empty() {
             return Ok(());
         }
+        self.target = target;
+        let from = self.new_bytes.len();
         self.new_bytes.extend_from_slice(bytes);
-        self.changes.push(Change { start, end, new: (from, self.new_bytes.len()) });
+        self.changes.push(Change { start: range.start, end: range.end, new: (from, self.new_bytes.len()) });
         Ok(())
+    }
+
+    /// Returns what is edited behind the replacement of a range by so many bytes.
+    fn check(&self, range: &Range<usize>, new: usize) -> Result<Target, EditError> {
+        let (start, end) = (range.start, range.end);
+        let first = self.changes.last().map_or(0, |last| last.end);
+        let is_behind_hold = self.hold.is_some_and(|hold| end > hold);
+        let target = match self.target {
+            Target::None(error) => return Err(error),
+            _ if start < first || end < start || end > self.len() || is_behind_hold => {
+                return Err(EditError::OutOfOrder);
+            }
+            Target::Stream => Target::Stream,
+            Target::Datagram { gone, .. } if start < gone => return Err(EditError::Gone),
+            Target::Datagram { gone, len: before, most, is_whole } => {
+                let (old, len) = (end - start, before + new - (end - start));
+                if new != old && !is_whole {
+                    return Err(EditError::UdpLength);
+                }
+                if new > old && len > most {
+                    return Err(EditError::Mtu);
+                }
+                Target::Datagram { gone, len, most, is_whole }
+            }
+        };
+        if self.changes.len() >= MOST_CHANGES || self.new_bytes.len() + new > MOST_NEW_BYTES {
+            return Err(EditError::TooMany);
+        }
+        Ok(target)
     }
 
     /// Holds back the bytes from a position on: nothing of them goes on before the function has seen more.
@@ -146,6 +208,16 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
         }
         self.hold = Some(at).filter(|&at| at < self.len());
         true
+    }
+
+    /// Keeps the bytes of a datagram from a position on, at most 2048. They go on, and the function gets them
+    /// again in front of the next datagram of the direction. What has been edited must not be kept. Does
+    /// nothing if the bytes are those of TCP.
+    pub fn keep_from(&mut self, at: usize) {
+        let first = self.changes.last().map_or(0, |last| last.end);
+        if self.is_datagram() && at >= first {
+            self.kept = Some(at).filter(|&at| at < self.len());
+        }
     }
 }
 
@@ -167,9 +239,13 @@ impl EditMemory {
         input: EditInput<'_>,
         f: impl FnOnce(&mut StreamEdit<'_, '_>) -> R,
     ) -> Option<R> {
+        if packet.meta.kind.l4() != Kind::TCP {
+            return self.edit_datagram(packet, input, f);
+        }
         let EditInput { at, view, tail } = input;
         let direction = packet.direction as usize;
         let can_edit = self.number(at) != 0;
+        let target = if can_edit { Target::Stream } else { Target::None(EditError::NotEditable) };
         let has_tail = can_edit && self.load_tail(*tail, direction);
         let is_copied = has_tail || self.changed.contains(at);
         let held = if is_copied { self.collect(packet, (at, view), has_tail) } else { 0 };
@@ -181,7 +257,8 @@ impl EditMemory {
             return None;
         }
         let can_hold = !view.is_end && !view.is_release;
-        let mut edit = StreamEdit { data, held, changes, new_bytes: bytes, hold: None, can_edit, can_hold };
+        let edit = StreamEdit::new(data, held, target, (changes, bytes), &mut self.tally);
+        let mut edit = StreamEdit { can_hold, ..edit };
         let result = f(&mut edit);
         let hold = edit.hold;
         if !is_copied && (!self.work.changes.is_empty() || hold.is_some()) {
@@ -190,6 +267,7 @@ impl EditMemory {
         if is_copied || !self.work.changes.is_empty() || hold.is_some() {
             self.finish((at, direction), tail, hold);
         }
+        count_changes(&self.work.changes, &mut self.tally);
         Some(result)
     }
 
@@ -237,5 +315,14 @@ impl EditMemory {
             std::mem::swap(rope, &mut self.work.output);
             self.changed.insert(at);
         }
+    }
+}
+
+/// Counts the edits of a function.
+pub(super) fn count_changes(changes: &[Change], tally: &mut EditTally) {
+    if !changes.is_empty() {
+        tally.add(EDITS, changes.len());
+        tally.add(REMOVED, changes.iter().map(|change| change.end - change.start).sum());
+        tally.add(INSERTED, changes.iter().map(|change| change.new.1 - change.new.0).sum());
     }
 }

@@ -10,17 +10,11 @@
 
 use mmb_stream::{TcpStream, View, is_after, is_before};
 
+use super::counters::{BY_SIZE, BY_TIME, PREACKED};
 use super::frames::Cause;
 use super::{EditMemory, MOST_HELD};
 use crate::Packet;
 use crate::stream::context::{Step, StreamContext};
-
-/// Names of the counters.
-pub(in crate::stream) const COUNTERS: [&str; 3] =
-    ["bytes acknowledged before their receiver", "holds ended by time", "holds ended by size"];
-const PREACKED: usize = 0;
-const BY_TIME: usize = 1;
-const BY_SIZE: usize = 2;
 
 /// What functions hold back of a packet's direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use mmb_packet::{DropReason, Kind};
 use mmb_stream::{BuiltSegments, Departure, Leaving, OutputRange, Segment, TcpStream, View};
 
 use super::EditMemory;
+use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
@@ -22,12 +23,32 @@ const NOT_DEFERRED: u8 = SYN | FIN | RST | PSH;
 impl StreamContext {
     /// Takes packets out of the group of functions. Returns the positions of those that do not pass.
     pub(in crate::stream) fn leave_all(&self, raw: RawVector<'_, '_>) -> Set {
-        let RawVector { packets, at, bases, pads, offset, verdicts, views, now, emissions, edits, .. } = raw;
+        let RawVector {
+            packets,
+            at,
+            bases,
+            pads,
+            offset,
+            verdicts,
+            views,
+            now,
+            worker,
+            emissions,
+            edits,
+            ..
+        } = raw;
         let mut events = Set::EMPTY;
         let Some(memory) = edits else { return events };
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             if memory.number(i) == 0 {
+                if memory.is_changed_datagram(i)
+                    && let Some(packet) = packets.get_mut(i)
+                    && memory.leave_datagram(packet, (i, views[n]), emissions) == Verdict::Consume
+                {
+                    verdicts[n] = Verdict::Consume;
+                    events.insert(i);
+                }
                 return;
             }
             let stream = scratchpad::<TcpStream>(pads, bases[n], offset);
@@ -44,6 +65,7 @@ impl StreamContext {
             memory.send_all_deferred(packets, emissions);
         }
         memory.renumber_resets(packets, emissions);
+        self.take_tally(worker, &mut memory.tally);
         events
     }
 }
@@ -63,6 +85,7 @@ fn leave(
     let (end, end_of_output) = memory.splices.ends(number, direction);
     let Some((before, is_unchanged)) = append(packet, (at, start), view, memory) else {
         memory.send_deferred(&Cause { packet, at, number }, end_of_output, emissions);
+        memory.tally.add(RESETS, 1);
         reset_both(emissions, (packet, at), ExpectedNumbers::of(&memory.splices, number, direction));
         return Verdict::End(DropReason::StreamReset);
     };

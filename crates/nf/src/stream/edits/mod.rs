@@ -1,4 +1,4 @@
-//! Edits of TCP streams.
+//! Edits of streams.
 //!
 //! Theory of operation. In a group of stream functions of which one edits, the context translates the
 //! acknowledgements that arrive ([`arrive`]). A function that changes bytes leaves a [`Rope`] for the next
@@ -6,11 +6,17 @@
 //! function of the group, in both directions, is the *exit* ([`leave`]): it appends what is left to the
 //! output of the connection ([`Splices`]), and sends the segment on, or others in its place.
 //!
+//! Datagrams of UDP are edited one by one ([`datagram`]).
+//!
 //! The memory is the worker's. It is reserved when a program with functions that edit is loaded.
 
 mod arrive;
+pub(in crate::stream) mod counters;
 mod data;
+mod datagram;
 mod detached;
+mod ends;
+mod error;
 mod frames;
 mod hold;
 mod leave;
@@ -24,10 +30,12 @@ use super::AnswerNumbers;
 use crate::Packet;
 use crate::set::{Set, VECTOR};
 use crate::tcp_segment::SegmentTo;
+pub(super) use counters::{EditTally, RESETS};
 pub(super) use data::EditInput;
-pub use data::{EditError, StreamEdit};
+pub use data::StreamEdit;
+use ends::Datagrams;
+pub use error::EditError;
 pub(super) use frames::ExpectedNumbers;
-pub(super) use hold::COUNTERS as EDIT_COUNTERS;
 
 /// Bytes of a worker's output that is not acknowledged, and of the tails of its functions.
 const OUTPUT_BYTES: usize = 64 << 20;
@@ -60,6 +68,9 @@ pub(crate) struct EditMemory {
     pub work: Work,
     /// Connections that have left the functions that edited them.
     pub detached: DetachedConnections,
+    pub datagrams: Datagrams,
+    /// Edits since the counters were updated.
+    pub tally: EditTally,
 }
 
 /// The numbers of a connection that a group of functions has left behind.
@@ -100,6 +111,8 @@ impl EditMemory {
             deferred: Set::EMPTY,
             work: Work::default(),
             detached: DetachedConnections::new(),
+            datagrams: Datagrams::new(),
+            tally: EditTally::default(),
         }
     }
 
@@ -117,6 +130,7 @@ impl EditMemory {
     pub fn begin(&mut self, i: usize, number: u32) {
         self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };
         self.changed.remove(i);
+        self.datagrams.remove(i);
     }
 
     /// Returns the numbers with which a function may answer the client of a packet's connection.
@@ -134,6 +148,12 @@ impl EditMemory {
     /// Returns the numbers that the ends of a packet's connection expect. None: it is not edited.
     pub(super) fn expected_numbers(&self, i: usize, packet: &Packet<'_>) -> Option<ExpectedNumbers> {
         ExpectedNumbers::of(&self.splices, self.number(i), packet.direction as usize)
+    }
+
+    /// Removes what waits for a function, or was kept for it, under a number.
+    pub fn remove_tail(&mut self, tail: u32) {
+        self.tails.remove(tail);
+        self.datagrams.remove_end(tail);
     }
 
     /// A function has sent frames in the place of a packet: a reset for the sender, and one for the receiver.
