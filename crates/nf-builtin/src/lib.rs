@@ -11,6 +11,7 @@ mod count;
 mod digest;
 mod http_edit;
 mod http_filter;
+mod http_lb;
 mod http_log;
 mod lb;
 mod log;
@@ -39,6 +40,7 @@ pub fn registry() -> Registry {
     registry.add_stream::<digest::Digest>();
     registry.add_stream::<http_edit::HttpEdit>();
     registry.add_stream::<http_filter::HttpFilter>();
+    registry.add::<http_lb::HttpLb>();
     registry.add_stream::<http_log::HttpLog>();
     registry.add::<lb::Lb>();
     registry.add::<log::Log>();

@@ -163,6 +163,9 @@ pub struct Properties {
     pub routes: bool,
     /// What the engine translates for the function ([`OpeningPacket::translation`]).
     pub translates: Translates,
+    /// The function sends bytes of connections itself, which no other function sees. A chain with it has no
+    /// stream functions.
+    pub sends_payload: bool,
     /// Least time in milliseconds for which sessions without packets are kept.
     pub timeout: Option<u32>,
     /// Interfaces that the arguments name.

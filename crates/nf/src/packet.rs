@@ -119,6 +119,9 @@ pub struct TranslationRequest {
     /// The initial sequence number that a function has sent to the initiator in place of the responder (TCP).
     /// The engine translates the responder's sequence numbers to follow it.
     pub proxied_isn: Option<u32>,
+    /// Most bytes of the initiator that go to the responder before the engine sees them: the function that
+    /// sets `proxied_isn` sends them itself.
+    pub early_bytes: u32,
 }
 
 /// A packet of a session that enters a chain, to read.

@@ -114,7 +114,7 @@ impl TcpSegment {
     }
 
     /// The sequence number after the last byte of payload. A SYN takes one number.
-    pub(super) fn data_end(&self) -> u32 {
+    pub fn data_end(&self) -> u32 {
         self.seq.wrapping_add(self.len).wrapping_add(u32::from(self.has(Self::SYN)))
     }
 

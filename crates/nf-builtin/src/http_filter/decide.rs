@@ -2,11 +2,12 @@
 
 use mmb_http::{Cause, Element, Event, Target, normalize_path};
 
-use super::rules::{Action, Request};
+use super::rules::Action;
 use super::slab::Slab;
 use super::{
     BAD_REQUEST, BLOCKED, HttpFilter, NO_ROOM, OF_RULES, Phase, REDIRECTED, REQUESTS, RESET, State, TOO_LARGE,
 };
+use crate::shared::http_rules::Request;
 use mmb_nf::{Context, DropReason};
 
 /// The headers of responses that rules compare.
@@ -44,7 +45,7 @@ impl HttpFilter {
             | Event::End(_) => {
                 let slot = self.slot(0, state, cx);
                 let Some(head) = cx.local.get(slot) else { return self.no_room(state, cx) };
-                self.rules.with_names(|names| head.push(names, event));
+                self.rules.names.with(|names| head.push(names, event));
                 Decision::Pass
             }
             Event::Head(head) => {

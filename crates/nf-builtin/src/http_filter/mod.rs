@@ -16,9 +16,10 @@ use bytemuck::{Pod, Zeroable};
 use mmb_http::{Cause, Connection, Event};
 
 use self::decide::Decision;
-use self::rules::{Answer, Rules};
+use self::rules::Rules;
 use self::slab::Slab;
 use crate::shared::http::{CauseCounters, has_joined};
+use crate::shared::http_rules::Answer;
 use mmb_nf::tcp_segment::FIN;
 use mmb_nf::{
     ArgError, Context, Direction, DropReason, Packet, SessionInfo, Setup, StreamEdit, StreamFunction,
@@ -26,7 +27,7 @@ use mmb_nf::{
 };
 
 const USAGE: &str = "[errors reject|pass] [page FILE] allow|block|redirect URL|reset \
-                     [method M] [host PATTERN] [path PATTERN] [header NAME PATTERN] [type PATTERN] …";
+                     [method M] [host PATTERN] [path PATTERN] [header NAME PATTERN] [cookie NAME PATTERN] [type PATTERN] …";
 
 const REQUESTS: usize = 0;
 const BLOCKED: usize = 1;

@@ -13,10 +13,12 @@ use arc_swap::ArcSwap;
 
 use super::choice::{Candidate, Choices, Method};
 use super::config::{BackendAddress, LbConfig};
+use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN, SegmentTo, reset};
+use mmb_nf::{Context, Direction, DropReason, Packet, Verdict};
 
 /// A back end.
 #[derive(Debug)]
-pub(super) struct Backend {
+pub(crate) struct Backend {
     pub place: BackendAddress,
     weight: u16,
     pub counts: Counts,
@@ -24,7 +26,7 @@ pub(super) struct Backend {
 
 /// Counters of a back end.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Sessions now.
     pub sessions: AtomicU64,
     /// Sessions ever.
@@ -33,6 +35,47 @@ pub(super) struct Counts {
     pub passed: AtomicU64,
     /// Checks that it failed.
     pub failed: AtomicU64,
+}
+
+/// Bits of a session's state, by [`Backend::track`]. The initiator has sent a FIN. The bit above it: the
+/// responder has.
+const FIN_SEEN: u16 = 1 << 12;
+/// Both have, or one has sent a RST. The session does not count.
+pub(crate) const CLOSED: u16 = 1 << 14;
+const ENDS: u16 = (FIN_SEEN * 3) | CLOSED;
+
+impl Backend {
+    /// Takes a packet with FIN, RST or SYN of one of its sessions into account. `ends`: how much of the
+    /// session's connection is closed; other bits stay.
+    #[inline(never)]
+    pub fn track(&self, ends: &mut u16, flags: u8, direction: Direction) {
+        let was_closed = *ends & CLOSED != 0;
+        if flags & (SYN | ACK | RST) == SYN && direction == Direction::Forward {
+            // A new connection in the session of the last one.
+            *ends &= !ENDS;
+        } else if flags & RST != 0 {
+            *ends |= CLOSED;
+        } else if flags & FIN != 0 {
+            *ends |= FIN_SEEN << direction as u16;
+            *ends |= if *ends & (FIN_SEEN * 3) == FIN_SEEN * 3 { CLOSED } else { 0 };
+        }
+        match (was_closed, *ends & CLOSED != 0) {
+            (false, true) => self.counts.sessions.fetch_sub(1, Relaxed),
+            (true, false) => self.counts.sessions.fetch_add(1, Relaxed),
+            _ => 0,
+        };
+    }
+}
+
+/// Ends a session whose back end is down. The client gets a RST.
+pub(crate) fn end_of_backend<L>(packet: &Packet<'_>, cx: &mut Context<'_, L>) -> Verdict {
+    let forward = packet.direction == Direction::Forward;
+    let to = if forward { SegmentTo::Sender } else { SegmentTo::Receiver };
+    let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
+    if !opens && let Some(frame) = reset(packet.head, packet.meta, to) {
+        cx.emit(to.target(), frame.bytes());
+    }
+    Verdict::End(DropReason::BackendDown)
 }
 
 /// Bits of a back end's state.
@@ -45,7 +88,7 @@ mod state {
 
 /// All back ends of an instance.
 #[derive(Debug)]
-pub(super) struct Backends {
+pub(crate) struct Backends {
     method: Method,
     all: Vec<Backend>,
     /// Bits of [`state`].
@@ -87,11 +130,41 @@ impl Backends {
 
     /// Returns the back end for a session from a source address.
     pub fn choose(&self, source: &[u8; 16], is_ip4: bool, turn: usize) -> Option<&Backend> {
+        self.get(self.choose_number(source, is_ip4, turn)?)
+    }
+
+    /// Returns the number of the back end for a session from a source address.
+    pub fn choose_number(&self, source: &[u8; 16], is_ip4: bool, turn: usize) -> Option<u16> {
         let load = |backend: u16| {
             self.get(backend).map_or(u64::MAX, |backend| backend.counts.sessions.load(Relaxed))
         };
-        let backend = self.choices.load().choose(source, is_ip4, turn, load)?;
-        self.get(backend)
+        self.choices.load().choose(source, is_ip4, turn, load)
+    }
+
+    /// Iterates over the numbers of the back ends of a family that take sessions, from one of them on.
+    pub fn taking(&self, is_ip4: bool, first: u16) -> impl Iterator<Item = u16> {
+        let count = self.all.len() as u16;
+        let numbers = (first..count).chain(0..first.min(count));
+        numbers.filter(move |&number| {
+            let is_of_family = self.get(number).is_some_and(|one| one.place.address.is_ipv4() == is_ip4);
+            is_of_family && self.state(number) == 0
+        })
+    }
+
+    /// For `show functions`: a line for each back end.
+    pub fn report(&self, has_checks: bool) -> impl Iterator<Item = (String, String)> {
+        (0..).zip(&self.all).map(move |(number, backend)| {
+            let [sessions, opened, passed, failed] = {
+                let counts = &backend.counts;
+                [&counts.sessions, &counts.opened, &counts.passed, &counts.failed]
+                    .map(|count| count.load(Relaxed))
+            };
+            let mut line = format!("{}, {sessions} sessions, {opened} opened", self.state_name(number));
+            if has_checks {
+                line.push_str(&format!(", checks {passed} passed, {failed} failed"));
+            }
+            (backend.place.to_string(), line)
+        })
     }
 
     pub fn get(&self, backend: u16) -> Option<&Backend> {

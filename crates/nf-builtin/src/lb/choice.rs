@@ -17,7 +17,7 @@ use super::config::BackendAddress;
 
 /// How back ends are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
+pub(crate) enum Method {
     /// In turn.
     RoundRobin,
     /// The one with the fewest sessions for its weight.
@@ -81,7 +81,7 @@ const MOST_POINTS: u32 = 1 << 16;
 
 /// What the choice needs of a back end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     pub place: BackendAddress,
     pub weight: u16,
     /// It accepts sessions.
@@ -100,7 +100,7 @@ struct Family {
 
 /// See the module's theory of operation.
 #[derive(Debug)]
-pub(super) struct Choices {
+pub(crate) struct Choices {
     method: Method,
     four: Family,
     six: Family,

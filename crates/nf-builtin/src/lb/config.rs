@@ -16,7 +16,7 @@ const SLOWEST: Duration = Duration::from_secs(3600);
 
 /// The address of a back end: `ADDRESS[:PORT]`, IPv6 addresses with a port in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BackendAddress {
+pub(crate) struct BackendAddress {
     pub address: IpAddr,
     pub port: Option<u16>,
 }
@@ -42,16 +42,25 @@ impl std::fmt::Display for BackendAddress {
 
 /// How back ends are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Check {
+pub(crate) enum Check {
     /// Not at all: they are assumed to be up.
     None,
     /// By a TCP connection to this port, or to the port of the back end.
     Tcp(Option<u16>),
 }
 
+impl Check {
+    /// For `show functions`.
+    pub fn report(self, every: Duration) -> Option<(String, String)> {
+        let Check::Tcp(port) = self else { return None };
+        let port = port.map_or_else(|| "its port".to_owned(), |port| port.to_string());
+        Some(("check".to_owned(), format!("tcp {port} every {} s", every.as_secs_f64())))
+    }
+}
+
 /// The parsed arguments.
 #[derive(Clone, Debug)]
-pub(super) struct LbConfig {
+pub(crate) struct LbConfig {
     pub backends: Vec<(BackendAddress, u16)>,
     pub method: Method,
     pub check: Check,
@@ -80,20 +89,27 @@ impl LbConfig {
             seen.push(*option);
             options = parsed.option(option, rest)?;
         }
-        if parsed.check == Check::Tcp(None)
-            && let Some((place, _)) = parsed.backends.iter().find(|(place, _)| place.port.is_none())
+        parsed.verify(seen.contains(&"every"))?;
+        Ok(parsed)
+    }
+
+    /// Checks options against each other and against the back ends. `has_every`: `every` was given.
+    pub fn verify(&self, has_every: bool) -> Result<(), ArgError> {
+        if self.check == Check::Tcp(None)
+            && let Some((place, _)) = self.backends.iter().find(|(place, _)| place.port.is_none())
         {
             return Err(format!("`check tcp` needs a port, as `{place}` has none: `check tcp 80`").into());
         }
-        if parsed.check == Check::None && seen.contains(&"every") {
+        if self.check == Check::None && has_every {
             return Err(
                 "`every` says how often to check, but nothing is checked: add `check tcp PORT`".into()
             );
         }
-        Ok(parsed)
+        Ok(())
     }
 
-    fn examine(&self) -> Result<(), ArgError> {
+    /// Checks the back ends.
+    pub fn examine(&self) -> Result<(), ArgError> {
         if self.backends.is_empty() || self.backends.len() > MOST {
             return Err(format!("`lb` takes 1 to {MOST} back ends: `lb 10.0.0.1:80 10.0.0.2:80`").into());
         }
@@ -106,7 +122,7 @@ impl LbConfig {
     }
 
     /// Parses one option. Returns the arguments behind it.
-    fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], ArgError> {
+    pub fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], ArgError> {
         match (option, rest) {
             ("by", [method, rest @ ..]) => {
                 self.method = Method::parse(method).ok_or_else(|| {
@@ -138,7 +154,8 @@ impl LbConfig {
     }
 }
 
-fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
+/// Parses a back end and its weight.
+pub(crate) fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
     let (place, weight) = match word.split_once('*') {
         Some((place, weight)) => {
             (place, weight.parse().ok().filter(|weight| (1..=HEAVIEST).contains(weight)))
@@ -153,6 +170,7 @@ fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
     Ok((place, weight))
 }
 
+/// Parses a number of seconds.
 fn interval(seconds: &str) -> Result<Duration, ArgError> {
     let plain = seconds.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let time = seconds.parse().ok().filter(|_| plain).and_then(|s| Duration::try_from_secs_f64(s).ok());

@@ -21,7 +21,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
 /// The health of a back end according to its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Health {
+pub(crate) struct Health {
     /// None: it has not been checked.
     up: Option<bool>,
     /// Checks in a row with another result.
@@ -46,7 +46,7 @@ impl Health {
 
 /// The lines about a back end in the log of the daemon.
 #[derive(Debug, Default)]
-pub(super) struct HealthLog {
+pub(crate) struct HealthLog {
     /// The last line says that it is down. Without a line it is taken to be up.
     is_down: bool,
     /// When that line was written.
@@ -67,16 +67,17 @@ impl HealthLog {
     }
 }
 
-/// Checks every back end by a TCP connection to a port, or to its own port.
-pub(super) fn background(backends: &Arc<Backends>, port: Option<u16>, every: Duration) -> Background {
-    let backends = Arc::clone(backends);
+/// Checks every back end of groups by a TCP connection to a port, or to its own port.
+pub(crate) fn background(groups: Vec<Arc<Backends>>, port: Option<u16>, every: Duration) -> Background {
     Box::new(move |stop| {
         thread::scope(|scope| {
-            for (number, backend) in (0..).zip(backends.all()) {
-                let place = backend.place;
-                let Some(port) = port.or(place.port) else { continue };
-                let (backends, to) = (&backends, SocketAddr::new(place.address, port));
-                scope.spawn(move || watch(backends, number, to, every, stop));
+            for backends in &groups {
+                for (number, backend) in (0..).zip(backends.all()) {
+                    let place = backend.place;
+                    let Some(port) = port.or(place.port) else { continue };
+                    let to = SocketAddr::new(place.address, port);
+                    scope.spawn(move || watch(backends, number, to, every, stop));
+                }
             }
         });
     })
@@ -106,6 +107,6 @@ fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop
 }
 
 /// Whether a TCP connection can be established.
-pub(super) fn is_there(to: SocketAddr, patience: Duration) -> bool {
+pub(crate) fn is_there(to: SocketAddr, patience: Duration) -> bool {
     TcpStream::connect_timeout(&to, patience).is_ok()
 }

@@ -10,10 +10,10 @@
 //! A closed TCP connection has a session for some minutes more. `least-connections` looks at FIN and RST, and
 //! counts such a session no more.
 
-mod backends;
-mod choice;
-mod config;
-mod health;
+pub(crate) mod backends;
+pub(crate) mod choice;
+pub(crate) mod config;
+pub(crate) mod health;
 
 #[cfg(test)]
 mod tests;
@@ -26,13 +26,13 @@ use std::time::Duration;
 use mmb_flow::Key;
 use mmb_packet::Kind;
 
-use backends::{Backend, Backends};
+use backends::{Backend, Backends, CLOSED, end_of_backend};
 use choice::Method;
 use config::{BackendAddress, Check, LbConfig};
-use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN, SegmentTo, reset};
+use mmb_nf::tcp_segment::{FIN, RST, SYN};
 use mmb_nf::{
-    Admission, ArgError, Background, Context, Direction, DropReason, Function, OpeningPacket, Packet,
-    Properties, SessionInfo, Setup, Translates, Vector, Verdict,
+    Admission, ArgError, Background, Context, DropReason, Function, OpeningPacket, Packet, Properties,
+    SessionInfo, Setup, Translates, Vector, Verdict,
 };
 
 /// Distributes sessions over back ends.
@@ -44,16 +44,11 @@ pub(crate) struct Lb {
 }
 
 /// A session's scratchpad: the number of its back end plus one, and how much of its connection is closed.
-/// Number 0: none.
+/// Number 0: none. The bits above it are those of [`Backend::track`].
 type BackendNumber = u16;
 
 /// The bits of the number; there are at most 256 back ends.
 const NUMBER: BackendNumber = 0x1ff;
-/// The initiator has sent a FIN. The bit above it: the responder has.
-const FIN_SEEN: BackendNumber = 1 << 12;
-/// Both have, or one has sent a RST. The session does not count.
-const CLOSED: BackendNumber = 1 << 14;
-
 /// A worker's turns of round robin. A turn ends when a session opens, not when it is admitted: admission may
 /// happen twice, or another worker may open the session.
 #[derive(Default)]
@@ -85,42 +80,9 @@ fn destination(key: &Key) -> (IpAddr, Option<u16>) {
 }
 
 impl Lb {
-    /// Ends a session whose back end is down.
-    fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
-        let forward = packet.direction == Direction::Forward;
-        let to = if forward { SegmentTo::Sender } else { SegmentTo::Receiver };
-        let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
-        if !opens && let Some(frame) = reset(packet.head, packet.meta, to) {
-            cx.emit(to.target(), frame.bytes());
-        }
-        Verdict::End(DropReason::BackendDown)
-    }
-
     /// Returns the back end of a session.
     fn backend(&self, chosen: BackendNumber) -> Option<&Backend> {
         self.backends.get((chosen & NUMBER).checked_sub(1)?)
-    }
-
-    /// Takes a packet with FIN, RST or SYN into account.
-    #[inline(never)]
-    fn track(&self, packet: &Packet<'_>, chosen: &mut BackendNumber) {
-        let Some(backend) = self.backend(*chosen) else { return };
-        let (flags, sessions) = (packet.tcp_flags(), &backend.counts.sessions);
-        let was_closed = *chosen & CLOSED != 0;
-        if flags & (SYN | ACK | RST) == SYN && packet.direction == Direction::Forward {
-            // A new connection in the session of the last one.
-            *chosen &= NUMBER;
-        } else if flags & RST != 0 {
-            *chosen |= CLOSED;
-        } else if flags & FIN != 0 {
-            *chosen |= FIN_SEEN << packet.direction as u16;
-            *chosen |= if *chosen & (FIN_SEEN * 3) == FIN_SEEN * 3 { CLOSED } else { 0 };
-        }
-        match (was_closed, *chosen & CLOSED != 0) {
-            (false, true) => sessions.fetch_sub(1, Relaxed),
-            (true, false) => sessions.fetch_add(1, Relaxed),
-            _ => 0,
-        };
     }
 }
 
@@ -180,11 +142,15 @@ impl Function for Lb {
         chosen: &mut BackendNumber,
         cx: &mut Context<'_, Local>,
     ) -> Verdict {
-        if self.method == Method::LeastConnections && packet.tcp_flags() & (FIN | RST | SYN) != 0 {
-            self.track(packet, chosen);
+        let flags = packet.tcp_flags();
+        if self.method == Method::LeastConnections
+            && flags & (FIN | RST | SYN) != 0
+            && let Some(backend) = self.backend(*chosen)
+        {
+            backend.track(chosen, flags, packet.direction);
         }
         match (*chosen & NUMBER).checked_sub(1) {
-            Some(backend) if self.backends.is_down(backend) => self.end(packet, cx),
+            Some(backend) if self.backends.is_down(backend) => end_of_backend(packet, cx),
             _ => Verdict::Pass,
         }
     }
@@ -217,30 +183,15 @@ impl Function for Lb {
 
     fn report(&self) -> Vec<(String, String)> {
         let mut lines = vec![("by".to_owned(), self.method.name().to_owned())];
-        if let Check::Tcp(port) = self.check {
-            let port = port.map_or_else(|| "its port".to_owned(), |port| port.to_string());
-            lines.push(("check".to_owned(), format!("tcp {port} every {} s", self.every.as_secs_f64())));
-        }
-        for (number, backend) in (0..).zip(self.backends.all()) {
-            let [sessions, opened, passed, failed] = {
-                let counts = &backend.counts;
-                [&counts.sessions, &counts.opened, &counts.passed, &counts.failed]
-                    .map(|count| count.load(Relaxed))
-            };
-            let mut line =
-                format!("{}, {sessions} sessions, {opened} opened", self.backends.state_name(number));
-            if self.check != Check::None {
-                line.push_str(&format!(", checks {passed} passed, {failed} failed"));
-            }
-            lines.push((backend.place.to_string(), line));
-        }
+        lines.extend(self.check.report(self.every));
+        lines.extend(self.backends.report(self.check != Check::None));
         lines
     }
 
     fn background(&self) -> Option<Background> {
         match self.check {
             Check::None => None,
-            Check::Tcp(port) => Some(health::background(&self.backends, port, self.every)),
+            Check::Tcp(port) => Some(health::background(vec![Arc::clone(&self.backends)], port, self.every)),
         }
     }
 }

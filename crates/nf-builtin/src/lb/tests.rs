@@ -6,6 +6,7 @@ use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Udp};
 use super::health::{Health, HealthLog, is_there};
 use super::*;
 use mmb_nf::StopSignal;
+use mmb_nf::tcp_segment::ACK;
 use mmb_nf::testing::{Bench, FAR, Forward, NEAR, Reverse, assert_checksums, key_of_frame, parsed, refused};
 
 const CLIENT: [u8; 4] = [192, 0, 2, 9];

@@ -1,19 +1,17 @@
 //! `synproxy`: no state for a TCP connection until its client has proved its address.
 //!
-//! Theory of operation. A SYN is answered with a sequence number that is a cookie ([`cookie`]) and a window
-//! of zero, and no state is kept ([`handshake`]). A client that acknowledges the cookie is real: the segment
-//! is turned into the SYN that the client has sent before, opens the session, and goes to the server. The
-//! server's SYN is acknowledged here ([`join`]), and goes to the client as the acknowledgment that opens its
-//! window. From then on client and server talk to each other. The engine translates sequence numbers, as the
-//! server's differ from the cookie (RFC 4987, section 3.5, "half proxy"). This function translates what else
-//! was promised to the client before the server was known: timestamps, and windows if the server's scale
-//! differs.
+//! Theory of operation. A SYN is answered with a sequence number that is a cookie and a window of zero,
+//! and no state is kept ([`crate::shared::handshake`]). A client that acknowledges the cookie is real:
+//! the segment is turned into the SYN that the client has sent before, opens the session, and goes to the
+//! server. The server's SYN is acknowledged here ([`join`]), and goes to the client as the acknowledgment
+//! that opens its window. From then on client and server talk to each other. The engine translates
+//! sequence numbers, as the server's differ from the cookie (RFC 4987, section 3.5, "half proxy"). This
+//! function translates what else was promised to the client before the server was known: timestamps, and
+//! windows if the server's scale differs.
 //!
 //! Segments without a session that acknowledge no cookie are dropped. If a client sends again while the
 //! server has not answered, the SYN is sent again; there is no timer for it.
 
-mod cookie;
-mod handshake;
 mod join;
 
 #[cfg(test)]
@@ -22,10 +20,8 @@ mod tests;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mmb_flow::TcpSegment;
-use mmb_packet::PacketFlags;
 
-use cookie::Cookies;
-use join::Pad;
+use crate::shared::handshake::{Handshake, Promise, Splice, segment_of};
 use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN};
 use mmb_nf::{
     Admission, ArgError, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates,
@@ -34,20 +30,8 @@ use mmb_nf::{
 
 /// Answers SYNs for servers.
 pub(crate) struct Synproxy {
-    cookies: Cookies,
-    promise: Promise,
+    handshake: Handshake,
     counts: Counts,
-}
-
-/// What clients are promised before the server is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Promise {
-    /// Maximum segment size. None: the one of Ethernet.
-    mss: Option<u16>,
-    /// Window scale.
-    scale: u8,
-    sack: bool,
-    timestamps: bool,
 }
 
 /// Counters of the instance.
@@ -63,60 +47,21 @@ struct Counts {
     lacking: AtomicU64,
 }
 
-/// Largest window scale (RFC 7323, 2.3).
-const MOST_SCALE: u8 = 14;
-/// Least maximum segment size: the one that IPv4 hosts have to accept (RFC 9293, 3.7.1).
-const LEAST_MSS: u16 = 536;
-
-impl Promise {
-    fn parse(words: &[&str]) -> Result<Promise, ArgError> {
-        let mut promise = Promise { mss: None, scale: 7, sack: true, timestamps: true };
-        let mut rest = words;
-        while let [word, behind @ ..] = rest {
-            rest = match (*word, behind) {
-                ("mss", [number, rest @ ..]) => {
-                    let mss = number.parse().ok().filter(|mss| *mss >= LEAST_MSS);
-                    let wrong = || format!("`mss {number}` is not a number from {LEAST_MSS} to 65535");
-                    promise.mss = Some(mss.ok_or_else(wrong)?);
-                    rest
-                }
-                ("window-scale", [number, rest @ ..]) => {
-                    let scale = number.parse().ok().filter(|scale| *scale <= MOST_SCALE);
-                    let wrong = || format!("`window-scale {number}` is not a number from 0 to {MOST_SCALE}");
-                    promise.scale = scale.ok_or_else(wrong)?;
-                    rest
-                }
-                ("no-sack", rest) => {
-                    promise.sack = false;
-                    rest
-                }
-                ("no-timestamps", rest) => {
-                    promise.timestamps = false;
-                    rest
-                }
-                ("mss" | "window-scale", _) => return Err(format!("`{word}` is followed by a number").into()),
-                _ => {
-                    return Err(
-                        format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE).into()
-                    );
-                }
-            };
-        }
-        Ok(promise)
-    }
-}
-
 impl Function for Synproxy {
     const TYPE: &'static str = "synproxy";
-    const USAGE: &'static str = "[mss N] [window-scale N] [no-sack] [no-timestamps]";
+    const USAGE: &'static str = Promise::USAGE;
     const HELP: &'static str = "answers TCP SYNs with cookies, and lets through who acknowledges them";
 
-    type Pad = Pad;
+    type Pad = Splice;
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let promise = Promise::parse(setup.args)?;
-        Ok(Synproxy { cookies: Cookies::new(setup.seed), promise, counts: Counts::default() })
+        let (mut promise, mut words) = (Promise::default(), setup.args);
+        while let [word, ..] = words {
+            let unknown = || format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE);
+            words = promise.option(words)?.ok_or_else(unknown)?;
+        }
+        Ok(Synproxy { handshake: Handshake::new(setup.seed, promise), counts: Counts::default() })
     }
 
     fn properties(&self) -> Properties {
@@ -125,11 +70,7 @@ impl Function for Synproxy {
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
-        // Fragments cannot connect, nor packets with routing headers, whose checksum covers another
-        // destination.
-        let plain = !first.meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED);
-        let segment = TcpSegment::read(first.packet.head(), first.meta).filter(|_| plain);
-        let Some(segment) = segment else { return Admission::Drop(DropReason::SynCookieBad) };
+        let Some(segment) = segment_of(first) else { return Admission::Drop(DropReason::SynCookieBad) };
         match segment.flags & (SYN | ACK | FIN | RST) {
             SYN => self.syn(first, &segment),
             ACK => self.acknowledged(first, &segment),
@@ -141,12 +82,12 @@ impl Function for Synproxy {
         }
     }
 
-    fn packet(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
+    fn packet(&self, packet: &mut Packet<'_>, pad: &mut Splice, cx: &mut Context<'_, ()>) -> Verdict {
         self.joined(packet, pad, cx)
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let Promise { mss, scale, sack, timestamps } = self.promise;
+        let Promise { mss, scale, sack, timestamps } = self.handshake.promise;
         let yes = |is: bool| if is { "yes" } else { "no" };
         let mss = mss.map_or_else(|| "of Ethernet".to_owned(), |mss| mss.to_string());
         let count = |count: &AtomicU64| count.load(Relaxed).to_string();
@@ -162,5 +103,31 @@ impl Function for Synproxy {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
+    }
+}
+
+impl Synproxy {
+    /// Answers a SYN, and closes the window until the server has answered. A SYN that another worker has made
+    /// from an acknowledgment opens the session.
+    fn syn(&self, first: &mut OpeningPacket<'_>, syn: &TcpSegment) -> Admission {
+        match self.handshake.cookie_of_syn(first, syn) {
+            Some(cookie) => {
+                first.translation.proxied_isn = Some(cookie);
+                Admission::Open
+            }
+            None => self.handshake.answer(first, syn, 0),
+        }
+    }
+
+    /// Checks a segment without a session that acknowledges something. If that is a cookie, it is turned into
+    /// the SYN that its sender has sent before.
+    fn acknowledged(&self, first: &mut OpeningPacket<'_>, segment: &TcpSegment) -> Admission {
+        let Some(proven) = self.handshake.proven(first, segment) else {
+            return Admission::Drop(DropReason::SynCookieBad);
+        };
+        match self.handshake.become_syn(first, segment, proven) {
+            true => Admission::Open,
+            false => Admission::Drop(DropReason::NoBuffer),
+        }
     }
 }

@@ -35,6 +35,11 @@ pub enum ChainError {
     DuplicateChain(String),
     #[error("`{0}`: functions that edit streams must be next to all other stream functions of a chain")]
     SplitEdits(String),
+    #[error(
+        "`{name}` reads streams, and `{sender}` sends the beginning of connections itself: put them into the chains of \
+         two mmb"
+    )]
+    StreamsBesideSender { name: String, sender: String },
     #[error("there are more than {max} {what}")]
     TooMany { what: &'static str, max: usize },
     #[error("there is no type of function `{name}`; {help}")]

@@ -63,9 +63,23 @@ impl PathState {
         if instance.function.holds() && self.flows > MAX_FLOWS {
             return fail(name, ChainError::HoldsTooDeep { name: name.into(), max: MAX_FLOWS });
         }
+        self.check_streams(instance, all)?;
         self.check_class(number, instance, all)?;
         self.check_key(instance, all)?;
         if instance.properties().translates.any() { self.check_translation(instance, all) } else { Ok(()) }
+    }
+
+    /// Checks whether stream functions see all bytes.
+    fn check_streams(&self, instance: &Instance, all: &[Arc<Instance>]) -> Result<(), Located> {
+        let other = self.before.iter().map(|&number| &all[usize::from(number)]).find(|other| {
+            let sends = [instance, other].map(|one| one.properties().sends_payload);
+            sends[0] && other.function.is_stream() || sends[1] && instance.function.is_stream()
+        });
+        let Some(other) = other else { return Ok(()) };
+        let (stream, sender) =
+            if instance.function.is_stream() { (instance, &**other) } else { (&**other, instance) };
+        let [name, sender] = [stream.name(), sender.name()].map(str::to_owned);
+        fail(instance.name(), ChainError::StreamsBesideSender { name, sender })
     }
 
     /// Checks whether any session here can be one that the instance accepts.

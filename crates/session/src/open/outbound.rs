@@ -21,15 +21,18 @@ use crate::store::SessionStore;
 const MAX_WINDOW_SCALE: u8 = 14;
 
 /// Returns the SYN that preceded a segment, if a function has answered it. Its window scale is not known.
-fn preceding_syn(input: TrackInput) -> TrackInput {
+/// `early`: the bytes behind it that the answering side may get before the tracker sees them, as with Fast
+/// Open.
+fn preceding_syn(input: TrackInput, early: u32) -> TrackInput {
     match input {
         TrackInput::Tcp(segment) if segment.flags & TcpSegment::SYN == 0 => TrackInput::Tcp(TcpSegment {
             seq: segment.seq.wrapping_sub(1),
             flags: TcpSegment::SYN,
-            len: 0,
+            len: early,
             scale: Some(MAX_WINDOW_SCALE),
             ..segment
         }),
+        TrackInput::Tcp(segment) => TrackInput::Tcp(TcpSegment { len: segment.len + early, ..segment }),
         other => other,
     }
 }
@@ -82,7 +85,7 @@ impl Opener {
         session.chain_translates = chain.is_some_and(|chain| store.chains.translates(chain));
         let mut input = TrackInput::of(pkt.packet.head(), pkt.meta);
         if plan.proxied_isn.is_some() {
-            input = preceding_syn(input);
+            input = preceding_syn(input, plan.early_bytes);
         }
         session.outcome = session.track.init(&input, &mut session.acks, &store.settings)?;
         match plan.source {

@@ -77,6 +77,8 @@ pub(crate) struct TranslationPlan<'a> {
     pub port: Option<u16>,
     /// The first sequence number of the answering side that a function has already sent to the originator.
     pub proxied_isn: Option<u32>,
+    /// Most bytes behind that number that the function sends to the answering side itself.
+    pub early_bytes: u32,
     /// A function requests the destination: functions of another worker may request another one.
     pub is_requested: bool,
     /// Slot of the rule whose chain requests a pool.
@@ -108,6 +110,7 @@ impl<'a> TranslationPlan<'a> {
             self.is_requested = true;
         }
         self.proxied_isn = request.proxied_isn.filter(|_| Kind(key.kind).l4() == Kind::TCP);
+        self.early_bytes = request.early_bytes;
     }
 
     /// Applies one binding.

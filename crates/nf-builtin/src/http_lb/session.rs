@@ -1,0 +1,324 @@
+//! Sessions: the handshake with the server, the request that it gets, and the translation of later packets.
+//!
+//! Everything here is as the client sees it: the engine has translated numbers of reverse packets before they
+//! come here, and translates emitted frames to the server after they leave.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytemuck::{Pod, Zeroable};
+use mmb_flow::TcpSegment;
+
+use super::heads::{HeadPlace, Phase};
+use super::{Counter, HttpLb, Local};
+use crate::lb::backends::end_of_backend;
+use crate::lb::choice::Method;
+use crate::shared::handshake::{Splice, mss_of, state};
+use mmb_nf::tcp_segment::{
+    ACK, ACKNOWLEDGMENT, FIN, Options, OutgoingSegment, PSH, RST, SYN, SegmentTo, WINDOW, patch, timestamp,
+};
+use mmb_nf::{Context, Direction, DropReason, Packet, SessionInfo, Verdict};
+
+/// SYNs that a server may leave without an answer. The client repeats its request after 0.2 to 1 s, and then
+/// after twice the time.
+pub(super) const MOST_TRIES: u8 = 3;
+
+/// Drops an unexpected packet.
+const STRANGE: Verdict = Verdict::Drop(DropReason::SynCookieBad);
+
+/// A session's scratchpad: 44 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Pad {
+    pub splice: Splice,
+    /// The head: see [`HeadPlace`].
+    serial: u32,
+    place: u16,
+    /// Bytes of the request that are kept. 0: the server has all of them.
+    len: u16,
+    /// Those that the client knows to be received, and those that the server has acknowledged.
+    acked: u16,
+    at_server: u16,
+    /// Most bytes of a segment to the server.
+    piece: u16,
+    /// Number of the back end in its group.
+    pub backend: u16,
+    /// See [`crate::lb::backends::Backend::track`]. Bit 0: there is a back end.
+    pub ends: u16,
+    pub group: u8,
+    /// SYNs that were sent again.
+    tries: u8,
+}
+
+const _: () = assert!(size_of::<Pad>() == 44);
+
+/// In [`Pad::ends`]: the session has a back end.
+const HAS_BACKEND: u16 = 1;
+
+impl Pad {
+    pub fn has_backend(&self) -> bool {
+        self.ends & HAS_BACKEND != 0
+    }
+
+    fn head(&self) -> HeadPlace {
+        HeadPlace { number: self.place, serial: self.serial }
+    }
+
+    /// Returns the position of a number of the client in the bytes of its request.
+    fn position(&self, number: u32) -> i32 {
+        number.wrapping_sub(self.splice.isn).wrapping_sub(1) as i32
+    }
+}
+
+impl HttpLb {
+    /// A session opens: its request was read.
+    pub(super) fn begin(&self, pad: &mut Pad, session: &SessionInfo) {
+        let key = &session.ingress_key;
+        let begun = self.heads.with(key, |set| {
+            let way = set.find(key)?;
+            let (head, _) =
+                set.get(way).filter(|(head, _)| head.phase == Phase::Chosen && !head.has_session)?;
+            head.has_session = true;
+            let HeadPlace { number: place, serial } = self.heads.place(key, way, head.serial);
+            let (len, acked, backend) = (head.len, head.acked, head.backend);
+            let group = head.group.unwrap_or(0);
+            Some(Pad { serial, place, len, acked, backend, group, ends: HAS_BACKEND, ..Pad::default() })
+        });
+        if let Some(begun) = begun.flatten() {
+            *pad = begun;
+            if let Some(backend) = self.backend(pad.group, pad.backend) {
+                backend.counts.sessions.fetch_add(1, Relaxed);
+                backend.counts.opened.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Processes a packet of a session.
+    #[inline]
+    pub(super) fn process(
+        &self,
+        packet: &mut Packet<'_>,
+        pad: &mut Pad,
+        cx: &mut Context<'_, Local>,
+    ) -> Verdict {
+        if !pad.has_backend() {
+            return self.process_other(packet);
+        }
+        let flags = packet.tcp_flags();
+        if self.method == Method::LeastConnections
+            && flags & (FIN | RST | SYN) != 0
+            && let Some(backend) = self.backend(pad.group, pad.backend)
+        {
+            backend.track(&mut pad.ends, flags, packet.direction);
+        }
+        let group = self.groups.get(usize::from(pad.group));
+        if group.is_some_and(|group| !group.backends.all_up() && group.backends.is_down(pad.backend)) {
+            return if pad.splice.state == state::JOINED {
+                end_of_backend(packet, cx)
+            } else {
+                self.fail(pad)
+            };
+        }
+        match (pad.splice.state, packet.direction) {
+            (state::JOINED, Direction::Reverse) if flags & (SYN | ACK) == SYN | ACK => {
+                self.server_repeats(packet, pad, cx)
+            }
+            (state::JOINED, _) if pad.len != 0 => self.hand_over(packet, pad, cx),
+            (state::JOINED, _) => {
+                pad.splice.translate(packet);
+                Verdict::Pass
+            }
+            (state::WAITING, Direction::Forward) => self.client_waits(packet, pad, cx),
+            (state::WAITING, Direction::Reverse) => self.server_speaks(packet, pad, cx),
+            (_, Direction::Forward) if let Some(splice) = Splice::begin(packet) => {
+                pad.splice = splice;
+                Verdict::Pass
+            }
+            _ => STRANGE,
+        }
+    }
+
+    /// A packet of a session whose request was not read: it is older than the function in its chain. A SYN
+    /// that was made here means that the head could not be found; the client repeats its request.
+    #[cold]
+    fn process_other(&self, packet: &Packet<'_>) -> Verdict {
+        let is_made = packet.direction == Direction::Forward
+            && TcpSegment::read(packet.head, packet.meta)
+                .is_some_and(|segment| segment.flags & (SYN | ACK | RST) == SYN && segment.ack != 0);
+        if is_made { Verdict::End(self.read) } else { Verdict::Pass }
+    }
+
+    /// The server does not answer, or refuses. The client's next repetition opens a session with another one.
+    fn fail(&self, pad: &Pad) -> Verdict {
+        self.count(Counter::Failed);
+        self.heads.at(pad.head(), |head, _| {
+            head.set_tried(pad.backend);
+            (head.phase, head.has_session) = (Phase::Complete, false);
+        });
+        Verdict::End(DropReason::BackendDown)
+    }
+
+    /// The server has the request, or the session has ended.
+    pub(super) fn free_head(&self, pad: &mut Pad) {
+        if pad.len != 0 {
+            self.heads.at(pad.head(), |head, _| {
+                if head.phase == Phase::Chosen {
+                    head.free();
+                }
+            });
+            pad.len = 0;
+        }
+    }
+
+    /// A packet of the client before the server has answered.
+    fn client_waits(&self, packet: &Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, Local>) -> Verdict {
+        let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
+        if segment.flags & RST != 0 {
+            self.free_head(pad);
+            return Verdict::Pass;
+        }
+        if segment.flags & SYN != 0 {
+            // The client begins again; its next SYN gets a cookie.
+            return Verdict::End(DropReason::SynCookie);
+        }
+        if segment.len == 0 && segment.flags & FIN == 0 {
+            return Verdict::Consume;
+        }
+        if pad.position(segment.seq) >= i32::from(pad.len) {
+            return cx.hold_at(segment.seq);
+        }
+        pad.tries += 1;
+        if pad.tries >= MOST_TRIES {
+            return self.fail(pad);
+        }
+        if let Some(syn) = pad.splice.syn(packet, SegmentTo::Receiver) {
+            cx.emit(SegmentTo::Receiver.target(), syn.bytes());
+            self.count(Counter::Repeated);
+        }
+        Verdict::Consume
+    }
+
+    /// A packet of the server before it has answered the SYN.
+    fn server_speaks(&self, packet: &Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, Local>) -> Verdict {
+        let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
+        let answers = segment.flags & ACK != 0 && segment.ack == pad.splice.isn.wrapping_add(1);
+        if segment.flags & RST != 0 {
+            return if answers { self.fail(pad) } else { STRANGE };
+        }
+        if answers && segment.flags & SYN != 0 {
+            if !pad.splice.join(&self.handshake.promise, packet) {
+                self.count(Counter::Lacking);
+            }
+            let options = if timestamp(packet.head, packet.meta).is_some() { 12 } else { 0 };
+            pad.piece = mss_of(packet.head, packet.meta).saturating_sub(options).max(64);
+            self.send_request(packet, pad, &segment, cx);
+            cx.held(packet).opposite().release();
+            return Verdict::Consume;
+        }
+        if segment.flags & ACK != 0 && !answers {
+            // The server has an old connection with this key: answered as in SYN-SENT (RFC 9293, 3.10.7.3).
+            let reset = OutgoingSegment { seq: segment.ack, flags: RST, ..OutgoingSegment::default() };
+            let reset = reset.frame(packet.head, packet.meta, SegmentTo::Sender);
+            let syn = pad.splice.syn(packet, SegmentTo::Sender);
+            for frame in [reset, syn].into_iter().flatten() {
+                cx.emit(SegmentTo::Sender.target(), frame.bytes());
+            }
+        }
+        STRANGE
+    }
+
+    /// Answers the server's SYN with the request.
+    fn send_request(&self, packet: &Packet<'_>, pad: &Pad, syn: &TcpSegment, cx: &mut Context<'_, Local>) {
+        let acknowledgment = pad.splice.acknowledgment(packet, syn);
+        if !self.send_bytes(packet, pad, (acknowledgment, SegmentTo::Sender), pad.len, cx)
+            && let Some(frame) = acknowledgment.frame(packet.head, packet.meta, SegmentTo::Sender)
+        {
+            cx.emit(SegmentTo::Sender.target(), frame.bytes());
+        }
+    }
+
+    /// The server repeats its SYN: it has nothing of what was sent.
+    #[cold]
+    fn server_repeats(&self, packet: &Packet<'_>, pad: &Pad, cx: &mut Context<'_, Local>) -> Verdict {
+        let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
+        if segment.ack != pad.splice.isn.wrapping_add(1) {
+            return STRANGE;
+        }
+        self.send_request(packet, pad, &segment, cx);
+        Verdict::Consume
+    }
+
+    /// Sends the bytes of the request that the server has not acknowledged, up to a position. Returns whether
+    /// there are any.
+    fn send_bytes(
+        &self,
+        packet: &Packet<'_>,
+        pad: &Pad,
+        (like, to): (OutgoingSegment, SegmentTo),
+        end: u16,
+        cx: &mut Context<'_, Local>,
+    ) -> bool {
+        let (from, end) = (usize::from(pad.at_server), usize::from(end.min(pad.len)));
+        let sent = self.heads.at(pad.head(), |_, bytes| {
+            let all = bytes.get(from..end).unwrap_or(&[]);
+            let mut seq = pad.splice.isn.wrapping_add(1).wrapping_add(from as u32);
+            let mut pieces = all.chunks(usize::from(pad.piece.max(1))).peekable();
+            while let Some(piece) = pieces.next() {
+                let flags = if pieces.peek().is_none() { ACK | PSH } else { ACK };
+                let segment = OutgoingSegment { seq, flags, ..like };
+                if let Some(frame) = segment.frame_with(packet.head, packet.meta, to, piece) {
+                    cx.emit_segments(to.target(), &[frame.bytes(), piece]);
+                }
+                seq = seq.wrapping_add(piece.len() as u32);
+            }
+            !all.is_empty()
+        });
+        sent.unwrap_or(false)
+    }
+
+    /// A packet while the server lacks bytes of the request.
+    #[cold]
+    fn hand_over(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, Local>) -> Verdict {
+        let Some(came) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
+        if packet.direction == Direction::Reverse {
+            pad.splice.translate(packet);
+            if came.flags & ACK != 0 {
+                self.server_acknowledges(packet, pad, came.ack);
+            }
+            return Verdict::Pass;
+        }
+        pad.splice.translate(packet);
+        let position = pad.position(came.seq);
+        let is_repeated = came.flags & RST == 0 && came.len != 0 && position < i32::from(pad.len);
+        if is_repeated && let Some(sent) = TcpSegment::read(packet.head, packet.meta) {
+            let mut options = Options::default();
+            if let Some((_, value, echo)) = timestamp(packet.head, packet.meta) {
+                options.push_timestamp(value, echo);
+            }
+            let like = OutgoingSegment { seq: 0, ack: sent.ack, flags: ACK, window: sent.window, options };
+            let end = u16::try_from(position).unwrap_or(0);
+            self.send_bytes(packet, pad, (like, SegmentTo::Receiver), end, cx);
+        }
+        Verdict::Pass
+    }
+
+    /// Notes what the server has acknowledged. The client is never told less than it was.
+    fn server_acknowledges(&self, packet: &mut Packet<'_>, pad: &mut Pad, ack: u32) {
+        let position = pad.position(ack);
+        if position >= i32::from(pad.len) {
+            return self.free_head(pad);
+        }
+        let position = u16::try_from(position).unwrap_or(0);
+        pad.at_server = pad.at_server.max(position);
+        if position < pad.acked {
+            let told = pad.splice.isn.wrapping_add(1).wrapping_add(pad.acked.into());
+            let l4 = usize::from(packet.meta.l4_off);
+            patch(packet.head, l4, ACKNOWLEDGMENT, &told.to_be_bytes());
+            let scale = pad.splice.promised_scale(&self.handshake.promise);
+            let less = (pad.acked - position).div_ceil(1 << scale.min(15));
+            if let Some(segment) = TcpSegment::read(packet.head, packet.meta) {
+                let window = segment.window.saturating_sub(less);
+                patch(packet.head, l4, WINDOW, &window.to_be_bytes());
+            }
+        }
+    }
+}

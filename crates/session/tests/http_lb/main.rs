@@ -1,0 +1,355 @@
+//! `http-lb` with the engine around it: hosts that lose segments get each other's exact bytes.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod hosts;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::net::IpAddr;
+
+use mmb_flow::SessionSettings;
+use mmb_packet::{PacketBuf, VecPacket};
+use mmb_session_harness::{Outcome, RuleSet};
+use proptest::prelude::*;
+
+use common::{IN, Net, OUT};
+use hosts::*;
+
+/// Addresses of the service and of the servers, by family.
+fn address(is_ip6: bool, host: u8) -> IpAddr {
+    match is_ip6 {
+        false => [192, 0, 2, host].into(),
+        true => [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(host)].into(),
+    }
+}
+
+const CLAUSES: &str = "host *.a.example to 192.0.2.11:8080 192.0.2.12:8080 [2001:db8::b]:8080 [2001:db8::c]:8080 \
+                       path /static to 192.0.2.13 2001:db8::d cookie s x* to 192.0.2.14:81 [2001:db8::e]:81";
+
+/// Room behind a frame, at least what is left in a buffer of DPDK behind one of 1,500 bytes.
+const ROOM: usize = 500;
+
+/// A client, servers, mmb between them, and links that lose segments.
+struct World {
+    net: Net,
+    client: Host,
+    servers: BTreeMap<(End, End), Host>,
+    server: Offer,
+    /// Bytes of the request, after which a server responds.
+    expected: usize,
+    response: Vec<u8>,
+    /// Servers that refuse, and servers that say nothing.
+    refusing: HashSet<IpAddr>,
+    silent: HashSet<IpAddr>,
+    losses: Vec<bool>,
+    frames: usize,
+}
+
+impl World {
+    fn new(options: &str, workers: u16, is_ip6: bool, (client, server): (Offer, Offer)) -> World {
+        let line = format!("nf add l http-lb {CLAUSES} {options}");
+        let lines = [&*line, "chain add web l", "add-stateful in port0 chain web"];
+        let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
+        let rules = RuleSet::parse_with(&lines, settings, None, &mmb_nf_builtin::registry(), workers);
+        let net = Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000);
+        let near = if is_ip6 { "2001:db8:1::9".parse().expect("an address") } else { [10, 0, 0, 1].into() };
+        World {
+            net,
+            client: Host::new((near, 4000), (address(is_ip6, 1), 80), client),
+            servers: BTreeMap::new(),
+            server,
+            expected: 0,
+            response: Vec::new(),
+            refusing: HashSet::new(),
+            silent: HashSet::new(),
+            losses: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    /// The client writes a request in pieces.
+    fn request(&mut self, request: &[u8], cuts: &[usize]) {
+        self.expected = request.len();
+        let mut rest = request;
+        for &cut in cuts {
+            let (piece, behind) = rest.split_at(cut.min(rest.len()));
+            self.client.writes.push(piece.to_vec());
+            rest = behind;
+        }
+        self.client.writes.push(rest.to_vec());
+        self.client.writes.retain(|piece| !piece.is_empty());
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.frames += 1;
+        self.losses.get(self.frames).copied().unwrap_or(false)
+    }
+
+    /// A segment arrives at a server. Returns its answers.
+    fn serve(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        let (now, came) = (self.net.now, Came::read(frame));
+        let new = Host::new(came.to, came.from, self.server);
+        if self.silent.contains(&came.to.0) {
+            return Vec::new();
+        }
+        if self.refusing.contains(&came.to.0) {
+            return vec![new.refuse(&came)];
+        }
+        let is_syn = came.segment.flags & SYN != 0;
+        let key = (came.to, came.from);
+        if !is_syn && !self.servers.contains_key(&key) {
+            return vec![new.refuse(&came)];
+        }
+        let host = self.servers.entry(key).or_insert(new);
+        let mut answers = host.receive(now, &came);
+        if host.received.len() == self.expected && host.writes.is_empty() && !self.response.is_empty() {
+            host.writes.push(std::mem::take(&mut self.response));
+            answers.extend(host.repeat(now));
+        }
+        answers
+    }
+
+    /// Takes frames through mmb, with all that follows.
+    fn pass(&mut self, frames: Vec<(u16, Vec<u8>)>) {
+        let mut queue: VecDeque<_> = frames.into();
+        while let Some((port, frame)) = queue.pop_front() {
+            let is_syn = Came::read(&frame).segment.flags & SYN != 0;
+            if self.is_lost() && !(is_syn && port == OUT) {
+                continue;
+            }
+            for sent in self.net.harness.process(port, VecPacket::with_room(&frame, ROOM)) {
+                let to = match sent.outcome {
+                    Outcome::Out(to) | Outcome::Emitted(to) | Outcome::Answered(to, _) => to,
+                    Outcome::Dropped(_) | Outcome::Consumed => continue,
+                    Outcome::Lost => panic!("no worker took a packet"),
+                };
+                let (now, frame) = (self.net.now, sent.packet.head().to_vec());
+                let is_syn = Came::read(&frame).segment.flags & SYN != 0;
+                if self.is_lost() && !(is_syn && to == OUT) {
+                    continue;
+                }
+                let answers = match to {
+                    IN => self.client.receive(now, &Came::read(&frame)),
+                    _ => self.serve(&frame),
+                };
+                queue.extend(answers.into_iter().map(|frame| (to, frame)));
+            }
+        }
+    }
+
+    /// Lets timers go off until the client has a response of this length, or for so many rounds.
+    fn run(&mut self, length: usize, rounds: usize) {
+        for _ in 0..rounds {
+            let now = self.net.now;
+            let mut frames: Vec<_> = self.client.repeat(now).into_iter().map(|frame| (IN, frame)).collect();
+            frames.extend(
+                self.servers.values_mut().flat_map(|host| host.repeat(now)).map(|frame| (OUT, frame)),
+            );
+            self.pass(frames);
+            if self.client.received.len() >= length {
+                return;
+            }
+            self.net.now = now.wrapping_add(300);
+            for sent in self.net.harness.advance(self.net.now) {
+                assert!(matches!(sent.outcome, Outcome::Dropped(_)), "{sent:?}");
+            }
+        }
+    }
+
+    /// The servers that have got something, with what they have got.
+    fn served(&self) -> Vec<(IpAddr, &[u8])> {
+        let all = self.servers.iter().filter(|(_, host)| !host.received.is_empty());
+        all.map(|((end, _), host)| (end.0, &host.received[..])).collect()
+    }
+
+    fn report(&self, name: &str) -> String {
+        let report = self.net.harness.rules().chains.instance("l").expect("there").report();
+        report.into_iter().find(|(is, _)| is == name).map_or_else(String::new, |(_, value)| value)
+    }
+}
+
+fn plain(isn: u32) -> Offer {
+    Offer { isn, mss: 1460, scale: Some(7), clock: Some(70_000), window: 64_000 }
+}
+
+fn plain_world(options: &str, is_ip6: bool) -> World {
+    World::new(options, 1, is_ip6, (plain(1000), plain(0xffff_fff0)))
+}
+
+fn offer() -> impl Strategy<Value = Offer> {
+    (any::<u32>(), 500..1461u16, prop::option::of(0..9u8), prop::option::of(any::<u32>()), 30_000..200_000u32)
+        .prop_map(|(isn, mss, scale, clock, window)| Offer { isn, mss, scale, clock, window })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// However a request is cut, whoever loses what: one server gets it, and the client the response.
+    #[test]
+    fn both_ends_get_the_exact_bytes(
+        offers in (offer(), offer()),
+        (workers, is_ip6, waits) in (1..4u16, any::<bool>(), any::<bool>()),
+        cuts in prop::collection::vec(1..400usize, 0..6),
+        (header, body, response) in (0..9_000usize, 0..40_000usize, 1..40_000usize),
+        which in 0..3usize,
+        losses in prop::collection::vec(prop::bool::weighted(0.2), 0..60),
+    ) {
+        // What a client is promised, its server has to support.
+        let server = Offer { clock: Some(offers.1.clock.unwrap_or(7)), ..offers.1 };
+        let mut world = World::new("", workers, is_ip6, (offers.0, server));
+        let (head, hosts): (_, &[u8]) = [
+            ("POST /static HTTP/1.1\r\nHost: www.A.example\r\n", &[11u8, 12][..]),
+            ("POST /x/../static/y HTTP/1.1\r\nHost: b.example:80\r\n", &[13]),
+            ("POST / HTTP/1.1\r\nHost: b\r\nCookie: a=b; s=xyz\r\n", &[14]),
+        ][which];
+        let fill = format!("X-Fill: {}\r\n", "f".repeat(header.min(8_000)));
+        let request = format!("{head}{fill}Content-Length: {body}\r\n\r\n{}", "b".repeat(body)).into_bytes();
+        let answer: Vec<u8> = (0..response).map(|at| ((at * 31) >> 3) as u8).collect();
+        world.client.waits = waits;
+        world.response = answer.clone();
+        world.losses = losses;
+        world.request(&request, &cuts);
+        world.run(answer.len(), 200);
+        prop_assert!(!world.client.was_reset);
+        let served = world.served();
+        prop_assert_eq!(served.len(), 1, "{:?}", served.iter().map(|one| one.0).collect::<Vec<_>>());
+        prop_assert!(hosts.iter().any(|&host| served[0].0 == address(is_ip6, host)), "{:?}", served[0].0);
+        prop_assert!(served[0].1 == request, "{} of {} bytes", served[0].1.len(), request.len());
+        prop_assert!(world.client.received == answer, "{} of {} bytes", world.client.received.len(), answer.len());
+        prop_assert_eq!(world.report("requests"), "1");
+        prop_assert_eq!(world.net.view().state, "established");
+    }
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: www.a.example\r\n\r\n";
+
+#[test]
+fn the_head_may_be_cut_at_every_byte() {
+    for cut in 1..REQUEST.len() {
+        for waits in [false, true] {
+            let mut world = plain_world("", false);
+            world.client.waits = waits;
+            world.response = b"here".to_vec();
+            world.request(REQUEST, &[cut]);
+            world.run(4, 20);
+            assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], REQUEST), "{cut}");
+        }
+    }
+    let mut world = plain_world("", false);
+    world.client.waits = true;
+    world.response = b"here".to_vec();
+    world.request(REQUEST, &[1; 40]);
+    world.run(4, 60);
+    assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], REQUEST));
+}
+
+/// A server that refuses, and one that does not answer: the other one of the group gets the request.
+#[test]
+fn another_server_of_the_group_takes_over() {
+    for (is_ip6, is_silent) in [(false, false), (true, false), (false, true), (true, true)] {
+        for first in [11, 12] {
+            let mut world = plain_world("", is_ip6);
+            let down = if is_silent { &mut world.silent } else { &mut world.refusing };
+            down.insert(address(is_ip6, first));
+            world.response = b"here".to_vec();
+            world.request(REQUEST, &[]);
+            world.run(4, 20);
+            assert_eq!(&*world.client.received, b"here", "{first} {is_silent}");
+            assert_eq!(world.served(), [(address(is_ip6, 23 - first), REQUEST)]);
+        }
+    }
+}
+
+#[test]
+fn a_client_without_server_gets_a_page() {
+    let page = |request: &[u8], down: &[u8]| {
+        let mut world = plain_world("timeout 2", false);
+        world.refusing.extend(down.iter().map(|&host| address(false, host)));
+        world.request(request, &[]);
+        world.run(1, 30);
+        let text = String::from_utf8_lossy(&world.client.received).into_owned();
+        assert!(world.client.has_fin && world.served().is_empty(), "{text}");
+        // It closes, and is acknowledged.
+        let (now, before) = (world.net.now, world.frames);
+        world.pass(vec![(IN, world.client.close(now))]);
+        assert_eq!(world.frames - before, 2);
+        assert!(world.net.views().is_empty());
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(page(REQUEST, &[11, 12]), "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(page(b"GET /other HTTP/1.1\r\nHost: b\r\n\r\n", &[]), "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(page(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", &[]), "HTTP/1.1 400 Bad Request");
+    let long = [b"GET / HTTP/1.1\r\nHost: www.a.example\r\n".as_slice(), &b"X: y\r\n".repeat(200)].concat();
+    assert_eq!(page(&long, &[]), "HTTP/1.1 431 Request Header Fields Too Large");
+}
+
+/// The page is lost: the client repeats its request, and gets it again.
+#[test]
+fn the_page_is_repeated() {
+    for lost in 0..12 {
+        let mut world = plain_world("", false);
+        world.refusing.extend([address(false, 11), address(false, 12)]);
+        world.losses = (0..40).map(|at| at == lost).collect();
+        world.request(REQUEST, &[10, 5]);
+        world.run(1, 30);
+        assert!(world.client.received.starts_with(b"HTTP/1.1 503 "), "{lost}");
+        assert!(world.client.received.ends_with(b"</h1>\n") && world.client.has_fin, "{lost}");
+    }
+}
+
+#[test]
+fn slow_clients_are_told() {
+    let mut world = plain_world("timeout 3", false);
+    world.client.waits = true;
+    world.request(REQUEST, &[5]);
+    world.client.writes.truncate(1);
+    world.run(1, 20);
+    assert!(world.client.received.is_empty());
+    world.client.writes.push(b"TP".to_vec());
+    world.run(1, 3);
+    assert!(world.client.received.starts_with(b"HTTP/1.1 408 "), "{:?}", world.client.received);
+    assert_eq!(world.report("requests that took too long"), "1");
+}
+
+/// A connection that was idle for longer than its cookie is valid: the client is told to begin anew.
+#[test]
+fn a_request_behind_a_long_silence_is_reset() {
+    let mut world = plain_world("", false);
+    world.run(1, 2);
+    world.net.now = world.net.now.wrapping_add(200_000);
+    world.net.harness.advance(world.net.now);
+    world.request(REQUEST, &[]);
+    world.run(1, 2);
+    assert!(world.client.was_reset);
+}
+
+/// Further requests of a connection go to the same server, whatever they are for.
+#[test]
+fn later_requests_stay_with_the_server() {
+    let mut world = plain_world("", false);
+    let two = [REQUEST, b"GET /static HTTP/1.1\r\nHost: b\r\n\r\n"].concat();
+    world.response = b"here".to_vec();
+    world.request(&two, &[]);
+    world.run(4, 20);
+    let served = world.served();
+    assert_eq!((served.len(), served[0].1), (1, &*two));
+    world.expected += 3;
+    world.client.writes.push(b"abc".to_vec());
+    world.response = b"there".to_vec();
+    world.run(9, 20);
+    assert_eq!(&*world.client.received, b"herethere");
+    assert_eq!(world.report("requests"), "1");
+}
+
+#[test]
+fn chains_with_stream_functions_are_refused() {
+    for chain in ["l | w", "w | l"] {
+        let line = format!("nf add l http-lb {CLAUSES}");
+        let chain = format!("chain add web {chain}");
+        let lines = [&*line, "nf add w payload-count", &chain, "add-stateful in port0 chain web"];
+        let rules =
+            RuleSet::parse_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), 1);
+        let error = rules.map(|_| ()).expect_err("stream functions").to_string();
+        assert!(error.contains("`w` reads streams, and `l` sends the beginning"), "{error}");
+    }
+}
