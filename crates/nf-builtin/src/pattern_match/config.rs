@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mmb_nf::{ArgError, FileAccess, Setup};
 use mmb_search::{Expression, Pattern, PatternSet, SearchError};
 
+use super::depth::Depth;
 use crate::shared::direction::DirectionFilter;
 use crate::shared::input_file::read_text;
 use crate::shared::log_file::LogFile;
@@ -143,6 +144,7 @@ pub(super) struct Config {
     pub source: Source,
     pub action: Action,
     pub which: DirectionFilter,
+    pub depth: Depth,
     pub log: LogFile,
     /// Most streams of a worker that are searched at the same time.
     pub streams: usize,
@@ -152,7 +154,7 @@ impl Config {
     pub const HELP: &'static str =
         "searches streams for patterns, and logs or edits them, or closes or resets those that have one";
     pub const USAGE: &'static str = "PATTERN…|file FILE alert|close|reset|mask|remove|replace TEXT [nocase] \
-         [forward|reverse] [log PATH] [streams N]";
+         [forward|reverse] [first BYTES] [log PATH] [streams N]";
 
     /// Parses the arguments.
     ///
@@ -169,7 +171,7 @@ impl Config {
             [] => return Err(needs_action()),
         };
         let (mut which, mut log, mut ignores_case) = (DirectionFilter::Both, LogFile::default(), false);
-        let mut streams = STREAMS;
+        let (mut streams, mut depth) = (STREAMS, Depth::default());
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("nocase", rest) => {
@@ -186,6 +188,11 @@ impl Config {
                     streams = parsed.ok_or_else(|| ArgError::invalid("streams", number, expected()))?;
                     rest
                 }
+                ("first", [bytes, rest @ ..]) => {
+                    depth = Depth::parse(bytes)?;
+                    rest
+                }
+                ("first", []) => return Err(ArgError::missing("first", "a number of bytes")),
                 ("log", []) => return Err(ArgError::missing("log", "a path")),
                 ("streams", []) => return Err(ArgError::missing("streams", "a number")),
                 _ => {
@@ -196,7 +203,7 @@ impl Config {
             };
         }
         let source = Source::new(patterns, ignores_case, setup)?;
-        Ok(Config { source, action, which, log, streams })
+        Ok(Config { source, action, which, depth, log, streams })
     }
 }
 
@@ -205,6 +212,7 @@ pub(super) struct EditConfig {
     pub source: Source,
     pub edit: Edit,
     pub which: DirectionFilter,
+    pub depth: Depth,
 }
 
 impl EditConfig {
@@ -241,19 +249,27 @@ impl EditConfig {
             }
             _ => return Err(ArgError::missing("replace", "a text")),
         };
-        let (mut which, mut ignores_case) = (DirectionFilter::Both, false);
-        for word in words {
-            match DirectionFilter::of(word) {
-                Some(one) => which = one,
-                None if *word == "nocase" => ignores_case = true,
-                None => {
-                    return Err(format!(
-                        "unknown word `{word}`: an edit has `nocase`, `forward` and `reverse`"
-                    )
-                    .into());
+        let (mut which, mut depth, mut ignores_case) = (DirectionFilter::Both, Depth::default(), false);
+        let mut words = words;
+        while let [word, rest @ ..] = words {
+            words = match (*word, rest) {
+                ("nocase", rest) => {
+                    ignores_case = true;
+                    rest
                 }
-            }
+                ("first", [bytes, rest @ ..]) => {
+                    depth = Depth::parse(bytes)?;
+                    rest
+                }
+                ("first", []) => return Err(ArgError::missing("first", "a number of bytes")),
+                _ => {
+                    let known = "an edit has `nocase`, `forward`, `reverse` and `first BYTES`";
+                    let one = DirectionFilter::of(word);
+                    which = one.ok_or_else(|| format!("unknown word `{word}`: {known}"))?;
+                    rest
+                }
+            };
         }
-        Ok(EditConfig { source: Source::new(patterns, ignores_case, setup)?, edit, which })
+        Ok(EditConfig { source: Source::new(patterns, ignores_case, setup)?, edit, which, depth })
     }
 }

@@ -6,16 +6,21 @@
 //!
 //! A datagram of UDP is searched to its end, since nothing of it can wait. What may be the beginning of a
 //! literal at its end is kept. If the literal ends in the next datagram, its part in that one is edited.
+//!
+//! With `first`, an occurrence counts if it ends within the first bytes of its stream. When both streams are
+//! behind them, the function reads no more of the session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use bytemuck::{Pod, Zeroable};
 use mmb_nf::{
-    ArgError, Context, EditError, Setup, StreamEdit, StreamFunction, StreamVerdict, WorkerCounters,
+    ArgError, Context, Direction, EditError, Setup, StreamEdit, StreamFunction, StreamVerdict, WorkerCounters,
 };
 use mmb_search::Literals;
 
 use super::config::{Config, Edit, EditConfig, Source};
+use super::depth::Depth;
 use crate::shared::direction::DirectionFilter;
 
 /// As many as the longest literal can have.
@@ -36,7 +41,21 @@ pub(crate) struct PatternEdit {
     source: Source,
     edit: Edit,
     which: DirectionFilter,
+    depth: Depth,
     totals: WorkerCounters<{ REASONS + EditError::ALL.len() }>,
+}
+
+/// The state of a session.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(crate) struct EditState {
+    /// Bytes of each stream, as far as `first` asks for them.
+    read: [u64; 2],
+    /// Literals that were edited, by direction.
+    edits: [u32; 2],
+    /// A bit for each stream that has ended.
+    ended: u32,
+    unused: u32,
 }
 
 impl StreamFunction for PatternEdit {
@@ -45,25 +64,31 @@ impl StreamFunction for PatternEdit {
     const HELP: &'static str = Config::HELP;
     const EDITS: bool = true;
 
-    /// Literals that were edited, by direction.
-    type State = [u32; 2];
+    type State = EditState;
     type Local = Vec<u8>;
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let EditConfig { source, edit, which } = EditConfig::parse(setup)?;
+        let EditConfig { source, edit, which, depth } = EditConfig::parse(setup)?;
         let literals = ArcSwap::from_pointee(source.compile_with(|patterns| Literals::new(&patterns))?);
         let totals = WorkerCounters::new(setup.workers);
-        Ok(PatternEdit { literals, earlier: Mutex::default(), source, edit, which, totals })
+        Ok(PatternEdit { literals, earlier: Mutex::default(), source, edit, which, depth, totals })
     }
 
     fn edit(
         &self,
         data: &mut StreamEdit<'_, '_>,
-        counts: &mut [u32; 2],
+        state: &mut EditState,
         cx: &mut Context<'_, Vec<u8>>,
     ) -> StreamVerdict {
         if !self.which.is(data.direction()) {
             return StreamVerdict::Pass;
+        }
+        let at = data.direction() as usize;
+        // Bytes that were held back, or kept of the datagram before, come again.
+        let again = data.held() + data.gone();
+        let room = self.depth.left(state.read[at].saturating_sub(again as u64));
+        if room == 0 {
+            return self.depth.verdict(self.which, state.read, state.ended);
         }
         let mut chunks = data.chunks();
         let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
@@ -75,7 +100,9 @@ impl StreamFunction for PatternEdit {
             cx.local.as_slice()
         };
         let (mut edited, mut done, gone) = (0, 0, data.gone());
-        let is_last = !data.can_hold();
+        let bytes = &bytes[..bytes.len().min(room)];
+        let is_last = !data.can_hold() || bytes.len() == room;
+        state.read[at] += (data.len() - again) as u64;
         let literals = self.literals.load();
         let open = literals.scan(bytes, is_last, |range| {
             done = range.end;
@@ -104,13 +131,22 @@ impl StreamFunction for PatternEdit {
         }
         if edited != 0 {
             self.totals.add(cx.worker, EDITED, edited);
-            let count = &mut counts[data.direction() as usize];
-            *count = count.wrapping_add(edited as u32);
+            state.edits[at] = state.edits[at].wrapping_add(edited as u32);
         }
-        StreamVerdict::Pass
+        self.depth.verdict(self.which, state.read, state.ended)
     }
 
-    fn describe(&self, [forward, reverse]: &[u32; 2]) -> Option<String> {
+    fn end(
+        &self,
+        direction: Direction,
+        state: &mut EditState,
+        _: &mut Context<'_, Vec<u8>>,
+    ) -> StreamVerdict {
+        state.ended |= 1 << direction as u32;
+        self.depth.verdict(self.which, state.read, state.ended)
+    }
+
+    fn describe(&self, EditState { edits: [forward, reverse], .. }: &EditState) -> Option<String> {
         Some(format!("{forward}/{reverse} edits"))
     }
 

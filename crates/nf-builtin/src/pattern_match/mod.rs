@@ -9,6 +9,7 @@
 //! and what had begun to match in front of it is forgotten.
 
 mod config;
+mod depth;
 mod edit;
 mod line;
 mod patterns;
@@ -24,6 +25,7 @@ use bytemuck::{Pod, Zeroable};
 use mmb_search::{Match, OnMatch, Scan, StreamNumber};
 
 use self::config::{Action, Config, Source};
+use self::depth::Depth;
 pub(crate) use self::edit::PatternEdit;
 use self::line::{Occurrence, line};
 use self::patterns::{Patterns, Room, SearchParts, WorkerPart};
@@ -59,6 +61,7 @@ pub(crate) struct PatternMatch {
     source: Source,
     action: Action,
     which: DirectionFilter,
+    depth: Depth,
     file: LogFile,
     totals: WorkerCounters<4>,
     events: Arc<ExportQueue<Event>>,
@@ -83,7 +86,8 @@ pub(crate) struct State {
     streams: [u32; 2],
     /// The generation of the set that the numbers belong to.
     generation: u32,
-    unused: u32,
+    /// A bit for each stream that has ended, or of which no more is searched.
+    ended: u32,
 }
 
 /// Where bytes are.
@@ -137,12 +141,13 @@ impl StreamFunction for PatternMatch {
     type Local = Worker;
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let Config { source, action, which, log, streams } = Config::parse(setup)?;
+        let Config { source, action, which, depth, log, streams } = Config::parse(setup)?;
         Ok(PatternMatch {
             patterns: Patterns::new(&source, Room { workers: setup.workers, streams })?,
             source,
             action,
             which,
+            depth,
             file: log,
             totals: WorkerCounters::new(setup.workers),
             events: Arc::new(ExportQueue::new(setup.workers)),
@@ -161,6 +166,10 @@ impl StreamFunction for PatternMatch {
         let at = data.direction() as usize;
         let start = state.read[at];
         state.read[at] = start + data.len() as u64;
+        let mut left = self.depth.left(start);
+        if left == 0 {
+            return self.depth.verdict(self.which, state.read, state.ended);
+        }
         self.renew(cx);
         let Worker { part: Some(part), lines } = &mut *cx.local else { return self.full(cx.worker) };
         if state.generation != part.generation {
@@ -176,13 +185,25 @@ impl StreamFunction for PatternMatch {
         }
         let place =
             Place { direction: data.direction(), before: state.before[at], now: cx.now, worker: cx.worker };
-        self.search(part, state.streams[at], lines, &place, |search| {
-            data.chunks().try_for_each(|chunk| search.scan.scan(search.stream, chunk, search.on_match))
-        })
+        let verdict = self.search(part, state.streams[at], lines, &place, |search| {
+            data.chunks().try_for_each(|chunk| {
+                let chunk = &chunk[..chunk.len().min(left)];
+                left -= chunk.len();
+                search.scan.scan(search.stream, chunk, search.on_match)
+            })
+        });
+        if verdict != StreamVerdict::Pass || self.depth.left(state.read[at]) != 0 {
+            return verdict;
+        }
+        if let Some(stream) = StreamNumber::new(std::mem::take(&mut state.streams[at])) {
+            part.close(stream);
+        }
+        self.depth.verdict(self.which, state.read, state.ended)
     }
 
     fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Worker>) -> StreamVerdict {
         let at = direction as usize;
+        state.ended |= 1 << at;
         let Worker { part, lines } = &mut *cx.local;
         let Some(part) = part.as_mut().filter(|part| part.generation == state.generation) else {
             return StreamVerdict::Pass;

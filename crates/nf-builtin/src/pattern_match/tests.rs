@@ -77,6 +77,32 @@ fn directions_are_streams_of_their_own() {
     }
 }
 
+/// A pattern counts if all of it is in the first bytes of its stream. Then the function does not read it.
+#[test]
+fn only_the_first_bytes_are_searched() {
+    let is_read = |harness: &mut Harness| {
+        let next = segment(&ip4(), 4000, 1012, ACK, b"");
+        harness.send("c", std::slice::from_ref(&next));
+        !harness.describe(&next).unwrap().iter().any(|(_, text)| text.contains("not read: detached"))
+    };
+    for (first, matches) in [(3, "0"), (4, "1"), (8, "1"), (9, "2"), (12, "2"), (13, "2")] {
+        for cut in 1..9 {
+            let mut harness = harness(&format!("word alert forward first {first}"));
+            let text = b"word-word";
+            let segments = [(0, &text[..cut]), (cut as u32, &text[cut..]), (9, b"...")];
+            stream(&mut harness, &ip4(), 4000, &segments);
+            assert_eq!(shown(&harness, "matches"), matches, "first {first}, cut {cut}");
+            assert_eq!(is_read(&mut harness), first == 13, "first {first}, cut {cut}");
+        }
+    }
+    let mut both = harness("word alert first 4");
+    stream(&mut both, &ip4(), 4000, &[(0, b"words and"), (9, b" more")]);
+    assert!(is_read(&mut both), "the server has not sent its first bytes");
+    for wrong in ["first", "first 0", "first x", "first 2000000000"] {
+        assert!(refused(&format!("word alert {wrong}")).contains("first"), "{wrong}");
+    }
+}
+
 #[test]
 fn a_session_with_a_pattern_is_reset() {
     let mut harness = harness("word reset");

@@ -57,6 +57,29 @@ fn directions_are_distinguished() {
     assert_eq!(received("evil remove forward", &["evil"]), "");
 }
 
+/// An occurrence counts if all of it is in the first bytes, wherever segments end.
+#[test]
+fn only_the_first_bytes_are_searched() {
+    let text = "evil evil evil and so on";
+    for first in 1..=text.len() {
+        let expected = match first {
+            ..4 => text.to_owned(),
+            4..9 => text.replacen("evil", "good one", 1),
+            9..14 => text.replacen("evil", "good one", 2),
+            _ => text.replace("evil", "good one"),
+        };
+        for cut in [1, 3, 4, 5, 7, 8, 9, 12, 14] {
+            let (front, rest) = text.split_at(cut);
+            for pieces in [vec![front, rest], text.split_inclusive(|_| true).collect()] {
+                for direction in ["", "forward"] {
+                    let arguments = format!("evil replace \"good one\" {direction} first {first}");
+                    assert_eq!(received(&arguments, &pieces), expected, "{arguments}, {pieces:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_reload_takes_the_file_as_it_is_then() {
     let directory = tempfile::tempdir().unwrap();
