@@ -1,0 +1,235 @@
+//! Pools of buffers, and the books of those that are lent.
+//!
+//! # Theory of operation
+//! A pool has buffers of one size. A buffer is free, or belongs to one [`Ledger`]: that of a function and
+//! worker. The ledger *lends* it to the function's process, with a generation that grows by one each time. A
+//! descriptor that comes back is accepted once, if the ledger has lent its buffer, in this generation, with
+//! this length, for this session. So forged descriptors, replayed ones and those of buffers that came back
+//! before are told from true ones by private memory alone.
+//!
+//! Free buffers are in a queue that all ledgers share. Each ledger keeps a few at hand and uses the last one
+//! first, because its bytes are in the cache.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::descriptor::Descriptor;
+
+/// Bytes at the start of a buffer that describe the packet.
+pub const BUFFER_HEADER: usize = 256;
+
+/// Buffers are aligned to cache lines.
+const ALIGNMENT: usize = 64;
+/// Most free buffers that a ledger keeps at hand.
+const AT_HAND: usize = 64;
+
+/// The free buffers of a pool.
+#[derive(Debug)]
+pub struct Pool {
+    stride: u32,
+    buffers: u32,
+    frame: u16,
+    free: ArrayQueue<u32>,
+}
+
+impl Pool {
+    /// Makes a pool of buffers for frames of at most `frame` bytes. None: there are no buffers, or the pool
+    /// has 4 GiB or more.
+    pub fn new(buffers: u32, frame: u16) -> Option<Pool> {
+        let stride = (BUFFER_HEADER + usize::from(frame)).next_multiple_of(ALIGNMENT) as u32;
+        if buffers == 0 || buffers.checked_mul(stride).is_none() {
+            return None;
+        }
+        let free = ArrayQueue::new(buffers as usize);
+        for buffer in 0..buffers {
+            // There is room for all of them.
+            let _ = free.push(buffer);
+        }
+        Some(Pool { stride, buffers, frame, free })
+    }
+
+    /// Returns the bytes of all buffers.
+    pub fn bytes(&self) -> usize {
+        self.stride as usize * self.buffers as usize
+    }
+
+    /// Returns the bytes from one buffer to the next.
+    pub fn stride(&self) -> usize {
+        self.stride as usize
+    }
+
+    /// Returns the number of buffers.
+    pub fn buffers(&self) -> u32 {
+        self.buffers
+    }
+
+    /// Returns the number of free buffers.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Returns the bytes of the longest frame.
+    pub fn frame(&self) -> usize {
+        self.frame.into()
+    }
+}
+
+/// Why a descriptor that came back is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// The offset is not that of a buffer.
+    #[error("the offset is not that of a buffer")]
+    Offset,
+    /// The buffer is not lent: it came back before, or belongs to others.
+    #[error("the buffer is not lent")]
+    Owner,
+    /// The descriptor is of an earlier loan.
+    #[error("the descriptor is of an earlier loan")]
+    Generation,
+    /// Length or session are not those of the loan.
+    #[error("the length or the session is not that of the loan")]
+    Length,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    generation: u32,
+    session: u32,
+    len: u16,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The buffer is free, or another ledger has it.
+    #[default]
+    Foreign,
+    /// The process has the buffer.
+    Lent,
+    /// The buffer came back, and its bytes are still needed.
+    Back,
+}
+
+/// The buffers of a pool that one owner has.
+#[derive(Debug)]
+pub struct Ledger {
+    pool: Arc<Pool>,
+    slots: Vec<Slot>,
+    /// Free buffers at hand, at most `most_at_hand`.
+    at_hand: Vec<u32>,
+    most_at_hand: usize,
+    /// Buffers that the process has.
+    lent: u32,
+}
+
+impl Ledger {
+    /// Makes the books of an owner.
+    pub fn new(pool: Arc<Pool>) -> Ledger {
+        let slots = vec![Slot::default(); pool.buffers as usize];
+        let most_at_hand = (pool.buffers as usize / 16).min(AT_HAND);
+        Ledger { pool, slots, at_hand: Vec::with_capacity(most_at_hand), most_at_hand, lent: 0 }
+    }
+
+    /// Takes a free buffer and lends it. Returns its number and the descriptor. None: no buffer is free, or
+    /// the frame is too long.
+    #[inline]
+    pub fn lend(&mut self, len: usize, session: u32, tag: u16) -> Option<(u32, Descriptor)> {
+        if len > self.pool.frame() {
+            return None;
+        }
+        let buffer = self.at_hand.pop().or_else(|| self.pool.free.pop())?;
+        let slot = self.slots.get_mut(buffer as usize)?;
+        let generation = slot.generation.wrapping_add(1);
+        let len = len as u16;
+        *slot = Slot { generation, session, len, state: State::Lent };
+        self.lent += 1;
+        let offset = buffer * self.pool.stride;
+        Some((buffer, Descriptor { offset, len, tag, session, generation }))
+    }
+
+    /// Takes a descriptor that came back. Returns the number of its buffer, which stays with the owner until
+    /// [`Ledger::free`].
+    ///
+    /// # Errors
+    /// The descriptor is not one that the owner has lent, or it came back before. Nothing is changed.
+    #[inline]
+    pub fn accept(&mut self, descriptor: &Descriptor) -> Result<u32, Rejected> {
+        let buffer = descriptor.offset / self.pool.stride;
+        if !descriptor.offset.is_multiple_of(self.pool.stride) {
+            return Err(Rejected::Offset);
+        }
+        let slot = self.slots.get_mut(buffer as usize).ok_or(Rejected::Offset)?;
+        if slot.state != State::Lent {
+            return Err(Rejected::Owner);
+        }
+        if slot.generation != descriptor.generation {
+            return Err(Rejected::Generation);
+        }
+        if (slot.len, slot.session) != (descriptor.len, descriptor.session) {
+            return Err(Rejected::Length);
+        }
+        slot.state = State::Back;
+        self.lent -= 1;
+        Ok(buffer)
+    }
+
+    /// Makes a buffer free that came back. Other buffers stay as they are.
+    #[inline]
+    pub fn free(&mut self, buffer: u32) {
+        if let Some(slot) = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Back) {
+            slot.state = State::Foreign;
+            if self.at_hand.len() < self.most_at_hand {
+                self.at_hand.push(buffer);
+            } else {
+                // There is room for all buffers.
+                let _ = self.pool.free.push(buffer);
+            }
+        }
+    }
+
+    /// Takes back all buffers of a process that is gone, in the order of their numbers. They stay with the
+    /// owner until [`Ledger::free`].
+    pub fn reclaim(&mut self) -> impl Iterator<Item = u32> + '_ {
+        self.lent = 0;
+        let lent = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.state == State::Lent);
+        lent.map(|(buffer, slot)| {
+            slot.state = State::Back;
+            buffer as u32
+        })
+    }
+
+    /// Returns the number of buffers that the process has.
+    pub fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Returns the number of free buffers at hand, which other owners cannot use.
+    pub fn at_hand(&self) -> usize {
+        self.at_hand.len()
+    }
+
+    /// Returns the bytes of the frame in a buffer, as they were lent.
+    pub fn len_of(&self, buffer: u32) -> usize {
+        self.slots.get(buffer as usize).map_or(0, |slot| slot.len.into())
+    }
+
+    /// Returns the pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+impl Drop for Ledger {
+    /// Frees all buffers. The process must be gone.
+    fn drop(&mut self) {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.state != State::Foreign);
+        for buffer in slots.map(|(buffer, _)| buffer as u32).chain(self.at_hand.drain(..)) {
+            // There is room for all buffers.
+            let _ = self.pool.free.push(buffer);
+        }
+    }
+}
