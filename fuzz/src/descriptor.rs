@@ -1,9 +1,9 @@
 //! Descriptors that a hostile process sends back. The fuzz target `descriptor` runs this on the fuzzer's
 //! input; a test of the crate runs it on the corpus and on random bytes.
 //!
-//! The bytes are steps: lend a buffer, send a true descriptor back, send one with changed fields, send an old
-//! one again, write words of the ring, take all back. What is accepted is exactly what was lent and has not
-//! come back, and no buffer is lost.
+//! The bytes are steps: issue a buffer, send a true descriptor back, send one with changed fields, send an
+//! old one again, write words of the ring, take all back. What is accepted is exactly what was issued and has
+//! not come back, and no buffer is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ struct World {
     process: Producer<Memory>,
     engine: Consumer<Memory>,
     /// Descriptors of buffers that the process has.
-    lent: Vec<(u32, Descriptor)>,
+    in_flight: Vec<(u32, Descriptor)>,
     /// Buffers that came back.
     back: Vec<u32>,
     /// All descriptors that ever were.
@@ -41,7 +41,7 @@ impl World {
             process: Producer::new(ring.clone()).expect("a ring"),
             engine: Consumer::new(ring.clone()).expect("a ring"),
             ring,
-            lent: Vec::new(),
+            in_flight: Vec::new(),
             back: Vec::new(),
             old: Vec::new(),
         }
@@ -60,11 +60,11 @@ impl World {
     }
 
     fn check(&mut self, got: Descriptor) {
-        let is_true = |lent: &Descriptor| Descriptor { tag: got.tag, ..*lent } == got;
-        let expected = self.lent.iter().position(|(_, lent)| is_true(lent));
+        let is_true = |in_flight: &Descriptor| Descriptor { tag: got.tag, ..*in_flight } == got;
+        let expected = self.in_flight.iter().position(|(_, in_flight)| is_true(in_flight));
         match (self.ledger.accept(&got), expected) {
             (Ok(buffer), Some(at)) => {
-                assert_eq!(self.lent.swap_remove(at).0, buffer);
+                assert_eq!(self.in_flight.swap_remove(at).0, buffer);
                 self.back.push(buffer);
             }
             (Err(_), None) => {}
@@ -76,22 +76,22 @@ impl World {
         let pick = |len: usize| usize::from(at) % len.max(1);
         match kind % 7 {
             0 => {
-                let before = self.pool.free() + self.ledger.at_hand();
-                match self.ledger.lend(usize::from(at), value.into(), kind.into()) {
+                let before = self.pool.free() + self.ledger.cached();
+                match self.ledger.issue(usize::from(at), value.into(), kind.into()) {
                     Some((buffer, descriptor)) => {
-                        self.lent.push((buffer, descriptor));
+                        self.in_flight.push((buffer, descriptor));
                         self.old.push(descriptor);
                     }
                     None => assert!(before == 0 || usize::from(at) > self.pool.frame()),
                 }
             }
             1 => {
-                if let Some(&(_, descriptor)) = self.lent.get(pick(self.lent.len())) {
+                if let Some(&(_, descriptor)) = self.in_flight.get(pick(self.in_flight.len())) {
                     self.send(Descriptor { tag: value.into(), ..descriptor });
                 }
             }
             2 => {
-                if let Some(&(_, descriptor)) = self.lent.get(pick(self.lent.len())) {
+                if let Some(&(_, descriptor)) = self.in_flight.get(pick(self.in_flight.len())) {
                     let [mut first, mut second] = descriptor.to_words();
                     match value < 128 {
                         true => first ^= 1 << (value % 64),
@@ -125,12 +125,12 @@ impl World {
             }
             _ => {
                 self.back.extend(self.ledger.reclaim());
-                self.lent.clear();
+                self.in_flight.clear();
             }
         }
-        assert_eq!(self.ledger.lent() as usize, self.lent.len());
-        let owned = self.lent.len() + self.back.len();
-        assert_eq!(self.pool.free() + self.ledger.at_hand() + owned, BUFFERS as usize);
+        assert_eq!(self.ledger.in_flight() as usize, self.in_flight.len());
+        let owned = self.in_flight.len() + self.back.len();
+        assert_eq!(self.pool.free() + self.ledger.cached() + owned, BUFFERS as usize);
     }
 }
 

@@ -11,7 +11,7 @@ pub struct Descriptor {
     pub tag: u16,
     /// The session, which is the number of its scratchpad.
     pub session: u32,
-    /// How often the buffer has been lent. A descriptor of an earlier loan is recognised by it.
+    /// How often the buffer has been issued. A descriptor of an earlier issue is recognised by it.
     pub generation: u32,
 }
 

@@ -1,13 +1,13 @@
-//! Pools of buffers, and the books of those that are lent.
+//! Pools of buffers, and the record of those that are in flight.
 //!
 //! # Theory of operation
 //! A pool has buffers of one size. A buffer is free, or belongs to one [`Ledger`]: that of a function and
-//! worker. The ledger *lends* it to the function's process, with a generation that grows by one each time. A
-//! descriptor that comes back is accepted once, if the ledger has lent its buffer, in this generation, with
+//! worker. The ledger *issues* it to the function's process, with a generation that grows by one each time. A
+//! descriptor that comes back is accepted once, if the ledger has issued its buffer, in this generation, with
 //! this length, for this session. So forged descriptors, replayed ones and those of buffers that came back
 //! before are told from true ones by private memory alone.
 //!
-//! Free buffers are in a queue that all ledgers share. Each ledger keeps a few at hand and uses the last one
+//! Free buffers are in a queue that all ledgers share. Each ledger caches a few and uses the last one
 //! first, because its bytes are in the cache.
 
 #[cfg(test)]
@@ -24,8 +24,8 @@ pub const BUFFER_HEADER: usize = 256;
 
 /// Buffers are aligned to cache lines.
 const ALIGNMENT: usize = 64;
-/// Most free buffers that a ledger keeps at hand.
-const AT_HAND: usize = 64;
+/// Most free buffers that a ledger caches.
+const MOST_CACHED: usize = 64;
 
 /// The free buffers of a pool.
 #[derive(Debug)]
@@ -84,14 +84,14 @@ pub enum Rejected {
     /// The offset is not that of a buffer.
     #[error("the offset is not that of a buffer")]
     Offset,
-    /// The buffer is not lent: it came back before, or belongs to others.
-    #[error("the buffer is not lent")]
+    /// The buffer is not in flight: it came back before, or belongs to others.
+    #[error("the buffer is not in flight")]
     Owner,
-    /// The descriptor is of an earlier loan.
-    #[error("the descriptor is of an earlier loan")]
+    /// The descriptor is of an earlier issue.
+    #[error("the descriptor is of an earlier issue")]
     Generation,
-    /// Length or session are not those of the loan.
-    #[error("the length or the session is not that of the loan")]
+    /// Length or session are not as they were issued.
+    #[error("the length or the session is not as it was issued")]
     Length,
 }
 
@@ -109,9 +109,9 @@ enum State {
     #[default]
     Foreign,
     /// The process has the buffer.
-    Lent,
+    InFlight,
     /// The buffer came back, and its bytes are still needed.
-    Back,
+    Returned,
 }
 
 /// The buffers of a pool that one owner has.
@@ -119,34 +119,34 @@ enum State {
 pub struct Ledger {
     pool: Arc<Pool>,
     slots: Vec<Slot>,
-    /// Free buffers at hand, at most `most_at_hand`.
-    at_hand: Vec<u32>,
-    most_at_hand: usize,
+    /// Free buffers of this owner, at most `most_cached`.
+    cached: Vec<u32>,
+    most_cached: usize,
     /// Buffers that the process has.
-    lent: u32,
+    in_flight: u32,
 }
 
 impl Ledger {
     /// Makes the books of an owner.
     pub fn new(pool: Arc<Pool>) -> Ledger {
         let slots = vec![Slot::default(); pool.buffers as usize];
-        let most_at_hand = (pool.buffers as usize / 16).min(AT_HAND);
-        Ledger { pool, slots, at_hand: Vec::with_capacity(most_at_hand), most_at_hand, lent: 0 }
+        let most_cached = (pool.buffers as usize / 16).min(MOST_CACHED);
+        Ledger { pool, slots, cached: Vec::with_capacity(most_cached), most_cached, in_flight: 0 }
     }
 
-    /// Takes a free buffer and lends it. Returns its number and the descriptor. None: no buffer is free, or
+    /// Takes a free buffer and issues it. Returns its number and the descriptor. None: no buffer is free, or
     /// the frame is too long.
     #[inline]
-    pub fn lend(&mut self, len: usize, session: u32, tag: u16) -> Option<(u32, Descriptor)> {
+    pub fn issue(&mut self, len: usize, session: u32, tag: u16) -> Option<(u32, Descriptor)> {
         if len > self.pool.frame() {
             return None;
         }
-        let buffer = self.at_hand.pop().or_else(|| self.pool.free.pop())?;
+        let buffer = self.cached.pop().or_else(|| self.pool.free.pop())?;
         let slot = self.slots.get_mut(buffer as usize)?;
         let generation = slot.generation.wrapping_add(1);
         let len = len as u16;
-        *slot = Slot { generation, session, len, state: State::Lent };
-        self.lent += 1;
+        *slot = Slot { generation, session, len, state: State::InFlight };
+        self.in_flight += 1;
         let offset = buffer * self.pool.stride;
         Some((buffer, Descriptor { offset, len, tag, session, generation }))
     }
@@ -155,7 +155,7 @@ impl Ledger {
     /// [`Ledger::free`].
     ///
     /// # Errors
-    /// The descriptor is not one that the owner has lent, or it came back before. Nothing is changed.
+    /// The descriptor is not one that the owner has issued, or it came back before. Nothing is changed.
     #[inline]
     pub fn accept(&mut self, descriptor: &Descriptor) -> Result<u32, Rejected> {
         let buffer = descriptor.offset / self.pool.stride;
@@ -163,7 +163,7 @@ impl Ledger {
             return Err(Rejected::Offset);
         }
         let slot = self.slots.get_mut(buffer as usize).ok_or(Rejected::Offset)?;
-        if slot.state != State::Lent {
+        if slot.state != State::InFlight {
             return Err(Rejected::Owner);
         }
         if slot.generation != descriptor.generation {
@@ -172,18 +172,18 @@ impl Ledger {
         if (slot.len, slot.session) != (descriptor.len, descriptor.session) {
             return Err(Rejected::Length);
         }
-        slot.state = State::Back;
-        self.lent -= 1;
+        slot.state = State::Returned;
+        self.in_flight -= 1;
         Ok(buffer)
     }
 
     /// Makes a buffer free that came back. Other buffers stay as they are.
     #[inline]
     pub fn free(&mut self, buffer: u32) {
-        if let Some(slot) = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Back) {
+        if let Some(slot) = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Returned) {
             slot.state = State::Foreign;
-            if self.at_hand.len() < self.most_at_hand {
-                self.at_hand.push(buffer);
+            if self.cached.len() < self.most_cached {
+                self.cached.push(buffer);
             } else {
                 // There is room for all buffers.
                 let _ = self.pool.free.push(buffer);
@@ -194,25 +194,25 @@ impl Ledger {
     /// Takes back all buffers of a process that is gone, in the order of their numbers. They stay with the
     /// owner until [`Ledger::free`].
     pub fn reclaim(&mut self) -> impl Iterator<Item = u32> + '_ {
-        self.lent = 0;
-        let lent = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.state == State::Lent);
-        lent.map(|(buffer, slot)| {
-            slot.state = State::Back;
+        self.in_flight = 0;
+        let in_flight = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.state == State::InFlight);
+        in_flight.map(|(buffer, slot)| {
+            slot.state = State::Returned;
             buffer as u32
         })
     }
 
     /// Returns the number of buffers that the process has.
-    pub fn lent(&self) -> u32 {
-        self.lent
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
-    /// Returns the number of free buffers at hand, which other owners cannot use.
-    pub fn at_hand(&self) -> usize {
-        self.at_hand.len()
+    /// Returns the number of free buffers that are cached here, which other owners cannot use.
+    pub fn cached(&self) -> usize {
+        self.cached.len()
     }
 
-    /// Returns the bytes of the frame in a buffer, as they were lent.
+    /// Returns the bytes of the frame in a buffer, as they were issued.
     pub fn len_of(&self, buffer: u32) -> usize {
         self.slots.get(buffer as usize).map_or(0, |slot| slot.len.into())
     }
@@ -227,7 +227,7 @@ impl Drop for Ledger {
     /// Frees all buffers. The process must be gone.
     fn drop(&mut self) {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.state != State::Foreign);
-        for buffer in slots.map(|(buffer, _)| buffer as u32).chain(self.at_hand.drain(..)) {
+        for buffer in slots.map(|(buffer, _)| buffer as u32).chain(self.cached.drain(..)) {
             // There is room for all buffers.
             let _ = self.pool.free.push(buffer);
         }

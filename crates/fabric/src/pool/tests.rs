@@ -18,23 +18,23 @@ fn pools_that_cannot_be() {
 #[test]
 fn a_buffer_comes_back_once() {
     let mut ledger = ledger(4);
-    let (buffer, descriptor) = ledger.lend(60, 7, 1).unwrap();
-    assert_eq!((ledger.lent(), ledger.len_of(buffer)), (1, 60));
+    let (buffer, descriptor) = ledger.issue(60, 7, 1).unwrap();
+    assert_eq!((ledger.in_flight(), ledger.len_of(buffer)), (1, 60));
     assert_eq!(ledger.accept(&descriptor), Ok(buffer));
     assert_eq!(ledger.accept(&descriptor), Err(Rejected::Owner));
     ledger.free(buffer);
     assert_eq!(ledger.accept(&descriptor), Err(Rejected::Owner));
     ledger.free(buffer);
-    assert_eq!(ledger.pool().free() + ledger.at_hand(), 4, "it is free once");
+    assert_eq!(ledger.pool().free() + ledger.cached(), 4, "it is free once");
 }
 
 #[test]
 fn a_replayed_descriptor_is_of_an_earlier_loan() {
     let mut ledger = ledger(1);
-    let (buffer, old) = ledger.lend(60, 7, 1).unwrap();
+    let (buffer, old) = ledger.issue(60, 7, 1).unwrap();
     ledger.accept(&old).unwrap();
     ledger.free(buffer);
-    let (_, new) = ledger.lend(60, 7, 1).unwrap();
+    let (_, new) = ledger.issue(60, 7, 1).unwrap();
     assert_eq!(ledger.accept(&old), Err(Rejected::Generation));
     assert_eq!(ledger.accept(&new), Ok(buffer));
 }
@@ -42,7 +42,7 @@ fn a_replayed_descriptor_is_of_an_earlier_loan() {
 #[test]
 fn each_field_is_compared() {
     let mut ledger = ledger(4);
-    let (_, true_one) = ledger.lend(60, 7, 1).unwrap();
+    let (_, true_one) = ledger.issue(60, 7, 1).unwrap();
     let stride = ledger.pool().stride() as u32;
     let other = (true_one.offset / stride + 1) % 4 * stride;
     let forged = [
@@ -64,7 +64,7 @@ fn each_field_is_compared() {
 fn buffers_of_others_are_refused() {
     let pool = Arc::new(Pool::new(64, 1514).unwrap());
     let (mut mine, mut theirs) = (Ledger::new(pool.clone()), Ledger::new(pool.clone()));
-    let (_, descriptor) = theirs.lend(60, 7, 1).unwrap();
+    let (_, descriptor) = theirs.issue(60, 7, 1).unwrap();
     assert_eq!(mine.accept(&descriptor), Err(Rejected::Owner));
     drop(mine);
     assert!(theirs.accept(&descriptor).is_ok());
@@ -75,58 +75,59 @@ fn buffers_of_others_are_refused() {
 #[test]
 fn long_frames_and_empty_pools_are_refused() {
     let mut ledger = ledger(2);
-    assert!(ledger.lend(1515, 0, 0).is_none());
-    assert!(ledger.lend(1514, 0, 0).is_some() && ledger.lend(0, 0, 0).is_some());
-    assert!(ledger.lend(1, 0, 0).is_none());
+    assert!(ledger.issue(1515, 0, 0).is_none());
+    assert!(ledger.issue(1514, 0, 0).is_some() && ledger.issue(0, 0, 0).is_some());
+    assert!(ledger.issue(1, 0, 0).is_none());
 }
 
 #[test]
 fn buffers_of_a_process_that_is_gone_are_reclaimed() {
     let mut ledger = ledger(8);
-    let lent: Vec<_> = (0..4).map(|session| ledger.lend(60, session, 0).unwrap()).collect();
-    ledger.accept(&lent[1].1).unwrap();
+    let in_flight: Vec<_> = (0..4).map(|session| ledger.issue(60, session, 0).unwrap()).collect();
+    ledger.accept(&in_flight[1].1).unwrap();
     let mut reclaimed: Vec<_> = ledger.reclaim().collect();
     reclaimed.sort_unstable();
-    let mut expected = vec![lent[0].0, lent[2].0, lent[3].0];
+    let mut expected = vec![in_flight[0].0, in_flight[2].0, in_flight[3].0];
     expected.sort_unstable();
     assert_eq!(reclaimed, expected);
-    assert_eq!((ledger.lent(), ledger.accept(&lent[0].1)), (0, Err(Rejected::Owner)));
+    assert_eq!((ledger.in_flight(), ledger.accept(&in_flight[0].1)), (0, Err(Rejected::Owner)));
     (0..8).for_each(|buffer| ledger.free(buffer));
-    assert_eq!(ledger.pool().free() + ledger.at_hand(), 8);
+    assert_eq!(ledger.pool().free() + ledger.cached(), 8);
 }
 
 proptest! {
-    /// No buffer is lost, and none is with two owners. The oracle is a table of what is lent and what is back.
+    /// No buffer is lost, and none has two owners. The oracle is a table of what is in flight and what is
+    /// returned.
     #[test]
     fn no_buffer_is_lost(steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 0..300)) {
         let pool = Arc::new(Pool::new(16, 100).unwrap());
         let mut ledger = Ledger::new(pool.clone());
-        let (mut lent, mut back): (Vec<(u32, Descriptor)>, Vec<u32>) = (vec![], vec![]);
+        let (mut in_flight, mut back): (Vec<(u32, Descriptor)>, Vec<u32>) = (vec![], vec![]);
         let mut generations = HashMap::new();
         for (step, index) in steps {
             match step {
-                0 => match ledger.lend(index.index(101), step.into(), 0) {
+                0 => match ledger.issue(index.index(101), step.into(), 0) {
                     Some((buffer, descriptor)) => {
-                        prop_assert!(lent.iter().all(|one| one.0 != buffer) && !back.contains(&buffer));
+                        prop_assert!(in_flight.iter().all(|one| one.0 != buffer) && !back.contains(&buffer));
                         prop_assert!(generations.insert(buffer, descriptor.generation) < Some(descriptor.generation));
-                        lent.push((buffer, descriptor));
+                        in_flight.push((buffer, descriptor));
                     }
-                    None => prop_assert_eq!(lent.len() + back.len(), 16),
+                    None => prop_assert_eq!(in_flight.len() + back.len(), 16),
                 },
-                1 if !lent.is_empty() => {
-                    let (buffer, descriptor) = lent.swap_remove(index.index(lent.len()));
+                1 if !in_flight.is_empty() => {
+                    let (buffer, descriptor) = in_flight.swap_remove(index.index(in_flight.len()));
                     prop_assert_eq!(ledger.accept(&descriptor), Ok(buffer));
                     prop_assert!(ledger.accept(&descriptor).is_err());
                     back.push(buffer);
                 }
                 2 if !back.is_empty() => ledger.free(back.swap_remove(index.index(back.len()))),
                 3 if index.index(8) == 0 => back.extend(ledger.reclaim().inspect(|buffer| {
-                    lent.retain(|one| one.0 != *buffer);
+                    in_flight.retain(|one| one.0 != *buffer);
                 })),
                 _ => {}
             }
-            prop_assert_eq!(ledger.lent() as usize, lent.len());
-            prop_assert_eq!(pool.free() + ledger.at_hand() + lent.len() + back.len(), 16);
+            prop_assert_eq!(ledger.in_flight() as usize, in_flight.len());
+            prop_assert_eq!(pool.free() + ledger.cached() + in_flight.len() + back.len(), 16);
         }
         drop(ledger);
         prop_assert_eq!(pool.free(), 16);
