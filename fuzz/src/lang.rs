@@ -114,7 +114,15 @@ fn check_rendered(rendered: &str) {
 fn check_completion(line: &str, cursor: usize) {
     let known = ["lan", "eth0.100", "drop", "no name", "nat"].map(str::to_owned);
     let types = [("count".to_owned(), "counts packets".to_owned())];
-    let names = Names { interfaces: &known, pools: &known, instances: &known, chains: &known, types: &types };
+    let rules = [("web".to_owned(), "add all drop name web".to_owned())];
+    let names = Names {
+        interfaces: &known,
+        pools: &known,
+        instances: &known,
+        chains: &known,
+        types: &types,
+        rules: &rules,
+    };
     let found = complete(line, cursor, &names);
     assert!(found.start <= cursor);
     for candidate in &found.candidates {

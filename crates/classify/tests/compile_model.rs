@@ -306,6 +306,7 @@ fn rule(matches: Vec<Match>) -> Rule {
         kind: mmb_lang::RuleKind::Add,
         matches,
         targets: vec![mmb_lang::Action::Accept.into()],
+        label: None,
         span: Default::default(),
     }
 }

@@ -26,6 +26,8 @@ pub struct Names<'a> {
     pub chains: &'a [String],
     /// Types of network functions, with one line of help each.
     pub types: &'a [(String, String)],
+    /// Names and indexes of rules, each with the text of its rule.
+    pub rules: &'a [(String, String)],
 }
 
 /// The result of a completion.
@@ -118,6 +120,7 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             names.instances.iter().filter(can).for_each(|name| each(name, "function"));
         }
         Expect::FunctionType => names.types.iter().for_each(|(name, help)| each(name, help)),
+        Expect::Rule => names.rules.iter().for_each(|(word, text)| each(word, text)),
         Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),
         Expect::Pool => good(names.pools).for_each(|name| each(name, "pool")),
     }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
     NatForward, NatPool, NatProto, NfInstance, PoolAddresses, PortKind, ReversePathMode, Rule, RuleKind,
-    SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
+    RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -22,7 +22,7 @@ impl Display for Command {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Command::Add(rule) => rule.fmt(f),
-            Command::Del { index } => write!(f, "del {index}"),
+            Command::Del { rule } => write!(f, "del {rule}"),
             Command::Flush => f.write_str("flush"),
             Command::List => f.write_str("list"),
             Command::History { revision } => list(f, "history", revision.as_slice()),
@@ -242,11 +242,39 @@ impl Display for Unbroken<'_> {
     }
 }
 
+/// A rule without name and comment.
+struct RuleBody<'a>(&'a Rule);
+
+impl Rule {
+    /// Prints the rule without name and comment: all that decides what it does.
+    pub fn body(&self) -> impl Display {
+        RuleBody(self)
+    }
+}
+
+impl Display for RuleBody<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Rule { kind, matches, targets, .. } = self.0;
+        kind.fmt(f)?;
+        matches.iter().try_for_each(|one| write!(f, " {one}"))?;
+        targets.iter().try_for_each(|target| write!(f, " {target}"))
+    }
+}
+
 impl Display for Rule {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.kind.fmt(f)?;
-        self.matches.iter().try_for_each(|one| write!(f, " {one}"))?;
-        self.targets.iter().try_for_each(|target| write!(f, " {target}"))
+        self.body().fmt(f)?;
+        self.name().map_or(Ok(()), |name| write!(f, " name {name}"))?;
+        self.comment().map_or(Ok(()), |text| write!(f, " comment {}", quote_text(text)))
+    }
+}
+
+impl Display for RuleRef {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            RuleRef::Index(index) => index.fmt(f),
+            RuleRef::Name(name) => name.fmt(f),
+        }
     }
 }
 

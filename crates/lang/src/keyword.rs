@@ -18,7 +18,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("add", "add a rule: add <match> … <target> …"),
     word("add-stateless", "the same as add"),
     word("add-stateful", "add a rule that applies to whole sessions, in both directions"),
-    word("del", "delete a rule: del <index>"),
+    word("del", "delete a rule: del <index>|<name>"),
     word("flush", "delete all rules"),
     word("list", "show the rules with their counters"),
     word("enable", "apply rules to interfaces: enable <interface> …"),
@@ -54,6 +54,13 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("block", "drop the packet, even if another rule accepts it"),
     word("chain", "send sessions through a service chain: chain <name>"),
 ];
+
+/// Words behind the targets of a rule.
+pub(crate) const RULE_NAME: &[Keyword] = &[word("name", "name the rule: name <name>")];
+
+/// See [`RULE_NAME`].
+pub(crate) const RULE_COMMENT: &[Keyword] =
+    &[word("comment", "say what the rule is for: comment \"<text>\"")];
 
 /// Conditions: the word for shells, and the canonical operator.
 pub(crate) const CONDS: &[(Cond, &str, Keyword)] = &[
@@ -317,6 +324,16 @@ pub(crate) fn is_target(name: &str) -> bool {
     TARGETS.iter().any(|keyword| keyword.word == name)
 }
 
+/// Whether `name` starts a name or a comment of a rule.
+pub(crate) fn is_label(name: &str) -> bool {
+    matches!(name, "name" | "comment")
+}
+
+/// Whether `name` ends the words of a target, because it starts something else.
+pub(crate) fn ends_target(name: &str) -> bool {
+    is_target(name) || is_label(name)
+}
+
 /// The condition that a word stands for (`eq`, `ne`, …).
 pub(crate) fn cond_word(name: &str) -> Option<Cond> {
     CONDS.iter().find(|(_, word, _)| *word == name).map(|(cond, ..)| *cond)
@@ -332,7 +349,7 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     // The first test is for speed: the parser looks up values here too.
     name.starts_with(|c: char| c.is_ascii_lowercase())
         && (crate::field(name).is_some()
-            || is_target(name)
+            || ends_target(name)
             || cond_word(name).is_some()
             || matches!(name, "all" | "not" | "del"))
 }

@@ -8,6 +8,27 @@ use crate::field::{FieldDef, ValueKind};
 /// Maximum length of an interface name in bytes: the limit of the Linux kernel.
 pub const MAX_NAME: usize = 15;
 
+/// Maximum length of the name of a rule in bytes.
+pub(crate) const MAX_RULE_NAME: usize = 31;
+/// Maximum length of the comment on a rule in bytes.
+pub(crate) const MAX_COMMENT: usize = 255;
+
+/// Whether `text` has the shape of a rule's name. It begins with a letter, so that it is not an index.
+pub(crate) fn is_rule_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && is_word(text, MAX_RULE_NAME)
+}
+
+/// Whether a character could make a terminal print something else than the text: control characters, line
+/// separators, and controls of the direction of writing (Unicode Standard Annex 9, 2).
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether `text` has the shape of a comment on a rule.
+pub(crate) fn is_comment(text: &str) -> bool {
+    (1..=MAX_COMMENT).contains(&text.len()) && !text.chars().any(is_hidden)
+}
+
 /// Whether `text` has the shape of a name.
 pub(crate) fn is_name(text: &str) -> bool {
     is_word(text, MAX_NAME)

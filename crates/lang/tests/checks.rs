@@ -98,7 +98,7 @@ fn the_field_table_determines_accepted_matches_and_targets() {
 
 fn rule(matches: Vec<Match>, actions: Vec<Action>) -> Rule {
     let targets = actions.into_iter().map(Target::from).collect();
-    Rule { kind: RuleKind::Add, matches, targets, span: SourceSpan::default() }
+    Rule { kind: RuleKind::Add, matches, targets, label: None, span: SourceSpan::default() }
 }
 
 fn message_of(rule: &Rule, message: &str) {

@@ -10,12 +10,15 @@ fn offered(line: &str) -> (usize, Vec<String>) {
     let chains = ["web", "drop"].map(str::to_owned);
     let types = [("acl", "lets sessions pass or not"), ("count", "counts")]
         .map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let rules =
+        [("web".to_owned(), "add all drop name web".to_owned()), ("1".to_owned(), "the same".to_owned())];
     let names = Names {
         interfaces: &interfaces,
         pools: &pools,
         instances: &instances,
         chains: &chains,
         types: &types,
+        rules: &rules,
     };
     let found = complete(line, line.len(), &names);
     (found.start, found.candidates.into_iter().map(|candidate| candidate.text).collect())
@@ -42,6 +45,11 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("interface add "), (14, vec![]));
     assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));
     assert_eq!(offered("list "), (5, vec![]));
+    assert_eq!(offered("del "), (4, vec!["web".into(), "1".into()]));
+    assert_eq!(offered("add all accept na"), (15, vec!["name".into()]));
+    assert_eq!(offered("add all accept name x "), (22, vec!["comment".into()]));
+    assert_eq!(offered("add all accept comment x name x "), (32, vec![]));
+    assert_eq!(offered("add all add tcp-opt-fast-open co").1, ["comment"]);
     assert_eq!(
         offered("set ").1,
         [
@@ -92,7 +100,10 @@ fn rules() {
     assert_eq!(offered("add all mod out "), (16, vec!["lan".into(), "wan".into()]));
     assert_eq!(
         offered("add all drop "),
-        (13, ["mod", "add", "strip", "drop", "accept", "block"].map(str::to_owned).to_vec())
+        (
+            13,
+            ["mod", "add", "strip", "drop", "accept", "block", "name", "comment"].map(str::to_owned).to_vec()
+        )
     );
 }
 

@@ -103,6 +103,43 @@ fn targets() {
 
 /// A target without a field means the one field of the matches that it can act on.
 #[test]
+fn names_and_comments() {
+    prints("add all drop comment text name web", "add all drop name web comment \"text\"");
+    prints(r#"add all drop comment "say \"no\", \\ #5""#, r#"add all drop comment "say \"no\", \\ #5""#);
+    prints("add all drop comment it's,{so} # why", "add all drop comment \"it's,{so}\"");
+    prints("add-stateful in lan nat office name masq", "add-stateful in lan nat office name masq");
+    // Where a target may have a value, the words are no values.
+    for target in [
+        "add tcp-opt-fast-open",
+        "add tcp-opt 34",
+        "add tcp-opt-sackp",
+        "strip tcp-opt",
+        "strip",
+        "mod 1400",
+        "drop",
+        "drop 5",
+        "accept",
+    ] {
+        let line = |label: &str| format!("add tcp-opt-mss {target} {label}");
+        let written = rule(&line("comment \"why\" name web"));
+        assert_eq!((written.name().map(|name| &*name.text), written.comment()), (Some("web"), Some("why")));
+        assert_eq!(written.targets, rule(&line("")).targets, "{target}");
+        assert_eq!(written.body().to_string(), rule(&line("")).to_string());
+        check(&written).unwrap();
+    }
+    let stateful = rule("add-stateful in lan lb 10.0.0.1 10.0.0.2 name web");
+    assert_eq!(stateful.targets.len(), 1);
+    assert_eq!(rule("add-stateful all shuffle tcp-sport comment x").comment(), Some("x"));
+    prints("del web", "del web");
+    prints("del 3", "del 3");
+    let longest = "é".repeat(127);
+    assert!(parse_line(&format!("add all drop comment {longest}")).is_ok());
+    assert!(parse_line(&format!("add all drop comment {longest}éx")).is_err());
+    // A text that turns the direction of writing could show another rule than there is.
+    assert!(parse_line("add all drop comment \"a \u{202e}b\"").is_err());
+}
+
+#[test]
 fn shortened_targets() {
     for (line, canonical) in [
         ("add tcp-opt-mss > 1460 mod 1460", "add tcp-opt-mss > 1460 mod tcp-opt-mss 1460"),

@@ -159,9 +159,5 @@ pub fn rule_entries(config: &Config, counters: &[(u32, RuleCounters)]) -> Vec<Ru
         Ok(at) => counters[at].1,
         Err(_) => RuleCounters::default(),
     };
-    let entry = |view: mmb_control::RuleView<'_>| {
-        let RuleCounters { packets, bytes } = count(view.slot);
-        RuleEntry { index: view.index, text: view.text.to_owned(), packets, bytes }
-    };
-    config.policy().rules().map(entry).collect()
+    config.policy().rules().map(|view| RuleEntry::new(&view, count(view.slot))).collect()
 }

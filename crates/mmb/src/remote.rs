@@ -23,13 +23,22 @@ fn join(first: &str, words: &[String]) -> String {
     let mut text = first.to_owned();
     for (at, word) in words.iter().enumerate() {
         let has_blanks = word.contains(char::is_whitespace) && !word.contains('"');
-        if has_blanks && is_argument(first, words, at) {
+        if is_comment(first, words, at) {
+            text.push_str(&format!(" \"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
+        } else if has_blanks && is_argument(first, words, at) {
             text.push_str(&format!(" \"{}\"", word.replace('\\', "\\\\")));
         } else {
             text.push_str(&format!(" {word}"));
         }
     }
     text
+}
+
+/// Whether a word of the command line is the comment on a rule, without quotes of its own.
+fn is_comment(first: &str, words: &[String], at: usize) -> bool {
+    let follows =
+        at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "comment");
+    first.starts_with("add") && follows && !words[at].starts_with('"')
 }
 
 /// Whether a word of the command line is a path or an argument of a function. All arguments of a function
@@ -194,6 +203,14 @@ mod tests {
         assert_eq!(
             join("nf", &["add", "k", "split", "web: tcp-dport {80,443}"]),
             "nf add k split web: tcp-dport {80,443}"
+        );
+        assert_eq!(
+            join("add", &["all", "drop", "comment", r#"say "no" to \ #5"#, "name", "web"]),
+            r#"add all drop comment "say \"no\" to \\ #5" name web"#
+        );
+        assert_eq!(
+            join("add", &["all", "drop", "comment", "\"two", "words\""]),
+            "add all drop comment \"two words\""
         );
         assert_eq!(join("nf", &["set", "w", "reload now"]), "nf set w reload now");
     }

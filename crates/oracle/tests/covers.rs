@@ -7,7 +7,8 @@ use proptest::prelude::*;
 /// Whether a packet matches.
 fn holds(matches: &[Match], frame: &generate::Frame) -> bool {
     let (kind, span) = (RuleKind::Add, SourceSpan::default());
-    let rule = Rule { kind, matches: matches.to_vec(), targets: vec![Action::Block.into()], span };
+    let rule =
+        Rule { kind, matches: matches.to_vec(), targets: vec![Action::Block.into()], label: None, span };
     matches!(evaluate(&[(1, rule)], &generate::port, 0, 1, frame).verdict, Verdict::Drop(_))
 }
 

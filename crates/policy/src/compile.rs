@@ -22,6 +22,16 @@ pub(crate) struct Compiled {
     pub stateful: Option<Arc<StatefulRule>>,
     pub area: Option<Area>,
     pub text: Arc<str>,
+    /// Length of the text without name and comment.
+    pub body: u32,
+    pub name: Option<Box<str>>,
+}
+
+impl Compiled {
+    /// The text without name and comment.
+    pub(crate) fn body(&self) -> &str {
+        &self.text[..self.body as usize]
+    }
 }
 
 pub(crate) fn compile(
@@ -30,17 +40,16 @@ pub(crate) fn compile(
     classes: &ChainClasses<'_>,
 ) -> Result<Compiled, Diagnostic> {
     mmb_lang::check(rule)?;
-    let text = rule.to_string().into();
-    let Some((target, name)) = chain_of(rule) else { return compile_checked(rule, text, ifaces) };
+    let Some((target, name)) = chain_of(rule) else { return compile_checked(rule, rule, ifaces) };
     let class = classes(name).ok_or_else(|| {
         Diagnostic::new(target.span.span(), format!("there is no chain `{name}`"))
             .with_help("`chain add` adds one; `show chains` lists all chains")
     })?;
     if class.is_empty() {
-        return compile_checked(rule, text, ifaces);
+        return compile_checked(rule, rule, ifaces);
     }
     let both = restrict_to_class(rule, target, name, class)?;
-    compile_checked(&both, text, ifaces).map_err(|error| match Pattern::compile(rule, ifaces) {
+    compile_checked(&both, rule, ifaces).map_err(|error| match Pattern::compile(rule, ifaces) {
         Err(own) => own,
         // The diagnostic is about the chain's words, which the rule's text does not contain.
         Ok(_) => Diagnostic { span: target.span.span(), ..error },
@@ -76,9 +85,10 @@ fn restrict_to_class(
     }
 }
 
+/// Compiles a rule that passed the checks. `written`: the rule as it was given.
 fn compile_checked(
     rule: &Rule,
-    text: Arc<str>,
+    written: &Rule,
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Compiled, Diagnostic> {
     let pattern = Pattern::compile(rule, ifaces)?;
@@ -110,5 +120,17 @@ fn compile_checked(
         }
     }
     let edits = effect.edits().then(|| Arc::new(program));
-    Ok(Compiled { pattern, effect, edits, stateful, area: Area::of(rule, ifaces), text })
+    let text = written.to_string();
+    let body = if written.label.is_some() { written.body().to_string().len() } else { text.len() };
+    Ok(Compiled {
+        pattern,
+        effect,
+        edits,
+        stateful,
+        area: Area::of(rule, ifaces),
+        text: text.into(),
+        // A line has at most 1 MiB.
+        body: body as u32,
+        name: written.name().map(|name| name.text.clone()),
+    })
 }

@@ -1,12 +1,12 @@
 //! The policy value: rules by index and slot, with everything compiled from them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use mmb_classify::paged::{PagedVec, SortedPages};
 use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
-use mmb_lang::{Diagnostic, Rule};
+use mmb_lang::{Diagnostic, Rule, RuleLabel};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
@@ -31,6 +31,8 @@ pub struct Policy {
     pub(crate) port_dependence: PortDependence,
     /// Slot by index of each rule with a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
+    /// Index of each rule with a name. Copied whole when it changes: names are for people.
+    names: Arc<BTreeMap<Box<str>, u32>>,
     /// Slot of each rule by index.
     pub(crate) slots: SortedPages<(u32, u32), 2048>,
     /// Effect by slot: everything that the packet path reads of most rules.
@@ -50,6 +52,8 @@ pub(crate) struct Record {
     /// The rule's mark in [`Policy::port_dependence`].
     area: Option<NonZeroU32>,
     pub text: Arc<str>,
+    /// Length of the text without name and comment.
+    body: u32,
     edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<StatefulRule>>,
 }
@@ -61,8 +65,10 @@ pub struct RuleView<'a> {
     pub index: u32,
     /// The number of the rule's counters.
     pub slot: u32,
-    /// Canonical text of the rule: equal rules have equal text.
+    /// Canonical text of the rule.
     pub text: &'a str,
+    /// The text without name and comment: rules that do the same have equal bodies.
+    pub body: &'a str,
 }
 
 impl RuleView<'_> {
@@ -74,6 +80,14 @@ impl RuleView<'_> {
         match mmb_lang::parse_line(self.text)? {
             Some(mmb_lang::Command::Add(rule)) => Ok(rule),
             _ => Err(Diagnostic::new(Default::default(), format!("`{}` is not a rule", self.text))),
+        }
+    }
+
+    /// Name and comment of the rule; both none for a rule without.
+    pub fn label(&self) -> RuleLabel {
+        match self.body.len() < self.text.len() {
+            true => self.rule().ok().and_then(|rule| rule.label).map(|label| *label).unwrap_or_default(),
+            false => RuleLabel::default(),
         }
     }
 }
@@ -95,6 +109,7 @@ impl Policy {
             not_offloadable: 0,
             port_dependence: PortDependence::default(),
             chained: SortedPages::default(),
+            names: Arc::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),
             records: PagedVec::default(),
@@ -129,8 +144,26 @@ impl Policy {
         self.slots.get(index).and_then(|&entry| self.view(entry))
     }
 
+    /// The rule with this name.
+    pub fn named(&self, name: &str) -> Option<RuleView<'_>> {
+        self.rule(*self.names.get(name)?)
+    }
+
+    /// Checks that the name of a new rule is not in use.
+    fn check_name(&self, rule: &Rule) -> Result<(), Diagnostic> {
+        let Some(name) = rule.name() else { return Ok(()) };
+        match self.names.get(&*name.text) {
+            None => Ok(()),
+            Some(index) => {
+                let message = format!("rule {index} has the name `{name}` already");
+                Err(Diagnostic::new(name.span.span(), message).with_help("names of rules are unique"))
+            }
+        }
+    }
+
     fn view(&self, (index, slot): (u32, u32)) -> Option<RuleView<'_>> {
-        Some(RuleView { index, slot, text: &self.record(slot)?.text })
+        let Record { text, body, .. } = self.record(slot)?;
+        Some(RuleView { index, slot, text, body: text.get(..*body as usize)? })
     }
 
     #[inline]
@@ -157,13 +190,14 @@ impl Policy {
     /// a chain matches only what its chain accepts.
     ///
     /// # Errors
-    /// A diagnostic on the rule; the policy is unchanged.
+    /// A diagnostic on the rule, or its name is in use; the policy is unchanged.
     pub fn add_with(
         &mut self,
         rule: &Rule,
         ifaces: &dyn Fn(&str) -> Option<u16>,
         classes: &ChainClasses<'_>,
     ) -> Result<u32, Diagnostic> {
+        self.check_name(rule)?;
         let compiled = compile(rule, ifaces, classes)?;
         if self.next_index == u32::MAX || self.next_slot > SLOTS {
             return Err(Diagnostic::new(rule.span.span(), "no rule index is left")
@@ -189,8 +223,11 @@ impl Policy {
     /// Stores a rule under the next index. Returns the parts that the caller adds: its pattern, and its
     /// mark of port dependence.
     fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> (Pattern, Option<NonZeroU32>) {
-        let Compiled { pattern, effect, edits, stateful, area, text } = compiled;
+        let Compiled { pattern, effect, edits, stateful, area, text, body, name } = compiled;
         let index = self.next_index;
+        if let Some(name) = name {
+            Arc::make_mut(&mut self.names).insert(name, index);
+        }
         self.next_index += 1;
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
@@ -205,7 +242,7 @@ impl Policy {
             self.effects.push(Effect::default());
         }
         if let Some(record) = self.records.get_mut(slot as usize) {
-            *record = Some(Record { id, area, text, edits, stateful });
+            *record = Some(Record { id, area, text, body, edits, stateful });
         }
         if let Some(entry) = self.effects.get_mut(slot as usize) {
             *entry = Effect { index, ..effect };
@@ -216,7 +253,11 @@ impl Policy {
     /// Deletes the rule with this index and returns its slot. The caller passes the slot to
     /// [`Policy::release`] once no worker uses an older policy. `None`: no such rule.
     pub fn del(&mut self, index: u32) -> Option<u32> {
+        let name = self.rule(index)?.label().name;
         let (_, slot) = self.slots.remove(index)?;
+        if let Some(name) = name {
+            Arc::make_mut(&mut self.names).remove(&name.text);
+        }
         let record = self.records.get_mut(slot as usize)?.take()?;
         let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
         self.reads_out -= usize::from(effect.flags.contains(EffectFlags::READS_OUT));
@@ -263,7 +304,8 @@ impl Policy {
 
     /// Returns a policy of exactly these rules, with indexes 1, 2, … in their order.
     ///
-    /// A rule that is in this policy, too, keeps its slot, counters and identity. The slots of the others
+    /// A rule that is in this policy, too, keeps its slot, counters and identity, also with another name or
+    /// comment. The slots of the others
     /// are free after [`Policy::release`]. `ifaces` and `classes` are as for [`Policy::add_with`].
     ///
     /// # Errors
@@ -274,14 +316,14 @@ impl Policy {
         ifaces: &dyn Fn(&str) -> Option<u16>,
         classes: &ChainClasses<'_>,
     ) -> Result<Policy, (usize, Diagnostic)> {
-        let mut kept = SlotsByText::of(self);
+        let mut kept = SlotsByBody::of(self);
         let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
         let (mut wrong, mut per_packet, mut areas) = (None, Vec::new(), Vec::new());
         // Patterns are compiled one by one: all at once would dominate the memory use.
-        let patterns =
-            new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces, classes) {
+        let patterns = new.iter().enumerate().map_while(|(position, rule)| {
+            match policy.check_name(rule).and_then(|()| compile(rule, ifaces, classes)) {
                 Ok(compiled) => {
-                    let kept = kept.take(&compiled.text);
+                    let kept = kept.take(compiled.body());
                     let slot = kept.unwrap_or_else(|| policy.new_slot());
                     let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
                     let is_per_packet = compiled.effect.scope == RuleScope::Packet;
@@ -296,7 +338,8 @@ impl Policy {
                     wrong = Some((position, diagnostic));
                     None
                 }
-            });
+            }
+        });
         classifier.extend(patterns);
         if let Some(wrong) = wrong {
             return Err(wrong);
@@ -384,30 +427,30 @@ impl Policy {
 /// Maximum number of slots, as for [`Classifier::insert`].
 const SLOTS: u32 = u32::MAX / 2;
 
-/// A policy's slots by rule text; those with the lowest indexes are taken first.
-struct SlotsByText<'a> {
+/// A policy's slots by the body of the rule; those with the lowest indexes are taken first.
+struct SlotsByBody<'a> {
     first: HashMap<&'a str, u32>,
-    /// The next slot with the same text.
+    /// The next slot with the same body.
     next: HashMap<u32, u32>,
 }
 
-impl<'a> SlotsByText<'a> {
+impl<'a> SlotsByBody<'a> {
     fn of(policy: &'a Policy) -> Self {
-        let mut slots = SlotsByText { first: HashMap::with_capacity(policy.len()), next: HashMap::new() };
+        let mut slots = SlotsByBody { first: HashMap::with_capacity(policy.len()), next: HashMap::new() };
         let mut rules: Vec<_> = policy.rules().collect();
-        while let Some(RuleView { slot, text, .. }) = rules.pop() {
-            if let Some(behind) = slots.first.insert(text, slot) {
+        while let Some(RuleView { slot, body, .. }) = rules.pop() {
+            if let Some(behind) = slots.first.insert(body, slot) {
                 slots.next.insert(slot, behind);
             }
         }
         slots
     }
 
-    fn take(&mut self, text: &str) -> Option<u32> {
-        let slot = *self.first.get(text)?;
+    fn take(&mut self, body: &str) -> Option<u32> {
+        let slot = *self.first.get(body)?;
         match self.next.remove(&slot) {
-            Some(next) => self.first.get_mut(text).map(|first| std::mem::replace(first, next)),
-            None => self.first.remove(text),
+            Some(next) => self.first.get_mut(body).map(|first| std::mem::replace(first, next)),
+            None => self.first.remove(body),
         }
     }
 }

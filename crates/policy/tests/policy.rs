@@ -190,3 +190,31 @@ fn the_output_port_is_needed_if_a_rule_matches_on_it() {
     rules.flush();
     assert!(!rules.needs_out_port());
 }
+
+#[test]
+fn names_are_unique_and_find_their_rules() {
+    let mut named = policy(&["add ip-ttl 1 drop name web", "add ip-ttl 2 drop"]);
+    assert_eq!(named.named("web").map(|view| (view.index, view.body)), Some((1, "add ip-ttl 1 drop")));
+    let taken = add(&mut named, "add ip-ttl 3 drop comment \"x\" name web").unwrap_err();
+    assert_eq!(taken.message, "rule 1 has the name `web` already");
+    assert_eq!((taken.span.start, taken.span.end, named.len()), (35, 38, 2));
+    named.del(1);
+    assert!(named.named("web").is_none());
+    assert_eq!(add(&mut named, "add ip-ttl 3 drop name web"), Ok(3));
+    let twice = replaced(&named, &["add ip-ttl 1 drop name a", "add ip-ttl 1 drop name a"]).unwrap_err();
+    assert_eq!((twice.0, &*twice.1.message), (1, "rule 1 has the name `a` already"));
+    named.flush();
+    assert!(named.named("web").is_none());
+}
+
+#[test]
+fn a_rule_with_another_name_or_comment_is_kept() {
+    let old = policy(&["add ip-ttl 1 drop", "add ip-ttl 2 drop name two comment \"a\""]);
+    let new = replaced(&old, &["add ip-ttl 2 drop comment \"b\"", "add ip-ttl 1 drop name one"]).unwrap();
+    let texts = ["add ip-ttl 2 drop comment \"b\"", "add ip-ttl 1 drop name one"];
+    assert_eq!(listed(&new), [(1, 1, texts[0]), (2, 0, texts[1])]);
+    assert_eq!((new.rule_id(0), new.rule_id(1)), (old.rule_id(0), old.rule_id(1)));
+    assert!(new.named("two").is_none());
+    assert_eq!(new.named("one").map(|view| view.slot), Some(0));
+    assert_eq!(new.rule(1).map(|view| view.label().comment), Some(Some("b".into())));
+}

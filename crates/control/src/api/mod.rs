@@ -123,12 +123,18 @@ pub struct RuleList {
 }
 
 /// A rule and its counters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleEntry {
     /// Index of the rule. It does not change when other rules are deleted.
     pub index: u32,
-    /// Canonical text.
+    /// Canonical text, with name and comment.
     pub text: String,
+    /// The rule's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The comment on the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
     /// Packets that the rule matched.
     pub packets: u64,
     /// Bytes of the frames of these packets.

@@ -41,7 +41,7 @@ impl Control {
             Command::Rollback { revision } => self.rollback(*revision),
             Command::Confirm => self.confirm(),
             Command::Add(rule) => self.add_rule(rule),
-            Command::Del { index } => self.delete(*index),
+            Command::Del { rule } => self.delete(rule),
             Command::Flush => self.flush(),
             Command::InterfaceAdd { name, kind } => self.add_interface(name, kind),
             Command::InterfaceDel { name } => self.delete_interface(name),

@@ -11,8 +11,8 @@ use mmb_policy::{Policy, RuleInfo, RuleView};
 
 /// Most rules of each kind that are compared.
 const MOST_RULES: usize = 500;
-/// Most rules with whose text that of a new rule is compared.
-const MOST_TEXTS: usize = 50_000;
+/// Most rules with whose body that of a new rule is compared.
+const MOST_BODIES: usize = 50_000;
 /// Most warnings of a kind about one change.
 const MOST_WARNINGS: usize = 20;
 
@@ -28,7 +28,7 @@ pub fn rule_warnings(policy: &Policy) -> Vec<String> {
     let mut found = ineffective_drops(&entries(policy, accepts), &entries(policy, drops));
     let mut first = HashMap::new();
     let repeated = policy.rules().filter_map(|view| {
-        let index = *first.entry(view.text).or_insert(view.index);
+        let index = *first.entry(view.body).or_insert(view.index);
         (index != view.index).then(|| repeats(&view, index))
     });
     found.extend(repeated.take(MOST_WARNINGS));
@@ -38,8 +38,8 @@ pub fn rule_warnings(policy: &Policy) -> Vec<String> {
 /// Returns those sentences of [`rule_warnings`] that are about the rule with this index.
 pub fn rule_warnings_about(policy: &Policy, index: u32) -> Vec<String> {
     let Some(entry) = policy.rule(index).and_then(Entry::new) else { return Vec::new() };
-    let RuleView { text, .. } = entry.view;
-    let same = policy.rules().take(MOST_TEXTS).find(|rule| rule.index != index && rule.text == text);
+    let RuleView { body, .. } = entry.view;
+    let same = policy.rules().take(MOST_BODIES).find(|rule| rule.index != index && rule.body == body);
     let repeated = same.map(|first| repeats(&entry.view, first.index));
     let info = policy.rule_info(entry.view.slot);
     let mut found = if accepts(&info) {

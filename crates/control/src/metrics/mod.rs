@@ -138,7 +138,13 @@ impl Scrape {
         for (name, help, get) in RULE_METRICS {
             let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
             for r in &self.rules {
-                counter(&mut metric, &[("index", &r.index.to_string()), ("rule", &r.text)], get(r))?;
+                let (index, text) = (r.index.to_string(), r.text.as_str());
+                match &r.name {
+                    Some(name) => {
+                        counter(&mut metric, &[("index", &index), ("rule", text), ("name", name)], get(r))?;
+                    }
+                    None => counter(&mut metric, &[("index", &index), ("rule", text)], get(r))?,
+                }
             }
         }
         Ok(())

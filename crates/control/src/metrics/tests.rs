@@ -35,7 +35,21 @@ fn routing_metrics_exist_while_an_interface_is_routed() {
 #[test]
 fn counters_end_in_total_and_labels_are_escaped() {
     let scrape = Scrape {
-        rules: vec![RuleEntry { index: 7, packets: 3, bytes: 180, text: "add in \"a\\b\" drop".into() }],
+        rules: vec![
+            RuleEntry {
+                index: 7,
+                packets: 3,
+                bytes: 180,
+                text: "add in \"a\\b\" drop".into(),
+                ..RuleEntry::default()
+            },
+            RuleEntry {
+                index: 8,
+                text: "add all drop name last".into(),
+                name: Some("last".into()),
+                ..RuleEntry::default()
+            },
+        ],
         rule_count: 1,
         runtime: Runtime {
             sessions: SessionCounts {
@@ -55,6 +69,7 @@ fn counters_end_in_total_and_labels_are_escaped() {
     let text = encode(scrape).unwrap();
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
     has(r#"mmb_rule_packets_total{index="7",rule="add in \"a\\b\" drop"} 3"#);
+    has(r#"mmb_rule_packets_total{index="8",rule="add all drop name last",name="last"} 0"#);
     has(r#"mmb_drops_total{reason="rule"} 3"#);
     has(r#"mmb_unedited_total{reason="option-mtu"} 4"#);
     has("# TYPE mmb_drops counter");

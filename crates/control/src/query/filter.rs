@@ -45,6 +45,7 @@ impl SessionFilter {
             kind: RuleKind::Add,
             matches: matches.to_vec(),
             targets: vec![Action::Accept.into()],
+            label: None,
             span: SourceSpan::default(),
         };
         let mut policy = Policy::new();

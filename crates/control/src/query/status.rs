@@ -1,9 +1,9 @@
 //! Rules, classifier, interfaces, workers, NAT, drops, version, configuration, metrics and fields.
 
 use indexmap::IndexMap;
-use mmb_dataplane::{Capability, NodeRuntime, SessionCounters};
+use mmb_dataplane::{Capability, NodeRuntime, RuleCounters, SessionCounters};
 use mmb_flow::{PoolUsage, PortProto};
-use mmb_lang::{FIELDS, NatForward, NatPool, Support};
+use mmb_lang::{FIELDS, NatForward, NatPool, RuleLabel, Support};
 use mmb_packet::DropReason;
 use mmb_policy::Structure;
 
@@ -21,15 +21,8 @@ impl Control {
 
     fn first_rules(&self, limit: usize) -> RuleList {
         let config = self.state().config;
-        let entry = |view: mmb_policy::RuleView<'_>| {
-            let counters = self.engine().rule_counters(view.slot);
-            RuleEntry {
-                index: view.index,
-                text: view.text.to_owned(),
-                packets: counters.packets,
-                bytes: counters.bytes,
-            }
-        };
+        let entry =
+            |view: mmb_policy::RuleView<'_>| RuleEntry::new(&view, self.engine().rule_counters(view.slot));
         RuleList { rules: config.policy().rules().take(limit).map(entry).collect() }
     }
 
@@ -214,6 +207,21 @@ fn session_counts(workers: &[SessionCounters], limited_sources: Vec<LimitedEntry
             (DropReason::NatLimit.name(), sum(|c| c.refused_limit)),
             (DropReason::SessionMiddle.name(), sum(|c| c.refused_middle)),
         ]),
+    }
+}
+
+impl RuleEntry {
+    /// The entry of a rule with these counters.
+    pub fn new(view: &mmb_policy::RuleView<'_>, counters: RuleCounters) -> RuleEntry {
+        let RuleLabel { name, comment } = view.label();
+        RuleEntry {
+            index: view.index,
+            text: view.text.to_owned(),
+            name: name.map(|name| name.text.into()),
+            comment: comment.map(String::from),
+            packets: counters.packets,
+            bytes: counters.bytes,
+        }
     }
 }
 

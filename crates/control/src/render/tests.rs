@@ -3,8 +3,13 @@ use crate::api::{RoutedEntry, RuleEntry, TableEntry, TwinEntry};
 
 #[test]
 fn a_rule_list_is_aligned() {
-    let entry =
-        |index, packets, bytes, text: &str| RuleEntry { index, packets, bytes, text: text.to_owned() };
+    let entry = |index, packets, bytes, text: &str| RuleEntry {
+        index,
+        packets,
+        bytes,
+        text: text.to_owned(),
+        ..RuleEntry::default()
+    };
     let rules = vec![entry(1, 12, 7200, "add ip-proto udp drop"), entry(107, 0, 0, "add all accept")];
     let expected = "\
 index  packets  bytes  rule

@@ -205,20 +205,19 @@ async fn flush(State(control): Ctl, Extension(author): Extension<Author>) -> Rep
 }
 
 /// Delete a rule.
-#[utoipa::path(delete, path = "/v1/rules/{index}", params(("index" = u32, Path, description = "the rule's index")),
+#[utoipa::path(delete, path = "/v1/rules/{rule}",
+    params(("rule" = String, Path, description = "the rule's index or name")),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorReply, description = "not an index"),
-        (status = 404, body = ErrorReply, description = "there is no rule with this index"),
+        (status = 400, body = ErrorReply, description = "neither an index nor a name"),
+        (status = 404, body = ErrorReply, description = "there is no such rule"),
     ))]
 async fn delete_rule(
     State(control): Ctl,
     Extension(author): Extension<Author>,
-    Path(index): Path<String>,
+    Path(rule): Path<String>,
 ) -> Reply {
-    let index: u32 =
-        index.parse().map_err(|_| Refusal::invalid(format!("`{index}` is not the index of a rule")))?;
-    reply(control, move |c| author.run(|| c.delete_rule(index))).await
+    reply(control, move |c| author.run(|| c.delete_rule(&rule))).await
 }
 
 /// The classifier's tables.

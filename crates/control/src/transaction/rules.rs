@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mmb_dataplane::WorkerFailure;
-use mmb_lang::{Command, Rule, SourceSpan};
+use mmb_lang::{Command, Rule, RuleRef, SourceSpan};
 use mmb_policy::Policy;
 
 use super::control::Control;
@@ -37,20 +37,29 @@ impl Control {
         }
     }
 
-    /// Deletes the rule with this index.
+    /// Deletes the rule with this index or name.
     ///
     /// # Errors
-    /// No rule has it.
-    pub fn delete_rule(&self, index: u32) -> Result<Done, Refusal> {
-        self.delete(index).map_err(|error| error.in_line(&format!("del {index}")))
+    /// Neither an index nor a name, or no rule has it.
+    pub fn delete_rule(&self, rule: &str) -> Result<Done, Refusal> {
+        let line = format!("del {rule}");
+        match mmb_lang::parse_line(&line) {
+            Ok(Some(Command::Del { rule })) => self.delete(&rule).map_err(|error| error.in_line(&line)),
+            _ => Err(Refusal::invalid(format!("`{rule}` is not the index or the name of a rule"))),
+        }
     }
 
-    /// Deletes the rule with this index; the error has no place in a line.
-    pub(crate) fn delete(&self, index: u32) -> Result<Done, CommandError> {
+    /// Deletes a rule; the error has no place in a line.
+    pub(crate) fn delete(&self, rule: &RuleRef) -> Result<Done, CommandError> {
         let (_turn, mut state) = self.begin();
-        let Some(slot) = state.config.policy_mut().del(index) else {
-            let error = CommandError::not_found(format!("there is no rule {index}"), SourceSpan::default());
-            return Err(error.help("`list` shows the rules and their indexes".to_owned()));
+        let policy = state.config.policy_mut();
+        let (index, span) = match rule {
+            RuleRef::Index(index) => (Some(*index), SourceSpan::default()),
+            RuleRef::Name(name) => (policy.named(name).map(|view| view.index), name.span),
+        };
+        let Some((index, slot)) = index.and_then(|index| Some((index, policy.del(index)?))) else {
+            let error = CommandError::not_found(format!("there is no rule {rule}"), span);
+            return Err(error.help("`list` shows the rules, their indexes and names".to_owned()));
         };
         self.publish(&state).map_err(engine_failed)?;
         self.release(&mut state.config, [slot]);

@@ -29,7 +29,7 @@ const ENDPOINTS: [(&str, &[&str]); 27] = [
     ("/v1/print", &["post"]),
     ("/v1/rollback", &["post"]),
     ("/v1/rules", &["delete", "get", "post"]),
-    ("/v1/rules/{index}", &["delete"]),
+    ("/v1/rules/{rule}", &["delete"]),
     ("/v1/runtime", &["get"]),
     ("/v1/tables", &["get"]),
     ("/v1/version", &["get"]),
@@ -243,11 +243,12 @@ fn replies_to_files_and_rules_have_their_schema() {
     rules(r#"{"rule": "list"}"#, 400);
     rules(r#"{}"#, 400);
     rules(r#"{"rule": "add in nowhere drop"}"#, 404);
-    let delete = |uri: &str, status| checker.json("delete", "/v1/rules/{index}", uri, "", status);
+    let delete = |uri: &str, status| checker.json("delete", "/v1/rules/{rule}", uri, "", status);
     let uri = format!("/v1/rules/{}", added["index"]);
     delete(&uri, 200);
     delete(&uri, 404);
-    delete("/v1/rules/one", 400);
+    delete("/v1/rules/one", 404);
+    delete("/v1/rules/0", 400);
     checker.json("delete", "/v1/rules", "/v1/rules", "", 200);
 }
 

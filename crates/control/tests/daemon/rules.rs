@@ -26,6 +26,34 @@ fn indexes_do_not_change_and_start_again_after_flush() {
     assert!(reply.json.unwrap().get().contains(r#""index":1"#));
 }
 
+#[test]
+fn names_and_comments_are_kept_everywhere() {
+    let daemon = daemon();
+    daemon.send(r#"add tcp-dport 80 accept comment "the web, \"for all\"" name web"#);
+    daemon.send("add ip-proto udp drop");
+    let lines =
+        "add tcp-dport 80 accept name web comment \"the web, \\\"for all\\\"\"\nadd ip-proto udp drop\n";
+    assert_eq!(daemon.send("show config").text.unwrap(), lines);
+    let list: RuleList = daemon.client().get("/v1/rules").unwrap();
+    assert_eq!(list.rules[0].name.as_deref(), Some("web"));
+    assert_eq!(list.rules[0].comment.as_deref(), Some("the web, \"for all\""));
+    assert_eq!(list.rules[1].name.as_ref().or(list.rules[1].comment.as_ref()), None);
+    let taken = daemon.run("add ip-ttl 1 drop name web").unwrap_err();
+    assert!(taken.contains("rule 1 has the name `web` already"), "{taken}");
+    // A file with another comment keeps the rule.
+    let file = "add tcp-dport 80 accept name www\nadd ip-proto udp drop\n";
+    let reply = daemon.client().apply(file.into(), false, None).unwrap();
+    assert_eq!((reply.kept, reply.added, reply.removed), (2, 0, 0));
+    assert_eq!(daemon.send("show config").text.unwrap(), file);
+    let missing = daemon.run("del web").unwrap_err();
+    assert!(missing.contains("there is no rule web"), "{missing}");
+    assert_eq!(daemon.http("DELETE", "/v1/rules/www", "text/plain", b"").status, 200);
+    assert_eq!(daemon.http("DELETE", "/v1/rules/www", "text/plain", b"").status, 404);
+    assert_eq!(daemon.http("DELETE", "/v1/rules/0", "text/plain", b"").status, 400);
+    daemon.send("del 2");
+    assert_eq!(daemon.send("list").text.unwrap(), "no rules\n");
+}
+
 /// `n` distinct 5-tuple rules.
 fn many(n: u32) -> String {
     let rule = |i: u32| {

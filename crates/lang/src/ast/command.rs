@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
-    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, SessionLimit, Word,
-    address_bits,
+    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, RuleRef,
+    SessionLimit, Word, address_bits,
 };
 
 /// One line of the language.
@@ -14,10 +14,10 @@ use super::{
 pub enum Command {
     /// `add`, `add-stateless`, `add-stateful`.
     Add(Rule),
-    /// `del <rule-index>`.
+    /// `del <rule-index>`, `del <rule-name>`.
     Del {
-        /// The rule's index, from 1.
-        index: u32,
+        /// The rule.
+        rule: RuleRef,
     },
     /// `flush`: delete all rules.
     Flush,

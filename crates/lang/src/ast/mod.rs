@@ -52,8 +52,40 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// Actions, in order. Never empty after parsing.
     pub targets: Vec<Target>,
+    /// Name and comment. None: the rule has neither. Boxed, since most rules have none.
+    pub label: Option<Box<RuleLabel>>,
     /// The whole rule.
     pub span: SourceSpan,
+}
+
+impl Rule {
+    /// The name of the rule.
+    pub fn name(&self) -> Option<&Word> {
+        self.label.as_ref()?.name.as_ref()
+    }
+
+    /// The comment on the rule.
+    pub fn comment(&self) -> Option<&str> {
+        self.label.as_ref()?.comment.as_deref()
+    }
+}
+
+/// Name and comment of a rule, for its readers. They do not change what the rule does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RuleLabel {
+    /// `name <name>`: a letter, and up to 30 letters, digits, dots, dashes or underscores.
+    pub name: Option<Word>,
+    /// `comment "<text>"`: 1 to 255 bytes without control characters.
+    pub comment: Option<Box<str>>,
+}
+
+/// A rule that a command names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RuleRef {
+    /// By its index, from 1.
+    Index(u32),
+    /// By its name.
+    Name(Word),
 }
 
 /// The keyword of a rule.

@@ -11,7 +11,9 @@ mod shape;
 use crate::ast::{Action, Comparison, Cond, Match, MatchExpr, Rule, RuleKind, Target, Value, ValueItem};
 use crate::diag::Diagnostic;
 use crate::field::{FieldDef, FieldId, Support, ValueKind};
+use crate::keyword;
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
+use crate::shape::{is_comment, is_rule_name};
 use crate::span::Span;
 use facts::Facts;
 use shape::ShapeError;
@@ -30,6 +32,10 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     }
     if rule.targets.is_empty() {
         return error("the rule has no target");
+    }
+    let has_name = rule.name().is_none_or(|name| is_rule_name(name) && !keyword::is_reserved(name));
+    if !has_name || !rule.comment().is_none_or(is_comment) {
+        return error("malformed rule: its name or comment has no such shape");
     }
     for one in &rule.matches {
         check_match(one)?;

@@ -32,7 +32,7 @@ impl Parser<'_> {
             "add" => Command::Add(self.rule(RuleKind::Add, start)?),
             "add-stateless" => Command::Add(self.rule(RuleKind::Stateless, start)?),
             "add-stateful" => Command::Add(self.rule(RuleKind::Stateful, start)?),
-            "del" => self.del()?,
+            "del" => Command::Del { rule: self.rule_ref()? },
             "flush" => Command::Flush,
             "list" => Command::List,
             "history" => Command::History { revision: self.revision()? },
@@ -88,26 +88,6 @@ impl Parser<'_> {
         }
         let message = format!("unknown {what} {}", quote(text));
         Err(Diagnostic::new(token.span, message).with_help(suggest(text, all.clone(), &list())))
-    }
-
-    fn del(&mut self) -> Parse<Command> {
-        let token = self.lex.peek();
-        if token.tok == Tok::End {
-            let error = Diagnostic::new(token.span, "the index of the rule is missing");
-            return Err(error.with_help("`list` shows the rules with their indexes"));
-        }
-        let text = self.text(token);
-        match text.parse::<u32>() {
-            Ok(index) if index > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                self.lex.next();
-                Ok(Command::Del { index })
-            }
-            _ => {
-                let message = format!("{} is not the index of a rule", quote(text));
-                let help = format!("an index is a number from 1 to {}", u32::MAX);
-                Err(Diagnostic::new(token.span, message).with_help(help))
-            }
-        }
     }
 
     /// The number of a revision, if there is one.

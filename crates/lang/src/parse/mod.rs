@@ -11,6 +11,7 @@
 mod chain;
 mod command;
 mod file;
+mod label;
 mod nat;
 mod rule;
 mod short;
@@ -68,6 +69,8 @@ pub(crate) enum Expect {
     FunctionType,
     /// The name of a service chain.
     Chain,
+    /// The index or the name of a rule.
+    Rule,
 }
 
 /// Parses a line. `None` for a blank line or a comment. A leading `mmb` and a newline at the end are allowed.

@@ -4,7 +4,9 @@ use super::{Expect, Parse, Parser};
 use crate::ast::{Comparison, Cond, Match, MatchExpr, Rule, RuleKind, Value, ValueSet};
 use crate::diag::{Diagnostic, nearest_distance, quote, suggest};
 use crate::field::{FIELDS, FieldDef, FieldId, Support, ValueKind, field};
-use crate::keyword::{self, MATCH_WORDS, TARGETS, cond_word, is_target, words};
+use crate::keyword::{
+    self, MATCH_WORDS, RULE_COMMENT, RULE_NAME, TARGETS, cond_word, ends_target, is_label, is_target, words,
+};
 use crate::lex::{Tok, Token};
 use crate::shape::accepts_cond;
 use crate::span::Span;
@@ -14,7 +16,8 @@ impl<'a> Parser<'a> {
     pub(super) fn rule(&mut self, kind: RuleKind, start: usize) -> Parse<Rule> {
         let matches = self.matches(kind)?;
         let targets = self.targets(kind, &matches)?;
-        Ok(Rule { kind, matches, targets, span: self.since(start) })
+        let label = self.rule_label()?;
+        Ok(Rule { kind, matches, targets, label, span: self.since(start) })
     }
 
     fn matches(&mut self, kind: RuleKind) -> Parse<Vec<Match>> {
@@ -37,16 +40,8 @@ impl<'a> Parser<'a> {
                 _ if token.tok == Tok::End && matches.is_empty() => {
                     return Err(Diagnostic::new(token.span, "the rule is empty").with_help(EXAMPLE));
                 }
-                _ if token.tok == Tok::End => {
-                    let help = match kind {
-                        RuleKind::Stateful => {
-                            "say what happens to the sessions: accept, drop, mod <field> <value>, map, nat and so on"
-                        }
-                        _ => {
-                            "say what happens to the packets: mod <field> <value>, add, strip, drop or accept"
-                        }
-                    };
-                    return Err(Diagnostic::new(token.span, "the rule has no target").with_help(help));
+                word if token.tok == Tok::End || word.is_some_and(is_label) => {
+                    return Err(no_target(kind, token.span));
                 }
                 _ => matches.push(self.single_match()?),
             }
@@ -157,7 +152,7 @@ impl<'a> Parser<'a> {
         if must || self.looks_like_value(def, word) {
             return Ok(true);
         }
-        if word == "not" || word == "all" || is_target(word) || field(word).is_some() {
+        if word == "not" || word == "all" || ends_target(word) || field(word).is_some() {
             return Ok(false);
         }
         // A typing error, either of a value or of the next keyword. The message follows the most similar
@@ -197,6 +192,17 @@ impl<'a> Parser<'a> {
 
 const SET: &str = "several values are written {80,443,8000-8100}, in quotes where a shell reads the line";
 
+/// The error for a rule without targets.
+fn no_target(kind: RuleKind, span: Span) -> Diagnostic {
+    let help = match kind {
+        RuleKind::Stateful => {
+            "say what happens to the sessions: accept, drop, mod <field> <value>, map, nat and so on"
+        }
+        _ => "say what happens to the packets: mod <field> <value>, add, strip, drop or accept",
+    };
+    Diagnostic::new(span, "the rule has no target").with_help(help)
+}
+
 /// The position of a word, for messages.
 #[derive(Clone, Copy)]
 pub(super) enum WordPosition {
@@ -208,6 +214,8 @@ pub(super) enum WordPosition {
     Target,
     /// A field in a target.
     Field,
+    /// After a name or a comment.
+    Label,
 }
 
 impl WordPosition {
@@ -215,6 +223,7 @@ impl WordPosition {
         match self {
             WordPosition::Match | WordPosition::Negated | WordPosition::Field => "field",
             WordPosition::Target => "target",
+            WordPosition::Label => "word",
         }
     }
 
@@ -223,6 +232,7 @@ impl WordPosition {
             WordPosition::Match => "a match or a target",
             WordPosition::Target => "a target",
             WordPosition::Negated | WordPosition::Field => "a field",
+            WordPosition::Label => "`name` or `comment`",
         }
     }
 
@@ -232,14 +242,23 @@ impl WordPosition {
                 "`show fields` lists the fields"
             }
             WordPosition::Target => "a target is mod <field> <value>, add, strip, drop or accept",
+            WordPosition::Label => "a comment of several words is written in quotes",
         }
     }
 
     fn words(self) -> impl Iterator<Item = &'static str> {
-        let fields = if let WordPosition::Target = self { &[][..] } else { &FIELDS[..] };
+        let fields = match self {
+            WordPosition::Target | WordPosition::Label => &[][..],
+            _ => &FIELDS[..],
+        };
         let targets = if let WordPosition::Match | WordPosition::Target = self { TARGETS } else { &[] };
         let all = if let WordPosition::Match | WordPosition::Negated = self { Some("all") } else { None };
-        fields.iter().map(|def| def.name).chain(words(targets)).chain(all)
+        let label = match self {
+            WordPosition::Target | WordPosition::Label => [RULE_NAME, RULE_COMMENT],
+            _ => [&[][..]; 2],
+        };
+        let label = label.into_iter().flat_map(words);
+        fields.iter().map(|def| def.name).chain(words(targets)).chain(all).chain(label)
     }
 }
 

@@ -8,14 +8,14 @@ use super::{Expect, Parse, Parser};
 use crate::ast::{Action, Match, RuleKind, Target, Value};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Support, ValueKind, field};
-use crate::keyword::{STRIP, is_target};
+use crate::keyword::{STRIP, ends_target, is_label, is_target};
 use crate::lex::Tok;
 
 impl Parser<'_> {
-    /// Parses the rest of the line, after these matches.
+    /// Parses the targets, after these matches.
     pub(super) fn targets(&mut self, kind: RuleKind, matches: &[Match]) -> Parse<Vec<Target>> {
         let mut targets = Vec::with_capacity(1);
-        while self.peek() != Tok::End {
+        while self.peek() != Tok::End && !self.peek_word().is_some_and(is_label) {
             let start = self.lex.peek().span.start;
             let action = self.action(matches)?;
             targets.push(Target { action, span: self.since(start) });
@@ -131,7 +131,7 @@ impl Parser<'_> {
         if !keep && self.eat_word("all") {
             return Ok(Action::StripAll);
         }
-        let bare = self.peek() == Tok::End || self.peek_word().is_some_and(is_target);
+        let bare = self.peek() == Tok::End || self.peek_word().is_some_and(ends_target);
         if bare && !keep {
             self.expect(Expect::Field(FieldDef::is_option));
             let subject = Subject::of(matches, FieldDef::is_option);
@@ -139,7 +139,7 @@ impl Parser<'_> {
             return Ok(Action::Strip { keep, field: def.id, kind });
         }
         let def = self.option("strip")?;
-        let numbered = def.id == FieldId::TcpOpt && self.peek_word().is_some_and(|word| !is_target(word));
+        let numbered = def.id == FieldId::TcpOpt && self.peek_word().is_some_and(|word| !ends_target(word));
         let kind = if numbered { Some(self.option_kind(def, "strip")?) } else { None };
         Ok(Action::Strip { keep, field: def.id, kind })
     }
@@ -185,7 +185,7 @@ impl Parser<'_> {
     fn bytes_follow(&self) -> bool {
         match self.peek() {
             Tok::Text | Tok::OpenText => true,
-            Tok::Word => self.peek_word().is_some_and(|word| !is_target(word)),
+            Tok::Word => self.peek_word().is_some_and(|word| !ends_target(word)),
             _ => false,
         }
     }
@@ -195,7 +195,7 @@ impl Parser<'_> {
         loop {
             let token = self.lex.peek();
             let text = self.text(token);
-            let more = token.tok == Tok::Word && !is_target(text);
+            let more = token.tok == Tok::Word && !ends_target(text);
             if !more && !addresses.is_empty() {
                 return Ok(Action::Lb { addresses });
             }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering,
     HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses, PortKind, PuntClass,
-    ReversePathMode, Rule, RuleKind, SessionLimit, ShowSubject, SourceSpan, Subnet, Support, Target, Timeout,
-    Value, ValueItem, ValueKind, ValueSet, Word,
+    ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject, SourceSpan, Subnet,
+    Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word, parse_line,
 };
 use mmb_stream::{OnOverflow, OnPickup};
 use proptest::collection::vec;
@@ -176,11 +176,27 @@ fn action() -> impl Strategy<Value = Action> {
 pub fn rule() -> impl Strategy<Value = Rule> {
     let kind = select(&[RuleKind::Add, RuleKind::Stateless, RuleKind::Stateful][..]);
     let targets = vec(action().prop_map(Target::from), 1..4);
-    (kind, vec(one_match(), 1..5), targets).prop_map(|(kind, matches, targets)| Rule {
+    (kind, vec(one_match(), 1..5), targets, label()).prop_map(|(kind, matches, targets, label)| Rule {
         kind,
         matches,
         targets,
+        label,
         span: SourceSpan::default(),
+    })
+}
+
+fn rule_name() -> impl Strategy<Value = Word> {
+    let word = "[a-zA-Z][a-zA-Z0-9._-]{0,30}"
+        .prop_filter("no keyword", |word| parse_line(&format!("add all drop name {word}")).is_ok());
+    word.prop_map(|word| word.as_str().into())
+}
+
+fn label() -> impl Strategy<Value = Option<Box<RuleLabel>>> {
+    let comment = prop_oneof![r#"[ -~]{1,40}"#, r#"["\\#é日]{1,8}"#].prop_map(String::into_boxed_str);
+    let both = (option::of(rule_name()), option::of(comment));
+    both.prop_map(|(name, comment)| {
+        let is_empty = name.is_none() && comment.is_none();
+        (!is_empty).then(|| Box::new(RuleLabel { name, comment }))
     })
 }
 
@@ -202,7 +218,8 @@ pub fn command() -> impl Strategy<Value = Command> {
         select(&[Tables, Nat, Interfaces, Runtime, Drops, Fields, Chains, Functions, Version, Config][..]);
     prop_oneof![
         20 => rule().prop_map(Command::Add),
-        1 => (1_u32..).prop_map(|index| Command::Del { index }),
+        1 => (1_u32..).prop_map(|index| Command::Del { rule: RuleRef::Index(index) }),
+        1 => rule_name().prop_map(|name| Command::Del { rule: RuleRef::Name(name) }),
         1 => select(&[Command::Flush, Command::List, Command::Confirm][..]),
         1 => proptest::option::of(1..u64::MAX).prop_map(|revision| Command::History { revision }),
         1 => proptest::option::of(1..u64::MAX).prop_map(|revision| Command::Rollback { revision }),

@@ -34,6 +34,8 @@ pub struct KnownNames {
     pub instances: Vec<String>,
     /// Types of network functions, each with its help.
     pub types: Vec<(String, String)>,
+    /// Names and indexes of rules, each with the text of its rule.
+    pub rules: Vec<(String, String)>,
     /// The usage of each of these types.
     pub usages: Vec<String>,
 }
@@ -51,8 +53,8 @@ impl LineHelper {
 
     /// The words that can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let KnownNames { interfaces, pools, chains, instances, types, .. } = &self.known;
-        let names = Names { interfaces, pools, chains, instances, types };
+        let KnownNames { interfaces, pools, chains, instances, types, rules, .. } = &self.known;
+        let names = Names { interfaces, pools, chains, instances, types, rules };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
         if before.trim().is_empty() {
@@ -180,6 +182,7 @@ mod tests {
             chains: names(["web", "mail"]),
             instances: names(["stats", "guard"]),
             types: ["count", "police", "monitor"].map(|name| (name.to_owned(), "helps".to_owned())).to_vec(),
+            rules: [("web".to_owned(), "add tcp-dport 80 accept name web".to_owned())].to_vec(),
             usages: ["[json PATH]", "RATE [per source|pair]", ""].map(str::to_owned).to_vec(),
         })
     }
@@ -196,6 +199,8 @@ mod tests {
         assert!(texts("add tcp-dp").contains(&"tcp-dport".to_owned()));
         assert_eq!(texts("add in w"), ["wan"]);
         assert_eq!(texts("wire l"), ["lan"]);
+        assert_eq!(texts("del w"), ["web"]);
+        assert_eq!(texts("add all drop na"), ["name"]);
         assert_eq!(texts("add-stateful all nat o"), ["office"]);
         assert!(!texts("add he").contains(&"help".to_owned()));
         assert_eq!(texts("nf add x c"), ["count"]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use mmb_control::api::{ChainList, FunctionList, InterfaceList, NatReply};
+use mmb_control::api::{ChainList, FunctionList, InterfaceList, NatReply, RuleList, VersionEntry};
 use mmb_control::{Client, ClientError, Config, render};
 use mmb_dataplane::DEFAULT_SCRATCHPAD;
 use mmb_nf::Registry;
@@ -29,7 +29,7 @@ use assist::{KnownNames, LineHelper};
 const LINE_LIMIT: u64 = 16 << 20;
 
 const HELP: &str = "\
-rules       add MATCH… TARGET…   del INDEX   flush   list
+rules       add MATCH… TARGET… [name NAME] [comment \"TEXT\"]   del INDEX|NAME   flush   list
             add tcp-dport 80 mod tcp-dport 8080
             add ip-proto udp ! in lan drop
 sessions    add-stateful MATCH… accept|drop|block|mod|map|shuffle|lb|nat|chain …   clear connections [MATCH…]
@@ -113,6 +113,7 @@ fn known_names(client: &mut Client) -> KnownNames {
     let chains = client.get::<ChainList>("/v1/chains").unwrap_or_default().chains;
     let FunctionList { functions, types } = client.get("/v1/functions").unwrap_or_default();
     KnownNames {
+        rules: known_rules(client),
         interfaces: interfaces.into_iter().map(|i| i.name).collect(),
         pools: pools.into_iter().map(|p| p.name).collect(),
         chains: chains.into_iter().map(|c| c.name).collect(),
@@ -120,6 +121,21 @@ fn known_names(client: &mut Client) -> KnownNames {
         usages: types.iter().map(|t| t.usage.clone()).collect(),
         types: types.into_iter().map(|t| (t.name, t.help)).collect(),
     }
+}
+
+/// Most rules whose names and indexes are completed.
+const COMPLETED_RULES: u64 = 2000;
+
+/// Names and indexes of the rules, each with the text of its rule; empty if there are too many.
+fn known_rules(client: &mut Client) -> Vec<(String, String)> {
+    let are_few =
+        client.get::<VersionEntry>("/v1/version").is_ok_and(|version| version.rules <= COMPLETED_RULES);
+    if !are_few {
+        return Vec::new();
+    }
+    let RuleList { rules } = client.get("/v1/rules").unwrap_or_default();
+    let names = rules.iter().filter_map(|rule| Some((rule.name.clone()?, rule.text.clone())));
+    names.chain(rules.iter().map(|rule| (rule.index.to_string(), rule.text.clone()))).collect()
 }
 
 /// Runs the lines of a script, up to the first failure.

@@ -41,6 +41,7 @@ pub(crate) fn insert(
         kind: RuleKind::Add,
         matches: matches.to_vec(),
         targets: vec![Action::Accept.into()],
+        label: None,
         span: Default::default(),
     };
     let max = u32::MAX as usize / 2;

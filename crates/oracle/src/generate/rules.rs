@@ -51,6 +51,7 @@ pub fn any_rule(choices: &mut ByteChoices<'_>) -> Rule {
         kind: choices.pick(&[RuleKind::Add, RuleKind::Stateless]),
         matches: matches(choices, &fields, layers, negative),
         targets: targets::targets(choices, &edited),
+        label: None,
         span: Default::default(),
     }
 }
@@ -64,7 +65,7 @@ pub fn stateful_rule(choices: &mut ByteChoices<'_>) -> Option<Rule> {
         targets.clear();
     }
     targets.extend((0..given).map(|_| targets::gift(choices)));
-    let rule = Rule { kind: RuleKind::Stateful, matches, targets, span };
+    let rule = Rule { kind: RuleKind::Stateful, matches, targets, label: None, span };
     mmb_lang::check(&rule).is_ok().then_some(rule)
 }
 
