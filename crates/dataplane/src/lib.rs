@@ -34,7 +34,10 @@ pub use features::punt::limit::PuntLimits;
 pub use features::route::control::RoutingCounters;
 pub use features::route::requests::{NeighborRequest, NeighborRequests};
 pub use features::session::connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
+pub use features::trace::record::{
+    AppliedRules, PacketTrace, TraceEnd, TraceRequest, TraceStep, TracedSession,
+};
 pub use mmb_dpdk::{Steering, needs_physical_addresses};
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_policy::Policy;
-pub use mmb_session::LimitedSource;
+pub use mmb_session::{FunctionVisit, LimitedSource};

@@ -54,7 +54,7 @@ mod xdp;
 
 pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, needs_physical_addresses, rdtsc, register_thread};
 pub use error::{Error, GraphError, PoolError, PortError, RingError};
-pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
+pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, Observer, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;
 pub use memory::{
     Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, MemoryFile, Mempool, Packet, PoolFile, RingReceiver, RingSender,

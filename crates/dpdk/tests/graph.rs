@@ -101,6 +101,23 @@ fn three_nodes_move_packets_in_order_and_count() {
 }
 
 #[test]
+fn an_observer_sees_packets_in_front_of_inner_nodes() {
+    let _alone = common::alone();
+    let pool = pool(3000);
+    let mut graph = Graph::build("line", &LINE, Line::new(&pool, &[3, 300, 2])).unwrap();
+    graph.walk();
+    graph.observe(Some(|line, node, packets| line.vectors.push(node.len() * 1000 + packets.len())));
+    assert!(graph.is_observed());
+    graph.walk();
+    graph.observe(None);
+    graph.walk();
+    assert_eq!(graph.state().arrived, (0..305).collect::<Vec<_>>(), "packets go on as without an observer");
+    // `line-pass` notes its own vectors behind those that the observer sees.
+    assert_eq!(graph.state().vectors, [3, 9256, 9044, 256, 44, 9256, 9044, 2]);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
 fn long_streams_come_in_vectors() {
     let _alone = common::alone();
     let pool = pool(3000);

@@ -364,6 +364,13 @@ impl Action {
     }
 }
 
+impl FieldId {
+    /// A value of the field, in the syntax of rules.
+    pub fn display(self, value: &Value) -> impl Display {
+        One(self, value)
+    }
+}
+
 impl Display for FieldId {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

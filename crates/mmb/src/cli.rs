@@ -41,6 +41,8 @@ pub enum Cmd {
     Save(SaveArgs),
     /// Send the packets of a capture through a configuration, without a daemon
     Replay(ReplayArgs),
+    /// Tell what happens to each packet of a capture, and why, without a daemon
+    Explain(ExplainArgs),
     /// Measure the cost of a configuration, with generated traffic
     Bench(BenchArgs),
     /// Convert rules of another system to rules of mmb, without a daemon
@@ -234,6 +236,32 @@ pub struct ReplayArgs {
     /// Write forwarded packets to this capture (pcap)
     #[arg(short = 'w', long = "write", value_name = "OUT.pcap")]
     pub output: Option<PathBuf>,
+    /// Interface of the configuration that receives the packets; the first one if absent
+    #[arg(long = "in", value_name = "IFACE")]
+    pub interface: Option<String>,
+    /// Maximum number of sessions
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
+    pub sessions: usize,
+    /// Size of a session's scratchpad for functions of service chains
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
+    pub scratchpad: usize,
+}
+
+/// `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Configuration
+    #[arg(short, long = "config", value_name = "FILE")]
+    pub config: PathBuf,
+    /// Capture to read (pcap or pcapng)
+    #[arg(value_name = "IN.pcap")]
+    pub input: PathBuf,
+    /// Number of the only packet to tell about; those before it are processed, too
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub packet: Option<u64>,
+    /// Index of a rule: tell which of its matches hold
+    #[arg(long, value_name = "RULE")]
+    pub why: Option<u32>,
     /// Interface of the configuration that receives the packets; the first one if absent
     #[arg(long = "in", value_name = "IFACE")]
     pub interface: Option<String>,

@@ -18,6 +18,7 @@
 mod bench;
 mod cli;
 mod daemon;
+mod explain;
 mod failure;
 mod import;
 mod offline;
@@ -62,6 +63,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
         Some(Cmd::Save(args)) => remote::save(&args, socket, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
+        Some(Cmd::Explain(args)) => explain::run(&args, functions, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
         Some(Cmd::Import(command)) => import::run(&command, json),
         Some(command) => match command.line() {

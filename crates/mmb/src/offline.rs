@@ -125,7 +125,7 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
 
 /// The forwarding of a configuration, and the ingress port of the packets. A configuration without interfaces
 /// gets two wired ports without names.
-fn forwarding_of(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId), Failure> {
+pub fn forwarding_of(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId), Failure> {
     if let Some(routed) = config.interfaces().iter().find(|i| i.routed.is_some()) {
         return Err(Failure::new(format!(
             "the file routes `{0}`, and a replay has no routes of a kernel; replay a copy of the file with `wire` lines instead \

@@ -73,6 +73,11 @@ impl Instance {
         &self.name
     }
 
+    /// Returns the name that chains use, to keep.
+    pub(crate) fn name_arc(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
     /// Returns the function's [`Function::TYPE`].
     pub fn kind(&self) -> &'static str {
         self.kind

@@ -50,7 +50,7 @@ pub use program::{
     ScratchpadView, StageView,
 };
 pub use registry::{Registry, TypeInfo};
-pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
+pub use runner::{ChainVerdict, FunctionVisit, Runner, SessionAccess, StageCounters};
 pub use stream::{
     CounterKind, EditError, StreamCounter, StreamData, StreamEdit, StreamFunction, StreamVerdict, TakenOver,
 };

@@ -65,6 +65,10 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Indexes of all matching rules in the given order. Empty for frames that are not (readable) IP.
     pub matched: Vec<u32>,
+    /// Index of the first matching rule with the target that decides whether the frame goes on: `block`,
+    /// without it `accept`, without both `drop`. Not set if no such rule matches; `drop` with a percentage
+    /// does not count.
+    pub decider: Option<u32>,
     /// Why edits failed: the first applicable of `option-space`, `option-fragment` and `option-mtu`. Not
     /// set for a frame that a rule certainly drops.
     pub refused: Option<DropReason>,
@@ -147,6 +151,7 @@ pub fn evaluate_with(
     let mut outcome = Outcome {
         verdict: Verdict::Pass,
         matched: Vec::new(),
+        decider: None,
         refused: None,
         bytes: frame.to_vec(),
         out_port,
@@ -163,6 +168,7 @@ pub fn evaluate_with(
     let packet = Packet { frame, headers: &headers, in_port, out_port, ifaces };
     let matching: Vec<_> = rules.iter().filter(|(_, rule)| matching::rule_matches(rule, &packet)).collect();
     outcome.matched = matching.iter().map(|(index, _)| *index).collect();
+    outcome.decider = decider(&matching);
     outcome.verdict = verdict(matching.iter().flat_map(|(_, rule)| actions(rule)));
     if matches!(outcome.verdict, Verdict::Drop(_)) {
         return outcome;
@@ -201,6 +207,16 @@ pub fn evaluate(
 
 fn actions(rule: &Rule) -> impl Iterator<Item = &Action> {
     rule.targets.iter().map(|target| &target.action)
+}
+
+/// The first rule with the strongest target.
+fn decider(matching: &[&(u32, Rule)]) -> Option<u32> {
+    let first = |is_target: fn(&Action) -> bool| {
+        matching.iter().find(|(_, rule)| actions(rule).any(is_target)).map(|(index, _)| *index)
+    };
+    first(|action| matches!(action, Action::Block))
+        .or_else(|| first(|action| matches!(action, Action::Accept)))
+        .or_else(|| first(|action| matches!(action, Action::Drop { ten_thousandths: 10_000 })))
 }
 
 fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {

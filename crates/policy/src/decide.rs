@@ -4,7 +4,7 @@ use mmb_classify::{Batch, Hit};
 use mmb_packet::prefetch;
 
 use crate::Policy;
-use crate::effect::{EffectFlags, MAX_EDITS, draw_part};
+use crate::effect::{Effect, EffectFlags, MAX_EDITS, draw_part};
 
 /// Decision about a packet that some rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,23 @@ impl Policy {
             }
         }
         drop && !flags.is_accepted()
+    }
+
+    /// The index of the rule that decides whether a packet goes on to which the rules in these slots apply:
+    /// of the rules with the strongest target, the first one. The order is block, accept, drop, drop with a
+    /// percentage. The last one decides about packets that are dropped by a rule (`is_dropped`). None: no
+    /// rule decides.
+    pub fn decider(&self, slots: impl IntoIterator<Item = u32>, is_dropped: bool) -> Option<u32> {
+        let strength = |effect: &Effect| match effect {
+            effect if effect.flags.contains(EffectFlags::BLOCK) => Some(0),
+            effect if effect.flags.contains(EffectFlags::ACCEPT) => Some(1),
+            Effect { drop: 10_000.., .. } => Some(2),
+            Effect { drop: 1.., .. } if is_dropped => Some(3),
+            _ => None,
+        };
+        let effects =
+            slots.into_iter().filter_map(|slot| self.effect(slot)).filter(|effect| effect.index != 0);
+        effects.filter_map(|effect| Some((strength(effect)?, effect.index))).min().map(|(_, index)| index)
     }
 
     #[inline]

@@ -43,6 +43,7 @@ mod decide;
 mod decision;
 mod effect;
 mod evaluator;
+pub mod explain;
 mod nat;
 mod number_set;
 mod obstacle;

@@ -2,8 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use mmb_flow::{Nat, SessionId};
-use mmb_nf::StageCounters;
+use mmb_flow::{FlowRef, Nat, SessionId};
+use mmb_nf::{FunctionVisit, StageCounters};
 
 use crate::sessions::Sessions;
 use crate::timers::IDLE_TICK;
@@ -90,6 +90,25 @@ impl Sessions {
     /// Sets the clock by which functions are measured.
     pub fn set_clock(&mut self, clock: fn() -> u64) {
         self.store.chains.runner.set_clock(clock);
+    }
+
+    /// Watches packets of the next vectors in chains ([`mmb_nf::Runner::watch`]).
+    pub fn watch(&mut self, packets: Option<&[usize]>) {
+        self.store.chains.runner.watch(packets);
+    }
+
+    /// Takes what functions did to watched packets since the last call.
+    pub fn take_visits(&mut self) -> Vec<FunctionVisit> {
+        self.store.chains.runner.take_visits()
+    }
+
+    /// Returns the session of a packet, which [`Sessions::lookup`] or [`Sessions::process_slow_path`] has
+    /// found or opened. None: there is none, or it has ended.
+    pub fn view(&self, session: u32, now: u32, env: &impl Environment) -> Option<SessionView> {
+        let (flow, table) = (FlowRef(session), &self.store.table);
+        let is_known =
+            flow.is_some() && table.is_live(flow.session()) && table.redirect_worker(flow).is_none();
+        is_known.then(|| self.store.view(flow.session(), now, env))
     }
 
     /// Returns the counters of the chains' stages, by stage number.

@@ -58,7 +58,7 @@ mod view;
 pub use chains::chain_packet;
 pub use environment::{Environment, Packets, SessionConfig};
 pub use lookup::PrefetchToken;
-pub use mmb_nf::HeldEvent;
+pub use mmb_nf::{FunctionVisit, HeldEvent};
 pub use next::{Next, NextSet, ReleasedFragment};
 pub use offload::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};
 pub use sessions::Sessions;

@@ -27,7 +27,7 @@ impl SessionStore {
     }
 
     /// Returns the view of a session.
-    fn view(&self, id: SessionId, now: u32, env: &impl Environment) -> SessionView {
+    pub fn view(&self, id: SessionId, now: u32, env: &impl Environment) -> SessionView {
         let [forward, reverse] = DIRECTIONS.map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let session = self.table.session(id);
         let counts = [forward.counts(), reverse.counts()];

@@ -116,13 +116,12 @@ impl Output {
     }
 }
 
-/// Runs a replay; starts DPDK if it does not run yet.
-///
-/// # Errors
-/// A file cannot be read or written, or is not a capture; or memory is not available.
-pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result<ReplayReport, ReplayError> {
+/// An engine with one worker that reads the capture `input`.
+pub(crate) fn start(
+    config: &ReplayConfig,
+    input: &Path,
+) -> Result<(DetachedEngine, Harness<CaptureIo>), ReplayError> {
     let reader = Reader::open(input)?;
-    let mut output = output.map(Output::create).transpose()?;
     let memory = PacketMemory::create(MEMORY_MB, HugePages::Never)?;
     let engine_config = DetachedConfig {
         nodes: ["replay-rx", "replay-tx"],
@@ -135,7 +134,17 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     };
     let engine = DetachedEngine::new(&memory, engine_config, config.forwarding.clone(), None)?;
     let mut source = Some(CaptureIo::new(reader, memory.pool(0)?, config.in_port));
-    let mut workers = Harness::new(&engine, 0..1, |_| Ok(source.take()))?;
+    let workers = Harness::new(&engine, 0..1, |_| Ok(source.take()))?;
+    Ok((engine, workers))
+}
+
+/// Runs a replay; starts DPDK if it does not run yet.
+///
+/// # Errors
+/// A file cannot be read or written, or is not a capture; or memory is not available.
+pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result<ReplayReport, ReplayError> {
+    let (engine, mut workers) = start(config, input)?;
+    let mut output = output.map(Output::create).transpose()?;
     let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
     let Walked { packets, left, foreign, damage } = walk_all(worker, &mut output)?;
     if let Some(Output { path, writer }) = output {
@@ -178,6 +187,18 @@ struct Walked {
     damage: Option<String>,
 }
 
+/// Walks once. Returns how many packets were read.
+pub(crate) fn walk(worker: &mut DetachedWorker<CaptureIo>) -> Result<u64, ReplayError> {
+    let waiting = Waiting { is_held: worker.has_held_packets(), is_released: worker.has_released() };
+    let needs_sessions = worker.needs_sessions();
+    let now = worker.io().ok_or(ReplayError::NoSource)?.start_walk(needs_sessions, waiting);
+    worker.set_time(now);
+    worker.maintain();
+    worker.walk();
+    let io = worker.io().ok_or(ReplayError::NoSource)?;
+    Ok((io.times.len() - io.first) as u64)
+}
+
 /// Walks until the capture ends and writes the output after each walk.
 fn walk_all(
     worker: &mut DetachedWorker<CaptureIo>,
@@ -185,16 +206,10 @@ fn walk_all(
 ) -> Result<Walked, ReplayError> {
     let (mut packets, mut left) = (0, 0);
     loop {
-        let waiting = Waiting { is_held: worker.has_held_packets(), is_released: worker.has_released() };
-        let needs_sessions = worker.needs_sessions();
-        let now = worker.io().ok_or(ReplayError::NoSource)?.start_walk(needs_sessions, waiting);
-        worker.set_time(now);
-        worker.maintain();
-        worker.walk();
+        packets += walk(worker)?;
         // Frames that functions made at the start of sessions leave in the next walk.
         let has_more = worker.has_emissions() || worker.has_released();
         let io = worker.io().ok_or(ReplayError::NoSource)?;
-        packets += (io.times.len() - io.first) as u64;
         left += io.sent.len() as u64;
         io.write(output)?;
         if let Some(end) = io.end.as_ref().filter(|_| !has_more) {
@@ -210,7 +225,7 @@ fn walk_all(
 }
 
 /// Lets held packets time out and completes the rules' counters.
-fn finish(worker: &mut DetachedWorker<CaptureIo>) {
+pub(crate) fn finish(worker: &mut DetachedWorker<CaptureIo>) {
     for _ in 0..MAX_TIMEOUTS {
         if !worker.has_held_packets() {
             break;
@@ -231,10 +246,12 @@ struct Waiting {
 }
 
 /// Source and sink: the capture, and the packets of a walk that leave.
-struct CaptureIo {
+pub(crate) struct CaptureIo {
     reader: Reader,
     pool: Mempool,
     in_port: u16,
+    /// A walk has one packet.
+    is_single: bool,
     /// The next frame.
     next: Option<Frame>,
     /// Whether rules need sessions, so that packets of one walk share a millisecond.
@@ -263,6 +280,7 @@ impl CaptureIo {
             reader,
             pool,
             in_port: in_port.0,
+            is_single: false,
             next: None,
             needs_sessions: false,
             is_paused: false,
@@ -274,6 +292,22 @@ impl CaptureIo {
             sent: Vec::new(),
             end: None,
         }
+    }
+
+    /// Gives each packet a walk of its own.
+    pub fn set_single(&mut self) {
+        self.is_single = true;
+    }
+
+    /// Time stamp of the last packet read, in nanoseconds since 1970.
+    pub fn latest(&self) -> u64 {
+        self.latest
+    }
+
+    /// How the capture ends, if it has ended. Discards the packets that have left.
+    pub fn take_end(&mut self) -> Option<&End> {
+        self.sent.clear();
+        self.end.as_ref()
     }
 
     /// Prepares a walk and returns its time.
@@ -332,7 +366,8 @@ impl CaptureIo {
             self.next = Some(frame);
             return false;
         }
-        self.push(&frame, slots) && !(self.needs_sessions && is_fragment(&frame.data))
+        let ends = self.is_single || (self.needs_sessions && is_fragment(&frame.data));
+        self.push(&frame, slots) && !ends
     }
 
     fn push(&mut self, frame: &Frame, slots: &mut Slots<'_>) -> bool {

@@ -9,6 +9,7 @@ mod interfaces;
 mod routing;
 mod runtime;
 mod sessions;
+mod trace;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -22,6 +23,7 @@ pub use interfaces::*;
 pub use routing::*;
 pub use runtime::*;
 pub use sessions::*;
+pub use trace::*;
 
 /// The parts of a command's reply that are filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

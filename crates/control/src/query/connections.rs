@@ -132,7 +132,8 @@ fn has_sessions(config: &Config) -> bool {
         || config.chains().program().may_have_offsets()
 }
 
-fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {
+/// A session as a document.
+pub(super) fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {
     let seconds = |milliseconds: u32| u64::from(milliseconds / SECOND);
     let flow = |key: &Key, direction: usize| {
         let ports = has_ports(key);

@@ -8,7 +8,9 @@ mod filter;
 mod masks;
 mod ports;
 mod status;
+mod trace;
 
 pub use connections::ConnectionListing;
 pub use fib::FibListing;
 pub use status::fields;
+pub use trace::trace_entry;

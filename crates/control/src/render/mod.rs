@@ -17,6 +17,7 @@ mod fast_path;
 mod history;
 mod routing;
 mod sessions;
+mod trace;
 
 pub use chains::{chains, functions};
 use columns::Align::{Left, Right};
@@ -27,6 +28,7 @@ pub use routing::neighbors;
 pub(crate) use routing::{FibColumns, routing};
 pub(crate) use sessions::ConnectionColumns;
 pub use sessions::nat;
+pub use trace::trace;
 
 /// `list`.
 pub fn rules(list: &RuleList) -> String {

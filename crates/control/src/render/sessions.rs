@@ -117,7 +117,7 @@ fn flow(f: &FlowEntry) -> String {
     format!("{} > {}", end(&f.source, f.source_port), end(&f.destination, f.destination_port))
 }
 
-fn end(address: &IpAddr, port: Option<u16>) -> String {
+pub(super) fn end(address: &IpAddr, port: Option<u16>) -> String {
     match (address, port) {
         (address, None) => address.to_string(),
         (IpAddr::V4(address), Some(port)) => format!("{address}:{port}"),

@@ -34,12 +34,14 @@ use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::start::{SessionCapacity, create_sessions, create_shared};
 use crate::engine::stats::{NodeRuntime, drops, node_runtime, unedited};
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Worker, begin};
 use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::port::device::OpenPort;
 use crate::features::port::open::open_generating_null;
 use crate::features::route::control::RoutingCounters;
 use crate::features::route::requests::NeighborRequest;
+use crate::features::trace::record::TraceRequest;
+use crate::features::trace::tracer::Tracer;
 use crate::graph::{self, Ends};
 
 /// Seed of all random numbers: a simulation gives the same result each time.
@@ -167,7 +169,7 @@ impl DetachedEngine {
             None => graph::live(has_inbox),
         };
         let graph = Graph::build(&format!("sim-{id}"), &nodes, worker)?;
-        Ok(DetachedWorker { graph, io: PhantomData })
+        Ok(DetachedWorker { graph, sink: self.config.nodes[1], io: PhantomData })
     }
 
     /// Publishes other rules and ports.
@@ -269,6 +271,7 @@ pub struct WorkerReading {
 /// A worker whose graph its owner walks.
 pub struct DetachedWorker<I> {
     graph: Graph<Worker>,
+    sink: &'static str,
     io: PhantomData<I>,
 }
 
@@ -292,7 +295,21 @@ impl<I: PacketIo> DetachedWorker<I> {
     /// Takes over what was published and serves timers, as a worker does between two walks.
     #[inline]
     pub fn maintain(&mut self) {
-        self.graph.state_mut().begin();
+        begin(&mut self.graph);
+    }
+
+    /// Traces packets from the next [`DetachedWorker::maintain`] on.
+    pub fn trace(&mut self, request: TraceRequest) {
+        self.graph.state_mut().tracer = Some(Box::new(Tracer::new(request, self.sink)));
+    }
+
+    /// Ends the traces of packets that nodes keep, and traces no more.
+    pub fn end_trace(&mut self) {
+        let worker = self.graph.state_mut();
+        if let Some(mut tracer) = worker.tracer.take() {
+            tracer.finish_all(worker);
+        }
+        self.graph.observe(None);
     }
 
     /// Walks the graph once.

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use mmb_dpdk::FastGranularity;
+use mmb_dpdk::{FastGranularity, Graph};
 use mmb_fastpath::FlowLearner;
 use mmb_session::Sessions;
 
@@ -24,6 +24,7 @@ use crate::features::classify::state::{FRAME_BYTES, RuleScratch};
 use crate::features::port::state::PortState;
 use crate::features::route::state::{RoutingState, SlowPath};
 use crate::features::session::state::FlowManager;
+use crate::features::trace::tracer::{Tracer, observe};
 
 /// The state of one worker.
 pub(crate) struct Worker {
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     pub fast: FlowLearner,
     /// Source and sink of a worker without ports.
     pub io: Option<Box<dyn PacketIo>>,
+    /// Follows packets for somebody; none most of the time.
+    pub tracer: Option<Box<Tracer>>,
 }
 
 impl Worker {
@@ -66,6 +69,7 @@ impl Worker {
             handoff: Handoff::none(),
             fast,
             io: None,
+            tracer: None,
             snapshot,
             shared,
         }
@@ -102,6 +106,19 @@ impl Worker {
             self.maintain_fast_path();
         }
         is_published
+    }
+
+    /// Prepares a walk of a worker whose graph is observed. Returns whether it is to be observed further.
+    #[cold]
+    pub fn begin_traced(&mut self) -> bool {
+        let Some(mut tracer) = self.tracer.take() else { return false };
+        if tracer.is_over() {
+            tracer.finish_all(self);
+            return false;
+        }
+        tracer.begin_walk(self);
+        self.tracer = Some(tracer);
+        true
     }
 
     #[inline(never)]
@@ -168,4 +185,18 @@ impl Worker {
     pub fn acknowledge(&self) {
         self.shared.workers[self.id].seen.store(self.snapshot.generation, Release);
     }
+}
+
+/// Does the work between two walks ([`Worker::begin`]), and shows the packets of nodes to the worker's
+/// tracer, if it has one. Returns whether a new snapshot was taken over.
+#[inline]
+pub(crate) fn begin(graph: &mut Graph<Worker>) -> bool {
+    let is_published = graph.state_mut().begin();
+    if graph.state().tracer.is_some() || graph.is_observed() {
+        let is_traced = graph.state_mut().begin_traced();
+        if is_traced != graph.is_observed() {
+            graph.observe(is_traced.then_some(observe));
+        }
+    }
+    is_published
 }

@@ -12,3 +12,4 @@ pub(crate) mod port;
 pub(crate) mod punt;
 pub(crate) mod route;
 pub(crate) mod session;
+pub(crate) mod trace;

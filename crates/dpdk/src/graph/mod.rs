@@ -14,6 +14,9 @@
 //! A packet has one owner: a vector's packets are unique `&mut`s with a lifetime that nothing else has. So no
 //! packet with another owner can be put into a vector, and no reference outlives the vector that was sent.
 //!
+//! An [`Observer`] sees the packets of every inner node before the node does. While there is none, the nodes
+//! are bound to trampolines that know nothing of observers, so that one that is not set costs nothing.
+//!
 //! DPDK doubles a node's stream when it is full and aborts beyond 65,535 entries. So [`Emit`] stops at
 //! [`WALK_MAX`] packets per walk. Every packet that enters in a walk leaves in that walk.
 
@@ -29,6 +32,7 @@ use mmb_dpdk_sys as sys;
 
 use crate::eal::Eal;
 use crate::error::Error;
+use crate::memory::Packet;
 use register::FAMILIES;
 pub use vector::{Emit, Vector};
 
@@ -52,6 +56,10 @@ pub enum NodeKind<W> {
     /// Receives packets and passes them on.
     Inner(fn(&mut W, Vector<'_>)),
 }
+
+/// Sees the packets of an inner node, in vectors of at most [`crate::VECTOR_MAX`], before the node with this
+/// name processes them.
+pub type Observer<W> = fn(&mut W, &'static str, &mut [&mut Packet]);
 
 /// Statistics of a node since the graph was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +86,9 @@ pub struct Graph<W> {
 struct Worker<W> {
     state: Box<W>,
     emitted: usize,
+    observer: Option<Observer<W>>,
+    /// The inner nodes with their names.
+    inner: Vec<(&'static str, NonNull<sys::rte_node>)>,
 }
 
 /// DPDK's side of a graph.
@@ -113,7 +124,10 @@ impl<W> Graph<W> {
         let family = register::family(&mut families, defs).map_err(failed)?;
         let memory = register::create(family, defs).map_err(failed)?;
         drop(families);
-        let worker = NonNull::from(Box::leak(Box::new(Worker { state, emitted: 0 })));
+        let is_inner = |def: &NodeDef<W>| matches!(def.kind, NodeKind::Inner(_));
+        let inner = memory.nodes.iter().zip(defs).filter(|(_, def)| is_inner(def)).map(|(node, _)| *node);
+        let worker = Worker { state, emitted: 0, observer: None, inner: inner.collect() };
+        let worker = NonNull::from(Box::leak(Box::new(worker)));
         for ((_, node), def) in memory.nodes.iter().zip(defs) {
             // SAFETY: the nodes belong to this graph, which nothing walks yet.
             unsafe { vector::bind(node.as_ptr(), &def.kind, worker) };
@@ -130,6 +144,25 @@ impl<W> Graph<W> {
             (*self.worker.as_ptr()).emitted = 0;
             sys::mmb_graph_walk(self.memory.graph.as_ptr());
         }
+    }
+
+    /// Sets the observer of all inner nodes, or removes it.
+    pub fn observe(&mut self, observer: Option<Observer<W>>) {
+        // SAFETY: as in `state_mut`; the nodes belong to this graph, which nothing walks now.
+        unsafe {
+            let worker = self.worker.as_mut();
+            worker.observer = observer;
+            for (_, node) in &worker.inner {
+                vector::set_observed::<W>(node.as_ptr(), observer.is_some());
+            }
+        }
+    }
+
+    /// Whether there is an observer.
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        // SAFETY: as in `state`.
+        unsafe { self.worker.as_ref().observer.is_some() }
     }
 
     /// The worker's state.

@@ -38,6 +38,40 @@ pub(super) unsafe fn bind<W>(node: *mut sys::rte_node, kind: &NodeKind<W>, worke
     }
 }
 
+/// Selects the trampoline of an inner node: with the worker's observer, or without.
+///
+/// # Safety
+/// `bind` has bound the node to an inner function and a worker of this W. The graph is not walked now.
+pub(super) unsafe fn set_observed<W>(node: *mut sys::rte_node, is_observed: bool) {
+    let process: sys::rte_node_process_t =
+        if is_observed { Some(run_observed::<W>) } else { Some(run_inner::<W>) };
+    // SAFETY: the caller's promise.
+    unsafe { (*node).__bindgen_anon_2.process = process };
+}
+
+/// Shows the packets of an inner node to the worker's observer, and calls the node.
+unsafe extern "C" fn run_observed<W>(
+    graph: *mut sys::rte_graph,
+    node: *mut sys::rte_node,
+    objs: *mut *mut c_void,
+    n: u16,
+) -> u16 {
+    // SAFETY: as in `run_inner`. The observer gets unique references to the node's packets, which end before
+    // the node is called. It cannot pass packets on.
+    unsafe {
+        let context = (&raw const (*node).ctx).cast::<Context>().read();
+        let worker = &mut *context.worker.cast::<Worker<W>>();
+        let name = worker.inner.iter().find(|(_, known)| known.as_ptr() == node).map(|(name, _)| *name);
+        if let (Some(observer), Some(name)) = (worker.observer, name) {
+            let packets: &mut [&mut Packet] = std::slice::from_raw_parts_mut(objs.cast(), usize::from(n));
+            for vector in packets.chunks_mut(VECTOR_MAX) {
+                observer(&mut worker.state, name, vector);
+            }
+        }
+        run_inner::<W>(graph, node, objs, n)
+    }
+}
+
 /// Calls a source node.
 unsafe extern "C" fn run_source<W>(
     graph: *mut sys::rte_graph,

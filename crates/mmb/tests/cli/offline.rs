@@ -195,6 +195,40 @@ fn replay_sends_packets_through_chains() {
 }
 
 #[test]
+fn explain_tells_rules_functions_and_drops() {
+    let files = Files::new();
+    let rules = files.write(
+        "chain.mmb",
+        "nf add stats monitor\nnf add wall acl deny udp-dport 3 allow all\nchain add c stats | wall\n\
+         add-stateful all chain c\nadd udp-dport 4 drop\n",
+    );
+    let input = files.write("in.pcap", capture());
+    let text = mmb(&["explain", "-c", &rules, &input]).good();
+    assert_eq!(text.lines().filter(|line| line.starts_with("packet ")).count(), 10, "{text}");
+    let run = mmb(&["explain", "-c", &rules, &input, "--why", "2", "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&run.good()).unwrap();
+    let packets = list["packets"].as_array().unwrap();
+    let of = |port: u64| {
+        packets.iter().find(|p| p["summary"].as_str().unwrap().ends_with(&format!(":{port}"))).unwrap()
+    };
+    assert_eq!((&of(3)["result"], &of(3)["reason"]), (&"dropped".into(), &"acl".into()));
+    let chain = of(3)["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "chain").unwrap();
+    let functions = chain["functions"].as_array().unwrap();
+    let verdicts: Vec<_> =
+        functions.iter().map(|f| (f["function"].as_str(), f["verdict"].as_str())).collect();
+    assert_eq!(verdicts, [(Some("stats"), Some("pass")), (Some("wall"), Some("refuse acl"))]);
+    assert_eq!(of(3)["why"]["checks"][0]["value"], "3");
+    assert_eq!(of(3)["why"]["matches"], false);
+    assert_eq!((&of(4)["reason"], &of(4)["rules"]["decider"]), (&"rule".into(), &2.into()));
+    assert_eq!((&of(5)["result"], &of(5)["session"]["is_new"]), (&"sent".into(), &true.into()));
+    let third = mmb(&["explain", "-c", &rules, &input, "--packet", "3"]).good();
+    assert!(third.starts_with("packet 3: "), "{third}");
+    mmb(&["explain", "-c", &rules, &input, "--packet", "11"]).refused(&["no packet 11", "10 packets"]);
+    mmb(&["explain", "-c", &rules, &input, "--why", "3"]).refused(&["no rule 3", "2 rules"]);
+    assert_eq!(mmb(&["explain", "-c", &rules, &input, "--packet", "0"]).status, 2);
+}
+
+#[test]
 fn replay_of_a_truncated_capture_fails_after_its_packets() {
     let files = Files::new();
     let rules = files.write("rules.mmb", "");

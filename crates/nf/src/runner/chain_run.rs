@@ -6,6 +6,7 @@
 //! joined again. The verdict of a packet is written when it leaves its set.
 
 mod resume;
+mod visits;
 
 use super::header::{Header, pad_mut, pads_from};
 use super::lifecycle::{SessionCall, arm_bits, taken_arms};
@@ -195,6 +196,9 @@ impl ChainRun<'_, '_> {
         let events = method(placement, vector);
         if emissions.len() > emitted {
             emissions.set_place(emitted, self.translates, function.after_translation);
+        }
+        if self.state.watch.is_some() {
+            self.note_visits(function, set, events);
         }
         events
     }

@@ -32,7 +32,7 @@ use crate::held::{HeldEvent, OUTER_SPACE};
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::{Admission, ChainId, OpeningPacket, Packet, PacketView, Program, SessionInfo};
 
-pub use types::{ChainVerdict, SessionAccess, StageCounters};
+pub use types::{ChainVerdict, FunctionVisit, SessionAccess, StageCounters};
 
 /// Takes the packets of a worker through the chains of their sessions.
 pub struct Runner {
@@ -267,6 +267,22 @@ impl Runner {
         verdicts: &mut [ChainVerdict; crate::set::VECTOR],
     ) {
         vector_run::run(&mut self.state, &mut self.buffers, self.clock, now, packets, sessions, verdicts);
+    }
+
+    /// Watches packets of the next vectors: those whose metadata are at these addresses. None: watches
+    /// nothing any more.
+    pub fn watch(&mut self, packets: Option<&[usize]>) {
+        self.state.watch = packets.map(|packets| {
+            let mut watch = self.state.watch.take().unwrap_or_default();
+            watch.packets.clear();
+            watch.packets.extend_from_slice(packets);
+            watch
+        });
+    }
+
+    /// Takes what functions did to watched packets since the last call.
+    pub fn take_visits(&mut self) -> Vec<FunctionVisit> {
+        self.state.watch.as_mut().map(|watch| std::mem::take(&mut watch.visits)).unwrap_or_default()
     }
 
     /// Returns the next packet that is no longer held. To be called when no vector is under way, until it

@@ -15,7 +15,7 @@ use super::keyed::KeyedPads;
 use super::nested::NestedSessions;
 use super::placement::Local;
 use super::prior::PriorSession;
-use super::types::StageCounters;
+use super::types::{StageCounters, Watch};
 use crate::context::Emissions;
 use crate::held::HeldPackets;
 use crate::set::VECTOR;
@@ -71,6 +71,8 @@ pub(super) struct RunnerState {
     pub prior: PriorSession,
     /// Memory of edited streams, if a function of a program edits.
     pub edits: Option<Box<EditMemory>>,
+    /// Packets that somebody watches; none most of the time.
+    pub watch: Option<Box<Watch>>,
 }
 
 impl RunnerState {

@@ -1,9 +1,11 @@
 //! What the runner shares with its callers.
 
+use std::sync::Arc;
+
 use mmb_flow::{FlowRef, SessionId};
 use mmb_packet::{DropReason, Meta};
 
-use crate::{Packet, SessionInfo};
+use crate::{Packet, SessionInfo, Verdict};
 
 /// What becomes of a packet that has passed its chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,4 +65,24 @@ pub struct StageCounters {
     pub ticks: u64,
     /// Vectors.
     pub vectors: u64,
+}
+
+/// A watched packet passed a function.
+#[derive(Clone, Debug)]
+pub struct FunctionVisit {
+    /// The packet: the address of its metadata.
+    pub packet: usize,
+    /// Name of the instance.
+    pub function: Arc<str>,
+    /// What the function decided.
+    pub verdict: Verdict,
+    /// The contiguous beginning of the frame behind the function.
+    pub head: Vec<u8>,
+}
+
+/// The packets that are watched, and what functions did to them.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    pub packets: Vec<usize>,
+    pub visits: Vec<FunctionVisit>,
 }

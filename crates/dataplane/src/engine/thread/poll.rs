@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mmb_dpdk::Graph;
 
 use crate::engine::thread::sleep::Sleeper;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Worker, begin};
 
 /// How long a worker polls without a packet before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
@@ -30,7 +30,7 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
     let mut idle_walks = 0u32;
     sleeper.watch(graph.state());
     while !shared.stop.load(Relaxed) {
-        if graph.state_mut().begin() {
+        if begin(graph) {
             sleeper.watch(graph.state());
             graph.state().acknowledge();
         }

@@ -1,0 +1,51 @@
+//! `mmb explain`: what happens to the packets of a capture, and why.
+
+use std::sync::Arc;
+
+use mmb_control::{count, render, trace_entry};
+use mmb_nf::Registry;
+use mmb_simulate::explain;
+use mmb_simulate::replay::ReplayConfig;
+
+use crate::cli::ExplainArgs;
+use crate::failure::{Failure, Pipe};
+use crate::offline::{base, forwarding_of, load};
+
+/// Tells about the packets one by one, as they are processed.
+pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+    let config = load(&args.config, &base(functions, args.scratchpad))?;
+    if let Some(index) = args.why.filter(|index| config.policy().rule(*index).is_none()) {
+        let n = count(config.policy().len() as u64, "rule");
+        return Err(Failure::new(format!("there is no rule {index}: the file has {n}, with indexes from 1")));
+    }
+    let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
+    let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions, scratchpad: args.scratchpad };
+    let (mut out, mut shown) = (Pipe::new(), 0u64);
+    if json {
+        out.write(b"{\"packets\":[");
+    }
+    let report = explain::run(&setup, &args.input, args.packet, |trace| {
+        let entry = trace_entry(&trace, &config, args.why);
+        let text = match json {
+            true => serde_json::to_string(&entry)
+                .map(|document| format!("{}{document}", if shown > 0 { ",\n" } else { "\n" }))
+                .unwrap_or_default(),
+            false => render::trace(&entry),
+        };
+        shown += 1;
+        out.write(text.as_bytes())
+    });
+    let report = report.map_err(Failure::new)?;
+    if json {
+        out.write(b"]}\n");
+    }
+    out.end()?;
+    let (name, read) = (args.input.display(), count(report.packets, "packet"));
+    match (args.packet, report.damage) {
+        (_, Some(damage)) => Err(Failure::new(format!("{name}: {damage}; {read} before that: processed"))),
+        (Some(number), None) if shown == 0 => {
+            Err(Failure::new(format!("there is no packet {number}: {name} has {read}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,68 @@
+//! Which matches of a rule hold for a packet, and the packet's value where they do not.
+//!
+//! Each match is compiled as a rule of its own and classified by the code of the packet path, so that the
+//! answer is the engine's.
+
+use mmb_classify::Batch;
+use mmb_lang::{Action, Diagnostic, MatchExpr, Rule, RuleKind};
+use mmb_packet::{Kind, fill_window};
+
+use super::fields::HeaderFields;
+use crate::Policy;
+
+/// A match of a rule, and a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchOutcome {
+    /// The match, as in the rule.
+    pub text: String,
+    /// Whether it holds for the packet.
+    pub holds: bool,
+    /// The packet's value of the field. None: it has no such field, or the match is `all`.
+    pub value: Option<String>,
+}
+
+/// Evaluates the matches of a rule one by one. `ifaces` maps an interface to its port, `names` a port to its
+/// interface.
+///
+/// # Errors
+/// The rule names an interface that does not exist.
+pub fn explain_matches(
+    rule: &Rule,
+    packet: &HeaderFields<'_>,
+    ifaces: &dyn Fn(&str) -> Option<u16>,
+    names: &dyn Fn(u16) -> Option<String>,
+) -> Result<Vec<MatchOutcome>, Diagnostic> {
+    let mut batch = Batch::default();
+    let outcome = |one: &mmb_lang::Match| {
+        let single = Rule {
+            kind: RuleKind::Add,
+            matches: vec![one.clone()],
+            targets: vec![Action::Accept.into()],
+            label: None,
+            span: rule.span,
+        };
+        let mut policy = Policy::new();
+        policy.add(&single, ifaces)?;
+        let value = match one.what {
+            MatchExpr::All => None,
+            MatchExpr::Field { field, .. } => packet.text(field, names),
+        };
+        Ok(MatchOutcome { text: one.to_string(), holds: matches(&policy, packet, &mut batch), value })
+    };
+    rule.matches.iter().map(outcome).collect()
+}
+
+/// Whether some rule of a policy matches.
+fn matches(policy: &Policy, packet: &HeaderFields<'_>, batch: &mut Batch) -> bool {
+    if packet.meta.kind == Kind::default() {
+        return false;
+    }
+    let ([in_port, out_port], window) = (packet.ports, &mut batch.windows[0]);
+    fill_window(packet.head, &packet.meta, in_port, out_port, policy.chunks(), window);
+    batch.len = 1;
+    if policy.needs_bytes() {
+        policy.inspect(batch, 0, packet.head, &packet.meta);
+    }
+    policy.classify(batch);
+    !batch.hits.is_empty()
+}

@@ -1,0 +1,78 @@
+//! `mmb explain`: what happens to single packets of a capture, on the code of a replay.
+//!
+//! Each packet has a walk of its own, so that what the walk does is about this packet. A packet that a
+//! function holds is reported when it goes on, or at the end.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::mpsc;
+
+use mmb_dataplane::{PacketTrace, TraceRequest};
+
+use crate::capture::End;
+use crate::replay::{ReplayConfig, ReplayError, finish, start, walk};
+
+/// The number of packets that were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainReport {
+    /// Packets read.
+    pub packets: u64,
+    /// Why the capture could not be read to its end.
+    pub damage: Option<String>,
+}
+
+/// Processes the packets of a capture one by one and calls `visit` with each trace; with `only`, the number
+/// of a packet from 1, processes the packets before it too, and calls `visit` for it alone. Ends early when
+/// `visit` returns false.
+///
+/// # Errors
+/// As [`crate::replay::run`].
+pub fn run(
+    config: &ReplayConfig,
+    input: &Path,
+    only: Option<u64>,
+    mut visit: impl FnMut(PacketTrace) -> bool,
+) -> Result<ExplainReport, ReplayError> {
+    let (_engine, mut workers) = start(config, input)?;
+    let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
+    worker.io().ok_or(ReplayError::NoSource)?.set_single();
+    let (sender, traces) = mpsc::channel::<PacketTrace>();
+    let mut request =
+        Some(TraceRequest { filter: None, sink: Box::new(move |trace| sender.send(trace).is_ok()) });
+    let before = only.map_or(0, |number| number.saturating_sub(1));
+    let (mut packets, mut times) = (0, HashMap::new());
+    let mut report = |times: &mut HashMap<u64, u64>| {
+        traces.try_iter().all(|trace| {
+            let number = trace.number + before;
+            let time_ns = times.remove(&number).unwrap_or_default();
+            let is_wanted = only.is_none_or(|only| only == number);
+            let goes_on = !is_wanted || visit(PacketTrace { number, time_ns, ..trace });
+            goes_on && only != Some(number)
+        })
+    };
+    loop {
+        if packets == before
+            && let Some(request) = request.take()
+        {
+            worker.trace(request);
+        }
+        let read = walk(worker)?;
+        packets += read;
+        let has_more = worker.has_emissions() || worker.has_released();
+        let io = worker.io().ok_or(ReplayError::NoSource)?;
+        if read > 0 && packets > before {
+            times.insert(packets, io.latest());
+        }
+        let damage = match io.take_end() {
+            _ if !report(&mut times) => return Ok(ExplainReport { packets, damage: None }),
+            None => continue,
+            Some(_) if has_more => continue,
+            Some(End::Clean) => None,
+            Some(End::Damaged(cause)) => Some(cause.clone()),
+        };
+        finish(worker);
+        worker.end_trace();
+        report(&mut times);
+        return Ok(ExplainReport { packets, damage });
+    }
+}
