@@ -28,6 +28,11 @@ fn piece() -> impl Strategy<Value = &'static [u8]> {
         b"\xffHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"\xffHTTP/1.0 200 OK\r\n",
         b"\xffHTTP/1.1 304 N\r\nETag: \"a\"\r\n",
+        b"\xffHTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 27\r\n\r\n",
+        b"\xffHTTP/1.1 200 OK\r\nContent-Encoding: deflate\r\nTransfer-Encoding: chunked\r\n\r\n",
+        // The text `abbabca`.
+        b"\x1f\x8b\x08\0\0\0\0\0\0\x03KLJJLJN\x04\0\xd1\xf4\xcf\xaa\x07\0\0\0",
+        b"9\r\nKLJJLJN\x04\0\r\n0\r\n\r\n",
         b"\xffHTTP/1.1 100 C\r\n\r\n",
         b"X: 1\r\n",
         b"Host-X: ab\r\n",

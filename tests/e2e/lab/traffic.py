@@ -143,6 +143,10 @@ http {{
         with namespace.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
+    def put(self, name, content):
+        """Adds a file that is served."""
+        (pathlib.Path(self._directory.name) / "www" / name).write_bytes(content)
+
     def log_lines(self):
         """What nginx wrote about requests so far; a line begins with the client's address."""
         return self._access_log.read_text(encoding="utf-8").splitlines()

@@ -14,7 +14,7 @@ use super::plan::Plan;
 const MOST_FOUND: usize = 2048;
 /// More than the texts of a head.
 const HEAD: usize = 16 << 10;
-const LAST_CHUNK: &[u8] = b"0\r\n";
+pub(super) const LAST_CHUNK: &[u8] = b"0\r\n";
 /// The last chunk of a message without trailers.
 pub(super) const END: &[u8] = b"0\r\n\r\n";
 
@@ -49,13 +49,15 @@ impl Treatment {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// Where the content is in the bytes.
-    pieces: Vec<Range<usize>>,
-    /// The content, if it is in several pieces.
-    joined: Vec<u8>,
+    pub(super) pieces: Vec<Range<usize>>,
+    /// The content, if it is in several pieces or decoded.
+    pub(super) joined: Vec<u8>,
+    /// Decoded content with its edits.
+    pub(super) output: Vec<u8>,
     /// Texts that are replaced, as ranges of the content.
     found: Vec<Range<usize>>,
     /// Position behind all that is planned, where the framing of the next chunk begins.
-    from: usize,
+    pub(super) from: usize,
 }
 
 /// What becomes of content.
@@ -88,7 +90,7 @@ impl Content {
         (is_last, has_end): (bool, bool),
         plan: &mut Plan,
     ) -> Decided {
-        let Content { pieces, joined, found, from } = self;
+        let Content { pieces, joined, found, from, .. } = self;
         let content = match &pieces[..] {
             [] => &[],
             [piece] => bytes.get(piece.clone()).unwrap_or(&[]),
@@ -157,7 +159,7 @@ pub(super) fn edited_len(edits: &BodyEdits, body: &[u8], plan: &Plan) -> Option<
     (count <= MOST_FOUND && plan.has_room(new + HEAD)).then_some(body.len() + new - old)
 }
 
-fn size_line(len: usize, text: &mut Vec<u8>) {
+pub(super) fn size_line(len: usize, text: &mut Vec<u8>) {
     let digits = (usize::BITS - len.leading_zeros()).div_ceil(4).max(1);
     for digit in (0..digits).rev() {
         text.push(b"0123456789abcdef"[len >> (4 * digit) & 15]);

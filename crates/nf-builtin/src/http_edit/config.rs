@@ -19,10 +19,37 @@ const FRAMING: [&str; 5] = ["content-length", "transfer-encoding", "connection",
 /// Media types of the responses whose bodies are edited, if none are named.
 const TEXT: &[u8] = b"text/*";
 
-pub(super) const USAGE: &str = "[errors reject|pass] [type PATTERN]… [nocase] \
+pub(super) const USAGE: &str = "[errors reject|pass] [type PATTERN]… [nocase] [ranges remove|pass] \
+     [no-transform honor|ignore] \
      request|response header set|add NAME VALUE | request|response header del NAME | \
      request path replace REGEX TEXT | [request|response] body replace TEXT TEXT|file FILE | \
      [request|response] body remove TEXT …";
+
+/// A setting with two values, the usual one first.
+struct Switch {
+    name: &'static str,
+    values: [&'static str; 2],
+    /// For users.
+    expected: &'static str,
+}
+
+const ERRORS: Switch = Switch { name: "errors", values: ["reject", "pass"], expected: "`reject` or `pass`" };
+const RANGES: Switch = Switch { name: "ranges", values: ["remove", "pass"], expected: "`remove` or `pass`" };
+const NO_TRANSFORM: Switch =
+    Switch { name: "no-transform", values: ["honor", "ignore"], expected: "`honor` or `ignore`" };
+
+impl Switch {
+    /// Reads the value. Returns the words behind it.
+    fn read<'w, 's>(&self, words: &'w [&'s str], is_other: &mut bool) -> Result<&'w [&'s str], ArgError> {
+        match words {
+            [word, rest @ ..] if self.values.contains(word) => {
+                *is_other = *word == self.values[1];
+                Ok(rest)
+            }
+            _ => Err(ArgError::missing(self.name, self.expected)),
+        }
+    }
+}
 
 /// The value of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +124,25 @@ pub(super) struct Config {
     pub types: Vec<Box<[u8]>>,
     /// Malformed messages are not read, and pass.
     pub passes_errors: bool,
+    /// Requests for a part of a body pass, also if bodies of responses are edited.
+    pub passes_ranges: bool,
+    /// Bodies of messages with `Cache-Control: no-transform` are edited.
+    pub ignores_no_transform: bool,
 }
 
 impl Config {
+    /// Whether a header of a message of a direction asks for a coding or a part of a body, and is removed.
+    pub fn removes_request_header(&self, direction: usize, name: &[u8]) -> bool {
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        let is_range = || !self.passes_ranges && (is(b"range") || is(b"if-range"));
+        direction == 0 && self.bodies[1].is_some() && (is(b"accept-encoding") || is_range())
+    }
+
+    /// Returns how many bytes of a body wait for the end of a text, at most.
+    pub fn most_undecided(&self) -> usize {
+        self.bodies.iter().flatten().map(|edits| edits.literals.longest()).max().unwrap_or(0)
+    }
+
     /// Whether a header has the address of an end.
     pub fn names_addresses(&self) -> bool {
         let is_address = |(_, value): &(_, Value)| !matches!(value, Value::Text(_));
@@ -122,6 +165,8 @@ struct Parsed {
     types: Vec<Box<[u8]>>,
     ignores_case: bool,
     passes_errors: bool,
+    passes_ranges: bool,
+    ignores_no_transform: bool,
 }
 
 impl Config {
@@ -134,12 +179,9 @@ impl Config {
         let mut words = setup.args;
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
-                ("errors", ["reject", rest @ ..]) => rest,
-                ("errors", ["pass", rest @ ..]) => {
-                    parsed.passes_errors = true;
-                    rest
-                }
-                ("errors", _) => return Err(ArgError::missing("errors", "`reject` or `pass`")),
+                ("errors", rest) => ERRORS.read(rest, &mut parsed.passes_errors)?,
+                ("ranges", rest) => RANGES.read(rest, &mut parsed.passes_ranges)?,
+                ("no-transform", rest) => NO_TRANSFORM.read(rest, &mut parsed.ignores_no_transform)?,
                 ("nocase", rest) => rest,
                 ("type", [pattern, rest @ ..]) => {
                     parsed.types.push(pattern.as_bytes().into());
@@ -168,8 +210,8 @@ impl Parsed {
         }
         let [requests, responses] = self.texts;
         let bodies = [BodyEdits::new(requests)?, BodyEdits::new(responses)?];
-        let Parsed { headers, paths, types, passes_errors, .. } = self;
-        Ok(Config { headers, paths, bodies, types, passes_errors })
+        let Parsed { headers, paths, types, passes_errors, passes_ranges, ignores_no_transform, .. } = self;
+        Ok(Config { headers, paths, bodies, types, passes_errors, passes_ranges, ignores_no_transform })
     }
 
     /// Parses one edit of messages of a direction. Returns the words behind it.

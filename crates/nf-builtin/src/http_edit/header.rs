@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::config::{Config, Value};
+use crate::shared::content_coding::Coding;
 use mmb_flow::Key;
 
 /// Most lines that are removed for a body.
@@ -11,22 +12,41 @@ const MOST_REMOVED: usize = 8;
 const DESCRIPTIONS: [&[u8]; 5] =
     [b"content-md5", b"digest", b"content-digest", b"repr-digest", b"accept-ranges"];
 
+/// How a body is encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Encoding {
+    #[default]
+    None,
+    /// With one coding that is decoded.
+    One(Coding),
+    /// With another one, or with several.
+    Other,
+}
+
 /// What a head tells about its body.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// The bodies of its type are edited. None: it has no type.
     pub has_type: Option<bool>,
-    pub is_encoded: bool,
+    pub encoding: Encoding,
+    /// The body is a part of another one (RFC 9110, 14.4 and 14.5).
+    pub is_partial: bool,
+    /// The body must not be transformed (RFC 9111, 5.2.1.6 and 5.2.2.6).
+    pub is_fixed: bool,
     pub closes: bool,
     pub keeps_open: bool,
     pub expects: bool,
     /// The line with Content-Length, and the value.
     pub length: Option<(Range<usize>, Range<usize>)>,
+    /// The line with Content-Encoding, if it is not removed in any case.
+    pub encoding_line: Option<Range<usize>>,
     /// The value of ETag.
     pub etag: Option<Range<usize>>,
     /// Lines that do not hold any more if the body changes.
     removed: [Range<usize>; MOST_REMOVED],
     count: usize,
+    /// There are more such lines.
+    pub has_too_many: bool,
 }
 
 impl Facts {
@@ -39,6 +59,20 @@ impl Facts {
         if let Some(place) = self.removed.get_mut(self.count) {
             *place = line;
             self.count += 1;
+        } else {
+            self.has_too_many = true;
+        }
+    }
+
+    /// Notes the content codings of a header.
+    fn note_encoding(&mut self, value: &[u8]) {
+        let names = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        for name in names.filter(|name| !name.is_empty()) {
+            self.encoding = match (self.encoding, Coding::of(name)) {
+                (Encoding::None, Some(coding)) if self.encoding_line.is_none() => Encoding::One(coding),
+                (known, _) if name.eq_ignore_ascii_case(b"identity") => known,
+                _ => Encoding::Other,
+            };
         }
     }
 
@@ -58,7 +92,12 @@ impl Facts {
         if is(b"content-type") {
             self.has_type = Some(config.is_edited_type(value));
         } else if is(b"content-encoding") {
-            self.is_encoded |= !value.eq_ignore_ascii_case(b"identity");
+            self.note_encoding(value);
+            self.encoding_line = (!is_removed).then_some(line);
+        } else if is(b"content-range") {
+            self.is_partial = true;
+        } else if is(b"cache-control") {
+            self.is_fixed |= is_fixed(value);
         } else if is(b"connection") {
             self.closes |= has(b"close");
             self.keeps_open |= has(b"keep-alive");
@@ -68,10 +107,25 @@ impl Facts {
             self.length = Some((line, place));
         } else if is(b"etag") && !is_removed {
             self.etag = Some(place);
-        } else if DESCRIPTIONS.iter().any(|other| is(other)) && !is_removed {
+        } else if describes_body(name) && !is_removed {
             self.remove(line);
         }
     }
+}
+
+/// Whether a header or trailer describes the bytes of a body, and does not hold any more if they change.
+pub(super) fn describes_body(name: &[u8]) -> bool {
+    DESCRIPTIONS.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// Whether the directives of a Cache-Control header forbid a transformation. Quoted texts are none.
+fn is_fixed(value: &[u8]) -> bool {
+    let mut is_quoted = false;
+    let mut is_end = |&byte: &u8| {
+        is_quoted ^= byte == b'"';
+        byte == b',' && !is_quoted
+    };
+    value.split(|byte| is_end(byte)).any(|one| one.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
 }
 
 /// Writes text.

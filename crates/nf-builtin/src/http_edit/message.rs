@@ -4,29 +4,58 @@ use std::ops::Range;
 
 use mmb_http::{Body, Cause, Connection, Element, Event, Head};
 
-use super::body::{Content, END, Treatment, edited_len};
+use super::body::{Content, END, Treatment};
 use super::config::Config;
-use super::header::{Facts, write, write_header};
+use super::header::{Facts, describes_body, write_header};
 use super::path::{PathRewrite, Rewritten, Room, path_of};
 use super::plan::Plan;
 use super::{Count, Counts, Side, mark, wait};
+use crate::shared::content_coding::{DecodeError, Decoders};
 use mmb_flow::Key;
 
 /// Most bytes of a head that waits as a whole, and of a request that waits for its length.
 pub(super) const MOST_WAITING: usize = 16 << 10;
 
-/// The buffers of a worker.
-#[derive(Debug, Default)]
+/// The buffers and decoders of a worker.
 pub(crate) struct Scratch {
     pub(super) plan: Plan,
     pub(super) content: Content,
     pub(super) joined: Vec<u8>,
     pub(super) rooms: Vec<Room>,
+    pub(super) decoders: Decoders,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch {
+            plan: Plan::default(),
+            content: Content::default(),
+            joined: Vec::new(),
+            rooms: Vec::new(),
+            decoders: Decoders::new(0),
+        }
+    }
 }
 
 impl Scratch {
     pub(super) fn new(config: &Config) -> Scratch {
-        Scratch { rooms: config.paths.iter().map(PathRewrite::room).collect(), ..Scratch::default() }
+        let rooms = config.paths.iter().map(PathRewrite::room).collect();
+        Scratch { rooms, decoders: Decoders::new(config.most_undecided()), ..Scratch::default() }
+    }
+}
+
+/// Why bytes cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadError {
+    /// They are not accepted as HTTP.
+    Http(Cause),
+    /// A body cannot be decoded, and its head has gone on.
+    Body(DecodeError),
+}
+
+impl From<DecodeError> for ReadError {
+    fn from(error: DecodeError) -> ReadError {
+        ReadError::Body(error)
     }
 }
 
@@ -42,18 +71,18 @@ pub(super) struct Reader<'a> {
     pub key: Option<Key>,
     pub counts: Counts,
     pub scratch: &'a mut Scratch,
-    position: Position,
-    facts: Facts,
+    pub(super) position: Position,
+    pub(super) facts: Facts,
 }
 
 /// Where the reader is.
 #[derive(Clone, Debug, Default)]
-struct Position {
-    at: usize,
+pub(super) struct Position {
+    pub at: usize,
     /// Behind the last line that is complete.
     boundary: usize,
     /// Where the head that is being read begins. None: a part of it has gone on.
-    head: Option<usize>,
+    pub head: Option<usize>,
     /// Changes that are planned in front of the head, and what is counted.
     planned: usize,
     counted: Counts,
@@ -61,7 +90,7 @@ struct Position {
     name: Range<usize>,
     value: Range<usize>,
     /// A request waits for its length: the position behind its body.
-    end: Option<usize>,
+    pub end: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
@@ -95,8 +124,8 @@ impl<'a> Reader<'a> {
     /// Reads all bytes, and plans their changes. Returns the position from which on the bytes wait.
     ///
     /// # Errors
-    /// The bytes are not accepted as HTTP.
-    pub fn read(&mut self) -> Result<usize, Cause> {
+    /// The bytes are not accepted as HTTP, or a body cannot be decoded.
+    pub fn read(&mut self) -> Result<usize, ReadError> {
         #[cfg(test)]
         super::tests::note_read(self.bytes.len());
         loop {
@@ -108,7 +137,7 @@ impl<'a> Reader<'a> {
                 Event::More => break,
                 // Nothing that follows is edited.
                 Event::Opaque(_) => return Ok(self.bytes.len()),
-                Event::Invalid(cause) => return Err(cause),
+                Event::Invalid(cause) => return Err(ReadError::Http(cause)),
                 Event::Bytes(element, bytes) => {
                     let range = self.position.at - bytes.len()..self.position.at;
                     match element {
@@ -130,27 +159,28 @@ impl<'a> Reader<'a> {
                     }
                 }
                 Event::Chunk(0) => {
-                    self.decide_body(true, true);
+                    self.decide_body(true, true)?;
+                    self.end_decoder()?;
                     self.side.set(mark::IN_BODY, false);
                     self.end_line();
                 }
-                Event::Done => self.done(),
+                Event::Done => self.done()?,
                 _ => {}
             }
         }
-        Ok(self.hold())
+        self.hold()
     }
 
-    fn treatment(&self) -> Treatment {
+    pub(super) fn treatment(&self) -> Treatment {
         Treatment::of(self.side.treatment)
     }
 
     /// Returns the position from which on the bytes wait.
-    fn hold(&mut self) -> usize {
+    fn hold(&mut self) -> Result<usize, ReadError> {
         let len = self.bytes.len();
-        self.side.until = wait::ANY;
+        self.side.set_until(wait::ANY);
         if self.side.has(mark::IN_BODY) && self.position.end.is_none() {
-            return self.decide_body(!self.can_hold, false).unwrap_or(len);
+            return Ok(self.decide_body(!self.can_hold, false)?.unwrap_or(len));
         }
         let Position { boundary, head, planned, counted, end, .. } = self.position;
         let waits = |head: usize| end.is_some() || self.waits_for_head() && len - head <= MOST_WAITING;
@@ -161,7 +191,7 @@ impl<'a> Reader<'a> {
         if self.can_hold && hold < len {
             let of_head = end.map_or(wait::HEAD, |end| u16::try_from(end - hold).unwrap_or(wait::ANY));
             let is_head = head.is_some_and(waits);
-            self.side.until = if is_head { of_head } else { wait::LINE };
+            self.side.set_until(if is_head { of_head } else { wait::LINE });
             if head == Some(hold) {
                 self.scratch.plan.truncate(planned);
                 self.counts = counted;
@@ -170,12 +200,12 @@ impl<'a> Reader<'a> {
             } else {
                 self.side.set(mark::HEAD_CUT, true);
             }
-            return hold;
+            return Ok(hold);
         }
         self.side.set(mark::LINE_CUT, self.side.has(mark::LINE_CUT) || boundary < len);
         let is_cut = head.is_none_or(|head| head < len);
         self.side.set(mark::HEAD_CUT, self.side.has(mark::HEAD_CUT) || is_cut);
-        len
+        Ok(len)
     }
 
     /// Whether the end of a head decides about its lines.
@@ -226,9 +256,9 @@ impl<'a> Reader<'a> {
             let text = self.bytes.get(name).unwrap_or(&[]);
             let removed = self.config.headers[self.direction].removed.iter();
             let is_removed = removed.into_iter().any(|one| one.eq_ignore_ascii_case(text))
-                || self.direction == 0
-                    && self.config.bodies[1].is_some()
-                    && text.eq_ignore_ascii_case(b"accept-encoding");
+                || self.config.removes_request_header(self.direction, text)
+                // Only trailers follow a head that has told about its body.
+                || self.treatment() != Treatment::Pass && describes_body(text);
             if self.waits_for_head() && self.position.head.is_some() {
                 let place = (line.clone(), value.clone());
                 let value = self.bytes.get(value).unwrap_or(&[]).trim_ascii();
@@ -277,94 +307,50 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Chooses what becomes of a body, and plans the changes of the head for it.
-    fn choose(&mut self, head: &Head) -> Treatment {
-        let Some(edits) = &self.config.bodies[self.direction] else { return Treatment::Pass };
-        let has_body = head.body.has_bytes();
-        let is_bodiless = self.direction == 1
-            && (head.request.is_some_and(|request| request.is_head) || head.status == 304);
-        if head.is_interim() || !has_body && !is_bodiless {
-            return Treatment::Pass;
-        }
-        let facts = self.facts.clone();
-        let other = [
-            (Count::CutHeads, self.side.has(mark::HEAD_CUT) || self.position.head.is_none()),
-            (Count::Encoded, facts.is_encoded),
-            (Count::Partial, head.status == 206),
-        ];
-        if let Some((why, _)) = other.into_iter().find(|(_, is)| *is) {
-            self.counts.add(why, has_body);
-            return Treatment::Pass;
-        }
-        let is_unchanged = head.status == 304;
-        let has_type = facts.has_type.unwrap_or_else(|| self.config.is_edited_type(b""));
-        if self.direction == 1 && !has_type && !is_unchanged {
-            return Treatment::Pass;
-        }
-        let mut treatment = Treatment::Replace;
-        let mut removes_length = is_bodiless && !edits.keeps_length;
-        match head.body {
-            Body::Chunked => treatment = Treatment::Rechunk,
-            Body::Length(len) if has_body && !edits.keeps_length => {
-                let body = usize::try_from(len)
-                    .ok()
-                    .and_then(|len| self.bytes.get(self.position.at..self.position.at.checked_add(len)?));
-                let is_small = len <= MOST_WAITING as u64;
-                let plan = &mut self.scratch.plan;
-                if let Some(new) = body.filter(|_| is_small).and_then(|body| edited_len(edits, body, plan)) {
-                    if let Some((_, value)) = facts.length.clone() {
-                        plan.replace(value, |text| write(text, format_args!("{new}")));
-                    }
-                } else if self.direction == 0 && is_small && body.is_none() && self.can_hold && !facts.expects
-                {
-                    self.position.end = Some(self.position.at + len as usize);
-                    return Treatment::Pass;
-                } else if head.minor == 1 && !self.connection.is_http10() {
-                    (treatment, removes_length) = (Treatment::Chunk, true);
-                } else if self.direction == 1 && (facts.closes || head.minor == 0 && !facts.keeps_open) {
-                    removes_length = true;
-                } else {
-                    self.counts.add(Count::NoChunks, true);
-                    return Treatment::Pass;
-                }
-            }
-            _ => {}
-        }
-        self.counts.add(Count::Bodies, has_body);
-        let plan = &mut self.scratch.plan;
-        facts.removed().for_each(|line| plan.remove(line));
-        if let Some((line, _)) = facts.length.filter(|_| removes_length) {
-            plan.remove(line);
-        }
-        if let Some(etag) = facts.etag.filter(|etag| self.bytes.get(etag.start) == Some(&b'"')) {
-            plan.insert(etag.start, b"W/");
-        }
-        if has_body { treatment } else { Treatment::Pass }
-    }
-
-    /// Plans what becomes of the content so far.
-    fn decide_body(&mut self, is_last: bool, has_end: bool) -> Option<usize> {
+    /// Plans what becomes of the content so far. Returns the position from which on bytes wait.
+    fn decide_body(&mut self, is_last: bool, has_end: bool) -> Result<Option<usize>, ReadError> {
         let (treatment, at) = (self.treatment(), self.position.at);
         let edits = self.config.bodies[self.direction].as_ref();
-        let edits = edits.filter(|_| treatment != Treatment::Pass)?;
-        let Scratch { plan, content, .. } = &mut *self.scratch;
-        let decided = content.decide((self.bytes, at), (edits, treatment), (is_last, has_end), plan);
+        let Some(edits) = edits.filter(|_| treatment != Treatment::Pass) else { return Ok(None) };
+        let Scratch { plan, content, decoders, .. } = &mut *self.scratch;
+        let (input, edits, ends) = ((self.bytes, at), (edits, treatment), (is_last, has_end));
+        let decided = match decoders.get(self.side.decoder()) {
+            Some(decoder) => {
+                let is_first_known = self.side.has(mark::IS_DECODED);
+                let decided = content.decode(input, (decoder, is_first_known), edits, ends, plan)?;
+                self.side.set(mark::IS_DECODED, decided.hold.is_some());
+                decided
+            }
+            None => content.decide(input, edits, ends, plan),
+        };
         self.counts.count(Count::Replaced, decided.replaced);
         self.counts.count(Count::NotReplaced, decided.refused);
-        decided.hold
+        Ok(decided.hold)
     }
 
     /// A message is complete.
-    fn done(&mut self) {
+    fn done(&mut self) -> Result<(), ReadError> {
         if self.side.has(mark::IN_BODY) {
-            self.decide_body(true, false);
+            self.decide_body(true, false)?;
             if self.treatment() == Treatment::Chunk {
                 self.scratch.plan.insert(self.position.at, END);
             }
         }
+        self.end_decoder()?;
         self.side = Side { held: self.side.held, ..Side::default() };
         self.end_line();
         self.position.head = Some(self.position.at);
         (self.position.planned, self.position.counted) = (self.scratch.plan.len(), self.counts);
+        Ok(())
+    }
+
+    /// The body is complete that was decoded, if one was.
+    fn end_decoder(&mut self) -> Result<(), ReadError> {
+        let number = self.side.take_decoder();
+        let Some(decoder) = self.scratch.decoders.get(number) else { return Ok(()) };
+        let (result, has_garbage) = (decoder.end(), decoder.has_garbage());
+        self.scratch.decoders.close(number);
+        self.counts.add(Count::Garbage, has_garbage);
+        Ok(result?)
     }
 }

@@ -11,17 +11,20 @@
 
 mod body;
 mod config;
+mod decoded;
 mod header;
 mod message;
 mod path;
 mod plan;
+mod treatment;
 
 use bytemuck::{Pod, Zeroable};
 use mmb_http::{Cause, Connection, Event};
 
 use self::body::Treatment;
 use self::config::Config;
-use self::message::{MOST_WAITING, Reader, Scratch};
+use self::message::{MOST_WAITING, ReadError, Reader, Scratch};
+use crate::shared::content_coding::DecodeError;
 use crate::shared::http::{CauseCounters, forward_key, has_joined};
 use mmb_nf::{
     ArgError, Context, Direction, DropReason, SessionInfo, Setup, StreamEdit, StreamFunction, StreamVerdict,
@@ -40,17 +43,24 @@ enum Count {
     Replaced,
     NotReplaced,
     RefusedPaths,
+    Decoded,
     Encoded,
+    NoTransform,
+    NoDecoder,
     Partial,
     NoChunks,
     CutHeads,
     CutLines,
     NotEditable,
+    Garbage,
+    Corrupt,
+    Truncated,
+    TooLarge,
     Lost,
 }
 
 /// Names, and whether `show functions` prints them without an occurrence.
-const COUNTS: [(&str, bool); 16] = [
+const COUNTS: [(&str, bool); 23] = [
     ("requests", true),
     ("responses", true),
     ("headers added", true),
@@ -60,12 +70,19 @@ const COUNTS: [(&str, bool); 16] = [
     ("texts replaced", true),
     ("texts not replaced: too many at a time", false),
     ("paths not rewritten: the new one is invalid", false),
+    ("bodies decoded", false),
     ("bodies not edited: Content-Encoding", false),
+    ("bodies not edited: no-transform", false),
+    ("bodies not edited: too many are decoded", false),
     ("bodies not edited: partial content", false),
     ("bodies not edited: HTTP/1.0 without end of the connection", false),
     ("bodies not edited: the head did not wait", false),
     ("headers not edited: the line did not wait", false),
     ("connections not edited", false),
+    ("bodies with ignored bytes behind the encoded data", false),
+    ("connections reset: the encoded data of a body is corrupt", false),
+    ("connections reset: the encoded data of a body has no end", false),
+    ("connections reset: a body grows too much when it is decoded", false),
     ("connections reset", false),
 ];
 
@@ -103,8 +120,9 @@ struct Side {
     treatment: u8,
     /// What has happened to the message: see [`mark`].
     marks: u8,
-    /// What the bytes wait for: [`wait`], or how many bytes there have to be.
-    until: u16,
+    /// With [`mark::DECODES`], the number of a decoder. Else what the bytes wait for: [`wait`], or how many
+    /// bytes there have to be.
+    word: u16,
 }
 
 /// Bits of [`Side::marks`].
@@ -115,9 +133,13 @@ mod mark {
     pub const LINE_CUT: u8 = 1 << 1;
     /// A part of the head has gone on.
     pub const HEAD_CUT: u8 = 1 << 2;
+    /// The first byte of a body that waits was decoded.
+    pub const IS_DECODED: u8 = 1 << 3;
+    /// The body that is being read has a decoder.
+    pub const DECODES: u8 = 1 << 4;
 }
 
-/// Values of [`Side::until`].
+/// What bytes wait for.
 mod wait {
     /// Bytes are read as they come.
     pub const ANY: u16 = 0;
@@ -135,6 +157,38 @@ impl Side {
     fn set(&mut self, mark: u8, is: bool) {
         self.marks = self.marks & !mark | if is { mark } else { 0 };
     }
+
+    /// Returns what the bytes wait for.
+    fn until(self) -> u16 {
+        if self.has(mark::DECODES) { wait::ANY } else { self.word }
+    }
+
+    /// Notes what the bytes wait for. Encoded bytes wait for any others.
+    fn set_until(&mut self, until: u16) {
+        if !self.has(mark::DECODES) {
+            self.word = until;
+        }
+    }
+
+    /// Returns the decoder of the body that is being read. 0: none.
+    fn decoder(self) -> u16 {
+        if self.has(mark::DECODES) { self.word } else { 0 }
+    }
+
+    /// Notes the decoder of the body. 0: it has none.
+    fn set_decoder(&mut self, number: u16) {
+        self.set(mark::DECODES, number != 0);
+        self.word = number;
+    }
+
+    /// Forgets the decoder. Returns its number. 0: there was none.
+    fn take_decoder(&mut self) -> u16 {
+        let number = self.decoder();
+        if number != 0 {
+            self.set_decoder(0);
+        }
+        number
+    }
 }
 
 /// A session.
@@ -144,6 +198,12 @@ pub(crate) struct State {
     /// As it is in front of what waits.
     connection: Connection,
     sides: [Side; 2],
+}
+
+impl State {
+    fn close_decoders(&mut self, scratch: &mut Scratch) {
+        self.sides.iter_mut().for_each(|side| scratch.decoders.close(side.take_decoder()));
+    }
 }
 
 impl StreamFunction for HttpEdit {
@@ -202,7 +262,7 @@ impl StreamFunction for HttpEdit {
             state.connection.give_up(Cause::Joined);
             return StreamVerdict::Detach;
         }
-        if data.can_hold() && !is_decidable(data, side.until) && data.hold_from(0) {
+        if data.can_hold() && !is_decidable(data, side.until()) && data.hold_from(0) {
             state.sides[direction].held = data.len() as u32;
             return StreamVerdict::Pass;
         }
@@ -225,7 +285,25 @@ impl StreamFunction for HttpEdit {
         if let Some(Event::Invalid(cause)) = state.connection.end(direction as usize) {
             self.causes.count(cx.worker, cause);
         }
-        StreamVerdict::Pass
+        let number = state.sides[direction as usize].take_decoder();
+        let decoders = &mut cx.local.decoders;
+        let Some((result, has_garbage)) =
+            decoders.get(number).map(|decoder| (decoder.end(), decoder.has_garbage()))
+        else {
+            return StreamVerdict::Pass;
+        };
+        decoders.close(number);
+        self.totals.add(cx.worker, Count::Garbage as usize, has_garbage.into());
+        result.map_or_else(|error| self.refuse_body(error, cx.worker), |()| StreamVerdict::Pass)
+    }
+
+    fn restart(&self, state: &mut State, cx: &mut Context<'_, Scratch>) {
+        state.close_decoders(cx.local);
+        *state = State::zeroed();
+    }
+
+    fn release(&self, state: &mut State, _: &SessionInfo, cx: &mut Context<'_, Scratch>) {
+        state.close_decoders(cx.local);
     }
 
     fn describe(&self, state: &State) -> Option<String> {
@@ -265,12 +343,17 @@ impl HttpEdit {
             (state.connection, state.sides[direction]),
             key,
         );
-        let hold = match reader.read() {
+        let read = reader.read();
+        // A decoder that was given back is not given back again when the session ends.
+        state.sides[direction].set_decoder(reader.side.decoder());
+        let hold = match read {
             Ok(hold) => hold,
-            Err(cause) => {
+            Err(ReadError::Body(error)) => return self.refuse_body(error, cx.worker),
+            Err(ReadError::Http(cause)) => {
                 let has_chunks = Treatment::of(reader.side.treatment).has_chunks();
                 self.causes.count(cx.worker, cause);
-                let passes = cause.is_opaque() || self.config.passes_errors && !has_chunks;
+                let passes = cause.is_opaque()
+                    || self.config.passes_errors && !has_chunks && reader.side.decoder() == 0;
                 if !passes {
                     return StreamVerdict::Reset(self.refused);
                 }
@@ -292,6 +375,18 @@ impl HttpEdit {
         let counted = counts.0.iter().enumerate().filter(|(_, count)| **count != 0);
         counted.for_each(|(which, &count)| self.totals.add(cx.worker, which, count));
         StreamVerdict::Pass
+    }
+
+    /// A body cannot be decoded. Its head has gone on, and says that it is not encoded.
+    #[cold]
+    fn refuse_body(&self, error: DecodeError, worker: u16) -> StreamVerdict {
+        let count = match error {
+            DecodeError::Corrupt => Count::Corrupt,
+            DecodeError::Truncated => Count::Truncated,
+            DecodeError::TooLarge => Count::TooLarge,
+        };
+        self.totals.add(worker, count as usize, 1);
+        StreamVerdict::Reset(self.refused)
     }
 
     fn give_up(&self, cause: Cause, state: &mut State, worker: u16) {

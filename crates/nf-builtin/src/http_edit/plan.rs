@@ -23,12 +23,15 @@ struct Change {
 pub(super) struct Plan {
     changes: Vec<Change>,
     text: Vec<u8>,
+    /// Bytes of the text that are decoded bodies.
+    body_bytes: usize,
 }
 
 impl Plan {
     pub fn clear(&mut self) {
         self.changes.clear();
         self.text.clear();
+        self.body_bytes = 0;
     }
 
     /// Returns the number of changes.
@@ -43,7 +46,19 @@ impl Plan {
 
     /// Whether there is room for one more replacement in a body.
     pub fn has_room(&self, len: usize) -> bool {
-        self.text.len() + len <= MOST_TEXT
+        self.text.len() - self.body_bytes + len <= MOST_TEXT
+    }
+
+    /// Returns the number of bytes of decoded bodies.
+    pub fn body_bytes(&self) -> usize {
+        self.body_bytes
+    }
+
+    /// Replaces a range by what a closure writes: a decoded body.
+    pub fn replace_body(&mut self, range: Range<usize>, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.text.len();
+        self.replace(range, write);
+        self.body_bytes += self.text.len() - before;
     }
 
     /// Replaces a range by what a closure writes.

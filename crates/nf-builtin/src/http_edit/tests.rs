@@ -1,3 +1,5 @@
+mod coded;
+
 use std::cell::Cell;
 
 use mmb_nf::{ChainVerdict, Harness};
@@ -20,6 +22,8 @@ pub(super) fn note_read(bytes: usize) {
 /// A connection through a chain of the function.
 struct Talk {
     harness: Harness,
+    /// The port of the client.
+    port: u16,
     /// Next sequence numbers of both ends.
     next: [u32; 2],
     /// What the ends get, by direction.
@@ -32,16 +36,22 @@ impl Talk {
     fn new(arguments: &str) -> Talk {
         let lines = format!("nf add f http-edit {arguments}\nchain add c f");
         let harness = Harness::new(crate::registry(), &lines).unwrap();
-        let mut talk =
-            Talk { harness, next: [100, 500], passed: Default::default(), verdict: ChainVerdict::Pass };
-        talk.segment(0, SYN, b"");
-        talk.segment(1, SYN | ACK, b"");
-        talk.segment(0, ACK, b"");
+        let (port, verdict) = (4000, ChainVerdict::Pass);
+        let mut talk = Talk { harness, port, next: [100, 500], passed: Default::default(), verdict };
+        talk.reopen(port);
         talk
     }
 
+    /// Opens a connection from another port. The one before stays.
+    fn reopen(&mut self, port: u16) {
+        (self.port, self.next, self.passed) = (port, [100, 500], Default::default());
+        self.segment(0, SYN, b"");
+        self.segment(1, SYN | ACK, b"");
+        self.segment(0, ACK, b"");
+    }
+
     fn segment(&mut self, direction: usize, flags: u8, payload: &[u8]) {
-        let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [4000, 80]);
+        let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [self.port, 80]);
         let (first, other) = ([101, 501], 1 - direction);
         let ack = if flags == SYN { 0 } else { first[other] + self.passed[other].len() as u32 };
         let tcp = Tcp { seq: self.next[direction], ack, flags, ..Tcp::new(ports[direction], ports[other]) };
@@ -251,8 +261,20 @@ fn a_body_up_to_the_end_of_the_connection_is_edited() {
 fn bodies_that_cannot_be_edited_pass() {
     for (head, why) in [
         (
-            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: br\r\nContent-Length: 4\r\n\r\n",
             "Content-Encoding 1",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip, br\r\nContent-Length: 4\r\n\r\n",
+            "Content-Encoding 1",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n",
+            "Content-Encoding 1",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nCache-Control: public, No-Transform\r\nContent-Length: 4\r\n\r\n",
+            "no-transform 1",
         ),
         ("HTTP/1.1 206 Partial\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\n", "partial content 1"),
         ("HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 4\r\n\r\n", "bodies edited 0"),
@@ -336,6 +358,8 @@ fn what_is_wrong_is_refused() {
         ("body replace a file", "needs `replace"),
         ("body replace a file /no/such/file", "/no/such/file"),
         ("errors x", "needs `reject`"),
+        ("ranges x", "needs `remove`"),
+        ("no-transform", "needs `honor`"),
     ] {
         let made = Harness::new(crate::registry(), &format!("nf add f http-edit {arguments}"));
         let error = made.err().map(|error| error.to_string()).unwrap_or_default();

@@ -3,6 +3,7 @@
 pub(crate) mod clauses;
 #[cfg(test)]
 pub(crate) mod connection;
+pub(crate) mod content_coding;
 pub(crate) mod direction;
 pub(crate) mod endpoints;
 pub(crate) mod export_queue;
