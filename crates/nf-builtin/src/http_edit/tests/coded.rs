@@ -174,6 +174,19 @@ fn responses_without_a_body_say_what_the_body_would_be() {
 }
 
 #[test]
+fn responses_around_edited_bodies_are_told_apart() {
+    let request = format!("{}HEAD / HTTP/1.1\r\nHost: a\r\n\r\n{GET}", GET.repeat(2));
+    let response = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nETag: \"1\"\r\n\r\n\
+                    HTTP/1.1 304 Not Modified\r\nETag: \"2\"\r\n\r\n\
+                    HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: W/\"3\"\r\nContent-Length: 9\r\n\r\n\
+                    HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
+                    HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nETag: \"4\"\r\nContent-Length: 4\r\n\r\nevil";
+    let asked = request.replace("\r\n\r\n", "\r\nAccept-Encoding: identity\r\n\r\n");
+    let answered = response.replace("\"2\"", "W/\"2\"").replace("Content-Length: 9\r\n", "");
+    becomes(EDIT, [&request, response], [&asked, &answered]);
+}
+
+#[test]
 fn an_encoded_body_passes_if_its_end_could_not_be_told() {
     let request = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
     let body = gzip(TEXT.as_bytes());
