@@ -30,7 +30,7 @@ mod synproxy;
 
 use mmb_nf::Registry;
 
-use pattern_match::{PatternEdit, PatternMatch};
+use pattern_match::{BodyMatch, PatternEdit, PatternMatch};
 
 /// A registry with `flow` and all built-in functions.
 pub fn registry() -> Registry {
@@ -46,7 +46,9 @@ pub fn registry() -> Registry {
     registry.add::<log::Log>();
     registry.add::<mark::Mark>();
     registry.add::<mirror::Mirror>();
-    registry.add_stream_pair::<PatternMatch, PatternEdit>(pattern_match::is_edit);
+    registry.add_stream::<PatternMatch>();
+    registry.add_stream_variant::<PatternEdit>(pattern_match::is_edit);
+    registry.add_stream_variant::<BodyMatch>(pattern_match::reads_bodies);
     registry.add::<monitor::Monitor>();
     registry.add::<mss_clamp::MssClamp>();
     registry.add::<nat::Nat>();

@@ -55,24 +55,30 @@ impl Registry {
 
     /// Adds a type of stream function: see [`Registry::add`].
     pub fn add_stream<F: StreamFunction>(&mut self) -> &mut Self {
-        self.add_stream_pair::<F, F>(|_| false)
-    }
-
-    /// Adds a type of stream function that has two implementations. Name, usage, help and drop reasons are
-    /// those of the first one. `is_second` decides by the arguments behind the type.
-    pub fn add_stream_pair<F: StreamFunction, S: StreamFunction>(
-        &mut self,
-        is_second: fn(&[&str]) -> bool,
-    ) -> &mut Self {
-        const { assert!(align_of::<F::State>() <= 8 && align_of::<S::State>() <= 8, "see `Registry::add`") };
-        let bytes = size_of::<F::State>().max(size_of::<S::State>());
+        const { assert!(align_of::<F::State>() <= 8, "see `Registry::add`") };
+        let bytes = size_of::<F::State>();
         let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes };
-        self.insert(info, F::DROP_REASONS, move |setup| {
-            if is_second(setup.args) {
-                return S::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>);
-            }
+        self.insert(info, F::DROP_REASONS, |setup| {
             F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>)
         })
+    }
+
+    /// Adds another implementation of a type of stream function that is there. Usage, help and drop reasons
+    /// are those of the first one. `applies` decides by the arguments behind the type.
+    pub fn add_stream_variant<F: StreamFunction>(&mut self, applies: fn(&[&str]) -> bool) -> &mut Self {
+        const { assert!(align_of::<F::State>() <= 8, "see `Registry::add`") };
+        if let Some(at) = self.entries.iter().position(|entry| entry.info.name == F::TYPE) {
+            let Entry { info, make } = self.entries.remove(at);
+            let info = TypeInfo { bytes: info.bytes.max(size_of::<F::State>()), ..info };
+            let make = Box::new(move |setup: &Setup<'_>| {
+                if applies(setup.args) {
+                    return F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<_>);
+                }
+                make(setup)
+            });
+            self.entries.push(Entry { info, make });
+        }
+        self
     }
 
     fn insert(

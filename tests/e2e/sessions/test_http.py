@@ -483,6 +483,22 @@ def test_compressed_pages_are_edited(make_wire, tmp_path, driver, address):
     assert counted["connections reset: the encoded data of a body has no end"] == "1"
 
 
+def test_words_are_found_in_compressed_pages(make_wire):
+    wire = make_wire("af-packet", chain('match "an evil word" reset http-body reverse'))
+    web = GzipServer(wire.server, PORT)
+    page = "".join(f"<p>{n}: a good word</p>" for n in range(5_000)).encode()
+    web.put("good.html.gz", gzip.compress(page))
+    web.put("evil.html.gz", gzip.compress(page + b"an evil word"))
+    try:
+        assert curl(wire.client, "--compressed", url("/good.html")).stdout == page.decode()
+        # 56: the connection was reset.
+        assert curl(wire.client, "--compressed", "-o", "/dev/null", url("/evil.html"), check=False).returncode == 56
+    finally:
+        web.close()
+    counted = report(wire.daemon)
+    assert [counted[name] for name in ("bodies", "bodies decoded", "matches", "reset sessions")] == ["2", "2", "1", "1"]
+
+
 def test_nginx(make_wire):
     wire = make_wire("af-packet", chain("http-filter block path /no"))
     web = WebServer(wire.server, PORT)

@@ -154,7 +154,7 @@ impl Config {
     pub const HELP: &'static str =
         "searches streams for patterns, and logs or edits them, or closes or resets those that have one";
     pub const USAGE: &'static str = "PATTERN…|file FILE alert|close|reset|mask|remove|replace TEXT [nocase] \
-         [forward|reverse] [first BYTES] [log PATH] [streams N]";
+         [forward|reverse] [first BYTES] [log PATH] [streams N] [http-body]";
 
     /// Parses the arguments.
     ///
@@ -178,6 +178,8 @@ impl Config {
                     ignores_case = true;
                     rest
                 }
+                // Another function than that for streams reads the arguments.
+                ("http-body", rest) => rest,
                 ("log", [path, rest @ ..]) => {
                     log = LogFile::at(path, setup.files)?;
                     rest
@@ -204,6 +206,20 @@ impl Config {
         }
         let source = Source::new(patterns, ignores_case, setup)?;
         Ok(Config { source, action, which, depth, log, streams })
+    }
+
+    /// Whether arguments ask for the bodies of HTTP messages.
+    pub fn reads_bodies(args: &[&str]) -> bool {
+        let Some(at) = args.iter().position(|word| Action::of(word).is_some()) else { return false };
+        let mut words = args.get(at + 1..).unwrap_or(&[]);
+        while let [word, rest @ ..] = words {
+            words = match *word {
+                "http-body" => return true,
+                "log" | "streams" | "first" => rest.get(1..).unwrap_or(&[]),
+                _ => rest,
+            };
+        }
+        false
     }
 }
 
@@ -256,6 +272,9 @@ impl EditConfig {
                 ("nocase", rest) => {
                     ignores_case = true;
                     rest
+                }
+                ("http-body", _) => {
+                    return Err("an edit has no `http-body`: `http-edit` edits the bodies of messages".into());
                 }
                 ("first", [bytes, rest @ ..]) => {
                     depth = Depth::parse(bytes)?;

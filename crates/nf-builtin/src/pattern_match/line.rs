@@ -17,8 +17,9 @@ pub(super) struct Occurrence {
     /// Key of forward packets. None: a fragment without ports.
     pub key: Option<Key>,
     pub direction: Direction,
-    /// Bytes of the stream up to the end of the pattern.
+    /// Bytes of the stream, or of the body, up to the end of the pattern.
     pub end: u64,
+    pub is_in_body: bool,
     pub at: u32,
 }
 
@@ -28,7 +29,8 @@ pub(super) fn line(text: &mut String, at: SystemTime, found: &Occurrence, action
     let pattern =
         found.compiled.set.patterns().get(found.pattern as usize).map_or("", |pattern| &pattern.text);
     let direction = if found.direction == Direction::Forward { "forward" } else { "reverse" };
-    let _ = write!(text, "{day} match: {pattern:?} ends at byte {} of ", found.end);
+    let body = if found.is_in_body { "a body of " } else { "" };
+    let _ = write!(text, "{day} match: {pattern:?} ends at byte {} of {body}", found.end);
     match &found.key {
         Some(key) => {
             let ends = Endpoints::of(key);

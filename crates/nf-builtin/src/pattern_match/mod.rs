@@ -8,6 +8,8 @@
 //! After a reload ([`patterns`]), a stream goes on with the next chunk and the new set: it is opened anew,
 //! and what had begun to match in front of it is forgotten.
 
+mod bodies;
+mod coding;
 mod config;
 mod depth;
 mod edit;
@@ -24,6 +26,7 @@ use std::sync::atomic::Ordering;
 use bytemuck::{Pod, Zeroable};
 use mmb_search::{Match, OnMatch, Scan, StreamNumber};
 
+pub(crate) use self::bodies::BodyMatch;
 use self::config::{Action, Config, Source};
 use self::depth::Depth;
 pub(crate) use self::edit::PatternEdit;
@@ -53,6 +56,11 @@ const NO_LINE: usize = 3;
 /// Whether the arguments are those of [`PatternEdit`].
 pub(crate) fn is_edit(args: &[&str]) -> bool {
     config::EditConfig::applies(args)
+}
+
+/// Whether the arguments are those of [`BodyMatch`].
+pub(crate) fn reads_bodies(args: &[&str]) -> bool {
+    !is_edit(args) && Config::reads_bodies(args)
 }
 
 /// See the module's documentation.
@@ -91,10 +99,10 @@ pub(crate) struct State {
 }
 
 /// Where bytes are.
+#[derive(Clone, Copy)]
 struct Place {
     direction: Direction,
-    /// Bytes of the stream in front of those that its scanner has read.
-    before: u64,
+    is_in_body: bool,
     now: u32,
     worker: u16,
 }
@@ -163,64 +171,25 @@ impl StreamFunction for PatternMatch {
         if !self.which.is(data.direction()) {
             return StreamVerdict::Pass;
         }
-        let at = data.direction() as usize;
-        let start = state.read[at];
-        state.read[at] = start + data.len() as u64;
-        let mut left = self.depth.left(start);
-        if left == 0 {
-            return self.depth.verdict(self.which, state.read, state.ended);
-        }
-        self.renew(cx);
-        let Worker { part: Some(part), lines } = &mut *cx.local else { return self.full(cx.worker) };
-        if state.generation != part.generation {
-            // Their slots went with the scanner that they belonged to.
-            (state.streams, state.generation) = ([0; 2], part.generation);
-        }
-        if state.streams[at] == 0 {
-            let Some(stream) = part.open(forward_key(data.packet())) else {
-                state.streams[at] = NOT_SEARCHED;
-                return self.full(cx.worker);
-            };
-            (state.streams[at], state.before[at]) = (stream.get(), start);
-        }
-        let place =
-            Place { direction: data.direction(), before: state.before[at], now: cx.now, worker: cx.worker };
-        let verdict = self.search(part, state.streams[at], lines, &place, |search| {
-            data.chunks().try_for_each(|chunk| {
-                let chunk = &chunk[..chunk.len().min(left)];
-                left -= chunk.len();
-                search.scan.scan(search.stream, chunk, search.on_match)
-            })
-        });
-        if verdict != StreamVerdict::Pass || self.depth.left(state.read[at]) != 0 {
-            return verdict;
-        }
-        if let Some(stream) = StreamNumber::new(std::mem::take(&mut state.streams[at])) {
-            part.close(stream);
-        }
-        self.depth.verdict(self.which, state.read, state.ended)
+        let place = Place { direction: data.direction(), is_in_body: false, now: cx.now, worker: cx.worker };
+        let verdict = self.read((data.chunks(), data.len()), data, state, cx.local, place);
+        if verdict != StreamVerdict::Pass { verdict } else { self.depth_verdict(state) }
     }
 
     fn end(&self, direction: Direction, state: &mut State, cx: &mut Context<'_, Worker>) -> StreamVerdict {
-        let at = direction as usize;
-        state.ended |= 1 << at;
-        let Worker { part, lines } = &mut *cx.local;
-        let Some(part) = part.as_mut().filter(|part| part.generation == state.generation) else {
-            return StreamVerdict::Pass;
-        };
-        let place = Place { direction, before: state.before[at], now: cx.now, worker: cx.worker };
-        self.search(part, state.streams[at], lines, &place, |search| {
-            search.scan.finish(search.stream, search.on_match)
-        })
+        let place = Place { direction, is_in_body: false, now: cx.now, worker: cx.worker };
+        state.ended |= 1 << direction as u32;
+        let verdict = self.finish(state, cx.local, place);
+        if verdict != StreamVerdict::Pass { verdict } else { self.depth_verdict(state) }
     }
 
     fn restart(&self, state: &mut State, cx: &mut Context<'_, Worker>) {
-        close(state, cx);
+        close(state, cx.local);
         *state = Zeroable::zeroed();
     }
 
     fn release(&self, state: &mut State, _: &SessionInfo, cx: &mut Context<'_, Worker>) {
-        close(state, cx);
+        close(state, cx.local);
     }
 
     fn describe(&self, state: &State) -> Option<String> {
@@ -288,21 +257,86 @@ impl StreamFunction for PatternMatch {
 }
 
 impl PatternMatch {
+    /// Searches the next bytes of a stream. Returns what becomes of the session.
+    #[inline(always)]
+    fn read<'b>(
+        &self,
+        (chunks, len): (impl Iterator<Item = &'b [u8]>, usize),
+        data: &StreamData<'_, '_>,
+        state: &mut State,
+        local: &mut Worker,
+        place: Place,
+    ) -> StreamVerdict {
+        let at = place.direction as usize;
+        let start = state.read[at];
+        state.read[at] = start + len as u64;
+        let mut left = self.depth.left(start);
+        if left == 0 {
+            return StreamVerdict::Pass;
+        }
+        self.renew(local, place);
+        let Worker { part: Some(part), lines } = local else { return self.full(place.worker) };
+        if state.generation != part.generation {
+            // Their slots went with the scanner that they belonged to.
+            (state.streams, state.generation) = ([0; 2], part.generation);
+        }
+        if state.streams[at] == 0 {
+            let Some(stream) = part.open(forward_key(data.packet())) else {
+                state.streams[at] = NOT_SEARCHED;
+                return self.full(place.worker);
+            };
+            (state.streams[at], state.before[at]) = (stream.get(), start);
+        }
+        let mut chunks = chunks;
+        let verdict = self.search(part, (state.streams[at], state.before[at]), lines, &place, |search| {
+            chunks.try_for_each(|chunk| {
+                let chunk = &chunk[..chunk.len().min(left)];
+                left -= chunk.len();
+                search.scan.scan(search.stream, chunk, search.on_match)
+            })
+        });
+        if verdict == StreamVerdict::Pass
+            && self.depth.left(state.read[at]) == 0
+            && let Some(stream) = StreamNumber::new(std::mem::take(&mut state.streams[at]))
+        {
+            part.close(stream);
+        }
+        verdict
+    }
+
+    /// The verdict on bytes that go on: a function that searches none of the following ones detaches.
+    #[inline(always)]
+    fn depth_verdict(&self, state: &State) -> StreamVerdict {
+        self.depth.verdict(self.which, state.read, state.ended)
+    }
+
+    /// A stream has ended. Returns what becomes of the session.
+    fn finish(&self, state: &State, local: &mut Worker, place: Place) -> StreamVerdict {
+        let at = place.direction as usize;
+        let Worker { part, lines } = local;
+        let Some(part) = part.as_mut().filter(|part| part.generation == state.generation) else {
+            return StreamVerdict::Pass;
+        };
+        self.search(part, (state.streams[at], state.before[at]), lines, &place, |search| {
+            search.scan.finish(search.stream, search.on_match)
+        })
+    }
+
     /// If another set is in force, the worker takes its scanner.
     #[inline(always)]
-    fn renew(&self, cx: &mut Context<'_, Worker>) {
+    fn renew(&self, local: &mut Worker, place: Place) {
         let generation = self.patterns.generation();
-        if cx.local.part.as_ref().is_none_or(|part| part.generation != generation) {
-            self.exchange(cx);
+        if local.part.as_ref().is_none_or(|part| part.generation != generation) {
+            self.exchange(local, place);
         }
     }
 
     #[cold]
-    fn exchange(&self, cx: &mut Context<'_, Worker>) {
-        if let Some(part) = self.patterns.take(cx.worker)
-            && let Some(retired) = cx.local.part.replace(part)
+    fn exchange(&self, local: &mut Worker, place: Place) {
+        if let Some(part) = self.patterns.take(place.worker)
+            && let Some(retired) = local.part.replace(part)
         {
-            self.events.put(cx.worker, cx.now, Event::Retired(retired));
+            self.events.put(place.worker, place.now, Event::Retired(retired));
         }
     }
 
@@ -313,12 +347,13 @@ impl PatternMatch {
         if self.action == Action::Alert { StreamVerdict::Pass } else { StreamVerdict::NoRoom }
     }
 
-    /// Runs a search of a stream, and notes what it finds. Returns what becomes of the session.
+    /// Runs a search of a stream, and notes what it finds. Returns what becomes of the session. `before`:
+    /// bytes of the stream in front of those that its scanner has read.
     #[inline(always)]
     fn search(
         &self,
         part: &mut WorkerPart,
-        number: u32,
+        (number, before): (u32, u64),
         lines: &mut LineLimit,
         place: &Place,
         run: impl FnOnce(Search<'_, '_>) -> ControlFlow<()>,
@@ -334,9 +369,9 @@ impl PatternMatch {
             }
             if lines.take(place.now) {
                 let key = keys.get(number as usize).copied().flatten();
-                let (end, direction, at) = (place.before + one.end, place.direction, place.now);
-                let found =
-                    Occurrence { compiled: compiled.clone(), pattern: one.pattern, key, direction, end, at };
+                let Place { direction, is_in_body, now: at, .. } = *place;
+                let (compiled, pattern, end) = (compiled.clone(), one.pattern, before + one.end);
+                let found = Occurrence { compiled, pattern, key, direction, end, is_in_body, at };
                 self.events.put(place.worker, place.now, Event::Occurrence(found));
             } else {
                 self.totals.add(place.worker, NO_LINE, 1);
@@ -356,8 +391,8 @@ impl PatternMatch {
 }
 
 /// Closes the streams of a session.
-fn close(state: &mut State, cx: &mut Context<'_, Worker>) {
-    let part = cx.local.part.as_mut().filter(|part| part.generation == state.generation);
+fn close(state: &mut State, local: &mut Worker) {
+    let part = local.part.as_mut().filter(|part| part.generation == state.generation);
     if let Some(part) = part {
         state.streams.into_iter().filter_map(StreamNumber::new).for_each(|stream| part.close(stream));
     }

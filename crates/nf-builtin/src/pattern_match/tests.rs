@@ -342,6 +342,7 @@ fn lines() {
         key,
         direction: Direction::Forward,
         end: 12,
+        is_in_body: false,
         at: 0,
     };
     let mut text = String::new();
