@@ -28,7 +28,6 @@ mod tests;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use mmb_flow::Key;
 use mmb_http::{Cause, HeadBuffer};
 
 use self::config::{Config, Group, MOST_GROUPS};
@@ -143,19 +142,20 @@ impl HttpLb {
 
     /// The SYN of a client, or one that was made of its request, perhaps by another worker.
     fn syn(&self, first: &mut OpeningPacket<'_>, syn: &mmb_flow::TcpSegment) -> Admission {
-        let Some(cookie) = self.handshake.cookie_of_syn(first, syn) else {
-            return self.handshake.answer(first, syn, WINDOW);
-        };
-        let key: Key = *first.key;
-        let chosen = self.heads.with(&key, |set| {
-            let way = set.find(&key)?;
-            let (head, _) = set.get(way)?;
-            let is_chosen = head.phase == Phase::Chosen && head.proven.cookie == cookie;
-            is_chosen.then(|| (head.group.unwrap_or(0), head.backend))
+        let cookie = syn.ack.wrapping_sub(1);
+        let chosen = self.heads.with(first.key, |set| {
+            let (head, _) = set.find(first.key).and_then(|way| set.get(way))?;
+            let is_made = syn.ack != 0 && head.phase == Phase::Chosen && head.proven.cookie == cookie;
+            is_made.then(|| (head.group.unwrap_or(0), head.backend))
         });
-        let Some((group, backend)) = chosen.flatten() else { return Admission::Drop(self.read) };
-        first.translation.proxied_isn = Some(cookie);
-        self.request_server(first, group, backend)
+        match chosen {
+            Some(Some((group, backend))) => {
+                first.translation.proxied_isn = Some(cookie);
+                self.request_server(first, group, backend)
+            }
+            Some(None) => self.handshake.answer(first, syn, WINDOW),
+            None => Admission::Drop(self.read),
+        }
     }
 
     /// Requests the translation of a session to its server.

@@ -46,9 +46,25 @@ struct World {
 }
 
 impl World {
-    fn new(options: &str, workers: u16, is_ip6: bool, (client, server): (Offer, Offer)) -> World {
-        let line = format!("nf add l http-lb {CLAUSES} {options}");
-        let lines = [&*line, "chain add web l", "add-stateful in port0 chain web"];
+    fn new(options: &str, workers: u16, is_ip6: bool, offers: (Offer, Offer)) -> World {
+        World::with_chain("l", options, workers, is_ip6, offers)
+    }
+
+    fn with_chain(
+        chain: &str,
+        options: &str,
+        workers: u16,
+        is_ip6: bool,
+        (client, server): (Offer, Offer),
+    ) -> World {
+        let lines = [
+            &format!("nf add l http-lb {CLAUSES} {options}"),
+            "nat pool add office 198.51.100.1-198.51.100.2",
+            "nf add n nat office",
+            "nf add c count",
+            &format!("chain add web {chain}"),
+            "add-stateful in port0 chain web",
+        ];
         let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
         let rules = RuleSet::parse_with(&lines, settings, None, &mmb_nf_builtin::registry(), workers);
         let net = Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000);
@@ -188,7 +204,7 @@ proptest! {
     #[test]
     fn both_ends_get_the_exact_bytes(
         offers in (offer(), offer()),
-        (workers, is_ip6, waits) in (1..4u16, any::<bool>(), any::<bool>()),
+        (workers, chain, waits) in (1..4u16, 0..4usize, any::<bool>()),
         cuts in prop::collection::vec(1..400usize, 0..6),
         (header, body, response) in (0..9_000usize, 0..40_000usize, 1..40_000usize),
         which in 0..3usize,
@@ -196,7 +212,9 @@ proptest! {
     ) {
         // What a client is promised, its server has to support.
         let server = Offer { clock: Some(offers.1.clock.unwrap_or(7)), ..offers.1 };
-        let mut world = World::new("", workers, is_ip6, (offers.0, server));
+        // Functions that translate sources accept IPv4 alone.
+        let (chain, is_ip6) = [("l", true), ("c | l", false), ("l | n", false), ("n | c | l", false)][chain];
+        let mut world = World::with_chain(chain, "", workers, is_ip6, (offers.0, server));
         let (head, hosts): (_, &[u8]) = [
             ("POST /static HTTP/1.1\r\nHost: www.A.example\r\n", &[11u8, 12][..]),
             ("POST /x/../static/y HTTP/1.1\r\nHost: b.example:80\r\n", &[13]),
@@ -233,6 +251,8 @@ fn the_head_may_be_cut_at_every_byte() {
             world.request(REQUEST, &[cut]);
             world.run(4, 20);
             assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], REQUEST), "{cut}");
+            // The tracker knows nothing of the bytes that mmb has sent itself.
+            assert_eq!(world.net.view().state, "established", "{cut}");
         }
     }
     let mut world = plain_world("", false);
@@ -256,6 +276,7 @@ fn another_server_of_the_group_takes_over() {
             world.run(4, 20);
             assert_eq!(&*world.client.received, b"here", "{first} {is_silent}");
             assert_eq!(world.served(), [(address(is_ip6, 23 - first), REQUEST)]);
+            assert_eq!(world.net.view().state, "established");
         }
     }
 }
@@ -311,6 +332,24 @@ fn slow_clients_are_told() {
     assert_eq!(world.report("requests that took too long"), "1");
 }
 
+/// A head for which a client takes longer than its cookie is valid, and servers at other workers.
+#[test]
+fn a_patient_function_serves_slow_clients() {
+    for workers in [1, 4] {
+        let mut world = World::new("timeout 300", workers, false, (plain(1000), plain(5000)));
+        world.client.waits = true;
+        world.response = b"here".to_vec();
+        world.request(REQUEST, &[9]);
+        let behind = world.client.writes.pop().expect("two pieces");
+        world.run(1, 2);
+        world.net.now = world.net.now.wrapping_add(200_000);
+        world.net.harness.advance(world.net.now);
+        world.client.writes.push(behind);
+        world.run(4, 10);
+        assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], REQUEST), "{workers}");
+    }
+}
+
 /// A connection that was idle for longer than its cookie is valid: the client is told to begin anew.
 #[test]
 fn a_request_behind_a_long_silence_is_reset() {
@@ -327,12 +366,13 @@ fn a_request_behind_a_long_silence_is_reset() {
 #[test]
 fn later_requests_stay_with_the_server() {
     let mut world = plain_world("", false);
-    let two = [REQUEST, b"GET /static HTTP/1.1\r\nHost: b\r\n\r\n"].concat();
+    let two = [REQUEST, &b"GET /static HTTP/1.1\r\nHost: b\r\n\r\n".repeat(60)].concat();
     world.response = b"here".to_vec();
     world.request(&two, &[]);
     world.run(4, 20);
     let served = world.served();
     assert_eq!((served.len(), served[0].1), (1, &*two));
+    assert_eq!(world.net.view().state, "established");
     world.expected += 3;
     world.client.writes.push(b"abc".to_vec());
     world.response = b"there".to_vec();
