@@ -34,6 +34,6 @@ pub use table::{
 };
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{
-    Mangle, QuotedPacket, parse_quote, translate, translate_error_fragment, translate_icmp_error,
-    translate_ip4, translate_ip4_common, untranslate,
+    EditOffsets, Mangle, QuotedPacket, parse_quote, translate, translate_error_fragment,
+    translate_icmp_error, translate_ip4, translate_ip4_common, untranslate,
 };

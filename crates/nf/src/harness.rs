@@ -254,8 +254,7 @@ impl Harness {
         let (found, _, meta) = self.sessions.look_up(frame)?;
         let id = found.is_some().then(|| found.session())?;
         let info = self.sessions.info(id);
-        let view = PacketView { head: frame, meta: &meta, direction: found.direction() };
-        if !self.runner.detach(self.sessions.table.scratch_mut(id), &info, &view) {
+        if !self.runner.detach(self.sessions.table.scratch_mut(id), &info) {
             self.sessions.table.remove(id);
             return None;
         }

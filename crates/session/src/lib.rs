@@ -60,7 +60,9 @@ pub use environment::{Environment, Packets, SessionConfig};
 pub use lookup::PrefetchToken;
 pub use mmb_nf::{FunctionVisit, HeldEvent};
 pub use next::{Next, NextSet, ReleasedFragment};
-pub use offload::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};
+pub use offload::{
+    AddedNumbers, OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState,
+};
 pub use sessions::Sessions;
 pub use shared::{LimitedSource, SharedSessions};
 pub use view::{DumpCursor, SessionCounters, SessionView};

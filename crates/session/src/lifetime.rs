@@ -39,6 +39,8 @@ pub(crate) struct Lifetime {
     pub ageing: Ageing,
     /// Sessions below this number have been examined since the table became nearly full.
     pub sweep_position: u32,
+    /// Sessions below this number have been examined since chains have changed. `u32::MAX`: all.
+    pub chain_position: u32,
 }
 
 /// How long sessions live without packets: shorter when the table is nearly full.

@@ -83,6 +83,7 @@ impl SessionStore {
         self.cache.has_per_packet_rules = new.policy().per_packet().is_some();
         self.pools.adopt(new.nat().clone());
         self.chains.adopt(new.chains(), &self.settings);
+        self.lifetime.chain_position = 0;
     }
 
     /// Invalidates cached next hops.

@@ -8,7 +8,7 @@
 use mmb_flow::SessionId;
 
 use crate::Environment;
-use crate::chains::process::end_drained;
+use crate::chains::process::{end_drained, end_unread};
 use crate::lifetime::{Ageing, EndReason, SessionBatch};
 use crate::store::SessionStore;
 
@@ -17,6 +17,8 @@ use crate::store::SessionStore;
 const FLUSH_LIMIT: usize = 8;
 /// Ticks between two flushes.
 const FLUSH_INTERVAL: u32 = 4;
+/// Sessions that are examined in a tick behind a change of chains.
+const SWEEP: usize = 64;
 /// Milliseconds between two ticks without traffic: the resolution of the timer wheel.
 pub(crate) const IDLE_TICK: u32 = 64;
 
@@ -27,6 +29,8 @@ impl SessionStore {
         self.lifetime.now = now;
         let has_chain_work = self.chains.runner.tick(now, budget);
         end_drained(self, env);
+        end_unread(self);
+        self.leave_removed(env);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         loop {
             let due = SessionBatch::collect(|| self.table.next_expired(now, &mut left));
@@ -44,6 +48,31 @@ impl SessionStore {
         self.age(now, env);
         self.lifetime.removals_at_tick = self.lifetime.removals;
         left == 0 || has_chain_work
+    }
+
+    /// Takes idle sessions out of removed functions that edit. Each change of chains begins a walk through
+    /// all sessions, some at a time. No packet may be under way.
+    fn leave_removed(&mut self, env: &impl Environment) {
+        let SessionStore { lifetime, table, chains, rules, .. } = self;
+        if lifetime.chain_position == u32::MAX || chains.runner.is_draining() {
+            return;
+        }
+        if !chains.runner.has_earlier_programs() {
+            lifetime.chain_position = u32::MAX;
+            return;
+        }
+        let mut list = std::mem::take(&mut rules.buffer);
+        for _ in 0..SWEEP {
+            let Some(id) = table.next_session(lifetime.chain_position) else {
+                lifetime.chain_position = u32::MAX;
+                break;
+            };
+            lifetime.chain_position = id.0 + 1;
+            list.clear();
+            list.extend(rules.lists.get(table.session(id).rule_list));
+            chains.leave_removed(table, (env.policy(), &mut list), (lifetime.now, id));
+        }
+        rules.buffer = list;
     }
 
     /// Whether [`SessionStore::tick`] has something to do at once.

@@ -1,6 +1,6 @@
 //! The connection tracker's part of a session in the table.
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, SessionFlags, SessionId, Table, TrackInput, TrackOutcome};
+use mmb_flow::{FlowFlags, FlowRef, SessionFlags, SessionId, Table, TrackInput, TrackOutcome};
 use mmb_packet::Meta;
 
 use crate::chains::ChainState;
@@ -31,12 +31,9 @@ pub(crate) fn input(
     if let TrackInput::Tcp(segment) = &mut input {
         chains.untranslate(table, flow, segment);
     }
-    if flow.direction() == Direction::Reverse
-        && let TrackInput::Tcp(segment) = &mut input
-        && let Some(mangle) = chains.layout.mangle(table, flow.session())
-    {
-        segment.ack = segment.ack.wrapping_sub(mangle.sequence);
-        segment.seq = segment.seq.wrapping_sub(mangle.acknowledgment);
+    if let TrackInput::Tcp(segment) = &mut input {
+        segment.ack = chains.layout.tracked_ack(table, flow, segment.ack);
+        segment.seq = chains.layout.tracked_sequence(table, flow, segment.seq);
     }
     input
 }

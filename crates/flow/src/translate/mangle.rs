@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::Direction;
+use crate::{Direction, EditOffsets};
 
 /// Header fields that a session replaces, besides addresses and ports. The default replaces nothing. 20 bytes
 /// in native byte order, for the session's scratchpad.
@@ -64,6 +64,18 @@ impl Default for Numbers {
 }
 
 impl Mangle {
+    /// Adds the offsets of edits behind the translation.
+    pub fn add_edits(&mut self, EditOffsets([forward, reverse]): EditOffsets) {
+        self.sequence = self.sequence.wrapping_add(forward);
+        self.acknowledgment = self.acknowledgment.wrapping_sub(reverse);
+    }
+
+    /// Undoes [`Mangle::add_edits`].
+    pub fn remove_edits(&mut self, EditOffsets([forward, reverse]): EditOffsets) {
+        self.sequence = self.sequence.wrapping_sub(forward);
+        self.acknowledgment = self.acknowledgment.wrapping_add(reverse);
+    }
+
     /// The edits of a packet in `direction`.
     pub(super) fn along(&self, direction: Direction) -> Numbers {
         match direction {

@@ -25,6 +25,7 @@ mod delta;
 mod error;
 mod headers;
 mod mangle;
+mod offsets;
 mod quote;
 mod short;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod tests;
 
 pub use error::{translate_error_fragment, translate_icmp_error};
 pub use mangle::Mangle;
+pub use offsets::EditOffsets;
 pub use quote::{QuotedPacket, parse_quote};
 pub use short::{translate_ip4, translate_ip4_common};
 

@@ -21,7 +21,7 @@ use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode,
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
-use crate::{Packet, PacketView, Verdict};
+use crate::{ChainId, Packet, PacketView, Verdict};
 use mmb_packet::DropReason;
 use mmb_stream::View;
 
@@ -59,6 +59,21 @@ impl ChainRun<'_, '_> {
         } else {
             let set = self.translate_detached(set);
             self.body(body, set, space);
+        }
+        if body == ChainId::NONE.0 {
+            self.note_settled(set);
+        }
+    }
+
+    /// Notes sessions without a chain that have no edits under way any more.
+    #[cold]
+    fn note_settled(&mut self, set: Set) {
+        let RunnerState { edits: Some(memory), unread, .. } = &mut *self.state else { return };
+        for packet in set.iter().filter_map(|i| self.packets.get(i)) {
+            let is_new = unread.len() < unread.capacity() && unread.last() != Some(&packet.session);
+            if is_new && memory.is_settled(packet.session.0, None) {
+                unread.push(packet.session);
+            }
         }
     }
 

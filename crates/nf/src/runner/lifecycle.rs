@@ -49,9 +49,9 @@ impl RunnerState {
         body: BodyId,
         (space, pad): (u32, &mut [u8]),
         info: &SessionInfo,
-        packet: &PacketView<'_>,
+        packet: Option<&PacketView<'_>>,
     ) {
-        let mut call = SessionCall { space, pad, branches: 0, info, packet: Some(packet), at: None };
+        let mut call = SessionCall { space, pad, branches: 0, info, packet, at: None };
         self.enter(active, body, &mut call);
         let header = Header { program: active.number, body, branches: call.branches };
         header.write(pad);
@@ -81,7 +81,7 @@ impl RunnerState {
         body: BodyId,
         (space, pad): (u32, &mut [u8]),
         info: &SessionInfo,
-        packet: &PacketView<'_>,
+        packet: Option<&PacketView<'_>>,
     ) {
         let header = Header::read(pad);
         if (header.program, header.body) == (active.number, body) {

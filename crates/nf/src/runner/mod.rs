@@ -18,7 +18,7 @@ mod vector_run;
 
 use std::sync::Arc;
 
-use mmb_flow::{FlowRef, SessionId, SessionSettings, TcpSegment};
+use mmb_flow::{EditOffsets, FlowRef, SessionId, SessionSettings, TcpSegment};
 use mmb_packet::DropReason;
 
 use self::header::Header;
@@ -30,7 +30,7 @@ use self::vector_run::Buffers;
 use crate::context::Emissions;
 use crate::held::{HeldEvent, OUTER_SPACE};
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
-use crate::{Admission, ChainId, OpeningPacket, Packet, PacketView, Program, SessionInfo};
+use crate::{Admission, ChainId, OpeningPacket, Packet, PacketView, Program, SessionInfo, SettledEdits};
 
 pub use types::{ChainVerdict, FunctionVisit, SessionAccess, StageCounters};
 
@@ -155,7 +155,7 @@ impl Runner {
     /// A session has been opened, and passes a chain. Its scratchpad may hold anything.
     pub fn open(&mut self, chain: ChainId, pad: &mut [u8], info: &SessionInfo, packet: &PacketView<'_>) {
         if let Some(active) = &self.active {
-            self.state.open(active, chain.0, (OUTER_SPACE, pad), info, packet);
+            self.state.open(active, chain.0, (OUTER_SPACE, pad), info, Some(packet));
         }
     }
 
@@ -169,7 +169,7 @@ impl Runner {
     #[inline]
     pub fn migrate(&mut self, pad: &mut [u8], chain: ChainId, info: &SessionInfo, packet: &PacketView<'_>) {
         if let Some(active) = &self.active {
-            self.state.migrate(active, chain.0, (OUTER_SPACE, pad), info, packet);
+            self.state.migrate(active, chain.0, (OUTER_SPACE, pad), info, Some(packet));
         }
     }
 
@@ -182,13 +182,27 @@ impl Runner {
 
     /// Takes a session out of its chain. Returns whether it has to pass the runner further: functions have
     /// edited its connection, whose ends count differently from then on.
-    pub fn detach(&mut self, pad: &mut [u8], info: &SessionInfo, packet: &PacketView<'_>) -> bool {
+    pub fn detach(&mut self, pad: &mut [u8], info: &SessionInfo) -> bool {
         let is_kept = self.has_offsets(pad, info.id);
-        match is_kept {
-            true => self.migrate(pad, ChainId::NONE, info, packet),
-            false => self.release(pad, info),
+        match &self.active {
+            Some(active) if is_kept => {
+                self.state.migrate(active, ChainId::NONE.0, (OUTER_SPACE, pad), info, None);
+            }
+            _ => self.release(pad, info),
         }
         is_kept
+    }
+
+    /// Whether there are sessions of earlier programs.
+    pub fn has_earlier_programs(&self) -> bool {
+        self.state.programs.iter().flatten().nth(1).is_some()
+    }
+
+    /// Whether a session keeps an earlier program, and with it the state of all its instances, because of
+    /// edits: a function may edit it, or has.
+    pub fn keeps_earlier_program(&self, pad: &[u8]) -> bool {
+        let is_earlier = Header::read(pad).program != self.state.current;
+        is_earlier && (self.has_no_chain(pad) || self.state.has_editors(pad))
     }
 
     /// Whether the ends of a session's connection count differently, because functions have edited it.
@@ -303,17 +317,35 @@ impl Runner {
         (self.state.held.len(), self.state.held.capacity())
     }
 
-    /// Returns a session whose chain no function reads any more, and which has packets nowhere. It may pass
-    /// without its chain until its connection begins anew. To be called until there is none.
+    /// Returns a session whose chain no function reads any more, or that has no chain, and which has packets
+    /// nowhere. It may pass without its chain until its connection begins anew: see [`Runner::settle`]. To be
+    /// called until there is none.
     pub fn next_unread(&mut self) -> Option<SessionId> {
-        let RunnerState { unread, held, edits, .. } = &mut self.state;
+        let RunnerState { unread, held, .. } = &mut self.state;
         while let Some(session) = unread.pop() {
-            let is_edited = edits.as_ref().is_some_and(|memory| memory.is_detached(session.0));
-            if !is_edited && !held.is_draining() {
+            if !held.is_draining() {
                 return Some(session);
             }
         }
         None
+    }
+
+    /// A session is to pass without its chain. Forgets the edits of its connection, and returns what they
+    /// leave. None: it cannot leave the chain now.
+    pub fn settle(&mut self, pad: &mut [u8], id: SessionId) -> Option<SettledEdits> {
+        self.state.settle(pad, id.0)
+    }
+
+    /// A session with these constants, which [`Runner::settle`] has returned, passes a chain again.
+    pub fn resume_edits(&mut self, id: SessionId, offsets: EditOffsets) {
+        if let Some(memory) = self.state.edits.as_deref_mut() {
+            memory.put_settled(id.0, offsets);
+        }
+    }
+
+    /// Whether a session passes no chain, and is here because of edits only.
+    pub fn has_no_chain(&self, pad: &[u8]) -> bool {
+        Header::read(pad).body == ChainId::NONE.0
     }
 
     /// Whether there are released packets that have not gone on. A session that a function ends

@@ -178,7 +178,7 @@ impl NestedSessions {
             let info = self.info(id, entry.now);
             let view = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
             let pad = (self.space, self.table.scratch_mut(id));
-            entry.state.migrate(entry.active, entry.body, pad, &info, &view);
+            entry.state.migrate(entry.active, entry.body, pad, &info, Some(&view));
         }
     }
 
@@ -289,7 +289,7 @@ impl NestedSessions {
         let info = self.info(id, entry.now);
         let view = PacketView { head: packet.head, meta: packet.meta, direction };
         let pad = (self.space, self.table.scratch_mut(id));
-        entry.state.open(entry.active, entry.body, pad, &info, &view);
+        entry.state.open(entry.active, entry.body, pad, &info, Some(&view));
         Some(found)
     }
 

@@ -9,7 +9,7 @@ use mmb_stream::{
 };
 
 use super::counters::{self, BYTES, COUNTERS, EARLY, FIRST_EDIT, PACKETS, StreamCounter};
-use super::edits::{EditTally, ExpectedNumbers, RESETS};
+use super::edits::{EditMemory, EditTally, ExpectedNumbers, RESETS};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
 use crate::held::{HeldPlace, OUTER_SPACE};
@@ -345,24 +345,29 @@ pub(super) fn for_functions(
     view: View,
     (session, stream): (SessionId, &TcpStream),
     group: GroupPlace,
-    (unread, holding): (&mut Vec<SessionId>, &Holding<'_>),
+    (unread, holding, memory): (&mut Vec<SessionId>, &Holding<'_>, Option<&EditMemory>),
 ) -> View {
     let detached = stream.detached();
     if detached != 0 {
-        note_unread(unread, (session, stream), group, holding);
+        note_unread(unread, (session, stream), group, (holding, memory));
     }
     View { detached, ..view }
 }
 
-/// Notes a session that no function of its chain reads any more, and of which nothing is kept.
+/// Notes a session that no function of its chain reads any more, and of which nothing is kept but constant
+/// offsets.
 #[cold]
 fn note_unread(
     unread: &mut Vec<SessionId>,
     (session, stream): (SessionId, &TcpStream),
     group: GroupPlace,
-    holding: &Holding<'_>,
+    (holding, memory): (&Holding<'_>, Option<&EditMemory>),
 ) {
-    let is_unread = stream.status() == Status::Passed(Cause::Detached) && stream.kept() == 0;
+    let is_settled = || match memory {
+        Some(memory) if stream.is_edited() => memory.is_settled(session.0, Some(stream)),
+        _ => stream.kept() == 0,
+    };
+    let is_unread = stream.status() == Status::Passed(Cause::Detached) && is_settled();
     let may_leave = group.is_alone && stream.detached() == group.all && holding.space == OUTER_SPACE;
     if is_unread && may_leave && unread.len() < unread.capacity() && unread.last() != Some(&session) {
         unread.push(session);
@@ -490,7 +495,8 @@ impl DynFunction for StreamContext {
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }
-                views[n] = for_functions(view, (packet.session, stream), group, (unread, &step.holding));
+                views[n] =
+                    for_functions(view, (packet.session, stream), group, (unread, &step.holding, None));
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);

@@ -21,7 +21,7 @@ mod typed;
 pub(crate) use context::{ContextState, StreamContext};
 pub use counters::{CounterKind, StreamCounter};
 pub use data::StreamData;
-pub use edits::{EditError, StreamEdit};
+pub use edits::{EditError, SettledEdits, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED};
 pub use function::{StreamFunction, StreamVerdict};
 pub(crate) use takeover::AnswerNumbers;

@@ -10,6 +10,8 @@
 //! If no function of its chain reads a session any more, its packets do not pass the chain
 //! ([`SessionFlags::BYPASSES`]): they take the short way, and the XDP fast path may forward them. The session
 //! stays in the chain. A SYN, which may begin another connection, and a change of chains bring it back.
+//! Functions that have edited the connection, or have left it, leave constants behind: they are added to the
+//! numbers that the session translates ([`ChainState::leave_unread`]), and go back into the chain with it.
 //!
 //! Functions can demand that a session is translated. This is decided when the session is opened
 //! ([`ChainState::admit`]), as for rules, and the translation is made inside the chain
@@ -23,7 +25,8 @@ pub(crate) mod process;
 use std::sync::Arc;
 
 use mmb_flow::{
-    Direction, FlowFlags, FlowRef, Key, SessionFlags, SessionId, SessionSettings, Table, TcpSegment,
+    Direction, EditOffsets, FlowFlags, FlowRef, Key, SessionFlags, SessionId, SessionSettings, Table,
+    TcpSegment,
 };
 use mmb_nf::{
     Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
@@ -190,6 +193,7 @@ impl ChainState {
         chain: ChainId,
     ) {
         let info = session_info(table, flow.session(), pkt.now);
+        self.resume_edits(table, flow.session());
         if let Some(pad) = self.layout.functions_mut(table, flow.session()) {
             self.runner.open(chain, pad, &info, &packet_view(pkt, flow));
         }
@@ -215,20 +219,38 @@ impl ChainState {
     }
 
     /// Takes a session out of its chain. It still passes the runner if functions have edited its connection.
-    fn detach<E: Environment, P: PacketBuf>(
+    fn detach(&mut self, table: &mut Table, now: u32, id: SessionId) {
+        let info = session_info(table, id, now);
+        let pad = self.layout.functions_mut(table, id);
+        let is_kept = pad.is_some_and(|pad| self.runner.detach(pad, &info));
+        set_bypass(table, id, false);
+        if !is_kept {
+            for direction in DIRECTIONS {
+                let flow = table.flow_mut(FlowRef::new(id, direction));
+                flow.flags &= !(FlowFlags::CHAINED | FlowFlags::CHAIN_TRANSLATES);
+            }
+        }
+    }
+
+    /// Takes a session out of functions that edit and are removed, without a packet. `rules`: those of the
+    /// session. It stays if one of them names a chain: then it moves with its next packet.
+    pub fn leave_removed(
         &mut self,
         table: &mut Table,
-        pkt: &SlowPacket<'_, E, P>,
-        flow: FlowRef,
+        (policy, rules): (&Policy, &mut Vec<SessionRule>),
+        (now, id): (u32, SessionId),
     ) {
-        let info = session_info(table, flow.session(), pkt.now);
-        let pad = self.layout.functions_mut(table, flow.session());
-        let is_kept = pad.is_some_and(|pad| self.runner.detach(pad, &info, &packet_view(pkt, flow)));
-        set_bypass(table, flow.session(), false);
-        if !is_kept {
-            for flow in [flow, flow.opposite()] {
-                table.flow_mut(flow).flags &= !(FlowFlags::CHAINED | FlowFlags::CHAIN_TRANSLATES);
-            }
+        let pad = chained_pad(&self.layout, table, id);
+        let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
+        if flags.contains(FlowFlags::CHAIN_TRANSLATES)
+            || !pad.is_some_and(|pad| self.runner.keeps_earlier_program(pad))
+        {
+            return;
+        }
+        rules.retain(|rule| rule.is_alive(policy));
+        if self.plain_chain(policy, rules).is_none() {
+            self.detach(table, now, id);
+            self.leave_unread(table, now, id);
         }
     }
 
@@ -236,7 +258,39 @@ impl ChainState {
     /// to be kept, whatever becomes of its rules.
     pub fn has_offsets(&self, table: &Table, id: SessionId) -> bool {
         let pad = chained_pad(&self.layout, table, id);
-        pad.is_some_and(|pad| self.runner.has_offsets(pad, id))
+        pad.is_some_and(|pad| self.runner.has_offsets(pad, id)) || !self.layout.edits(table, id).is_zero()
+    }
+
+    /// Lets a session pass without its chain that no function reads any more. What edits have left is added
+    /// to the numbers that the session translates. A session without a chain passes no runner any more.
+    pub fn leave_unread(&mut self, table: &mut Table, now: u32, id: SessionId) {
+        let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
+        if !flags.contains(FlowFlags::CHAINED) || flags.contains(FlowFlags::CHAIN_TRANSLATES) {
+            return;
+        }
+        let Some(pad) = self.layout.functions_mut(table, id) else { return };
+        let has_no_chain = self.runner.has_no_chain(pad);
+        let Some(edits) = self.runner.settle(pad, id) else { return };
+        self.layout.add_edits(table, id, edits);
+        match has_no_chain {
+            true => self.leave(table, now, id),
+            false => set_bypass(table, id, true),
+        }
+    }
+
+    /// Lets the packets of a session pass its chain again. Offsets that edits have left go with it.
+    pub fn end_bypass(&mut self, table: &mut Table, id: SessionId) {
+        if table.session(id).flags.contains(SessionFlags::BYPASSES) {
+            self.resume_edits(table, id);
+            set_bypass(table, id, false);
+        }
+    }
+
+    /// What edits have left is translated around the chain from now on.
+    fn resume_edits(&mut self, table: &mut Table, id: SessionId) {
+        if let Some(offsets) = self.layout.take_edits(table, id) {
+            self.runner.resume_edits(id, offsets);
+        }
     }
 
     /// Changes acknowledgement and window of a segment to those that their receiver is told, if functions
@@ -279,7 +333,7 @@ impl ChainState {
         match (has_chain(table, flow.session()), chain) {
             (true, Some((_, chain))) => return self.migrate(table, pkt, flow, chain, is_translated),
             (true, None) if is_translated => return false,
-            (true, None) => self.detach(table, pkt, flow),
+            (true, None) => self.detach(table, pkt.now, flow.session()),
             (false, Some((_, chain))) => self.join(table, pkt, flow, chain),
             (false, None) => {}
         }
@@ -302,7 +356,7 @@ impl ChainState {
             Some(pad) if is_translated && !self.runner.keeps_translation(pad, chain) => return false,
             _ => {}
         }
-        set_bypass(table, id, false);
+        self.end_bypass(table, id);
         let info = session_info(table, id, pkt.now);
         if let Some(pad) = self.layout.functions_mut(table, id) {
             self.runner.migrate(pad, chain, &info, &packet_view(pkt, flow));
@@ -322,7 +376,15 @@ impl ChainState {
 
     /// Returns what the functions of a session's chain say about it, each with its name.
     pub fn describe(&self, table: &Table, id: SessionId) -> Vec<(String, String)> {
-        chained_pad(&self.layout, table, id).map_or_else(Vec::new, |pad| self.runner.describe(id, pad))
+        let pad = chained_pad(&self.layout, table, id);
+        let mut all = pad.map_or_else(Vec::new, |pad| self.runner.describe(id, pad));
+        let EditOffsets([forward, reverse]) = self.layout.edits(table, id);
+        if (forward, reverse) != (0, 0) {
+            let [forward, reverse] = [forward, reverse].map(u32::cast_signed);
+            let text = format!("offset {forward:+} / offset {reverse:+}; the functions have left");
+            all.push(("(edits)".to_owned(), text));
+        }
+        all
     }
 }
 
@@ -339,7 +401,7 @@ pub(crate) fn has_chain(table: &Table, id: SessionId) -> bool {
 }
 
 /// Lets the packets of a session with a chain pass it, or not. Does nothing if that is so already.
-pub(crate) fn set_bypass(table: &mut Table, id: SessionId, bypasses: bool) {
+fn set_bypass(table: &mut Table, id: SessionId, bypasses: bool) {
     if table.session(id).flags.contains(SessionFlags::BYPASSES) == bypasses {
         return;
     }

@@ -14,7 +14,7 @@ use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
 
-use super::{ChainState, OUT_HAIRPIN, has_chain, session_info, set_bypass};
+use super::{ChainState, OUT_HAIRPIN, has_chain, session_info};
 use crate::lifetime::EndReason;
 use crate::store::SessionStore;
 use crate::translation::record::ScratchLayout;
@@ -71,9 +71,7 @@ pub(crate) fn process_chain(
         true => store.chains.run(&mut store.table, now, env, batch),
         false => store.chains.run_checked(&mut store.table, now, env, batch),
     }
-    let set = apply_verdicts(store, env, packets, next);
-    end_unread(store);
-    set
+    apply_verdicts(store, env, packets, next)
 }
 
 /// See [`crate::Sessions::process_released`].
@@ -190,12 +188,13 @@ fn is_chained(table: &Table, id: SessionId) -> bool {
     table.is_live(id) && has_chain(table, id)
 }
 
-/// Lets sessions that no function reads any more pass without their chains.
-fn end_unread(store: &mut SessionStore) {
-    let SessionStore { chains, table, .. } = store;
+/// Lets sessions that no function reads any more pass without their chains. No packet may be under way: one
+/// that was looked up before would not be translated.
+pub(crate) fn end_unread(store: &mut SessionStore) {
+    let SessionStore { chains, table, lifetime, .. } = store;
     while let Some(id) = chains.runner.next_unread() {
         if is_chained(table, id) {
-            set_bypass(table, id, true);
+            chains.leave_unread(table, lifetime.now, id);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Packets of established sessions that need more than counting and simple translation.
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, Table, latest_ack, translate_ip4};
+use mmb_flow::{FlowFlags, FlowRef, Table, latest_ack, translate_ip4};
 use mmb_packet::{DropReason, Meta, PacketFlags, StageWord};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -122,10 +122,7 @@ impl EstablishedPath<'_> {
         ack: Option<u32>,
     ) -> Result<(), DropReason> {
         if let Some(ack) = ack {
-            let ack = match (flow_ref.direction(), self.layout.mangle(self.table, flow_ref.session())) {
-                (Direction::Reverse, Some(mangle)) => ack.wrapping_sub(mangle.sequence),
-                _ => ack,
-            };
+            let ack = self.layout.tracked_ack(self.table, flow_ref, ack);
             let flow = self.table.flow_mut(flow_ref);
             flow.ack = latest_ack(flow.ack, ack);
         }

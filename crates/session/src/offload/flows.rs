@@ -18,6 +18,8 @@ pub(super) struct OffloadedFlow {
     pub bytes: u64,
     /// The rules have not changed since the flow was offloaded: they get what is counted.
     pub credits_rules: bool,
+    /// Added to the flow's acknowledgement numbers, which the driver counts before.
+    pub added_ack: u32,
 }
 
 /// The flows of a session, by direction.
@@ -74,9 +76,13 @@ impl OffloadedFlows {
         self.by_session.values_mut().flatten().flatten().for_each(|flow| flow.credits_rules = false);
     }
 
-    /// Returns what the driver has counted for each flow.
+    /// Returns what the driver has counted for each flow, with acknowledgement numbers as the tracker counts.
     pub(super) fn counters(&self, flows: &FlowPair) -> [Option<OffloadCounters>; 2] {
-        flows.map(|flow| Some(self.driver.as_ref()?.counters(flow?.slot)))
+        flows.map(|flow| {
+            let OffloadedFlow { slot, added_ack, .. } = flow?;
+            let counters = self.driver.as_ref()?.counters(slot);
+            Some(OffloadCounters { ack: counters.ack.map(|ack| ack.wrapping_add(added_ack)), ..counters })
+        })
     }
 
     /// Records a slot as revoked.
@@ -120,7 +126,8 @@ mod tests {
     #[test]
     fn a_removed_session_reports_its_slots_as_revoked() {
         let mut flows = OffloadedFlows::new(Box::new(Nothing));
-        let flow = |slot| Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true });
+        let flow =
+            |slot| Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack: 0 });
         let pair = [flow(7), flow(9)];
         flows.set(SessionId(1), pair);
         assert_eq!(flows.counters(&pair).map(|counters| counters.map(|c| c.packets)), [Some(7), Some(9)]);

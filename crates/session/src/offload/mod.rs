@@ -88,6 +88,15 @@ pub enum OffloadState {
     },
 }
 
+/// What a session adds to the numbers of a flow's TCP segments. Wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddedNumbers {
+    /// Added to sequence numbers.
+    pub sequence: u32,
+    /// Added to acknowledgment numbers and SACK edges.
+    pub acknowledgment: u32,
+}
+
 /// What the fast path needs of sessions.
 pub trait OffloadSource {
     /// Sets the driver. Flows that an earlier driver had are forgotten.
@@ -105,6 +114,9 @@ pub trait OffloadSource {
 
     /// Returns whether the flow can be offloaded if its packets come in by `in_port`.
     fn offload_state(&self, candidate: OffloadCandidate, in_port: u16) -> OffloadState;
+
+    /// Returns what the session adds to the numbers of the flow's segments, while it can be offloaded.
+    fn added_numbers(&self, candidate: OffloadCandidate) -> AddedNumbers;
 
     /// Records that the driver forwards the flow under this slot. If the flow has another slot, that one is
     /// revoked.

@@ -4,7 +4,7 @@ use mmb_flow::{Direction, FlowFlags, SessionFlags, parse_key};
 use mmb_packet::Meta;
 
 use super::flows::{OffloadedFlow, OffloadedFlows};
-use super::{OffloadCandidate, OffloadDriver, OffloadSource, OffloadState};
+use super::{AddedNumbers, OffloadCandidate, OffloadDriver, OffloadSource, OffloadState};
 use crate::established::decisions::DecisionFlags;
 use crate::sessions::Sessions;
 use crate::store::SessionStore;
@@ -14,10 +14,8 @@ use crate::{Environment, tracking};
 const EXCLUDED_FLOWS: FlowFlags =
     FlowFlags::REDIRECT.union(FlowFlags::CHAINED).union(FlowFlags::CHAIN_TRANSLATES);
 /// Flags of sessions that exclude offload.
-const EXCLUDED_SESSIONS: SessionFlags = SessionFlags::MANGLE
-    .union(SessionFlags::LOOP_FORWARD)
-    .union(SessionFlags::LOOP_REVERSE)
-    .union(SessionFlags::REFUSED);
+const EXCLUDED_SESSIONS: SessionFlags =
+    SessionFlags::LOOP_FORWARD.union(SessionFlags::LOOP_REVERSE).union(SessionFlags::REFUSED);
 
 impl OffloadSource for Sessions {
     fn set_offload_driver(&mut self, driver: Box<dyn OffloadDriver>) {
@@ -48,8 +46,10 @@ impl OffloadSource for Sessions {
         }
         let (flow, reply) = (self.store.table.flow(flow_ref), self.store.table.flow(flow_ref.opposite()));
         let (number, decisions) = (flow.decision(), &self.store.cache.decisions);
+        let (layout, flags) = (&self.store.chains.layout, self.store.table.session(id).flags);
         let is_plain = !flow.flags.intersects(EXCLUDED_FLOWS)
-            && !self.store.table.session(id).flags.intersects(EXCLUDED_SESSIONS)
+            && !flags.intersects(EXCLUDED_SESSIONS)
+            && (!flags.contains(SessionFlags::MANGLE) || layout.has_only_edits(&self.store.table, id))
             && decisions.is_current(number, decisions.stamp(in_port))
             && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP);
         if !is_plain || self.store.cache.has_per_packet_rules || self.store.settings.tcp_window_check {
@@ -66,6 +66,15 @@ impl OffloadSource for Sessions {
         }
     }
 
+    fn added_numbers(&self, candidate: OffloadCandidate) -> AddedNumbers {
+        let flow = candidate.flow;
+        let offsets = self.store.chains.layout.edits(&self.store.table, flow.session());
+        AddedNumbers {
+            sequence: offsets.sequence(flow.direction(), 0),
+            acknowledgment: offsets.acknowledgment(flow.direction(), 0),
+        }
+    }
+
     fn offload(&mut self, now: u32, candidate: OffloadCandidate, slot: u32, env: &impl Environment) {
         let (id, direction) = (candidate.flow.session(), candidate.flow.direction() as usize);
         let mut flows = self.store.offloaded.get(id).unwrap_or_default();
@@ -74,7 +83,8 @@ impl OffloadSource for Sessions {
             offloaded.collect_pair(now, id, &mut flows, (table, cache, settings), env);
             self.store.offloaded.push_revoked(old.slot);
         }
-        flows[direction] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true });
+        let added_ack = self.added_numbers(candidate).acknowledgment;
+        flows[direction] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack });
         self.store.offloaded.set(id, flows);
     }
 

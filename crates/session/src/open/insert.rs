@@ -1,8 +1,8 @@
 //! Inserting a session: its entry in the table, rules, decision, translation and chain.
 
 use mmb_flow::{
-    Direction, Flow, FlowFlags, FlowRef, InsertError, Key, MappingId, SessionFlags, SessionId, TrackOutcome,
-    TrackState, Xlat4,
+    Direction, FlowFlags, FlowRef, InsertError, Key, MappingId, SessionFlags, SessionId, TrackOutcome,
+    TrackState,
 };
 use mmb_nf::ChainId;
 use mmb_packet::{DropReason, PacketBuf};
@@ -15,21 +15,7 @@ use crate::rules::attached::SessionRule;
 use crate::rules::opening::OpeningRules;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
-use crate::translation::record::NumberTranslation;
-
-/// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
-fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, only_endpoints: bool) {
-    match Xlat4::pair(key, reverse).filter(|_| only_endpoints) {
-        Some([out, home]) => {
-            forward.set_xlat4(&out);
-            back.set_xlat4(&home);
-        }
-        None => {
-            forward.flags |= FlowFlags::XLAT_SLOW;
-            back.flags |= FlowFlags::XLAT_SLOW;
-        }
-    }
-}
+use crate::translation::record::{NumberTranslation, set_translation};
 
 /// A session that is to be inserted.
 #[derive(Default)]

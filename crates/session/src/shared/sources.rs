@@ -202,7 +202,7 @@ mod tests {
             for n in 0..200 {
                 let hash = table.hash(source(n));
                 assert!((0..n).all(|_| table.add(hash)));
-                assert_eq!(table.count(hash), n.into());
+                assert_eq!(table.count(hash), u64::from(n));
             }
             let hash = table.hash(source(7));
             table.remove(hash);

@@ -7,7 +7,6 @@ use mmb_flow::{
 use mmb_packet::{DropReason, PacketBuf};
 
 use super::packet::SlowPacket;
-use crate::chains::set_bypass;
 use crate::lifetime::{DIRECTIONS, EndReason};
 use crate::rules::attached::{self, SessionRule};
 use crate::store::SessionStore;
@@ -59,7 +58,7 @@ pub(super) fn admit_existing<E: Environment, P: PacketBuf>(
     }
     if is_syn(&input) {
         // It may begin another connection, which functions read.
-        set_bypass(&mut store.table, id, false);
+        store.chains.end_bypass(&mut store.table, id);
     }
     record_packet(store, pkt, flow, &outcome);
     store.table.session_mut(id).track = track;

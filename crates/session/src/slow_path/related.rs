@@ -82,10 +82,13 @@ fn restore_sequence<E: Environment, P: PacketBuf>(
     }
 }
 
-/// Returns what rules have added to the sequence numbers of a flow.
+/// Returns what rules, and functions that have left, have added to the sequence numbers of a flow.
 fn mangled_sequence(store: &SessionStore, flow: FlowRef) -> u32 {
-    let mangle = store.chains.layout.mangle(&store.table, flow.session());
-    mangle.filter(|_| flow.direction() == Direction::Forward).map_or(0, |mangle| mangle.sequence)
+    let (layout, id) = (&store.chains.layout, flow.session());
+    match flow.direction() {
+        Direction::Forward => layout.mangle(&store.table, id).map_or(0, |mangle| mangle.sequence),
+        Direction::Reverse => layout.edits(&store.table, id).sequence(Direction::Reverse, 0),
+    }
 }
 
 /// Returns why an error does not belong to its session: it is a redirect, which only a router on the link

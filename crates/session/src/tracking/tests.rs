@@ -1,9 +1,9 @@
-use mmb_flow::{Mangle, TcpSegment};
-use mmb_packet::Kind;
-
 use super::*;
 use crate::SessionConfig;
 use crate::testing::udp_key;
+use mmb_flow::Direction;
+use mmb_flow::{Mangle, TcpSegment};
+use mmb_packet::Kind;
 
 /// A table with one session whose timer fires at 1000.
 fn setup() -> (Table, ChainState, SessionId) {

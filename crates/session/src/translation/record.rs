@@ -6,11 +6,19 @@
 //! with one exception: the first sequence number of the answering side is chosen then, and its offset is
 //! known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, which
 //! both ends know already.
+//!
+//! Edits of a connection by functions leave constants, which are added to the mangle when the session takes
+//! the short way. The tracker and the flows keep what they know in the numbers of the sender of each
+//! direction, as while the functions edited ([`ScratchLayout::tracked`]).
 
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::{FlowFlags, FlowRef, Mangle, SessionFlags, SessionId, Table, translate, translate_ip4};
+use mmb_flow::{
+    Direction, EditOffsets, Flow, FlowFlags, FlowRef, Key, Mangle, SessionFlags, SessionId, Table, Xlat4,
+    translate, translate_ip4,
+};
+use mmb_nf::SettledEdits;
 use mmb_packet::{DropReason, Meta};
 
 use crate::lifetime::DIRECTIONS;
@@ -19,7 +27,10 @@ use crate::lifetime::DIRECTIONS;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 struct SessionRecord {
+    /// All that is added to numbers, edits included.
     mangle: Mangle,
+    /// What edits have added to the mangle.
+    edits: EditOffsets,
     /// What the answering side's first sequence number becomes.
     new_isn: u32,
     /// 1: that number has not arrived yet.
@@ -28,6 +39,25 @@ struct SessionRecord {
     refusal: u8,
     /// The generation of rules under which they are.
     refusal_epoch: u16,
+}
+
+/// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
+pub(crate) fn set_translation(
+    [forward, back]: &mut [Flow; 2],
+    key: &Key,
+    reverse: &Key,
+    only_endpoints: bool,
+) {
+    match Xlat4::pair(key, reverse).filter(|_| only_endpoints) {
+        Some([out, home]) => {
+            forward.set_xlat4(&out);
+            back.set_xlat4(&home);
+        }
+        None => {
+            forward.flags |= FlowFlags::XLAT_SLOW;
+            back.flags |= FlowFlags::XLAT_SLOW;
+        }
+    }
 }
 
 /// A mangle, and what the answering side's first sequence number becomes.
@@ -91,8 +121,99 @@ impl ScratchLayout {
         table.session_mut(id).flags |= SessionFlags::MANGLE;
         self.update(table, id, |record| {
             (record.mangle, record.new_isn) = (mangle, new_isn.unwrap_or(0));
+            record.edits = EditOffsets::default();
             record.awaits_isn = u8::from(new_isn.is_some());
         });
+    }
+
+    /// Returns what edits have added to the numbers of a session.
+    pub fn edits(&self, table: &Table, id: SessionId) -> EditOffsets {
+        let has = table.session(id).flags.contains(SessionFlags::MANGLE);
+        if has { self.record(table, id).edits } else { EditOffsets::default() }
+    }
+
+    /// Whether edits alone have changed the numbers of a session.
+    pub fn has_only_edits(&self, table: &Table, id: SessionId) -> bool {
+        let SessionRecord { mut mangle, edits, awaits_isn, .. } = self.record(table, id);
+        mangle.remove_edits(edits);
+        awaits_isn == 0 && mangle == Mangle::default()
+    }
+
+    /// Adds what edits have left to the numbers of a session.
+    pub fn add_edits(
+        &self,
+        table: &mut Table,
+        id: SessionId,
+        SettledEdits { offsets, acknowledged }: SettledEdits,
+    ) {
+        for (direction, acknowledged) in DIRECTIONS.into_iter().zip(acknowledged) {
+            if let Some(number) = acknowledged {
+                table.flow_mut(FlowRef::new(id, direction.opposite())).ack = number;
+            }
+        }
+        if offsets.is_zero() {
+            return;
+        }
+        if !table.session(id).flags.contains(SessionFlags::MANGLE) {
+            self.set_mangle(table, id, (Mangle::default(), None));
+        }
+        self.update(table, id, |record| {
+            record.mangle.add_edits(offsets);
+            record.edits = record.edits.and(offsets);
+        });
+        for direction in DIRECTIONS {
+            let flow = table.flow_mut(FlowRef::new(id, direction));
+            flow.flags = (flow.flags - FlowFlags::XLAT4) | FlowFlags::XLAT_SLOW;
+        }
+    }
+
+    /// Removes what edits have added to the numbers of a session, and returns it.
+    pub fn take_edits(&self, table: &mut Table, id: SessionId) -> Option<EditOffsets> {
+        let edits = self.edits(table, id);
+        if edits.is_zero() {
+            return None;
+        }
+        let is_plain = self.has_only_edits(table, id);
+        self.update(table, id, |record| {
+            record.mangle.remove_edits(edits);
+            record.edits = EditOffsets::default();
+        });
+        if is_plain {
+            let [key, reverse] = DIRECTIONS.map(|direction| table.key(FlowRef::new(id, direction)));
+            let (flows, session) = table.parts_mut(id);
+            session.flags -= SessionFlags::MANGLE;
+            flows.iter_mut().for_each(|flow| flow.flags -= FlowFlags::XLAT_SLOW);
+            if reverse != key.reversed() {
+                set_translation(flows, &key, &reverse, true);
+            }
+        }
+        Some(edits)
+    }
+
+    /// Returns an acknowledgement number of a flow as the tracker counts: as the sender of the other
+    /// direction does, before rules and functions change it.
+    pub fn tracked_ack(&self, table: &Table, flow: FlowRef, ack: u32) -> u32 {
+        if !table.session(flow.session()).flags.contains(SessionFlags::MANGLE) {
+            return ack;
+        }
+        let SessionRecord { mangle, edits, .. } = self.record(table, flow.session());
+        match flow.direction() {
+            Direction::Forward => edits.acknowledgment(Direction::Forward, ack),
+            Direction::Reverse => ack.wrapping_sub(mangle.sequence),
+        }
+    }
+
+    /// Returns a sequence number of a flow as the tracker counts: as the originator does, before functions
+    /// change it.
+    pub fn tracked_sequence(&self, table: &Table, flow: FlowRef, sequence: u32) -> u32 {
+        if flow.direction() == Direction::Forward
+            || !table.session(flow.session()).flags.contains(SessionFlags::MANGLE)
+        {
+            return sequence;
+        }
+        let SessionRecord { mut mangle, edits, .. } = self.record(table, flow.session());
+        mangle.remove_edits(edits);
+        sequence.wrapping_sub(mangle.acknowledgment)
     }
 
     /// Whether the answering side's first sequence number is still to be learned.
@@ -104,6 +225,7 @@ impl ScratchLayout {
     pub fn set_isn(&self, table: &mut Table, id: SessionId, isn: u32) {
         self.update(table, id, |record| {
             record.mangle.acknowledgment = isn.wrapping_sub(record.new_isn);
+            record.edits = EditOffsets::default();
             record.awaits_isn = 0;
         });
     }

@@ -9,6 +9,7 @@ mod held;
 mod holder;
 mod kinds;
 mod live;
+mod settled;
 mod translation;
 mod vectors;
 mod verdicts;

@@ -6,7 +6,7 @@ mod splice;
 
 pub use log::Edit;
 pub use rope::{Change, Piece, Rope};
-pub use splice::{BuiltSegments, Departure, Leaving, OutputRange, SpliceReport, Splices};
+pub use splice::{BuiltSegments, Departure, Leaving, OutputRange, SettledNumbers, SpliceReport, Splices};
 
 #[cfg(test)]
 mod tests;

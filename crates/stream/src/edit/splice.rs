@@ -10,9 +10,11 @@
 //! sender that is not acknowledged before it is.
 
 mod preack;
+mod settled;
 
 use super::log::{Edit, EditLog, EditPool};
 use crate::{KeptBytes, Segment, View, is_after, is_before};
+pub use settled::SettledNumbers;
 
 /// The sender's number of the first byte is known.
 const BEGUN: u16 = 1 << 0;

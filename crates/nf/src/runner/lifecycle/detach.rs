@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use mmb_flow::{FlowRef, TcpSegment};
-use mmb_stream::TcpStream;
+use mmb_stream::{Cause, Status, TcpStream};
 
 use super::{bytes_of, list_body, taken_arms};
 use crate::held::OUTER_SPACE;
@@ -12,7 +12,7 @@ use crate::runner::header::Header;
 use crate::runner::prior::{PriorPad, PriorSession};
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::stream::{EditMemory, NOT_EDITED, StreamContext};
-use crate::{Program, SessionInfo};
+use crate::{Program, SessionInfo, SettledEdits};
 
 /// Returns a stream context of a group that edits, and what it knows of the session.
 fn context<'a>(
@@ -64,6 +64,21 @@ impl RunnerState {
             || self.refuses_bytes(pad)
     }
 
+    /// See [`crate::Runner::settle`].
+    pub fn settle(&mut self, pad: &mut [u8], session: u32) -> Option<SettledEdits> {
+        let stream = self.edited_stream(pad);
+        let Some(memory) = self.edits.as_deref_mut() else { return Some(SettledEdits::default()) };
+        if stream.is_some_and(|stream| stream.status() != Status::Passed(Cause::Detached)) {
+            return None;
+        }
+        let settled = memory.take_settled(session, stream.as_ref())?;
+        if let (Some(mut stream), Some(bytes)) = (stream, self.edited_bytes(pad)) {
+            stream.clear_edited();
+            pad.get_mut(bytes)?.copy_from_slice(bytemuck::bytes_of(&stream));
+        }
+        Some(settled)
+    }
+
     /// Whether bytes of a session wait that must not go on.
     fn refuses_bytes(&self, pad: &[u8]) -> bool {
         let header = Header::read(pad);
@@ -77,6 +92,11 @@ impl RunnerState {
     /// Returns what the stream context of a session knows, if functions behind it edit.
     fn edited_stream(&self, pad: &[u8]) -> Option<TcpStream> {
         bytemuck::try_pod_read_unaligned(pad.get(self.edited_bytes(pad)?)?).ok()
+    }
+
+    /// Whether a function that edits is on the path of a session.
+    pub fn has_editors(&self, pad: &[u8]) -> bool {
+        self.edited_bytes(pad).is_some()
     }
 
     /// Returns the place of [`RunnerState::edited_stream`] in the scratchpad.

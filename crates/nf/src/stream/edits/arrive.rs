@@ -116,7 +116,8 @@ impl StreamContext {
                     true => self.arrive(packet, stream, &mut step, memory),
                     false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
                 };
-                views[n] = for_functions(view, (packet.session, stream), group, (unread, &step.holding));
+                let around = (&mut *unread, &step.holding, Some(&*memory));
+                views[n] = for_functions(view, (packet.session, stream), group, around);
                 verdict
             } else {
                 views[n] = datagram(packet);

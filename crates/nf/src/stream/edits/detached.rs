@@ -6,12 +6,15 @@
 //! Bytes that the functions held back go on. The packets of such a session are translated next to the chain
 //! that it passes now: in front of it in forward direction, behind it in reverse direction. So a chain sees
 //! the numbers of the responder.
+//!
+//! When nothing edited is under way any more, constants are left ([`super::settled`]).
 
-use mmb_flow::TcpSegment;
+use mmb_flow::{Direction, EditOffsets, TcpSegment};
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{Leaving, Rope, Segment, SpliceReport, Splices, TcpStream, View};
 
 use super::frames::{Cause, ExpectedNumbers, LEAST4, LEAST6};
+use super::settled::shift_numbers;
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
 use crate::context::Emissions;
 use crate::stream::context::segment;
@@ -27,6 +30,15 @@ fn edited_stream(stream: Option<&TcpStream>) -> Option<&TcpStream> {
     stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED)
 }
 
+/// Returns the numbers of a session at the group that it passes now, if functions edit its connection.
+pub(super) fn current_edits(stream: Option<&TcpStream>) -> Option<DetachedEdits> {
+    edited_stream(stream).map(|stream| DetachedEdits::Open {
+        number: stream.kept(),
+        shifts: [0, 1].map(|direction| stream.window_shift(direction)),
+        is_refused: false,
+    })
+}
+
 /// Returns the connection's number if the ends of a stream count differently, or if edited bytes are under
 /// way.
 fn edited_number(stream: &TcpStream, splices: &Splices) -> Option<u32> {
@@ -36,6 +48,10 @@ fn edited_number(stream: &TcpStream, splices: &Splices) -> Option<u32> {
             || splices.has_begun(number, direction) && !splices.is_acknowledged(number, direction)
     };
     [0, 1].into_iter().any(is_edited).then_some(number)
+}
+
+fn direction_of(direction: usize) -> Direction {
+    if direction == 0 { Direction::Forward } else { Direction::Reverse }
 }
 
 /// Returns the description of a direction. `held`: bytes that functions hold back.
@@ -103,7 +119,7 @@ impl EditMemory {
         let Some(number) = number else { return false };
         self.splices.stop(number);
         let shifts = [0, 1].map(|direction| stream.window_shift(direction));
-        self.detached.entry(session).or_default().push(DetachedEdits { number, shifts, is_refused });
+        self.detached.entry(session).or_default().push(DetachedEdits::Open { number, shifts, is_refused });
         true
     }
 
@@ -118,21 +134,25 @@ impl EditMemory {
         direction: usize,
         segment: &mut TcpSegment,
     ) {
-        let current = edited_stream(stream).map(|stream| (stream.kept(), stream.window_shift(direction)));
-        let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
-        let detached = detached.iter().map(|group| (group.number, group.shifts[direction & 1]));
-        let Some((_, shift)) = current.or_else(|| detached.clone().next()) else { return };
+        let groups = self.groups(session, stream);
         let is_syn = segment.flags & Segment::SYN != 0;
-        let mut tell = |(number, shift): (u32, Option<u8>)| {
-            let window = (segment.window, if is_syn { Some(0) } else { shift });
-            (segment.ack, segment.window) = self.splices.told(number, 1 - direction, segment.ack, window);
+        let mut shift = None;
+        let mut tell = |group: DetachedEdits| match group {
+            DetachedEdits::Open { number, shifts, .. } => {
+                shift = shifts[direction & 1];
+                let window = (segment.window, if is_syn { Some(0) } else { shift });
+                (segment.ack, segment.window) = self.splices.told(number, 1 - direction, segment.ack, window);
+            }
+            DetachedEdits::Settled(offsets) => {
+                segment.ack = offsets.acknowledgment(direction_of(direction), segment.ack);
+            }
         };
         if direction == 0 {
-            detached.chain(current).for_each(&mut tell);
+            groups.clone().for_each(&mut tell);
         } else {
-            current.into_iter().chain(detached.rev()).for_each(&mut tell);
+            groups.clone().rev().for_each(&mut tell);
         }
-        if !is_syn {
+        if !is_syn && groups.count() != 0 {
             let room = WINDOW_ROOM >> shift.unwrap_or(0).min(14);
             segment.window = segment.window.saturating_add(u16::try_from(room).unwrap_or(u16::MAX));
         }
@@ -147,15 +167,26 @@ impl EditMemory {
         direction: usize,
         sequence: u32,
     ) -> u32 {
-        let current = edited_stream(stream).map(TcpStream::kept).into_iter();
-        let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
-        let detached = detached.iter().map(|group| group.number);
-        let undo = |sequence, number| self.splices.to_sender(number, direction, sequence);
+        let groups = self.groups(session, stream);
+        let undo = |sequence, group| match group {
+            DetachedEdits::Open { number, .. } => self.splices.to_sender(number, direction, sequence),
+            DetachedEdits::Settled(offsets) => offsets.original(direction_of(direction), sequence),
+        };
         // A packet meets the groups in the order of its direction.
         match direction {
-            0 => current.chain(detached.rev()).fold(sequence, undo),
-            _ => detached.chain(current).fold(sequence, undo),
+            0 => groups.rev().fold(sequence, undo),
+            _ => groups.fold(sequence, undo),
         }
+    }
+
+    /// Returns what a session has left behind, and then its numbers at the group that it passes now.
+    pub(super) fn groups(
+        &self,
+        session: u32,
+        stream: Option<&TcpStream>,
+    ) -> impl DoubleEndedIterator<Item = DetachedEdits> + Clone {
+        let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
+        detached.iter().copied().chain(current_edits(stream))
     }
 
     /// A link on the path of a direction carries so many bytes behind the IP header.
@@ -168,9 +199,10 @@ impl EditMemory {
     ) {
         let EditMemory { detached, splices, .. } = self;
         let detached = detached.get(&session).map_or(&[][..], Vec::as_slice);
-        let numbers = edited_stream(stream).map(TcpStream::kept).into_iter();
-        for number in numbers.chain(detached.iter().map(|group| group.number)) {
-            splices.note_path(number, direction, room, if is_ip4 { LEAST4 } else { LEAST6 });
+        for &group in detached.iter().chain(&current_edits(stream)) {
+            if let DetachedEdits::Open { number, .. } = group {
+                splices.note_path(number, direction, room, if is_ip4 { LEAST4 } else { LEAST6 });
+            }
         }
     }
 
@@ -189,7 +221,13 @@ impl EditMemory {
         });
         let detached = self.detached.get(&session).map_or(&[][..], Vec::as_slice);
         let detached = detached.iter().map(|group| {
-            let sides = [0, 1].map(|direction| side(self.splices.report(group.number, direction), 0));
+            let report = |direction: usize| match *group {
+                DetachedEdits::Open { number, .. } => self.splices.report(number, direction),
+                DetachedEdits::Settled(EditOffsets(offsets)) => {
+                    SpliceReport { offset: offsets[direction & 1].cast_signed(), ..SpliceReport::default() }
+                }
+            };
+            let sides = [0, 1].map(|direction| side(report(direction), 0));
             format!("{}; the functions have left", sides.join(" / "))
         });
         detached.chain(current).collect()
@@ -201,7 +239,9 @@ impl EditMemory {
             return;
         }
         for edits in self.detached.remove(&session).unwrap_or_default() {
-            self.splices.remove(edits.number);
+            if let DetachedEdits::Open { number, .. } = edits {
+                self.splices.remove(number);
+            }
         }
     }
 
@@ -217,10 +257,17 @@ impl EditMemory {
             let n = if packet.direction as usize == 0 { n } else { groups - 1 - n };
             let group = self.detached.get(&packet.session.0).and_then(|groups| groups.get(n));
             let Some(&group) = group.filter(|_| packet.meta.kind.l4() == Kind::TCP) else { break };
-            if group.is_refused {
-                return self.refuse_detached(packet, at, group.number, emissions);
-            }
-            if !self.translate_detached(packet, at, group, emissions) {
+            let (number, shifts) = match group {
+                DetachedEdits::Settled(offsets) => {
+                    shift_numbers(packet, offsets);
+                    continue;
+                }
+                DetachedEdits::Open { number, is_refused: true, .. } => {
+                    return self.refuse_detached(packet, at, number, emissions);
+                }
+                DetachedEdits::Open { number, shifts, .. } => (number, shifts),
+            };
+            if !self.translate_detached(packet, at, (number, shifts), emissions) {
                 return Verdict::Consume;
             }
         }
@@ -251,7 +298,7 @@ impl EditMemory {
         &mut self,
         packet: &mut Packet<'_>,
         at: usize,
-        DetachedEdits { number, shifts, .. }: DetachedEdits,
+        (number, shifts): (u32, [Option<u8>; 2]),
         emissions: &mut Emissions,
     ) -> bool {
         let Some(mut segment) = segment(packet) else { return true };

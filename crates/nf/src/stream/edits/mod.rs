@@ -21,9 +21,11 @@ mod frames;
 mod hold;
 mod leave;
 mod options;
+mod settled;
 
 use std::collections::HashMap;
 
+use mmb_flow::EditOffsets;
 use mmb_stream::{Change, KeptBytes, Rope, Splices};
 
 use super::AnswerNumbers;
@@ -36,6 +38,7 @@ pub use data::StreamEdit;
 use ends::Datagrams;
 pub use error::EditError;
 pub(super) use frames::ExpectedNumbers;
+pub use settled::SettledEdits;
 
 /// Bytes of a worker's output that is not acknowledged, and of the tails of its functions.
 const OUTPUT_BYTES: usize = 64 << 20;
@@ -75,13 +78,18 @@ pub(crate) struct EditMemory {
 
 /// The numbers of a connection that a group of functions has left behind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DetachedEdits {
-    /// The number of the connection in [`Splices`].
-    pub number: u32,
-    /// Shifts of the windows that the directions' senders announce.
-    pub shifts: [Option<u8>; 2],
-    /// Bytes waited that must not go on. The connection is reset.
-    pub is_refused: bool,
+pub(crate) enum DetachedEdits {
+    /// Edited bytes may be under way.
+    Open {
+        /// The number of the connection in [`Splices`].
+        number: u32,
+        /// Shifts of the windows that the directions' senders announce.
+        shifts: [Option<u8>; 2],
+        /// Bytes waited that must not go on. The connection is reset.
+        is_refused: bool,
+    },
+    /// The numbers differ by constants.
+    Settled(EditOffsets),
 }
 
 /// The detached connections of a worker, by session. The group that was left first comes first.

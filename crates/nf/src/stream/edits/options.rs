@@ -8,14 +8,14 @@ use crate::tcp_segment::FIXED;
 
 const NOP: u8 = 1;
 const MSS: u8 = 2;
-const SACK: u8 = 5;
+pub(super) const SACK: u8 = 5;
 /// Signatures of segments (RFC 2385, RFC 5925).
 const MD5: u8 = 19;
 const AO: u8 = 29;
 /// Multipath TCP (RFC 8684).
 const MPTCP: u8 = 30;
 /// Bytes of a block of a selective acknowledgement (RFC 2018).
-const BLOCK: usize = 8;
+pub(super) const BLOCK: usize = 8;
 /// Most blocks.
 const BLOCKS: usize = 4;
 
