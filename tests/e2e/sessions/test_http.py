@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import threading
+import zlib
 
 import pytest
 from scapy.utils import rdpcap, wrpcap
@@ -22,6 +23,9 @@ PORT = 8000
 MIB = os.urandom(1 << 20)
 PAGE = b"<html><body>" + b"a page with evil words, " * 4000 + b"</body></html>"
 BANNER = b"<p>a banner of some bytes</p></body>"
+# Without repetitions, so that it has many segments.
+ENCODER = zlib.compressobj(wbits=31, strategy=zlib.Z_HUFFMAN_ONLY)
+GZIPPED = ENCODER.compress(PAGE) + ENCODER.flush()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -54,6 +58,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\nX-Trailer: t\r\n\r\n")
         elif self.path == "/page":
             self.answer(PAGE, "text/html; charset=utf-8")
+        elif self.path == "/gzip":
+            self.answer(GZIPPED, "text/html", "gzip")
         elif self.path == "/headers":
             self.answer(json.dumps(dict(self.headers)).encode(), "application/json")
         elif self.path == "/close":
@@ -75,9 +81,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(b"same" if body == MIB else b"other", "text/plain")
 
-    def answer(self, body, media):
+    def answer(self, body, media, coding=None):
         self.send_response(200)
         self.send_header("Content-Type", media)
+        if coding:
+            self.send_header("Content-Encoding", coding)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -385,7 +393,7 @@ def test_edits_survive_loss(make_bad, serve, tmp_path):
     bodies = [tmp_path / f"body{n}" for n in range(rounds)]
     threads = [
         threading.Thread(target=curl, args=(bench.client, "--max-time", 60, "-o", body, url(path)))
-        for body, path in zip(bodies, ["/page", "/chunks"] * rounds)
+        for body, path in zip(bodies, ["/page", "/chunks", "/gzip"] * rounds)
     ]
     for thread in threads:
         thread.start()

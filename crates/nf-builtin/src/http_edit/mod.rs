@@ -306,6 +306,11 @@ impl StreamFunction for HttpEdit {
         state.close_decoders(cx.local);
     }
 
+    /// The rest of a body would come in chunks of the sender, or encoded.
+    fn refuses(&self, state: &State) -> bool {
+        state.sides.iter().any(|side| Treatment::of(side.treatment).has_chunks() || side.decoder() != 0)
+    }
+
     fn describe(&self, state: &State) -> Option<String> {
         Some(match state.connection.given_up() {
             Some(cause) => format!("not read: {}", cause.name()),

@@ -9,6 +9,8 @@ use proptest::prelude::*;
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
+/// Numbers of the first bytes of both ends.
+const FIRST: [u32; 2] = [101, 501];
 
 thread_local! {
     /// Bytes that readers were given.
@@ -50,12 +52,17 @@ impl Talk {
         self.segment(0, ACK, b"");
     }
 
-    fn segment(&mut self, direction: usize, flags: u8, payload: &[u8]) {
+    /// Returns the next segment of a direction.
+    fn frame(&self, direction: usize, flags: u8, payload: &[u8]) -> Vec<u8> {
         let (ends, ports) = ([[10, 0, 0, 1], [10, 0, 0, 2]], [self.port, 80]);
-        let (first, other) = ([101, 501], 1 - direction);
-        let ack = if flags == SYN { 0 } else { first[other] + self.passed[other].len() as u32 };
+        let other = 1 - direction;
+        let ack = if flags == SYN { 0 } else { FIRST[other] + self.passed[other].len() as u32 };
         let tcp = Tcp { seq: self.next[direction], ack, flags, ..Tcp::new(ports[direction], ports[other]) };
-        let frame = Frame::new(Ip4::new(ends[direction], ends[other]), tcp).payload(payload).build();
+        Frame::new(Ip4::new(ends[direction], ends[other]), tcp).payload(payload).build()
+    }
+
+    fn segment(&mut self, direction: usize, flags: u8, payload: &[u8]) {
+        let frame = self.frame(direction, flags, payload);
         self.next[direction] += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
         for sent in self.harness.send("c", &[frame]) {
             self.verdict = sent.verdict;
@@ -66,7 +73,7 @@ impl Talk {
                 let number = u32::from_be_bytes(frame[38..42].try_into().unwrap());
                 let payload = &frame[34 + usize::from(frame[46] >> 4) * 4..];
                 if frame[47] & (SYN | 4) == 0 && !payload.is_empty() {
-                    assert_eq!(number as usize, first[way] as usize + self.passed[way].len());
+                    assert_eq!(number as usize, FIRST[way] as usize + self.passed[way].len());
                     self.passed[way].extend_from_slice(payload);
                 }
             }

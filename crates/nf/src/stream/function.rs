@@ -135,8 +135,9 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         let _ = (state, session, cx);
     }
 
-    /// Whether the function has decided that bytes which it holds back, or which are repeated, must not go
-    /// on. If it leaves the chain of such a session, the connection is reset. For functions that edit.
+    /// Whether bytes must not go on without the function: it has decided so about bytes that it holds back or
+    /// that are repeated, or those that follow would mean something else than without its edits. If it leaves
+    /// the chain of such a session, the connection is reset. For functions that edit.
     fn refuses(&self, state: &Self::State) -> bool {
         let _ = state;
         false

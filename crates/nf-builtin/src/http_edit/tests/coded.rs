@@ -1,5 +1,7 @@
 //! Bodies with a content coding, ranges, and bodies that must not be transformed.
 
+use std::io::Write;
+
 use super::*;
 use crate::shared::content_coding::MOST_DECODERS;
 use crate::shared::content_coding::tests::{gzip, raw, zlib};
@@ -171,6 +173,43 @@ fn responses_without_a_body_say_what_the_body_would_be() {
     let head = "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\n\r\n";
     let talk = exchange(EDIT, GET, head.as_bytes(), 1400);
     assert_eq!(talk.texts()[1], head.replace("\"1\"", "W/\"1\""));
+}
+
+/// A server that sends a part, and the next one when the client has asked for it.
+#[test]
+fn a_part_that_is_flushed_leaves_at_once() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+    let mut talk = Talk::new(EDIT);
+    talk.send(0, GET.as_bytes(), 1000);
+    talk.send(1, b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n", 1000);
+    let mut expected = String::new();
+    for n in 0..5 {
+        encoder.write_all(format!("{n} is evil.").as_bytes()).unwrap();
+        encoder.flush().unwrap();
+        talk.send(1, &std::mem::take(encoder.get_mut()), 1000);
+        expected.push_str(&format!("{n} is good-natured."));
+        assert_eq!(decoded(&talk.texts()[1]).1, expected);
+    }
+}
+
+/// The rest of a body would have another framing, or be encoded.
+#[test]
+fn a_connection_does_not_go_on_without_the_function_inside_of_a_body() {
+    let (coded, plain) = (gzip(TEXT.as_bytes()), TEXT.as_bytes());
+    for (message, is_reset) in [
+        (response("Content-Encoding: gzip\r\n", &coded, Framing::Length), true),
+        (response("Content-Encoding: gzip\r\n", &coded, Framing::Close), true),
+        (response("", plain, Framing::Chunks), true),
+        (response("", plain, Framing::Length), true),
+        (response("", plain, Framing::Close), false),
+    ] {
+        let mut talk = Talk::new(EDIT);
+        talk.send(0, GET.as_bytes(), 1000);
+        talk.send(1, &message[..message.len() - 20], 40);
+        let frame = talk.frame(1, ACK, &message[message.len() - 20..]);
+        let verdict = talk.harness.send_without_chain(&frame).unwrap().verdict;
+        assert_eq!(matches!(verdict, ChainVerdict::Refuse(_)), is_reset, "{verdict:?}");
+    }
 }
 
 #[test]
