@@ -47,7 +47,8 @@ fn reset_both(
     }
     for to in SegmentTo::BOTH {
         if let Some(frame) = reset(packet.head, packet.meta, to) {
-            emissions.push(to.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
+            // In front of bytes of the same vector, it would not have the number that the receiver expects.
+            emissions.push_in_order(to.target(), at, &[frame.bytes()]);
         }
     }
 }
@@ -58,7 +59,7 @@ fn reset_both(
 fn close_both(emissions: &mut Emissions, at: usize, packet: &Packet<'_>, skip: u32) {
     for to in SegmentTo::BOTH {
         if let Some(frame) = close(packet.head, packet.meta, skip, to) {
-            emissions.push(to.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
+            emissions.push_in_order(to.target(), at, &[frame.bytes()]);
         }
     }
 }
