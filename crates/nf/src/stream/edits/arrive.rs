@@ -1,7 +1,7 @@
 //! Packets in front of the functions: what their acknowledgements mean to the sender.
 
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{Cause as StreamCause, Policy, Segment, Status, TcpStream, View};
+use mmb_stream::{Cause as StreamCause, OnPickup, Policy, Segment, Status, TcpStream, View};
 
 use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
@@ -150,7 +150,9 @@ impl StreamContext {
             // A function gets the packet as the ends count, and drops it.
             return (View::NONE, Verdict::Pass);
         }
-        if (is_syn || stream.status() == Status::New) && !self.admit(packet, stream, is_syn, memory) {
+        // A connection whose SYN was not seen is not edited, unless it is inspected all the same.
+        let may_begin = stream.status() == Status::New && step.policy.pickup == OnPickup::Inspect;
+        if (is_syn || may_begin) && !self.admit(packet, stream, is_syn, memory) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
         }
         if stream.status() == Status::Passed(StreamCause::Detached) && !is_syn {

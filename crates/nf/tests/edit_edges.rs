@@ -1,0 +1,258 @@
+//! Edges of edited connections, where implementations forget an offset or tell an end of other bytes.
+
+use mmb_nf::harness::{Harness, Sent};
+use mmb_nf::{ArgError, ChainVerdict, Context, Registry, Setup, StreamEdit, StreamFunction, StreamVerdict};
+use mmb_packet::build::{Frame, Ip4, Tcp};
+
+/// Replaces a word within a segment.
+struct Replace(String, String);
+
+impl StreamFunction for Replace {
+    const TYPE: &'static str = "replace";
+    const USAGE: &'static str = "WORD [NEW]";
+    const HELP: &'static str = "replaces a word";
+    const EDITS: bool = true;
+    type State = u32;
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
+        let word = |at: usize| setup.args.get(at).map_or(String::new(), |word| (*word).to_owned());
+        Ok(Replace(word(0), word(1)))
+    }
+
+    fn edit(&self, data: &mut StreamEdit<'_, '_>, _: &mut u32, _: &mut Context<'_, ()>) -> StreamVerdict {
+        let text = String::from_utf8(data.bytes().collect()).expect("text");
+        for (at, word) in text.match_indices(&self.0) {
+            data.replace(at..at + word.len(), self.1.as_bytes()).expect("an edit");
+        }
+        StreamVerdict::Pass
+    }
+}
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const URG: u8 = 32;
+const NUMBERS: [u32; 2] = [0xffff_fff0, 5000];
+/// Offset of the TCP header.
+const TCP: usize = 34;
+
+/// A segment with numbers that count from the first byte of each direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Segment {
+    direction: usize,
+    seq: i32,
+    ack: i32,
+    flags: u8,
+    options: Vec<u8>,
+    text: String,
+}
+
+fn segment(direction: usize, (seq, ack): (i32, i32), flags: u8, text: &str) -> Segment {
+    Segment { direction, seq, ack, flags, text: text.to_owned(), ..Segment::default() }
+}
+
+struct Bench {
+    harness: Harness,
+    urgent: u16,
+}
+
+impl Bench {
+    fn new(lines: &str) -> Bench {
+        let mut registry = Registry::default();
+        registry.add_stream::<Replace>();
+        let harness = Harness::with_sessions(registry, lines, 70_000).expect("valid");
+        Bench { harness, urgent: 0 }
+    }
+
+    /// A bench with a connection.
+    fn open(lines: &str) -> Bench {
+        let mut bench = Bench::new(lines);
+        for (direction, at, flags) in [(0, (-1, 0), SYN), (1, (-1, 0), SYN | ACK), (0, (0, 0), ACK)] {
+            let one = segment(direction, at, flags, "");
+            assert_eq!(bench.send(&one), [one]);
+        }
+        bench
+    }
+
+    fn frame(&self, segment: &Segment) -> Vec<u8> {
+        let Segment { direction, seq, ack, flags, options, text } = segment;
+        let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
+        let ports = [4000, 80];
+        let number = |direction: usize, at: i32| NUMBERS[direction].wrapping_add(at as u32);
+        let tcp = Tcp {
+            seq: number(*direction, *seq),
+            ack: if flags & ACK != 0 { number(1 - direction, *ack) } else { 0 },
+            flags: *flags,
+            window: 20_000,
+            urgent: self.urgent,
+            options: options.clone(),
+            ..Tcp::new(ports[*direction], ports[1 - direction])
+        };
+        Frame::new(Ip4::new(ends[*direction], ends[1 - direction]), tcp).payload(text.as_bytes()).build()
+    }
+
+    /// Sends a segment. Returns what leaves to either end.
+    fn send(&mut self, segment: &Segment) -> Vec<Segment> {
+        let frame = self.frame(segment);
+        self.harness.send("c", &[frame]).iter().flat_map(left).collect()
+    }
+}
+
+fn left(sent: &Sent) -> Vec<Segment> {
+    let passed = (sent.verdict == ChainVerdict::Pass).then_some(&sent.frame);
+    let frames = sent.emitted.iter().map(|(_, frame)| frame).chain(passed);
+    frames.map(|frame| read(frame)).collect()
+}
+
+fn read(frame: &[u8]) -> Segment {
+    mmb_nf::testing::assert_checksums(frame);
+    let tcp = &frame[TCP..];
+    let direction = usize::from(tcp[1] == 80);
+    let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four bytes"));
+    let (header, end) =
+        (usize::from(tcp[12] >> 4) * 4, usize::from(u16::from_be_bytes([frame[16], frame[17]])) - 20);
+    assert_eq!(tcp[18..20], [0, 0], "an urgent pointer");
+    Segment {
+        direction,
+        seq: number(4).wrapping_sub(NUMBERS[direction]) as i32,
+        ack: if tcp[13] & ACK != 0 { number(8).wrapping_sub(NUMBERS[1 - direction]) as i32 } else { 0 },
+        flags: tcp[13],
+        options: tcp[20..header].to_vec(),
+        text: String::from_utf8_lossy(&tcp[header..end]).into_owned(),
+    }
+}
+
+const LONGER: &str = "nf add w replace evil harmless\nchain add c w";
+
+/// RFC 2883: a block in front of the acknowledgement number tells of bytes that came twice. It does not tell
+/// the sender of bytes that are not acknowledged, wherever its edges are in edited bytes.
+#[test]
+fn duplicate_selective_acknowledgements() {
+    let lines = "nf add w replace evil harmless\nnf add r replace gone\nchain add c w then r";
+    for acked in [2, 9, 16, 20, 25] {
+        let mut bench = Bench::open(lines);
+        // 12 bytes become 16, and then 8 become 4.
+        bench.send(&segment(0, (0, 0), ACK, "an evil word"));
+        bench.send(&segment(0, (12, 0), ACK, "gone and"));
+        bench.send(&segment(0, (20, 0), ACK, " more"));
+        for (from, to) in (0..acked).flat_map(|from| (from + 1..=acked).map(move |to| (from, to))) {
+            let number = |at: i32| NUMBERS[0].wrapping_add(at as u32).to_be_bytes();
+            let options = [&[1, 1, 5, 10][..], &number(from), &number(to)].concat();
+            let told = bench.send(&Segment { options, ..segment(1, (0, acked), ACK, "") });
+            let [Segment { ack, options, .. }] = &told[..] else { panic!("{told:?}") };
+            if options == &[1; 12] {
+                continue;
+            }
+            let edge = |at: usize| {
+                let number = u32::from_be_bytes(options[at..at + 4].try_into().expect("four bytes"));
+                number.wrapping_sub(NUMBERS[0]) as i32
+            };
+            assert!(edge(4) < edge(8) && edge(8) <= *ack, "{from} {to} of {acked}: {told:?}");
+        }
+    }
+}
+
+/// RFC 6093, 3.1: receivers take the byte at the urgent pointer out of the stream. So there is none behind
+/// functions that judge bytes, also if a segment is split.
+#[test]
+fn a_segment_with_an_urgent_byte_is_split() {
+    let mut bench = Bench::open(LONGER);
+    bench.urgent = 300;
+    let text = format!("evil{}", "x".repeat(532));
+    let left = bench.send(&segment(0, (0, 0), ACK | URG, &text));
+    let flags: Vec<_> = left.iter().map(|one| (one.seq, one.flags, one.text.len())).collect();
+    assert_eq!(flags, [(0, ACK, 536), (536, ACK, 4)]);
+}
+
+/// Offsets count for ever.
+#[test]
+fn offsets_outlast_silence() {
+    let mut bench = Bench::open(LONGER);
+    let (mut at, mut there) = (0, 0);
+    for minutes in [0, 1, 30, 24 * 60] {
+        bench.harness.expire(minutes * 60_000);
+        // A keepalive, and its answer.
+        if minutes != 0 {
+            let alive = bench.send(&segment(0, (at - 1, 0), ACK, ""));
+            assert_eq!(alive, [segment(0, (there - 1, 0), ACK, "")]);
+            let answer = bench.send(&segment(1, (0, there), ACK, ""));
+            assert_eq!(answer, [segment(1, (0, at), ACK, "")]);
+        }
+        assert_eq!(bench.send(&segment(0, (at, 0), ACK, "evil")), [segment(0, (there, 0), ACK, "harmless")]);
+        (at, there) = (at + 4, there + 8);
+        assert_eq!(bench.send(&segment(1, (0, there), ACK, "")), [segment(1, (0, at), ACK, "")]);
+    }
+    let end = bench.send(&segment(0, (at, 0), ACK | FIN, ""));
+    assert_eq!(end, [segment(0, (there, 0), ACK | FIN, "")]);
+    assert_eq!(bench.send(&segment(1, (0, there + 1), ACK, "")), [segment(1, (0, at + 1), ACK, "")]);
+}
+
+/// RFC 7413: data on a SYN. The server takes it, or it comes again.
+#[test]
+fn fast_open_with_an_edit() {
+    let cookie = vec![34, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1];
+    for is_accepted in [true, false] {
+        let mut bench = Bench::new(LONGER);
+        let syn = Segment { options: cookie.clone(), ..segment(0, (-1, 0), SYN, "an evil word") };
+        let edited = Segment { text: "an harmless word".to_owned(), ..syn.clone() };
+        assert_eq!(bench.send(&syn), std::slice::from_ref(&edited));
+        // It is lost, and comes again.
+        assert_eq!(bench.send(&syn), [edited]);
+        let taken = if is_accepted { (16, 12) } else { (0, 0) };
+        let answer = bench.send(&segment(1, (-1, taken.0), SYN | ACK, ""));
+        assert_eq!(answer, [segment(1, (-1, taken.1), SYN | ACK, "")]);
+        if !is_accepted {
+            let again = bench.send(&segment(0, (0, 0), ACK, "an evil word"));
+            assert_eq!(again, [segment(0, (0, 0), ACK, "an harmless word")]);
+        }
+        assert_eq!(bench.send(&segment(0, (12, 0), ACK, ", evil")), [segment(0, (16, 0), ACK, ", harmless")]);
+        assert_eq!(bench.send(&segment(1, (0, 26), ACK, "")), [segment(1, (0, 18), ACK, "")]);
+    }
+}
+
+/// RFC 7323, section 5: a receiver drops segments whose timestamp is older than the last one.
+#[test]
+fn segments_of_mmb_have_timestamps_that_receivers_take() {
+    let stamp =
+        |value: u32, echo: u32| [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat();
+    let mut bench = Bench::new("nf add w replace evil harmless\nnf add r replace gone\nchain add c w then r");
+    for (direction, at, flags, options) in [
+        (0, (-1, 0), SYN, stamp(100, 0)),
+        (1, (-1, 0), SYN | ACK, stamp(900, 100)),
+        (0, (0, 0), ACK, stamp(101, 900)),
+    ] {
+        bench.send(&Segment { options, ..segment(direction, at, flags, "") });
+    }
+    // Both parts of a segment that is split have its timestamp.
+    let text = format!("evil{}", "x".repeat(520));
+    let parts = bench.send(&Segment { options: stamp(102, 900), ..segment(0, (0, 0), ACK, &text) });
+    assert_eq!(parts.iter().map(|one| one.text.len()).collect::<Vec<_>>(), [524, 4]);
+    assert!(parts.iter().all(|one| one.options == stamp(102, 900)), "{parts:?}");
+    bench.send(&Segment { options: stamp(905, 102), ..segment(1, (0, 528), ACK, "") });
+    // The acknowledgement of bytes of which nothing is left has the last timestamp of the other end.
+    let told = bench.send(&Segment { options: stamp(110, 905), ..segment(0, (524, 0), ACK, "gone") });
+    let [acknowledgement] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((acknowledgement.direction, acknowledgement.ack), (1, 528));
+    assert_eq!(acknowledgement.options, stamp(905, 110));
+}
+
+/// A connection of which no SYN was seen is not edited, and takes no room from those that are.
+#[test]
+fn connections_without_a_syn_keep_no_room() {
+    let mut bench = Bench::new(LONGER);
+    let stray = |n: u32| {
+        let tcp = Tcp { seq: 7, ack: 9, flags: ACK, ..Tcp::new(1000 + (n & 0x3fff) as u16, 80) };
+        Frame::new(Ip4::new([10, 1, (n >> 14) as u8, 1], [10, 0, 0, 2]), tcp).payload("evil").build()
+    };
+    for first in (0..65_600).step_by(200) {
+        let frames: Vec<_> = (first..first + 200).map(stray).collect();
+        let sent = bench.harness.send("c", &frames);
+        assert!(sent.iter().zip(&frames).all(|(one, frame)| one.frame == *frame));
+        assert!(sent.iter().all(|one| one.verdict == ChainVerdict::Pass));
+    }
+    let (syn, word) = (segment(0, (-1, 0), SYN, ""), segment(0, (0, 0), ACK, "evil"));
+    assert_eq!(bench.send(&syn), [syn]);
+    bench.send(&segment(1, (-1, 0), SYN | ACK, ""));
+    assert_eq!(bench.send(&word), [segment(0, (0, 0), ACK, "harmless")]);
+}
