@@ -68,6 +68,7 @@ STREAMS = [
     "http-filter block path /none",
     "http-log",
     "synproxy",
+    f"http-lb default to {SERVER}",
 ]
 
 

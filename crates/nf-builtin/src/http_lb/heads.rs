@@ -5,8 +5,8 @@
 //! the key of its client's packets: the hash of the key names a set with a few places. A set has a lock that
 //! is only tried, never waited for. A packet that finds it taken counts as lost, and its sender repeats it.
 //!
-//! The bytes of a head fit a place. The memory is reserved when the instance is made, and not written before
-//! it is used.
+//! The bytes of a head fit a place. The memory is reserved when the instance is made. A place is written for
+//! the first time when it is used, the first places of a set before the others.
 
 use std::hash::Hasher;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -119,8 +119,7 @@ pub(super) struct HeadSet {
 
 impl HeadSet {
     fn new() -> HeadSet {
-        // Zeros of the allocator, which stay with the kernel until they are used.
-        HeadSet { heads: [Head::default(); WAYS], bytes: vec![0; WAYS * MOST_HEAD] }
+        HeadSet { heads: [Head::default(); WAYS], bytes: Vec::with_capacity(WAYS * MOST_HEAD) }
     }
 
     /// Returns the place of the head of a client.
@@ -144,8 +143,12 @@ impl HeadSet {
 
     /// Returns a head and its room.
     pub fn get(&mut self, way: usize) -> Option<(&mut Head, &mut [u8])> {
-        let bytes = self.bytes.get_mut(way * MOST_HEAD..(way + 1) * MOST_HEAD)?;
-        Some((self.heads.get_mut(way)?, bytes))
+        let (head, end) = (self.heads.get_mut(way)?, (way + 1) * MOST_HEAD);
+        if self.bytes.len() < end {
+            // Within what is reserved.
+            self.bytes.resize(end, 0);
+        }
+        Some((head, self.bytes.get_mut(end - MOST_HEAD..end)?))
     }
 }
 
@@ -214,6 +217,7 @@ mod tests {
     #[test]
     fn a_set_has_so_many_places_and_replaces_what_is_too_old() {
         let mut set = HeadSet::new();
+        let room = set.bytes.as_ptr();
         for number in 0..WAYS as u8 {
             let way = set.insert(&key(number), Proven::default(), number.into(), 100).expect("a place");
             assert_eq!((set.find(&key(number)), usize::from(number)), (Some(way), way));
@@ -228,6 +232,8 @@ mod tests {
         assert_eq!(set.insert(&key(99), Proven::default(), 101, 100), None, "a session uses the oldest one");
         assert_eq!(set.insert(&key(99), Proven::default(), 102, 100), Some(1));
         assert_eq!(set.find(&key(1)), None);
+        assert!((0..WAYS).all(|way| set.get(way).is_some()) && set.get(WAYS).is_none());
+        assert_eq!((set.bytes.as_ptr(), set.bytes.len()), (room, WAYS * MOST_HEAD), "nothing was allocated");
     }
 
     #[test]

@@ -53,7 +53,7 @@ const USAGE: &str = "[method M] [host PATTERN] [path PATTERN] [header NAME PATTE
 /// The window of clients until their server has answered, in bytes: a head fits.
 const WINDOW: u16 = MOST_HEAD as u16;
 
-/// What is counted, in the order of [`COUNTERS`].
+/// The counters, in the order of [`COUNTERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counter {
     Requests,

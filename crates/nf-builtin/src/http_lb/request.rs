@@ -144,8 +144,8 @@ impl HttpLb {
         }
     }
 
-    /// A segment that belongs to no request and proves nothing. If the connection is so old that its cookie is
-    /// not valid any more, the client is told so.
+    /// A segment that belongs to no request and proves nothing. If the connection is so old that its cookie
+    /// is not valid any more, the client gets a RST.
     fn stray(&self, first: &mut OpeningPacket<'_>) -> Admission {
         let echo = timestamp(first.packet.head(), first.meta).map(|(_, _, echo)| echo);
         let age = echo.filter(|&echo| echo != 0).map_or(0, |echo| ahead(first.now, echo));
@@ -257,8 +257,8 @@ impl HttpLb {
         self.send_answer(head, first)
     }
 
-    /// Sends the answer. It does not acknowledge the end of the request, so that the client repeats that if the
-    /// answer is lost.
+    /// Sends the answer. It does not acknowledge the end of the request, so that the client repeats that if
+    /// the answer is lost.
     fn send_answer(&self, head: &Head, first: &mut OpeningPacket<'_>) -> Admission {
         let numbers = [head.proven.cookie.wrapping_add(1), head.start().wrapping_add(head.acked.into())];
         let segment = self.handshake.acknowledgment(first, numbers, WINDOW.into());

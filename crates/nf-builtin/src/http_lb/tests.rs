@@ -1,4 +1,5 @@
-//! What the engine around the function does not decide. Whole connections are in `crates/session/tests/http_lb`.
+//! Parts of connections. Whole ones, with the engine around the function, are in
+//! `crates/session/tests/http_lb`.
 
 use mmb_flow::TcpSegment;
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp};

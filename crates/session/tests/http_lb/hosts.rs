@@ -1,5 +1,5 @@
-//! Hosts that speak TCP, as far as a request and its response need it: they number, acknowledge and repeat bytes.
-//! What they miss they get again, but nothing is kept out of order.
+//! Hosts that speak TCP, as far as a request and its response need it: they number, acknowledge and repeat
+//! bytes. They keep nothing that comes out of order.
 
 use std::net::IpAddr;
 

@@ -200,7 +200,7 @@ fn offer() -> impl Strategy<Value = Offer> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// However a request is cut, whoever loses what: one server gets it, and the client the response.
+    /// However a request is cut, and whatever is lost: one server gets it, and the client the response.
     #[test]
     fn both_ends_get_the_exact_bytes(
         offers in (offer(), offer()),

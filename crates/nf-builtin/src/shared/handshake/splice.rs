@@ -15,7 +15,7 @@ use mmb_nf::tcp_segment::{
 };
 use mmb_nf::{Direction, Packet};
 
-/// What is kept of a session. Zeros: its connection did not begin here.
+/// The state of a session. Zeros: its connection did not begin here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Splice {
