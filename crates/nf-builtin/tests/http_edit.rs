@@ -1,5 +1,8 @@
-//! The properties of `http-edit` on the corpus of the fuzz target `http`, and on messages with changes.
+//! The properties of `http-edit` and `http-lb` on the corpus of the fuzz target `http`, and on messages with
+//! changes.
 
+#[path = "../../../fuzz/src/http/balance.rs"]
+mod http_balance;
 #[path = "../../../fuzz/src/http/edits.rs"]
 mod http_edit;
 
@@ -10,7 +13,9 @@ fn corpus() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/http");
     let mut inputs = 0;
     for entry in std::fs::read_dir(corpus).unwrap() {
-        http_edit::check(&std::fs::read(entry.unwrap().path()).unwrap());
+        let input = std::fs::read(entry.unwrap().path()).unwrap();
+        http_edit::check(&input);
+        http_balance::check(&input);
         inputs += 1;
     }
     assert!(inputs > 0, "{corpus} is empty");
@@ -59,6 +64,8 @@ fn piece() -> impl Strategy<Value = &'static [u8]> {
 proptest! {
     #[test]
     fn messages_with_changes(cut in 0..40_u8, pieces in prop::collection::vec(piece(), 0..24)) {
-        http_edit::check(&[&[cut], &pieces.concat()[..]].concat());
+        let input = [&[cut], &pieces.concat()[..]].concat();
+        http_edit::check(&input);
+        http_balance::check(&input);
     }
 }

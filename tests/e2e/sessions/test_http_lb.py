@@ -165,7 +165,8 @@ def test_servers_that_are_down(make_wire, serve):
 
 def test_two_nginx(make_wire):
     """Two nginx, downloads of some size at the same time, and wrk with connections that stay."""
-    wire = make_wire("af-packet", configuration(f"host one to {SERVER4}:{ONE} default to {SERVER4}:{TWO}"), workers=2)
+    clauses = f"host one to {SERVER4}:{ONE} default to {SERVER4}:{TWO} by least-connections"
+    wire = make_wire("af-xdp", configuration(clauses), workers=2)
     first, second = WebServer(wire.server, ONE), WebServer(wire.server, TWO)
     try:
         assert fetch(wire.client, url("/file")) == second.content
