@@ -52,8 +52,8 @@ pub use program::{
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, FunctionVisit, Runner, SessionAccess, StageCounters};
 pub use stream::{
-    CounterKind, EditError, SettledEdits, StreamCounter, StreamData, StreamEdit, StreamFunction, StreamVerdict,
-    TakenOver,
+    CounterKind, EditError, SettledEdits, StreamCounter, StreamData, StreamEdit, StreamFunction,
+    StreamVerdict, TakenOver,
 };
 pub use vector::Vector;
 pub use verdict::Verdict;

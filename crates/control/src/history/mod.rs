@@ -5,9 +5,10 @@
 //! [`Snapshot`] that shares the texts of rules with the policy. The last [`REVISIONS`] are kept, in memory.
 //! The author of a change is that of the request that runs on the thread ([`Author::run`]).
 //!
-//! A change can wait for a confirmation. [`History::expect_confirmation`] notes the revision before the change
-//! and a deadline, under the lock on changes. If nobody confirms until then, the maintenance thread makes that revision the configuration
-//! again. A further change that waits moves the deadline, and the revision to go back to stays.
+//! A change can wait for a confirmation. [`History::expect_confirmation`] notes the revision before the
+//! change and a deadline, under the lock on changes. If nobody confirms until then, the maintenance thread
+//! makes that revision the configuration again. A further change that waits moves the deadline, and the
+//! revision to go back to stays.
 
 mod author;
 

@@ -6,7 +6,6 @@ mod chains;
 mod control;
 mod devices;
 mod engine_plane;
-mod history;
 mod interfaces;
 mod links;
 mod maintenance;

@@ -15,7 +15,7 @@ impl Depth {
     /// Parses the number of bytes.
     ///
     /// # Errors
-    /// It is no number, or too great.
+    /// The number is invalid or too large.
     pub fn parse(number: &str) -> Result<Depth, ArgError> {
         let parsed = number.parse().ok().filter(|bytes| (1..=MOST).contains(bytes));
         let expected = || format!("must be a number of bytes from 1 to {MOST}");

@@ -163,7 +163,8 @@ fn functions_that_leave_leave_constants() {
     }
 }
 
-/// Instances are freed although sessions that they have edited are idle. Constants stay, and what is under way.
+/// Instances are freed although sessions that they have edited are idle. Constants stay, and so does what is
+/// under way.
 #[test]
 fn removed_functions_leave_idle_sessions() {
     for is_settled in [true, false] {

@@ -1,4 +1,6 @@
-//! Commands on rules, and whole configuration files.
+//! Commands on rules, whole configuration files, and the way back to an earlier one.
+
+mod history;
 
 use std::time::Duration;
 

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use mmb_lang::SourceSpan;
 use mmb_system::log;
 
-use super::control::Control;
-use super::maintenance::utc;
 use crate::api::{ApplyReply, DiffReply, Done, HistoryList, PendingEntry, RevisionEntry};
 use crate::config::file::{self, Snapshot};
 use crate::error::{CommandError, Refusal};
 use crate::history::{Author, REVISIONS, Revision};
 use crate::text::count;
+use crate::transaction::Control;
+use crate::transaction::maintenance::utc;
 
 /// Longest time that a change waits for its confirmation, in seconds.
 pub(crate) const LONGEST_CONFIRMATION: u32 = 86_400;
@@ -38,8 +38,8 @@ impl Control {
         Ok(file::diff(&before, &revision.snapshot))
     }
 
-    /// `rollback [N]`: makes the configuration of a revision the current one; without a number, the one before
-    /// the last change. A change that waits for its confirmation does not wait any more.
+    /// `rollback [N]`: makes the configuration of a revision the current one; without a number, the one
+    /// before the last change. A change that waits for its confirmation does not wait any more.
     ///
     /// # Errors
     /// The revision is not kept, or something that it needs is missing now.
@@ -122,7 +122,7 @@ impl Control {
     }
 
     /// Takes back the change that was not confirmed in time. Returns the time to the next deadline.
-    pub(super) fn check_confirmation(&self) -> Option<Duration> {
+    pub(in crate::transaction) fn check_confirmation(&self) -> Option<Duration> {
         if let Some((revision, snapshot)) = self.history().take_expired(Instant::now()) {
             let author = Author::daemon(format!("no confirmation: back to revision {revision}"));
             match author.run(|| self.go_back(&snapshot)) {
