@@ -7,9 +7,9 @@ import socket
 import threading
 
 import pytest
-from scapy.utils import wrpcap
+from scapy.utils import rdpcap, wrpcap
 
-from lab import frames, wait
+from lab import frames, routebench, wait
 from lab.daemon import mmb
 from lab.frames import IP, TCP, UDP
 from lab.links.impair import BadBench, Impairment
@@ -17,6 +17,8 @@ from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
 
 PORT = 7000
 WORDS = (b"evil word", b"other")
+# Of asm-generic/socket.h; Python has no name for it.
+SO_NO_CHECK = 11
 
 
 def configuration(function):
@@ -136,6 +138,65 @@ def test_a_word_in_two_datagrams(make_wire, addresses):
         wait.until(lambda: wire.daemon.drops().get("match", 0) >= 2, "the drops")
 
 
+@contextlib.contextmanager
+def datagrams(client, server, address):
+    """Two sockets of UDP. The one at the server has no checksum of its own over IPv4 in what it sends."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with client.socket(family, socket.SOCK_DGRAM) as near, server.socket(family, socket.SOCK_DGRAM) as far:
+        far.bind((address, PORT))
+        near.connect((address, PORT))
+        for one in (near, far):
+            one.settimeout(wait.PATIENCE)
+        if family == socket.AF_INET:
+            far.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+        yield near, far
+
+
+def exchange_datagrams(client, server, address):
+    """Kernels verify lengths and checksums of edited datagrams."""
+    with datagrams(client, server, address) as (near, far):
+        for text in (b"an evil word", b"evil" * 90, b"none"):
+            near.send(text)
+            received, sender = far.recvfrom(4000)
+            assert received == text.replace(b"evil", b"harmless")
+            far.sendto(text, sender)
+            assert near.recv(4000) == text.replace(b"evil", b"harmless")
+        for text, expected in ((b"an ev", b"an ev"), (b"il word", b"harmless word")):
+            near.send(text)
+            assert far.recv(4000) == expected
+        # One byte too long with another word, and just short enough.
+        headers = 48 if ":" in address else 28
+        for length, is_edited in ((1500 - headers - 3, False), (1500 - headers - 4, True)):
+            text = b"evil".rjust(length, b".")
+            near.send(text)
+            assert far.recv(4000) == (text.replace(b"evil", b"harmless") if is_edited else text)
+
+
+EDITED = 2 * 91 + 2
+
+
+@pytest.mark.parametrize("driver, address", [("af-packet", SERVER4), ("af-xdp", SERVER6)])
+def test_edits_of_datagrams(make_wire, driver, address):
+    wire = make_wire(driver, configuration("evil replace harmless"))
+    exchange_datagrams(wire.client, wire.server, address)
+    names = ("edited", "edited in two datagrams", "not edited: mtu")
+    assert [report(wire.daemon)[name] for name in names] == [str(EDITED), "1", "1"]
+    listed = wire.daemon.json("show", "functions")["functions"]
+    counts = next(one["stream"] for one in listed if one["name"] == "(stream)")
+    assert (counts["events"]["edits"], counts["refused"]["mtu"]) == (EDITED, 1)
+    # The last word that was split had two bytes left.
+    assert (counts["bytes"]["removed"], counts["bytes"]["inserted"]) == (4 * EDITED - 2, 8 * EDITED)
+    metrics = wire.daemon.request("GET", "/metrics")[1].decode().splitlines()
+    assert 'mmb_stream_refused_total{function="(stream)",reason="mtu"} 1' in metrics
+    assert f'mmb_stream_events_total{{function="(stream)",event="edits"}} {EDITED}' in metrics
+
+
+@pytest.mark.parametrize("address", [routebench.SERVER, routebench.SERVER6])
+def test_edits_of_datagrams_on_a_router(make_router, address):
+    router = make_router(configuration("evil replace harmless"))
+    exchange_datagrams(router.client, router.servers, address)
+
+
 def test_ten_thousand_patterns_are_reloaded_under_load(make_wire):
     wire = make_wire("af-packet")
     words = wire.daemon.state_directory / "files" / "words.txt"
@@ -183,3 +244,13 @@ def test_replay(tmp_path):
     wrpcap(str(tmp_path / "in.pcap"), packets)
     shown = mmb("replay", "-c", tmp_path / "policy", tmp_path / "in.pcap").stdout
     assert "4 forwarded, 2 dropped" in shown and "dropped, match: 2" in shown, shown
+
+
+def test_replay_of_edited_datagrams(tmp_path):
+    (tmp_path / "policy").write_text(configuration("evil remove"), encoding="ascii")
+    ends = frames.ether() / IP(src=CLIENT4, dst=SERVER4)
+    texts = [b"an evil word", b"ev", b"il", b"evil"]
+    wrpcap(str(tmp_path / "in.pcap"), [ends / UDP(sport=4000, dport=PORT) / text for text in texts])
+    mmb("replay", "-c", tmp_path / "policy", tmp_path / "in.pcap", "-w", tmp_path / "out.pcap")
+    left = [frame[UDP] for frame in rdpcap(str(tmp_path / "out.pcap"))]
+    assert [bytes(one.payload)[: one.len - 8] for one in left] == [b"an  word", b"ev", b"", b""]

@@ -130,6 +130,20 @@ pub struct FunctionEntry {
     pub cost: CostEntry,
     /// Values that the function reports.
     pub report: IndexMap<String, String>,
+    /// Counters of a stream context, which puts streams in order for the stream functions behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamCounts>,
+}
+
+/// Counters of a stream context, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StreamCounts {
+    /// Bytes of payload: `read` by functions, `removed` and `inserted` by edits, `pre-acknowledged`.
+    pub bytes: IndexMap<String, u64>,
+    /// Packets, segments, connections and edits.
+    pub events: IndexMap<String, u64>,
+    /// What could not be read or edited, by reason.
+    pub refused: IndexMap<String, u64>,
 }
 
 /// A type of network function.

@@ -261,6 +261,14 @@ impl Scrape {
                 counter(&mut metric, &[("function", &f.cost.name), ("type", &f.type_)], get(&f.cost))?;
             }
         }
+        for (name, help, label, get) in STREAM_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for f in &self.functions {
+                for (which, count) in f.stream.iter().flat_map(get) {
+                    counter(&mut metric, &[("function", &f.cost.name), (label, which)], *count)?;
+                }
+            }
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::api::{
     CostEntry, FastPathReply, InterfaceEntry, NodeEntry, PoolEntry, RoutingCounts, RuleEntry, SessionCounts,
-    WorkerEntry,
+    StreamCounts, WorkerEntry,
 };
 
 /// Name, help text and value of a metric.
@@ -64,6 +64,16 @@ pub(super) const FUNCTION_METRICS: [Metric<CostEntry>; 7] = [
     ("function_held", "Packets that a network function held", |f| f.held),
     ("function_released", "Held packets that a network function released", |f| f.released),
     ("function_ticks", "Clock ticks (TSC) spent in a network function", |f| f.ticks),
+];
+
+/// Name, help text, label and values of the metrics of stream contexts.
+type StreamMetric =
+    (&'static str, &'static str, &'static str, fn(&StreamCounts) -> &indexmap::IndexMap<String, u64>);
+
+pub(super) const STREAM_METRICS: [StreamMetric; 3] = [
+    ("stream_bytes", "Bytes of streams that functions read, removed or inserted", "kind", |s| &s.bytes),
+    ("stream_events", "Packets, segments, connections and edits of streams", "event", |s| &s.events),
+    ("stream_refused", "What could not be read or edited of streams", "reason", |s| &s.refused),
 ];
 
 pub(super) const FAST_COUNTERS: [Metric<FastPathReply>; 3] = [

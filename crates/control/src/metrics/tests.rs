@@ -1,4 +1,4 @@
-use crate::api::{InterfaceEntry, RoutingCounts, SessionCounts};
+use crate::api::{CostEntry, InterfaceEntry, RoutingCounts, SessionCounts, StreamCounts};
 
 use super::*;
 
@@ -78,4 +78,25 @@ fn counters_end_in_total_and_labels_are_escaped() {
     has("mmb_sessions_created_total 9");
     has(r#"mmb_sessions_refused_total{reason="session-full"} 2"#);
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn counters_of_streams_have_a_label_for_each_reason() {
+    let map = |name: &str, count| [(name.to_owned(), count)].into_iter().collect();
+    let stream = StreamCounts { bytes: map("removed", 12), events: map("resets", 1), refused: map("mtu", 3) };
+    let cost = CostEntry { name: "(stream)".to_owned(), ..CostEntry::default() };
+    let context = FunctionEntry { stream: Some(stream), cost, ..FunctionEntry::default() };
+    let other = FunctionEntry {
+        cost: CostEntry { name: "words".to_owned(), ..CostEntry::default() },
+        ..FunctionEntry::default()
+    };
+    let text = encode(Scrape { functions: vec![context, other], ..Scrape::default() }).unwrap();
+    for line in [
+        "mmb_stream_bytes_total{function=\"(stream)\",kind=\"removed\"} 12",
+        "mmb_stream_events_total{function=\"(stream)\",event=\"resets\"} 1",
+        "mmb_stream_refused_total{function=\"(stream)\",reason=\"mtu\"} 3",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+    }
+    assert_eq!(text.matches("mmb_stream_").count() - 2 * 3, 3, "{text}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_lang::Match;
-use mmb_nf::{HEADER_BYTES, Instance, Program, SessionKey, StageCounters};
+use mmb_nf::{CounterKind, HEADER_BYTES, Instance, Program, SessionKey, StageCounters};
 
 use crate::api::*;
 use crate::config::{Chains, Config};
@@ -131,7 +131,22 @@ fn function_entry(chains: &Chains, instance: &Instance, cost: CostEntry) -> Func
         bytes: instance.bytes() as u64,
         cost,
         report: instance.report().into_iter().collect(),
+        stream: stream_counts(instance),
     }
+}
+
+/// Returns the counters of a stream context.
+fn stream_counts(instance: &Instance) -> Option<StreamCounts> {
+    let counters = instance.stream_counters();
+    let of = |kind: CounterKind| {
+        let counters = counters.iter().filter(|(counter, _)| counter.kind == kind);
+        counters.map(|(counter, count)| (counter.name.to_owned(), *count)).collect()
+    };
+    (!counters.is_empty()).then(|| StreamCounts {
+        bytes: of(CounterKind::Bytes),
+        events: of(CounterKind::Event),
+        refused: of(CounterKind::Refusal),
+    })
 }
 
 /// Matches as text of the language.
