@@ -1,5 +1,7 @@
 //! Records, the message in them, and its extensions.
 
+use crate::cursor::Cursor;
+
 /// Most bytes of a message. Greater ones are refused.
 pub const MOST_HELLO: usize = 32 << 10;
 
@@ -113,31 +115,19 @@ fn message_size(header: &[u8]) -> Result<usize, HelloError> {
     if size > MOST_HELLO { Err(HelloError::TooLong) } else { Ok(size) }
 }
 
-/// Bytes that a message is read from.
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], HelloError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(HelloError::Malformed)?;
-        self.0 = rest;
-        Ok(taken)
+/// Reads a message from its beginning on. In QUIC there are no records around it (RFC 9001, 4.1.3).
+///
+/// # Errors
+/// See [`HelloError`].
+pub(crate) fn read_message(bytes: &[u8]) -> Result<Progress<'_>, HelloError> {
+    if bytes.first().is_some_and(|&kind| kind != CLIENT_HELLO) {
+        return Err(HelloError::NotTls);
     }
-
-    /// Reads a number of at most four bytes.
-    fn number(&mut self, bytes: usize) -> Result<usize, HelloError> {
-        Ok(self.take(bytes)?.iter().fold(0, |number, &byte| number << 8 | usize::from(byte)))
-    }
-
-    /// Reads a vector behind its length.
-    fn vector(&mut self, length_bytes: usize) -> Result<Cursor<'a>, HelloError> {
-        let len = self.number(length_bytes)?;
-        self.take(len).map(Cursor)
-    }
-
-    /// Reads a vector that is the last one.
-    fn last_vector(&mut self, length_bytes: usize) -> Result<Cursor<'a>, HelloError> {
-        let vector = self.vector(length_bytes)?;
-        if self.0.is_empty() { Ok(vector) } else { Err(HelloError::Malformed) }
+    let Some(header) = bytes.get(..MESSAGE_HEADER) else { return Ok(Progress::Incomplete(MESSAGE_HEADER)) };
+    let size = message_size(header)?;
+    match bytes.get(MESSAGE_HEADER..size) {
+        Some(body) => parse(body).map(Progress::Complete),
+        None => Ok(Progress::Incomplete(size)),
     }
 }
 

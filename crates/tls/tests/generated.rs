@@ -1,10 +1,24 @@
-//! The properties of the fuzz target `tls`, on messages with changes.
+//! The properties of the fuzz targets `tls` and `quic`, on messages with changes.
 
+#[path = "../../../fuzz/src/streams/quic.rs"]
+mod quic;
 #[path = "../../../fuzz/src/streams/tls.rs"]
 mod tls;
 
 use proptest::prelude::*;
 
+#[test]
+fn the_corpus_of_quic() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/quic");
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        quic::check(&std::fs::read(entry.unwrap().path()).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs > 0, "{corpus} is empty");
+}
+
+const DATAGRAM: &[u8] = include_bytes!("../src/quic/rfc9001.bin");
 const HELLO: &[u8] = include_bytes!("../src/parse/openssl13.bin");
 
 proptest! {
@@ -23,8 +37,21 @@ proptest! {
     }
 
     #[test]
+    fn datagrams_with_changes(
+        changes in prop::collection::vec((0..60_usize, any::<u8>()), 0..4),
+        cut in 0..=DATAGRAM.len(),
+        behind in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let mut bytes = DATAGRAM.to_vec();
+        changes.into_iter().for_each(|(at, byte)| bytes[at] = byte);
+        quic::check(&bytes[..cut]);
+        quic::check(&[&bytes[..], &behind].concat());
+    }
+
+    #[test]
     fn any_bytes(bytes: Vec<u8>) {
         tls::check(&bytes);
+        quic::check(&bytes);
         tls::check(&[&[22, 3, 1][..], &bytes].concat());
     }
 }

@@ -1,5 +1,6 @@
 """`sni` in live connections: curl, OpenSSL and Python, with mmb between them and a TLS server."""
 
+import pathlib
 import socket
 import ssl
 import subprocess
@@ -7,6 +8,7 @@ import threading
 
 import pytest
 
+from lab import wait
 from lab.frames import IP, TCP, Ether
 from lab.netns import SERVER4, SERVER6
 
@@ -169,3 +171,42 @@ def test_what_is_not_tls_is_reset(make_wire, serve):
             connection.recv(100)
     assert fetch(wire.client, "www.example").stdout == "www.example"
     assert report(wire.daemon)["not TLS, or malformed"] == "1"
+
+
+# The first datagram of a QUIC client that asks for example.com (RFC 9001, A.2), and of one with aioquic that
+# asks for quic.example.com.
+RECORDED = pathlib.Path(__file__).parents[3] / "crates/tls/src/quic"
+ANSWER = b"an answer"
+
+
+@pytest.mark.parametrize("driver, address", [("af-packet", SERVER4), ("af-xdp", SERVER6)])
+def test_names_in_quic(make_wire, driver, address):
+    lines = f"nf add f sni deny example.com\nchain add c f\nadd-stateful udp-dport {PORT} chain c\n"
+    wire = make_wire(driver, lines)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    denied, allowed = ((RECORDED / f"{name}.bin").read_bytes() for name in ("rfc9001", "aioquic"))
+    with wire.server.socket(family, socket.SOCK_DGRAM) as server:
+        server.bind((address, PORT))
+        server.settimeout(wait.PATIENCE)
+        with wire.client.socket(family, socket.SOCK_DGRAM) as client:
+            client.connect((address, PORT))
+            for datagram in (denied, b"\x40 and what follows it"):
+                client.send(datagram)
+            wait.until(lambda: wire.daemon.drops().get("sni-denied") == 2, "the drops")
+        with wire.client.socket(family, socket.SOCK_DGRAM) as client:
+            client.connect((address, PORT))
+            client.settimeout(wait.PATIENCE)
+            for datagram in (allowed, b"\x40 and what follows it"):
+                client.send(datagram)
+                received, sender = server.recvfrom(4000)
+                assert received == datagram
+                server.sendto(ANSWER, sender)
+                assert client.recv(100) == ANSWER
+        # Another protocol does not begin so.
+        with wire.client.socket(family, socket.SOCK_DGRAM) as client:
+            client.connect((address, PORT))
+            client.send(b"\x12\x34\x01\0\0\x01 a query")
+            wait.until(lambda: wire.daemon.drops().get("sni-invalid") == 1, "the drop")
+    counted = report(wire.daemon)
+    names = ("allowed", "denied", "not TLS, or malformed")
+    assert [counted[name] for name in names] == ["1", "1", "1"]

@@ -1,15 +1,20 @@
-//! `sni`: allows or refuses TLS connections by the name of the server that the client asks for.
+//! `sni`: allows or refuses TLS and QUIC connections by the name of the server that the client asks for.
 //!
 //! Theory of operation. The first bytes of the client wait until its ClientHello is complete. So the server
 //! gets no byte of one that is refused. The client gets an alert that mmb makes, and the server a reset
 //! ([`mmb_nf::TakenOver`]). What follows a ClientHello is not read: the function is detached then.
+//!
+//! For QUIC see [`quic`].
 
 mod names;
+mod quic;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_tls::{MOST_HELLO, Progress, read_client_hello};
+use mmb_packet::Kind;
+use mmb_tls::{ClientHello, MOST_HELLO, Progress, read_client_hello};
 
 use self::names::NameList;
+use self::quic::{QuicState, Slots};
 use crate::shared::http::has_joined;
 use mmb_nf::{
     ArgError, Context, Direction, DropReason, Packet, SessionInfo, Setup, StreamEdit, StreamFunction,
@@ -30,8 +35,10 @@ const WITH_ECH: usize = 3;
 const INVALID: usize = 4;
 const CUT: usize = 5;
 const JOINED: usize = 6;
+const UNKNOWN_VERSION: usize = 7;
+const OTHER_KEYS: usize = 8;
 /// Names, and whether `show functions` prints them without an occurrence.
-const COUNTERS: [(&str, bool); 7] = [
+const COUNTERS: [(&str, bool); 9] = [
     ("allowed", true),
     ("denied", true),
     ("without a name", true),
@@ -39,6 +46,8 @@ const COUNTERS: [(&str, bool); 7] = [
     ("not TLS, or malformed", false),
     ("ClientHello incomplete", false),
     ("not read: the beginning of the connection was not seen", false),
+    ("QUIC datagrams of an unknown version", false),
+    ("QUIC datagrams with unknown keys", false),
 ];
 
 /// See the module's documentation.
@@ -78,6 +87,8 @@ pub(crate) struct State {
     needed: u32,
     /// A [`Phase`].
     phase: u32,
+    unused: u32,
+    quic: QuicState,
 }
 
 /// The buffers of a worker.
@@ -85,12 +96,14 @@ pub(crate) struct State {
 pub(crate) struct Buffers {
     joined: Vec<u8>,
     message: Vec<u8>,
+    slots: Slots,
 }
 
 impl Default for Buffers {
     fn default() -> Self {
         // Memory that is not used stays with the kernel.
-        Buffers { joined: Vec::with_capacity(MOST_WAITING), message: Vec::with_capacity(MOST_HELLO) }
+        let (joined, message) = (Vec::with_capacity(MOST_WAITING), Vec::with_capacity(MOST_HELLO));
+        Buffers { joined, message, slots: Slots::default() }
     }
 }
 
@@ -107,10 +120,10 @@ impl State {
 impl StreamFunction for Sni {
     const TYPE: &'static str = "sni";
     const USAGE: &'static str = USAGE;
-    const HELP: &'static str = "allows or refuses TLS connections by the name of their server";
+    const HELP: &'static str = "allows or refuses TLS and QUIC connections by the name of their server";
     const DROP_REASONS: &'static [(&'static str, &'static str)] = &[
         ("sni-denied", "a function `sni` refuses the name of the server"),
-        ("sni-invalid", "a function `sni` has refused a connection that does not begin as TLS does"),
+        ("sni-invalid", "a function `sni` has refused what does not begin as TLS or QUIC does"),
     ];
     const EDITS: bool = true;
     const HOLDS_UNTIL_DECIDED: bool = true;
@@ -165,10 +178,6 @@ impl StreamFunction for Sni {
         })
     }
 
-    fn accepts(&self) -> String {
-        "tcp-sport".to_owned()
-    }
-
     fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Buffers>) {
         if has_joined(session, cx.now) {
             self.totals.add(cx.worker, JOINED, 1);
@@ -179,6 +188,7 @@ impl StreamFunction for Sni {
     #[inline]
     fn packet(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
         match state.phase() {
+            _ if packet.meta.kind.l4() != Kind::TCP => return StreamVerdict::Pass,
             Phase::Read => return StreamVerdict::Pass,
             Phase::Passes => return StreamVerdict::Detach,
             Phase::Answered => {}
@@ -195,6 +205,9 @@ impl StreamFunction for Sni {
         state: &mut State,
         cx: &mut Context<'_, Buffers>,
     ) -> StreamVerdict {
+        if data.is_datagram() {
+            return self.datagram(data, state, cx);
+        }
         if data.direction() == Direction::Reverse || state.phase() != Phase::Read {
             return StreamVerdict::Pass;
         }
@@ -205,7 +218,7 @@ impl StreamFunction for Sni {
         if data.len() < state.needed as usize {
             return self.hold(data, state, cx);
         }
-        let Buffers { joined, message } = &mut *cx.local;
+        let Buffers { joined, message, .. } = &mut *cx.local;
         let mut chunks = data.chunks();
         let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
         let bytes = if second.is_none() {
@@ -223,13 +236,7 @@ impl StreamFunction for Sni {
             }
             Err(_) => return self.refuse(INVALID, state, cx),
         };
-        self.totals.add(cx.worker, WITH_ECH, hello.has_ech.into());
-        self.totals.add(cx.worker, WITHOUT_NAME, hello.server_name.is_none().into());
-        let is_allowed = hello
-            .server_name
-            .map_or(self.allows_no_name, |name| self.names.contains(name) == self.allows_listed);
-        self.totals.add(cx.worker, if is_allowed { ALLOWED } else { DENIED }, 1);
-        if is_allowed {
+        if self.allows(&hello, cx.worker) {
             state.phase = Phase::Passes as u32;
             return StreamVerdict::Detach;
         }
@@ -252,7 +259,14 @@ impl StreamFunction for Sni {
         }
     }
 
+    fn release(&self, state: &mut State, _: &SessionInfo, cx: &mut Context<'_, Buffers>) {
+        quic::release(&mut state.quic, &mut cx.local.slots);
+    }
+
     fn describe(&self, state: &State) -> Option<String> {
+        if let Some(text) = state.quic.describe() {
+            return Some(text.to_owned());
+        }
         Some(match state.phase() {
             Phase::Read => format!("ClientHello, {} bytes wait", state.held),
             Phase::Passes => "not read any more".to_owned(),
@@ -268,6 +282,16 @@ impl StreamFunction for Sni {
 }
 
 impl Sni {
+    /// Whether a connection is allowed. Counts it.
+    fn allows(&self, hello: &ClientHello<'_>, worker: u16) -> bool {
+        self.totals.add(worker, WITH_ECH, hello.has_ech.into());
+        self.totals.add(worker, WITHOUT_NAME, hello.server_name.is_none().into());
+        let is_listed = |name| self.names.contains(name) == self.allows_listed;
+        let is_allowed = hello.server_name.map_or(self.allows_no_name, is_listed);
+        self.totals.add(worker, if is_allowed { ALLOWED } else { DENIED }, 1);
+        is_allowed
+    }
+
     /// Waits for the rest of a ClientHello.
     fn hold(
         &self,

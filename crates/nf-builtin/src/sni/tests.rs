@@ -1,3 +1,5 @@
+mod quic;
+
 use mmb_nf::{ChainVerdict, Harness};
 
 use super::ALERT;
