@@ -1,8 +1,8 @@
 //! QUIC: the ClientHello in the first datagrams of a connection.
 //!
-//! Theory of operation. Datagrams cannot wait. So parts of a ClientHello go on, and the datagram that completes
-//! one is decided. A server does nothing before it has the whole message. A datagram whose packets cannot be
-//! read is dropped alone: what an attacker sends in the client's name ends no connection.
+//! Theory of operation. Datagrams cannot wait. So parts of a ClientHello go on, and the datagram that
+//! completes one is decided. A server does nothing before it has the whole message. A datagram whose packets
+//! cannot be read is dropped alone: a forged one ends no connection.
 //!
 //! Initial packets are read with the keys of the connection that was seen last, or with those of their own
 //! connection id, which begin another connection. It can begin when the server has answered the one before,

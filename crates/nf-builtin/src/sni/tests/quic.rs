@@ -154,7 +154,7 @@ fn each_connection_is_decided() {
     assert_eq!([talk.report("allowed"), talk.report("denied")], [2, 1]);
 }
 
-/// What was lost behind mmb comes again with the same bytes, or not at all.
+/// Bytes that were lost behind mmb come again as they were, or not at all.
 #[test]
 fn repeated_bytes_are_the_same() {
     let (good, bad) = (message("example.org"), message("example.com"));
