@@ -26,6 +26,8 @@ struct fast_packet {
 	__u8 proto;
 	/* TCP: the action must have this flag to forward this segment; 0: no flag is needed. */
 	__u16 required_flags;
+	/* TCP: no option but timestamps. */
+	__u8 has_plain_numbers;
 	/* Network header. */
 	void *l3;
 	/* Transport header, its checksum, and the length from the header to the end of the IP packet. */
@@ -88,6 +90,18 @@ static __always_inline int fast_parse_ip6(void *l3, void *end, struct fast_packe
 	return 1;
 }
 
+/* Whether a TCP header has no options but timestamps, in the form that RFC 7323, appendix A, recommends. */
+static __always_inline int fast_has_plain_numbers(void *end, const struct tcphdr *tcp)
+{
+	const __u8 *bytes = (const void *)tcp;
+	const __u32 *options = (const void *)(tcp + 1);
+
+	if (bytes[12] >> 4 == 5)
+		return 1;
+	/* Two NOPs, kind 8, length 10. */
+	return bytes[12] >> 4 == 8 && (void *)(options + 1) <= end && *options == bpf_htonl(0x0101080a);
+}
+
 static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
 {
 	struct tcphdr *tcp = packet->l4;
@@ -102,6 +116,7 @@ static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
 		packet->required_flags = STEER_FAST_CONTROL;
 	packet->key.ports = *(__u32 *)tcp;
 	packet->check = &tcp->check;
+	packet->has_plain_numbers = fast_has_plain_numbers(end, tcp);
 	packet->is_tcp = fast_opaque(1);
 	return 1;
 }

@@ -7,6 +7,12 @@
 
 #include "fast_parse.h"
 
+/* The difference of the sums of two numbers in a TCP header, before and after something is added. */
+static __always_inline __u64 fast_number_diff(__be32 old, __u32 add)
+{
+	return (__u64)(__u32)~old + bpf_htonl(bpf_ntohl(old) + add);
+}
+
 /* The transport checksum of a packet after its action; negative: it cannot be computed.
  *
  * Where a sending kernel left the checksum to hardware, which a veth does not have, the field holds the
@@ -15,6 +21,7 @@
 static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct fast_packet *packet,
 					   const struct fast_action *action)
 {
+	const struct tcphdr *tcp = packet->l4;
 	__u16 check = *packet->check;
 	__u8 proto = packet->proto;
 	__s64 sum;
@@ -27,6 +34,9 @@ static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct 
 			return -1;
 		check = ~fast_fold(sum);
 	}
+	if (action->flags & STEER_FAST_NUMBERS && packet->is_tcp)
+		check = ~fast_fold((__u64)(__u16)~check + fast_number_diff(tcp->seq, action->add_seq) +
+				   fast_number_diff(tcp->ack_seq, action->add_ack));
 	if (action->l4_diff != 0)
 		check = ~fast_fold((__u64)(__u16)~check + action->l4_diff);
 	return proto == IPPROTO_UDP && check == 0 ? 0xffff : check;
@@ -38,6 +48,7 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 {
 	struct ipv6hdr *ip6 = packet->l3;
 	struct iphdr *ip4 = packet->l3;
+	struct tcphdr *tcp = packet->l4;
 	__u16 *ports = packet->l4, i;
 
 	if (action->flags & STEER_FAST_MAC)
@@ -49,6 +60,10 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 		ip4->ttl -= (action->flags & STEER_FAST_TTL) != 0;
 	} else {
 		ip6->hop_limit -= (action->flags & STEER_FAST_TTL) != 0;
+	}
+	if (action->flags & STEER_FAST_NUMBERS && packet->is_tcp) {
+		tcp->seq = bpf_htonl(bpf_ntohl(tcp->seq) + action->add_seq);
+		tcp->ack_seq = bpf_htonl(bpf_ntohl(tcp->ack_seq) + action->add_ack);
 	}
 	if (!(action->flags & STEER_FAST_NAT))
 		return;

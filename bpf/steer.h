@@ -72,6 +72,9 @@ struct fast_key {
 #define STEER_FAST_CONTROL 16
 /* With STEER_FAST_TRACK: the first segment must acknowledge `awaits`; segments before it go to the socket. */
 #define STEER_FAST_AWAITS 32
+/* With STEER_FAST_TRACK: add `add_seq` and `add_ack` to the numbers of TCP segments. Segments with options
+ * other than timestamps go to the socket, since these may have numbers too. */
+#define STEER_FAST_NUMBERS 64
 
 /* An acknowledgement at most this far below the last one was overtaken by it. As in crates/flow/src/track. */
 #define STEER_FAST_IN_FLIGHT (1 << 18)
@@ -94,6 +97,8 @@ struct fast_action {
 	__be32 src[4];
 	__be32 dst[4];
 	__be32 awaits;
+	__u32 add_seq;
+	__u32 add_ack;
 };
 
 /* One slot: three cache lines. */
@@ -102,7 +107,6 @@ struct fast_slot {
 	/* Odd while key and action are written; increases with every write. */
 	__u32 version;
 	struct fast_action action;
-	__u64 padding;
 	/* Frames and their bytes. */
 	__u64 packets;
 	__u64 bytes;

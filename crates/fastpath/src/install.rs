@@ -1,6 +1,6 @@
 //! Installing learned flows: at once, or together with the other direction of their session.
 
-use mmb_session::{OffloadCandidate, OffloadSource, OffloadState};
+use mmb_session::{AddedNumbers, OffloadCandidate, OffloadSource, OffloadState};
 
 use crate::entries::InstallError;
 use crate::host::FastPathHost;
@@ -24,6 +24,9 @@ impl FlowLearner {
         match sessions.offload_state(session, flow.credit.ingress.id) {
             OffloadState::Ended => {}
             OffloadState::Ineligible => self.refuse(&flow.flow, RefusalReason::Session, counters),
+            _ if !has_current_numbers(&flow, session, sessions) => {
+                self.refuse(&flow.flow, RefusalReason::Session, counters);
+            }
             OffloadState::Eligible { reply_settled } if reply_settled || flow.is_frequent => {
                 self.settle_eligible(flow, session, sessions, host, counters);
             }
@@ -59,7 +62,8 @@ impl FlowLearner {
         }
         self.install(flow, sessions, host, counters);
         let state = sessions.offload_state(session.other(), other.credit.ingress.id);
-        if let OffloadState::Eligible { .. } = state {
+        let is_current = has_current_numbers(&other, session.other(), sessions);
+        if let (OffloadState::Eligible { .. }, true) = (state, is_current) {
             self.install(*other, sessions, host, counters);
         }
     }
@@ -114,4 +118,14 @@ impl FlowLearner {
             Err(InstallError::Kernel(_)) => self.refuse(&flow, RefusalReason::Kernel, counters),
         }
     }
+}
+
+/// Whether the session adds to the numbers of segments what was learned from one of them. It changes when
+/// functions that edit leave.
+fn has_current_numbers(flow: &LearnedFlow, session: OffloadCandidate, sessions: &impl OffloadSource) -> bool {
+    let numbers = flow.action.numbers.map_or(AddedNumbers::default(), |numbers| AddedNumbers {
+        sequence: numbers.sequence,
+        acknowledgment: numbers.acknowledgment,
+    });
+    numbers == sessions.added_numbers(session)
 }

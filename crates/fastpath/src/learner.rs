@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mmb_dpdk::{FAST_SLOTS, FastGranularity, FastKey, Packet, Slots};
 use mmb_packet::{Meta, parse};
-use mmb_session::OffloadSource;
+use mmb_session::{OffloadSource, OffloadState};
 
 use crate::config::FastPathConfig;
 use crate::entries::{CounterDelta, Entries, SWEEP_INTERVAL};
@@ -199,7 +199,7 @@ impl FlowLearner {
         let treatment = if !context.host.has_rules(sample.port) {
             Ok(Treatment::Rules(Vec::new()))
         } else if config.needs_sessions {
-            self.find_session(received, packet, sessions)
+            self.find_session((received, sample.port), packet, sessions)
         } else {
             match_rules(received, sample.port).map(Treatment::Rules)
         };
@@ -220,7 +220,7 @@ impl FlowLearner {
     /// The session that has treated a sampled packet.
     fn find_session(
         &self,
-        received: &[u8],
+        (received, port): (&[u8], u16),
         sent: &Packet,
         sessions: &impl OffloadSource,
     ) -> Result<Treatment, RefusalReason> {
@@ -236,6 +236,10 @@ impl FlowLearner {
         if sessions.removals() != self.removals
             && !sessions.is_translated_to(session, sent.data(), &parsed(sent.data())?)
         {
+            return Err(RefusalReason::Session);
+        }
+        if sessions.offload_state(session, port) == OffloadState::Ineligible {
+            // A packet that functions have changed teaches nothing.
             return Err(RefusalReason::Session);
         }
         Ok(Treatment::Session(session))

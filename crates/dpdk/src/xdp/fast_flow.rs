@@ -45,6 +45,9 @@ pub struct FastAction {
     pub max_len: u16,
     /// New addresses and ports; None: unchanged.
     pub translation: Option<FastTranslation>,
+    /// TCP, with `track_tcp`: what is added to numbers. Segments with options other than timestamps go to the
+    /// socket then.
+    pub numbers: Option<FastNumbers>,
     /// Whether [`FastFlowStats::ack`] is maintained. Excludes `pass_control`.
     pub track_tcp: bool,
     /// TCP: whether segments with SYN, FIN or RST and those without ACK are forwarded too; otherwise they go
@@ -64,6 +67,7 @@ impl FastAction {
             decrement_ttl: false,
             max_len,
             translation: None,
+            numbers: None,
             track_tcp: false,
             pass_control: false,
             awaited_ack: None,
@@ -93,6 +97,15 @@ pub struct FastTranslation {
     pub destination_port: u16,
 }
 
+/// Differences that are added to the numbers of TCP segments. Wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastNumbers {
+    /// Added to sequence numbers.
+    pub sequence: u32,
+    /// Added to acknowledgment numbers.
+    pub acknowledgment: u32,
+}
+
 /// What the kernel counts for an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastFlowStats {
@@ -105,7 +118,7 @@ pub struct FastFlowStats {
     /// TCP: [`FAST_FIN`] and [`FAST_RST`] of segments that were forwarded. The other fields include those
     /// segments.
     pub ended: u8,
-    /// TCP: the last acknowledgement number, if it is tracked and a packet was seen.
+    /// TCP: the last acknowledgement number as received, if it is tracked and a packet was seen.
     pub ack: Option<u32>,
 }
 

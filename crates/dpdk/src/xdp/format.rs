@@ -85,7 +85,7 @@ fn is_consistent(key: &FastKey, action: &FastAction) -> bool {
     let untracked = !action.track_tcp || !(action.pass_control || covers_flows);
     untracked
         && !(covers_flows && action.translation.is_some())
-        && (action.awaited_ack.is_none() || action.track_tcp)
+        && (action.awaited_ack.is_none() && action.numbers.is_none() || action.track_tcp)
 }
 
 /// The words of an action; None: packets of that key cannot have it.
@@ -120,7 +120,8 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
             | flag(to != *key, sys::STEER_FAST_NAT)
             | flag(action.track_tcp, sys::STEER_FAST_TRACK)
             | flag(action.pass_control, sys::STEER_FAST_CONTROL)
-            | flag(action.awaited_ack.is_some(), sys::STEER_FAST_AWAITS),
+            | flag(action.awaited_ack.is_some(), sys::STEER_FAST_AWAITS)
+            | flag(action.numbers.is_some(), sys::STEER_FAST_NUMBERS),
         max_len: action.max_len,
         l3_diff: if key.source.is_ipv4() { checksum_difference(&[addresses, hop]) } else { 0 },
         // ICMP's checksum covers no pseudo header.
@@ -135,6 +136,8 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
         src: words(to.source),
         dst: words(to.destination),
         awaits: action.awaited_ack.unwrap_or(0).to_be(),
+        add_seq: action.numbers.map_or(0, |numbers| numbers.sequence),
+        add_ack: action.numbers.map_or(0, |numbers| numbers.acknowledgment),
         ..Default::default()
     };
     // SAFETY: both types have the same size, which the compiler checks, and fast_action has no padding bytes.

@@ -11,8 +11,8 @@ mod slot;
 
 pub(crate) use error::{XdpError, port_error};
 pub use fast_flow::{
-    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs, FastPort,
-    FastTranslation,
+    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs,
+    FastNumbers, FastPort, FastTranslation,
 };
 pub use fast_path::FastPath;
 pub use program::Steering;

@@ -16,7 +16,6 @@ pub(super) struct Slot {
     version: AtomicU32,
     pub(super) stamp: AtomicU64,
     action: [AtomicU32; size_of::<Action>() / 4 - STAMP_WORDS],
-    padding: AtomicU64,
     packets: AtomicU64,
     bytes: AtomicU64,
     pub(super) last: AtomicU64,
@@ -34,7 +33,6 @@ const _: () = {
     assert!(offset_of!(Slot, stamp) == offset_of!(sys::fast_slot, action));
     assert!(offset_of!(sys::fast_action, stamp) == 0);
     assert!(offset_of!(sys::fast_action, out) == STAMP_WORDS * 4);
-    assert!(offset_of!(Slot, padding) == offset_of!(sys::fast_slot, padding));
     assert!(offset_of!(Slot, packets) == offset_of!(sys::fast_slot, packets));
     assert!(offset_of!(Slot, packets) == 128);
     assert!(offset_of!(Slot, last) == offset_of!(sys::fast_slot, last));

@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
-use mmb_dpdk::{FastAction, FastMacs, FastPort, FastTranslation};
+use mmb_dpdk::{FastAction, FastMacs, FastNumbers, FastPort, FastTranslation};
 use mmb_packet::checksum;
 
-use super::frame::{Headers, ICMP, IP4, L3, UDP, parse_key};
+use super::frame::{Headers, ICMP, IP4, L3, TCP, UDP, parse_key};
 use crate::refusal::RefusalReason;
 
 /// The changes of a packet between ingress and egress.
@@ -18,14 +18,25 @@ pub(crate) struct Rewrite {
     pub macs: Option<FastMacs>,
     pub decrement_ttl: bool,
     pub translation: Option<FastTranslation>,
+    pub numbers: Option<FastNumbers>,
 }
+
+/// Offsets of the numbers in a TCP header.
+const SEQUENCE: usize = 4;
+const ACKNOWLEDGMENT: usize = 8;
 
 impl Rewrite {
     /// The action that applies these changes and sends to `out` frames of at most `max_len` bytes behind the
     /// Ethernet header.
     pub fn into_action(self, out: FastPort, max_len: u16) -> FastAction {
-        let Rewrite { macs, decrement_ttl, translation } = self;
-        FastAction { macs, decrement_ttl, translation, ..FastAction::forward_unchanged(out, max_len) }
+        let Rewrite { macs, decrement_ttl, translation, numbers } = self;
+        FastAction {
+            macs,
+            decrement_ttl,
+            translation,
+            numbers,
+            ..FastAction::forward_unchanged(out, max_len)
+        }
     }
 }
 
@@ -57,10 +68,28 @@ pub(crate) fn derive_rewrite(
     let addresses = |frame: &[u8]| frame.first_chunk::<12>().copied();
     let [d0, d1, d2, d3, d4, d5, s @ ..] = addresses(sent).ok_or(other)?;
     let macs = is_routed.then_some(FastMacs { destination: [d0, d1, d2, d3, d4, d5], source: s });
-    let rewrite = Rewrite { macs, decrement_ttl, translation };
+    let numbers = if headers.proto == TCP { added_numbers(headers, received, sent) } else { None };
+    let rewrite = Rewrite { macs, decrement_ttl, translation, numbers };
     let mut expected = received.to_vec();
     apply(&rewrite, headers, &mut expected, sent).ok_or(other)?;
     if expected == sent { Ok(rewrite) } else { Err(other) }
+}
+
+/// Returns what was added to the numbers of a TCP segment. None: nothing.
+fn added_numbers(headers: Headers, received: &[u8], sent: &[u8]) -> Option<FastNumbers> {
+    let added = |at| Some(number(sent, headers.l4 + at)?.wrapping_sub(number(received, headers.l4 + at)?));
+    let numbers = FastNumbers { sequence: added(SEQUENCE)?, acknowledgment: added(ACKNOWLEDGMENT)? };
+    (numbers.sequence | numbers.acknowledgment != 0).then_some(numbers)
+}
+
+fn number(frame: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?))
+}
+
+fn add(frame: &mut [u8], at: usize, added: u32) -> Option<()> {
+    let new = number(frame, at)?.wrapping_add(added);
+    frame.get_mut(at..at + 4)?.copy_from_slice(&new.to_be_bytes());
+    Some(())
 }
 
 /// Applies changes to a frame. Checksums are computed from all bytes that they cover. The transport checksum
@@ -81,6 +110,10 @@ fn apply(rewrite: &Rewrite, headers: Headers, frame: &mut [u8], sent: &[u8]) -> 
         }
         put(frame, first, to.source_port)?;
     }
+    if let Some(FastNumbers { sequence, acknowledgment }) = rewrite.numbers {
+        add(frame, headers.l4 + SEQUENCE, sequence)?;
+        add(frame, headers.l4 + ACKNOWLEDGMENT, acknowledgment)?;
+    }
     if headers.is_ip4 {
         put(frame, L3 + 10, 0)?;
         let sum = !checksum::fold(checksum::sum(frame.get(L3..L3 + IP4)?, 0));
@@ -90,7 +123,8 @@ fn apply(rewrite: &Rewrite, headers: Headers, frame: &mut [u8], sent: &[u8]) -> 
     let [old, new] = [&*frame, sent].map(|frame| Some(*frame.get(at..)?.first_chunk::<2>()?));
     let (old, new) = (old?, new?);
     let is_absent = headers.proto == UDP && headers.is_ip4 && old == [0, 0];
-    if is_absent || rewrite.translation.is_none() && old == new {
+    let is_covered = rewrite.translation.is_some() || rewrite.numbers.is_some();
+    if is_absent || !is_covered && old == new {
         return Some(());
     }
     let sum = transport_checksum(frame, headers)?;

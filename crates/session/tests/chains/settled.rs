@@ -134,6 +134,25 @@ fn a_reset_counts_behind_edits() {
     }
 }
 
+/// RFC 5927, section 4.1: senders ignore errors about numbers that they do not have in flight.
+#[test]
+fn errors_quote_the_numbers_of_the_sender() {
+    let router = [198, 51, 100, 1];
+    let mut world = World::new(&LINES);
+    edit(&mut world);
+    world.net.becomes(IN, &to_server(109, 502, ""), &to_server(113, 509, ""));
+    assert_eq!(added(&mut world), settled());
+    go_on(&mut world);
+    let about = |to: End, frame| error(3, 1, router, to.0, &frame);
+    let (left, sent) = (to_server(117, 513, "more"), to_server(113, 506, "more"));
+    world.net.becomes(OUT, &about(CLIENT, left), &about(CLIENT, sent));
+    let (left, sent) = (to_client(506, 113, "more"), to_client(513, 117, "more"));
+    world.net.becomes(IN, &about(SERVER, left), &about(SERVER, sent));
+    // About numbers that were never sent.
+    let forged = about(CLIENT, to_server(1 << 30, 513, "more"));
+    world.net.drops(OUT, &forged, mmb_packet::DropReason::IcmpForged);
+}
+
 /// Functions, chain or rule are removed: the connection goes on with the constants, without a chain.
 #[test]
 fn functions_that_leave_leave_constants() {

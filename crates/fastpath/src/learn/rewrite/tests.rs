@@ -10,7 +10,7 @@ const B: [u8; 4] = [10, 0, 0, 2];
 const HOME: [u8; 6] = [2, 0, 0, 0, 9, 1];
 const AWAY: [u8; 6] = [2, 0, 0, 0, 9, 2];
 
-fn ack() -> Tcp {
+fn ack_segment() -> Tcp {
     Tcp { flags: 0x10, ..Tcp::new(40_000, 80) }
 }
 
@@ -30,9 +30,9 @@ fn frames() -> impl Strategy<Value = (Frame, Frame)> {
             let [high, low] = sport.to_be_bytes();
             let rest = [high, low, 0, 1];
             let frame = match which {
-                0 => Frame::new(ip, Tcp { sport, dport, ..ack() }),
+                0 => Frame::new(ip, Tcp { sport, dport, ..ack_segment() }),
                 1 => Frame::new(ip, Udp::new(sport, dport)),
-                2 => Frame::new(six, Tcp { sport, dport, ..ack() }),
+                2 => Frame::new(six, Tcp { sport, dport, ..ack_segment() }),
                 3 => Frame::new(six, Udp::new(sport, dport)),
                 _ => Frame::new(ip, Icmp { rest, ..Icmp::new(8) }),
             };
@@ -97,6 +97,29 @@ proptest! {
         prop_assert_eq!(refused, !(routed && at < 12));
         prop_assert_eq!(derive_rewrite(key.port, !routed, &before.build(), &sent), Err(RefusalReason::Otherwise));
     }
+}
+
+/// What sessions add to numbers is derived next to a translation. Selective acknowledgements that move with
+/// them are not: the kernel does not forward such segments.
+#[test]
+fn what_is_added_to_numbers_is_derived() {
+    let segment = |source, seq, ack, options: &[u8]| {
+        let tcp = Tcp { seq, ack, options: options.to_vec(), ..ack_segment() };
+        Frame::new(Ip4::new(source, B), tcp).payload(*b"text")
+    };
+    let stamps = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+    for (source, options) in [(A, &[][..]), (A, &stamps[..]), ([192, 0, 2, 9], &stamps[..])] {
+        let before = segment(A, u32::MAX, 7, options).build();
+        let sent = segment(source, 3, 2, options).build();
+        let rewrite = derive_rewrite(PORT, false, &before, &sent).unwrap();
+        assert_eq!(rewrite.numbers, Some(FastNumbers { sequence: 4, acknowledgment: u32::MAX - 4 }));
+        assert_eq!(rewrite.translation.is_some(), source != A);
+        let action = rewrite.into_action(PORT, 1500);
+        assert_eq!(action.numbers, rewrite.numbers);
+    }
+    let sack = |from: u8| [1, 1, 5, 10, 0, 0, 0, from, 0, 0, 0, 99];
+    let before = segment(A, 1, 7, &sack(50)).build();
+    assert!(derive_rewrite(PORT, false, &before, &segment(A, 1, 2, &sack(45)).build()).is_err());
 }
 
 #[test]

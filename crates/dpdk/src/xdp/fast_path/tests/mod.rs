@@ -4,6 +4,7 @@
 
 mod cost;
 mod endings;
+mod numbers;
 mod rules;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
