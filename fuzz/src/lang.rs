@@ -115,11 +115,13 @@ fn check_completion(line: &str, cursor: usize) {
     let known = ["lan", "eth0.100", "drop", "no name", "nat"].map(str::to_owned);
     let types = [("count".to_owned(), "counts packets".to_owned())];
     let rules = [("web".to_owned(), "add all drop name web".to_owned())];
+    let known = &known;
     let names = Names {
-        interfaces: &known,
-        pools: &known,
-        instances: &known,
-        chains: &known,
+        interfaces: known,
+        pools: known,
+        instances: known,
+        chains: known,
+        brokers: known,
         types: &types,
         rules: &rules,
     };

@@ -34,7 +34,7 @@ mod transaction;
 
 pub use client::{Client, ClientError};
 pub use command::Output;
-pub use config::{Chains, Config, Interface, Nat, Platform, Routing, file};
+pub use config::{Brokers, Chains, Config, Interface, Nat, Platform, Routing, file};
 pub use error::{CommandError, Refusal, RefusalKind};
 pub use mmb_policy::RuleView;
 pub use query::{ConnectionListing, FibListing, fields, trace_entry};

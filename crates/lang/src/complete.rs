@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::ast::RuleKind;
 use crate::field::{FIELDS, FieldId, ValueKind};
 use crate::keyword::{
-    self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, PUNT_CLASSES, ROUTING, SHOW, TARGETS,
-    TIMEOUTS, is_stateful,
+    self, BROKER_OPTIONS, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, PUNT_CLASSES,
+    ROUTING, SHOW, TARGETS, TIMEOUTS, is_stateful,
 };
 use crate::lex::{Lexer, Tok};
 use crate::names;
@@ -24,6 +24,8 @@ pub struct Names<'a> {
     pub instances: &'a [String],
     /// Names of the service chains.
     pub chains: &'a [String],
+    /// Names of the brokers.
+    pub brokers: &'a [String],
     /// Types of network functions, with one line of help each.
     pub types: &'a [(String, String)],
     /// Names and indexes of rules, each with the text of its rule.
@@ -121,6 +123,10 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::FunctionType => names.types.iter().for_each(|(name, help)| each(name, help)),
         Expect::Rule => names.rules.iter().for_each(|(word, text)| each(word, text)),
+        Expect::BrokerOption => table(BROKER_OPTIONS, each),
+        Expect::Broker => {
+            names.brokers.iter().filter(|name| is_name(name)).for_each(|name| each(name, "broker"));
+        }
         Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),
         Expect::Pool => good(names.pools).for_each(|name| each(name, "pool")),
     }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
-    Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
+    Action, Body, Branch, BranchEnd, Broker, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
     NatForward, NatPool, NatProto, NfInstance, PoolAddresses, PortKind, ReversePathMode, Rule, RuleKind,
     RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
@@ -59,6 +59,8 @@ impl Display for Command {
             Command::ChainAdd(chain) => chain.fmt(f),
             Command::ChainSet(Chain { name, body }) => write!(f, "chain set {name} {body}"),
             Command::ChainDel { name } => write!(f, "chain del {name}"),
+            Command::BrokerAdd(broker) => broker.fmt(f),
+            Command::BrokerDel { name } => write!(f, "broker del {name}"),
             Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
             Command::SetPuntLimit { class, rate: Some(rate) } => {
                 write!(f, "set punt-limit {} {rate}", class.word())
@@ -180,6 +182,13 @@ impl Display for NfInstance {
 impl Display for Chain {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "chain add {} {}", self.name, self.body)
+    }
+}
+
+impl Display for Broker {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "broker add {} listen {} chain {}", self.name, self.listen, self.chain)?;
+        self.options.iter().try_for_each(|(option, number)| write!(f, " {} {number}", option.word()))
     }
 }
 

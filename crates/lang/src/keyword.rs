@@ -1,6 +1,6 @@
 //! Keywords of the grammar other than fields, with one line of help each.
 
-use crate::ast::{Cond, ErrorPolicy, Filtering, NatProto, PuntClass, ShowSubject, Timeout};
+use crate::ast::{BrokerOption, Cond, ErrorPolicy, Filtering, NatProto, PuntClass, ShowSubject, Timeout};
 
 /// A keyword and its help text.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("nat", "add or delete a pool of addresses, or a port forward"),
     word("nf", "add, delete or tell something to an instance of a network function"),
     word("chain", "add, change or delete a service chain"),
+    word("broker", "add or delete a broker, which passes HTTP requests through a chain"),
     word("clear", "end sessions: clear connections [<match> …]"),
     word("history", "show who changed what, or what one change did: history [<revision>]"),
     word(
@@ -90,6 +91,7 @@ pub(crate) const SHOW: &[(ShowSubject, Keyword)] = &[
         ShowSubject::Functions,
         word("functions", "instances of network functions and what they say of themselves"),
     ),
+    (ShowSubject::Brokers, word("brokers", "brokers, their connections and their requests")),
     (ShowSubject::FastPath, word("fast-path", "flows that stay in the kernel, and why others do not")),
     (ShowSubject::Version, word("version", "versions of mmb and of what it is built on")),
     (ShowSubject::Config, word("config", "the running configuration as a file")),
@@ -273,6 +275,38 @@ pub(crate) const NF: &[Keyword] = &[
     word("set", "tell an instance something while it runs: nf set <instance> <word> …"),
 ];
 
+/// Words after `broker`.
+pub(crate) const BROKER: &[Keyword] = &[
+    word("add", "broker add <name> listen <address>:<port> chain <chain> [<option> <number>] …"),
+    word("del", "broker del <name>"),
+];
+
+/// The word in front of the address of a broker.
+pub(crate) const BROKER_LISTEN: &[Keyword] =
+    &[word("listen", "where clients connect to: listen <address>:<port>")];
+
+/// The word in front of the chain of a broker.
+pub(crate) const BROKER_CHAIN: &[Keyword] =
+    &[word("chain", "the functions that requests pass: chain <name>")];
+
+/// Options of a broker.
+pub(crate) const BROKER_OPTIONS: &[(BrokerOption, Keyword)] = &[
+    (BrokerOption::Connections, word("connections", "most connections of clients")),
+    (BrokerOption::SourceConnections, word("source-connections", "most connections of a source address")),
+    (BrokerOption::BodyLimit, word("body-limit", "most bytes of the body of a request")),
+    (
+        BrokerOption::HeaderTimeout,
+        word("header-timeout", "seconds that a client has for the head of a request"),
+    ),
+    (BrokerOption::IdleTimeout, word("idle-timeout", "seconds that a connection is kept without a request")),
+    (
+        BrokerOption::ConnectTimeout,
+        word("connect-timeout", "seconds that a server has to accept a connection"),
+    ),
+    (BrokerOption::ResponseTimeout, word("response-timeout", "seconds that an exchange may wait for a byte")),
+    (BrokerOption::TunnelTimeout, word("tunnel-timeout", "seconds that a tunnel is kept without a byte")),
+];
+
 /// Words after `chain`.
 pub(crate) const CHAIN: &[Keyword] = &[
     word("add", "chain add <name> <function> | <function> …"),
@@ -367,6 +401,13 @@ pub(crate) fn on_error_word(policy: ErrorPolicy) -> &'static str {
 /// The word of a subject of `show`.
 pub(crate) fn show_word(what: ShowSubject) -> &'static str {
     word_of(SHOW, what)
+}
+
+impl BrokerOption {
+    /// The keyword.
+    pub fn word(self) -> &'static str {
+        word_of(BROKER_OPTIONS, self)
+    }
 }
 
 /// The word of a timeout.

@@ -8,6 +8,7 @@ fn offered(line: &str) -> (usize, Vec<String>) {
     let pools = ["office", "nat"].map(str::to_owned);
     let instances = ["acl1", "nat", "then", "no name"].map(str::to_owned);
     let chains = ["web", "drop"].map(str::to_owned);
+    let brokers = ["shop", "no name"].map(str::to_owned);
     let types = [("acl", "lets sessions pass or not"), ("count", "counts")]
         .map(|(a, b)| (a.to_owned(), b.to_owned()));
     let rules =
@@ -17,6 +18,7 @@ fn offered(line: &str) -> (usize, Vec<String>) {
         pools: &pools,
         instances: &instances,
         chains: &chains,
+        brokers: &brokers,
         types: &types,
         rules: &rules,
     };
@@ -160,6 +162,19 @@ fn chains() {
     assert_eq!(offered("chain add web acl1[allow:na"), (25, vec!["nat".into()]));
     assert_eq!(offered("chain add web acl1 [allow: nat ").1, ["[", "|", ",", "]"]);
     assert_eq!(offered("chain add web acl1 [allow: pass] ").1, ["|"]);
+}
+
+#[test]
+fn brokers() {
+    assert_eq!(offered("br").1, ["broker"]);
+    assert_eq!(offered("broker ").1, ["add", "del"]);
+    assert_eq!(offered("broker del ").1, ["shop"]);
+    assert_eq!(offered("show b").1, ["brokers"]);
+    assert_eq!(offered("broker add x ").1, ["listen"]);
+    assert_eq!(offered("broker add x listen 192.0.2.1:80 ").1, ["chain"]);
+    assert_eq!(offered("broker add x listen [::]:80 chain w").1, ["web"]);
+    let line = "broker add x listen [::]:80 chain web body-limit 9 h";
+    assert_eq!(offered(line).1, ["header-timeout"]);
 }
 
 #[test]

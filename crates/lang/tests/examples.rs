@@ -271,6 +271,10 @@ fn commands_about_sessions() {
         "set rpf default left",
         "set xdp-fast-path on",
         "show fast-path",
+        "show brokers verbose",
+        "broker add all listen 192.0.2.1:80 chain site",
+        "broker add web listen [2001:db8::1]:8080 chain site connections 9 body-limit 0 tunnel-timeout 604800",
+        "broker del web",
     ] {
         prints(line, line);
     }

@@ -60,8 +60,8 @@ pub enum Cmd {
     Flush(Line),
     /// List the rules with their index, packets and bytes
     List(Line),
-    /// Show connections, nat, chains, functions, fast-path, interfaces, fib, neighbors, tables, runtime,
-    /// drops, fields, version or config
+    /// Show connections, nat, chains, functions, brokers, fast-path, interfaces, fib, neighbors, tables,
+    /// runtime, drops, fields, version or config
     Show(Line),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
@@ -89,6 +89,8 @@ pub enum Cmd {
     Confirm(Line),
     /// Add, replace or delete a service chain: `chain add NAME FUNCTION then FUNCTION …`
     Chain(Line),
+    /// Add or delete a broker: `broker add NAME listen ADDRESS:PORT chain CHAIN`
+    Broker(Line),
 }
 
 /// A line of the language for the daemon.
@@ -120,6 +122,9 @@ pub struct RunArgs {
     /// Do not limit the system calls of the daemon
     #[arg(long)]
     pub no_seccomp: bool,
+    /// Let brokers listen on ports below 1024 that the configuration to start with does not name
+    #[arg(long)]
+    pub low_ports: bool,
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,
@@ -431,6 +436,7 @@ impl Cmd {
             Cmd::History(line) => ("history", line),
             Cmd::Rollback(line) => ("rollback", line),
             Cmd::Confirm(line) => ("confirm", line),
+            Cmd::Broker(line) => ("broker", line),
             _ => return None,
         })
     }

@@ -54,8 +54,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
-    let wanted = Wanted { user: args.user.as_deref(), any_system_call: args.no_seccomp, directories };
-    privileges::restrict(&wanted)?;
+    privileges::restrict(&wanted(args, &config, directories))?;
     log::install();
     let runtime = runtime()?;
     // From here on, a signal stops the daemon in good order, in a limited time.
@@ -112,6 +111,12 @@ fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
     }
 }
 
+/// The rights that the daemon keeps.
+fn wanted<'a>(args: &'a RunArgs, config: &Config, directories: Vec<&'a Path>) -> Wanted<'a> {
+    let low_ports = args.low_ports || config.brokers().has_low_ports();
+    Wanted { user: args.user.as_deref(), any_system_call: args.no_seccomp, low_ports, directories }
+}
+
 fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -127,6 +132,9 @@ fn log_start(control: &Control, down: &[DownInterface], warning: Option<&str>) {
     log::info(report(control, down));
     if let Some(warning) = warning {
         log::error(format!("error: {warning}\n"));
+    }
+    for (name, reason) in control.brokers_down() {
+        log::error(format!("error: broker `{name}` is down: {reason}\n"));
     }
     for interface in down {
         log::error(format!("error: interface `{}` is down: {}\n", interface.name, interface.reason));

@@ -23,10 +23,13 @@ mod nat;
 mod pattern_match;
 mod payload_count;
 mod police;
+mod proxy;
+mod respond;
 mod shared;
 mod sni;
 mod split;
 mod synproxy;
+mod url_rewrite;
 
 use mmb_nf::Registry;
 
@@ -54,8 +57,11 @@ pub fn registry() -> Registry {
     registry.add::<nat::Nat>();
     registry.add_stream::<payload_count::PayloadCount>();
     registry.add::<police::Police>();
+    registry.add_l7::<proxy::Proxy>();
+    registry.add_l7::<respond::Respond>();
     registry.add_stream::<sni::Sni>();
     registry.add::<split::Split>();
     registry.add::<synproxy::Synproxy>();
+    registry.add_l7::<url_rewrite::UrlRewrite>();
     registry
 }

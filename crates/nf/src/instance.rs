@@ -8,6 +8,7 @@ use mmb_lang::{Match, NfInstance};
 
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
+use crate::l7::DynL7;
 use crate::set::Set;
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
@@ -103,6 +104,16 @@ impl Instance {
         self.function.is_stream()
     }
 
+    /// Whether only brokers can use the function.
+    pub fn is_l7_only(&self) -> bool {
+        self.function.is_l7_only()
+    }
+
+    /// Returns the function as brokers use it. None: they cannot.
+    pub fn l7(&self) -> Option<&dyn DynL7> {
+        self.function.l7()
+    }
+
     /// Whether a configuration line describes this instance.
     pub(crate) fn is_made_by(&self, add: &NfInstance) -> bool {
         *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args
@@ -191,6 +202,14 @@ pub(crate) trait DynFunction: Send + Sync {
     /// Whether the function is a [`crate::StreamFunction`].
     fn is_stream(&self) -> bool {
         false
+    }
+    /// Whether the function is a [`crate::L7Function`].
+    fn is_l7_only(&self) -> bool {
+        false
+    }
+    /// Returns the function as brokers use it.
+    fn l7(&self) -> Option<&dyn DynL7> {
+        None
     }
     /// Returns [`crate::StreamFunction::READS_CONTENT`].
     fn reads_content(&self) -> bool {

@@ -22,6 +22,7 @@ mod function;
 pub mod harness;
 mod held;
 mod instance;
+mod l7;
 mod packet;
 mod program;
 mod registry;
@@ -40,6 +41,10 @@ pub use function::{Admission, Background, Function, Properties, SessionKey, Setu
 pub use harness::Harness;
 pub use held::{HeldEvent, HeldQueue};
 pub use instance::Instance;
+pub use l7::{
+    ChosenServer, DynL7, L7Answer, L7Finished, L7Function, L7Handler, L7Request, L7Response, L7Verdict, Peer,
+    Upstream,
+};
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfInstance};
 pub use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments};

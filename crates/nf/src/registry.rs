@@ -5,6 +5,7 @@ use mmb_packet::DropReason;
 use crate::ArgError;
 use crate::function::{Function, Setup};
 use crate::instance::{DynFunction, TypedFunction};
+use crate::l7::{L7Function, TypedL7};
 use crate::stream::{StreamFunction, TypedStream};
 
 /// A type of function.
@@ -60,6 +61,14 @@ impl Registry {
         let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes };
         self.insert(info, F::DROP_REASONS, |setup| {
             F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>)
+        })
+    }
+
+    /// Adds a type of function that only brokers can use: see [`Registry::add`].
+    pub fn add_l7<F: L7Function>(&mut self) -> &mut Self {
+        let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes: 0 };
+        self.insert(info, &[], |setup| {
+            F::new(setup).map(|function| Box::new(TypedL7(function)) as Box<dyn DynFunction>)
         })
     }
 

@@ -1,6 +1,7 @@
 //! The documents of the control API: requests and replies as JSON. They are an interface. Fields may be
 //! added; a renamed field is listed in CHANGELOG.md.
 
+mod brokers;
 mod chains;
 mod classifier;
 mod fast_path;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub use brokers::*;
 pub use chains::*;
 pub use classifier::*;
 pub use fast_path::*;

@@ -61,6 +61,8 @@ impl Control {
             Command::ChainAdd(chain) => self.add_chain(chain),
             Command::ChainSet(chain) => self.set_chain(chain),
             Command::ChainDel { name } => self.delete_chain(name),
+            Command::BrokerAdd(broker) => self.add_broker(broker),
+            Command::BrokerDel { name } => self.delete_broker(name),
             Command::SetOnError(on_error) => self.set_on_error(*on_error),
             Command::SetTimeout { timeout, seconds } => self.set_timeout(*timeout, *seconds),
             Command::SetPuntLimit { class, rate } => self.set_punt_limit(*class, *rate),
@@ -93,6 +95,7 @@ impl Control {
             ShowSubject::Config => Output::Config(self.config()),
             ShowSubject::Nat => Output::Nat(self.nat()),
             ShowSubject::Chains => Output::Chains(Box::new(self.chains()), verbose),
+            ShowSubject::Brokers => Output::Brokers(self.brokers(), verbose),
             ShowSubject::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
             ShowSubject::Functions => Output::Functions(Box::new(self.functions()), verbose),
         }

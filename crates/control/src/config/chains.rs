@@ -155,6 +155,8 @@ impl Config {
         let mut used: Vec<String> = self.policy.chains().map(|(_, name)| name.to_owned()).collect();
         used.sort_unstable();
         used.dedup();
+        used.iter().try_for_each(|name| self.check_packet_chain(name))?;
+        self.check_broker_chains()?;
         used.retain(|name| before.class(name) != self.chains.class(name));
         used.iter().try_for_each(|name| self.update_class(name))
     }
@@ -220,6 +222,7 @@ impl Config {
             let message = format!("chain `{}` is used by rule {index} (`{text}`)", &**name);
             return Err(CommandError::conflict(message, name.span).help(format!("`del {index}` first")));
         }
+        self.check_chain_without_broker(name)?;
         Arc::make_mut(&mut self.chains).chains.remove(at);
         Ok(())
     }
@@ -336,7 +339,13 @@ impl Config {
     /// Checks that all chains of a rule exist.
     pub(super) fn check_chains(&self, rule: &Rule) -> Result<(), CommandError> {
         let is_unknown = |name: &&Word| self.chains.chain(name).is_none();
-        references::chains(rule).find(is_unknown).map_or(Ok(()), |name| Err(self.unknown_chain(name)))
+        references::chains(rule).find(is_unknown).map_or(Ok(()), |name| Err(self.unknown_chain(name)))?;
+        references::chains(rule).try_for_each(|name| {
+            self.check_packet_chain(name).map_err(|mut error| {
+                error.diagnostic.span = name.span.span();
+                error
+            })
+        })
     }
 
     fn unknown_function(&self, name: &Word) -> CommandError {
@@ -344,14 +353,14 @@ impl Config {
         unknown("function", name, &known, || format!("`nf add {} TYPE …`", &**name))
     }
 
-    fn unknown_chain(&self, name: &Word) -> CommandError {
+    pub(super) fn unknown_chain(&self, name: &Word) -> CommandError {
         let known: Vec<&str> = self.chains.chains.iter().map(|chain| &*chain.name.text).collect();
         unknown("chain", name, &known, || format!("`chain add {} FUNCTION …`", &**name))
     }
 }
 
 /// The error for a function or chain that does not exist.
-fn unknown(what: &str, name: &Word, known: &[&str], add: impl FnOnce() -> String) -> CommandError {
+pub(super) fn unknown(what: &str, name: &Word, known: &[&str], add: impl FnOnce() -> String) -> CommandError {
     let error = CommandError::not_found(format!("there is no {what} `{}`", &**name), name.span);
     match known {
         [] => error.help(format!("add it first: {}", add())),

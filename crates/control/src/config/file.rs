@@ -3,14 +3,15 @@
 //! Theory of operation. A file describes a state, not steps: the order of its lines matters only for the
 //! indexes of rules. A file with `interface add` lines describes the whole configuration. A file without them
 //! keeps the interfaces, wires and routed ports of the running configuration, and may wire, route, enable or
-//! disable them. Settings, NAT pools, network functions and chains belong to the rules: a setting that is not
-//! in the file gets its default, and pools, functions and chains that are not in the file are deleted.
+//! disable them. Settings, NAT pools, network functions, chains and brokers belong to the rules: a setting
+//! that is not in the file gets its default, and pools, functions, chains and brokers that are not in the
+//! file are deleted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_dataplane::AddressChecks;
-use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
+use mmb_lang::{Broker, Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
 use mmb_policy::RuleTexts;
 
@@ -126,11 +127,11 @@ impl<'a> Builder<'a> {
             }
         }
         self.pools(&commands);
-        let mut lines = Vec::new();
-        let mut rules = Vec::new();
+        let (mut lines, mut rules, mut brokers) = (Vec::new(), Vec::new(), Vec::new());
         for c in commands {
             match c.item {
                 Command::InterfaceAdd { .. } | Command::NatPoolAdd(_) | Command::NfAdd(_) => {}
+                Command::BrokerAdd(broker) => brokers.push((c.line, broker)),
                 Command::ChainAdd(chain) => self.note(c.line, |b| {
                     b.config.insert_chain(&chain)?;
                     b.chains.push(c.line);
@@ -173,6 +174,7 @@ impl<'a> Builder<'a> {
             }
         }
         let has_chains = self.compile();
+        self.brokers(&brokers, has_chains);
         self.rules(&lines, &rules, has_chains);
         self.errors.is_empty().then(|| self.config.clone())
     }
@@ -212,6 +214,12 @@ impl<'a> Builder<'a> {
             return false;
         }
         true
+    }
+
+    fn brokers(&mut self, brokers: &[(u32, Broker)], has_chains: bool) {
+        for (line, broker) in brokers.iter().filter(|_| has_chains) {
+            self.note(*line, |b| b.config.insert_broker(broker));
+        }
     }
 
     fn rules(&mut self, lines: &[u32], rules: &[Rule], has_chains: bool) {
@@ -327,6 +335,7 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     lines.extend(config.nat().lines());
     lines.extend(config.chains().lines());
+    lines.extend(config.brokers().lines());
     lines
 }
 

@@ -11,6 +11,7 @@
 //! open. Compiled rules hold ids. So a device can be opened, closed and replaced without compiling a rule
 //! again.
 
+pub(crate) mod brokers;
 mod chains;
 mod devices;
 pub mod file;
@@ -28,6 +29,7 @@ use mmb_flow::SessionSettings;
 use mmb_lang::{ErrorPolicy, Match, NatPool, Rule, Word};
 use mmb_policy::{Policy, RuleView};
 
+pub use brokers::Brokers;
 pub use chains::{Chains, Platform};
 pub use devices::same_device;
 pub(crate) use devices::{Device, DeviceKind, PUNT};
@@ -55,6 +57,7 @@ pub struct Config {
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
     punt: Option<PortId>,
     chains: Arc<Chains>,
+    brokers: Arc<Brokers>,
     platform: Platform,
 }
 
@@ -210,9 +213,10 @@ impl Config {
         &mut self.punt_limits
     }
 
-    /// Sets all settings to their defaults, and deletes NAT pools, forwards, functions and chains.
+    /// Sets all settings to their defaults, and deletes NAT pools, forwards, functions, chains and brokers.
     pub(crate) fn reset_settings(&mut self) {
         self.chains = Arc::default();
+        self.brokers = Arc::default();
         self.on_error = ErrorPolicy::default();
         self.address_checks = AddressChecks::default();
         Arc::make_mut(&mut self.interfaces).iter_mut().for_each(|i| i.reverse_path = None);

@@ -12,8 +12,8 @@ use prometheus_client::registry::Registry;
 
 use self::series::*;
 use crate::api::{
-    DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry, PuntCounts,
-    RuleEntry, Runtime, VersionEntry,
+    BrokerEntry, DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry,
+    PuntCounts, RuleEntry, Runtime, VersionEntry,
 };
 
 /// Media type of the reply.
@@ -40,6 +40,8 @@ pub struct Scrape {
     pub nat: NatReply,
     /// Instances of network functions.
     pub functions: Vec<FunctionEntry>,
+    /// Brokers.
+    pub brokers: Vec<BrokerEntry>,
     /// The fast path.
     pub fast_path: FastPathReply,
     /// Packets dropped.
@@ -71,6 +73,7 @@ impl Collector for Scrape {
         self.sessions(&mut e)?;
         self.per_pool(&mut e)?;
         self.per_function(&mut e)?;
+        self.per_broker(&mut e)?;
         self.fast_path(&mut e)?;
         self.routing(&mut e)?;
         let help = "Connections and requests that the control API refused";
@@ -266,6 +269,23 @@ impl Scrape {
             for f in &self.functions {
                 for (which, count) in f.stream.iter().flat_map(get) {
                     counter(&mut metric, &[("function", &f.cost.name), (label, which)], *count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn per_broker(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, kind) in BROKER_METRICS {
+            let kind = if kind { MetricType::Gauge } else { MetricType::Counter };
+            let name_of_metric = format!("broker_{name}");
+            let mut metric = e.encode_descriptor(&name_of_metric, help, None, kind)?;
+            for broker in &self.brokers {
+                let (labels, value) = ([("broker", broker.name.as_str())], broker.counters.get(name));
+                match (kind, value) {
+                    (_, None) => {}
+                    (MetricType::Gauge, Some(&value)) => gauge(&mut metric, &labels, value)?,
+                    (_, Some(&value)) => counter(&mut metric, &labels, value)?,
                 }
             }
         }

@@ -76,6 +76,31 @@ pub(super) const STREAM_METRICS: [StreamMetric; 3] = [
     ("stream_refused", "What could not be read or edited of streams", "reason", |s| &s.refused),
 ];
 
+/// Name of a broker's counter, help text, and whether it is a gauge.
+pub(super) const BROKER_METRICS: [(&str, &str, bool); 21] = [
+    ("clients", "Connections of clients to a broker", true),
+    ("accepted", "Connections that a broker accepted", false),
+    ("limited", "Connections that a limit of a broker did not allow", false),
+    ("requests", "Requests that a broker received", false),
+    ("invalid", "Requests that a broker did not accept as HTTP/1.x", false),
+    ("status_2xx", "Responses of a broker with status 2xx", false),
+    ("status_3xx", "Responses of a broker with status 3xx", false),
+    ("status_4xx", "Responses of a broker with status 4xx", false),
+    ("status_5xx", "Responses of a broker with status 5xx", false),
+    ("answered", "Responses that a broker or its functions made", false),
+    ("aborted", "Clients that left before their response was complete", false),
+    ("client_timeouts", "Deadlines that clients of a broker missed", false),
+    ("server_timeouts", "Deadlines that servers of a broker missed", false),
+    ("servers", "Connections of a broker to servers", true),
+    ("connects", "Connections to servers that a broker opened", false),
+    ("reused", "Requests that used a kept connection to a server", false),
+    ("retries", "Requests that a broker sent to another server", false),
+    ("failed", "Requests that no server has answered", false),
+    ("tunnels", "Tunnels that were begun by status 101", false),
+    ("bytes_in", "Bytes that a broker received from clients", false),
+    ("bytes_out", "Bytes that a broker sent to clients", false),
+];
+
 pub(super) const FAST_COUNTERS: [Metric<FastPathReply>; 3] = [
     ("fast_path_flows", "Flows offloaded to XDP", |f| f.installed),
     ("fast_path_packets", "Packets that the XDP program forwarded", |f| f.packets),

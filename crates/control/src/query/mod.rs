@@ -1,5 +1,6 @@
 //! What the daemon shows of itself, as the API's documents.
 
+mod brokers;
 mod chains;
 mod connections;
 mod fast_path;

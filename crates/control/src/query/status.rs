@@ -169,6 +169,7 @@ impl Control {
             runtime: self.runtime(),
             nat: self.nat(),
             functions: self.functions().functions,
+            brokers: self.brokers().brokers,
             fast_path: self.fast_path(),
             drops: self.drops(),
             log_lost_lines: mmb_system::log::lost(),

@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::text::count;
 
+mod brokers;
 mod chains;
 mod columns;
 mod fast_path;
@@ -19,6 +20,7 @@ mod routing;
 mod sessions;
 mod trace;
 
+pub(crate) use brokers::brokers;
 pub use chains::{chains, functions};
 use columns::Align::{Left, Right};
 use columns::Columns;

@@ -368,6 +368,12 @@ async fn drops(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.drops())).await
 }
 
+/// Brokers: their state, their limits and their counters.
+#[utoipa::path(get, path = "/v1/brokers", responses((status = 200, body = BrokerList)))]
+async fn brokers(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.brokers())).await
+}
+
 /// Flows that the XDP program forwards in the kernel.
 #[utoipa::path(get, path = "/v1/fast-path", responses((status = 200, body = FastPathReply)))]
 async fn fast_path(State(control): Ctl) -> Reply {
@@ -429,6 +435,7 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(nat))
         .routes(routes!(chains))
         .routes(routes!(functions))
+        .routes(routes!(brokers))
         .routes(routes!(fib))
         .routes(routes!(neighbors))
         .routes(routes!(runtime))

@@ -1,6 +1,6 @@
-//! `nf` and `chain`.
+//! `nf`, `chain` and `broker`.
 
-use mmb_lang::{Chain, NfInstance, SourceSpan, Word};
+use mmb_lang::{Broker, Chain, NfInstance, SourceSpan, Word};
 
 use super::control::Control;
 use crate::api::Done;
@@ -45,5 +45,21 @@ impl Control {
     pub(crate) fn delete_chain(&self, name: &Word) -> Result<Done, CommandError> {
         self.change(|config| config.delete_chain(name))?;
         Ok(Done::new(format!("chain {} deleted", &**name)))
+    }
+
+    /// `broker add`.
+    pub(crate) fn add_broker(&self, broker: &Broker) -> Result<Done, CommandError> {
+        self.add(|config| config.insert_broker(broker))?;
+        let name = &*broker.name;
+        match self.running_brokers().down().into_iter().find(|(down, _)| down == name) {
+            Some((_, reason)) => Err(CommandError::failed(reason, SourceSpan::default())),
+            None => Ok(Done::new(format!("broker {name} added: it listens on {}", broker.listen))),
+        }
+    }
+
+    /// `broker del`.
+    pub(crate) fn delete_broker(&self, name: &Word) -> Result<Done, CommandError> {
+        self.change(|config| config.delete_broker(name))?;
+        Ok(Done::new(format!("broker {} deleted", &**name)))
     }
 }

@@ -21,6 +21,7 @@ use mmb_lang::SourceSpan;
 
 use super::addresses::PortAddresses;
 use super::background::Background;
+use super::brokers::RunningBrokers;
 use super::links::LinkThread;
 use super::maintenance::{LimitedSources, Maintenance};
 use super::memory::check_memory;
@@ -35,6 +36,7 @@ use crate::refusals::ApiCounters;
 pub struct Control {
     /// Declared first, so that it is dropped first: its threads may use everything below.
     background: Background,
+    brokers: RunningBrokers,
     /// Dropped before the engine, to which it publishes routes.
     mirror: Mirror,
     engine: Arc<Engine>,
@@ -57,6 +59,7 @@ impl Control {
     pub(super) fn new(engine: Engine, state: Option<&Path>) -> Control {
         Control {
             background: Background::default(),
+            brokers: RunningBrokers::default(),
             mirror: Mirror::new(state),
             engine: Arc::new(engine),
             changes: Mutex::default(),
@@ -189,6 +192,11 @@ impl Control {
     /// Requests to the maintenance thread.
     pub(super) fn maintenance(&self) -> &Maintenance {
         &self.maintenance
+    }
+
+    /// The brokers that run.
+    pub(crate) fn running_brokers(&self) -> &RunningBrokers {
+        &self.brokers
     }
 
     /// What the API refused.

@@ -12,6 +12,7 @@ use mmb_dataplane::{PortError, PortId, WorkerFailure};
 use mmb_router::RouterError;
 use nix::net::if_::if_nametoindex;
 
+use super::brokers::BrokerError;
 use super::control::Control;
 use super::mirror::Plan;
 use super::state::State;
@@ -67,6 +68,9 @@ pub(super) enum TransitionError {
         /// The devices that could not be opened again.
         lost: LostDevices,
     },
+    /// A broker cannot listen.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
     /// The engine works no longer.
     #[error(transparent)]
     Worker(#[from] WorkerFailure),
@@ -93,7 +97,7 @@ impl TransitionError {
             TransitionError::Device { error, lost, .. } => format!("{error}{lost}"),
             TransitionError::Routes { error, lost } => format!("{error}{lost}"),
             TransitionError::Worker(failure) => failure.to_string(),
-            TransitionError::Programs => self.to_string(),
+            TransitionError::Broker(_) | TransitionError::Programs => self.to_string(),
         }
     }
 }
@@ -120,6 +124,7 @@ impl Control {
         if !self.engine().has_room_for(new.config.chains().program()) {
             return Err(TransitionError::Programs);
         }
+        let listeners = self.running_brokers().prepare(&old.config, &new.config)?;
         let change = DeviceChange::between(&old, new);
         self.open_devices(&mut old, &change)?;
         let (before, after) = (Plan::of(&old), Plan::of(new));
@@ -132,6 +137,7 @@ impl Control {
         self.publish(new)?;
         self.mirror().set_or_log(self.engine(), after);
         change.closed_last.into_iter().for_each(|id| self.engine().close_port(id));
+        self.running_brokers().switch(&new.config, listeners);
         Ok(())
     }
 

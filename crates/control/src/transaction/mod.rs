@@ -2,6 +2,7 @@
 
 mod addresses;
 mod background;
+mod brokers;
 mod chains;
 mod control;
 mod devices;

@@ -21,8 +21,14 @@ impl Control {
         let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
         let down = state.config.interfaces().iter().filter_map(reason);
         let report = down.map(|(name, reason)| DownInterface { name, reason }).collect();
+        control.running_brokers().start(&state.config);
         control.commit(state);
         (control, report)
+    }
+
+    /// Iterates over the brokers that do not listen, with the reasons.
+    pub fn brokers_down(&self) -> Vec<(String, String)> {
+        self.running_brokers().down()
     }
 
     /// Opens all devices that can be opened, and marks the interfaces of the others as down. Nothing may be

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 27] = [
+const ENDPOINTS: [(&str, &[&str]); 28] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
+    ("/v1/brokers", &["get"]),
     ("/v1/chains", &["get"]),
     ("/v1/check", &["post"]),
     ("/v1/command", &["post"]),
@@ -156,6 +157,7 @@ fn replies_to_commands_have_their_schema() {
         "show runtime",
         "show drops",
         "show fast-path",
+        "show brokers",
         "show version",
         "show connections",
         "show nat",
@@ -272,6 +274,7 @@ fn documents_have_their_schema() {
         "runtime",
         "drops",
         "fast-path",
+        "brokers",
         "fields",
         "version",
         "config",

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
-    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, RuleRef,
+    Broker, Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, RuleRef,
     SessionLimit, Word, address_bits,
 };
 
@@ -138,6 +138,13 @@ pub enum Command {
     /// `chain del NAME`.
     ChainDel {
         /// The chain.
+        name: Word,
+    },
+    /// `broker add NAME listen ADDRESS:PORT chain CHAIN …`.
+    BrokerAdd(Broker),
+    /// `broker del NAME`.
+    BrokerDel {
+        /// The broker.
         name: Word,
     },
     /// `set timeout NAME SECONDS`.
@@ -341,6 +348,8 @@ pub enum ShowSubject {
     Chains,
     /// Instances of network functions.
     Functions,
+    /// Brokers and their counters.
+    Brokers,
     /// Flows in the XDP fast path.
     FastPath,
     /// Versions of mmb and of its components.

@@ -4,6 +4,7 @@
 //! field's family, and host bits of a prefix are zero. So consumers never look at text. [`crate::check`]
 //! gives the same guarantees for rules that were built by hand.
 
+mod broker;
 mod chain;
 mod command;
 mod limit;
@@ -12,6 +13,7 @@ mod nat;
 use std::net::IpAddr;
 use std::ops::Deref;
 
+pub use broker::{Broker, BrokerOption};
 pub use chain::{Body, Branch, BranchEnd, Chain, NfInstance, Step};
 pub use command::{Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet, Timeout};
 pub use limit::{PuntClass, SessionLimit};

@@ -75,7 +75,7 @@ impl Parser<'_> {
 
     /// The name of an instance. Keywords of rules are allowed (`nf add nat nat office`), since no rule names
     /// an instance. Keywords of chains are not.
-    fn instance(&mut self, what: &str) -> Parse<Word> {
+    pub(super) fn instance(&mut self, what: &str) -> Parse<Word> {
         let token = self.lex.peek();
         let text = self.text(token);
         match token.tok {

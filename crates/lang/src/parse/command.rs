@@ -50,6 +50,7 @@ impl Parser<'_> {
                 self.lex.enter_chain();
                 self.chain()?
             }
+            "broker" => self.broker()?,
             "clear" => {
                 self.keyword(CONNECTIONS, "`clear` subject")?;
                 Command::ClearConnections { matches: self.filter("`clear connections` takes")? }

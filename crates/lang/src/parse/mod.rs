@@ -8,6 +8,7 @@
 //! and reads these records, so parser and completion always agree. The time is linear in the length of the
 //! line.
 
+mod broker;
 mod chain;
 mod command;
 mod file;
@@ -71,6 +72,10 @@ pub(crate) enum Expect {
     Chain,
     /// The index or the name of a rule.
     Rule,
+    /// The name of a broker.
+    Broker,
+    /// An option of a broker.
+    BrokerOption,
 }
 
 /// Parses a line. `None` for a blank line or a comment. A leading `mmb` and a newline at the end are allowed.

@@ -1,9 +1,12 @@
 //! Random functions and chains.
 
-use mmb_lang::{Body, Branch, BranchEnd, Chain, Command, NfInstance, Step, Word};
-use proptest::collection::vec;
+use std::net::{IpAddr, SocketAddr};
+
+use mmb_lang::{Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, NfInstance, Step, Word};
+use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use crate::rules::name;
 
@@ -69,6 +72,29 @@ fn args() -> impl Strategy<Value = Vec<Box<str>>> {
     vec(word.prop_map(|word| word.into_boxed_str()), 0..5)
 }
 
+fn broker() -> impl Strategy<Value = Broker> {
+    let option = select(
+        &[
+            BrokerOption::Connections,
+            BrokerOption::SourceConnections,
+            BrokerOption::BodyLimit,
+            BrokerOption::HeaderTimeout,
+            BrokerOption::IdleTimeout,
+            BrokerOption::ConnectTimeout,
+            BrokerOption::ResponseTimeout,
+            BrokerOption::TunnelTimeout,
+        ][..],
+    );
+    let options = btree_map(option, 1..1000_u64, 0..4);
+    let listen = (any::<IpAddr>(), 1..=u16::MAX).prop_map(|(address, port)| SocketAddr::new(address, port));
+    (instance(), listen, name(), options).prop_map(|(name, listen, chain, options)| Broker {
+        name,
+        listen,
+        chain,
+        options,
+    })
+}
+
 pub fn command() -> impl Strategy<Value = Command> {
     let chain = || (name(), body()).prop_map(|(name, body)| Chain { name, body });
     prop_oneof![
@@ -81,5 +107,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         4 => chain().prop_map(Command::ChainAdd),
         1 => chain().prop_map(Command::ChainSet),
         1 => name().prop_map(|name| Command::ChainDel { name }),
+        2 => broker().prop_map(Command::BrokerAdd),
+        1 => instance().prop_map(|name| Command::BrokerDel { name }),
     ]
 }

@@ -37,6 +37,8 @@ pub struct Wanted<'a> {
     pub user: Option<&'a str>,
     /// Whether it may make any system call.
     pub any_system_call: bool,
+    /// Whether brokers may listen on ports below 1024.
+    pub low_ports: bool,
     /// Directories that the user has to own.
     pub directories: Vec<&'a Path>,
 }
@@ -50,7 +52,8 @@ pub fn restrict(wanted: &Wanted<'_>) -> Result<(), Failure> {
         |what: &'static str| move |error: std::io::Error| Failure::new(format!("cannot {what}: {error}"));
     raise_descriptors()?;
     let physical = mmb_dataplane::needs_physical_addresses();
-    let needed = if physical { PORTS | PHYSICAL } else { PORTS };
+    let mut needed = if physical { PORTS | PHYSICAL } else { PORTS };
+    needed.set(CapabilitySet::NET_BIND_SERVICE, wanted.low_ports);
     drop_bounds(needed);
     if let Some(name) = wanted.user {
         become_user(name, &wanted.directories)?;

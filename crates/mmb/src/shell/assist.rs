@@ -30,6 +30,8 @@ pub struct KnownNames {
     pub pools: Vec<String>,
     /// Service chains.
     pub chains: Vec<String>,
+    /// Brokers.
+    pub brokers: Vec<String>,
     /// Network functions.
     pub instances: Vec<String>,
     /// Types of network functions, each with its help.
@@ -53,8 +55,8 @@ impl LineHelper {
 
     /// The words that can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let KnownNames { interfaces, pools, chains, instances, types, rules, .. } = &self.known;
-        let names = Names { interfaces, pools, chains, instances, types, rules };
+        let KnownNames { interfaces, pools, chains, brokers, instances, types, rules, .. } = &self.known;
+        let names = Names { interfaces, pools, chains, brokers, instances, types, rules };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
         if before.trim().is_empty() {
@@ -180,6 +182,7 @@ mod tests {
             interfaces: names(["lan", "wan"]),
             pools: names(["home", "office"]),
             chains: names(["web", "mail"]),
+            brokers: names(["shop", "api"]),
             instances: names(["stats", "guard"]),
             types: ["count", "police", "monitor"].map(|name| (name.to_owned(), "helps".to_owned())).to_vec(),
             rules: [("web".to_owned(), "add tcp-dport 80 accept name web".to_owned())].to_vec(),

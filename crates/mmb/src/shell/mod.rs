@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Parser;
-use mmb_control::api::{ChainList, FunctionList, InterfaceList, NatReply, RuleList, VersionEntry};
+use mmb_control::api::{
+    BrokerList, ChainList, FunctionList, InterfaceList, NatReply, RuleList, VersionEntry,
+};
 use mmb_control::{Client, ClientError, Config, render};
 use mmb_dataplane::DEFAULT_SCRATCHPAD;
 use mmb_nf::Registry;
@@ -117,6 +119,13 @@ fn known_names(client: &mut Client) -> KnownNames {
         interfaces: interfaces.into_iter().map(|i| i.name).collect(),
         pools: pools.into_iter().map(|p| p.name).collect(),
         chains: chains.into_iter().map(|c| c.name).collect(),
+        brokers: client
+            .get::<BrokerList>("/v1/brokers")
+            .unwrap_or_default()
+            .brokers
+            .into_iter()
+            .map(|b| b.name)
+            .collect(),
         instances: functions.into_iter().map(|f| f.cost.name).collect(),
         usages: types.iter().map(|t| t.usage.clone()).collect(),
         types: types.into_iter().map(|t| (t.name, t.help)).collect(),

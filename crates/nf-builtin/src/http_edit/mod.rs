@@ -14,7 +14,7 @@ mod config;
 mod decoded;
 mod header;
 mod message;
-mod path;
+pub(crate) mod path;
 mod plan;
 mod treatment;
 

@@ -19,21 +19,21 @@ enum Part {
 
 /// Replaces the part of a path that an expression matches.
 #[derive(Debug)]
-pub(super) struct PathRewrite {
+pub(crate) struct PathRewrite {
     regex: Regex,
     parts: Vec<Part>,
 }
 
 /// What a worker needs for a search.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     cache: Cache,
     captures: Captures,
 }
 
 /// What has become of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rewritten {
+pub(crate) enum Rewritten {
     /// The expression does not match.
     No,
     /// The new path was written.
@@ -110,7 +110,7 @@ impl PathRewrite {
 }
 
 /// Returns the position of the path in a target. None: it has none.
-pub(super) fn path_of(target: &[u8]) -> Option<usize> {
+pub(crate) fn path_of(target: &[u8]) -> Option<usize> {
     if target.starts_with(b"/") {
         return Some(0);
     }

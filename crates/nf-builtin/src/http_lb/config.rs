@@ -6,7 +6,7 @@ use std::time::Duration;
 use mmb_nf::ArgError;
 
 use crate::lb::backends::Backends;
-use crate::lb::choice::Method;
+use crate::lb::choice::{Families, Method};
 use crate::lb::config::{Check, LbConfig, backend};
 use crate::shared::handshake::Promise;
 use crate::shared::http_rules::{Conditions, HeaderNames};
@@ -82,7 +82,7 @@ impl Config {
             let config = LbConfig { backends: clause.backends, ..common.clone() };
             config.examine()?;
             config.verify(seen.contains(&"every"))?;
-            let backends = Arc::new(Backends::new(&config));
+            let backends = Arc::new(Backends::new(&config, Families::Separate));
             Ok(Group { name: clause.name, conditions: clause.conditions, backends })
         };
         let groups = clauses.into_iter().map(group).collect::<Result<_, _>>()?;

@@ -36,7 +36,7 @@ use self::session::Pad;
 use crate::lb::backends::{Backend, CLOSED};
 use crate::lb::choice::Method;
 use crate::lb::config::{BackendAddress, Check};
-use crate::lb::health;
+use crate::lb::health::{self, Probe};
 use crate::shared::handshake::{Handshake, segment_of};
 use crate::shared::http_rules::{Answer, HeaderNames};
 use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN};
@@ -281,6 +281,6 @@ impl Function for HttpLb {
     fn background(&self) -> Option<Background> {
         let Check::Tcp(port) = self.check else { return None };
         let groups = self.groups.iter().map(|group| group.backends.clone()).collect();
-        Some(health::background(groups, port, self.every))
+        Some(health::background(groups, (Self::TYPE, Probe::Tcp(port)), self.every))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use super::choice::{Candidate, Choices, Method};
+use super::choice::{Candidate, Choices, Families, Method};
 use super::config::{BackendAddress, LbConfig};
 use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN, SegmentTo, reset};
 use mmb_nf::{Context, Direction, DropReason, Packet, Verdict};
@@ -90,6 +90,7 @@ mod state {
 #[derive(Debug)]
 pub(crate) struct Backends {
     method: Method,
+    families: Families,
     all: Vec<Backend>,
     /// Bits of [`state`].
     states: Vec<AtomicU8>,
@@ -102,14 +103,15 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    pub fn new(words: &LbConfig) -> Backends {
+    pub fn new(words: &LbConfig, families: Families) -> Backends {
         let backend =
             |&(place, weight): &(BackendAddress, u16)| Backend { place, weight, counts: Counts::default() };
         let all: Vec<_> = words.backends.iter().map(backend).collect();
         let states: Vec<_> = all.iter().map(|_| AtomicU8::new(0)).collect();
-        let choices = Choices::new(words.method, &candidates(&all, &states));
+        let choices = Choices::new(words.method, families, &candidates(&all, &states));
         Backends {
             method: words.method,
+            families,
             all,
             states,
             down: AtomicUsize::new(0),
@@ -165,6 +167,19 @@ impl Backends {
             }
             (backend.place.to_string(), line)
         })
+    }
+
+    /// Returns the number of a back end other than those that were tried, for a source address.
+    pub fn choose_untried(&self, source: &[u8; 16], is_ip4: bool, turn: usize, tried: &[u16]) -> Option<u16> {
+        let first = self.choose_number(source, is_ip4, turn)?;
+        if !tried.contains(&first) {
+            return Some(first);
+        }
+        // Once more in turn; hashing and loads may name the same one again.
+        let next = (1..self.all.len())
+            .filter_map(|step| self.choose_number(source, is_ip4, turn.wrapping_add(step)));
+        let any = (0..).take(self.all.len()).filter(|&number| self.state(number) == 0);
+        next.chain(any).find(|number| !tried.contains(number))
     }
 
     pub fn get(&self, backend: u16) -> Option<&Backend> {
@@ -240,7 +255,8 @@ impl Backends {
         }
         let down = self.states.iter().filter(|state| state.load(Relaxed) & state::DOWN != 0).count();
         self.down.store(down, Relaxed);
-        self.choices.store(Choices::new(self.method, &candidates(&self.all, &self.states)).into());
+        self.choices
+            .store(Choices::new(self.method, self.families, &candidates(&self.all, &self.states)).into());
         drop(changing);
         any
     }

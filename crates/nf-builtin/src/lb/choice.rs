@@ -79,6 +79,15 @@ const POINTS: u32 = 160;
 /// Approximate limit of all points.
 const MOST_POINTS: u32 = 1 << 16;
 
+/// Which back ends a session may go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Families {
+    /// Those of its own address family.
+    Separate,
+    /// All.
+    Any,
+}
+
 /// What the choice needs of a back end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
@@ -107,8 +116,12 @@ pub(crate) struct Choices {
 }
 
 impl Choices {
-    pub fn new(method: Method, candidates: &[Candidate]) -> Choices {
-        let family = |is_ip4: bool| Family::new(method, candidates, is_ip4);
+    pub fn new(method: Method, families: Families, candidates: &[Candidate]) -> Choices {
+        let family = |is_ip4: bool| {
+            Family::new(method, candidates, |one| {
+                families == Families::Any || one.place.address.is_ipv4() == is_ip4
+            })
+        };
         Choices { method, four: family(true), six: family(false) }
     }
 
@@ -131,8 +144,8 @@ impl Choices {
 }
 
 impl Family {
-    fn new(method: Method, candidates: &[Candidate], is_ip4: bool) -> Family {
-        let of_family = |one: &&Candidate| one.place.address.is_ipv4() == is_ip4;
+    fn new(method: Method, candidates: &[Candidate], is_of_family: impl Fn(&Candidate) -> bool) -> Family {
+        let of_family = |one: &&Candidate| is_of_family(one);
         let divisor = candidates.iter().map(|one| u32::from(one.weight)).fold(0, gcd).max(1);
         let shares = |one: &Candidate| u32::from(one.weight) / divisor;
         // Of all candidates, so that no points move when one goes.

@@ -171,7 +171,7 @@ pub(crate) fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
 }
 
 /// Parses a number of seconds.
-fn interval(seconds: &str) -> Result<Duration, ArgError> {
+pub(crate) fn interval(seconds: &str) -> Result<Duration, ArgError> {
     let plain = seconds.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let time = seconds.parse().ok().filter(|_| plain).and_then(|s| Duration::try_from_secs_f64(s).ok());
     let in_range = time.filter(|time| (FASTEST..=SLOWEST).contains(time));

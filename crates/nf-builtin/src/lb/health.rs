@@ -1,6 +1,7 @@
 //! Health checks: a background thread for each back end.
 
 use std::fmt::Display;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,37 +57,70 @@ pub(crate) struct HealthLog {
 impl HealthLog {
     /// Returns the line to write if the state is another one than that of the last line, and that line is
     /// old enough. Called at each check, so that the last state of a series is always written.
-    pub fn line(&mut self, is_down: bool, now: Duration, backend: &dyn Display) -> Option<String> {
+    pub fn line(
+        &mut self,
+        is_down: bool,
+        now: Duration,
+        (function, backend): (&str, &dyn Display),
+    ) -> Option<String> {
         let is_early = self.at.is_some_and(|at| now.saturating_sub(at) < BETWEEN_LINES);
         if self.is_down == is_down || is_early {
             return None;
         }
         *self = HealthLog { is_down, at: Some(now) };
         let state = if is_down { "down: its checks fail" } else { "up" };
-        Some(format!("lb: back end {backend} is {state}\n"))
+        Some(format!("{function}: back end {backend} is {state}\n"))
     }
 }
 
-/// Checks every back end of groups by a TCP connection to a port, or to its own port.
-pub(crate) fn background(groups: Vec<Arc<Backends>>, port: Option<u16>, every: Duration) -> Background {
+/// How a back end is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// By a TCP connection to a port, or to its own port.
+    Tcp(Option<u16>),
+    /// By the status of the response to a request for a path.
+    Http(Box<str>),
+}
+
+impl Probe {
+    fn passes(&self, to: SocketAddr, patience: Duration) -> bool {
+        match self {
+            Probe::Tcp(_) => is_there(to, patience),
+            Probe::Http(path) => has_page(to, path, patience).unwrap_or(false),
+        }
+    }
+}
+
+/// Checks every back end of groups. `function`: the type of function that the log names.
+pub(crate) fn background(
+    groups: Vec<Arc<Backends>>,
+    (function, probe): (&'static str, Probe),
+    every: Duration,
+) -> Background {
     Box::new(move |stop| {
         thread::scope(|scope| {
             for backends in &groups {
                 for (number, backend) in (0..).zip(backends.all()) {
                     let place = backend.place;
-                    let Some(port) = port.or(place.port) else { continue };
-                    let to = SocketAddr::new(place.address, port);
-                    scope.spawn(move || watch(backends, number, to, every, stop));
+                    let port = if let Probe::Tcp(port) = probe { port.or(place.port) } else { place.port };
+                    let Some(port) = port else { continue };
+                    let (to, probe) = (SocketAddr::new(place.address, port), &probe);
+                    scope.spawn(move || watch((backends, number), (to, function, probe), every, stop));
                 }
             }
         });
     })
 }
 
-fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop: &StopSignal) {
+fn watch(
+    (backends, number): (&Backends, u16),
+    (to, function, probe): (SocketAddr, &str, &Probe),
+    every: Duration,
+    stop: &StopSignal,
+) {
     let (mut health, mut lines, start) = (Health::default(), HealthLog::default(), Instant::now());
     loop {
-        let passed = is_there(to, every.min(PATIENCE));
+        let passed = probe.passes(to, every.min(PATIENCE));
         if let Some(backend) = backends.get(number) {
             let counts = &backend.counts;
             if passed { &counts.passed } else { &counts.failed }.fetch_add(1, Relaxed);
@@ -96,7 +130,7 @@ fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop
         }
         let place = backends.get(number).map(|backend| backend.place);
         if let Some(line) =
-            place.and_then(|place| lines.line(backends.is_down(number), start.elapsed(), &place))
+            place.and_then(|place| lines.line(backends.is_down(number), start.elapsed(), (function, &place)))
         {
             log::error(line);
         }
@@ -109,4 +143,18 @@ fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop
 /// Whether a TCP connection can be established.
 pub(crate) fn is_there(to: SocketAddr, patience: Duration) -> bool {
     TcpStream::connect_timeout(&to, patience).is_ok()
+}
+
+/// Whether a server answers a request for a path with a status from 200 to 399.
+fn has_page(to: SocketAddr, path: &str, patience: Duration) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&to, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: mmb\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut line = *b"HTTP/1.1 200";
+    stream.read_exact(&mut line)?;
+    Ok(line.starts_with(b"HTTP/1.") && matches!(line.get(8..10), Some(b" 2" | b" 3")))
 }

@@ -27,8 +27,9 @@ use mmb_flow::Key;
 use mmb_packet::Kind;
 
 use backends::{Backend, Backends, CLOSED, end_of_backend};
-use choice::Method;
+use choice::{Families, Method};
 use config::{BackendAddress, Check, LbConfig};
+use health::Probe;
 use mmb_nf::tcp_segment::{FIN, RST, SYN};
 use mmb_nf::{
     Admission, ArgError, Background, Context, DropReason, Function, OpeningPacket, Packet, Properties,
@@ -97,7 +98,7 @@ impl Function for Lb {
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let words = LbConfig::parse(setup.args)?;
-        let backends = Arc::new(Backends::new(&words));
+        let backends = Arc::new(Backends::new(&words, Families::Separate));
         Ok(Lb { backends, method: words.method, check: words.check, every: words.every })
     }
 
@@ -191,7 +192,10 @@ impl Function for Lb {
     fn background(&self) -> Option<Background> {
         match self.check {
             Check::None => None,
-            Check::Tcp(port) => Some(health::background(vec![Arc::clone(&self.backends)], port, self.every)),
+            Check::Tcp(port) => {
+                let groups = vec![Arc::clone(&self.backends)];
+                Some(health::background(groups, ("lb", Probe::Tcp(port)), self.every))
+            }
         }
     }
 }

@@ -283,7 +283,8 @@ fn two_checks_in_a_row_change_the_state() {
 #[test]
 fn changes_of_health_are_logged() {
     let mut lines = HealthLog::default();
-    let mut log = |is_down, seconds| lines.line(is_down, Duration::from_secs(seconds), &"10.0.0.1:80");
+    let mut log =
+        |is_down, seconds| lines.line(is_down, Duration::from_secs(seconds), ("lb", &"10.0.0.1:80"));
     let (down, up) =
         ("lb: back end 10.0.0.1:80 is down: its checks fail\n", "lb: back end 10.0.0.1:80 is up\n");
     assert_eq!(log(false, 0), None, "as it began");

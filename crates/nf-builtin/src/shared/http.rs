@@ -43,3 +43,54 @@ pub(crate) fn forward_key(packet: &Packet<'_>) -> Option<Key> {
 pub(crate) fn has_joined(session: &SessionInfo, now: u32) -> bool {
     session.created != now
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! For tests of functions of layer 7.
+
+    use std::net::SocketAddr;
+
+    use mmb_http::{Event, Head, MessageHead, RequestReader};
+    use mmb_nf::{ArgError, L7Function, L7Handler, L7Request, L7Verdict, Peer, Setup};
+
+    /// The ends of the connection.
+    pub fn peer() -> Peer {
+        let address = |last| SocketAddr::new([192, 0, 2, last].into(), 80);
+        Peer { client: address(1), broker: address(2) }
+    }
+
+    /// Makes an instance.
+    pub fn made<F: L7Function>(args: &[&str]) -> Result<F, ArgError> {
+        F::new(&Setup {
+            args,
+            resolve_port: &|_| None,
+            has_pool: &|_| false,
+            workers: 1,
+            seed: 0,
+            files: &std::sync::Arc::default(),
+        })
+    }
+
+    /// Reads the head of a request.
+    pub fn read_head(text: &str) -> MessageHead {
+        let (mut reader, mut message, mut rest) =
+            (RequestReader::default(), MessageHead::default(), text.as_bytes());
+        loop {
+            let (len, event) = reader.next(rest);
+            message.push(&event);
+            rest = &rest[len..];
+            if matches!(event, Event::Head(_)) {
+                return message;
+            }
+            assert!(!matches!(event, Event::Invalid(_) | Event::More), "{text}");
+        }
+    }
+
+    /// Returns the verdict of a function about a request.
+    pub fn answer_of<F: L7Handler>(function: &F, message: &mut MessageHead) -> L7Verdict {
+        let head =
+            Head { status: 0, minor: 1, body: mmb_http::Body::None, request: Some(Default::default()) };
+        let mut request = L7Request { exchange: 1, peer: peer(), message, head, host: b"a" };
+        function.request(&mut request, &mut function.local())
+    }
+}

@@ -73,7 +73,7 @@ impl Builder<'_> {
         Ok(all)
     }
 
-    fn find(&self, word: &str) -> Result<u16, Located> {
+    pub fn find(&self, word: &str) -> Result<u16, Located> {
         match self.names.get(word) {
             Some(&at) => Ok(at),
             None => {

@@ -136,6 +136,11 @@ fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) ->
 impl Builder<'_> {
     fn chain(&mut self, number: usize, chain: &mmb_lang::Chain) -> Result<Chain, Located> {
         (self.chain, self.dispatches, self.depth) = (number as u16, 0, 0);
+        let l7 = self.l7_functions(&chain.body)?;
+        if !l7.is_empty() {
+            let (name, text) = (chain.name.text.as_ref().into(), chain.body.to_string());
+            return Ok(Chain { name, text, class: Vec::new(), translates: false, l7 });
+        }
         let class = self.class_of(&chain.body, 0)?;
         let mut path = PathState { implied: class.clone(), ..PathState::default() };
         let first = self.bodies.len();
@@ -152,7 +157,13 @@ impl Builder<'_> {
                 body.forward.iter_mut().chain(&mut body.reverse).for_each(set_after_translation);
             }
         }
-        Ok(Chain { name: chain.name.text.as_ref().into(), text: chain.body.to_string(), class, translates })
+        Ok(Chain {
+            name: chain.name.text.as_ref().into(),
+            text: chain.body.to_string(),
+            class,
+            translates,
+            l7,
+        })
     }
 }
 

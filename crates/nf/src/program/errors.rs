@@ -48,6 +48,14 @@ pub enum ChainError {
     Args(#[from] ArgError),
     #[error("there is no function `{name}`; {help}")]
     UnknownFunction { name: String, help: String },
+    #[error("`{name}` works on packets, and `{only}` in brokers: a chain has functions of one kind")]
+    L7Mixed { name: String, only: String },
+    #[error("brackets cannot be used with `{0}`: a chain of brokers is a plain list")]
+    L7Brackets(String),
+    #[error("`{0}` stands twice in a chain of brokers")]
+    L7Twice(String),
+    #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
+    L7Servers { first: String, second: String },
     #[error("brackets of the chain are nested too deep")]
     TooDeep,
     #[error("a path has too many brackets: a session remembers its path in {bits} bits")]

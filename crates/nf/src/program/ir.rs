@@ -146,4 +146,6 @@ pub(crate) struct Chain {
     pub class: Vec<Match>,
     /// Some path translates.
     pub translates: bool,
+    /// The numbers of the instances, if only brokers can use the chain.
+    pub l7: Vec<u16>,
 }

@@ -14,6 +14,7 @@ mod diagram;
 mod errors;
 mod groups;
 pub(crate) mod ir;
+mod l7;
 mod layout;
 mod path;
 mod spec;

@@ -143,6 +143,11 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         false
     }
 
+    /// Returns the function as brokers use it, if they can: `Some(self)` of a [`crate::L7Handler`].
+    fn l7(&self) -> Option<&dyn crate::DynL7> {
+        None
+    }
+
     /// Returns what `show connections verbose` prints of a session.
     fn describe(&self, state: &Self::State) -> Option<String> {
         let _ = state;

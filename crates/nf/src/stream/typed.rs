@@ -222,6 +222,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         true
     }
 
+    fn l7(&self) -> Option<&dyn crate::DynL7> {
+        self.0.l7()
+    }
+
     fn reads_content(&self) -> bool {
         F::READS_CONTENT
     }

@@ -22,7 +22,7 @@ fn source(n: u32) -> [u8; 16] {
 
 /// What each of so many sources gets.
 fn hashed(candidates: &[Candidate], sources: u32) -> Vec<Option<u16>> {
-    let choices = Choices::new(Method::Hash, candidates);
+    let choices = Choices::new(Method::Hash, Families::Separate, candidates);
     (0..sources).map(|n| choices.choose(&source(n), true, 0, |_| 0)).collect()
 }
 
@@ -37,10 +37,10 @@ fn no_candidate_is_available() {
     for method in [Method::RoundRobin, Method::LeastConnections, Method::Hash] {
         let gone = Candidate { takes: false, ..candidate(1, 1) };
         for candidates in [&[][..], &[gone]] {
-            let choices = Choices::new(method, candidates);
+            let choices = Choices::new(method, Families::Separate, candidates);
             assert_eq!(choices.choose(&source(1), true, 0, |_| 0), None);
         }
-        let choices = Choices::new(method, &equal(2));
+        let choices = Choices::new(method, Families::Separate, &equal(2));
         assert_eq!(choices.choose(&source(1), false, 0, |_| 0), None, "of the other family");
         assert!(choices.choose(&source(1), true, usize::MAX, |_| 0).is_some());
     }
@@ -56,7 +56,7 @@ fn weighted_turns_are_interleaved() {
 
 #[test]
 fn round_robin_takes_turns() {
-    let choices = Choices::new(Method::RoundRobin, &[candidate(1, 20), candidate(2, 10)]);
+    let choices = Choices::new(Method::RoundRobin, Families::Separate, &[candidate(1, 20), candidate(2, 10)]);
     let chosen: Vec<u16> =
         (0..9).map(|turn| choices.choose(&source(0), true, turn, |_| 0).unwrap()).collect();
     assert_eq!(chosen, [0, 1, 0, 0, 1, 0, 0, 1, 0]);
@@ -143,7 +143,7 @@ proptest! {
         let candidates: Vec<_> = (0..).zip(&all)
             .map(|(last, &(weight, _, takes))| Candidate { takes, ..candidate(last, weight) })
             .collect();
-        let choices = Choices::new(Method::LeastConnections, &candidates);
+        let choices = Choices::new(Method::LeastConnections, Families::Separate, &candidates);
         let chosen = choices.choose(&source(0), true, turn, |backend| all[usize::from(backend)].1);
         let load = |(weight, sessions, _): &(u16, u64, bool)| *sessions as f64 / f64::from(*weight);
         let least = all.iter().filter(|(.., takes)| *takes).map(load).min_by(f64::total_cmp);
@@ -154,7 +154,7 @@ proptest! {
     /// ProgramSpec that are chosen for by hash never depend on turns or loads.
     #[test]
     fn the_ring_ignores_turns_and_loads(n: u32, turn: usize, load: u64) {
-        let choices = Choices::new(Method::Hash, &equal(3));
+        let choices = Choices::new(Method::Hash, Families::Separate, &equal(3));
         let chosen = choices.choose(&source(n), true, turn, |_| load);
         prop_assert_eq!(chosen, choices.choose(&source(n), true, 0, |_| 0));
     }

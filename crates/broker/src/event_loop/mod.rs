@@ -1,0 +1,218 @@
+//! The loop of a broker's thread: sockets, deadlines, limits and commands.
+
+mod clients;
+mod servers;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token};
+use mmb_nf::Instance;
+use slab::Slab;
+
+use crate::chain::LocalChain;
+use crate::counters::Counters;
+use crate::exchange::{Client, Common, Server};
+use crate::io::{Owner, Pool, Timers};
+use crate::settings::{GRACE, Settings};
+
+pub(crate) use servers::KeptServers;
+
+/// Events that are taken at a time.
+const EVENTS: usize = 256;
+/// How long no connection is accepted after the process had no descriptor or memory for one.
+const ACCEPT_PAUSE: u64 = 500;
+
+/// Tokens below [`FIRST`].
+pub(crate) const WAKER: Token = Token(0);
+const LISTENER: Token = Token(1);
+/// Tokens from here on are those of clients (even) and of servers (odd).
+const FIRST: usize = 2;
+
+/// What the thread is told.
+pub(crate) enum Command {
+    /// New requests pass other functions, with other limits.
+    Update(Vec<Arc<Instance>>, Settings),
+    /// No connection is accepted any more. Exchanges are finished. The sender learns when the port is free.
+    Drain(Sender<()>),
+    /// The thread ends.
+    End,
+}
+
+/// The state of the thread.
+pub(crate) struct EventLoop {
+    poll: Poll,
+    /// None: the broker is being drained.
+    listener: Option<TcpListener>,
+    commands: Receiver<Command>,
+    clients: Slab<Client>,
+    servers: Slab<Server>,
+    kept: KeptServers,
+    /// Connections of each source.
+    sources: HashMap<IpAddr, usize>,
+    timers: Timers,
+    common: Common,
+    /// Connections may wait in the queue of the kernel.
+    can_accept: bool,
+    /// When connections are accepted again.
+    accept_at: Option<u64>,
+    /// When the drained broker ends.
+    end_at: Option<u64>,
+    next_uid: u64,
+    started: Instant,
+}
+
+impl EventLoop {
+    /// # Errors
+    /// The socket cannot be registered.
+    pub fn new(
+        poll: Poll,
+        mut listener: TcpListener,
+        commands: Receiver<Command>,
+        (functions, settings, counters): (Vec<Arc<Instance>>, Settings, Arc<Counters>),
+    ) -> io::Result<EventLoop> {
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let common = Common {
+            pool: Pool::default(),
+            settings,
+            counters,
+            chain: Rc::new(RefCell::new(LocalChain::new(&functions))),
+            now: 0,
+            is_stopping: false,
+            next_exchange: 0,
+        };
+        Ok(EventLoop {
+            poll,
+            listener: Some(listener),
+            commands,
+            clients: Slab::new(),
+            servers: Slab::new(),
+            kept: KeptServers::default(),
+            sources: HashMap::new(),
+            timers: Timers::default(),
+            common,
+            can_accept: true,
+            accept_at: None,
+            end_at: None,
+            next_uid: 0,
+            started: Instant::now(),
+        })
+    }
+
+    /// Runs until the command to end, or until a drained broker has no client.
+    ///
+    /// # Errors
+    /// Events cannot be received.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            match self.poll.poll(&mut events, self.patience()) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            self.common.now = self.started.elapsed().as_millis() as u64;
+            for event in &events {
+                match event.token() {
+                    WAKER => {}
+                    LISTENER => self.can_accept = true,
+                    Token(token) => self.on_event(token, event),
+                }
+            }
+            self.expire();
+            self.accept();
+            if !self.obey() || self.end_at.is_some_and(|at| self.clients.is_empty() || at <= self.common.now)
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns how long the thread may sleep.
+    fn patience(&self) -> Option<Duration> {
+        let next = self.timers.next().into_iter().chain(self.accept_at).chain(self.end_at).min()?;
+        Some(Duration::from_millis(next.saturating_sub(self.common.now)))
+    }
+
+    /// Processes commands. False: the thread ends.
+    fn obey(&mut self) -> bool {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::End => return false,
+                Command::Update(functions, settings) => {
+                    self.common.settings = settings;
+                    self.common.chain = Rc::new(RefCell::new(LocalChain::new(&functions)));
+                    self.can_accept = true;
+                    self.accept();
+                }
+                Command::Drain(done) => {
+                    self.listener = None;
+                    // Nobody may wait for it any more.
+                    let _ = done.send(());
+                    self.common.is_stopping = true;
+                    self.end_at.get_or_insert(self.common.now + GRACE);
+                    self.close_idle();
+                }
+            }
+        }
+        true
+    }
+
+    fn on_event(&mut self, token: usize, event: &Event) {
+        let key = (token - FIRST) / 2;
+        if token.is_multiple_of(2) {
+            if let Some(client) = self.clients.get_mut(key) {
+                client.channel.on_event(event);
+                self.drive(key);
+            }
+            return;
+        }
+        let Some(server) = self.servers.get_mut(key) else { return };
+        server.channel.on_event(event);
+        match server.client {
+            Some(client) => self.drive(client),
+            None => self.check_kept(key),
+        }
+    }
+
+    /// Ends what has waited too long.
+    fn expire(&mut self) {
+        let now = self.common.now;
+        while let Some(entry) = self.timers.pop(now) {
+            match entry.0 {
+                Owner::Client(key) => {
+                    let Some(client) = self.clients.get_mut(key) else { continue };
+                    if self.timers.is_due(entry, &mut client.timer, now) {
+                        self.client_expired(key);
+                    }
+                }
+                Owner::Server(key) => {
+                    let Some(server) = self.servers.get_mut(key) else { continue };
+                    if self.timers.is_due(entry, &mut server.timer, now) && server.client.is_none() {
+                        self.close_server(key);
+                    }
+                }
+            }
+        }
+    }
+
+    fn uid(&mut self) -> u64 {
+        self.next_uid += 1;
+        self.next_uid
+    }
+}
+
+fn client_token(key: usize) -> Token {
+    Token(FIRST + 2 * key)
+}
+
+fn server_token(key: usize) -> Token {
+    Token(FIRST + 2 * key + 1)
+}

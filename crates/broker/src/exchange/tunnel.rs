@@ -1,0 +1,89 @@
+//! Tunnels behind status 101, and the ends of connections.
+
+use super::{Flow, Pair, Phase, Step};
+use crate::counters::Count;
+use crate::io::{Channel, Filled, Pool};
+
+/// Moves bytes from one channel to another. Returns how many. None: a connection was reset.
+fn copy(from: &mut Channel, to: &mut Channel, pool: &mut Pool) -> Option<usize> {
+    let mut moved = 0;
+    while !to.output.is_full() {
+        if from.input.is_empty() {
+            match from.fill(pool) {
+                Ok(Filled::Bytes(_)) => {}
+                Ok(_) => break,
+                Err(_) => return None,
+            }
+        }
+        let bytes = from.input.bytes();
+        to.output.text(pool).extend_from_slice(bytes);
+        let len = bytes.len();
+        moved += len;
+        from.input.consume(len);
+        from.input.rest(pool);
+    }
+    moved += to.flush(pool).ok()?;
+    if from.is_ended && from.input.is_empty() && to.output.is_empty() {
+        to.shut();
+    }
+    Some(moved)
+}
+
+impl Pair<'_> {
+    /// Moves the bytes of a tunnel. Each direction ends on its own.
+    pub(super) fn tunnel(&mut self) -> Flow {
+        let (client, common) = (&mut *self.client, &mut *self.common);
+        let Some(server) = &mut self.server else { return Flow::Needs(Step::Close) };
+        let (ours, theirs) = (&mut client.channel, &mut server.channel);
+        let up = copy(ours, theirs, &mut common.pool);
+        let down = copy(theirs, ours, &mut common.pool);
+        let (Some(up), Some(down)) = (up, down) else { return Flow::Needs(Step::Close) };
+        client.exchange.request_bytes += up as u64;
+        if ours.is_shut && theirs.is_shut {
+            return Flow::Needs(Step::Close);
+        }
+        if up + down == 0 {
+            return Flow::Blocked;
+        }
+        client.since = common.now;
+        Flow::Moved
+    }
+
+    /// Sends the last bytes.
+    pub(super) fn closing(&mut self) -> Flow {
+        match self.send_response() {
+            needs @ Flow::Needs(_) => return needs,
+            Flow::Moved => self.client.since = self.common.now,
+            Flow::Blocked => {}
+        }
+        let (channel, now) = (&mut self.client.channel, self.common.now);
+        if !channel.output.is_empty() {
+            return Flow::Blocked;
+        }
+        if channel.is_ended {
+            return Flow::Needs(Step::Close);
+        }
+        // A socket that is closed with unread bytes resets the connection. The client may lose the answer.
+        channel.shut();
+        self.client.enter(Phase::Linger, now);
+        Flow::Moved
+    }
+
+    /// Discards what still comes.
+    pub(super) fn linger(&mut self) -> Flow {
+        let channel = &mut self.client.channel;
+        let len = channel.input.bytes().len();
+        channel.input.consume(len);
+        match channel.fill(&mut self.common.pool) {
+            Ok(Filled::Bytes(len)) => {
+                self.common.counters.add_many(Count::ClientBytes, len as u64);
+                Flow::Moved
+            }
+            Ok(Filled::Nothing) => {
+                channel.rest(&mut self.common.pool);
+                Flow::Blocked
+            }
+            Ok(Filled::End) | Err(_) => Flow::Needs(Step::Close),
+        }
+    }
+}

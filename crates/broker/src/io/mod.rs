@@ -1,0 +1,9 @@
+//! Sockets with buffers, and deadlines.
+
+mod buffer;
+mod channel;
+mod timers;
+
+pub(crate) use buffer::Pool;
+pub(crate) use channel::{Channel, Filled};
+pub(crate) use timers::{Owner, Timer, Timers};

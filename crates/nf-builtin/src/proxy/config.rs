@@ -1,0 +1,158 @@
+//! The arguments of `proxy`.
+
+use std::time::Duration;
+
+use mmb_nf::ArgError;
+
+use crate::lb::choice::Method;
+use crate::lb::config::{BackendAddress, Check, LbConfig, backend, interval};
+use crate::lb::health::Probe;
+
+pub(super) const USAGE: &str = "ADDRESS[:PORT][*WEIGHT]… [by round-robin|least-connections|hash] \
+     [check http PATH|tcp|none] [every SECONDS] [retries NUMBER]";
+
+/// Most servers.
+const MOST: usize = 256;
+/// The port of servers without one.
+const HTTP: u16 = 80;
+/// Most other servers that are tried for a request, and how many are if nothing is said.
+pub(super) const MOST_RETRIES: usize = 7;
+const RETRIES: usize = 2;
+
+/// The parsed arguments.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub servers: LbConfig,
+    pub probe: Option<Probe>,
+    pub retries: usize,
+}
+
+impl Config {
+    /// # Errors
+    /// The argument that is wrong, and what is accepted.
+    pub fn parse(words: &[&str]) -> Result<Config, ArgError> {
+        let is_option = |word: &&&str| matches!(**word, "by" | "check" | "every" | "retries");
+        let places = words.iter().take_while(|word| !is_option(word));
+        let mut backends = places.map(|word| backend(word)).collect::<Result<Vec<_>, _>>()?;
+        if backends.is_empty() || backends.len() > MOST {
+            return Err(format!("`proxy` takes 1 to {MOST} servers: `proxy 10.0.0.1:80 10.0.0.2:80`").into());
+        }
+        let mut options = words.get(backends.len()..).unwrap_or(&[]);
+        for (place, _) in &mut backends {
+            place.port.get_or_insert(HTTP);
+        }
+        check_twice(&backends)?;
+        let every = Duration::from_secs(2);
+        let servers = LbConfig { backends, method: Method::RoundRobin, check: Check::None, every };
+        let mut parsed = Config { servers, probe: None, retries: RETRIES };
+        let mut seen = Vec::new();
+        while let [option, rest @ ..] = options {
+            if seen.contains(option) {
+                return Err(format!("`{option}` stands twice").into());
+            }
+            seen.push(*option);
+            options = parsed.option(option, rest)?;
+        }
+        if parsed.probe.is_none() && seen.contains(&"every") {
+            let message = "`every` says how often to check, but nothing is checked: add `check http PATH`";
+            return Err(message.into());
+        }
+        Ok(parsed)
+    }
+
+    /// Parses one option. Returns the arguments behind it.
+    fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], ArgError> {
+        match (option, rest) {
+            ("by", [method, rest @ ..]) => {
+                self.servers.method = Method::parse(method).ok_or_else(|| {
+                    format!("unknown method `{method}`: must be round-robin, least-connections or hash")
+                })?;
+                Ok(rest)
+            }
+            ("check", ["none", rest @ ..]) => Ok(rest),
+            ("check", ["tcp", rest @ ..]) => {
+                self.probe = Some(Probe::Tcp(None));
+                Ok(rest)
+            }
+            ("check", ["http", path, rest @ ..]) => {
+                if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    let expected = "must begin with `/` and have visible ASCII characters only";
+                    return Err(ArgError::invalid("path", path, expected));
+                }
+                self.probe = Some(Probe::Http((*path).into()));
+                Ok(rest)
+            }
+            ("every", [seconds, rest @ ..]) => {
+                self.servers.every = interval(seconds)?;
+                Ok(rest)
+            }
+            ("retries", [number, rest @ ..]) => {
+                let parsed = number.parse().ok().filter(|retries| *retries <= MOST_RETRIES);
+                self.retries = parsed.ok_or_else(|| {
+                    ArgError::invalid("number of retries", number, format!("must be 0 to {MOST_RETRIES}"))
+                })?;
+                Ok(rest)
+            }
+            ("by", _) => Err("`by` is followed by round-robin, least-connections or hash".into()),
+            ("check", _) => Err("`check` is followed by `http PATH`, `tcp` or `none`".into()),
+            ("every", _) => Err("`every` is followed by a number of seconds".into()),
+            ("retries", _) => Err("`retries` is followed by a number".into()),
+            _ => Err(format!(
+                "`{option}` is not understood: behind the servers stand `by`, `check`, `every` and `retries`"
+            )
+            .into()),
+        }
+    }
+}
+
+fn check_twice(backends: &[(BackendAddress, u16)]) -> Result<(), ArgError> {
+    for (at, (place, _)) in backends.iter().enumerate() {
+        if backends[..at].iter().any(|(other, _)| other == place) {
+            return Err(format!("`{place}` stands twice; give it a weight instead: `{place}*2`").into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Config, String> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        Config::parse(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_arguments_are_parsed() {
+        let line = "10.0.0.1 [2001:db8::1]:81*3 check http /health?x every 0.5 by hash retries 0";
+        let config = parse(line).unwrap();
+        let places: Vec<_> =
+            config.servers.backends.iter().map(|(place, weight)| format!("{place} {weight}")).collect();
+        assert_eq!(places, ["10.0.0.1:80 1", "[2001:db8::1]:81 3"]);
+        assert_eq!((config.servers.method, config.retries), (Method::Hash, 0));
+        assert_eq!(config.probe, Some(Probe::Http("/health?x".into())));
+        let plain = parse("10.0.0.1:8080").unwrap();
+        assert_eq!((plain.servers.method, plain.probe, plain.retries), (Method::RoundRobin, None, RETRIES));
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        for (line, named) in [
+            ("", "1 to 256 servers"),
+            ("by hash", "1 to 256 servers"),
+            ("10.0.0.1 10.0.0.1:80", "twice"),
+            ("10.0.0.1:0", "`10.0.0.1:0`"),
+            ("10.0.0.1 by luck", "`luck`"),
+            ("10.0.0.1 check", "`http PATH`"),
+            ("10.0.0.1 check http", "`http PATH`"),
+            ("10.0.0.1 check http health", "`health`"),
+            ("10.0.0.1 every 2", "nothing is checked"),
+            ("10.0.0.1 retries 8", "`8`"),
+            ("10.0.0.1 by hash 10.0.0.2", "`10.0.0.2`"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(named), "{line}: {error}");
+        }
+    }
+}

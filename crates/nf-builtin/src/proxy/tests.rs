@@ -1,0 +1,85 @@
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+
+use mmb_nf::{L7Function, L7Handler, Setup, StopSignal};
+
+use super::*;
+
+fn proxy(args: &[&str]) -> Proxy {
+    let setup = Setup {
+        args,
+        resolve_port: &|_| None,
+        has_pool: &|_| false,
+        workers: 1,
+        seed: 0,
+        files: &Arc::default(),
+    };
+    Proxy::new(&setup).unwrap()
+}
+
+fn client(last: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, last).into()
+}
+
+#[test]
+fn another_server_is_chosen_until_all_were_tried() {
+    for method in ["round-robin", "least-connections", "hash"] {
+        let proxy = proxy(&["10.0.0.1", "10.0.0.2", "[2001:db8::1]:81", "by", method]);
+        let servers = proxy.upstream().unwrap();
+        let mut tried = Vec::new();
+        for _ in 0..3 {
+            let chosen = servers.choose(client(1), &tried).unwrap();
+            assert!(!tried.contains(&chosen.number), "{method}");
+            tried.push(chosen.number);
+        }
+        assert_eq!(servers.choose(client(1), &tried), None, "{method}");
+    }
+}
+
+#[test]
+fn drained_servers_get_no_requests_and_requests_count_as_load() {
+    let proxy = proxy(&["10.0.0.1", "10.0.0.2", "by", "least-connections"]);
+    let servers = proxy.upstream().unwrap();
+    servers.begin(0);
+    assert!((0..4).all(|n| servers.choose(client(n), &[]).unwrap().number == 1));
+    proxy.set(&["drain", "10.0.0.2"]).unwrap();
+    assert!((0..4).all(|n| servers.choose(client(n), &[]).unwrap().number == 0));
+    assert!(proxy.set(&["drain", "10.0.0.9"]).is_err());
+    servers.end(0, true);
+    let report = proxy.report();
+    assert!(
+        report.contains(&("10.0.0.1:80".into(), "up, 0 requests now, 1 ever, 1 not answered".into())),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_server_with_an_error_page_fails_its_check() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    let answers = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        for status in ["204 No Content", "500 Internal Server Error", "500 Internal Server Error"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 19];
+            stream.read_exact(&mut request).unwrap();
+            asked.push(request);
+            write!(stream, "HTTP/1.1 {status}\r\n\r\n").unwrap();
+        }
+        asked
+    });
+    let proxy = proxy(&[&place, "check", "http", "/up", "every", "0.1"]);
+    let (work, stop) = (proxy.background().unwrap(), Arc::new(StopSignal::default()));
+    let signal = stop.clone();
+    let checks = std::thread::spawn(move || work(&signal));
+    let asked = answers.join().unwrap();
+    assert!(asked.iter().all(|request| request == b"GET /up HTTP/1.1\r\nH"));
+    let servers = proxy.upstream().unwrap();
+    // The connection of the last check may still be read.
+    while servers.choose(client(1), &[]).is_some() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    stop.stop();
+    checks.join().unwrap();
+}

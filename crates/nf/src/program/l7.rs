@@ -1,0 +1,66 @@
+//! Chains of functions of layer 7, which brokers run.
+
+use std::sync::Arc;
+
+use mmb_lang as ast;
+
+use super::builder::Builder;
+use super::errors::{ChainError, Located, fail};
+use super::{ChainId, Program};
+use crate::Instance;
+
+impl Builder<'_> {
+    /// Returns the numbers of the functions, in their order, if a function is one that only brokers can use.
+    ///
+    /// # Errors
+    /// Another function cannot be used by brokers, there are brackets, or two functions choose servers.
+    pub(super) fn l7_functions(&self, body: &ast::Body) -> Result<Vec<u16>, Located> {
+        let mut names = Vec::new();
+        collect(body, &mut names);
+        let find = |word: &str| self.names.get(word).copied();
+        let instance = |number: u16| self.instances.get(usize::from(number));
+        let is_only =
+            |word: &&&ast::Word| find(word).and_then(instance).is_some_and(|instance| instance.is_l7_only());
+        let Some(only) = names.iter().find(is_only) else { return Ok(Vec::new()) };
+        let only = only.text.to_string();
+        if let Some(step) = body.0.iter().find(|step| !step.arms.is_empty() || step.function.is_none()) {
+            let word = step.function.as_deref().unwrap_or("[");
+            return fail(word, ChainError::L7Brackets(only));
+        }
+        let (mut numbers, mut servers) = (Vec::new(), None);
+        for name in names {
+            let number = self.find(name)?;
+            let Some(function) = instance(number).and_then(|instance| instance.l7()) else {
+                return fail(name, ChainError::L7Mixed { name: name.text.to_string(), only });
+            };
+            if numbers.contains(&number) {
+                return fail(name, ChainError::L7Twice(name.text.to_string()));
+            }
+            if function.servers().is_some()
+                && let Some(first) = servers.replace(name)
+            {
+                let (first, second) = (first.text.to_string(), name.text.to_string());
+                return fail(name, ChainError::L7Servers { first, second });
+            }
+            numbers.push(number);
+        }
+        Ok(numbers)
+    }
+}
+
+/// Appends the names of all functions of a body.
+fn collect<'a>(body: &'a ast::Body, names: &mut Vec<&'a ast::Word>) {
+    for step in &body.0 {
+        names.extend(&step.function);
+        step.arms.iter().for_each(|arm| collect(&arm.body, names));
+    }
+}
+
+impl Program {
+    /// Returns the functions of a chain that only brokers can use, in their order. Empty: it is another kind
+    /// of chain.
+    pub fn l7_functions(&self, chain: ChainId) -> Vec<Arc<Instance>> {
+        let numbers = self.chains.get(usize::from(chain.0)).map_or(&[][..], |chain| &chain.l7);
+        numbers.iter().filter_map(|&number| self.instances.get(usize::from(number)).cloned()).collect()
+    }
+}

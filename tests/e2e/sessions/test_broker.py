@@ -1,0 +1,384 @@
+"""Brokers with real clients and servers: curl, wrk, nginx and Python's servers, under the daemon's filters."""
+
+import contextlib
+import http.server
+import json
+import os
+import resource
+import socket
+import threading
+
+import pytest
+
+from lab import wait
+from lab.netns import CommandFailed, Network
+from lab.traffic import WebServer, fetch
+
+# The capability to listen on ports below 1024 (capabilities(7)).
+NET_BIND_SERVICE = 1 << 10
+LOCAL = "127.0.0.1"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Tells which server it is and what it has got; breaks off or echoes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.seen.append(self.path)
+        if self.path == "/broken":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"the beginning")
+            self.close_connection = True
+        elif self.path == "/health":
+            self.answer(b"", 200 if self.server.is_healthy else 503)
+        elif self.headers.get("Upgrade") == "echo":
+            self.send_response(101)
+            self.send_header("Connection", "Upgrade")
+            self.send_header("Upgrade", "echo")
+            self.end_headers()
+            while line := self.rfile.readline():
+                self.wfile.write(line[::-1])
+            self.close_connection = True
+        else:
+            seen = {"server": self.server.server_port, "path": self.path, "headers": dict(self.headers)}
+            self.answer(json.dumps(seen).encode())
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(body)
+
+    def answer(self, body, status=200):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A server in a namespace."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, namespace, port):
+        self.seen, self.is_healthy = [], True
+        with namespace.entered():
+            super().__init__((LOCAL, port), Handler)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def server_bind(self):
+        # The name of the host is not looked up.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_name, self.server_port = "server", self.server_address[1]
+
+    def handle_error(self, *_):
+        """Connections that are reset are no error."""
+
+
+class Site(Network):
+    """A namespace with a daemon and the servers behind it."""
+
+    def __init__(self, make_daemon):
+        super().__init__()
+        self.space = self._namespace("site")
+        self._make_daemon = make_daemon
+        self.daemon = None
+
+    def start(self, *lines, **options):
+        self.daemon = self._make_daemon(self.space, "\n".join(lines) + "\n", **options)
+        return self.daemon
+
+    def server(self, port):
+        server = Server(self.space, port)
+        self.on_close(server.server_close)
+        self.on_close(server.shutdown)
+        return server
+
+    def web(self, port, **options):
+        server = WebServer(self.space, port, **options)
+        self.on_close(server.close)
+        return server
+
+    def connect(self, port=8080):
+        with self.space.entered():
+            connection = socket.create_connection((LOCAL, port), timeout=wait.PATIENCE)
+        self.on_close(connection.close)
+        return connection
+
+    def curl(self, *words):
+        """What curl prints."""
+        return self.space.run("curl", "--silent", "--show-error", "--noproxy", "*", "--max-time", 20, *words).stdout
+
+    def status(self, *words):
+        return int(self.curl("-o", os.devnull, "-w", "%{http_code}", *words))
+
+    def counters(self):
+        (broker,) = self.daemon.json("show", "brokers")["brokers"]
+        return broker["counters"]
+
+
+@pytest.fixture
+def site(root, make_daemon):
+    made = Site(make_daemon)
+    yield made
+    made.close()
+
+
+def ask(connection, request):
+    """Sends a request. Returns what comes up to the end of the connection."""
+    # A broker that refuses a request may have closed the connection.
+    with contextlib.suppress(ConnectionError):
+        connection.sendall(request)
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            received += piece
+    return received
+
+
+def test_a_proxy_with_rewriting(site):
+    """curl's requests reach both servers by their new paths, and no other header of theirs is lost."""
+    servers = [site.server(port) for port in (9001, 9002)]
+    daemon = site.start()
+    for line in (
+        f"nf add lb proxy {LOCAL}:9001 {LOCAL}:9002",
+        "nf add urls url-rewrite ^/old/(.*) /new/$1 ^/gone/(.*) /$1 redirect 301",
+        "nf add page respond 200 hello path /page",
+        "chain add site lb then urls then page",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    ):
+        daemon.line(line)
+    url = f"http://{LOCAL}:8080"
+    seen = [json.loads(site.curl("-H", "X-Own: 1", "-H", "Connection: X-Hop", "-H", "X-Hop: 1", f"{url}/old/a?b=c")) for _ in range(4)]
+    assert [one["path"] for one in seen] == ["/new/a?b=c"] * 4
+    assert sorted(one["server"] for one in seen) == [9001, 9001, 9002, 9002]
+    headers = seen[0]["headers"]
+    assert (headers["X-Forwarded-For"], headers["X-Forwarded-Proto"], headers["Via"]) == (LOCAL, "http", "1.1 mmb")
+    assert headers["Host"] == f"{LOCAL}:8080" and headers["X-Own"] == "1" and "X-Hop" not in headers
+    assert site.curl("-o", os.devnull, "-w", "%{http_code} %{redirect_url}", f"{url}/gone/x") == f"301 {url}/x"
+    assert site.curl(f"{url}/page") == "hello"
+    assert site.curl("--data-binary", "body", "-H", "Expect: 100-continue", f"{url}/echo") == "body"
+    assert [len(server.seen) for server in servers] == [2, 2]
+    shown = daemon.line("show brokers").stdout.splitlines()
+    assert shown[1].split() == ["web", f"{LOCAL}:8080", "site", "up", "0", "7", "0", "2"], shown
+    functions = daemon.line("show functions").stdout
+    assert "urls: paths rewritten: 4\nurls: clients redirected: 1\n" in functions
+    status, metrics = daemon.request("GET", "/metrics")
+    assert status == 200 and b'mmb_broker_requests_total{broker="web"} 7\n' in metrics
+    config = daemon.json("show", "config")["config"]
+    assert config.splitlines()[-1] == f"broker add web listen {LOCAL}:8080 chain site"
+    daemon.line("broker del web")
+    with pytest.raises(CommandFailed):
+        site.curl(url)
+    daemon.config.write_text(config, encoding="utf-8")
+    assert "+ broker add web" in daemon.command("diff", daemon.config).stdout
+    daemon.command("apply", daemon.config)
+    assert site.curl(f"{url}/page") == "hello"
+
+
+def test_files_of_nginx_and_large_bodies(site):
+    web = site.web(9001, size=8 << 20)
+    site.start(f"nf add lb proxy {LOCAL}:9001", "chain add site lb", "broker add web listen [::]:8080 chain site")
+    for host in (LOCAL, "[::1]"):
+        assert fetch(site.space, f"http://{host}:8080/file") == web.content
+    assert site.status("--head", f"http://{LOCAL}:8080/file") == 200
+    assert site.status("--http1.0", f"http://{LOCAL}:8080/none") == 404
+    echo = site.server(9002)
+    site.daemon.line(f"nf add echo proxy {LOCAL}:9002")
+    site.daemon.line("chain set site echo")
+    upload = site.daemon.directory / "upload"
+    upload.write_bytes(web.content)
+    received = site.daemon.directory / "received"
+    site.curl("--data-binary", f"@{upload}", "-o", received, f"http://{LOCAL}:8080/")
+    assert received.read_bytes() == web.content and not echo.seen
+
+
+def test_servers_that_die(site):
+    """A dead server costs no request; one that dies within its answer is not taken for a whole one."""
+    server = site.server(9001)
+    site.start(
+        f"nf add lb proxy {LOCAL}:9001 {LOCAL}:9002 check http /health every 0.1",
+        "nf add bad proxy 127.0.0.1:9002 retries 0",
+        "chain add site lb",
+        "chain add dead bad",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    )
+    url = f"http://{LOCAL}:8080"
+    assert [site.status(url) for _ in range(6)] == [200] * 6
+    broken = site.space.run("curl", "--silent", "--noproxy", "*", f"{url}/broken", check=False)
+    assert broken.returncode == 18 and broken.stdout == "the beginning", broken
+    connection = site.connect()
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n")
+    lines = connection.makefile("rb")
+    assert lines.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
+    while lines.readline() != b"\r\n":
+        pass
+    for text in (b"abc\n", b"def\n"):
+        connection.sendall(text)
+        assert lines.read(len(text)) == text[::-1]
+    connection.shutdown(socket.SHUT_WR)
+    assert lines.read() == b""
+    server.is_healthy = False
+    wait.until(lambda: "9001: down" in site.daemon.line("show functions").stdout, "the server to be down")
+    assert site.status(url) == 503
+    server.is_healthy = True
+    wait.until(lambda: site.status(url) == 200, "the server to be up again")
+    site.daemon.line("broker del web")
+    site.daemon.line(f"broker add web listen {LOCAL}:8080 chain dead")
+    assert site.status(url) == 502
+    assert site.counters()["failed"] == 1
+
+
+SMUGGLED = (
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: y\nGET /smuggled HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+)
+
+
+def test_hostile_clients(site):
+    """Smuggled requests reach no server; slow clients end in time, and others are served meanwhile."""
+    server = site.server(9001)
+    site.start(
+        f"nf add lb proxy {LOCAL}:9001",
+        "chain add site lb",
+        f"broker add web listen {LOCAL}:8080 chain site header-timeout 1 body-limit 1000",
+    )
+    url = f"http://{LOCAL}:8080"
+    for request in SMUGGLED:
+        answer = ask(site.connect(), request)
+        assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1, (request, answer)
+    assert ask(site.connect(), b"GET /" + b"a" * 9000).startswith(b"HTTP/1.1 431 ")
+    assert server.seen == []
+    # h2c would pass no function: the upgrade is left out.
+    upgrade = ("-H", "Connection: Upgrade, HTTP2-Settings", "-H", "Upgrade: h2c", "-H", "HTTP2-Settings: AAMAAABkAAQ")
+    assert "Upgrade" not in json.loads(site.curl(*upgrade, url))["headers"]
+    assert site.status("--data-binary", "x" * 1001, url) == 413
+    slow = [site.connect() for _ in range(50)]
+    for connection in slow:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+    assert site.status(url) == 200
+    for connection in slow:
+        assert ask(connection, b"x").startswith(b"HTTP/1.1 408 ")
+    assert site.counters()["client_timeouts"] == 50
+    assert site.status(url) == 200
+
+
+def ticks_and_switches(daemon):
+    """CPU time and voluntary context switches of the broker's thread."""
+    task = daemon.process_directory() / "task" / str(daemon.thread("broker-web"))
+    fields = (task / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    switches = (task / "status").read_text(encoding="utf-8").split("voluntary_ctxt_switches:")[1].split()[0]
+    return int(fields[11]) + int(fields[12]), int(switches)
+
+
+def test_idle_connections_cost_nothing(site):
+    """A thousand connections without a request wake nobody, and are there when they are needed."""
+    site.start("nf add page respond 200 hello", "chain add site page", f"broker add web listen {LOCAL}:8080 chain site")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    connections = [site.connect() for _ in range(1000)]
+    request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    def answered(connection):
+        connection.sendall(request)
+        return connection.recv(4096).endswith(b"hello")
+
+    assert all(answered(connection) for connection in connections[:10])
+    wait.until(lambda: site.counters()["clients"] == 1000, "all connections")
+    before = ticks_and_switches(site.daemon)
+    # Long enough for any periodic wake-up.
+    threading.Event().wait(1)
+    assert ticks_and_switches(site.daemon) == before
+    assert all(answered(connection) for connection in connections[990:])
+
+
+def test_changes_under_load_cost_no_request(site):
+    site.web(9001, size=1000)
+    site.web(9002, size=1000)
+    site.start(
+        f"nf add one proxy {LOCAL}:9001",
+        f"nf add two proxy {LOCAL}:9002",
+        f"nf add both proxy {LOCAL}:9001 {LOCAL}:9002",
+        "nf add urls url-rewrite ^/old/(.*) /$1",
+        "chain add site one then urls",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    )
+    wrk = site.space.popen(
+        "wrk", "-t", 1, "-c", 16, "-d", 3, f"http://{LOCAL}:8080/old/file", stdout=-1, stderr=-1, text=True
+    )
+    changes = 0
+    while wrk.poll() is None:
+        body = ("two | urls", "both | urls", "urls | one")[changes % 3]
+        site.daemon.command("chain", "set", "site", *body.split())
+        site.daemon.line(f"nf set both {('drain', 'undrain')[changes % 2]} {LOCAL}:9001")
+        changes += 1
+    report = wrk.communicate()[0]
+    assert changes > 3 and "Requests/sec" in report, report
+    assert "Non-2xx" not in report and "Socket errors" not in report, report
+    counters = site.counters()
+    assert counters["requests"] > 100 and counters["failed"] == counters["invalid"] == 0, counters
+
+
+def test_what_cannot_be_is_refused(site):
+    """One sentence each, and nothing has changed."""
+    daemon = site.start("nf add lb proxy 192.0.2.1", "nf add stats count", "chain add site lb", "chain add inside stats")
+    other = site.space.socket(socket.AF_INET, socket.SOCK_STREAM)
+    other.bind((LOCAL, 8081))
+    other.listen()
+    site.on_close(other.close)
+    before = daemon.state()
+    for line, sentence in (
+        (f"broker add web listen {LOCAL}:8081 chain site", "another program listens there"),
+        ("broker add web listen 192.0.2.7:8080 chain site", "this machine does not have the address"),
+        (f"broker add web listen {LOCAL}:80 chain site", "ports below 1024 need `mmb run --low-ports`"),
+        (f"broker add web listen {LOCAL}:8080 chain inside", "cannot use chain `inside`"),
+        (f"broker add web listen {LOCAL}:8080 chain none", "there is no chain `none`"),
+        (f"broker add web listen {LOCAL} chain site", "is not an address with a port"),
+        (f"broker add web listen {LOCAL}:8080 chain site connections 0", "invalid value of `connections`"),
+        ("broker del web", "there is no broker `web`"),
+        ("add tcp-dport 80 chain site", "rules cannot use chain `site`"),
+        ("chain add both lb then stats", "a chain has functions of one kind"),
+        ("nf add x proxy", "1 to 256 servers"),
+    ):
+        refused = daemon.line(line, check=False)
+        assert refused.returncode == 1 and sentence in refused.stderr, (line, refused)
+        assert daemon.state() == before, line
+    assert daemon.line("show brokers").stdout == "no brokers\n"
+    assert int(status_of(daemon)["CapEff"], 16) & NET_BIND_SERVICE == 0
+
+
+def status_of(daemon):
+    text = (daemon.process_directory() / "status").read_text(encoding="utf-8")
+    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+
+def test_low_ports(site):
+    """A broker of the file to start with may have a low port; one that cannot listen is down."""
+    daemon = site.start(
+        "nf add page respond 200 hello",
+        "chain add site page",
+        f"broker add web listen {LOCAL}:80 chain site",
+        "broker add far listen 192.0.2.7:80 chain site",
+    )
+    assert site.curl(f"http://{LOCAL}") == "hello"
+    assert int(status_of(daemon)["CapEff"], 16) & NET_BIND_SERVICE
+    shown = daemon.line("show brokers").stdout
+    assert "broker `far` cannot listen on 192.0.2.7:80: this machine does not have the address" in shown
+    assert "broker `far` is down" in daemon.log()
+    site.space.run("ip", "address", "add", "192.0.2.7/32", "dev", "lo")
+    daemon.line("set tcp-pickup off")
+    assert site.curl("http://192.0.2.7") == "hello"
+    assert daemon.stop() == 0
