@@ -1,10 +1,10 @@
 //! The ClientHello in the first datagrams of a QUIC connection.
 //!
 //! Theory of operation. A QUIC client sends its ClientHello in CRYPTO frames of Initial packets (RFC 9001,
-//! 4). Their keys come from the connection id that the client has chosen for its first packet (RFC 9001, 5.2),
-//! so that each one on the path can read them. [`packets`] divides a datagram into its packets,
-//! [`InitialKeys`] takes the protection off one, and [`CryptoStream`] puts the frames in order. A packet whose
-//! tag is wrong is ignored by a server, too.
+//! 4). Their keys come from the connection id that the client has chosen for its first packet (RFC 9001,
+//! 5.2), so that each one on the path can read them. [`packets`] divides a datagram into its packets,
+//! [`InitialKeys`] takes the protection off one, and [`CryptoStream`] puts the frames in order. A packet with
+//! a wrong tag is ignored by a server, too.
 //!
 //! Versions 1 (RFC 9000) and 2 (RFC 9369) are known.
 
