@@ -151,13 +151,17 @@ def test_slow_and_half_closed_clients(make_wire, serve):
 
 def test_servers_that_are_down(make_wire, serve):
     """A server that refuses costs a repetition of the request. Without any, the client gets a page."""
-    down = f"{SERVER4}:{CLOSED}"
-    clauses = f"path /one to {down} {SERVER4}:{ONE} path /no to {down} default to {SERVER4}:{TWO}"
+    down, nobody = f"{SERVER4}:{CLOSED}", "10.77.0.99"
+    clauses = (
+        f"path /one to {down} {SERVER4}:{ONE} path /silent to {nobody} {SERVER4}:{ONE} path /no to {down} "
+        f"default to {SERVER4}:{TWO}"
+    )
     wire = make_wire("af-packet", configuration(clauses))
     serve(wire.server, ONE, TWO)
     for _ in range(3):
         assert curl(wire.client, url("/one")).split()[0] == str(ONE)
     assert curl(wire.client, "-w", " %{http_code}", url("/no")).endswith("</h1>\n 503")
+    assert curl(wire.client, url("/silent")).split()[0] == str(ONE)
     assert curl(wire.client, url("/other")).split()[0] == str(TWO)
     found = report(wire.daemon)
     assert found["requests without server"] == "1" and int(found["servers that did not answer"]) >= 2, found
