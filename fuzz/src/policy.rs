@@ -180,7 +180,16 @@ impl Pair {
                     _ => Ok(outcome.out_port),
                 };
                 let refused = if by_chance { None } else { outcome.refused };
-                let expected = Evaluation { verdict, matched: outcome.matched.clone(), refused };
+                // Of rules that drop a share, any may decide.
+                let decider = if by_chance { processed.decider } else { outcome.decider };
+                let decider = match processed.decider {
+                    Some(index) if drops_a_share(&self.rules[&index].0) => {
+                        assert!(random == DROP_ALL && verdict == Err(DropReason::Rule));
+                        Some(index)
+                    }
+                    _ => decider,
+                };
+                let expected = Evaluation { verdict, matched: outcome.matched.clone(), decider, refused };
                 if processed != expected {
                     self.tell(frame, &processed, &expected);
                 }
@@ -280,7 +289,7 @@ impl Pair {
         assert!(counted.iter().eq(alone.iter().map(|(processed, ..)| &processed.matched)));
         for verdict in verdicts {
             let (processed, packet, mut meta, frame, frame_max) = alone[usize::from(verdict.pkt)].clone();
-            assert_eq!(verdict.drop, processed.verdict == Err(DropReason::Rule));
+            assert_eq!(verdict.outcome.drop, processed.verdict == Err(DropReason::Rule));
             let mut edited = VecPacket::new(frame);
             let at = verdict.edits_at as usize;
             let slots = &edits[at..at + usize::from(verdict.edits_len)];
@@ -298,6 +307,13 @@ struct Tester {
     edits: Vec<u32>,
     /// Number of matches, over all frames and policies.
     matched: u64,
+}
+
+/// Whether a rule drops some of the packets.
+fn drops_a_share(rule: &Rule) -> bool {
+    rule.targets.iter().any(|target| {
+        matches!(target.action, mmb_lang::Action::Drop { ten_thousandths } if ten_thousandths < 10_000)
+    })
 }
 
 /// The input and output port of the frame at this position.

@@ -24,7 +24,7 @@ impl Display for Command {
             Command::Add(rule) => rule.fmt(f),
             Command::Del { rule } => write!(f, "del {rule}"),
             Command::Flush => f.write_str("flush"),
-            Command::List => f.write_str("list"),
+            Command::List { matches } => list(f, "list", matches),
             Command::History { revision } => list(f, "history", revision.as_slice()),
             Command::Rollback { revision } => list(f, "rollback", revision.as_slice()),
             Command::Confirm => f.write_str("confirm"),

@@ -20,7 +20,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("add-stateful", "add a rule that applies to whole sessions, in both directions"),
     word("del", "delete a rule: del <index>|<name>"),
     word("flush", "delete all rules"),
-    word("list", "show the rules with their counters"),
+    word("list", "show the rules with their counters: list [<match> …]"),
     word("enable", "apply rules to interfaces: enable <interface> …"),
     word("disable", "apply no rules to interfaces: disable <interface> …"),
     word("show", "show the state of the engine: show <what> [verbose]"),

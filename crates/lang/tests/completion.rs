@@ -46,7 +46,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
     assert_eq!(offered("interface add "), (14, vec![]));
     assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));
-    assert_eq!(offered("list "), (5, vec![]));
+    assert_eq!(offered("list tcp-dp"), (5, vec!["tcp-dport".into()]));
     assert_eq!(offered("del "), (4, vec!["web".into(), "1".into()]));
     assert_eq!(offered("add all accept na"), (15, vec!["name".into()]));
     assert_eq!(offered("add all accept name x "), (22, vec!["comment".into()]));

@@ -159,5 +159,6 @@ pub fn rule_entries(config: &Config, counters: &[(u32, RuleCounters)]) -> Vec<Ru
         Ok(at) => counters[at].1,
         Err(_) => RuleCounters::default(),
     };
-    config.policy().rules().map(|view| RuleEntry::new(&view, count(view.slot))).collect()
+    let policy = config.policy();
+    policy.rules().map(|view| RuleEntry::new(policy, &view, count(view.slot))).collect()
 }

@@ -65,9 +65,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Indexes of all matching rules in the given order. Empty for frames that are not (readable) IP.
     pub matched: Vec<u32>,
-    /// Index of the first matching rule with the target that decides whether the frame goes on: `block`,
-    /// without it `accept`, without both `drop`. Not set if no such rule matches; `drop` with a percentage
-    /// does not count.
+    /// Index of the rule that decides, if no percentage does: that drops the frame, or accepts it although a
+    /// rule with `drop` matches.
     pub decider: Option<u32>,
     /// Why edits failed: the first applicable of `option-space`, `option-fragment` and `option-mtu`. Not
     /// set for a frame that a rule certainly drops.
@@ -209,14 +208,19 @@ fn actions(rule: &Rule) -> impl Iterator<Item = &Action> {
     rule.targets.iter().map(|target| &target.action)
 }
 
-/// The first rule with the strongest target.
+/// Index of the rule that decides, if no random number does: of the rules that block the first; else of those
+/// that accept the first, if some rule drops; else of those that drop all packets the first.
 fn decider(matching: &[&(u32, Rule)]) -> Option<u32> {
-    let first = |is_target: fn(&Action) -> bool| {
-        matching.iter().find(|(_, rule)| actions(rule).any(is_target)).map(|(index, _)| *index)
+    let first = |wanted: fn(&Action) -> bool| {
+        matching.iter().find(|(_, rule)| actions(rule).any(wanted)).map(|(index, _)| *index)
     };
-    first(|action| matches!(action, Action::Block))
-        .or_else(|| first(|action| matches!(action, Action::Accept)))
-        .or_else(|| first(|action| matches!(action, Action::Drop { ten_thousandths: 10_000 })))
+    let drops = first(|action| matches!(action, Action::Drop { .. }));
+    first(|action| matches!(action, Action::Block)).or_else(|| {
+        match first(|action| matches!(action, Action::Accept)) {
+            Some(accept) => drops.map(|_| accept),
+            None => first(|action| matches!(action, Action::Drop { ten_thousandths: 10_000 })),
+        }
+    })
 }
 
 fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {

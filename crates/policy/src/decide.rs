@@ -4,15 +4,15 @@ use mmb_classify::{Batch, Hit};
 use mmb_packet::prefetch;
 
 use crate::Policy;
-use crate::effect::{Effect, EffectFlags, MAX_EDITS, draw_part};
+use crate::effect::{Decider, Effect, MAX_EDITS, Outcome, draw_part};
 
 /// Decision about a packet that some rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Index of the packet in the batch.
     pub pkt: u16,
-    /// Whether the packet is dropped.
-    pub drop: bool,
+    /// Whether the packet is dropped, and the rule that decided.
+    pub outcome: Outcome,
     /// Number of rules whose edits apply; 0 if the packet is dropped.
     pub edits_len: u16,
     /// Index of their first slot in the list of edits.
@@ -40,21 +40,21 @@ impl Policy {
         }
         for hits in batch.hits.chunk_by(|a, b| a.pkt == b.pkt) {
             let first = edits.len();
-            let drop = self.collect(hits, edits, &mut random, &mut count);
-            if drop {
+            let outcome = self.collect(hits, edits, &mut random, &mut count);
+            if outcome.drop {
                 edits.truncate(first);
             }
             self.sort_in_rule_order(edits, first);
             verdict(Verdict {
                 pkt: hits[0].pkt,
-                drop,
+                outcome,
                 edits_len: (edits.len() - first) as u16,
                 edits_at: first as u32,
             });
         }
     }
 
-    /// Counts one packet's rules and appends those with edits. Returns whether the packet is dropped.
+    /// Counts one packet's rules and appends those with edits. Returns what they decide.
     #[inline]
     fn collect(
         &self,
@@ -62,35 +62,32 @@ impl Policy {
         edits: &mut Vec<u32>,
         random: &mut impl FnMut() -> u32,
         count: &mut impl FnMut(u32, u16),
-    ) -> bool {
-        let (mut flags, mut drop) = (EffectFlags::empty(), false);
+    ) -> Outcome {
+        let mut decider = Decider::default();
         for &Hit { pkt, slot, .. } in hits {
             let Some(effect) = self.effect(slot) else { continue };
             count(slot, pkt);
-            flags |= effect.flags;
-            drop |= draw_part(effect.drop, random);
+            decider.consider(slot, effect, draw_part(effect.drop, random));
             if effect.edits() {
                 edits.push(slot);
             }
         }
-        drop && !flags.is_accepted()
+        decider.outcome()
     }
 
-    /// The index of the rule that decides whether a packet goes on to which the rules in these slots apply:
-    /// of the rules with the strongest target, the first one. The order is block, accept, drop, drop with a
-    /// percentage. The last one decides about packets that are dropped by a rule (`is_dropped`). None: no
-    /// rule decides.
+    /// The index of the rule that decides about a packet to which the rules in these slots apply
+    /// ([`Outcome::decider`]). Rules that drop a share of packets decide about packets that are dropped by a
+    /// rule (`is_dropped`), if no other rule drops them.
     pub fn decider(&self, slots: impl IntoIterator<Item = u32>, is_dropped: bool) -> Option<u32> {
-        let strength = |effect: &Effect| match effect {
-            effect if effect.flags.contains(EffectFlags::BLOCK) => Some(0),
-            effect if effect.flags.contains(EffectFlags::ACCEPT) => Some(1),
-            Effect { drop: 10_000.., .. } => Some(2),
-            Effect { drop: 1.., .. } if is_dropped => Some(3),
-            _ => None,
-        };
-        let effects =
-            slots.into_iter().filter_map(|slot| self.effect(slot)).filter(|effect| effect.index != 0);
-        effects.filter_map(|effect| Some((strength(effect)?, effect.index))).min().map(|(_, index)| index)
+        let effects = slots.into_iter().filter_map(|slot| Some((slot, self.effect(slot)?)));
+        let effects: Vec<_> = effects.filter(|(_, effect)| effect.index != 0).collect();
+        let drops_all = |effect: &Effect| effect.drop >= 10_000;
+        let is_drawn = is_dropped && !effects.iter().any(|(_, effect)| drops_all(effect));
+        let mut decider = Decider::default();
+        for (slot, effect) in effects {
+            decider.consider(slot, effect, drops_all(effect) || is_drawn && effect.drop != 0);
+        }
+        self.effect(decider.outcome().decider?).map(|effect| effect.index)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! The combined effect of several rules, computed once for all packets that they apply to.
 
 use crate::Policy;
-use crate::effect::{EffectFlags, MAX_EDITS, draw_part};
+use crate::effect::{Decider, Effect, MAX_EDITS, Outcome, draw_part};
 
 /// The combined effect of a list of rules on every packet that all of them match. Equal lists of rules of
 /// one policy have equal decisions.
@@ -9,12 +9,20 @@ use crate::effect::{EffectFlags, MAX_EDITS, draw_part};
 pub struct Decision {
     slots: Box<[u32]>,
     edits: Box<[u32]>,
-    /// For each rule with a percentage, the number of packets to drop in 10,000.
-    chances: Box<[u16]>,
-    /// [`EffectFlags::ACCEPT`] and [`EffectFlags::BLOCK`] of the rules.
-    flags: EffectFlags,
-    drop: bool,
+    /// The rules that drop a share of the packets.
+    chances: Box<[Chance]>,
+    /// What the other rules decide.
+    fixed: Decider,
     chain: Option<u32>,
+}
+
+/// A rule that drops a share of the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Chance {
+    slot: u32,
+    index: u32,
+    /// The number of packets to drop in 10,000.
+    part: u16,
 }
 
 impl Decision {
@@ -38,22 +46,31 @@ impl Decision {
     /// Whether packets are dropped. `None` if percentages decide per packet.
     #[inline]
     pub fn verdict(&self) -> Option<bool> {
-        match (self.flags.is_accepted(), self.drop) {
-            (true, _) => Some(false),
-            (false, true) => Some(true),
-            (false, false) => self.chances.is_empty().then_some(false),
-        }
+        let drop = self.fixed.outcome().drop;
+        (drop || self.fixed.overrides_drops() || self.chances.is_empty()).then_some(drop)
     }
 
-    /// Whether one packet is dropped. `random` is as for [`Policy::decide`].
+    /// Slot of the rule that accepts all packets although a rule with `drop` matches them.
     #[inline]
-    pub fn drops(&self, random: &mut impl FnMut() -> u32) -> bool {
-        self.verdict().unwrap_or_else(|| self.draw(random))
+    pub fn accepting(&self) -> Option<u32> {
+        let Outcome { drop, decider } = self.fixed.outcome();
+        decider.filter(|_| !drop)
+    }
+
+    /// Decides about one packet. `random` is as for [`Policy::decide`].
+    #[inline]
+    pub fn decide(&self, random: &mut impl FnMut() -> u32) -> Outcome {
+        self.draw(random).outcome()
     }
 
     /// Draws for every percentage, so that their probabilities are independent.
-    fn draw(&self, random: &mut impl FnMut() -> u32) -> bool {
-        self.chances.iter().fold(false, |drop, part| draw_part(*part, random) | drop)
+    fn draw(&self, random: &mut impl FnMut() -> u32) -> Decider {
+        let mut decider = self.fixed;
+        for &Chance { slot, index, part } in &self.chances {
+            let effect = Effect { index, drop: part, ..Effect::default() };
+            decider.consider(slot, &effect, draw_part(part, random));
+        }
+        decider
     }
 }
 
@@ -66,11 +83,9 @@ impl Policy {
         let mut decision = Decision::default();
         let (mut edits, mut chances) = (Vec::new(), Vec::new());
         for (&slot, effect) in slots.iter().filter_map(|slot| Some((slot, self.effect(*slot)?))) {
-            decision.flags |= effect.flags & (EffectFlags::ACCEPT | EffectFlags::BLOCK);
-            match effect.drop {
-                0 => {}
-                10_000.. => decision.drop = true,
-                part => chances.push(part),
+            decision.fixed.consider(slot, effect, effect.drop >= 10_000);
+            if (1..10_000).contains(&effect.drop) {
+                chances.push(Chance { slot, index: effect.index, part: effect.drop });
             }
             if effect.edits() {
                 edits.push(slot);
@@ -83,9 +98,9 @@ impl Policy {
 
     /// Decides about one packet from `known` rules and the matching rules in `more`; each rule counts once.
     ///
-    /// Returns whether the packet is dropped. If not, appends the slots of the rules whose edits apply to
-    /// `edits`, in rule order. `count` is called with the slot of every rule; `random` is as for
-    /// [`Policy::decide`].
+    /// Returns what the rules decide. If the packet is not dropped, appends the slots of the rules whose
+    /// edits apply to `edits`, in rule order. `count` is called with the slot of every rule; `random` is as
+    /// for [`Policy::decide`].
     pub fn decide_combined(
         &self,
         known: &Decision,
@@ -93,31 +108,31 @@ impl Policy {
         edits: &mut Vec<u32>,
         random: &mut impl FnMut() -> u32,
         count: &mut impl FnMut(u32),
-    ) -> bool {
+    ) -> Outcome {
         let first = edits.len();
         edits.extend_from_slice(&known.edits);
         known.slots.iter().for_each(|slot| count(*slot));
-        let (mut flags, mut drop) = (known.flags, known.drop | known.draw(random));
+        let mut decider = known.draw(random);
         for slot in more {
             let Some(effect) = self.effect(slot) else { continue };
             if known.slots.binary_search(&slot).is_ok() {
                 continue;
             }
             count(slot);
-            flags |= effect.flags;
-            drop |= draw_part(effect.drop, random);
+            decider.consider(slot, effect, draw_part(effect.drop, random));
             if effect.edits() {
                 edits.push(slot);
             }
         }
-        if drop && !flags.is_accepted() {
+        let outcome = decider.outcome();
+        if outcome.drop {
             edits.truncate(first);
-            return true;
+            return outcome;
         }
         if edits.len() - first > known.edits.len() {
             self.sort_in_rule_order(edits, first);
         }
         debug_assert!(edits.len() - first <= MAX_EDITS);
-        false
+        outcome
     }
 }

@@ -44,14 +44,6 @@ bitflags! {
     }
 }
 
-impl EffectFlags {
-    /// Whether rules with these flags together accept a packet.
-    #[inline]
-    pub(crate) fn is_accepted(self) -> bool {
-        self.intersection(EffectFlags::ACCEPT.union(EffectFlags::BLOCK)).bits() == EffectFlags::ACCEPT.bits()
-    }
-}
-
 const _: () = assert!(size_of::<Effect>() == 8);
 
 impl Effect {
@@ -59,6 +51,71 @@ impl Effect {
     pub(crate) fn edits(self) -> bool {
         self.flags.contains(EffectFlags::EDITS)
     }
+}
+
+/// Finds the rule that decides about a packet, among those that match it: one that blocks; else one that
+/// accepts; else one that drops. Of several it is the one with the lowest index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Decider {
+    /// The class of the rule in the upper half, the complement of its index in the lower half. 0: no rule.
+    rank: u64,
+    slot: u32,
+    /// Some rule drops packets, all or a share.
+    has_drop: bool,
+}
+
+impl Decider {
+    const DROP: u64 = 1;
+    const ACCEPT: u64 = 2;
+    const BLOCK: u64 = 3;
+
+    /// Considers one more rule. `draws`: a rule that drops a share drops this packet.
+    #[inline]
+    pub(crate) fn consider(&mut self, slot: u32, effect: &Effect, draws: bool) {
+        let class = if effect.flags.contains(EffectFlags::BLOCK) {
+            Decider::BLOCK
+        } else if effect.flags.contains(EffectFlags::ACCEPT) {
+            Decider::ACCEPT
+        } else {
+            u64::from(draws) * Decider::DROP
+        };
+        self.has_drop |= effect.drop != 0;
+        let rank = class << 32 | u64::from(!effect.index);
+        if class != 0 && rank > self.rank {
+            (self.rank, self.slot) = (rank, slot);
+        }
+    }
+
+    fn class(self) -> u64 {
+        self.rank >> 32
+    }
+
+    /// Whether the packet is accepted or blocked, whatever rules drop it.
+    pub(crate) fn overrides_drops(self) -> bool {
+        self.class() >= Decider::ACCEPT
+    }
+
+    /// What the rules decide together.
+    #[inline]
+    pub(crate) fn outcome(self) -> Outcome {
+        let drop = matches!(self.class(), Decider::DROP | Decider::BLOCK);
+        Outcome { drop, decider: (drop || self.is_accepted()).then_some(self.slot) }
+    }
+
+    /// Whether a rule accepts a packet that another would drop.
+    fn is_accepted(self) -> bool {
+        self.class() == Decider::ACCEPT && self.has_drop
+    }
+}
+
+/// What the rules that match a packet decide together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the packet is dropped.
+    pub drop: bool,
+    /// Slot of the rule that decided: that drops the packet, or accepts it although a rule with `drop`
+    /// matches. None: no rule decides, and the packet passes.
+    pub decider: Option<u32>,
 }
 
 /// Draws whether a packet is among `part` of 10,000.

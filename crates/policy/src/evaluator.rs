@@ -5,7 +5,7 @@ use mmb_lang::ErrorPolicy;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
 use mmb_rewrite::EditLimits;
 
-use crate::{Batch, Policy};
+use crate::{Batch, Outcome, Policy};
 
 /// Result of a policy for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,9 @@ pub struct Evaluation {
     pub verdict: Result<u16, DropReason>,
     /// Indexes of all matching rules, ascending. Empty for packets that are not (readable) IP.
     pub matched: Vec<u32>,
+    /// Index of the rule that decided: that drops the packet, or accepts it although a rule with `drop`
+    /// matches.
+    pub decider: Option<u32>,
     /// Why edits failed. The packet then leaves unchanged or is dropped, depending on the configuration.
     pub refused: Option<DropReason>,
 }
@@ -60,7 +63,8 @@ impl Evaluator {
         around: PacketContext<'_>,
         random: impl FnMut() -> u32,
     ) -> Evaluation {
-        let mut processed = Evaluation { verdict: Ok(around.out_port), matched: Vec::new(), refused: None };
+        let mut processed =
+            Evaluation { verdict: Ok(around.out_port), matched: Vec::new(), decider: None, refused: None };
         let mut meta = Meta { out_port: around.out_port, ..Meta::default() };
         if let Err(reason) = parse(packet.head(), packet.len(), &mut meta) {
             processed.verdict = Err(reason);
@@ -71,11 +75,12 @@ impl Evaluator {
         }
         self.classify(policy, packet.head(), &meta, around);
         self.edits.clear();
-        let mut drop = false;
+        let mut outcome = Outcome::default();
         let count = |slot, _| processed.matched.extend(policy.effect(slot).map(|effect| effect.index));
-        policy.decide(&self.batch, &mut self.edits, random, count, |verdict| drop = verdict.drop);
+        policy.decide(&self.batch, &mut self.edits, random, count, |verdict| outcome = verdict.outcome);
         processed.matched.sort_unstable();
-        if drop {
+        processed.decider = outcome.decider.and_then(|slot| policy.index(slot));
+        if outcome.drop {
             processed.verdict = Err(DropReason::Rule);
             return processed;
         }

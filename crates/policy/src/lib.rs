@@ -58,7 +58,7 @@ mod texts;
 pub use chain::ChainClasses;
 pub use decide::Verdict;
 pub use decision::Decision;
-pub use effect::MAX_EDITS;
+pub use effect::{MAX_EDITS, Outcome};
 pub use evaluator::{Evaluation, Evaluator, PacketContext};
 pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
 pub use mmb_rewrite::EditLimits;

@@ -5,7 +5,9 @@ use std::net::Ipv4Addr;
 use mmb_lang::{Command, Rule, RuleKind, parse_line};
 use mmb_oracle::{evaluate, generate};
 use mmb_packet::{Kind, Meta, parse};
-use mmb_policy::{Batch, Binding, Choice, Decision, Hit, Policy, RuleInfo, RuleScope, Side};
+use mmb_policy::{
+    Batch, Binding, Choice, Decision, Hit, Outcome, Policy, RuleInfo, RuleScope, Side,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -144,21 +146,22 @@ proptest! {
         let mut batch = Batch::new();
         batch.len = 1;
         batch.hits = all.iter().map(|slot| Hit::new(0, *slot)).collect();
-        let (mut at_once, mut drop) = (Vec::new(), false);
-        policy.decide(&batch, &mut at_once, || random, |_, _| (), |verdict| drop = verdict.drop);
+        let (mut at_once, mut outcome) = (Vec::new(), Outcome::default());
+        policy.decide(&batch, &mut at_once, || random, |_, _| (), |verdict| outcome = verdict.outcome);
 
         let (mut edits, mut counted) = (vec![7], Vec::new());
         let decision = policy.decision(known.iter().copied());
-        let dropped =
+        let combined =
             policy.decide_combined(&decision, more, &mut edits, &mut || random, &mut |slot| counted.push(slot));
         counted.sort();
-        prop_assert_eq!((dropped, &edits[1..], &counted), (drop, &at_once[..], &all));
+        prop_assert_eq!((combined, &edits[1..], &counted), (outcome, &at_once[..], &all));
 
         let whole = policy.decision(all.iter().copied());
         prop_assert_eq!(whole.slots(), &all[..]);
-        prop_assert_eq!(whole.drops(&mut || random), drop);
-        prop_assert!(whole.verdict().is_none_or(|known| known == drop));
-        if !drop {
+        prop_assert_eq!(whole.decide(&mut || random), outcome);
+        prop_assert!(whole.verdict().is_none_or(|known| known == outcome.drop));
+        prop_assert!(whole.accepting().is_none_or(|slot| !outcome.drop && outcome.decider == Some(slot)));
+        if !outcome.drop {
             prop_assert_eq!(whole.edits(), &at_once[..]);
         }
         prop_assert_eq!(whole, policy.decision(all.iter().rev().chain(&all).copied()));

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, EditLimits, VECTOR};
 use mmb_session::{
     Environment, HeldEvent, Next, Packets, ReleasedFragment, SessionConfig, Sessions, SharedSessions,
@@ -151,6 +151,19 @@ impl SessionHarness {
         processed
     }
 
+    /// Asserts that a packet that rules drop counts for exactly one of them, and no other packet does.
+    fn check_decided(&self, before: u64, outcome: Outcome, meta: &Meta) {
+        let counted = self.rules.decided_drops() - before;
+        match outcome {
+            // The rule that dropped the first fragment may be gone.
+            Outcome::Dropped(DropReason::Rule) if meta.flags.contains(PacketFlags::FRAGMENT) => {
+                assert!(counted <= 1, "{counted} rules dropped one fragment");
+            }
+            Outcome::Dropped(DropReason::Rule) => assert_eq!(counted, 1, "rules that dropped one packet"),
+            _ => assert_eq!(counted, 0, "rules dropped a packet: {outcome:?}"),
+        }
+    }
+
     /// Processes a packet until it is sent or dropped, or waits. `next` is the outcome of its chain, if it
     /// was released there.
     fn process_on_workers(
@@ -159,6 +172,7 @@ impl SessionHarness {
         mut next: Option<Next>,
         processed: &mut Vec<ProcessedPacket>,
     ) {
+        let drops_before = self.rules.decided_drops();
         for _ in 0..Self::MAX_HANDOFFS {
             self.edits.clear();
             let worker = pending.worker;
@@ -193,6 +207,7 @@ impl SessionHarness {
                 }
                 other => other,
             };
+            self.check_decided(drops_before, outcome, &pending.meta);
             let PendingPacket { packet, in_port, .. } = pending;
             return processed.push(ProcessedPacket { packet, in_port, outcome });
         }

@@ -39,6 +39,8 @@ pub struct RuleSet {
     routing: Routing,
     /// Packets and bytes by slot.
     counts: RefCell<Vec<(u64, u64)>>,
+    /// Packets about which rules decided, by slot.
+    decided: RefCell<Vec<u64>>,
 }
 
 impl RuleSet {
@@ -78,6 +80,21 @@ impl RuleSet {
     }
 }
 
+impl RuleSet {
+    /// Returns the packets about which the rule in a slot decided. [`crate::SessionHarness::flush_counters`]
+    /// completes accepted ones.
+    pub fn decided(&self, slot: u32) -> u64 {
+        self.decided.borrow().get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the packets that rules dropped.
+    pub fn decided_drops(&self) -> u64 {
+        let slots = self.decided.borrow();
+        let drops = (0..).zip(slots.iter()).filter(|(slot, _)| self.policy.rule_info(*slot).drops);
+        drops.map(|(_, n)| n).sum()
+    }
+}
+
 impl Environment for RuleSet {
     fn policy(&self) -> &Policy {
         &self.policy
@@ -101,6 +118,15 @@ impl Environment for RuleSet {
 
     fn routed(&self, in_port: u16) -> bool {
         self.routing.ports.contains(&in_port)
+    }
+
+    fn count_decided(&self, slot: u32, packets: u32) {
+        let mut decided = self.decided.borrow_mut();
+        let at = slot as usize;
+        if at >= decided.len() {
+            decided.resize(at + 1, 0);
+        }
+        decided[at] += u64::from(packets);
     }
 
     fn count(&self, slot: u32, packets: u32, bytes: u64) {

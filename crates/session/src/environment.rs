@@ -52,6 +52,8 @@ pub trait Environment {
     }
     /// Adds packets, and the bytes of their frames, to the counters of the rule in a slot.
     fn count(&self, slot: u32, packets: u32, bytes: u64);
+    /// Adds packets to the counter of what the rule in a slot decided.
+    fn count_decided(&self, slot: u32, packets: u32);
     /// Prefetches the counters of the rule in a slot.
     fn prefetch_count(&self, slot: u32) {
         let _ = slot;

@@ -49,6 +49,9 @@ impl Environment for CountingRules {
         let entry = counts.entry(slot).or_default();
         (entry.0, entry.1) = (entry.0 + u64::from(packets), entry.1 + bytes);
     }
+
+    /// Not kept: [`CountingRules::counts`] is of matches.
+    fn count_decided(&self, _: u32, _: u32) {}
 }
 
 /// Returns a store of one worker without sessions.

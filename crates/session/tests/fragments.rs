@@ -120,3 +120,19 @@ fn errors_in_fragments_belong_to_their_session() {
     let other = Tcp { flags: ACK, ..Tcp::new(9, 81) };
     net.drops(IN, &Frame::new(Ip6::new(a, b), other), DropReason::Rule);
 }
+
+/// The rule that drops the first fragment has dropped the others, too.
+#[test]
+fn later_fragments_count_for_the_rule_that_dropped_the_first() {
+    let mut net = Net::new(&["add udp-dport 80 drop", "add-stateful udp-dport 81 accept"]);
+    let [a, b] = [1, 2].map(|n| [0xfd00, 0, 0, 0, 0, 0, 0, n]);
+    let datagram = Frame::new(Ip6::new(a, b), Udp::new(9, 80)).payload([7; 100]).build()[54..].to_vec();
+    let part = |offset: usize, more| {
+        let header = Extension::Fragment { offset: offset as u16 / 8, more, id: 1 };
+        let data = if more { &datagram[..80] } else { &datagram[offset..] };
+        Frame::new(Ip6::new(a, b).with([header]), Transport::Raw(17)).payload(data)
+    };
+    net.drops(IN, &part(0, true), DropReason::Rule);
+    net.drops(IN, &part(80, false), DropReason::Rule);
+    assert_eq!((net.matched(1), net.decided(1)), (1, 2));
+}

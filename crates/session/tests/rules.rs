@@ -25,6 +25,31 @@ fn accept_lets_replies_in() {
     assert_eq!((view.packets, view.rules, view.in_port), ([2, 2], vec![1], [IN, OUT]));
     // The stateless rule matches the session's packets, too, and the one that got nowhere.
     assert_eq!((net.matched(1), net.matched(2)), (4, 6));
+    // Each packet of the session would be dropped without the first rule.
+    assert_eq!((net.decided(1), net.decided(2)), (4, 2));
+}
+
+/// A rule decides about a packet if it drops it, or accepts it although another rule with `drop` matches: of
+/// several the first.
+#[test]
+fn one_rule_decides_about_a_packet() {
+    let mut net = Net::new(&[
+        "add udp-dport 53 drop",
+        "add all drop",
+        "add-stateful udp-dport 80 accept",
+        "add udp-dport 80 accept",
+        "add ip-ttl 9 block",
+        "add udp-dport 81 mod ip-ttl 3",
+    ]);
+    let (with, dns) = (|ttl| Frame::new(Ip4 { ttl, ..Ip4::new(CLIENT.0, SERVER.0) }, Udp::new(9, 80)), 53);
+    net.drops(IN, &udp(CLIENT, (SERVER.0, dns)), DropReason::Rule);
+    net.drops(IN, &udp(CLIENT, (SERVER.0, 81)), DropReason::Rule);
+    for _ in 0..3 {
+        net.passes(IN, &with(64));
+    }
+    net.drops(IN, &with(9), DropReason::Rule);
+    let decided: Vec<_> = (1..=6).map(|index| net.decided(index)).collect();
+    assert_eq!(decided, [1, 1, 3, 0, 1, 0]);
 }
 
 /// `block` beats `accept`, also for packets of sessions that are open, and whatever the scopes of the rules.

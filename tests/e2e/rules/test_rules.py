@@ -49,6 +49,31 @@ def test_list_shows_index_text_packets_and_bytes(wire):
         assert expected in line
 
 
+@pytest.mark.parametrize("more", [None, "add-stateful udp-dport 77 accept"])
+def test_what_rules_decided_adds_up_to_the_drops(wire, more):
+    """On the path without sessions and on that with sessions, each packet counts for one rule."""
+    for rule in ("udp-dport 1 drop", "udp-dport 1-9 drop", "ip-ttl 9 block", "udp-dport 5 accept"):
+        wire.daemon.add(rule)
+    if more:
+        wire.daemon.line(more)
+    before = wire.daemon.drops()["rule"]
+    wire.cross(udp(1), udp(1), udp(2), udp(5), udp(5, ttl=9), udp(10))
+    decided = {index: rule["decided"] for index, rule in wire.daemon.rules().items() if index < 5}
+    assert decided == {1: 2, 2: 1, 3: 1, 4: 1}
+    assert wire.daemon.drops()["rule"] - before == 4
+
+
+def test_rules_are_listed_by_the_packets_they_can_match(daemon):
+    for rule in ("udp-dport 1 drop", "tcp-dport 80 drop name web", "all mod ip-ttl 3"):
+        daemon.add(rule)
+    listed = [line.split()[0] for line in daemon.line("list tcp-dport 80").stdout.splitlines()[1:]]
+    assert listed == ["2", "3"]
+    daemon.command("del", "web")
+    comment = "add ip-ttl 1 drop comment \"the end of traceroute\""
+    daemon.command("add", "ip-ttl", "1", "drop", "comment", "the end of traceroute")
+    assert comment in daemon.command("show", "config").stdout.splitlines()
+
+
 def test_socket_before_or_behind_the_command(daemon):
     daemon.add("udp-dport 9 drop")
     for words in (["--socket", daemon.socket, "list"], ["list", "--socket", daemon.socket]):

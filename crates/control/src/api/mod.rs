@@ -143,6 +143,10 @@ pub struct RuleEntry {
     pub packets: u64,
     /// Bytes of the frames of these packets.
     pub bytes: u64,
+    /// Packets that the rule dropped, or accepted although a rule with `drop` matched. Absent for rules
+    /// that do neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<u64>,
 }
 
 /// `show fields`.

@@ -24,7 +24,8 @@ impl Control {
 
     fn run(&self, command: &Command) -> Result<Output, CommandError> {
         let done = match command {
-            Command::List => return Ok(Output::Rules(self.rules())),
+            Command::List { matches } if matches.is_empty() => return Ok(Output::Rules(self.rules())),
+            Command::List { matches } => return self.rules_about(matches).map(Output::Rules),
             Command::Show { what, verbose } => return Ok(self.show(*what, *verbose)),
             Command::ShowFib { within } => return Ok(Output::Fib(self.fib_listing(*within))),
             Command::ShowNeighbors { within } => return Ok(Output::Neighbors(self.neighbors(*within))),

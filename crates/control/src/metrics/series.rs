@@ -8,9 +8,14 @@ use crate::api::{
 /// Name, help text and value of a metric.
 pub(super) type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-pub(super) const RULE_METRICS: [Metric<RuleEntry>; 2] = [
+pub(super) const RULE_METRICS: [Metric<RuleEntry>; 3] = [
     ("rule_packets", "Packets a rule matched (first 10,000 rules)", |r| r.packets),
     ("rule_bytes", "Bytes of the frames a rule matched (first 10,000 rules)", |r| r.bytes),
+    (
+        "rule_decided",
+        "Packets that a rule dropped, or accepted although another would drop them (first 10,000 rules)",
+        |r| r.decided.unwrap_or(0),
+    ),
 ];
 
 pub(super) const WORKER_METRICS: [Metric<WorkerEntry>; 2] = [

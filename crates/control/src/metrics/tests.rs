@@ -40,6 +40,7 @@ fn counters_end_in_total_and_labels_are_escaped() {
                 index: 7,
                 packets: 3,
                 bytes: 180,
+                decided: Some(2),
                 text: "add in \"a\\b\" drop".into(),
                 ..RuleEntry::default()
             },
@@ -70,6 +71,7 @@ fn counters_end_in_total_and_labels_are_escaped() {
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
     has(r#"mmb_rule_packets_total{index="7",rule="add in \"a\\b\" drop"} 3"#);
     has(r#"mmb_rule_packets_total{index="8",rule="add all drop name last",name="last"} 0"#);
+    has(r#"mmb_rule_decided_total{index="7",rule="add in \"a\\b\" drop"} 2"#);
     has(r#"mmb_drops_total{reason="rule"} 3"#);
     has(r#"mmb_unedited_total{reason="option-mtu"} 4"#);
     has("# TYPE mmb_drops counter");

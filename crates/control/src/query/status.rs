@@ -3,13 +3,14 @@
 use indexmap::IndexMap;
 use mmb_dataplane::{Capability, NodeRuntime, RuleCounters, SessionCounters};
 use mmb_flow::{PoolUsage, PortProto};
-use mmb_lang::{FIELDS, NatForward, NatPool, RuleLabel, Support};
+use mmb_lang::{FIELDS, Match, NatForward, NatPool, RuleLabel, Support};
 use mmb_packet::DropReason;
-use mmb_policy::Structure;
+use mmb_policy::{Policy, RuleView, Structure};
 
 use super::masks;
 use crate::api::*;
 use crate::config::{Interface, file};
+use crate::error::CommandError;
 use crate::metrics::{RULE_LIMIT, Scrape};
 use crate::transaction::{Control, State};
 
@@ -19,11 +20,33 @@ impl Control {
         self.first_rules(usize::MAX)
     }
 
+    /// `list MATCH…`: the rules that a packet to which all matches apply can match.
+    ///
+    /// # Errors
+    /// An unknown interface, or matches that exclude each other.
+    pub fn rules_about(&self, matches: &[Match]) -> Result<RuleList, CommandError> {
+        let config = self.state().config;
+        mmb_lang::check_matches(matches)?;
+        config.check_matches(matches)?;
+        let policy = config.policy();
+        let applies = |view: &RuleView<'_>| {
+            let Ok(mut rule) = view.rule() else { return false };
+            rule.matches.extend_from_slice(matches);
+            mmb_lang::check_matches(&rule.matches).is_ok()
+        };
+        let rules = policy.rules().filter(applies).map(|view| self.rule_entry(policy, &view));
+        Ok(RuleList { rules: rules.collect() })
+    }
+
     fn first_rules(&self, limit: usize) -> RuleList {
         let config = self.state().config;
-        let entry =
-            |view: mmb_policy::RuleView<'_>| RuleEntry::new(&view, self.engine().rule_counters(view.slot));
-        RuleList { rules: config.policy().rules().take(limit).map(entry).collect() }
+        let policy = config.policy();
+        let rules = policy.rules().take(limit).map(|view| self.rule_entry(policy, &view));
+        RuleList { rules: rules.collect() }
+    }
+
+    fn rule_entry(&self, policy: &Policy, view: &RuleView<'_>) -> RuleEntry {
+        RuleEntry::new(policy, view, self.engine().rule_counters(view.slot))
     }
 
     /// `show tables`.
@@ -213,8 +236,9 @@ fn session_counts(workers: &[SessionCounters], limited_sources: Vec<LimitedEntry
 
 impl RuleEntry {
     /// The entry of a rule with these counters.
-    pub fn new(view: &mmb_policy::RuleView<'_>, counters: RuleCounters) -> RuleEntry {
+    pub fn new(policy: &Policy, view: &RuleView<'_>, counters: RuleCounters) -> RuleEntry {
         let RuleLabel { name, comment } = view.label();
+        let info = policy.rule_info(view.slot);
         RuleEntry {
             index: view.index,
             text: view.text.to_owned(),
@@ -222,6 +246,7 @@ impl RuleEntry {
             comment: comment.map(String::from),
             packets: counters.packets,
             bytes: counters.bytes,
+            decided: (info.drops || info.accepts).then_some(counters.decided),
         }
     }
 }

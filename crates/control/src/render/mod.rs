@@ -37,9 +37,17 @@ pub fn rules(list: &RuleList) -> String {
     if list.rules.is_empty() {
         return "no rules\n".to_owned();
     }
-    let mut columns = Columns::new([("index", Right), ("packets", Right), ("bytes", Right), ("rule", Left)]);
+    let numbers = ["index", "packets", "bytes", "decided"].map(|name| (name, Right));
+    let [index, packets, bytes, decided] = numbers;
+    let mut columns = Columns::new([index, packets, bytes, decided, ("rule", Left)]);
     for r in &list.rules {
-        columns.row([r.index.to_string(), r.packets.to_string(), r.bytes.to_string(), r.text.clone()]);
+        columns.row([
+            r.index.to_string(),
+            r.packets.to_string(),
+            r.bytes.to_string(),
+            r.decided.map_or("-".to_owned(), |n| n.to_string()),
+            r.text.clone(),
+        ]);
     }
     columns.render()
 }

@@ -10,11 +10,12 @@ fn a_rule_list_is_aligned() {
         text: text.to_owned(),
         ..RuleEntry::default()
     };
-    let rules = vec![entry(1, 12, 7200, "add ip-proto udp drop"), entry(107, 0, 0, "add all accept")];
+    let drop = RuleEntry { decided: Some(9), ..entry(1, 12, 7200, "add ip-proto udp drop") };
+    let rules = vec![drop, entry(107, 0, 0, "add all mod ip-ttl 3")];
     let expected = "\
-index  packets  bytes  rule
-    1       12   7200  add ip-proto udp drop
-  107        0      0  add all accept
+index  packets  bytes  decided  rule
+    1       12   7200        9  add ip-proto udp drop
+  107        0      0        -  add all mod ip-ttl 3
 ";
     assert_eq!(super::rules(&RuleList { rules }), expected);
     assert_eq!(super::rules(&RuleList::default()), "no rules\n");

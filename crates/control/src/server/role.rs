@@ -76,7 +76,7 @@ fn refusal(what: &str) -> Refusal {
 fn is_query(command: &Command) -> bool {
     matches!(
         command,
-        Command::List
+        Command::List { .. }
             | Command::Show { .. }
             | Command::ShowFib { .. }
             | Command::ShowNeighbors { .. }

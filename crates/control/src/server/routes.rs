@@ -176,10 +176,17 @@ async fn check(State(control): Ctl, body: Bytes) -> Reply {
     reply(control, move |c| c.check(&body)).await
 }
 
-/// Every rule with its counters.
-#[utoipa::path(get, path = "/v1/rules", responses((status = 200, body = RuleList)))]
-async fn rules(State(control): Ctl) -> Reply {
-    reply(control, |c| Ok(c.rules())).await
+/// Rules with their counters.
+#[utoipa::path(get, path = "/v1/rules",
+    params(("match" = Option<String>, Query, description = "only rules that such packets can match; all if absent")),
+    responses(
+        (status = 200, body = RuleList),
+        (status = 400, body = ErrorReply, description = "the matches are invalid"),
+        (status = 404, body = ErrorReply, description = "they name an interface that does not exist"),
+    ))]
+async fn rules(State(control): Ctl, Query(query): Query<MatchQuery>) -> Result<Response, Refusal> {
+    let output = run_with_matches(control.clone(), "list", &query).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
 }
 
 /// Add a rule.
@@ -242,20 +249,16 @@ struct ApplyQuery {
     confirm: Option<u32>,
 }
 
-/// Selects sessions.
+/// Selects sessions or rules.
 #[derive(Deserialize)]
-struct SessionQuery {
+struct MatchQuery {
     /// Matches of the language.
     #[serde(default, rename = "match")]
     matches: String,
 }
 
-/// Runs a command on the selected sessions. Places in errors are offsets in the matches.
-async fn run_on_connections(
-    control: Arc<Control>,
-    words: &str,
-    query: &SessionQuery,
-) -> Result<Output, Refusal> {
+/// Runs a command on what the query selects. Places in errors are offsets in the matches.
+async fn run_with_matches(control: Arc<Control>, words: &str, query: &MatchQuery) -> Result<Output, Refusal> {
     let line = format!("{words} {}", query.matches);
     let prefix = words.len() + 1;
     blocking(control, move |c| c.execute(&line)).await.map_err(|refusal| refusal.without_prefix(prefix))
@@ -269,8 +272,8 @@ async fn run_on_connections(
         (status = 400, body = ErrorReply, description = "the matches are invalid, or on fields that sessions do not have"),
         (status = 404, body = ErrorReply, description = "they name an interface that does not exist"),
     ))]
-async fn connections(State(control): Ctl, Query(query): Query<SessionQuery>) -> Result<Response, Refusal> {
-    let output = run_on_connections(control.clone(), "show connections", &query).await?;
+async fn connections(State(control): Ctl, Query(query): Query<MatchQuery>) -> Result<Response, Refusal> {
+    let output = run_with_matches(control.clone(), "show connections", &query).await?;
     stream::reply(JSON, move |out| output.write_json(&control, out)).await
 }
 
@@ -284,9 +287,9 @@ async fn connections(State(control): Ctl, Query(query): Query<SessionQuery>) -> 
     ))]
 async fn clear_connections(
     State(control): Ctl,
-    Query(query): Query<SessionQuery>,
+    Query(query): Query<MatchQuery>,
 ) -> Result<Response, Refusal> {
-    let output = run_on_connections(control.clone(), "clear connections", &query).await?;
+    let output = run_with_matches(control.clone(), "clear connections", &query).await?;
     stream::reply(JSON, move |out| output.write_json(&control, out)).await
 }
 

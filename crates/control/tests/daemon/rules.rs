@@ -18,8 +18,8 @@ fn indexes_do_not_change_and_start_again_after_flush() {
     let indexes: Vec<_> = list.rules.iter().map(|r| r.index).collect();
     assert_eq!(indexes, [1, 3, 4]);
     let text = daemon.send("list").text.unwrap();
-    assert_eq!(text.lines().next(), Some("index  packets  bytes  rule"));
-    assert_eq!(text.lines().last(), Some("    4        0      0  add ip-ttl 1 drop"));
+    assert_eq!(text.lines().next(), Some("index  packets  bytes  decided  rule"));
+    assert_eq!(text.lines().last(), Some("    4        0      0        0  add ip-ttl 1 drop"));
     daemon.send("flush");
     assert_eq!(daemon.send("list").text.unwrap(), "no rules\n");
     let reply = daemon.send("add all accept");
@@ -52,6 +52,39 @@ fn names_and_comments_are_kept_everywhere() {
     assert_eq!(daemon.http("DELETE", "/v1/rules/0", "text/plain", b"").status, 400);
     daemon.send("del 2");
     assert_eq!(daemon.send("list").text.unwrap(), "no rules\n");
+}
+
+#[test]
+fn a_list_can_be_of_the_rules_that_match_a_packet() {
+    let daemon = daemon();
+    for rule in [
+        "add tcp-dport 80 drop",
+        "add tcp-dport 1-79 drop",
+        "add ip-saddr 10.0.0.0/8 tcp-syn accept",
+        "add udp-dport 80 drop",
+        "add all mod ip-ttl 3",
+        "add ! tcp-dport 80 accept",
+    ] {
+        daemon.send(rule);
+    }
+    let listed = |matches: &str| {
+        let text = daemon.send(&format!("list {matches}")).text.unwrap();
+        text.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(""), ["1", "2", "3", "4", "5", "6"]);
+    assert_eq!(listed("tcp-dport 80"), ["1", "3", "5"]);
+    assert_eq!(listed("tcp-dport 80 ip-saddr 192.0.2.0/24"), ["1", "5"]);
+    assert_eq!(listed("ip-proto udp"), ["4", "5", "6"]);
+    assert_eq!(daemon.send("list ip6-saddr 2001:db8::1 udp-dport 9").text.unwrap().lines().count(), 3);
+    let list: RuleList = daemon.client().get("/v1/rules?match=tcp-dport%2080").unwrap();
+    assert_eq!(list.rules.iter().map(|rule| (rule.index, rule.decided)).collect::<Vec<_>>(), [
+        (1, Some(0)),
+        (3, Some(0)),
+        (5, None)
+    ]);
+    assert!(daemon.run("list in nowhere").unwrap_err().contains("nowhere"));
+    assert!(daemon.run("list tcp-syn udp-dport 80").is_err());
+    assert!(daemon.run("list tcp-syn drop").is_err());
 }
 
 /// `n` distinct 5-tuple rules.

@@ -22,19 +22,22 @@ use crate::engine::config::MAX_PORTS;
 pub const EDIT_FAILURES: [DropReason; 4] =
     [DropReason::OptionSpace, DropReason::OptionMtu, DropReason::OptionFragment, DropReason::OptionRoom];
 
-/// Packets and bytes that a rule matched.
+/// What a rule matched and decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuleCounters {
-    /// Packets.
+    /// Packets that the rule matched.
     pub packets: u64,
     /// Bytes of their frames.
     pub bytes: u64,
+    /// Packets that the rule dropped, or accepted although a rule with `drop` matched.
+    pub decided: u64,
 }
 
 impl std::ops::AddAssign for RuleCounters {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+        self.decided += other.decided;
     }
 }
 
@@ -71,23 +74,38 @@ struct Cell {
     bytes: Counter,
 }
 
+/// Counters of neighboring slots. What rules decide lies apart: most rules only match.
+#[derive(Debug)]
+struct Page {
+    matched: [Cell; PAGE],
+    decided: [Counter; PAGE],
+}
+
 /// One worker's rule counters, by slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuleTable {
-    pages: Vec<Arc<[Cell; PAGE]>>,
+    pages: Vec<Arc<Page>>,
 }
 
 impl RuleTable {
     /// Makes room for the slots below `slots`.
     pub fn grow(&mut self, slots: usize) {
         while self.pages.len() * PAGE < slots {
-            self.pages.push(Arc::new(std::array::from_fn(|_| Cell::default())));
+            self.pages.push(Arc::new(Page {
+                matched: std::array::from_fn(|_| Cell::default()),
+                decided: std::array::from_fn(|_| Counter::default()),
+            }));
         }
     }
 
     fn cell(&self, slot: u32) -> Option<&Cell> {
         let slot = slot as usize;
-        self.pages.get(slot / PAGE).map(|page| &page[slot % PAGE])
+        self.pages.get(slot / PAGE).map(|page| &page.matched[slot % PAGE])
+    }
+
+    fn decided(&self, slot: u32) -> Option<&Counter> {
+        let slot = slot as usize;
+        self.pages.get(slot / PAGE).map(|page| &page.decided[slot % PAGE])
     }
 
     /// Starts loading a slot's counters into the cache.
@@ -107,10 +125,19 @@ impl RuleTable {
         }
     }
 
+    /// Counts packets that the rule decided about; only the owner may call this.
+    #[inline]
+    pub fn count_decided(&self, slot: u32, packets: u32) {
+        if let Some(decided) = self.decided(slot) {
+            decided.add(packets.into());
+        }
+    }
+
     pub fn get(&self, slot: u32) -> RuleCounters {
         self.cell(slot).map_or_else(RuleCounters::default, |c| RuleCounters {
             packets: c.packets.get(),
             bytes: c.bytes.get(),
+            decided: self.decided(slot).map_or(0, Counter::get),
         })
     }
 
@@ -119,6 +146,9 @@ impl RuleTable {
         if let Some(cell) = self.cell(slot) {
             cell.packets.zero();
             cell.bytes.zero();
+        }
+        if let Some(decided) = self.decided(slot) {
+            decided.zero();
         }
     }
 }
@@ -231,7 +261,8 @@ mod tests {
         old.count(0, 1, 60);
         new.count(0, 2, 40);
         new.count(PAGE as u32, 1, 1);
-        assert_eq!(new.get(0), RuleCounters { packets: 3, bytes: 100 });
+        new.count_decided(0, 2);
+        assert_eq!(new.get(0), RuleCounters { packets: 3, bytes: 100, decided: 2 });
         assert_eq!(old.get(PAGE as u32), RuleCounters::default());
         new.zero(0);
         assert_eq!(old.get(0), RuleCounters::default());

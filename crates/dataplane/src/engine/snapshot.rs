@@ -335,6 +335,10 @@ impl Environment for WorkerSnapshot<'_> {
         self.counters.count(slot, packets, bytes);
     }
 
+    fn count_decided(&self, slot: u32, packets: u32) {
+        self.counters.count_decided(slot, packets);
+    }
+
     #[inline]
     fn prefetch_count(&self, slot: u32) {
         self.counters.prefetch(slot);

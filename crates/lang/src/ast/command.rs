@@ -21,8 +21,11 @@ pub enum Command {
     },
     /// `flush`: delete all rules.
     Flush,
-    /// `list`: show all rules.
-    List,
+    /// `list [<match> …]`: show rules.
+    List {
+        /// Only rules that a packet can match to which all of these apply. Empty: all rules.
+        matches: Vec<Match>,
+    },
     /// `history [N]`: show the changes of the configuration, or one of them.
     History {
         /// The number of a revision.

@@ -34,7 +34,7 @@ impl Parser<'_> {
             "add-stateful" => Command::Add(self.rule(RuleKind::Stateful, start)?),
             "del" => Command::Del { rule: self.rule_ref()? },
             "flush" => Command::Flush,
-            "list" => Command::List,
+            "list" => Command::List { matches: self.filter("`list` takes")? },
             "history" => Command::History { revision: self.revision()? },
             "rollback" => Command::Rollback { revision: self.revision()? },
             "confirm" => Command::Confirm,

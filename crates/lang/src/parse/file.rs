@@ -92,7 +92,7 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
             | Command::ShowNeighbors { .. },
         ) => "show",
         Some(Command::ClearConnections { .. }) => "clear",
-        Some(Command::List) => "list",
+        Some(Command::List { .. }) => "list",
         Some(Command::Del { .. }) => "del",
         Some(Command::NfSet { .. }) => "nf",
         Some(Command::Flush) => "flush",

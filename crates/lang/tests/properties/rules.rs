@@ -220,7 +220,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         20 => rule().prop_map(Command::Add),
         1 => (1_u32..).prop_map(|index| Command::Del { rule: RuleRef::Index(index) }),
         1 => rule_name().prop_map(|name| Command::Del { rule: RuleRef::Name(name) }),
-        1 => select(&[Command::Flush, Command::List, Command::Confirm][..]),
+        1 => select(&[Command::Flush, Command::Confirm][..]),
         1 => proptest::option::of(1..u64::MAX).prop_map(|revision| Command::History { revision }),
         1 => proptest::option::of(1..u64::MAX).prop_map(|revision| Command::Rollback { revision }),
         1 => vec(name(), 1..4).prop_map(Command::Enable),
@@ -254,6 +254,7 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         (any::<bool>(), filter())
             .prop_map(|(verbose, matches)| Command::ShowConnections { verbose, matches }),
         filter().prop_map(|matches| Command::ClearConnections { matches }),
+        filter().prop_map(|matches| Command::List { matches }),
         pool().prop_map(Command::NatPoolAdd),
         name().prop_map(|name| Command::NatPoolDel { name }),
         (proto(), socket(), socket()).prop_map(|(proto, outside, inside)| {

@@ -31,7 +31,7 @@ use assist::{KnownNames, LineHelper};
 const LINE_LIMIT: u64 = 16 << 20;
 
 const HELP: &str = "\
-rules       add MATCH… TARGET… [name NAME] [comment \"TEXT\"]   del INDEX|NAME   flush   list
+rules       add MATCH… TARGET… [name NAME] [comment \"TEXT\"]   del INDEX|NAME   flush   list [MATCH…]
             add tcp-dport 80 mod tcp-dport 8080
             add ip-proto udp ! in lan drop
 sessions    add-stateful MATCH… accept|drop|block|mod|map|shuffle|lb|nat|chain …   clear connections [MATCH…]

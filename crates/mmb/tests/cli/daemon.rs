@@ -28,7 +28,7 @@ fn a_session_with_the_daemon() {
     );
     daemon.mmb(&["del", "1"]).good();
     let list = daemon.mmb(&["list"]).good();
-    assert_eq!(list.lines().nth(1), Some("    2        0      0  add tcp-dport 80 ! ip-df drop"));
+    assert_eq!(list.lines().nth(1), Some("    2        0      0        0  add tcp-dport 80 ! ip-df drop"));
     let json: serde_json::Value = serde_json::from_str(&daemon.mmb(&["list", "--json"]).good()).unwrap();
     assert_eq!(json["rules"][0]["index"], 2);
     assert_eq!(json["rules"][0]["text"], "add tcp-dport 80 ! ip-df drop");

@@ -262,8 +262,12 @@ impl Decisions {
         match self.single.get(number as usize) {
             Some(&slot) if slot != NOT_SINGLE => env.count(slot, packets, bytes),
             _ => {
-                let slots = self.full.get(number as usize).map_or(&[][..], Decision::slots);
-                slots.iter().for_each(|&slot| env.count(slot, packets, bytes));
+                let Some(full) = self.full.get(number as usize) else { return };
+                full.slots().iter().for_each(|&slot| env.count(slot, packets, bytes));
+                // Drops are counted as they happen.
+                if let Some(slot) = full.accepting() {
+                    env.count_decided(slot, packets);
+                }
             }
         }
     }

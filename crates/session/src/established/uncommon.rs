@@ -43,7 +43,7 @@ impl EstablishedPath<'_> {
         }
         let number = flow.decision();
         let (decided, ack) = (self.cache.decisions.flags(number), steady_ack(head, meta).flatten());
-        if decided.intersects(DecisionFlags::MAY_DROP) && self.drops(number, decided) {
+        if decided.intersects(DecisionFlags::MAY_DROP) && self.drops(number, env) {
             return drop_packet(meta, DropReason::Rule);
         }
         if let Err(reason) = self.count_and_translate(now, flow_ref, (head, meta), bytes, ack) {
@@ -80,11 +80,15 @@ impl EstablishedPath<'_> {
         hand_off(self.counters, meta, worker)
     }
 
-    /// Whether a decision that drops, always or at random, drops this packet.
-    fn drops(&mut self, number: u32, decided: DecisionFlags) -> bool {
+    /// Whether a decision that drops, always or at random, drops this packet. Counts what it decides.
+    fn drops(&mut self, number: u32, env: &impl Environment) -> bool {
         let random = &mut self.random;
-        !decided.contains(DecisionFlags::RANDOM)
-            || self.cache.decisions.full(number).is_some_and(|full| full.drops(&mut || random.random()))
+        let Some(full) = self.cache.decisions.full(number) else { return false };
+        let outcome = full.decide(&mut || random.random());
+        if let Some(slot) = outcome.decider {
+            env.count_decided(slot, 1);
+        }
+        outcome.drop
     }
 
     /// Counts and translates a packet of a settled flow. `ack`: its TCP acknowledgement number.

@@ -6,7 +6,7 @@ pub(crate) mod opening;
 
 use mmb_flow::Table;
 use mmb_packet::PacketBuf;
-use mmb_policy::{Decision, Hit, RuleScope};
+use mmb_policy::{Decision, Hit, Outcome, RuleScope};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -24,6 +24,8 @@ pub(crate) struct RuleState {
     pub random: SmallRng,
     /// The decision of no rule.
     no_rules: Decision,
+    /// The rule that decided about the last packet to which rules were applied.
+    pub last_decider: Option<SessionRule>,
     /// Buffer for slots of rules.
     slots: Vec<u32>,
     /// Buffer for rules of a session.
@@ -37,6 +39,7 @@ impl RuleState {
             lists: RuleLists::new(),
             random: SmallRng::seed_from_u64(seed),
             no_rules: Decision::default(),
+            last_decider: None,
             slots: Vec::with_capacity(64),
             buffer: Vec::with_capacity(64),
         }
@@ -56,7 +59,17 @@ impl RuleState {
         let decision = decisions.full(number).unwrap_or(no_rules);
         let slots = hits.iter().map(|hit| hit.slot);
         let count = &mut |slot| env.count(slot, 1, u64::from(bytes));
-        env.policy().decide_combined(decision, slots, edits, &mut || random.random(), count)
+        let outcome = env.policy().decide_combined(decision, slots, edits, &mut || random.random(), count);
+        self.note_outcome(outcome, env)
+    }
+
+    /// Counts what a rule decided about a packet. Returns whether the packet is dropped.
+    fn note_outcome(&mut self, outcome: Outcome, env: &impl Environment) -> bool {
+        self.last_decider = outcome.decider.and_then(|slot| SessionRule::new(env.policy(), slot, false));
+        if let Some(slot) = outcome.decider {
+            env.count_decided(slot, 1);
+        }
+        outcome.drop
     }
 
     /// Applies the rules of a session, and the rules in `hits`, to a packet that belongs to the session and
@@ -76,7 +89,9 @@ impl RuleState {
         slots.sort_unstable();
         slots.dedup();
         let count = &mut |slot| env.count(slot, 1, u64::from(bytes));
-        policy.decide_combined(no_rules, slots.iter().copied(), edits, &mut || random.random(), count)
+        let slots = slots.iter().copied();
+        let outcome = policy.decide_combined(no_rules, slots, edits, &mut || random.random(), count);
+        self.note_outcome(outcome, env)
     }
 
     /// Acquires the decision of the session's rules and of the rules that match all packets of the flow.

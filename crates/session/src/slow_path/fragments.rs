@@ -39,7 +39,7 @@ impl SlowPath {
                 Some(worker) => FragmentTarget::Worker(worker),
                 None => FragmentTarget::Session(flow, store.table.uid(flow.session())),
             },
-            Next::Drop | Next::Reply => dropped(pkt),
+            Next::Drop | Next::Reply => dropped(store, pkt),
             _ => FragmentTarget::Stateless,
         };
         self.fragments.record_first(&fragment, target, pkt.now);
@@ -61,7 +61,7 @@ impl SlowPath {
         let flow = FlowRef(pkt.meta.session);
         let target = match next {
             Next::HandOff => FragmentTarget::Worker(pkt.meta.stage.worker()),
-            Next::Drop | Next::Reply => dropped(pkt),
+            Next::Drop | Next::Reply => dropped(store, pkt),
             _ if flow.is_some() => FragmentTarget::Error(flow, store.table.uid(flow.session())),
             _ => FragmentTarget::Stateless,
         };
@@ -121,7 +121,12 @@ impl SlowPath {
             FragmentTarget::Error(flow, _) => self.follow_error(store, pkt, flow),
             FragmentTarget::Worker(worker) => store.hand_off(pkt.meta, worker),
             FragmentTarget::Stateless => process_stateless(store, pkt),
-            FragmentTarget::Dropped(reason) => pkt.drop(reason),
+            FragmentTarget::Dropped(reason, rule) => {
+                if let Some(rule) = rule.filter(|rule| rule.is_alive(pkt.env.policy())) {
+                    pkt.env.count_decided(rule.slot, 1);
+                }
+                pkt.drop(reason)
+            }
         }
     }
 
@@ -167,9 +172,9 @@ fn is_checked<E: Environment, P: PacketBuf>(pkt: &SlowPacket<'_, E, P>) -> bool 
 }
 
 /// The target of the fragments that follow a dropped one.
-fn dropped<E, P>(pkt: &SlowPacket<'_, E, P>) -> FragmentTarget {
-    let reason = DropReason::from_number(pkt.meta.drop_reason);
-    FragmentTarget::Dropped(reason.unwrap_or(DropReason::Rule))
+fn dropped<E, P>(store: &SessionStore, pkt: &SlowPacket<'_, E, P>) -> FragmentTarget {
+    let reason = DropReason::from_number(pkt.meta.drop_reason).unwrap_or(DropReason::Rule);
+    FragmentTarget::Dropped(reason, store.rules.last_decider.filter(|_| reason == DropReason::Rule))
 }
 
 /// Whether the session with this uid still exists.

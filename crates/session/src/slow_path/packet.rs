@@ -7,6 +7,7 @@ use mmb_policy::Hit;
 use crate::chains::ChainState;
 use crate::established::decisions::Decisions;
 use crate::established::set_edits;
+use crate::rules::attached::SessionRule;
 use crate::{Environment, Next, tracking};
 
 /// Where the first fragment of a datagram went. Later fragments follow it.
@@ -20,8 +21,8 @@ pub(crate) enum FragmentTarget {
     Worker(u16),
     /// Onward, without session.
     Stateless,
-    /// It was dropped.
-    Dropped(DropReason),
+    /// It was dropped, by this rule if the reason is a rule.
+    Dropped(DropReason, Option<SessionRule>),
 }
 
 /// A packet on the slow path, with its surroundings.

@@ -126,6 +126,13 @@ impl Net {
         rules.counts(rules.policy.rule(index).expect("there is one").slot).0
     }
 
+    /// Packets about which the rule with this index decided.
+    pub fn decided(&mut self, index: u32) -> u64 {
+        self.harness.flush_counters();
+        let rules = self.harness.rules();
+        rules.decided(rules.policy.rule(index).expect("there is one").slot)
+    }
+
     /// Opens a TCP connection through the box without translation.
     #[track_caller]
     pub fn connect(&mut self, client: ([u8; 4], u16), server: ([u8; 4], u16)) {

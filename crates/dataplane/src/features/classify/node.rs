@@ -53,7 +53,10 @@ fn decide(worker: &mut Worker, packets: &mut [&mut Packet]) -> [Edge; VECTOR] {
         let packet = &mut packets[at];
         let out_port = snapshot.peer(packet.port());
         let meta = packet.meta_mut();
-        if verdict.drop {
+        if let Some(slot) = verdict.outcome.decider {
+            counters.count_decided(slot, 1);
+        }
+        if verdict.outcome.drop {
             meta.drop_reason = DropReason::Rule as u8;
             edges[at] = Edge::Drop;
         } else if verdict.edits_len > 0 {
