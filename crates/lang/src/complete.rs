@@ -32,6 +32,9 @@ pub struct Names<'a> {
     pub rules: &'a [(String, String)],
 }
 
+/// Help for names of services.
+const SERVICE: &str = "service";
+
 /// The result of a completion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Completion {
@@ -61,7 +64,9 @@ pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
     let mut candidates: Vec<Candidate> = Vec::new();
     for expect in expected(&before[..start]) {
         offer(expect, names, &mut |text, help| {
-            if text.starts_with(typed) && candidates.iter().all(|known| known.text != text) {
+            // All services at once are too many to choose from.
+            let floods = help == SERVICE && typed.is_empty();
+            if !floods && text.starts_with(typed) && candidates.iter().all(|known| known.text != text) {
                 candidates.push(Candidate { text: text.to_owned(), help: help.to_owned() });
             }
         });
@@ -144,6 +149,7 @@ fn values(field: FieldId, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         // `mod` takes no 0, and a match is shorter without a value.
         ValueKind::Shorthand(_) => each("1", "set"),
+        ValueKind::Int if field.def().is_port() => names::services().for_each(|name| each(name, SERVICE)),
         ValueKind::Proto => names::protocols().for_each(|name| each(name, "protocol")),
         ValueKind::EtherType => {
             each("ip", "IPv4");

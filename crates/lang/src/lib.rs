@@ -22,6 +22,7 @@ mod complete;
 mod cover;
 mod diag;
 mod field;
+mod foreign;
 mod format;
 mod keyword;
 mod lex;

@@ -116,7 +116,7 @@ fn rules_built_by_hand() {
     );
     message_of(
         &compare(FieldId::TcpDport, Value::Int(65_536)),
-        "malformed rule: the value does not fit: `tcp-dport` takes 0 to 65535",
+        "malformed rule: the value does not fit: `tcp-dport` takes 0 to 65535 or a service name",
     );
     message_of(
         &compare(FieldId::IpSaddr, Value::Int(1)),

@@ -42,6 +42,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("route del "), (10, vec!["lan".into(), "wan".into()]));
     assert_eq!(offered("show fi"), (5, vec!["fields".into(), "fib".into()]));
     assert_eq!(offered("show neigh"), (5, vec!["neighbors".into()]));
+    assert_eq!(offered("sh neigh"), (3, vec!["neighbors".into()]));
     assert_eq!(offered("show fib "), (9, vec![]));
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
     assert_eq!(offered("interface add "), (14, vec![]));
@@ -95,6 +96,7 @@ fn rules() {
         !after.contains(&"==".into()) && after.contains(&"strip".into()) && !after.contains(&"map".into())
     );
     assert!(offered("add tcp-dport ").1.starts_with(&["==".into(), "!=".into()]));
+    assert_eq!(offered("add tcp-dport htt").1, ["http", "https", "http-alt"]);
     assert_eq!(offered("add ip-proto != sc"), (16, vec!["sctp".into()]));
     assert_eq!(offered("add in {lan,"), (12, vec!["lan".into(), "wan".into()]));
     assert_eq!(offered("add net-proto "), (14, vec!["ip".into(), "ip6".into(), "==".into(), "!=".into()]));
@@ -104,7 +106,9 @@ fn rules() {
         offered("add all drop "),
         (
             13,
-            ["mod", "add", "strip", "drop", "accept", "block", "name", "comment"].map(str::to_owned).to_vec()
+            ["mod", "add", "strip", "drop", "accept", "block", "name", "comment"]
+                .map(str::to_owned)
+                .to_vec()
         )
     );
 }

@@ -29,7 +29,7 @@ fn blanks_comments_and_mmb_shift_the_caret() {
     let shown = "error: `80x` is not a number
    mmb  add tcp-dport  80x drop # why
                        ^^^
-  help: `tcp-dport` takes 0 to 65535";
+  help: `tcp-dport` takes 0 to 65535 or a service name";
     assert_eq!(error(line).unwrap().render(line), shown);
     let line = "add tcp-dport 80   # drop";
     let shown = "error: the rule has no target

@@ -103,6 +103,30 @@ fn targets() {
 
 /// A target without a field means the one field of the matches that it can act on.
 #[test]
+fn services_are_ports() {
+    prints("add tcp-dport http drop", "add tcp-dport 80 drop");
+    prints("add udp-sport != domain drop", "add udp-sport != 53 drop");
+    prints("add tcp-dport {ssh,http-alt,1000-2000} drop", "add tcp-dport {22,8080,1000-2000} drop");
+    prints("add tcp-dport 80 mod http-alt", "add tcp-dport 80 mod tcp-dport 8080");
+    prints(
+        "add-stateful tcp-dport https map tcp-dport pcsync-https",
+        "add-stateful tcp-dport 443 map tcp-dport 8443",
+    );
+    prints("list tcp-dport ssh", "list tcp-dport 22");
+}
+
+#[test]
+fn commands_can_be_abbreviated() {
+    prints("sh int", "show interfaces");
+    prints("sho conn verbose tcp-dport 80", "show connections verbose tcp-dport 80");
+    prints("int add lan af-packet eth0", "interface add lan af-packet eth0");
+    prints("li", "list");
+    // They cannot do harm, and files are read alike by later releases.
+    assert!(parse_line("flu").is_err() && parse_line("cle connections").is_err());
+    assert!(mmb_lang::parse_file(b"int add lan null").is_err());
+}
+
+#[test]
 fn names_and_comments() {
     prints("add all drop comment text name web", "add all drop name web comment \"text\"");
     prints(r#"add all drop comment "say \"no\", \\ #5""#, r#"add all drop comment "say \"no\", \\ #5""#);

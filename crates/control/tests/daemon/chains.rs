@@ -92,7 +92,7 @@ const BAD: [(&str, &[&str]); 26] = [
     ("nf add x probe nonsense", &["unknown arguments of a probe: `nonsense`"]),
     ("nf add x probe on nowhere", &["nowhere"]),
     ("nf add x probe pool nowhere", &["nowhere"]),
-    ("nf add x probe takes \"tcp-dport http\"", &["http"]),
+    ("nf add x probe takes \"tcp-dport htpt\"", &["htpt"]),
     ("nf del nobody", &["`nobody`", "first"]),
     ("nf del frist", &["did you mean `first`?"]),
     ("nf del third", &["`third`", "chain `web`", "`chain set web …`"]),

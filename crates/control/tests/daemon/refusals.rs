@@ -20,7 +20,7 @@ const SETUP: [&str; 9] = [
 /// Lines that are refused, and words that message or help must have.
 const BAD: [(&str, &[&str]); 52] = [
     ("add ip-prot udp drop", &["ip-prot"]),
-    ("add tcp-dport http drop", &["http"]),
+    ("add tcp-dport htpt drop", &["htpt"]),
     ("add tcp-dport 70000 drop", &["70000", "65535"]),
     ("add ip-saddr 10.0.0.256 drop", &["10.0.0.256"]),
     ("add tcp-dport 80/8 drop", &["80/8"]),

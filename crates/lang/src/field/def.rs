@@ -134,6 +134,12 @@ impl FieldDef {
         }
     }
 
+    /// Whether the field is a port of TCP or UDP, whose values may be names of services.
+    pub(crate) fn is_port(&self) -> bool {
+        use FieldId::*;
+        matches!(self.id, TcpSport | TcpDport | UdpSport | UdpDport)
+    }
+
     /// Whether the field is a TCP option, `tcp-opt` included.
     pub const fn is_option(&self) -> bool {
         matches!(self.loc, Some(Loc::TcpOption(_) | Loc::TcpOptionAny))

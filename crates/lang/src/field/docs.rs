@@ -72,6 +72,7 @@ impl FieldDef {
     pub fn values(&self) -> String {
         match self.kind {
             ValueKind::Int if self.id == FieldId::TcpOpt => "a kind, 2 to 255".to_owned(),
+            ValueKind::Int if self.is_port() => format!("0 to {} or a service name", self.max_int()),
             ValueKind::Int => format!("0 to {}", self.max_int()),
             ValueKind::Flag | ValueKind::Shorthand(_) => "0 or 1".to_owned(),
             ValueKind::Proto => "a protocol name or 0 to 255".to_owned(),

@@ -8,6 +8,7 @@ use crate::ast::{
     Word,
 };
 use crate::diag::{Diagnostic, quote, suggest};
+use crate::foreign;
 use crate::keyword::{
     COMMANDS, CONNECTIONS, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES,
     ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, STREAM_OVERFLOW, STREAM_PICKUP, SWITCH,
@@ -15,8 +16,13 @@ use crate::keyword::{
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
-use crate::shape::is_name;
+use crate::shape::{MAX_NAME, is_name};
 use crate::span::Span;
+
+/// Letters of the shortest abbreviation.
+const SHORTEST: usize = 2;
+/// Commands that cannot be abbreviated: they change much at once.
+const WHOLE: [&str; 4] = ["flush", "clear", "rollback", "confirm"];
 
 impl Parser<'_> {
     /// The whole line.
@@ -27,7 +33,14 @@ impl Parser<'_> {
         }
         self.eat_word("mmb");
         let start = self.lex.peek().span.start;
-        let word = self.keyword(COMMANDS, "command")?;
+        let first = self.text(self.lex.peek());
+        self.expect(Expect::Words(COMMANDS));
+        let index = self.abbreviable_choice(words(COMMANDS), "command");
+        let word = COMMANDS[index.map_err(|error| match foreign::as_command(first) {
+            Some(help) => error.with_help(help),
+            None => error,
+        })?]
+        .word;
         let command = match word {
             "add" => Command::Add(self.rule(RuleKind::Add, start)?),
             "add-stateless" => Command::Add(self.rule(RuleKind::Stateless, start)?),
@@ -91,6 +104,32 @@ impl Parser<'_> {
         Err(Diagnostic::new(token.span, message).with_help(suggest(text, all.clone(), &list())))
     }
 
+    /// The index of the next word among `all`, which may be abbreviated outside of files.
+    fn abbreviable_choice(
+        &mut self,
+        all: impl Iterator<Item = &'static str> + Clone,
+        what: &str,
+    ) -> Parse<usize> {
+        let text = self.peek_word().unwrap_or_default();
+        let is_short = (SHORTEST..MAX_NAME).contains(&text.len()) && all.clone().all(|word| word != text);
+        if !is_short || !self.abbreviations {
+            return self.choice(all, what);
+        }
+        let fits = |word: &&str| word.starts_with(text) && !WHOLE.contains(word);
+        let found: Vec<&str> = all.clone().filter(fits).collect();
+        match found[..] {
+            [] => self.choice(all, what),
+            [only] => {
+                self.lex.next();
+                Ok(all.clone().position(|word| word == only).unwrap_or_default())
+            }
+            _ => {
+                let help = format!("it can be {}", found.join(", "));
+                Err(self.error_here(format!("{} is ambiguous", quote(text))).with_help(help))
+            }
+        }
+    }
+
     /// The number of a revision, if there is one.
     fn revision(&mut self) -> Parse<Option<u64>> {
         let token = self.lex.peek();
@@ -126,8 +165,8 @@ impl Parser<'_> {
             return Ok(Command::ShowNeighbors { within: self.within()? });
         }
         let subjects = SHOW.iter().map(|(_, keyword)| keyword.word);
-        let index =
-            self.choice(subjects.chain(words(CONNECTIONS)).chain(words(ROUTING)), "`show` subject")?;
+        let subjects = subjects.chain(words(CONNECTIONS)).chain(words(ROUTING));
+        let index = self.abbreviable_choice(subjects, "`show` subject")?;
         match index.checked_sub(SHOW.len() + CONNECTIONS.len()) {
             Some(0) => return Ok(Command::ShowFib { within: self.within()? }),
             Some(_) => return Ok(Command::ShowNeighbors { within: self.within()? }),

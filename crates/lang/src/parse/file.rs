@@ -83,7 +83,7 @@ fn text_line(bytes: &[u8]) -> Result<&str, Diagnostic> {
 
 /// The command of a line, if it is allowed in a file.
 fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
-    let command = Parser::new(line).line()?;
+    let command = Parser { abbreviations: false, ..Parser::new(line) }.line()?;
     let word = match command {
         Some(
             Command::Show { .. }

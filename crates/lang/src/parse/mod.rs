@@ -133,11 +133,13 @@ pub(crate) fn expected(line: &str) -> Vec<Expect> {
 struct Parser<'a> {
     lex: Lexer<'a>,
     expected: Vec<Expect>,
+    /// Keywords of commands may be abbreviated, other than in files: a later release may have more keywords.
+    abbreviations: bool,
 }
 
 impl<'a> Parser<'a> {
     fn new(line: &'a str) -> Self {
-        Self { lex: Lexer::new(line), expected: Vec::new() }
+        Self { lex: Lexer::new(line), expected: Vec::new(), abbreviations: true }
     }
 
     fn peek(&self) -> Tok {

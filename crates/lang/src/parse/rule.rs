@@ -4,6 +4,7 @@ use super::{Expect, Parse, Parser};
 use crate::ast::{Comparison, Cond, Match, MatchExpr, Rule, RuleKind, Value, ValueSet};
 use crate::diag::{Diagnostic, nearest_distance, quote, suggest};
 use crate::field::{FIELDS, FieldDef, FieldId, Support, ValueKind, field};
+use crate::foreign;
 use crate::keyword::{
     self, MATCH_WORDS, RULE_COMMENT, RULE_NAME, TARGETS, cond_word, ends_target, is_label, is_target, words,
 };
@@ -182,7 +183,10 @@ impl<'a> Parser<'a> {
                 _ => stands_there("the value ", place.otherwise()),
             },
             Tok::Word if !keyword::is_reserved(text) => {
-                let help = suggest(text, place.words(), place.otherwise());
+                let help = match foreign::in_rules(text) {
+                    Some(help) => help.to_owned(),
+                    None => suggest(text, place.words(), place.otherwise()),
+                };
                 error(format!("unknown {} {}", place.noun(), quote(text))).with_help(help)
             }
             _ => stands_there("", place.otherwise()),

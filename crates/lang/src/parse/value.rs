@@ -151,6 +151,7 @@ impl<'a> Parser<'a> {
                 ValueKind::Proto => names::protocol(word).is_some(),
                 ValueKind::EtherType => names::ethertype(word).is_some(),
                 ValueKind::Ip4 | ValueKind::Ip6 => word.contains([':', '.', '/']),
+                ValueKind::Int if def.is_port() => names::service(word).is_some(),
                 _ => false,
             }
     }
@@ -159,7 +160,9 @@ impl<'a> Parser<'a> {
     pub(super) fn value_names(&self, def: &FieldDef) -> impl Iterator<Item = &'static str> + use<> {
         let protocols = (def.kind == ValueKind::Proto).then(names::protocols);
         let ethertypes = (def.kind == ValueKind::EtherType).then(names::ethertypes);
-        protocols.into_iter().flatten().chain(ethertypes.into_iter().flatten())
+        let services = def.is_port().then(names::services);
+        let numbered = protocols.into_iter().flatten().chain(ethertypes.into_iter().flatten());
+        numbered.chain(services.into_iter().flatten())
     }
 }
 
@@ -174,6 +177,7 @@ fn number_or_range(def: &'static FieldDef, piece: Piece<'_>) -> Parse<ValueItem>
     let named = match def.kind {
         ValueKind::Proto => names::protocol(piece.text).is_some(),
         ValueKind::EtherType => names::ethertype(piece.text).is_some(),
+        ValueKind::Int if def.is_port() => names::service(piece.text).is_some(),
         _ => false,
     };
     let (low, high) = (&piece.text[..dash], &piece.text[dash + 1..]);
@@ -209,6 +213,7 @@ fn int(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
     let named = match def.kind {
         ValueKind::Proto => names::protocol(text).map(u64::from),
         ValueKind::EtherType => names::ethertype(text).map(u64::from),
+        ValueKind::Int if def.is_port() => names::service(text).map(u64::from),
         _ => None,
     };
     if let Some(number) = named {
@@ -241,6 +246,11 @@ fn not_a_number(def: &'static FieldDef, piece: Piece<'_>) -> Diagnostic {
             Diagnostic::new(piece.span, format!("unknown network protocol {}", quote(text)))
                 .with_help(suggest(text, names::ethertypes(), &takes))
         }
+        _ if def.is_port() && text.starts_with(|c: char| c.is_ascii_alphabetic()) => Diagnostic::new(
+            piece.span,
+            format!("unknown service {}", quote(text)),
+        )
+        .with_help(suggest(text, names::services(), &takes)),
         _ => Diagnostic::new(piece.span, format!("{} is not a number", quote(text))).with_help(takes),
     }
 }

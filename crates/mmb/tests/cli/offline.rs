@@ -48,7 +48,7 @@ fn without_a_daemon_the_error_names_the_command_that_starts_one() {
 /// Files with an error: text, line, column, words of the message.
 const BAD: [(&str, u32, u32, &[&str]); 26] = [
     ("add tcp-dprot 80 drop\n", 1, 5, &["tcp-dprot", "did you mean `tcp-dport`?"]),
-    ("# fine\nadd tcp-dport http drop\n", 2, 15, &["http"]),
+    ("# fine\nadd tcp-dport htpt drop\n", 2, 15, &["htpt"]),
     ("add tcp-dport 65536 drop\n", 1, 15, &["65536", "65535"]),
     ("add ip-ttl 10/4 drop\n", 1, 12, &["10/4"]),
     ("add ip-saddr 10.0.0.0/33 drop\n", 1, 14, &["33"]),
