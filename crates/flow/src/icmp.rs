@@ -124,6 +124,13 @@ pub fn rewrite_as_icmp_error(
     parse(packet.head(), length, meta).is_ok()
 }
 
+/// Whether the sender of a packet may get an answer to it: one host has sent it to one host, and it is
+/// neither an ICMP error nor a later fragment (RFC 1122, 3.2.2 and 4.2.3.10; RFC 1812, 4.3.2.7; RFC 4443,
+/// 2.4 e).
+pub fn may_answer(head: &[u8], meta: &Meta) -> bool {
+    sender(head, meta).is_some()
+}
+
 /// The destination of an error about a packet, in the format of keys. None if no error may be sent.
 fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));

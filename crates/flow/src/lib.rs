@@ -20,7 +20,7 @@ mod wheel;
 
 pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionFlags, SessionId, SessionState, Xlat4};
 pub use fragments::{Fragment, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
-pub use icmp::{ErrorBudget, IcmpErrorKind, rewrite_as_icmp_error};
+pub use icmp::{ErrorBudget, IcmpErrorKind, may_answer, rewrite_as_icmp_error};
 pub use key::{Key, KeyError, PackedKey, parse_key};
 pub use nat::{
     Endpoint, Filtering, ForwardConfig, HostLocation, InboundError, InboundMapping, MAX_FORWARDS,

@@ -348,7 +348,7 @@ impl Display for Action {
             Action::Nat { pool } => write!(f, " {pool}"),
             Action::Lb { addresses } => list(f, "", addresses),
             Action::Drop { ten_thousandths } => percent(f, *ten_thousandths),
-            Action::Accept | Action::Block => Ok(()),
+            Action::Accept | Action::Block | Action::Reject => Ok(()),
             Action::Chain { name } => write!(f, " {name}"),
         }
     }
@@ -368,6 +368,7 @@ impl Action {
             Action::Drop { .. } => "drop",
             Action::Accept => "accept",
             Action::Block => "block",
+            Action::Reject => "reject",
             Action::Chain { .. } => "chain",
         }
     }

@@ -53,6 +53,7 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("drop", "drop the packet, or some percent of the packets: drop [<percent>]"),
     word("accept", "let no `drop` drop the packet"),
     word("block", "drop the packet, even if another rule accepts it"),
+    word("reject", "drop the packet, and tell its sender by a TCP reset or an ICMP error"),
     word("chain", "send sessions through a service chain: chain <name>"),
 ];
 

@@ -106,7 +106,7 @@ fn rules() {
         offered("add all drop "),
         (
             13,
-            ["mod", "add", "strip", "drop", "accept", "block", "name", "comment"]
+            ["mod", "add", "strip", "drop", "accept", "block", "reject", "name", "comment"]
                 .map(str::to_owned)
                 .to_vec()
         )

@@ -214,11 +214,13 @@ fn decider(matching: &[&(u32, Rule)]) -> Option<u32> {
     let first = |wanted: fn(&Action) -> bool| {
         matching.iter().find(|(_, rule)| actions(rule).any(wanted)).map(|(index, _)| *index)
     };
-    let drops = first(|action| matches!(action, Action::Drop { .. }));
+    let drops = first(|action| matches!(action, Action::Reject | Action::Drop { .. }));
     first(|action| matches!(action, Action::Block)).or_else(|| {
         match first(|action| matches!(action, Action::Accept)) {
             Some(accept) => drops.map(|_| accept),
-            None => first(|action| matches!(action, Action::Drop { ten_thousandths: 10_000 })),
+            None => {
+                first(|action| matches!(action, Action::Reject | Action::Drop { ten_thousandths: 10_000 }))
+            }
         }
     })
 }
@@ -230,7 +232,7 @@ fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {
         match action {
             Action::Accept => accept = true,
             Action::Block => block = true,
-            Action::Drop { ten_thousandths: 10_000 } => always = true,
+            Action::Reject | Action::Drop { ten_thousandths: 10_000 } => always = true,
             Action::Drop { .. } => sometimes = true,
             _ => {}
         }
@@ -264,7 +266,11 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
                 Action::Mod { field, .. } if options::is_option(*field) => touched = true,
                 Action::Mod { field, value } => modify(*field, value, packet, &mut edited),
                 Action::Add { .. } | Action::Strip { .. } | Action::StripAll => touched = true,
-                Action::Drop { .. } | Action::Accept | Action::Block | Action::Chain { .. } => {}
+                Action::Drop { .. }
+                | Action::Accept
+                | Action::Block
+                | Action::Reject
+                | Action::Chain { .. } => {}
                 other => panic!("{other:?} is for sessions, or nothing that mmb_lang::check lets pass"),
             }
         }

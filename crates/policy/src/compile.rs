@@ -116,6 +116,7 @@ fn compile_checked(
         match target.action {
             Action::Drop { ten_thousandths } => effect.drop = ten_thousandths.min(10_000) as u16,
             Action::Block => effect.drop = 10_000,
+            Action::Reject => effect.drop = Effect::REJECT,
             _ => {}
         }
     }

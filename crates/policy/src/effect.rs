@@ -13,7 +13,7 @@ pub const MAX_EDITS: usize = u16::MAX as usize;
 pub(crate) struct Effect {
     /// The rule's index, which orders edits; 0: no rule in the slot.
     pub index: u32,
-    /// Number of packets to drop in 10,000.
+    /// Number of packets to drop in 10,000; [`Effect::REJECT`]: all, and their senders get answers.
     pub drop: u16,
     /// Flags.
     pub flags: EffectFlags,
@@ -47,6 +47,14 @@ bitflags! {
 const _: () = assert!(size_of::<Effect>() == 8);
 
 impl Effect {
+    /// The value of [`Effect::drop`] of rules that reject.
+    pub(crate) const REJECT: u16 = u16::MAX;
+
+    #[inline]
+    pub(crate) fn rejects(self) -> bool {
+        self.drop == Effect::REJECT
+    }
+
     #[inline]
     pub(crate) fn edits(self) -> bool {
         self.flags.contains(EffectFlags::EDITS)

@@ -22,6 +22,8 @@ fn is_plain(action: &Action) -> bool {
         Action::Mod { field, .. } => *field == FieldId::Out || is_end(*field),
         Action::Map { field, .. } | Action::Shuffle { field, .. } => is_end(*field),
         Action::Add { .. } | Action::Strip { .. } | Action::StripAll => false,
+        // The kernel does not answer.
+        Action::Reject => false,
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Policy {
     pub(crate) per_packet: Classifier,
     /// Number of stateful rules.
     pub(crate) stateful: usize,
+    /// Number of rules that reject packets.
+    pub(crate) rejecting: usize,
     /// Number of rules that match on the output interface.
     pub(crate) reads_out: usize,
     /// Number of rules that prevent offloading.
@@ -105,6 +107,7 @@ impl Policy {
             classifier: Classifier::new(),
             per_packet: Classifier::new(),
             stateful: 0,
+            rejecting: 0,
             reads_out: 0,
             not_offloadable: 0,
             port_dependence: PortDependence::default(),
@@ -231,6 +234,7 @@ impl Policy {
         self.next_index += 1;
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
+        self.rejecting += usize::from(effect.rejects());
         self.reads_out += usize::from(effect.flags.contains(EffectFlags::READS_OUT));
         self.not_offloadable += usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
         if effect.flags.contains(EffectFlags::CHAIN) {
@@ -260,6 +264,7 @@ impl Policy {
         }
         let record = self.records.get_mut(slot as usize)?.take()?;
         let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
+        self.rejecting -= usize::from(effect.rejects());
         self.reads_out -= usize::from(effect.flags.contains(EffectFlags::READS_OUT));
         self.not_offloadable -= usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
         self.stateful -= usize::from(record.stateful.is_some());

@@ -33,6 +33,8 @@ pub struct RuleInfo {
     pub drops: bool,
     /// The rule accepts packets.
     pub accepts: bool,
+    /// The rule drops packets, and their senders get answers.
+    pub rejects: bool,
     /// The rule drops packets that others accept.
     pub blocks: bool,
     /// The rule edits packets.
@@ -58,6 +60,7 @@ impl From<&Effect> for RuleInfo {
             scope: effect.scope,
             stateful: has(EffectFlags::STATEFUL),
             drops: effect.drop != 0,
+            rejects: effect.rejects(),
             accepts: has(EffectFlags::ACCEPT),
             blocks: has(EffectFlags::BLOCK),
             edits: has(EffectFlags::EDITS),
@@ -71,6 +74,11 @@ impl Policy {
     /// Whether some rule is stateful.
     pub fn is_stateful(&self) -> bool {
         self.stateful != 0
+    }
+
+    /// Whether some rule rejects packets.
+    pub fn has_reject(&self) -> bool {
+        self.rejecting != 0
     }
 
     /// Whether some rule matches on the output interface.

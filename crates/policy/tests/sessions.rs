@@ -5,9 +5,7 @@ use std::net::Ipv4Addr;
 use mmb_lang::{Command, Rule, RuleKind, parse_line};
 use mmb_oracle::{evaluate, generate};
 use mmb_packet::{Kind, Meta, parse};
-use mmb_policy::{
-    Batch, Binding, Choice, Decision, Hit, Outcome, Policy, RuleInfo, RuleScope, Side,
-};
+use mmb_policy::{Batch, Binding, Choice, Decision, Hit, Outcome, Policy, RuleInfo, RuleScope, Side};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

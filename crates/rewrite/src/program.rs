@@ -41,7 +41,7 @@ impl EditProgram {
         let mut options = Compiler::new(targets);
         for target in targets {
             match &target.action {
-                Action::Drop { .. } | Action::Accept | Action::Block => {}
+                Action::Drop { .. } | Action::Accept | Action::Block | Action::Reject => {}
                 Action::Mod { field: FieldId::Out, value: Value::Iface(name) } => {
                     out_port = Some(ifaces(name).ok_or_else(|| unknown_interface(name))?);
                 }

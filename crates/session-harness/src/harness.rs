@@ -159,7 +159,9 @@ impl SessionHarness {
             Outcome::Dropped(DropReason::Rule) if meta.flags.contains(PacketFlags::FRAGMENT) => {
                 assert!(counted <= 1, "{counted} rules dropped one fragment");
             }
-            Outcome::Dropped(DropReason::Rule) => assert_eq!(counted, 1, "rules that dropped one packet"),
+            Outcome::Dropped(DropReason::Rule) | Outcome::Answered(_, DropReason::Rule) => {
+                assert_eq!(counted, 1, "rules that dropped one packet")
+            }
             _ => assert_eq!(counted, 0, "rules dropped a packet: {outcome:?}"),
         }
     }

@@ -150,6 +150,91 @@ fn stateful_drops() {
     net.drops(OUT, &marked((SERVER.0, 53), CLIENT, 0), DropReason::Rule);
 }
 
+/// The answer to a packet, which leaves by the port that the packet came in by.
+#[track_caller]
+fn answer(net: &mut Net, in_port: u16, frame: &Frame) -> Vec<u8> {
+    let (outcome, bytes) = net.one(in_port, frame);
+    assert_eq!(outcome, Outcome::Answered(in_port, DropReason::Rule));
+    bytes
+}
+
+/// A segment to a rejecting rule gets what a closed port answers (RFC 9293, 3.10.7.1): to one with an
+/// acknowledgement a reset with that number, to another a reset that acknowledges it.
+#[test]
+fn rejected_segments_get_resets() {
+    let mut net = Net::new(&["add tcp-dport 80 reject"]);
+    let syn = answer(&mut net, IN, &tcp(CLIENT, SERVER, SYN, 100, 0).payload(b"abc".as_slice()));
+    assert_eq!(syn, reset(SERVER, CLIENT, RST | ACK, 0, 104));
+    let data = answer(&mut net, IN, &tcp(CLIENT, SERVER, ACK, 100, 777).payload(b"abc".as_slice()));
+    assert_eq!(data, reset(SERVER, CLIENT, RST, 777, 0));
+    net.drops(IN, &tcp(CLIENT, SERVER, RST, 100, 0), DropReason::Rule);
+    net.passes(IN, &tcp(CLIENT, (SERVER.0, 81), SYN, 100, 0));
+    assert_eq!((net.matched(1), net.decided(1)), (3, 3));
+    assert!(net.views().is_empty());
+}
+
+/// A reset as mmb makes it: a datagram of its own that goes back to where the segment came from.
+fn reset(from: End, to: End, flags: u8, seq: u32, ack: u32) -> Vec<u8> {
+    let ip = Ip4 { flags: 2, ..Ip4::new(from.0, to.0) };
+    let frame = Frame::new(ip, Tcp { flags, seq, ack, window: 0, ..Tcp::new(from.1, to.1) });
+    let mut bytes = frame.build();
+    let (destination, rest) = bytes.split_at_mut(6);
+    destination.swap_with_slice(&mut rest[..6]);
+    bytes
+}
+
+/// Other packets get ICMP errors, unless RFC 1812, 4.3.2.7 forbids them, and 50 of them at once.
+#[test]
+fn other_rejected_packets_get_errors_within_the_limit() {
+    let mut net = Net::new(&["add ! tcp-dport reject", "add udp-dport 53 accept"]);
+    let datagram = udp(CLIENT, SERVER);
+    let bytes = answer(&mut net, IN, &datagram);
+    // Type 3, code 13, from the destination to the source, with the datagram.
+    assert_eq!(
+        (&bytes[26..30], &bytes[30..34], &bytes[34..36]),
+        (&SERVER.0[..], &CLIENT.0[..], &[3, 13][..])
+    );
+    assert_eq!(&bytes[42..], &datagram.build()[14..]);
+    net.passes(IN, &udp(CLIENT, (SERVER.0, 53)));
+    net.drops(IN, &error(3, 3, CLIENT.0, SERVER.0, &udp(SERVER, CLIENT)), DropReason::Rule);
+    net.drops(IN, &udp(CLIENT, ([224, 0, 0, 1], 80)), DropReason::Rule);
+    net.drops(IN, &udp(([0; 4], 68), SERVER), DropReason::Rule);
+    let answered = |net: &mut Net| net.one(IN, &datagram).0 == Outcome::Answered(IN, DropReason::Rule);
+    assert_eq!((0..60).filter(|_| answered(&mut net)).count(), 49);
+    net.wait(1_000);
+    assert!(answered(&mut net));
+}
+
+/// A rule that rejects also answers packets of sessions that other rules have opened. Of a rule that drops
+/// and one that rejects the first decides, and `accept` and `block` beat both.
+#[test]
+fn rules_that_reject_decide_as_rules_that_drop() {
+    let open = "add-stateful udp-dport 80 mod ip-ttl 64";
+    for reject in
+        ["add udp-sport 80 reject", "add udp-sport 80 ip-ttl 64 reject", "add-stateful udp-sport 80 reject"]
+    {
+        let mut net = Net::new(&[open]);
+        net.passes(IN, &udp(CLIENT, SERVER));
+        net.passes(OUT, &udp(SERVER, CLIENT));
+        net.change(&[open, reject]);
+        for _ in 0..3 {
+            answer(&mut net, OUT, &udp(SERVER, CLIENT));
+        }
+        assert_eq!(net.decided(2), 3, "{reject}");
+        net.change(&[open]);
+        net.passes(OUT, &udp(SERVER, CLIENT));
+    }
+    let mut net =
+        Net::new(&["add ip-ttl 9 drop", "add all reject", "add ip-ttl 9 drop", "add ip-dscp 1 accept"]);
+    let with = |ttl, tos| Frame::new(Ip4 { ttl, tos, ..Ip4::new(CLIENT.0, SERVER.0) }, Udp::new(9, 80));
+    net.drops(IN, &with(9, 0), DropReason::Rule);
+    answer(&mut net, IN, &with(8, 0));
+    net.passes(IN, &with(9, 4));
+    net.change(&["add all reject", "add ip-ttl 9 block", "add ip-ttl 8 drop"]);
+    net.drops(IN, &with(9, 0), DropReason::Rule);
+    answer(&mut net, IN, &with(8, 0));
+}
+
 /// A policy that still has the rule leaves the session alone; one that has it not ends it.
 #[test]
 fn changed_rules_apply_from_the_next_packet() {

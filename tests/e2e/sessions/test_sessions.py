@@ -1,6 +1,7 @@
 """Stateful rules: reflexive ACLs, deletion and replacement under live sessions, floods, several workers."""
 
 import concurrent.futures
+import errno
 import socket
 import struct
 
@@ -47,6 +48,25 @@ def test_reflexive_acl(wire):
     assert wire.passes(tcp(1000, 80, "A"))
     assert not wire.passes(tcp(81, 1000, "SA", backwards=True), backwards=True)
     assert not wire.passes(tcp(80, 1001, "SA", backwards=True), backwards=True)
+
+
+@pytest.mark.parametrize("server, family", [(SERVER4, socket.AF_INET), (SERVER6, socket.AF_INET6)])
+def test_rejected_clients_are_told(wire, server, family):
+    """Clients of Linux: a connection is refused at once, and a socket of UDP gets the error of the answer."""
+    rules(wire, "add tcp-dport 5001 reject\nadd udp-dport 5001 reject\n")
+    with wire.client.socket(family, STREAM) as connection:
+        connection.settimeout(wait.PATIENCE)
+        with pytest.raises(ConnectionRefusedError):
+            connection.connect((server, 5001))
+    with wire.client.socket(family, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(wait.PATIENCE)
+        sender.connect((server, 5001))
+        sender.send(b"x")
+        with pytest.raises(OSError) as answer:
+            sender.recv(1)
+    # As Linux maps "administratively prohibited" of ICMP and of ICMPv6.
+    assert answer.value.errno == (errno.EHOSTUNREACH if family == socket.AF_INET else errno.EACCES)
+    assert wire.daemon.drops()["rule"] >= 2
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,10 @@ fn a_list_can_be_of_the_rules_that_match_a_packet() {
     }
     let listed = |matches: &str| {
         let text = daemon.send(&format!("list {matches}")).text.unwrap();
-        text.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect::<Vec<_>>()
+        text.lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().next().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(listed(""), ["1", "2", "3", "4", "5", "6"]);
     assert_eq!(listed("tcp-dport 80"), ["1", "3", "5"]);
@@ -77,11 +80,10 @@ fn a_list_can_be_of_the_rules_that_match_a_packet() {
     assert_eq!(listed("ip-proto udp"), ["4", "5", "6"]);
     assert_eq!(daemon.send("list ip6-saddr 2001:db8::1 udp-dport 9").text.unwrap().lines().count(), 3);
     let list: RuleList = daemon.client().get("/v1/rules?match=tcp-dport%2080").unwrap();
-    assert_eq!(list.rules.iter().map(|rule| (rule.index, rule.decided)).collect::<Vec<_>>(), [
-        (1, Some(0)),
-        (3, Some(0)),
-        (5, None)
-    ]);
+    assert_eq!(
+        list.rules.iter().map(|rule| (rule.index, rule.decided)).collect::<Vec<_>>(),
+        [(1, Some(0)), (3, Some(0)), (5, None)]
+    );
     assert!(daemon.run("list in nowhere").unwrap_err().contains("nowhere"));
     assert!(daemon.run("list tcp-syn udp-dport 80").is_err());
     assert!(daemon.run("list tcp-syn drop").is_err());

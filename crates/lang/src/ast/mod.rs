@@ -336,6 +336,8 @@ pub enum Action {
     Accept,
     /// `block`: the packet is dropped, even if a rule accepts it.
     Block,
+    /// `reject`: the packet is dropped as by `drop`, and its sender gets a TCP reset or an ICMP error.
+    Reject,
     /// `chain <name>`: through a service chain.
     Chain {
         /// The chain.

@@ -141,13 +141,14 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
 
 /// Checks for targets that exclude each other.
 fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
-    let (mut drops, mut accepts, mut blocks) = (false, false, false);
+    let (mut drops, mut accepts, mut blocks, mut rejects) = (false, false, false, false);
     let mut written = [false; crate::FIELDS.len()];
     for target in targets {
         let again = match &target.action {
             Action::Drop { .. } => std::mem::replace(&mut drops, true),
             Action::Accept => std::mem::replace(&mut accepts, true),
             Action::Block => std::mem::replace(&mut blocks, true),
+            Action::Reject => std::mem::replace(&mut rejects, true),
             Action::Mod { field, .. } if field.def().is_option() => false,
             Action::Mod { field, .. } | Action::Map { field, .. } | Action::Shuffle { field, .. } => {
                 std::mem::replace(&mut written[*field as usize], true)
@@ -164,6 +165,19 @@ fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
             }
             _ if drops && accepts => {
                 let message = "a rule cannot say both `drop` and `accept`: accept means that no `drop` drops the packet";
+                return Err(Diagnostic::new(span, message));
+            }
+            _ if rejects && (drops || accepts || blocks) => {
+                let other = if drops {
+                    "drop"
+                } else if accepts {
+                    "accept"
+                } else {
+                    "block"
+                };
+                let message = format!(
+                    "a rule cannot say both `reject` and `{other}`: reject drops the packet and tells its sender"
+                );
                 return Err(Diagnostic::new(span, message));
             }
             _ if blocks && (drops || accepts) => {

@@ -48,7 +48,9 @@ pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
             return Err(Diagnostic::new(one.span.span(), message));
         }
     }
-    let drop = targets.iter().find(|target| matches!(target.action, Action::Drop { .. } | Action::Block));
+    let drop = targets
+        .iter()
+        .find(|target| matches!(target.action, Action::Drop { .. } | Action::Block | Action::Reject));
     match givers.first().zip(drop) {
         Some((giver, drop)) => {
             let (giver_text, word) = (quote(&giver.to_string()), drop.action.word());

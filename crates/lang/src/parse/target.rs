@@ -53,6 +53,7 @@ impl Parser<'_> {
             "drop" => self.drop(),
             "accept" => Ok(Action::Accept),
             "block" => Ok(Action::Block),
+            "reject" => Ok(Action::Reject),
             "chain" => Ok(Action::Chain { name: self.chain_name()? }),
             _ => Err(self.stray(token, WordPosition::Target)),
         }

@@ -169,6 +169,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Drop { ten_thousandths: 10_000 }),
         2 => Just(Action::Accept),
         1 => Just(Action::Block),
+        1 => Just(Action::Reject),
         1 => name().prop_map(|name| Action::Chain { name }),
     ]
 }

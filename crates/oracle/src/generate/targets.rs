@@ -17,6 +17,7 @@ pub(super) fn targets(choices: &mut ByteChoices<'_>, fields: &[&FieldDef]) -> Ve
     let mut targets: Vec<Target> = Vec::new();
     match choices.below(8) {
         5 if choices.one_in(4) => targets.push(Action::Block.into()),
+        5 if choices.one_in(4) => targets.push(Action::Reject.into()),
         5 => targets.push(Action::Drop { ten_thousandths: 10_000 }.into()),
         6 => targets.push(Action::Drop { ten_thousandths: choices.pick(&[1, 50, 5_000, 9_999]) }.into()),
         7 => targets.push(Action::Accept.into()),

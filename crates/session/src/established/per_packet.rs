@@ -60,10 +60,12 @@ fn apply_per_packet(
         return Next::SlowPath;
     };
     let rule_list = store.table.session(flow_ref.session()).rule_list;
-    let joins = |hit: &Hit| {
-        env.policy().rule_info(hit.slot).stateful && !store.rules.lists.contains(rule_list, hit.slot)
+    // The slow path opens sessions, lets them join rules, and answers what rules reject.
+    let is_uncommon = |hit: &Hit| {
+        let info = env.policy().rule_info(hit.slot);
+        info.rejects || info.stateful && !store.rules.lists.contains(rule_list, hit.slot)
     };
-    if hits.iter().any(joins) {
+    if hits.iter().any(is_uncommon) {
         return Next::SlowPath;
     }
     let first = edits.len();

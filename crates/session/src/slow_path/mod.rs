@@ -16,6 +16,7 @@ mod forward;
 pub(crate) mod fragments;
 pub(crate) mod packet;
 mod process;
+mod reject;
 mod related;
 mod unknown;
 

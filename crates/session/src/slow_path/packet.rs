@@ -82,9 +82,12 @@ impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {
 
     /// Acquires the decision of the rules in these slots.
     pub fn acquire_decision(&self, decisions: &mut Decisions, slots: &[u32], stamp: u32) -> u32 {
-        // No rules were matched against a looped packet: its decision must not remain valid.
-        let stamp = if self.is_looped() { 0 } else { stamp };
-        decisions.acquire(self.env.policy(), stamp, slots)
+        // No rules were matched against a looped packet: its decision must not remain valid. Only the slow
+        // path answers packets that rules reject.
+        let policy = self.env.policy();
+        let rejects = policy.has_reject() && slots.iter().any(|&slot| policy.rule_info(slot).rejects);
+        let stamp = if self.is_looped() || rejects { 0 } else { stamp };
+        decisions.acquire(policy, stamp, slots)
     }
 
     /// Returns the slots of the stateful rules that match.

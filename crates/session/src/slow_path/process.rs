@@ -11,8 +11,19 @@ use crate::store::SessionStore;
 use crate::{Environment, Next};
 
 impl SlowPath {
-    /// Processes a packet by the kind of its key.
+    /// Processes a packet, and answers it if a rule rejects it.
     pub(crate) fn process<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+    ) -> Next {
+        let next = self.process_by_key(store, pkt);
+        let is_by_rule = next == Next::Drop && pkt.meta.drop_reason == DropReason::Rule as u8;
+        if is_by_rule && pkt.env.policy().has_reject() { self.answer_rejected(store, pkt) } else { next }
+    }
+
+    /// Processes a packet by the kind of its key.
+    fn process_by_key<E: Environment, P: PacketBuf>(
         &mut self,
         store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,

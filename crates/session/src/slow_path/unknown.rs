@@ -1,6 +1,6 @@
 //! Packets without session.
 
-use mmb_flow::{FlowRef, IcmpErrorKind, Key, NatConfig, rewrite_as_icmp_error};
+use mmb_flow::{FlowRef, Key, NatConfig};
 use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 
 use super::SlowPath;
@@ -133,25 +133,6 @@ impl SlowPath {
                 Next::Reply
             }
         }
-    }
-
-    /// Drops a packet and answers with an ICMP error, within the limit of errors.
-    fn reject<E: Environment, P: PacketBuf>(
-        &mut self,
-        store: &mut SessionStore,
-        pkt: &mut SlowPacket<'_, E, P>,
-        reason: DropReason,
-        source: [u8; 16],
-    ) -> Next {
-        let next = pkt.drop(reason);
-        let may_answer = !pkt.is_looped() && self.error_budget.take(pkt.now);
-        if !may_answer || !rewrite_as_icmp_error(pkt.packet, pkt.meta, IcmpErrorKind::PROHIBITED, source) {
-            return next;
-        }
-        store.counters.answered += 1;
-        pkt.meta.drop_reason = reason as u8;
-        pkt.meta.out_port = pkt.in_port;
-        Next::Reply
     }
 }
 
