@@ -151,7 +151,8 @@ def test_a_proxy_with_rewriting(site):
         f"nf add lb proxy {LOCAL}:9001 {LOCAL}:9002",
         "nf add urls url-rewrite ^/old/(.*) /new/$1 ^/gone/(.*) /$1 redirect 301",
         "nf add page respond 200 hello path /page",
-        "chain add site lb then urls then page",
+        "nf add ads http-filter block path /secret redirect https://b.example/ host b.example",
+        "chain add site ads then lb then urls then page",
         f"broker add web listen {LOCAL}:8080 chain site",
     ):
         daemon.line(line)
@@ -165,13 +166,16 @@ def test_a_proxy_with_rewriting(site):
     assert site.curl("-o", os.devnull, "-w", "%{http_code} %{redirect_url}", f"{url}/gone/x") == f"301 {url}/x"
     assert site.curl(f"{url}/page") == "hello"
     assert site.curl("--data-binary", "body", "-H", "Expect: 100-continue", f"{url}/echo") == "body"
+    assert site.status("--path-as-is", f"{url}/x/../secret") == 403
+    assert site.curl("-o", os.devnull, "-w", "%{redirect_url}", "-H", "Host: b.example", url) == "https://b.example/"
     assert [len(server.seen) for server in servers] == [2, 2]
     shown = daemon.line("show brokers").stdout.splitlines()
-    assert shown[1].split() == ["web", f"{LOCAL}:8080", "site", "up", "0", "7", "0", "2"], shown
+    assert shown[1].split() == ["web", f"{LOCAL}:8080", "site", "up", "0", "9", "0", "2"], shown
     functions = daemon.line("show functions").stdout
     assert "urls: paths rewritten: 4\nurls: clients redirected: 1\n" in functions
+    assert "ads: requests: 9\nads: blocked: 1\nads: redirected: 1\n" in functions
     status, metrics = daemon.request("GET", "/metrics")
-    assert status == 200 and b'mmb_broker_requests_total{broker="web"} 7\n' in metrics
+    assert status == 200 and b'mmb_broker_requests_total{broker="web"} 9\n' in metrics
     config = daemon.json("show", "config")["config"]
     assert config.splitlines()[-1] == f"broker add web listen {LOCAL}:8080 chain site"
     daemon.line("broker del web")

@@ -8,6 +8,7 @@
 //! The answer to a pipelined request has to follow the responses to those in front of it. Until the client
 //! has them, what comes behind the request is dropped.
 
+mod broker;
 mod decide;
 mod rules;
 mod slab;
@@ -15,6 +16,7 @@ mod slab;
 use bytemuck::{Pod, Zeroable};
 use mmb_http::{Cause, Connection, Event};
 
+use self::broker::BrokerCounters;
 use self::decide::Decision;
 use self::rules::Rules;
 use self::slab::Slab;
@@ -22,7 +24,7 @@ use crate::shared::http::{CauseCounters, has_joined};
 use crate::shared::http_rules::Answer;
 use mmb_nf::tcp_segment::FIN;
 use mmb_nf::{
-    ArgError, Context, Direction, DropReason, Packet, SessionInfo, Setup, StreamEdit, StreamFunction,
+    ArgError, Context, Direction, DropReason, DynL7, Packet, SessionInfo, Setup, StreamEdit, StreamFunction,
     StreamVerdict, TakenOver, WorkerCounters,
 };
 
@@ -49,6 +51,7 @@ pub(crate) struct HttpFilter {
     /// By their numbers.
     error_answers: [Answer; OF_RULES as usize],
     totals: WorkerCounters<{ COUNTERS.len() }>,
+    in_brokers: BrokerCounters,
     causes: CauseCounters,
     blocked: DropReason,
     invalid: DropReason,
@@ -146,6 +149,7 @@ impl StreamFunction for HttpFilter {
             rules: Rules::parse(setup)?,
             error_answers: [Answer::bad_request(), Answer::too_large()],
             totals: WorkerCounters::new(setup.workers),
+            in_brokers: BrokerCounters::default(),
             causes: CauseCounters::new(setup.workers),
             blocked: setup.drop_reason("http-blocked"),
             invalid: setup.drop_reason("http-invalid"),
@@ -252,12 +256,19 @@ impl StreamFunction for HttpFilter {
         })
     }
 
+    fn l7(&self) -> Option<&dyn DynL7> {
+        Some(self)
+    }
+
     fn refuses(&self, state: &State) -> bool {
         state.phase() != Phase::Read
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let counted = COUNTERS.iter().enumerate().map(|(which, name)| (which, name, self.totals.sum(which)));
+        let counted = COUNTERS
+            .iter()
+            .enumerate()
+            .map(|(which, name)| (which, name, self.totals.sum(which) + self.in_brokers.get(which)));
         let shown = counted.filter(|(which, _, count)| *count != 0 || *which < NO_ROOM);
         let shown = shown.map(|(_, name, count)| ((*name).to_owned(), count.to_string()));
         shown

@@ -95,6 +95,11 @@ impl Rules {
         Ok(rest)
     }
 
+    /// Returns the name of a header by its position.
+    pub fn header(&self, at: usize) -> &[u8] {
+        self.names.get(at)
+    }
+
     pub fn get(&self, number: usize) -> Option<&Rule> {
         self.rules.get(number)
     }

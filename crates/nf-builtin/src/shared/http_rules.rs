@@ -1,6 +1,6 @@
 //! Conditions of rules about requests, and the answers that clients get in the place of a server's.
 
-use mmb_nf::ArgError;
+use mmb_nf::{ArgError, L7Answer};
 
 use super::http::media_type;
 use super::wildcard::{matches, matches_path};
@@ -54,6 +54,11 @@ impl HeaderNames {
         }
         self.0.push(name.into());
         Ok(self.0.len() - 1)
+    }
+
+    /// Returns the name of a header by its position.
+    pub fn get(&self, at: usize) -> &[u8] {
+        self.0.get(at).map_or(b"", |name| name)
     }
 
     /// Calls a closure with the names.
@@ -155,10 +160,18 @@ fn cookies(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// A response that clients get in the place of the server's.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     bytes: Vec<u8>,
     head: usize,
+    /// The answer of a broker.
+    pub in_broker: L7Answer,
+}
+
+impl Default for Answer {
+    fn default() -> Answer {
+        Answer { bytes: Vec::new(), head: 0, in_broker: L7Answer::of_status(403) }
+    }
 }
 
 impl Answer {
@@ -168,7 +181,13 @@ impl Answer {
              Cache-Control: no-store\r\nConnection: close\r\n\r\n",
             page.len()
         );
-        Answer { head: head.len(), bytes: [head.as_bytes(), page].concat() }
+        let code = status.split(' ').next().and_then(|code| code.parse().ok()).unwrap_or(403);
+        let in_broker = L7Answer {
+            headers: format!("{header}Cache-Control: no-store\r\n").into_bytes().into(),
+            body: Some(page.into()),
+            ..L7Answer::of_status(code)
+        };
+        Answer { head: head.len(), bytes: [head.as_bytes(), page].concat(), in_broker }
     }
 
     /// The answer to a request that no server can take.
