@@ -68,6 +68,7 @@ fn what_may_be_smuggled_reaches_no_server() {
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         ("GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505),
         (&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(9000)), 431),
+        (&format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: {}\r\n\r\n", "x,".repeat(600)), 431),
     ] {
         let mut client = Client::connect(broker.address());
         client.send(request);

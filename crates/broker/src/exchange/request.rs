@@ -9,6 +9,9 @@ use super::{Exchange, Flow, Pair, Phase, Step};
 use crate::counters::Count;
 use crate::io::Filled;
 
+/// Most bytes of all Connection headers of a request.
+const MOST_CONNECTION: usize = 1024;
+
 impl Pair<'_> {
     /// Reads the head of a request.
     pub(super) fn read_head(&mut self) -> Flow {
@@ -111,6 +114,10 @@ impl Pair<'_> {
         let client = &mut *self.client;
         let (host, path) = {
             let message = &client.head;
+            // Each header is looked up in it.
+            if message.values(b"connection").map(<[u8]>::len).sum::<usize>() > MOST_CONNECTION {
+                return Err(Cause::LineTooLong);
+            }
             let target = Target::read(message.method(), message.target(), message.values(b"host").next())?;
             client.host.clear();
             client.host.extend_from_slice(target.host);
