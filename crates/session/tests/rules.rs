@@ -257,6 +257,48 @@ fn changed_rules_apply_from_the_next_packet() {
     assert_eq!(net.view().state, "picked-up");
 }
 
+/// A session whose rule makes way for another that allows it goes on, whichever end sends next. If its first
+/// packet is no longer allowed, it stops.
+#[test]
+fn sessions_are_judged_anew_by_their_first_packet() {
+    let drop = "add all drop";
+    let olds = ["add-stateful tcp-dport 80 accept", "add-stateful ip-saddr 10.0.0.0/24 tcp-syn accept"];
+    let news = [
+        "add-stateful tcp-dport {80,443} accept",
+        "add-stateful ip-proto tcp tcp-syn accept",
+        "add-stateful in port0 accept",
+        "add-stateful out port1 tcp-dport 80 accept",
+    ];
+    let data = |port| match port {
+        OUT => tcp(SERVER, CLIENT, ACK, 501, 101),
+        _ => tcp(CLIENT, SERVER, ACK, 101, 501),
+    };
+    for (old, new) in olds.iter().flat_map(|old| news.iter().map(move |new| (*old, *new))) {
+        for ports in [[OUT, IN], [IN, OUT]] {
+            let mut net = Net::new(&[old, drop]);
+            net.connect(CLIENT, SERVER);
+            net.change(&[new, drop]);
+            ports.iter().chain(&ports).for_each(|&port| net.passes(port, &data(port)));
+            assert_eq!(
+                (net.view().state, net.view().rules, net.counters().created),
+                ("established", vec![1], 1)
+            );
+        }
+    }
+    for no_longer in [
+        &["add-stateful tcp-dport 443 accept", drop][..],
+        &["add-stateful ip-saddr 10.9.0.0/16 accept", drop],
+        &["add-stateful tcp-dport {80,443} accept", "add ip-daddr 192.0.2.7 block", drop],
+        &["add-stateful tcp-dport {80,443} nat p", "nat pool add p 200.0.0.1", "add in port1 drop"],
+    ] {
+        let mut net = Net::new(&[olds[0], drop]);
+        net.connect(CLIENT, SERVER);
+        net.change(no_longer);
+        net.drops(OUT, &data(OUT), DropReason::Rule);
+        assert!(net.views().is_empty(), "{no_longer:?}");
+    }
+}
+
 /// Deleting one of two rules takes its part away, and no more.
 #[test]
 fn a_deleted_rule_loses_its_effect() {

@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::Environment;
 use crate::established::decisions::Decisions;
+use crate::slow_path::opener::OpenerScratch;
 use crate::slow_path::packet::SlowPacket;
 use attached::{RuleLists, SessionRule};
 
@@ -26,6 +27,8 @@ pub(crate) struct RuleState {
     no_rules: Decision,
     /// The rule that decided about the last packet to which rules were applied.
     pub last_decider: Option<SessionRule>,
+    /// Buffers for the first packets of sessions.
+    pub opener: OpenerScratch,
     /// Buffer for slots of rules.
     slots: Vec<u32>,
     /// Buffer for rules of a session.
@@ -40,6 +43,7 @@ impl RuleState {
             random: SmallRng::seed_from_u64(seed),
             no_rules: Decision::default(),
             last_decider: None,
+            opener: OpenerScratch::default(),
             slots: Vec::with_capacity(64),
             buffer: Vec::with_capacity(64),
         }

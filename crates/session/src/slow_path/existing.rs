@@ -6,6 +6,7 @@ use mmb_flow::{
 };
 use mmb_packet::{DropReason, PacketBuf};
 
+use super::opener;
 use super::packet::SlowPacket;
 use crate::lifetime::{DIRECTIONS, EndReason};
 use crate::rules::attached::{self, SessionRule};
@@ -131,7 +132,11 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     list.clear();
     list.extend(store.rules.lists.get(rule_list));
     let lost_translation = list.iter().any(|rule| rule.translates && !rule.is_alive(policy));
+    let had_rules = !list.is_empty();
     list.retain(|rule| rule.is_alive(policy));
+    if had_rules && list.is_empty() && !lost_translation {
+        opener::add_opening_rules(store, pkt, flow, &mut list);
+    }
     let has_cause = !list.is_empty()
         || flags.contains(SessionFlags::RULELESS)
         || store.chains.has_offsets(&store.table, flow.session());

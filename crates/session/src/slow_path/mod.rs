@@ -3,7 +3,8 @@
 //! Theory of operation. A packet on the slow path has been matched against all rules. It is looked up again,
 //! because packets before it in the same vector may have opened or ended sessions. Its session is refreshed
 //! ([`existing`]): rules that were removed leave the session, and end it if it was translated for one of them
-//! or has no rule left; rules that match now join it; the decision of the flow is computed. Then rules are
+//! or has no rule left and none would open it now ([`opener`]); rules that match now join it; the decision of
+//! the flow is computed. Then rules are
 //! applied, the tracker is updated, and the packet is translated and sent on ([`forward`]). A packet without
 //! session opens one if NAT or a stateful rule demands it ([`crate::open`]), or passes by stateless rules.
 //!
@@ -14,6 +15,7 @@
 mod existing;
 mod forward;
 pub(crate) mod fragments;
+pub(crate) mod opener;
 pub(crate) mod packet;
 mod process;
 mod reject;

@@ -177,9 +177,22 @@ impl World {
         let gone = |rule: &RuleId| !self.is_alive(*rule);
         let ruleless = session.port_forward.is_some() && session.inbound;
         session.translators.iter().any(gone)
-            || (!ruleless && session.attached.iter().all(gone))
+            || (!ruleless && session.attached.iter().all(gone) && self.opening_rules(session).is_empty())
             || session.pool.is_some_and(|pool| pool != self.pool || self.rules[POOL_RULE].is_none())
             || session.port_forward.is_some_and(|port_forward| self.port_forward != Some(port_forward))
+    }
+
+    /// The stateful rules that would open the session now, by its first packet; none if they drop it or
+    /// translate it.
+    fn opening_rules(&self, session: &Session) -> Vec<RuleId> {
+        let first = &session.original;
+        let matching = self.matching(first, port_of(first));
+        let is = |what: fn(&ModelRule) -> bool| matching.iter().any(|rule| what(&RULES[rule.0]));
+        let is_opened = is(ModelRule::opens) && !is(ModelRule::translates);
+        if first.proto == ICMP || !is_opened || self.rule_verdict(&[], &matching).drop {
+            return Vec::new();
+        }
+        matching.into_iter().filter(|rule| RULES[rule.0].stateful).collect()
     }
 
     /// Whether NAT has a say about packets to there.
@@ -224,6 +237,11 @@ impl World {
         seen: &Output<'_>,
     ) -> Verdict {
         let matching = self.matching(&tuple, in_port);
+        let session = &self.sessions[at];
+        if !session.attached.is_empty() && session.attached.iter().all(|rule| !self.is_alive(*rule)) {
+            let opening = self.opening_rules(session);
+            self.attach(at, &opening);
+        }
         self.attach(at, &matching);
         let rule_verdict = self.rule_verdict(&self.sessions[at].attached, &matching);
         let session = &mut self.sessions[at];
