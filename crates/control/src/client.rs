@@ -98,12 +98,28 @@ impl Client {
         &mut self,
         line: &str,
         json: bool,
-        mut sink: impl FnMut(&[u8]) -> bool,
+        sink: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), ClientError> {
         let format = if json { Format::Json } else { Format::Text };
+        self.stream("/v1/print", line, format, sink)
+    }
+
+    /// Runs a line `capture …` and passes its pcapng file to `sink` piece by piece. If `sink` returns false,
+    /// the capture ends.
+    pub fn capture(&mut self, line: &str, sink: impl FnMut(&[u8]) -> bool) -> Result<(), ClientError> {
+        self.stream("/v1/capture", line, Format::Text, sink)
+    }
+
+    fn stream(
+        &mut self,
+        path: &str,
+        line: &str,
+        format: Format,
+        mut sink: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ClientError> {
         let request = CommandRequest { line: line.to_owned(), format };
         let body = serde_json::to_vec(&request).map_err(|e| self.broken(e))?;
-        let (sender, response) = self.exchange(Method::POST, "/v1/print", "application/json", body)?;
+        let (sender, response) = self.exchange(Method::POST, path, "application/json", body)?;
         let (status, mut body) = (response.status(), response.into_body());
         if !status.is_success() {
             let bytes = self.read_body(sender, body)?;

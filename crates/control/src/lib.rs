@@ -37,7 +37,9 @@ pub use command::Output;
 pub use config::{Brokers, Chains, Config, Interface, Nat, Platform, Routing, file};
 pub use error::{CommandError, Refusal, RefusalKind};
 pub use mmb_policy::RuleView;
-pub use query::{ConnectionListing, FibListing, fields, trace_entry};
+pub use query::{
+    CaptureListing, ConnectionListing, FibListing, TraceListing, TraceView, fields, trace_entry,
+};
 pub use server::{
     BODY_LIMIT, ConnectionServer, ControlSocket, Limits, Listeners, Role, SocketError, SocketGroups,
     client_path, default_path, router, serve,

@@ -34,8 +34,9 @@ pub use features::punt::limit::PuntLimits;
 pub use features::route::control::RoutingCounters;
 pub use features::route::requests::{NeighborRequest, NeighborRequests};
 pub use features::session::connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
+pub use features::trace::live::{LiveTrace, NextTrace, TraceSelection};
 pub use features::trace::record::{
-    AppliedRules, PacketTrace, TraceEnd, TraceRequest, TraceStep, TracedSession,
+    AppliedRules, PacketTrace, TraceDetail, TraceEnd, TraceRequest, TraceStep, TracedSession,
 };
 pub use mmb_dpdk::{Steering, needs_physical_addresses};
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};

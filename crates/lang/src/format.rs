@@ -3,9 +3,9 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
-    Action, Body, Branch, BranchEnd, Broker, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
-    NatForward, NatPool, NatProto, NfInstance, PoolAddresses, PortKind, ReversePathMode, Rule, RuleKind,
-    RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
+    Action, Body, Branch, BranchEnd, Broker, CaptureSelection, Chain, Command, Cond, Endpoint4, Filtering,
+    Match, MatchExpr, NatForward, NatPool, NatProto, NfInstance, PoolAddresses, PortKind, ReversePathMode,
+    Rule, RuleKind, RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -46,6 +46,8 @@ impl Display for Command {
                 list(f, if *verbose { "show connections verbose" } else { "show connections" }, matches)
             }
             Command::ClearConnections { matches } => list(f, "clear connections", matches),
+            Command::Trace { matches, count, seconds } => live(f, "trace", matches, &Limits(count, seconds)),
+            Command::Capture { matches, selection } => live(f, "capture", matches, selection),
             Command::NatPoolAdd(pool) => pool.fmt(f),
             Command::NatPoolDel { name } => write!(f, "nat pool del {name}"),
             Command::NatForwardAdd(forward) => forward.fmt(f),
@@ -98,8 +100,33 @@ fn list<T: Display>(f: &mut Formatter<'_>, first: &str, rest: &[T]) -> fmt::Resu
     rest.iter().try_for_each(|item| write!(f, " {item}"))
 }
 
+/// A command that shows packets, with its options.
+fn live(f: &mut Formatter<'_>, word: &str, matches: &[Match], options: &dyn Display) -> fmt::Result {
+    list(f, word, matches)?;
+    options.fmt(f)
+}
+
 fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
+}
+
+impl Display for CaptureSelection {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.drops { " drops" } else { "" })?;
+        self.rule.map_or(Ok(()), |rule| write!(f, " rule {rule}"))?;
+        Limits(&self.count, &self.seconds).fmt(f)
+    }
+}
+
+/// When a command that shows packets ends: behind so many, or after so many seconds.
+struct Limits<'a>(&'a u32, &'a Option<u32>);
+
+impl Display for Limits<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Limits(count, seconds) = self;
+        write!(f, " count {count}")?;
+        seconds.map_or(Ok(()), |seconds| write!(f, " seconds {seconds}"))
+    }
 }
 
 impl Display for NatPool {

@@ -39,7 +39,24 @@ pub(crate) const COMMANDS: &[Keyword] = &[
         "return to the configuration before the last change, or of a revision: rollback [<revision>]",
     ),
     word("confirm", "keep the change that `apply --confirm` made"),
+    word("trace", "show the path of the next packets, live: trace [<match> …] [count <n>] [seconds <n>]"),
+    word(
+        "capture",
+        "show or record packets, live: capture [<match> …] [drops] [rule <n>] [count <n>] [seconds <n>]",
+    ),
 ];
+
+/// The options of `capture`.
+pub(crate) const CAPTURE: &[Keyword] = &[
+    word("drops", "only packets that are dropped"),
+    word("rule", "only packets to which a rule applies: rule <index>"),
+    word("count", "how many packets: count <n>"),
+    word("seconds", "for how long: seconds <n>"),
+];
+
+/// The options of `trace`.
+pub(crate) const TRACE: &[Keyword] =
+    &[word("count", "how many packets: count <n>"), word("seconds", "for how long: seconds <n>")];
 
 /// First words of a target.
 pub(crate) const TARGETS: &[Keyword] = &[

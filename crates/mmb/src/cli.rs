@@ -65,6 +65,10 @@ pub enum Cmd {
     Show(Line),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
+    /// Show the path of the next packets, live: `trace [MATCH…] [count N] [seconds S]`
+    Trace(Line),
+    /// Show or record packets, live: `capture [MATCH…] [drops] [rule N] [count N] [seconds S] [-w FILE]`
+    Capture(CaptureArgs),
     /// Add or delete a NAT pool or a port forward: `nat pool add NAME ADDRESSES`
     Nat(Line),
     /// Add or delete an interface: `interface add NAME af-xdp IFNAME`
@@ -99,6 +103,17 @@ pub struct Line {
     /// The rest of the line, as in a configuration file
     #[arg(value_name = "WORD", allow_negative_numbers = true)]
     pub words: Vec<String>,
+}
+
+/// `capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// Matches, `drops`, `rule N`, `count N`, `seconds S`
+    #[arg(value_name = "WORD")]
+    pub words: Vec<String>,
+    /// Write the packets to this file (pcapng); `-` is standard output
+    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// `run`.
@@ -424,6 +439,7 @@ impl Cmd {
             Cmd::List(line) => ("list", line),
             Cmd::Show(line) => ("show", line),
             Cmd::Clear(line) => ("clear", line),
+            Cmd::Trace(line) => ("trace", line),
             Cmd::Nat(line) => ("nat", line),
             Cmd::Interface(line) => ("interface", line),
             Cmd::Wire(line) => ("wire", line),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_control::{count, render, trace_entry};
+use mmb_control::{TraceView, count, render, trace_entry};
 use mmb_nf::Registry;
 use mmb_simulate::explain;
 use mmb_simulate::replay::ReplayConfig;
@@ -20,12 +20,13 @@ pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool) -> Result<(
     }
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions, scratchpad: args.scratchpad };
+    let view = TraceView { why: args.why, shows_payload: true };
     let (mut out, mut shown) = (Pipe::new(), 0u64);
     if json {
         out.write(b"{\"packets\":[");
     }
     let report = explain::run(&setup, &args.input, args.packet, |trace| {
-        let entry = trace_entry(&trace, &config, args.why);
+        let entry = trace_entry(&trace, &config, view);
         let text = match json {
             true => serde_json::to_string(&entry)
                 .map(|document| format!("{}{document}", if shown > 0 { ",\n" } else { "\n" }))

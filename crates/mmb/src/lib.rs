@@ -64,6 +64,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Save(args)) => remote::save(&args, socket, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
         Some(Cmd::Explain(args)) => explain::run(&args, functions, json),
+        Some(Cmd::Capture(args)) => remote::capture(&args, socket, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
         Some(Cmd::Import(command)) => import::run(&command, json),
         Some(command) => match command.line() {

@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use mmb_control::api::ConfigEntry;
-use mmb_control::{Client, client_path, count, render};
+use mmb_control::{Client, ClientError, client_path, count, render};
 use serde::Serialize;
 
-use crate::cli::{ApplyArgs, SaveArgs};
+use crate::cli::{ApplyArgs, CaptureArgs, SaveArgs};
 use crate::failure::{Failure, Pipe, print};
 
 /// Runs one line of the language.
@@ -59,6 +59,37 @@ pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool)
     let mut out = Pipe::new();
     client.print(line, json, |piece| out.write(piece)).map_err(|e| Failure::of_line(line, number, &e))?;
     out.end()
+}
+
+/// `mmb capture`: lines of text, or a pcapng file that this process writes.
+pub fn capture(args: &CaptureArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+    let Some(path) = &args.output else { return line("capture", &args.words, socket, json) };
+    if json {
+        return Err(Failure::usage("--json and -w exclude each other"));
+    }
+    let text = join("capture", &args.words);
+    let failed = |e: &ClientError| Failure::of_line(&text, None, e);
+    let mut client = connect(socket)?;
+    if path == Path::new("-") {
+        let mut out = Pipe::new();
+        client.capture(&text, |piece| out.write(piece)).map_err(|e| failed(&e))?;
+        return out.end();
+    }
+    // Only a capture that has begun replaces a file.
+    let (mut file, mut error) = (None, None);
+    let write = |piece: &[u8]| {
+        let written = match &mut file {
+            Some(file) => std::fs::File::write_all(file, piece),
+            None => std::fs::File::create(path).and_then(|new| file.insert(new).write_all(piece)),
+        };
+        error = written.err();
+        error.is_none()
+    };
+    client.capture(&text, write).map_err(|e| failed(&e))?;
+    match error {
+        Some(e) => Err(Failure::new(format!("cannot write {}: {e}", name(path)))),
+        None => Ok(()),
+    }
 }
 
 /// `mmb apply FILE`.

@@ -2,8 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use mmb_flow::{FlowRef, Nat, SessionId};
+use mmb_flow::{Direction, Key, KeyError, Nat, SessionId, parse_key, parse_quote};
 use mmb_nf::{FunctionVisit, StageCounters};
+use mmb_packet::Meta;
 
 use crate::sessions::Sessions;
 use crate::timers::IDLE_TICK;
@@ -102,13 +103,22 @@ impl Sessions {
         self.store.chains.runner.take_visits()
     }
 
-    /// Returns the session of a packet, which [`Sessions::lookup`] or [`Sessions::process_slow_path`] has
-    /// found or opened. None: there is none, or it has ended.
-    pub fn view(&self, session: u32, now: u32, env: &impl Environment) -> Option<SessionView> {
-        let (flow, table) = (FlowRef(session), &self.store.table);
-        let is_known =
-            flow.is_some() && table.is_live(flow.session()) && table.redirect_worker(flow).is_none();
-        is_known.then(|| self.store.view(flow.session(), now, env))
+    /// Returns the key by which [`Sessions::lookup`] finds the session of a packet; `head` and `meta` are
+    /// those in front of the lookup. None: the packet has no key of its own, as a later fragment.
+    pub fn lookup_key(head: &[u8], meta: &Meta) -> Option<Key> {
+        match parse_key(head, meta) {
+            Ok(key) | Err(KeyError::FirstFragment(key)) => Some(key),
+            Err(KeyError::IcmpError) => Some(parse_quote(head, meta)?.key.reversed()),
+            Err(KeyError::LaterFragment | KeyError::NotIp) => None,
+        }
+    }
+
+    /// Returns the session that has a flow with this key, and the flow's direction.
+    pub fn find(&self, key: &Key, now: u32, env: &impl Environment) -> Option<(SessionView, Direction)> {
+        let table = &self.store.table;
+        let flow = table.find(key);
+        let is_session = flow.is_some() && table.redirect_worker(flow).is_none();
+        is_session.then(|| (self.store.view(flow.session(), now, env), flow.direction()))
     }
 
     /// Returns the counters of the chains' stages, by stage number.

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
-use mmb_dataplane::{PacketTrace, TraceRequest};
+use mmb_dataplane::{PacketTrace, TraceDetail, TraceRequest};
 
 use crate::capture::End;
 use crate::replay::{ReplayConfig, ReplayError, finish, start, walk};
@@ -37,8 +37,12 @@ pub fn run(
     let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
     worker.io().ok_or(ReplayError::NoSource)?.set_single();
     let (sender, traces) = mpsc::channel::<PacketTrace>();
-    let mut request =
-        Some(TraceRequest { filter: None, sink: Box::new(move |trace| sender.send(trace).is_ok()) });
+    let mut request = Some(TraceRequest {
+        filter: None,
+        detail: TraceDetail::Path,
+        missed: Arc::default(),
+        sink: Box::new(move |trace| sender.send(trace).is_ok()),
+    });
     let before = only.map_or(0, |number| number.saturating_sub(1));
     let (mut packets, mut times) = (0, HashMap::new());
     let mut report = |times: &mut HashMap<u64, u64>| {

@@ -137,6 +137,18 @@ fn sessions_are_opened_and_found() {
 }
 
 #[test]
+fn packets_of_several_sessions_have_their_own() {
+    let rules = [rule("add-stateful ip-proto udp accept"), rule("add all drop")];
+    let frames: Vec<_> = [1, 2, 1, 2, 2, 3].map(udp).to_vec();
+    let traces = explain(forwarding(&rules), &frames, None);
+    let sessions: Vec<_> = traces.iter().map(|trace| trace.session.as_ref().expect("a session")).collect();
+    let ports: Vec<_> = sessions.iter().map(|s| u16::from_be_bytes(s.view.original.source_port)).collect();
+    assert_eq!(ports, [1, 2, 1, 2, 2, 3]);
+    let news: Vec<_> = sessions.iter().map(|session| session.is_new).collect();
+    assert_eq!(news, [true, true, false, false, false, true]);
+}
+
+#[test]
 fn one_packet_is_explained_behind_those_before_it() {
     let rules = [rule("add-stateful ip-proto udp accept"), rule("add all drop")];
     let frames = [udp(1), udp(1), udp(2)];

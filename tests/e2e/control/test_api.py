@@ -15,7 +15,10 @@ BODIES = {
     ("post", "/v1/diff"): "add udp-dport 2 drop\n",
     ("post", "/v1/check"): "add udp-dport 2 drop\n",
     ("post", "/v1/rules"): {"rule": "add udp-dport 3 drop"},
+    ("post", "/v1/capture"): {"line": "capture seconds 1"},
 }
+# What ends without packets.
+QUERIES = {"/v1/trace": "?seconds=1"}
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
             body = BODIES.get((method, path))
             assert ("requestBody" in operation) == (body is not None), f"{method} {path}"
             data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
-            place = path.replace("{index}", str(index)).replace("{revision}", "1")
+            place = path.replace("{index}", str(index)).replace("{revision}", "1") + QUERIES.get(path, "")
             status, answer = daemon.request(method.upper(), place, data)
             assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
             kinds = operation["responses"][str(status)]["content"]

@@ -59,6 +59,41 @@ pub struct TraceEntry {
     pub reason_help: Option<String>,
 }
 
+/// The packets of `capture`, sent while they are processed, one per line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CaptureList {
+    /// The packets, in the order in which they left the graph.
+    pub packets: Vec<CapturedEntry>,
+    /// Packets that were selected and not captured, as they came too fast.
+    pub missed: u64,
+}
+
+/// A packet of `capture`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapturedEntry {
+    /// When it came in, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The interface that received it.
+    #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
+    pub in_: Option<String>,
+    /// The interface that it was given to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<String>,
+    /// Bytes of the frame as it came in.
+    pub length: u64,
+    /// Addresses, ports and flags as it came in, in one line.
+    pub summary: String,
+    /// Why it was dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Index of the rule that decided whether it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u32>,
+    /// Canonical text of the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule_text: Option<String>,
+}
+
 /// A node that a packet passed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceNode {

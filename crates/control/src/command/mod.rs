@@ -32,6 +32,14 @@ impl Control {
             Command::ShowConnections { verbose, matches } => {
                 return Ok(Output::Connections(Box::new(self.connection_listing(matches, *verbose)?)));
             }
+            Command::Capture { matches, selection } => {
+                return self.capture(matches, *selection).map(|listing| Output::Capture(Box::new(listing)));
+            }
+            Command::Trace { matches, count, seconds } => {
+                return self
+                    .trace(matches, (*count, *seconds))
+                    .map(|listing| Output::Trace(Box::new(listing)));
+            }
             Command::ClearConnections { matches } => {
                 return self.clear_connections(matches).map(Output::Cleared);
             }

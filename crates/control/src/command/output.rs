@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::api::*;
-use crate::query::{ConnectionListing, FibListing};
+use crate::query::{CaptureListing, ConnectionListing, FibListing, TraceListing};
 use crate::render;
 use crate::transaction::Control;
 
@@ -42,6 +42,10 @@ pub enum Output {
     FastPath(Box<FastPathReply>, bool),
     /// `show fib`; routes are read while they are written.
     Fib(FibListing),
+    /// `trace`; packets are written while they are processed.
+    Trace(Box<TraceListing>),
+    /// `capture`; packets are written while they are processed.
+    Capture(Box<CaptureListing>),
     /// `show neighbors`.
     Neighbors(NeighborList),
     /// `show version`.
@@ -79,6 +83,8 @@ impl Output {
             Output::Brokers(list, verbose) => render::brokers(list, *verbose),
             Output::FastPath(reply, verbose) => render::fast_path(reply, *verbose),
             Output::Fib(listing) => return control.write_fib(listing, out),
+            Output::Trace(listing) => return listing.write_text(out),
+            Output::Capture(listing) => return listing.write_text(out),
             Output::Neighbors(list) => render::neighbors(list),
             Output::Version(version) => render::version(version),
             Output::Config(entry) => entry.config.clone(),
@@ -110,6 +116,8 @@ impl Output {
             Output::Brokers(list, _) => serde_json::to_writer(out, list),
             Output::FastPath(reply, _) => serde_json::to_writer(out, reply),
             Output::Fib(listing) => return control.write_fib_json(listing, out),
+            Output::Trace(listing) => return listing.write_json(out),
+            Output::Capture(listing) => return listing.write_json(out),
             Output::Neighbors(list) => serde_json::to_writer(out, list),
             Output::Version(version) => serde_json::to_writer(out, version),
             Output::Config(entry) => serde_json::to_writer(out, entry),
@@ -117,6 +125,17 @@ impl Output {
             Output::RevisionDiff(diff) => serde_json::to_writer(out, diff),
         };
         Ok(written?)
+    }
+
+    /// Writes a capture as a pcapng file.
+    ///
+    /// # Errors
+    /// Those of the writer; and another output than a capture.
+    pub fn write_pcapng(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Output::Capture(listing) => listing.write_pcapng(out),
+            _ => Err(io::Error::other("only `capture` has packets")),
+        }
     }
 
     /// Writes the output as a [`CommandReply`] with the parts of `format`.

@@ -1,17 +1,20 @@
 //! What the daemon shows of itself, as the API's documents.
 
 mod brokers;
+mod capture;
 mod chains;
 mod connections;
 mod fast_path;
 mod fib;
 mod filter;
 mod masks;
+mod pcapng;
 mod ports;
 mod status;
 mod trace;
 
+pub use capture::CaptureListing;
 pub use connections::ConnectionListing;
 pub use fib::FibListing;
 pub use status::fields;
-pub use trace::trace_entry;
+pub use trace::{TraceListing, TraceView, trace_entry};

@@ -1,10 +1,17 @@
 //! Traces of packets as documents.
 
+use std::fmt;
+use std::io::{self, Write};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use mmb_dataplane::{PacketTrace, PortId, TraceEnd, TraceStep, TracedSession};
+use mmb_dataplane::{
+    LiveTrace, NextTrace, PacketTrace, Policy, PortId, TraceDetail, TraceEnd, TraceSelection, TraceStep,
+    TracedSession,
+};
 use mmb_flow::Direction;
-use mmb_lang::FieldId;
+use mmb_lang::{Action, Diagnostic, FieldId, Match, MatchExpr, Rule, RuleKind, SourceSpan};
 use mmb_nf::Verdict;
 use mmb_packet::Kind;
 use mmb_policy::explain::{FieldChange, HeaderFields, differences, explain_matches};
@@ -16,9 +23,143 @@ use crate::api::{
     TraceWhy,
 };
 use crate::config::Config;
+use crate::error::CommandError;
+use crate::render;
+use crate::transaction::Control;
 
-/// The document of a trace under a configuration. `why`: the index of a rule to explain match by match.
-pub fn trace_entry(trace: &PacketTrace, config: &Config, why: Option<u32>) -> TraceEntry {
+/// How often a trace without packets looks whether its reader is there.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Packets of `trace`, written while they are processed.
+#[derive(Clone)]
+pub struct TraceListing {
+    trace: Arc<LiveTrace>,
+    config: Arc<Config>,
+    limits: (u32, Option<u32>),
+}
+
+impl fmt::Debug for TraceListing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceListing").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    /// `trace`, with the number of packets and the time in seconds. Checks the matches and begins.
+    pub(crate) fn trace(
+        &self,
+        matches: &[Match],
+        limits: (u32, Option<u32>),
+    ) -> Result<TraceListing, CommandError> {
+        let config = self.state().config;
+        let filter = packet_filter(matches, &config)?;
+        let selection =
+            TraceSelection { filter, wants: Arc::new(|_| true), count: limits.0, detail: TraceDetail::Path };
+        let trace = self.begin_trace(&selection)?;
+        Ok(TraceListing { trace: Arc::new(trace), config: Arc::new(config), limits })
+    }
+
+    /// Begins to trace packets.
+    pub(super) fn begin_trace(&self, selection: &TraceSelection) -> Result<LiveTrace, CommandError> {
+        self.engine().trace(selection).ok_or_else(|| {
+            let message = "another trace or capture runs; try again when it has ended".to_owned();
+            CommandError::conflict(message, SourceSpan::default())
+        })
+    }
+}
+
+/// A policy of one rule that accepts packets with these matches. None: all packets.
+pub(super) fn packet_filter(matches: &[Match], config: &Config) -> Result<Option<Policy>, CommandError> {
+    if matches.is_empty() {
+        return Ok(None);
+    }
+    mmb_lang::check_matches(matches)?;
+    config.check_matches(matches)?;
+    let reads_out = |one: &&Match| matches!(one.what, MatchExpr::Field { field: FieldId::Out, .. });
+    if let Some(one) = matches.iter().find(reads_out) {
+        let message = "`out` is not known when a packet comes in, and packets are selected there";
+        return Err(Diagnostic::new(one.span.span(), message).with_help("match `in`, or addresses").into());
+    }
+    let targets = vec![Action::Accept.into()];
+    let rule = Rule { kind: RuleKind::Add, matches: matches.to_vec(), targets, span: SourceSpan::default() };
+    let mut policy = Policy::new();
+    policy.add(&rule, &|name: &str| config.port_of(name))?;
+    Ok(Some(policy))
+}
+
+impl TraceListing {
+    /// Writes packets as text, each as soon as it has left the graph.
+    pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.for_each(out, |out, entry| out.write_all(render::trace(entry).as_bytes()))
+    }
+
+    /// Writes a [`crate::api::TraceList`], one packet per line.
+    pub(crate) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut separator = "\n";
+        out.write_all(b"{\"packets\":[")?;
+        self.for_each(out, |mut out, entry| {
+            out.write_all(separator.as_bytes())?;
+            separator = ",\n";
+            Ok(serde_json::to_writer(&mut out, entry)?)
+        })?;
+        out.write_all(b"]}")
+    }
+
+    fn for_each(
+        &self,
+        out: &mut dyn Write,
+        mut write: impl FnMut(&mut dyn Write, &TraceEntry) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let view = TraceView::default();
+        for_each_packet(&self.trace, self.limits, out, |out, trace| {
+            write(out, &trace_entry(trace, &self.config, view))
+        })
+    }
+}
+
+/// Calls `write` with packets as they leave the graph, until there are enough, or the time in seconds is
+/// over.
+///
+/// # Errors
+/// Those of the writer: above all, the reader has gone.
+pub(super) fn for_each_packet(
+    trace: &LiveTrace,
+    (count, seconds): (u32, Option<u32>),
+    out: &mut dyn Write,
+    mut write: impl FnMut(&mut dyn Write, &PacketTrace) -> io::Result<()>,
+) -> io::Result<()> {
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let mut left = count;
+    while left > 0 {
+        let rest = end.map_or(PATIENCE, |end| end.saturating_duration_since(Instant::now()));
+        if rest.is_zero() {
+            break;
+        }
+        match trace.next(rest.min(PATIENCE)) {
+            NextTrace::Packet(packet) => {
+                write(out, &packet)?;
+                left -= 1;
+            }
+            NextTrace::TimedOut => {}
+            NextTrace::Ended => break,
+        }
+        // Sends what was written; fails if the reader has gone.
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// What a document tells beside the path.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TraceView {
+    /// The index of a rule to explain match by match.
+    pub why: Option<u32>,
+    /// Bytes of payloads that functions have changed.
+    pub shows_payload: bool,
+}
+
+/// The document of a trace under a configuration.
+pub fn trace_entry(trace: &PacketTrace, config: &Config, view: TraceView) -> TraceEntry {
     let names = PortNames::of(config);
     let first = trace.steps.first();
     let parsed = first.map(|step| parse(&step.head, step.len, trace.in_port.0, step.meta.out_port));
@@ -38,10 +179,10 @@ pub fn trace_entry(trace: &PacketTrace, config: &Config, why: Option<u32>) -> Tr
             _ => "not readable".to_owned(),
         },
         parse_error: parsed.and_then(Result::err).map(|reason| reason.name().to_owned()),
-        nodes: nodes(trace),
+        nodes: nodes(trace, view.shows_payload),
         rules: rules(trace, config),
         session: trace.session.as_ref().map(|session| session_entry(session, &names)),
-        why: why.and_then(|index| explain_rule(trace, config, &names, index)),
+        why: view.why.and_then(|index| explain_rule(trace, config, &names, index)),
         result: result(trace.end).to_owned(),
         out,
         gateway: trace.steps.iter().rev().find_map(|step| step.gateway).map(|gateway| gateway.to_string()),
@@ -70,7 +211,7 @@ fn parse(
 }
 
 /// Protocol, addresses, ports and flags in one line.
-fn summary(packet: &HeaderFields<'_>) -> String {
+pub(super) fn summary(packet: &HeaderFields<'_>) -> String {
     let text = |field: FieldId| packet.text(field, &|_| None).unwrap_or_default();
     let kind = packet.meta().kind;
     let [source, destination, proto] = match kind.l3() {
@@ -122,12 +263,14 @@ fn flags(packet: &HeaderFields<'_>) -> String {
 }
 
 /// The nodes, each with what differs in front of the next one.
-fn nodes(trace: &PacketTrace) -> Vec<TraceNode> {
+fn nodes(trace: &PacketTrace, shows_payload: bool) -> Vec<TraceNode> {
     let changes = |before: (&[u8], usize), after: (&[u8], usize)| match (
         parse(before.0, before.1, 0, 0),
         parse(after.0, after.1, 0, 0),
     ) {
-        (Ok(before), Ok(after)) => differences(&before, &after).into_iter().map(change).collect(),
+        (Ok(before), Ok(after)) => {
+            differences(&before, &after).into_iter().map(|c| change(c, shows_payload)).collect()
+        }
         _ => Vec::new(),
     };
     let node = |(at, step): (usize, &TraceStep)| {
@@ -150,8 +293,12 @@ fn nodes(trace: &PacketTrace) -> Vec<TraceNode> {
     trace.steps.iter().enumerate().map(node).collect()
 }
 
-fn change(change: FieldChange) -> TraceChange {
-    TraceChange { field: change.field, before: change.before, after: change.after }
+fn change(change: FieldChange, shows_payload: bool) -> TraceChange {
+    let FieldChange { field, before, after } = change;
+    let is_shown = shows_payload || !field.contains("-payload");
+    let value =
+        |value: Option<String>| value.filter(|_| is_shown).or((!is_shown).then(|| "(hidden)".to_owned()));
+    TraceChange { before: value(before), after: value(after), field }
 }
 
 fn verdict(verdict: Verdict) -> String {

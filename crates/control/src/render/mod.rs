@@ -31,6 +31,7 @@ pub(crate) use routing::{FibColumns, routing};
 pub(crate) use sessions::ConnectionColumns;
 pub use sessions::nat;
 pub use trace::trace;
+pub(crate) use trace::{capture_comment, captured};
 
 /// `list`.
 pub fn rules(list: &RuleList) -> String {

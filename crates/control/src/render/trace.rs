@@ -3,7 +3,32 @@
 use std::fmt::Write;
 
 use super::sessions::{end, rules};
-use crate::api::{TraceChange, TraceEntry, TraceNode, TraceRules, TraceSession, TraceWhy};
+use crate::api::{CapturedEntry, TraceChange, TraceEntry, TraceNode, TraceRules, TraceSession, TraceWhy};
+
+/// A captured packet as a line.
+pub(crate) fn captured(entry: &CapturedEntry) -> String {
+    let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
+    let comment = match capture_comment(entry) {
+        comment if comment.is_empty() => comment,
+        comment => format!(", {comment}"),
+    };
+    let path = format!("{} > {}", name(&entry.in_), name(&entry.out));
+    format!("{path}  {} bytes, {}{comment}\n", entry.length, entry.summary)
+}
+
+/// Why a packet was dropped, or which rule let it pass; empty if nothing decided about it.
+pub(crate) fn capture_comment(entry: &CapturedEntry) -> String {
+    let rule = match (&entry.rule, &entry.rule_text) {
+        (Some(index), Some(text)) => format!("rule {index} ({text})"),
+        _ => String::new(),
+    };
+    match &entry.reason {
+        Some(reason) if reason == "rule" && !rule.is_empty() => format!("dropped by {rule}"),
+        Some(reason) => format!("dropped: {reason}"),
+        None if rule.is_empty() => String::new(),
+        None => format!("passed by {rule}"),
+    }
+}
 
 /// A trace, with a blank line behind it.
 pub fn trace(entry: &TraceEntry) -> String {

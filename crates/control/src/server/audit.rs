@@ -39,7 +39,7 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
         ("POST", "/v1/command" | "/v1/print") => {
             let CommandLine { line } = serde_json::from_slice(body).ok()?;
             let word = line.split_whitespace().next()?;
-            if matches!(word, "list" | "show" | "history") || word.starts_with('#') {
+            if matches!(word, "list" | "show" | "history" | "trace" | "capture") || word.starts_with('#') {
                 return None;
             }
             line

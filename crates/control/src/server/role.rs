@@ -82,6 +82,7 @@ fn is_query(command: &Command) -> bool {
             | Command::ShowNeighbors { .. }
             | Command::ShowConnections { .. }
             | Command::History { .. }
+            | Command::Trace { .. }
     )
 }
 
@@ -98,6 +99,7 @@ mod tests {
             "show fib",
             "show neighbors",
             "history",
+            "trace tcp-dport 80 count 3",
             "",
             "nonsense",
         ] {
@@ -112,6 +114,7 @@ mod tests {
             "set tcp-pickup on",
             "rollback",
             "confirm",
+            "capture drops",
         ] {
             assert!(Role::Operator.check_line(line).is_ok(), "{line}");
             let refusal = Role::Reader.check_line(line).unwrap_err();

@@ -277,6 +277,59 @@ async fn connections(State(control): Ctl, Query(query): Query<MatchQuery>) -> Re
     stream::reply(JSON, move |out| output.write_json(&control, out)).await
 }
 
+/// Selects packets.
+#[derive(Deserialize)]
+struct PacketQuery {
+    /// Matches of the language.
+    #[serde(default, rename = "match")]
+    matches: String,
+    /// Number of packets.
+    count: Option<u32>,
+    /// Time in seconds.
+    seconds: Option<u32>,
+}
+
+/// The path of packets through the graph, each sent when its packet has left. Ends behind the last packet, or
+/// when the client disconnects.
+#[utoipa::path(get, path = "/v1/trace",
+    params(
+        ("match" = Option<String>, Query, description = "matches of the language; all packets if absent"),
+        ("count" = Option<u32>, Query, description = "number of packets, at most 1000; 10 if absent"),
+        ("seconds" = Option<u32>, Query, description = "time; no limit if absent"),
+    ),
+    responses(
+        (status = 200, body = TraceList),
+        (status = 400, body = ErrorReply, description = "the matches or the count are invalid"),
+        (status = 404, body = ErrorReply, description = "the matches name an interface that does not exist"),
+        (status = 409, body = ErrorReply, description = "another trace runs"),
+    ))]
+async fn trace(State(control): Ctl, Query(query): Query<PacketQuery>) -> Result<Response, Refusal> {
+    let count = query.count.map_or_else(String::new, |count| format!(" count {count}"));
+    let seconds = query.seconds.map_or_else(String::new, |seconds| format!(" seconds {seconds}"));
+    let line = format!("trace {}{count}{seconds}", query.matches);
+    let output = blocking(control.clone(), move |c| c.execute(&line)).await;
+    let output = output.map_err(|refusal| refusal.without_prefix("trace ".len()))?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// Packets as they come in and leave, as a pcapng file that is sent while they are processed. Comments tell
+/// why packets were dropped, and by which rule. The request is a line `capture …`. Ends behind the last
+/// packet, or when the client disconnects.
+#[utoipa::path(post, path = "/v1/capture", request_body = CommandRequest, responses(
+    (status = 200, body = Vec<u8>, content_type = "application/x-pcapng"),
+    (status = 400, body = ErrorReply, description = "the line is invalid, or no `capture`"),
+    (status = 404, body = ErrorReply, description = "it names something that does not exist"),
+    (status = 409, body = ErrorReply, description = "another trace or capture runs"),
+))]
+async fn capture(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+    let CommandRequest { line, .. } = parse(&body)?;
+    if line.split_whitespace().find(|word| *word != "mmb") != Some("capture") {
+        return Err(Refusal::invalid("the line has to begin with `capture`".to_owned()));
+    }
+    let output = blocking(control, move |c| c.execute(&line)).await?;
+    stream::reply("application/x-pcapng", move |out| output.write_pcapng(out)).await
+}
+
 /// End sessions.
 #[utoipa::path(delete, path = "/v1/connections",
     params(("match" = Option<String>, Query, description = "matches of the language; all sessions if absent")),
@@ -435,6 +488,8 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(tables))
         .routes(routes!(interfaces))
         .routes(routes!(connections, clear_connections))
+        .routes(routes!(trace))
+        .routes(routes!(capture))
         .routes(routes!(nat))
         .routes(routes!(chains))
         .routes(routes!(functions))

@@ -55,9 +55,18 @@ impl Write for ChunkWriter {
         Ok(bytes.len())
     }
 
-    /// Does nothing: bytes are sent when they fill a chunk.
+    /// Sends what was written. Without a flush, bytes are sent when they fill a chunk.
+    ///
+    /// # Errors
+    /// The reader has disconnected, even if there is nothing to send.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self.buffer.is_empty() {
+            true if self.parts.is_closed() => {
+                Err(io::Error::new(io::ErrorKind::BrokenPipe, "the reader has disconnected"))
+            }
+            true => Ok(()),
+            false => self.send(Part::More),
+        }
     }
 }
 

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 28] = [
+const ENDPOINTS: [(&str, &[&str]); 30] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/brokers", &["get"]),
+    ("/v1/capture", &["post"]),
     ("/v1/chains", &["get"]),
     ("/v1/check", &["post"]),
     ("/v1/command", &["post"]),
@@ -33,6 +34,7 @@ const ENDPOINTS: [(&str, &[&str]); 28] = [
     ("/v1/rules/{rule}", &["delete"]),
     ("/v1/runtime", &["get"]),
     ("/v1/tables", &["get"]),
+    ("/v1/trace", &["get"]),
     ("/v1/version", &["get"]),
 ];
 
@@ -222,6 +224,19 @@ fn replies_to_queries_have_their_schema() {
         {
             checker.json("get", path, &format!("{path}{query}"), "", status);
         }
+    }
+    // What is sent while packets pass comes in chunks.
+    let traced = checker.daemon.http("GET", "/v1/trace?seconds=1", JSON, b"");
+    assert_eq!(traced.status, 200);
+    assert!(String::from_utf8_lossy(&traced.body).contains("{\"packets\":["));
+    for (query, status) in [("match=out%20a", 404), ("count=0", 400)] {
+        checker.json("get", "/v1/trace", &format!("/v1/trace?{query}"), "", status);
+    }
+    for (line, status) in
+        [("capture drops seconds 1", 200), ("capture drop", 400), ("capture rule 7", 404), ("list", 400)]
+    {
+        let body = json!({ "line": line }).to_string();
+        checker.json("post", "/v1/capture", "/v1/capture", &body, status);
     }
     checker.json("get", "/v1/fib", "/v1/fib?limit=3", "", 200);
     checker.json("get", "/v1/fib", "/v1/fib?limit=many", "", 400);

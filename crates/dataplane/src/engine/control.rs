@@ -86,6 +86,11 @@ impl Engine {
         &self.shared
     }
 
+    /// What the control side and the workers share, to keep.
+    pub(crate) fn shared_arc(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
     /// Sources that have reached their limit of sessions since the last call. Workers do not notice the call.
     pub fn take_limited_sources(&self) -> Vec<LimitedSource> {
         self.sessions.take_limited()

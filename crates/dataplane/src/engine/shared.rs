@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     pub requests: NeighborRequests,
     /// Packets for the kernel.
     pub punt: PuntShared,
+    /// Somebody traces packets.
+    pub is_traced: AtomicBool,
     /// When the engine started; the clocks of all workers begin here.
     pub start: Instant,
     pub stop: AtomicBool,
@@ -106,6 +108,7 @@ impl Shared {
             retired: Mutex::default(),
             requests: NeighborRequests::new()?,
             punt: PuntShared::default(),
+            is_traced: AtomicBool::new(false),
             start: Instant::now(),
             stop: AtomicBool::new(false),
             failure: FailureReport::default(),

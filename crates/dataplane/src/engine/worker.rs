@@ -20,11 +20,12 @@ use crate::engine::node::vector::VECTOR;
 use crate::engine::shared::{Shared, has_multipath};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::clock::Clock;
+use crate::engine::thread::mailbox::WorkerTask;
 use crate::features::classify::state::{FRAME_BYTES, RuleScratch};
 use crate::features::port::state::PortState;
 use crate::features::route::state::{RoutingState, SlowPath};
 use crate::features::session::state::FlowManager;
-use crate::features::trace::tracer::{Tracer, observe};
+use crate::features::trace::tracer::{LIVE_SINK, Tracer, observe};
 
 /// The state of one worker.
 pub(crate) struct Worker {
@@ -159,11 +160,15 @@ impl Worker {
             self.flows.adopt(&self.snapshot.for_worker(self.id), &new.for_worker(self.id));
             self.snapshot = new;
         }
-        let Worker { id, shared, snapshot, clock, flows, .. } = self;
+        let Worker { id, shared, snapshot, clock, flows, tracer, .. } = self;
         let (shared, snapshot) = (&shared.workers[*id], snapshot.for_worker(*id));
         flows.expire(clock.now, &snapshot, snapshot.needs_sessions(), &shared.counters.drops);
         if let Some(task) = shared.mailbox.take() {
-            task(&mut flows.sessions, &snapshot, clock.now);
+            match task {
+                WorkerTask::Sessions(task) => task(&mut flows.sessions, &snapshot, clock.now),
+                WorkerTask::Trace(Some(request)) => *tracer = Some(Box::new(Tracer::new(request, LIVE_SINK))),
+                WorkerTask::Trace(None) => tracer.iter_mut().for_each(|tracer| tracer.stop()),
+            }
         }
         self.flows.has_timers = self.next_timer().is_some();
     }

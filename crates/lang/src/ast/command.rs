@@ -104,6 +104,22 @@ pub enum Command {
         /// The sessions, as for [`Command::ShowConnections`].
         matches: Vec<Match>,
     },
+    /// `trace [<match> …] [count N] [seconds N]`: shows the path of packets.
+    Trace {
+        /// The packets, as they come in. Empty: all.
+        matches: Vec<Match>,
+        /// How many, from 1 to [`Command::MAX_TRACED`].
+        count: u32,
+        /// For how long, from 1 to [`CaptureSelection::MAX_SECONDS`]. None: until there are enough.
+        seconds: Option<u32>,
+    },
+    /// `capture [<match> …] [drops] [rule N] [count N] [seconds N]`: shows or records packets.
+    Capture {
+        /// The packets, as they come in. Empty: all.
+        matches: Vec<Match>,
+        /// Which of them.
+        selection: CaptureSelection,
+    },
     /// `nat pool add NAME …`.
     NatPoolAdd(NatPool),
     /// `nat pool del NAME`.
@@ -198,6 +214,39 @@ pub enum Command {
     },
     /// `set xdp-fast-path on|off`: whether settled flows between af-xdp interfaces stay in the kernel.
     SetXdpFastPath(bool),
+}
+
+/// What `capture` selects beside matches, and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CaptureSelection {
+    /// Only packets that are dropped.
+    pub drops: bool,
+    /// Only packets to which the rule with this index applies.
+    pub rule: Option<u32>,
+    /// How many, from 1 to [`CaptureSelection::MAX_COUNT`].
+    pub count: u32,
+    /// For how long, from 1 to [`CaptureSelection::MAX_SECONDS`]. None: until there are enough.
+    pub seconds: Option<u32>,
+}
+
+impl CaptureSelection {
+    /// The largest number of packets.
+    pub const MAX_COUNT: u32 = 1_000_000;
+    /// The longest time.
+    pub const MAX_SECONDS: u32 = 86_400;
+}
+
+impl Default for CaptureSelection {
+    fn default() -> Self {
+        CaptureSelection { drops: false, rule: None, count: 1000, seconds: None }
+    }
+}
+
+impl Command {
+    /// The largest number of packets of `trace`.
+    pub const MAX_TRACED: u32 = 1000;
+    /// The number of packets of `trace` without `count`.
+    pub const TRACED: u32 = 10;
 }
 
 /// An address or a subnet, of either family.

@@ -15,7 +15,10 @@ use std::ops::Deref;
 
 pub use broker::{Broker, BrokerOption};
 pub use chain::{Body, Branch, BranchEnd, Chain, NfInstance, Step};
-pub use command::{Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet, Timeout};
+pub use command::{
+    CaptureSelection, Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet,
+    Timeout,
+};
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
 

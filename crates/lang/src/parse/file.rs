@@ -93,6 +93,8 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
         ) => "show",
         Some(Command::ClearConnections { .. }) => "clear",
         Some(Command::List { .. }) => "list",
+        Some(Command::Trace { .. }) => "trace",
+        Some(Command::Capture { .. }) => "capture",
         Some(Command::Del { .. }) => "del",
         Some(Command::NfSet { .. }) => "nf",
         Some(Command::Flush) => "flush",

@@ -16,12 +16,18 @@ use mmb_session::Sessions;
 use crate::engine::shared::WorkerShared;
 use crate::engine::snapshot::WorkerSnapshot;
 use crate::engine::thread::failure::PATIENCE;
+use crate::features::trace::record::TraceRequest;
 
 /// Time of one turn of waiting for a result.
 const TURN: Duration = Duration::from_millis(50);
 
-/// A closure that a worker runs with its sessions, its snapshot, and its time in milliseconds.
-pub(crate) type WorkerTask = Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) + Send>;
+/// Something that a worker does for another thread.
+pub(crate) enum WorkerTask {
+    /// A closure that the worker runs with its sessions, its snapshot, and its time in milliseconds.
+    Sessions(Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) + Send>),
+    /// The worker begins to trace packets; none: it ends.
+    Trace(Option<TraceRequest>),
+}
 
 /// Tasks for one worker.
 #[derive(Default)]
@@ -39,7 +45,7 @@ struct Tasks {
 }
 
 impl Mailbox {
-    fn push(&self, task: WorkerTask) {
+    pub fn push(&self, task: WorkerTask) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if !tasks.closed {
             tasks.waiting.push_back(task);
@@ -77,10 +83,10 @@ pub(crate) fn run_on_worker<R: Send + 'static>(
     f: impl FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) -> R + Send + 'static,
 ) -> Option<R> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    worker.mailbox.push(Box::new(move |sessions, snapshot, now| {
+    worker.mailbox.push(WorkerTask::Sessions(Box::new(move |sessions, snapshot, now| {
         // The receiver waits below, so sending does not fail.
         let _ = sender.send(f(sessions, snapshot, now));
-    }));
+    })));
     worker.wake_if_sleeping();
     // Turns and not a time are counted: the process may have stood still.
     for _ in 0..PATIENCE.as_millis() / TURN.as_millis() {

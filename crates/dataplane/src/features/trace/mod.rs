@@ -10,7 +10,9 @@
 //! A packet is known by the address of its metadata, which does not change on its way. A packet that a node
 //! keeps (a function that holds it, a fragment that waits) is followed until it goes on.
 //!
-//! Only traced packets cost memory and time; a request limits their number ([`record::TraceRequest`]).
+//! Only traced packets cost memory and time. A request limits their number ([`live::LiveTrace`]), and few
+//! packets of a vector are traced at most.
 
+pub(crate) mod live;
 pub(crate) mod record;
 pub(crate) mod tracer;

@@ -1,6 +1,8 @@
 //! What a trace says about a packet.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use mmb_flow::Direction;
 use mmb_packet::{DropReason, Meta};
@@ -13,8 +15,31 @@ use crate::engine::config::PortId;
 pub struct TraceRequest {
     /// The packets: those that some rule of this policy matches as they come in. None: all.
     pub filter: Option<Policy>,
+    /// How much of each packet is noted.
+    pub detail: TraceDetail,
+    /// Counts packets that the filter matched and that were not traced, as there were too many at once.
+    pub missed: Arc<AtomicU64>,
     /// Gets each trace when its packet has left the graph. Returns whether there may be more.
     pub sink: Box<dyn FnMut(PacketTrace) -> bool + Send>,
+}
+
+/// What a trace notes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceDetail {
+    /// The contiguous beginning of the packet in front of each node.
+    Path,
+    /// The whole packet as it comes in, and in front of the last node.
+    Ends,
+}
+
+impl TraceDetail {
+    /// Most packets of a vector whose traces begin.
+    pub(super) fn most_of_vector(self) -> usize {
+        match self {
+            TraceDetail::Path => 8,
+            TraceDetail::Ends => 64,
+        }
+    }
 }
 
 /// The path of a packet through the graph.

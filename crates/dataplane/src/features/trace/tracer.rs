@@ -1,13 +1,17 @@
 //! Follows packets from node to node.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mmb_dpdk::Packet;
-use mmb_flow::FlowRef;
+use mmb_flow::Key;
 use mmb_packet::{DropReason, OUT_ROUTED, PacketFlags};
 use mmb_policy::{Batch, Policy};
+use mmb_session::Sessions;
 
-use super::record::{AppliedRules, PacketTrace, TraceEnd, TraceRequest, TraceStep, TracedSession};
+use super::record::{
+    AppliedRules, PacketTrace, TraceDetail, TraceEnd, TraceRequest, TraceStep, TracedSession,
+};
 use crate::engine::config::PortId;
 use crate::engine::node::vector::VECTOR;
 use crate::engine::worker::Worker;
@@ -20,10 +24,15 @@ const FIRST: &str = "l2-input";
 const AFTER_HANDOFF: [&str; 2] = ["flow-lookup", "classify"];
 /// The nodes that ask rules.
 const ASKS_RULES: [&str; 3] = ["classify", "flow-lookup", "flow-track"];
+/// The node that looks sessions up, and the one that opens some.
+const LOOKS_UP: &str = "flow-lookup";
+const OPENS_SESSIONS: &str = "flow-track";
 /// The nodes that know the packet's session afterwards.
 const FINDS_SESSION: [&str; 4] = ["flow-lookup", "flow-classify", "flow-track", "chain"];
 /// The nodes that may keep a packet beyond a walk.
 const KEEPS: [&str; 6] = ["flow-lookup", "flow-classify", "flow-track", "chain", "ip-slow", "punt"];
+/// The last node of a graph with ports.
+pub(crate) const LIVE_SINK: &str = "port-tx";
 /// Most packets that are followed at once.
 const MOST_OPEN: usize = 1024;
 
@@ -35,6 +44,8 @@ pub(crate) struct Tracer {
     open: Vec<OpenTrace>,
     /// Packets whose traces have begun.
     begun: u64,
+    /// Sessions that the last call of `flow-track` has opened, as far as packets have shown them.
+    fresh: Vec<u32>,
     /// The request wants no more packets.
     is_over: bool,
     batch: Box<Batch>,
@@ -47,6 +58,12 @@ struct OpenTrace {
     address: usize,
     trace: PacketTrace,
     matched: Vec<u32>,
+    /// The last node.
+    node: &'static str,
+    /// The key of the last lookup of its session.
+    key: Option<Key>,
+    /// There was no session in front of the node that opens some.
+    may_open: bool,
 }
 
 /// Shows the packets of a node to the worker's tracer.
@@ -69,10 +86,16 @@ impl Tracer {
             sink,
             open: Vec::new(),
             begun: 0,
+            fresh: Vec::new(),
             is_over: false,
             batch: Box::default(),
             frame: Vec::new(),
         }
+    }
+
+    /// Traces no more packets.
+    pub fn stop(&mut self) {
+        self.is_over = true;
     }
 
     /// Whether the request wants no more packets.
@@ -86,8 +109,11 @@ impl Tracer {
         self.take_visits(worker);
         let mut at = 0;
         while let Some(open) = self.open.get(at) {
-            let is_kept = open.trace.steps.last().is_some_and(|step| KEEPS.contains(&step.node));
-            if is_kept && self.open.len() < MOST_OPEN { at += 1 } else { self.finish(at, TraceEnd::Kept) }
+            if KEEPS.contains(&open.node) && self.open.len() < MOST_OPEN {
+                at += 1
+            } else {
+                self.finish(at, TraceEnd::Kept)
+            }
         }
         self.watch(worker);
     }
@@ -102,6 +128,9 @@ impl Tracer {
     }
 
     fn watch(&self, worker: &mut Worker) {
+        if self.request.detail == TraceDetail::Ends {
+            return;
+        }
         let addresses: Vec<usize> = self.open.iter().map(|open| open.address).collect();
         worker.flows.sessions.watch(Some(&addresses));
     }
@@ -125,6 +154,9 @@ impl Tracer {
         if self.open.is_empty() {
             return;
         }
+        if node == OPENS_SESSIONS {
+            self.fresh.clear();
+        }
         for at in 0..packets.len() {
             let address = address(packets[at]);
             let Some(number) = self.open.iter().position(|open| open.address == address) else { continue };
@@ -146,6 +178,7 @@ impl Tracer {
         if let Some(filter) = &self.request.filter {
             select(filter, worker, &mut self.batch, packets, &mut selected);
         }
+        let mut begun = 0;
         for (packet, is_selected) in packets.iter().zip(selected) {
             let is_handed = packet.meta().flags.contains(PacketFlags::HANDED);
             let address = address(packet);
@@ -155,9 +188,14 @@ impl Tracer {
                 self.finish(known, TraceEnd::Kept);
             }
             let is_begun = is_selected && (is_first || is_handed && known.is_none());
-            if self.is_over || !is_begun || self.open.len() >= MOST_OPEN {
+            if self.is_over || !is_begun {
                 continue;
             }
+            if self.open.len() >= MOST_OPEN || begun == self.request.detail.most_of_vector() {
+                self.request.missed.fetch_add(1, Relaxed);
+                continue;
+            }
+            begun += 1;
             self.begun += 1;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let trace = PacketTrace {
@@ -170,7 +208,14 @@ impl Tracer {
                 session: None,
                 end: TraceEnd::Kept,
             };
-            self.open.push(OpenTrace { address, trace, matched: Vec::new() });
+            self.open.push(OpenTrace {
+                address,
+                trace,
+                matched: Vec::new(),
+                node: FIRST,
+                key: None,
+                may_open: false,
+            });
         }
     }
 
@@ -183,32 +228,49 @@ impl Tracer {
         (at, number): (usize, usize),
     ) {
         let rules = ASKS_RULES.contains(&node).then(|| self.find_rules(worker, &mut packets[at..=at]));
-        let (packet, trace) = (&packets[at], &mut self.open[number].trace);
+        let is_noted = match self.request.detail {
+            TraceDetail::Path => true,
+            TraceDetail::Ends => node == FIRST || self.end(node, packets[at]).is_some(),
+        };
+        let packet = &packets[at];
+        let Tracer { open, request, fresh, .. } = self;
+        let OpenTrace { trace, matched: applied, node: last, key, may_open, .. } = &mut open[number];
+        let before = std::mem::replace(last, node);
         let meta = *packet.meta();
-        if let Some(before) = trace.steps.last()
-            && FINDS_SESSION.contains(&before.node)
-            && worker.snapshot.needs_sessions()
+        let sessions = &worker.flows.sessions;
+        let environment = worker.snapshot.for_worker(worker.id);
+        let find = |key: Option<Key>| sessions.find(&key?, worker.clock.now, &environment);
+        if FINDS_SESSION.contains(&before)
+            && let Some((view, direction)) = find(*key)
         {
-            let environment = worker.snapshot.for_worker(worker.id);
-            let view = worker.flows.sessions.view(meta.session, worker.clock.now, &environment);
-            trace.session = view.map(|view| TracedSession {
-                is_new: view.packets.iter().sum::<u64>() <= 1,
-                direction: FlowRef(meta.session).direction(),
-                view,
-            });
+            let was_new = trace.session.as_ref().is_some_and(|session| session.is_new);
+            let is_new = was_new || *may_open && !fresh.contains(&view.uid);
+            if is_new {
+                fresh.push(view.uid);
+            }
+            trace.session = Some(TracedSession { is_new, direction, view });
+        }
+        match node {
+            LOOKS_UP => *key = Sessions::lookup_key(packet.data(), &meta),
+            OPENS_SESSIONS => *may_open = find(*key).is_none(),
+            _ => {}
         }
         let is_rewrite = node == "ip4-rewrite" || node == "ip6-rewrite";
         let gateway =
             is_rewrite.then(|| worker.routing.routes.hops.get(meta.stage.next_hop()).gateway).flatten();
         let step = trace.steps.len();
-        let (head, len) = (packet.data().to_vec(), packet.pkt_len());
-        trace.steps.push(TraceStep { node, head, len, meta, functions: Vec::new(), gateway });
+        if is_noted {
+            let is_whole = request.detail == TraceDetail::Ends;
+            let head = if is_whole { packet.to_vec() } else { packet.data().to_vec() };
+            let len = packet.pkt_len();
+            trace.steps.push(TraceStep { node, head, len, meta, functions: Vec::new(), gateway });
+        }
         if let Some((slots, out_port)) = rules {
             let policy = &worker.snapshot.policy;
             let mut matched: Vec<u32> = slots.iter().filter_map(|slot| policy.index(*slot)).collect();
             matched.sort_unstable();
             trace.rules = Some(AppliedRules { matched, out_port, step, decider: None });
-            self.open[number].matched = slots;
+            *applied = slots;
         }
     }
 

@@ -1,0 +1,118 @@
+"""The path of packets, live: `trace`, `capture`, and their limits."""
+
+import itertools
+import json
+import subprocess
+
+import pytest
+
+from lab import frames, wait
+from lab.daemon import binary
+from lab.frames import TCP, UDP
+from lab.netns import run
+
+
+def udp(port, sport=7):
+    return frames.ether() / frames.ip4() / UDP(sport=sport, dport=port) / frames.payload()
+
+
+def tcp(port):
+    return frames.ether() / frames.ip4() / TCP(sport=7, dport=port) / frames.payload()
+
+
+def start(wire, *words):
+    """Starts a command that waits for packets."""
+    command = [str(word) for word in (binary(), *words, "--socket", wire.daemon.socket)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def send_until_end(wire, process, make):
+    """Sends frames again and again until the command has seen enough of them; returns its output. make: the frames of
+    a round.
+    """
+    rounds = itertools.count(1)
+
+    def has_ended():
+        wire.cross(*make(next(rounds)))
+        return process.poll() is not None
+
+    wait.until(has_ended, "the end of the command")
+    out, err = process.communicate(timeout=wait.PATIENCE)
+    assert (process.returncode, err) == (0, b""), err
+    return out
+
+
+def test_a_trace_shows_nodes_rules_and_edits(wire):
+    accept = wire.daemon.add("udp-dport 9 mod ip-ttl 7")
+    drop = wire.daemon.add("udp-dport 10 drop")
+    process = start(wire, "trace", "udp-dport", "{9,10}", "count", "8", "--json")
+    packets = json.loads(send_until_end(wire, process, lambda _: [udp(8), udp(9), udp(10)]))["packets"]
+    assert len(packets) == 8
+    for packet in packets:
+        nodes = [node["node"] for node in packet["nodes"]]
+        (matched,) = packet["rules"]["matched"]
+        if packet["summary"].endswith(":9"):
+            assert (packet["result"], packet["out"], matched["index"]) == ("sent", "right", accept)
+            assert nodes[-2:] == ["rewrite", "port-tx"]
+            (ttl,) = [c for c in packet["nodes"][-2]["changes"] if c["field"] == "ip-ttl"]
+            assert ttl["after"] == "7"
+        else:
+            assert packet["summary"].endswith(":10")
+            assert (packet["result"], packet["reason"], packet["rules"]["decider"]) == ("dropped", "rule", drop)
+            assert nodes[-1] == "drop"
+    assert {packet["summary"].rsplit(":", 1)[1] for packet in packets} == {"9", "10"}
+
+
+def test_one_trace_at_a_time_and_none_is_left_behind(wire):
+    first = start(wire, "trace", "udp-dport", "9")
+
+    def probe():
+        return wire.daemon.line("capture udp-dport 1 seconds 1", check=False)
+
+    refused = wait.until(lambda: (answer := probe()).returncode and answer, "the first trace")
+    assert "another trace or capture runs" in refused.stderr
+    first.terminate()
+    first.communicate(timeout=wait.PATIENCE)
+    # The daemon notices that the reader has gone.
+    wait.until(lambda: probe().returncode == 0, "the end of the first trace")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("trace out right", ["`out` is not known"]),
+        ("trace udp-dport 9 drop", ["`drop` is a target"]),
+        ("trace count 0", ["number of packets"]),
+        ("trace in nowhere", ["nowhere"]),
+        ("capture rule 77", ["no rule 77"]),
+        ("capture seconds 0", ["time in seconds"]),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(wire, line, words):
+    refused = wire.daemon.line(line, check=False)
+    assert refused.returncode == 1
+    assert all(word in refused.stderr for word in words), refused.stderr
+
+
+def test_a_capture_has_packets_in_out_and_dropped(wire, tmp_path):
+    drop = wire.daemon.add("udp-dport 10 drop")
+    wire.daemon.add("udp-dport 9 mod ip-ttl 7")
+    process = start(wire, "capture", "udp-dport", "{9,10}", "count", "6", "-w", "-")
+    content = send_until_end(wire, process, lambda _: [udp(8), udp(9), udp(10)])
+    path = tmp_path / "out.pcapng"
+    path.write_bytes(content)
+    shown = run("tcpdump", "-n", "-v", "-r", path).stdout
+    assert ".9:" in shown and ".10:" in shown and "ttl 7" in shown and ".8:" not in shown
+    assert f"dropped by rule {drop} (add udp-dport 10 drop)".encode() in content
+    # A file that the client writes.
+    process = start(wire, "capture", "drops", "rule", drop, "count", "2", "-w", path)
+    assert send_until_end(wire, process, lambda _: [udp(9), udp(10)]) == b""
+    shown = run("tcpdump", "-n", "-r", path).stdout
+    assert shown.count(".10:") == 2 and ".9:" not in shown
+    process = start(wire, "capture", "tcp-dport", "80", "count", "1")
+    assert send_until_end(wire, process, lambda _: [tcp(80)]).startswith(b"left > right  ")
+
+
+def test_a_capture_ends_after_its_time(wire):
+    assert wire.daemon.line("capture udp-dport 1 seconds 1").stdout == ""
+    assert json.loads(wire.daemon.line("capture drops seconds 1 --json").stdout) == {"packets": [], "missed": 0}
