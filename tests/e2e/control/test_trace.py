@@ -63,6 +63,16 @@ def test_a_trace_shows_nodes_rules_and_edits(wire):
     assert {packet["summary"].rsplit(":", 1)[1] for packet in packets} == {"9", "10"}
 
 
+def test_a_trace_shows_the_session(wire):
+    wire.daemon.line("add-stateful in left ip-proto udp accept")
+    process = start(wire, "trace", "udp-dport", "9", "count", "8")
+    # Each session has two packets, in rounds of their own.
+    text = send_until_end(wire, process, lambda number: [udp(9, sport=(number + 1) // 2)]).decode()
+    assert text.count("sent to right") == 8
+    opened, found = (text.count(f"session {what}: forward, udp") for what in ("opened", "found"))
+    assert (opened, found) == (4, 4), text
+
+
 def test_one_trace_at_a_time_and_none_is_left_behind(wire):
     first = start(wire, "trace", "udp-dport", "9")
 
