@@ -7,7 +7,7 @@ import pytest
 
 from lab.daemon import mmb
 
-# What each operation needs to be answered with success; {index} is that of an existing rule.
+# What each operation needs to be answered with success; {rule} is the index of an existing rule.
 BODIES = {
     ("post", "/v1/command"): {"line": "list"},
     ("post", "/v1/print"): {"line": "list"},
@@ -47,7 +47,7 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
             body = BODIES.get((method, path))
             assert ("requestBody" in operation) == (body is not None), f"{method} {path}"
             data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
-            place = path.replace("{index}", str(index)).replace("{revision}", "1") + QUERIES.get(path, "")
+            place = path.replace("{rule}", str(index)).replace("{revision}", "1") + QUERIES.get(path, "")
             status, answer = daemon.request(method.upper(), place, data)
             assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
             kinds = operation["responses"][str(status)]["content"]
