@@ -122,6 +122,7 @@ fn check_completion(line: &str, cursor: usize) {
         instances: known,
         chains: known,
         brokers: known,
+        domains: known,
         types: &types,
         rules: &rules,
     };

@@ -11,19 +11,34 @@
 //! ([`Ledger`]) and compares ([`Ledger::accept`]). All shared words are atomic, so bytes that change at any
 //! time are no undefined behaviour here; what is checked is read once.
 //!
-//! The types are generic over the words ([`Words`]): of a [`SharedMemory`], of a slice in tests under Miri,
-//! or of `loom` in its models.
+//! A function with `process` in its line runs in a process that the [`Supervisor`] starts ([`Host`]). Each
+//! worker has a [`link`] with it. The process runs the same function as a worker would ([`runtime`]).
+//!
+//! The types of the base are generic over the words ([`Words`]): of a [`SharedMemory`], of a slice in tests
+//! under Miri, or of `loom` in its models.
 
 mod descriptor;
 mod doorbell;
+mod host;
+mod layout;
+mod link;
 mod memory;
+mod message;
 mod pool;
+mod report;
 mod ring;
+mod runtime;
+mod sandbox;
+mod shared;
+mod supervisor;
 mod words;
 
 pub use descriptor::Descriptor;
 pub use doorbell::{Bell, EventBell, Sleeper, Waker};
+pub use host::{HANG, Host};
 pub use memory::{Region, SharedMemory};
 pub use pool::{BUFFER_HEADER, Ledger, Pool, Rejected};
-pub use ring::{Broken, Consumer, Producer, clear as clear_ring, words as ring_words};
+pub use ring::{Broken, Consumer, Producer, words as ring_words};
+pub use runtime::run_function;
+pub use supervisor::{FUNCTION, SUPERVISOR, Supervisor, run_supervisor};
 pub use words::{Word, Words, read_bytes, write_bytes};

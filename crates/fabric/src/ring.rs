@@ -31,13 +31,10 @@ pub const fn words(capacity: usize) -> usize {
     SLOTS + 2 * capacity
 }
 
-/// Empties a ring that nobody uses. Both ends have to be made again.
-pub fn clear(memory: &impl Words) {
-    for at in [TAIL, HEAD] {
-        if let Some(word) = memory.words().get(at) {
-            word.store(0, Release);
-        }
-    }
+/// Returns the counters of a ring: descriptors written, and read. Both are what the ends have published.
+pub fn counters(memory: &impl Words) -> (u64, u64) {
+    let word = |at: usize| memory.words().get(at).map_or(0, |word| word.load(Relaxed));
+    (word(TAIL), word(HEAD))
 }
 
 /// Returns the number of slots in some words. None: they are no ring.
@@ -114,12 +111,6 @@ impl<M: Words> Producer<M> {
             word.store(self.tail, Release);
         }
         true
-    }
-
-    /// Returns the descriptors written since the ring was empty, and those of them that were read, as far as
-    /// this side knows.
-    pub fn counters(&self) -> (u64, u64) {
-        (self.tail, self.head)
     }
 }
 

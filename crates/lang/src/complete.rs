@@ -20,6 +20,8 @@ pub struct Names<'a> {
     pub interfaces: &'a [String],
     /// Names of the NAT pools.
     pub pools: &'a [String],
+    /// Names of the domains of functions in processes.
+    pub domains: &'a [String],
     /// Names of the instances of network functions.
     pub instances: &'a [String],
     /// Names of the service chains.
@@ -133,6 +135,7 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             names.brokers.iter().filter(|name| is_name(name)).for_each(|name| each(name, "broker"));
         }
         Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),
+        Expect::Domain => good(names.domains).for_each(|name| each(name, "domain")),
         Expect::Pool => good(names.pools).for_each(|name| each(name, "pool")),
     }
 }

@@ -3,9 +3,10 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
-    Action, Body, Branch, BranchEnd, Broker, CaptureSelection, Chain, Command, Cond, Endpoint4, Filtering,
-    Match, MatchExpr, NatForward, NatPool, NatProto, NfInstance, PoolAddresses, PortKind, ReversePathMode,
-    Rule, RuleKind, RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
+    Action, Body, Branch, BranchEnd, Broker, CaptureSelection, Chain, Command, Cond, Domain, Endpoint4,
+    Filtering, Match, MatchExpr, NatForward, NatPool, NatProto, NfInstance, OnFailure, PoolAddresses,
+    PortKind, ReversePathMode, Rule, RuleKind, RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem,
+    ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -52,6 +53,8 @@ impl Display for Command {
             Command::NatPoolDel { name } => write!(f, "nat pool del {name}"),
             Command::NatForwardAdd(forward) => forward.fmt(f),
             Command::NatForwardDel { proto, outside } => write!(f, "nat forward del {proto} {outside}"),
+            Command::DomainAdd(domain) => domain.fmt(f),
+            Command::DomainDel { name } => write!(f, "domain del {name}"),
             Command::NfAdd(function) => function.fmt(f),
             Command::NfDel { name } => write!(f, "nf del {name}"),
             Command::NfSet { name, words } => {
@@ -202,7 +205,34 @@ impl Display for PortKind {
 impl Display for NfInstance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "nf add {} {}", self.name, self.kind)?;
-        self.args.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))
+        match (&self.process, &self.args[..]) {
+            // In quotes, the word is an argument like any other.
+            (None, [front @ .., word]) if **word == *"process" => {
+                front.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))?;
+                f.write_str(" \"process\"")
+            }
+            (None, [front @ .., word, last]) if **word == *"process" => {
+                front.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))?;
+                write!(f, " \"process\" {}", Unbroken(last))
+            }
+            (process, args) => {
+                args.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))?;
+                process.iter().try_for_each(|domain| write!(f, " process {domain}"))
+            }
+        }
+    }
+}
+
+impl Display for Domain {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "domain add {} private", self.name)?;
+        if self.buffers != Domain::BUFFERS {
+            write!(f, " buffers {}", self.buffers)?;
+        }
+        match self.on_failure {
+            OnFailure::Drop => Ok(()),
+            OnFailure::Pass => f.write_str(" on-failure pass"),
+        }
     }
 }
 

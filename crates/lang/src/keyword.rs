@@ -29,6 +29,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("route", "route what comes in by interfaces: route <interface> …"),
     word("set", "change a setting: set <setting> <value>"),
     word("nat", "add or delete a pool of addresses, or a port forward"),
+    word("domain", "add or delete memory for functions in processes of their own"),
     word("nf", "add, delete or tell something to an instance of a network function"),
     word("chain", "add, change or delete a service chain"),
     word("broker", "add or delete a broker, which passes HTTP requests through a chain"),
@@ -285,6 +286,27 @@ pub(crate) const NAT_PROTOS: &[(NatProto, Keyword)] =
 
 /// The word between the endpoints of a forward.
 pub(crate) const TO: &[Keyword] = &[word("to", "the host behind NAT: to <address> <port>")];
+
+/// Words after `domain`.
+pub(crate) const DOMAIN: &[Keyword] =
+    &[word("add", "domain add <name> private [buffers <n>] …"), word("del", "domain del <name>")];
+
+/// The kind of a domain.
+pub(crate) const DOMAIN_KIND: &[Keyword] =
+    &[word("private", "packets are copied into memory that only the domain's functions see")];
+
+/// Options of a domain.
+pub(crate) const DOMAIN_OPTIONS: &[Keyword] = &[
+    word("buffers", "buffers for packets: buffers <n>"),
+    word("on-failure", "what becomes of packets while a process is not there: on-failure pass|drop"),
+];
+
+/// What becomes of packets while a process is not there.
+pub(crate) const ON_FAILURE: &[Keyword] =
+    &[word("drop", "packets are dropped"), word("pass", "packets pass the function")];
+
+/// The word in front of the domain of a function.
+pub(crate) const PROCESS: &str = "process";
 
 /// Words after `nf`.
 pub(crate) const NF: &[Keyword] = &[

@@ -14,6 +14,7 @@ fn offered(line: &str) -> (usize, Vec<String>) {
     let rules =
         [("web".to_owned(), "add all drop name web".to_owned()), ("1".to_owned(), "the same".to_owned())];
     let names = Names {
+        domains: &[],
         interfaces: &interfaces,
         pools: &pools,
         instances: &instances,

@@ -324,6 +324,14 @@ fn functions_and_chains() {
         "nf add fw acl allow ip-saddr 10.0.0.0/8 tcp-dport {80, 443} deny all",
         r##"nf add log log file "/var/log/a b.txt" "#1" "say \"x\"""##,
         "nf add x an-external-type-of-thirty-one",
+        "domain add tenant1 private",
+        "domain add tenant1 private buffers 8192 on-failure pass",
+        "domain del tenant1",
+        "nf add fw acl deny tcp-dport 23 process tenant1",
+        "nf add x hello process d process e",
+        r#"nf add x hello "process" d"#,
+        r#"nf add x hello "process""#,
+        "nf add x hello process d more",
         "nf set lb drain 10.0.0.1",
         "nf del nat",
         "chain add web acl1",
@@ -342,6 +350,7 @@ fn functions_and_chains() {
         prints(line, line);
     }
     prints("nf add c count \"a\"   b # c", "nf add c count a b");
+    prints("domain add d private on-failure drop buffers 4096", "domain add d private");
     prints("chain add web acl1 then nat then c", "chain add web acl1 | nat | c");
     prints(
         "chain add web acl1|split[a:nat1|count,b:drop]|c #x",

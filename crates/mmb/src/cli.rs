@@ -83,6 +83,8 @@ pub enum Cmd {
     Disable(Line),
     /// Change a setting: `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
     Set(Line),
+    /// Add or delete memory for functions in processes of their own: `domain add NAME private`
+    Domain(Line),
     /// Add, delete or configure an instance of a network function: `nf add NAME TYPE [ARG…]`
     Nf(Line),
     /// Show who changed the configuration, or what one change did: `history [REVISION]`
@@ -447,6 +449,7 @@ impl Cmd {
             Cmd::Enable(line) => ("enable", line),
             Cmd::Disable(line) => ("disable", line),
             Cmd::Set(line) => ("set", line),
+            Cmd::Domain(line) => ("domain", line),
             Cmd::Nf(line) => ("nf", line),
             Cmd::Chain(line) => ("chain", line),
             Cmd::History(line) => ("history", line),

@@ -15,6 +15,7 @@ use mmb_control::{
     Config, Control, ControlSocket, DownInterface, Limits, Platform, SocketGroups, default_path, serve,
 };
 use mmb_dataplane::{Engine, EngineConfig};
+use mmb_fabric::{Host, Supervisor};
 use mmb_nf::Registry;
 use mmb_system::{FileAccess, log};
 use sd_notify::NotifyState;
@@ -35,6 +36,7 @@ const REQUESTS: Duration = Duration::from_secs(1);
 pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
     let state = state_dir::open(args.state_dir.as_deref(), rustix::process::geteuid().is_root())?;
     let files = Arc::new(state.files);
+    let processes = process_host(args)?;
     let base = Config::with_platform(Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
@@ -42,6 +44,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
         scratchpad: args.scratchpad,
         files: files.clone(),
+        processes: Some(processes.clone()),
     });
     // Errors of the file and the socket are found before any device is opened.
     let config = args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?;
@@ -56,6 +59,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
     privileges::restrict(&wanted(args, &config, directories))?;
     log::install();
+    processes.begin();
     let runtime = runtime()?;
     // From here on, a signal stops the daemon in good order, in a limited time.
     let (signals, hangups) = runtime.block_on(async { (Signals::new(), reload::hangups()) });
@@ -99,6 +103,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     end::outcome(end)
 }
 
+/// The size of the engine.
 fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
     EngineConfig {
         workers: args.workers,
@@ -115,6 +120,13 @@ fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
 fn wanted<'a>(args: &'a RunArgs, config: &Config, directories: Vec<&'a Path>) -> Wanted<'a> {
     let low_ports = args.low_ports || config.brokers().has_low_ports();
     Wanted { user: args.user.as_deref(), any_system_call: args.no_seccomp, low_ports, directories }
+}
+
+/// Starts the supervisor of functions in processes: the daemon itself may start none later.
+fn process_host(args: &RunArgs) -> Result<Arc<Host>, Failure> {
+    let failed = |e| Failure::new(format!("cannot start the supervisor of functions: {e}"));
+    let sessions = u32::try_from(args.sessions).unwrap_or(u32::MAX);
+    Supervisor::start().map(|supervisor| Arc::new(Host::new(supervisor, sessions))).map_err(failed)
 }
 
 fn runtime() -> Result<Runtime, Failure> {

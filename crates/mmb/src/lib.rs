@@ -42,6 +42,12 @@ pub use mmb_nf_builtin::registry;
 
 /// Runs the program with the arguments of the process and the network functions of `functions`.
 pub fn run(functions: Registry) -> ExitCode {
+    // Not for users: the daemon executes itself with these words.
+    match std::env::args_os().nth(1).as_deref().and_then(|word| word.to_str()) {
+        Some(mmb_fabric::SUPERVISOR) => return internal(mmb_fabric::run_supervisor()),
+        Some(mmb_fabric::FUNCTION) => return internal(mmb_fabric::run_function(&functions)),
+        _ => {}
+    }
     let cli = Cli::parse_from(split_line(std::env::args_os().collect()));
     match dispatch(cli, Arc::new(functions)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,6 +56,17 @@ pub fn run(functions: Registry) -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// The exit code of a process that the daemon has started.
+fn internal(result: Result<(), String>) -> ExitCode {
+    result.map_or_else(
+        |reason| {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
 }
 
 fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {

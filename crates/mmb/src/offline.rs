@@ -20,7 +20,14 @@ const SEED: u64 = 1;
 
 /// An empty configuration for functions that run in this process, with one worker.
 pub fn base(functions: Arc<Registry>, scratchpad: usize) -> Config {
-    Config::with_platform(Platform { functions, workers: 1, seed: SEED, scratchpad, files: Arc::default() })
+    Config::with_platform(Platform {
+        functions,
+        workers: 1,
+        seed: SEED,
+        scratchpad,
+        files: Arc::default(),
+        processes: None,
+    })
 }
 
 /// Loads a complete configuration file, starting from `base`.

@@ -110,6 +110,7 @@ fn program(functions: usize, independent: bool) -> Program {
         workers: 1,
         seed: 7,
         files: &Default::default(),
+        processes: Default::default(),
         previous: None,
         scratchpad_limit: 256,
         order: Order::Maximal,

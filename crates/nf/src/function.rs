@@ -172,6 +172,9 @@ pub struct Properties {
     pub interfaces: Vec<String>,
     /// NAT pools that the arguments name.
     pub pools: Vec<String>,
+    /// What the instance does that only a worker can do, so that it cannot run in a process of its own: for
+    /// instance, it sends frames.
+    pub needs_worker: Option<&'static str>,
 }
 
 /// What a scratchpad belongs to. Addresses are those of the session's first packet at the function's place.

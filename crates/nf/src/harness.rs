@@ -22,9 +22,10 @@ use std::sync::Arc;
 
 use mmb_flow::layout::Order;
 use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
-use mmb_lang::{Chain, Command, Diagnostic, NfInstance};
+use mmb_lang::{Chain, Command, Diagnostic, Domain, NfInstance};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
+use crate::process::{ProcessHost, ProcessSetup};
 use crate::set::VECTOR;
 use crate::{
     Admission, ChainVerdict, HeldEvent, OpeningPacket, Packet, PacketView, Program, ProgramError,
@@ -68,7 +69,7 @@ pub enum HarnessError {
         error: Diagnostic,
     },
     /// A line is of another kind.
-    #[error("`{0}` is neither `nf add` nor `chain add`")]
+    #[error("`{0}` is neither `domain add` nor `nf add` nor `chain add`")]
     OtherCommand(String),
     /// An instance or a chain is wrong.
     #[error(transparent)]
@@ -85,6 +86,8 @@ pub struct Harness {
     held: HashMap<u32, InChain>,
     /// Sessions that functions have ended.
     ending: Vec<SessionId>,
+    /// Starts functions with `process`. None: they run here.
+    processes: Option<Arc<dyn ProcessHost>>,
 }
 
 struct Sessions {
@@ -172,7 +175,23 @@ impl Harness {
             sessions: Sessions { table, now: 1, mtu: usize::MAX },
             held: HashMap::new(),
             ending: Vec::new(),
+            processes: None,
         };
+        harness.load(lines)?;
+        Ok(harness)
+    }
+
+    /// Makes a harness whose functions with `process` run in processes of this host.
+    ///
+    /// # Errors
+    /// As [`Harness::new`].
+    pub fn with_processes(
+        registry: Registry,
+        lines: &str,
+        processes: Arc<dyn ProcessHost>,
+    ) -> Result<Harness, HarnessError> {
+        let mut harness = Harness::new(registry, "")?;
+        harness.processes = Some(processes);
         harness.load(lines)?;
         Ok(harness)
     }
@@ -190,7 +209,7 @@ impl Harness {
     /// # Errors
     /// See [`Harness::load`].
     pub fn load_with(&mut self, lines: &str, order: Order) -> Result<(), HarnessError> {
-        let (functions, chains) = parse_lines(lines)?;
+        let Lines { domains, functions, chains } = parse_lines(lines)?;
         let program = Program::compile(&ProgramSpec {
             functions: &functions,
             chains: &chains,
@@ -204,6 +223,7 @@ impl Harness {
             workers: 1,
             seed: 1,
             files: &Default::default(),
+            processes: ProcessSetup { domains: &domains, host: self.processes.as_deref() },
             previous: Some(&self.program),
             scratchpad_limit: SCRATCHPAD_LIMIT,
             order,
@@ -274,6 +294,7 @@ impl Harness {
     /// Packets that a function holds again are not among them.
     pub fn released(&mut self) -> Vec<Sent> {
         let mut done = Vec::new();
+        self.runner.poll_processes();
         loop {
             let mut resumed = Vec::new();
             while let Some(event) = self.runner.next_held_event() {
@@ -446,16 +467,24 @@ impl Harness {
     }
 }
 
-fn parse_lines(lines: &str) -> Result<(Vec<NfInstance>, Vec<Chain>), HarnessError> {
-    let (mut functions, mut chains) = (Vec::new(), Vec::new());
+#[derive(Default)]
+struct Lines {
+    domains: Vec<Domain>,
+    functions: Vec<NfInstance>,
+    chains: Vec<Chain>,
+}
+
+fn parse_lines(lines: &str) -> Result<Lines, HarnessError> {
+    let Lines { mut domains, mut functions, mut chains } = Lines::default();
     for line in lines.lines() {
         let command = mmb_lang::parse_line(line);
         match command.map_err(|error| HarnessError::Syntax { line: line.to_owned(), error })? {
+            Some(Command::DomainAdd(domain)) => domains.push(domain),
             Some(Command::NfAdd(add)) => functions.push(add),
             Some(Command::ChainAdd(chain)) => chains.push(chain),
             None => {}
             Some(_) => return Err(HarnessError::OtherCommand(line.to_owned())),
         }
     }
-    Ok((functions, chains))
+    Ok(Lines { domains, functions, chains })
 }

@@ -4,11 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mmb_lang::{Match, NfInstance};
+use mmb_lang::{Domain, Match, NfInstance};
 
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::l7::DynL7;
+use crate::process::FunctionProcess;
 use crate::set::Set;
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
@@ -28,6 +29,10 @@ pub struct Instance {
     /// Distinguishes the instance from all others of the process.
     pub(crate) uid: u64,
     pub(crate) function: Box<dyn DynFunction>,
+    /// The domain of `process DOMAIN`.
+    domain: Option<Domain>,
+    /// The process in which the function runs; `function` is its shadow then.
+    process: Option<Arc<dyn FunctionProcess>>,
 }
 
 impl std::fmt::Debug for Instance {
@@ -66,7 +71,25 @@ impl Instance {
             flow: function.any().downcast_ref::<TypedFunction<Flow>>().map(|holder| holder.0.sessions),
             uid: NEXT_UID.fetch_add(1, Ordering::Relaxed),
             function,
+            domain: None,
+            process: None,
         })
+    }
+
+    /// Sets the domain of an instance, and the process in which it runs if there is one.
+    pub(crate) fn set_process(&mut self, domain: &Domain, process: Option<Arc<dyn FunctionProcess>>) {
+        self.domain = Some(domain.clone());
+        self.process = process;
+    }
+
+    /// Returns the process in which the function runs. None: it runs in the workers.
+    pub fn process(&self) -> Option<&Arc<dyn FunctionProcess>> {
+        self.process.as_ref()
+    }
+
+    /// Returns the domain of `process DOMAIN`.
+    pub fn domain(&self) -> Option<&Domain> {
+        self.domain.as_ref()
     }
 
     /// Returns the name that chains use.
@@ -115,13 +138,19 @@ impl Instance {
     }
 
     /// Whether a configuration line describes this instance.
-    pub(crate) fn is_made_by(&self, add: &NfInstance) -> bool {
-        *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args
+    pub(crate) fn is_made_by(&self, add: &NfInstance, domains: &[Domain]) -> bool {
+        let name = add.process.as_ref().map(|domain| &domain.text);
+        let domain = name.and_then(|name| domains.iter().find(|domain| domain.name.text == *name));
+        let settings = |domain: &Domain| (domain.name.text.clone(), domain.buffers, domain.on_failure);
+        let has_domain =
+            name.is_some() == domain.is_some() && self.domain.as_ref().map(settings) == domain.map(settings);
+        let is_same = *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args;
+        is_same && has_domain
     }
 
-    /// Returns size and alignment of the scratchpad.
+    /// Returns size and alignment of the scratchpad in those of a session. In a process, it is elsewhere.
     pub(crate) fn pad(&self) -> (usize, usize) {
-        self.function.pad()
+        if self.process.is_some() { (0, 1) } else { self.function.pad() }
     }
 
     /// Some if the type is `flow`: its capacity in sessions, if one is configured.
@@ -139,12 +168,15 @@ impl Instance {
     /// # Errors
     /// The error of the function.
     pub fn set(&self, args: &[&str]) -> Result<(), ArgError> {
-        self.function.set(args)
+        match &self.process {
+            Some(process) => process.set(args).map_err(ArgError::from),
+            None => self.function.set(args),
+        }
     }
 
     /// See [`Function::report`].
     pub fn report(&self) -> Vec<(String, String)> {
-        self.function.report()
+        self.process.as_ref().map_or_else(|| self.function.report(), |process| process.report())
     }
 
     /// Returns the counters of a stream context, which stands in front of stream functions. Empty for other
@@ -155,7 +187,7 @@ impl Instance {
 
     /// See [`Function::background`]. To be called once.
     pub fn background(&self) -> Option<Background> {
-        self.function.background()
+        if self.process.is_some() { None } else { self.function.background() }
     }
 }
 

@@ -130,6 +130,9 @@ drop_reasons! {
     SynCookieBad = "syn-cookie-bad", "TCP segment to a function `synproxy` without a valid SYN cookie";
     NoBackend = "no-backend", "function `lb` has no available back end for a new session";
     BackendDown = "backend-down", "the session's back end has failed its health checks";
+    ProcessFull = "process-full", "process of a function has no room for the packet";
+    ProcessFailed = "process-failed", "process of a function has ended or hangs (`on-failure drop`)";
+    ProcessInvalid = "process-invalid", "packet came back from the process of a function with broken headers";
 }
 
 /// Reasons that network functions can register, in the order of their numbers.

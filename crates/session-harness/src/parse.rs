@@ -100,6 +100,7 @@ fn parse_after<L: AsRef<str>>(
         workers,
         seed: SEED,
         files: &Default::default(),
+        processes: Default::default(),
         previous: Some(chains),
         scratchpad_limit: RuleSet::SCRATCHPAD_BYTES,
         order: Order::Maximal,

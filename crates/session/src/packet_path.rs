@@ -241,6 +241,24 @@ impl Sessions {
         self.store.chains.runner.next_held_event()
     }
 
+    /// Whether functions run in processes of their own.
+    #[inline(always)]
+    pub fn has_processes(&self) -> bool {
+        self.store.chains.runner.has_processes()
+    }
+
+    /// Takes packets back from the processes of functions: they become events
+    /// ([`Sessions::next_held_event`]). To be called between two vectors.
+    pub fn poll_processes(&mut self) {
+        self.store.chains.runner.poll_processes();
+    }
+
+    /// Whether packets, or events of sessions, are in processes, so that [`Sessions::poll_processes`] may
+    /// find something soon.
+    pub fn has_packets_in_processes(&self) -> bool {
+        self.has_processes() && self.store.chains.runner.has_packets_in_processes()
+    }
+
     /// Whether [`Sessions::next_held_event`] returns an event.
     #[inline(always)]
     pub fn has_held_events(&self) -> bool {

@@ -103,10 +103,26 @@ pub struct CostEntry {
 /// `show functions`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FunctionList {
+    /// The domains of functions in processes.
+    #[serde(default)]
+    pub domains: Vec<DomainEntry>,
     /// The instances, in the order they were added.
     pub functions: Vec<FunctionEntry>,
     /// All types.
     pub types: Vec<TypeEntry>,
+}
+
+/// A domain: functions in processes that share memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DomainEntry {
+    /// Name of the domain.
+    pub name: String,
+    /// Buffers for packets.
+    pub buffers: u64,
+    /// What becomes of packets while the process of a function is not there: `drop` or `pass`.
+    pub on_failure: String,
+    /// The functions of the domain.
+    pub functions: Vec<String>,
 }
 
 /// An instance of a network function.
@@ -128,6 +144,9 @@ pub struct FunctionEntry {
     /// Name and counters.
     #[serde(flatten)]
     pub cost: CostEntry,
+    /// The domain in whose memory the function runs as a process of its own; empty: it runs in the workers.
+    #[serde(default)]
+    pub domain: String,
     /// Values that the function reports.
     pub report: IndexMap<String, String>,
     /// Counters of a stream context, which puts streams in order for the stream functions behind it.

@@ -64,6 +64,8 @@ impl Control {
             Command::NatPoolDel { name } => self.delete_pool(name),
             Command::NatForwardAdd(forward) => self.add_forward(forward),
             Command::NatForwardDel { proto, outside } => self.delete_forward(*proto, *outside),
+            Command::DomainAdd(domain) => self.add_domain(domain),
+            Command::DomainDel { name } => self.delete_domain(name),
             Command::NfAdd(nf) => self.add_function(nf),
             Command::NfDel { name } => self.delete_function(name),
             Command::NfSet { name, words } => self.set_function(name, words),

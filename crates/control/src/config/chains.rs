@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use mmb_lang::{Body, Chain, Command, Match, NfInstance, Rule, SourceSpan, Word};
+use mmb_lang::{Body, Chain, Command, Domain, Match, NfInstance, Rule, SourceSpan, Word};
+use mmb_nf::process::{ProcessHost, ProcessSetup};
 use mmb_nf::{FileAccess, Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
 
 use super::interfaces::port_of;
@@ -28,6 +29,8 @@ pub struct Platform {
     pub scratchpad: usize,
     /// The files that commands may name.
     pub files: Arc<FileAccess>,
+    /// Starts functions in processes. None: they run in the workers.
+    pub processes: Option<Arc<dyn ProcessHost>>,
 }
 
 impl Default for Platform {
@@ -39,6 +42,7 @@ impl Default for Platform {
             seed: 0,
             scratchpad: mmb_dataplane::DEFAULT_SCRATCHPAD,
             files: Arc::default(),
+            processes: None,
         }
     }
 }
@@ -46,12 +50,18 @@ impl Default for Platform {
 /// Instances and chains, each in the order in which they were added, and their program.
 #[derive(Clone, Default)]
 pub struct Chains {
+    domains: Vec<Domain>,
     functions: Vec<NfInstance>,
     chains: Vec<Chain>,
     program: Arc<Program>,
 }
 
 impl Chains {
+    /// The domains of functions in processes.
+    pub fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
     /// The instances.
     pub fn functions(&self) -> &[NfInstance] {
         &self.functions
@@ -76,8 +86,11 @@ impl Chains {
 
     /// The lines of a file with these instances and chains.
     pub fn lines(&self) -> impl Iterator<Item = String> {
+        let domains = self.domains.iter().map(|domain| Command::DomainAdd(domain.clone()).to_string());
         let functions = self.functions.iter().map(|nf| Command::NfAdd(nf.clone()).to_string());
-        functions.chain(self.chains.iter().map(|chain| Command::ChainAdd(chain.clone()).to_string()))
+        domains
+            .chain(functions)
+            .chain(self.chains.iter().map(|chain| Command::ChainAdd(chain.clone()).to_string()))
     }
 
     /// The traffic of a chain; none if there is no such chain.
@@ -105,12 +118,50 @@ impl Config {
         &self.platform
     }
 
+    /// Returns the configuration for a comparison: it starts no process.
+    pub fn without_processes(&self) -> Config {
+        let mut config = self.clone();
+        config.platform.processes = None;
+        config
+    }
+
     /// The object of an instance.
     ///
     /// # Errors
     /// There is no such instance.
     pub fn instance(&self, name: &Word) -> Result<&Arc<Instance>, CommandError> {
         self.chains.program.instance(name).ok_or_else(|| self.unknown_function(name))
+    }
+
+    /// `domain add`.
+    pub fn add_domain(&mut self, domain: &Domain) -> Result<(), CommandError> {
+        let name = &domain.name;
+        if self.chains.domains.iter().any(|known| known.name.text == name.text) {
+            let message = format!("there is a domain `{}` already", &**name);
+            return Err(
+                CommandError::conflict(message, name.span).help(format!("`domain del {}` first", &**name))
+            );
+        }
+        Arc::make_mut(&mut self.chains).domains.push(domain.clone());
+        Ok(())
+    }
+
+    /// `domain del`.
+    pub fn delete_domain(&mut self, name: &Word) -> Result<(), CommandError> {
+        let domains = &self.chains.domains;
+        let Some(at) = domains.iter().position(|domain| domain.name.text == name.text) else {
+            let known: Vec<&str> = domains.iter().map(|domain| &*domain.name.text).collect();
+            return Err(unknown("domain", name, &known, || format!("`domain add {} private`", &**name)));
+        };
+        let is_user = |nf: &&NfInstance| nf.process.as_ref().is_some_and(|used| used.text == name.text);
+        if let Some(user) = self.chains.functions.iter().find(is_user) {
+            let message = format!("domain `{}` is used by function `{}`", &**name, &*user.name);
+            return Err(
+                CommandError::conflict(message, name.span).help(format!("`nf del {}` first", &*user.name))
+            );
+        }
+        Arc::make_mut(&mut self.chains).domains.remove(at);
+        Ok(())
     }
 
     /// `nf add`.
@@ -241,7 +292,9 @@ impl Config {
     /// # Errors
     /// The function or chain that the error is about, and the error.
     pub(super) fn compile(&mut self, before: &Chains) -> Result<(), (ProgramItem, CommandError)> {
-        let same = (&before.functions, &before.chains) == (&self.chains.functions, &self.chains.chains);
+        let items =
+            |chains: &'_ Chains| (chains.domains.clone(), chains.functions.clone(), chains.chains.clone());
+        let same = items(before) == items(&self.chains);
         let program = if same {
             // The same program again: sessions need not be checked against a new one.
             before.program.clone()
@@ -256,6 +309,10 @@ impl Config {
                     workers: self.platform.workers,
                     seed: self.platform.seed,
                     files: &self.platform.files,
+                    processes: ProcessSetup {
+                        domains: &self.chains.domains,
+                        host: self.platform.processes.as_deref(),
+                    },
                     previous: Some(&before.program),
                     scratchpad_limit: self.platform.scratchpad,
                     order,

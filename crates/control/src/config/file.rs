@@ -58,7 +58,7 @@ fn load_as(text: &[u8], base: &Config, is_complete: bool) -> Result<Config, Refu
 /// # Errors
 /// Lines that are wrong.
 pub fn check(text: &[u8], base: &Config) -> Result<CheckReply, Refusal> {
-    let config = load(text, &Config::with_platform(base.platform().clone()))?;
+    let config = load(text, &Config::with_platform(base.platform().clone()).without_processes())?;
     let (rules, interfaces) = (config.policy().len() as u64, config.interfaces().len() as u64);
     Ok(CheckReply { rules, interfaces, warnings: rule_warnings(config.policy()) })
 }
@@ -114,23 +114,15 @@ impl<'a> Builder<'a> {
             self.config = self.base.clone();
             self.config.reset_settings();
         }
-        // First the lines that add what other lines refer to.
-        for c in &commands {
-            match &c.item {
-                Command::InterfaceAdd { name, kind } => self.note(c.line, |b| b.interface(name, kind)),
-                Command::NfAdd(nf) => self.note(c.line, |b| {
-                    b.config.insert_function(nf)?;
-                    b.functions.push(c.line);
-                    Ok(())
-                }),
-                _ => {}
-            }
-        }
+        self.named_items(&commands);
         self.pools(&commands);
         let (mut lines, mut rules, mut brokers) = (Vec::new(), Vec::new(), Vec::new());
         for c in commands {
             match c.item {
-                Command::InterfaceAdd { .. } | Command::NatPoolAdd(_) | Command::NfAdd(_) => {}
+                Command::InterfaceAdd { .. }
+                | Command::NatPoolAdd(_)
+                | Command::DomainAdd(_)
+                | Command::NfAdd(_) => {}
                 Command::BrokerAdd(broker) => brokers.push((c.line, broker)),
                 Command::ChainAdd(chain) => self.note(c.line, |b| {
                     b.config.insert_chain(&chain)?;
@@ -188,6 +180,22 @@ impl<'a> Builder<'a> {
 
     fn interface(&mut self, name: &Word, kind: &PortKind) -> Result<(), CommandError> {
         self.config.add_interface(name, kind, Some(self.base)).map(drop)
+    }
+
+    /// Adds what other lines refer to.
+    fn named_items(&mut self, commands: &[FileItem<Command>]) {
+        for c in commands {
+            match &c.item {
+                Command::InterfaceAdd { name, kind } => self.note(c.line, |b| b.interface(name, kind)),
+                Command::DomainAdd(domain) => self.note(c.line, |b| b.config.add_domain(domain)),
+                Command::NfAdd(nf) => self.note(c.line, |b| {
+                    b.config.insert_function(nf)?;
+                    b.functions.push(c.line);
+                    Ok(())
+                }),
+                _ => {}
+            }
+        }
     }
 
     /// Adds the pools, which may follow interfaces.

@@ -31,6 +31,7 @@ impl Control {
         let functions = program.instances().iter().zip(costs);
         let types = config.platform().functions.types();
         FunctionList {
+            domains: chains.domains().iter().map(|domain| domain_entry(chains, domain)).collect(),
             functions: functions.map(|(instance, cost)| function_entry(chains, instance, cost)).collect(),
             types: types
                 .into_iter()
@@ -130,6 +131,7 @@ fn function_entry(chains: &Chains, instance: &Instance, cost: CostEntry) -> Func
         .to_owned(),
         bytes: instance.bytes() as u64,
         cost,
+        domain: instance.domain().map(|domain| domain.name.to_string()).unwrap_or_default(),
         report: instance.report().into_iter().collect(),
         stream: stream_counts(instance),
     }
@@ -147,6 +149,17 @@ fn stream_counts(instance: &Instance) -> Option<StreamCounts> {
         events: of(CounterKind::Event),
         refused: of(CounterKind::Refusal),
     })
+}
+
+fn domain_entry(chains: &Chains, domain: &mmb_lang::Domain) -> DomainEntry {
+    let is_in =
+        |nf: &&mmb_lang::NfInstance| nf.process.as_ref().is_some_and(|name| name.text == domain.name.text);
+    DomainEntry {
+        name: domain.name.to_string(),
+        buffers: domain.buffers.into(),
+        on_failure: domain.on_failure.word().to_owned(),
+        functions: chains.functions().iter().filter(is_in).map(|nf| nf.name.to_string()).collect(),
+    }
 }
 
 /// Matches as text of the language.

@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::columns::Align::{Left, Right};
 use super::columns::{Columns, one_line};
-use crate::api::{ChainEntry, ChainList, CostEntry, FunctionEntry, FunctionList, PathEntry, ScratchpadEntry};
+use crate::api::{
+    ChainEntry, ChainList, CostEntry, DomainEntry, FunctionEntry, FunctionList, PathEntry, ScratchpadEntry,
+};
 use crate::text::count;
 
 /// Maximum width of a drawn scratchpad, in characters.
@@ -141,6 +143,10 @@ pub fn functions(list: &FunctionList, verbose: bool) -> String {
     } else {
         instances(&list.functions)
     };
+    for DomainEntry { name, buffers, on_failure, functions } in &list.domains {
+        let users = if functions.is_empty() { "no function".to_owned() } else { functions.join(",") };
+        let _ = writeln!(text, "domain {name}: private, {buffers} buffers, on-failure {on_failure}: {users}");
+    }
     for function in &list.functions {
         let CostEntry { name, consumed, held, released, .. } = &function.cost;
         if *consumed > 0 {
@@ -194,7 +200,12 @@ fn instances(functions: &[FunctionEntry]) -> String {
             cost.packets.to_string(),
             cost.drops.to_string(),
             format!("{:.1}", cost.ticks_per_packet),
-            function.arguments.join(" "),
+            match &*function.domain {
+                "" => function.arguments.join(" "),
+                domain => {
+                    [&function.arguments.join(" "), "process", domain].join(" ").trim_start().to_owned()
+                }
+            },
         ]);
     }
     columns.render()

@@ -1,12 +1,24 @@
 //! `nf`, `chain` and `broker`.
 
-use mmb_lang::{Broker, Chain, NfInstance, SourceSpan, Word};
+use mmb_lang::{Broker, Chain, Domain, NfInstance, SourceSpan, Word};
 
 use super::control::Control;
 use crate::api::Done;
 use crate::error::CommandError;
 
 impl Control {
+    /// `domain add`.
+    pub(crate) fn add_domain(&self, domain: &Domain) -> Result<Done, CommandError> {
+        self.add(|config| config.add_domain(domain))?;
+        Ok(Done::new(format!("domain {} added", &*domain.name)))
+    }
+
+    /// `domain del`.
+    pub(crate) fn delete_domain(&self, name: &Word) -> Result<Done, CommandError> {
+        self.change(|config| config.delete_domain(name))?;
+        Ok(Done::new(format!("domain {} deleted", &**name)))
+    }
+
     /// `nf add`.
     pub(crate) fn add_function(&self, nf: &NfInstance) -> Result<Done, CommandError> {
         self.add(|config| config.add_function(nf))?;

@@ -12,6 +12,46 @@ pub struct NfInstance {
     /// Arguments of the function: non-empty words whose meaning only the function knows. A word may contain
     /// blanks.
     pub args: Vec<Box<str>>,
+    /// `process DOMAIN`: the domain in which the function runs in a process of its own.
+    pub process: Option<Word>,
+}
+
+/// `domain add NAME private [buffers N] [on-failure pass|drop]`: functions in processes that share memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Domain {
+    /// Name of the domain, for functions.
+    pub name: Word,
+    /// Buffers for packets of all its functions.
+    pub buffers: u32,
+    /// What becomes of packets while the process of a function is not there.
+    pub on_failure: OnFailure,
+}
+
+impl Domain {
+    /// The buffers of a domain that does not say how many.
+    pub const BUFFERS: u32 = 4096;
+    /// The fewest and the most buffers of a domain.
+    pub const BUFFER_RANGE: std::ops::RangeInclusive<u32> = 64..=131_072;
+}
+
+/// What becomes of packets while the process of a function is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFailure {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They pass the function.
+    Pass,
+}
+
+impl OnFailure {
+    /// Returns the word of the language.
+    pub fn word(self) -> &'static str {
+        match self {
+            OnFailure::Drop => "drop",
+            OnFailure::Pass => "pass",
+        }
+    }
 }
 
 /// A service chain: `chain add NAME BODY` and `chain set NAME BODY`.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
-    Broker, Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, RuleRef,
-    SessionLimit, Word, address_bits,
+    Broker, Chain, Domain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule,
+    RuleRef, SessionLimit, Word, address_bits,
 };
 
 /// One line of the language.
@@ -136,7 +136,14 @@ pub enum Command {
         /// The external endpoint.
         outside: Endpoint4,
     },
-    /// `nf add INSTANCE TYPE [ARG…]`.
+    /// `domain add NAME private …`.
+    DomainAdd(Domain),
+    /// `domain del NAME`.
+    DomainDel {
+        /// The domain.
+        name: Word,
+    },
+    /// `nf add INSTANCE TYPE [ARG…] [process DOMAIN]`.
     NfAdd(NfInstance),
     /// `nf del INSTANCE`.
     NfDel {

@@ -3,11 +3,15 @@
 //! Only here brackets nest, so only here the parser is recursive: at most [`Chain::MAX_DEPTH`] levels deep.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Body, Branch, BranchEnd, Chain, Command, NfInstance, Step, Word};
+use crate::ast::{Body, Branch, BranchEnd, Chain, Command, Domain, NfInstance, OnFailure, Step, Word};
 use crate::diag::{Diagnostic, quote};
-use crate::keyword::{ARM_ENDS, ARMS, BRACKET, CHAIN, ELSE, NF, PIPE, is_body_word};
+use crate::keyword::{
+    ARM_ENDS, ARMS, BRACKET, CHAIN, DOMAIN, DOMAIN_KIND, DOMAIN_OPTIONS, ELSE, NF, ON_FAILURE, PIPE, PROCESS,
+    is_body_word,
+};
 use crate::lex::Tok;
 use crate::shape::{is_name, is_word};
+use crate::span::Span;
 
 /// Help text with the syntax of chains.
 const EXAMPLE: &str = "a chain is written a | b [output: c | d, output: drop] | e, or [a, b, else: c]";
@@ -44,27 +48,95 @@ impl Parser<'_> {
             return Err(Diagnostic::new(span, message).with_help(help));
         }
         let kind = Word { text: kind.into(), span: span.into() };
-        Ok(NfInstance { name, kind, args: self.args()? })
+        let (args, process) = self.function_args()?;
+        Ok(NfInstance { name, kind, args, process })
+    }
+
+    /// Words up to the end of the line, and the domain behind the word `process` if these two are the last
+    /// ones. In quotes, `process` is an argument like any other.
+    fn function_args(&mut self) -> Parse<(Vec<Box<str>>, Option<Word>)> {
+        let mut words: Vec<(Box<str>, bool, Span)> = Vec::new();
+        while self.peek() != Tok::End {
+            let token = self.lex.peek();
+            let is_process = token.tok == Tok::Word && self.text(token) == PROCESS;
+            words.push((self.function_arg()?, is_process, token.span));
+            if is_process {
+                self.expect(Expect::Domain);
+            }
+        }
+        let process = match &words[..] {
+            [.., (_, true, _)] => {
+                let error = self.error_here("the domain behind `process` is missing");
+                return Err(error.with_help("nf add <instance> <type> [<word> …] process <domain>"));
+            }
+            [.., (_, true, _), (name, false, span)] if is_name(name) => {
+                Some(Word { text: name.clone(), span: (*span).into() })
+            }
+            [.., (_, true, _), (name, false, span)] => {
+                return Err(Diagnostic::new(*span, format!("{} cannot name a domain", quote(name))));
+            }
+            _ => None,
+        };
+        let args = words.len() - if process.is_some() { 2 } else { 0 };
+        Ok((words.into_iter().take(args).map(|(word, ..)| word).collect(), process))
     }
 
     /// Words up to the end of the line.
     fn args(&mut self) -> Parse<Vec<Box<str>>> {
         let mut args = Vec::new();
         while self.peek() != Tok::End {
-            let token = self.lex.peek();
-            if token.span.start == self.lex.last_end() {
-                let message = format!("a blank is missing before {}", quote(self.text(token)));
-                return Err(self.error_here(message));
-            }
-            let (word, span) = self.unbroken("a word for a function")?;
-            if token.tok != Tok::Text && word.contains('"') {
-                let message = format!("{} has a quote within", quote(self.lex.text(span)));
-                let help = r#"quotes stand around the whole word: "a b", and \" is a quote between them"#;
-                return Err(Diagnostic::new(span, message).with_help(help));
-            }
-            args.push(word.into());
+            args.push(self.function_arg()?);
         }
         Ok(args)
+    }
+
+    /// A word for a function.
+    fn function_arg(&mut self) -> Parse<Box<str>> {
+        let token = self.lex.peek();
+        if token.span.start == self.lex.last_end() {
+            let message = format!("a blank is missing before {}", quote(self.text(token)));
+            return Err(self.error_here(message));
+        }
+        let (word, span) = self.unbroken("a word for a function")?;
+        if token.tok != Tok::Text && word.contains('"') {
+            let message = format!("{} has a quote within", quote(self.lex.text(span)));
+            let help = r#"quotes stand around the whole word: "a b", and \" is a quote between them"#;
+            return Err(Diagnostic::new(span, message).with_help(help));
+        }
+        Ok(word.into())
+    }
+
+    /// Parses the words after `domain`.
+    pub(super) fn domain(&mut self) -> Parse<Command> {
+        if self.keyword(DOMAIN, "action on domains")? == "del" {
+            self.expect(Expect::Domain);
+            return Ok(Command::DomainDel { name: self.name("a domain")? });
+        }
+        let name = self.name("a domain")?;
+        self.keyword(DOMAIN_KIND, "kind of the domain")?;
+        let (mut buffers, mut on_failure) = (None, None);
+        loop {
+            self.expect(Expect::Words(DOMAIN_OPTIONS));
+            let token = self.lex.peek();
+            if token.tok == Tok::End {
+                break;
+            }
+            let option = self.keyword(DOMAIN_OPTIONS, "option of a domain")?;
+            let again = if option == "buffers" {
+                let (least, most) = Domain::BUFFER_RANGE.into_inner();
+                let number = self.number("number of buffers", least.into()..=most.into())?;
+                buffers.replace(number as u32).is_some()
+            } else {
+                let word = self.keyword(ON_FAILURE, "treatment of packets")?;
+                let how = if word == "pass" { OnFailure::Pass } else { OnFailure::Drop };
+                on_failure.replace(how).is_some()
+            };
+            if again {
+                return Err(Diagnostic::new(token.span, format!("the domain has `{option}` twice")));
+            }
+        }
+        let buffers = buffers.unwrap_or(Domain::BUFFERS);
+        Ok(Command::DomainAdd(Domain { name, buffers, on_failure: on_failure.unwrap_or_default() }))
     }
 
     /// The name of an existing instance.

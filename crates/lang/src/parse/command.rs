@@ -58,6 +58,7 @@ impl Parser<'_> {
             "route" => self.route()?,
             "set" => self.set()?,
             "nat" => self.nat()?,
+            "domain" => self.domain()?,
             "nf" => self.nf()?,
             "chain" => {
                 self.lex.enter_chain();

@@ -64,6 +64,8 @@ pub(crate) enum Expect {
     Interface,
     /// The name of a NAT pool.
     Pool,
+    /// The name of a domain.
+    Domain,
     /// The name of an instance of a network function.
     Instance,
     /// A type of network functions.

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use mmb_lang::{Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, NfInstance, Step, Word};
+use mmb_lang::{
+    Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, Domain, NfInstance, OnFailure, Step, Word,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -98,8 +100,12 @@ fn broker() -> impl Strategy<Value = Broker> {
 pub fn command() -> impl Strategy<Value = Command> {
     let chain = || (name(), body()).prop_map(|(name, body)| Chain { name, body });
     prop_oneof![
-        2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args())
-            .prop_map(|(name, kind, args)| Command::NfAdd(NfInstance { name, kind, args })),
+        1 => (name(), Domain::BUFFER_RANGE, any::<bool>()).prop_map(|(name, buffers, passes)| {
+            let on_failure = if passes { OnFailure::Pass } else { OnFailure::Drop };
+            Command::DomainAdd(Domain { name, buffers, on_failure })
+        }),
+        2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args(), option::of(name()))
+            .prop_map(|(name, kind, args, process)| Command::NfAdd(NfInstance { name, kind, args, process })),
         1 => instance().prop_map(|name| Command::NfDel { name }),
         1 => (instance(), args()).prop_filter_map("no words", |(name, words)| {
             (!words.is_empty()).then_some(Command::NfSet { name, words })

@@ -68,6 +68,7 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(
         seed: args.seed,
         scratchpad: args.scratchpad,
         files: Arc::default(),
+        processes: None,
     });
     let routes = routes(args)?;
     let traffic = traffic(args, routes)?;

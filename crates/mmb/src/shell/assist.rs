@@ -28,6 +28,8 @@ pub struct KnownNames {
     pub interfaces: Vec<String>,
     /// NAT pools.
     pub pools: Vec<String>,
+    /// Domains of functions in processes.
+    pub domains: Vec<String>,
     /// Service chains.
     pub chains: Vec<String>,
     /// Brokers.
@@ -55,8 +57,9 @@ impl LineHelper {
 
     /// The words that can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let KnownNames { interfaces, pools, chains, brokers, instances, types, rules, .. } = &self.known;
-        let names = Names { interfaces, pools, chains, brokers, instances, types, rules };
+        let KnownNames { interfaces, pools, domains, chains, brokers, instances, types, rules, .. } =
+            &self.known;
+        let names = Names { interfaces, pools, domains, chains, brokers, instances, types, rules };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
         if before.trim().is_empty() {
@@ -181,6 +184,7 @@ mod tests {
         LineHelper::new(KnownNames {
             interfaces: names(["lan", "wan"]),
             pools: names(["home", "office"]),
+            domains: names(["tenant1", "tenant2"]),
             chains: names(["web", "mail"]),
             brokers: names(["shop", "api"]),
             instances: names(["stats", "guard"]),

@@ -114,11 +114,12 @@ fn known_names(client: &mut Client) -> KnownNames {
     let interfaces = client.get::<InterfaceList>("/v1/interfaces").unwrap_or_default().interfaces;
     let pools = client.get::<NatReply>("/v1/nat").unwrap_or_default().pools;
     let chains = client.get::<ChainList>("/v1/chains").unwrap_or_default().chains;
-    let FunctionList { functions, types } = client.get("/v1/functions").unwrap_or_default();
+    let FunctionList { domains, functions, types } = client.get("/v1/functions").unwrap_or_default();
     KnownNames {
         rules: known_rules(client),
         interfaces: interfaces.into_iter().map(|i| i.name).collect(),
         pools: pools.into_iter().map(|p| p.name).collect(),
+        domains: domains.into_iter().map(|d| d.name).collect(),
         chains: chains.into_iter().map(|c| c.name).collect(),
         brokers: client
             .get::<BrokerList>("/v1/brokers")

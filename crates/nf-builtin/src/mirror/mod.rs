@@ -42,7 +42,11 @@ impl Function for Mirror {
     }
 
     fn properties(&self) -> Properties {
-        Properties { interfaces: vec![self.interface.clone()], ..Properties::default() }
+        Properties {
+            interfaces: vec![self.interface.clone()],
+            needs_worker: Some("sends frames"),
+            ..Properties::default()
+        }
     }
 
     #[inline(always)]

@@ -95,7 +95,9 @@ impl Function for Police {
             Scope::Key(key) if self.config.unit != Unit::Sessions => key,
             _ => SessionKey::Session,
         };
-        Properties { key, ..Properties::default() }
+        let counts_sessions = self.config.unit == Unit::Sessions;
+        let needs_worker = counts_sessions.then_some("counts sessions before they are opened");
+        Properties { key, needs_worker, ..Properties::default() }
     }
 
     fn admit(&self, packet: &mut OpeningPacket<'_>, _: &mut Taken) -> Admission {

@@ -10,6 +10,7 @@
 //! All memory is reserved when a program with a function that holds packets is loaded.
 
 mod list;
+mod process;
 mod queue;
 mod stream;
 
@@ -115,7 +116,12 @@ struct Entry {
     range: HeldRange,
     /// What stream functions get of a packet that goes on.
     view: View,
+    /// The buffer of a packet that is in the process of the function, or [`NO_BUFFER`].
+    buffer: u32,
 }
+
+/// No buffer.
+pub(crate) const NO_BUFFER: u32 = u32::MAX;
 
 /// The packets of one session at one function, by direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -149,6 +155,8 @@ pub(crate) struct Resumed {
     pub uid: u32,
     pub levels: ArrayVec<HeldLevel, MAX_FLOWS>,
     pub view: View,
+    /// The buffer of a packet that came back from a process, or [`NO_BUFFER`].
+    pub buffer: u32,
 }
 
 /// Most sessions whose clients functions answer at the same time.
@@ -177,6 +185,8 @@ pub(crate) struct HeldPackets {
     /// Tickets given out since start.
     issued: u64,
     now: u32,
+    /// States and buffers of packets that do not wait for their processes any more.
+    unused_buffers: Vec<(u32, u32)>,
 }
 
 impl Resumed {
@@ -246,6 +256,7 @@ impl HeldPackets {
             self.free.extend((old as u32..new as u32).rev());
             self.queues.reserve(new);
             self.events.reserve(new);
+            self.unused_buffers.reserve(new);
             self.taken_over.reserve(MOST_TAKEN_OVER);
             self.closed.reserve(MOST_TAKEN_OVER);
         }
@@ -449,10 +460,11 @@ impl HeldPackets {
                 uid,
                 ref levels,
                 view,
+                buffer,
                 ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
-                Ok(Resumed { state, verdict, is_follower, uid, levels, view })
+                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer })
             }
             Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -480,6 +492,10 @@ impl HeldPackets {
     fn release_entry(&mut self, ticket: u32) {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             entry.status = TicketState::Free;
+            if entry.buffer != NO_BUFFER {
+                self.unused_buffers.push((entry.place.state, entry.buffer));
+                entry.buffer = NO_BUFFER;
+            }
             self.free.push(ticket);
         }
     }
@@ -548,5 +564,6 @@ impl Entry {
         levels: ArrayVec::new_const(),
         range: HeldRange { from: 0, to: 0, has_fin: false },
         view: View::NONE,
+        buffer: NO_BUFFER,
     };
 }

@@ -1,10 +1,11 @@
 //! From the configuration to a program.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_classify::Classifier;
-use mmb_lang::NfInstance;
+use mmb_lang::{NfInstance, Word};
 
 use super::builder::Builder;
 use super::errors::{ChainError, Located, ProgramError, ProgramItem};
@@ -12,6 +13,7 @@ use super::ir::{ArmTarget, Body, BodyId, Chain, Node, SessionSpace};
 use super::path::PathState;
 use super::spec::ProgramSpec;
 use super::{Program, class};
+use crate::process::{self, ProcessSetup, ProcessSpec};
 use crate::stream::StreamContext;
 use crate::{Instance, Setup};
 
@@ -186,7 +188,7 @@ fn instances(spec: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError>
             return Err(at(&add.name, ChainError::DuplicateFunction(add.name.text.to_string())));
         }
         let previous = spec.previous.and_then(|previous| previous.instance(&add.name));
-        instances.push(match previous.filter(|previous| previous.is_made_by(add)) {
+        instances.push(match previous.filter(|previous| previous.is_made_by(add, spec.processes.domains)) {
             Some(previous) => previous.clone(),
             None => Arc::new(make(spec, add).map_err(|(word, error)| at(&word, error))?),
         });
@@ -220,9 +222,15 @@ fn words(body: &mmb_lang::Body) -> Box<dyn Iterator<Item = &str> + '_> {
 /// Makes an instance. An error comes with the word that it is about.
 fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, ChainError)> {
     let args: Vec<&str> = add.args.iter().map(|word| &**word).collect();
+    let ports = RefCell::new(Vec::new());
+    let resolve_port = |name: &str| {
+        let port = (spec.resolve_port)(name);
+        ports.borrow_mut().extend(port.map(|port| (name.to_owned(), port)));
+        port
+    };
     let setup = Setup {
         args: &args,
-        resolve_port: spec.resolve_port,
+        resolve_port: &resolve_port,
         has_pool: spec.has_pool,
         workers: spec.workers,
         seed: spec.seed,
@@ -237,5 +245,45 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
     };
     // The error may be about any argument: the first one stands for all.
     let made = made.and_then(|function| Instance::new(&add.name, &add.args, function));
-    made.map_err(|error| (args.first().map_or(name, |word| (*word).to_owned()), error.into()))
+    let mut instance =
+        made.map_err(|error| (args.first().map_or(name, |word| (*word).to_owned()), error.into()))?;
+    if let Some(domain) = &add.process {
+        start_process(spec, (add, domain), &mut instance, &ports.into_inner())
+            .map_err(|error| (domain.text.to_string(), error))?;
+    }
+    Ok(instance)
+}
+
+/// Starts the process of an instance with `process DOMAIN`.
+fn start_process(
+    spec: &ProgramSpec<'_>,
+    (add, name): (&NfInstance, &Word),
+    instance: &mut Instance,
+    ports: &[(String, u16)],
+) -> Result<(), ChainError> {
+    let ProcessSetup { domains, host } = spec.processes;
+    let Some(domain) = domains.iter().find(|domain| domain.name.text == name.text) else {
+        let names = domains.iter().map(|domain| &*domain.name.text);
+        let add = format!("`domain add {name} private` makes one");
+        return Err(ChainError::UnknownDomain {
+            name: name.to_string(),
+            help: mmb_lang::suggest(name, names, &add),
+        });
+    };
+    let name = || instance.name().to_owned();
+    if let Some(reason) = process::obstacle(&*instance.function, instance.properties()) {
+        return Err(ChainError::NeedsWorker { name: name(), reason });
+    }
+    if instance.function.background().is_some() {
+        let reason = "works with files or sockets of its own".to_owned();
+        return Err(ChainError::NeedsWorker { name: name(), reason });
+    }
+    let bytes = instance.bytes();
+    let (workers, seed) = (spec.workers, spec.seed);
+    let process = host
+        .map(|host| host.start(&ProcessSpec { function: add, domain, ports, workers, seed, bytes }))
+        .transpose()
+        .map_err(|reason| ChainError::NoProcess { name: name(), reason })?;
+    instance.set_process(domain, process);
+    Ok(())
 }

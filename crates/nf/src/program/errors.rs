@@ -56,6 +56,14 @@ pub enum ChainError {
     L7Twice(String),
     #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
     L7Servers { first: String, second: String },
+    #[error("there is no domain `{name}`; {help}")]
+    UnknownDomain { name: String, help: String },
+    #[error("`{name}` {reason}, which a function in a process cannot do: leave `process` out")]
+    NeedsWorker { name: String, reason: String },
+    #[error("the process of `{name}` has not started: {reason}")]
+    NoProcess { name: String, reason: String },
+    #[error("`{name}` runs in a process and cannot be behind `{flow}`: put it before `{flow}`")]
+    ProcessBehindFlow { name: String, flow: String },
     #[error("brackets of the chain are nested too deep")]
     TooDeep,
     #[error("a path has too many brackets: a session remembers its path in {bits} bits")]

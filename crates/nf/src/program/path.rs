@@ -64,6 +64,10 @@ impl PathState {
             return fail(name, ChainError::HoldsTooDeep { name: name.into(), max: MAX_FLOWS });
         }
         self.check_streams(instance, all)?;
+        if let Some(flow) = self.flow.filter(|_| instance.domain().is_some()) {
+            let flow = all[usize::from(flow)].name().to_owned();
+            return fail(name, ChainError::ProcessBehindFlow { name: name.into(), flow });
+        }
         self.check_class(number, instance, all)?;
         self.check_key(instance, all)?;
         if instance.properties().translates.any() { self.check_translation(instance, all) } else { Ok(()) }

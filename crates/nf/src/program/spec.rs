@@ -8,6 +8,7 @@ use mmb_system::FileAccess;
 
 use super::Program;
 use crate::Registry;
+use crate::process::ProcessSetup;
 
 /// What a [`Program`] is compiled from.
 #[derive(Clone, Copy)]
@@ -32,6 +33,8 @@ pub struct ProgramSpec<'a> {
     pub previous: Option<&'a Program>,
     /// Most bytes of a session's scratchpad.
     pub scratchpad_limit: usize,
+    /// Domains of functions in processes, and who starts these.
+    pub processes: ProcessSetup<'a>,
     /// How scratchpads are laid out.
     pub order: Order,
 }

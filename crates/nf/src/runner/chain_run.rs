@@ -11,7 +11,7 @@ mod visits;
 use super::header::{Header, pad_mut, pads_from};
 use super::lifecycle::{SessionCall, arm_bits, taken_arms};
 use super::nested::{EntryContext, NestedSessions};
-use super::placement::{Local, Placement};
+use super::placement::{Place, Placement};
 use super::prepare::prefetch_entries;
 use super::scratchpads::ScratchpadSpace;
 use super::state::{ActiveProgram, InstanceState, RunnerState};
@@ -161,7 +161,7 @@ impl ChainRun<'_, '_> {
         function: &FunctionNode,
         set: Set,
         space: &mut S,
-        method: impl FnOnce(&mut Local, RawVector<'_, '_>) -> Set,
+        method: impl FnOnce(&mut Place, RawVector<'_, '_>) -> Set,
     ) -> Set {
         let ChainRun { state, active, packets, keyed, function_verdicts, views, now, .. } = self;
         let RunnerState { states, emissions, held, worker, edits, settings, unread, .. } = &mut **state;

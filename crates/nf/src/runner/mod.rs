@@ -69,6 +69,8 @@ impl Runner {
     pub fn set_program(&mut self, program: &Arc<Program>, settings: &SessionSettings) {
         self.state.settings = *settings;
         self.state.set_program(program);
+        self.state.has_processes =
+            self.state.states.iter().flatten().any(|state| state.instance.process().is_some());
         self.state.reserve_held();
         self.state.reserve_edits();
         self.state
@@ -297,6 +299,24 @@ impl Runner {
     /// Takes what functions did to watched packets since the last call.
     pub fn take_visits(&mut self) -> Vec<FunctionVisit> {
         self.state.watch.as_mut().map(|watch| std::mem::take(&mut watch.visits)).unwrap_or_default()
+    }
+
+    /// Whether functions of the program in force, or of one that sessions still pass, run in processes.
+    #[inline(always)]
+    pub fn has_processes(&self) -> bool {
+        self.state.has_processes
+    }
+
+    /// Whether packets, or events of sessions, are in processes.
+    #[cold]
+    pub fn has_packets_in_processes(&self) -> bool {
+        self.state.has_packets_in_processes()
+    }
+
+    /// Takes packets back from the processes of functions: they become events
+    /// ([`Runner::next_held_event`]). To be called when no vector is under way.
+    pub fn poll_processes(&mut self) {
+        self.state.poll_processes();
     }
 
     /// Returns the next packet that is no longer held. To be called when no vector is under way, until it

@@ -1,8 +1,10 @@
 //! Where a function runs.
 //!
-//! Theory of operation. The runner reaches functions only through [`Placement`]. The one placement today is
-//! [`Local`]: the function is called in the worker's thread. The dispatch is static, so the indirection costs
-//! nothing. A function in a process of its own will be another placement.
+//! Theory of operation. The runner reaches functions only through [`Placement`]. [`Local`] calls the function
+//! in the worker's thread, [`Remote`] sends packets to a process. [`Place`] is one of them: one branch for a
+//! vector at a function, and none for a packet.
+
+mod remote;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use crate::instance::RawContext;
 use crate::set::Set;
 use crate::vector::RawVector;
 use crate::{Admission, Instance, OpeningPacket, SessionInfo};
+
+pub(super) use remote::Remote;
 
 /// Calls the methods of [`crate::Function`] wherever an instance runs.
 pub(super) trait Placement {
@@ -75,5 +79,80 @@ impl Placement for Local {
 
     fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
         self.instance.function.resume(vector, &mut *self.state)
+    }
+}
+
+/// The placement of an instance.
+pub(super) enum Place {
+    Local(Local),
+    Remote(Box<Remote>),
+}
+
+impl Place {
+    /// Returns the end of a function in a process.
+    pub fn remote(&mut self) -> Option<&mut Remote> {
+        match self {
+            Place::Remote(remote) => Some(remote),
+            Place::Local(_) => None,
+        }
+    }
+
+    /// Gives the settings of streams to a stream context.
+    pub fn set_streams(&mut self, streams: mmb_stream::Policy) {
+        if let Place::Local(local) = self {
+            local.set_streams(streams);
+        }
+    }
+}
+
+impl Placement for Place {
+    fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission {
+        match self {
+            Place::Local(local) => local.admit(packet),
+            Place::Remote(remote) => remote.admit(packet),
+        }
+    }
+
+    fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8> {
+        match self {
+            Place::Local(local) => local.route(packet),
+            Place::Remote(remote) => remote.route(packet),
+        }
+    }
+
+    fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
+        match self {
+            Place::Local(local) => local.open(pad, session, cx),
+            Place::Remote(remote) => remote.open(pad, session, cx),
+        }
+    }
+
+    fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
+        match self {
+            Place::Local(local) => local.release(pad, session, cx),
+            Place::Remote(remote) => remote.release(pad, session, cx),
+        }
+    }
+
+    #[inline(always)]
+    fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
+        match self {
+            Place::Local(local) => local.process(vector),
+            Place::Remote(remote) => remote.process(vector),
+        }
+    }
+
+    fn exit(&mut self, vector: RawVector<'_, '_>) -> Set {
+        match self {
+            Place::Local(local) => local.exit(vector),
+            Place::Remote(remote) => remote.exit(vector),
+        }
+    }
+
+    fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
+        match self {
+            Place::Local(local) => local.resume(vector),
+            Place::Remote(remote) => remote.resume(vector),
+        }
     }
 }

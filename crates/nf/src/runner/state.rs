@@ -13,7 +13,7 @@ use super::class_matcher::ClassMatcher;
 use super::header::Header;
 use super::keyed::KeyedPads;
 use super::nested::NestedSessions;
-use super::placement::Local;
+use super::placement::{Local, Place, Remote};
 use super::prior::PriorSession;
 use super::types::{StageCounters, Watch};
 use crate::context::Emissions;
@@ -25,7 +25,7 @@ use crate::{Instance, Program, SessionKey};
 /// The worker's state of an instance.
 pub(super) struct InstanceState {
     pub instance: Arc<Instance>,
-    pub placement: Local,
+    pub placement: Place,
     pub keyed: Option<Box<KeyedPads>>,
     /// The sessions of a function `flow`. None while its packets are being processed.
     pub nested: Option<Box<NestedSessions>>,
@@ -73,6 +73,8 @@ pub(super) struct RunnerState {
     pub edits: Option<Box<EditMemory>>,
     /// Packets that somebody watches; none most of the time.
     pub watch: Option<Box<Watch>>,
+    /// An instance runs in a process.
+    pub has_processes: bool,
 }
 
 impl RunnerState {
@@ -122,6 +124,10 @@ impl RunnerState {
         if self.loaded(self.current).is_some_and(is_same) {
             return;
         }
+        if self.has_processes {
+            // Buffers that are not used any more belong to instances that may go now.
+            self.poll_processes();
+        }
         self.retire();
         let free = self.programs.iter().position(Option::is_none).unwrap_or(self.programs.len());
         let Ok(number) = u16::try_from(free) else { return };
@@ -153,8 +159,13 @@ impl RunnerState {
         let keyed = (key != SessionKey::Session)
             .then(|| KeyedPads::new(key, self.capacity, instance.bytes(), seed).ok().map(Box::new))
             .flatten();
-        let placement = Local::new(instance.clone());
-        let holds = instance.function.holds();
+        let placement = match instance.process() {
+            Some(process) => {
+                Place::Remote(Box::new(Remote::new(instance, process, (self.worker, self.capacity))))
+            }
+            None => Place::Local(Local::new(instance.clone())),
+        };
+        let holds = instance.function.holds() || instance.process().is_some();
         let state = InstanceState { instance: instance.clone(), placement, keyed, nested: None, holds };
         let at = self.states.iter().position(Option::is_none).unwrap_or(self.states.len());
         match self.states.get_mut(at) {

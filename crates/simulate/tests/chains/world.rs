@@ -55,6 +55,7 @@ pub fn forwarding(lines: &[&str], before: Option<&Forwarding>) -> Forwarding {
         workers: 2,
         seed: 1,
         files: &Default::default(),
+        processes: Default::default(),
         previous: before.map(|before| &*before.chains),
         scratchpad_limit: DEFAULT_SCRATCHPAD,
         order: Order::Maximal,

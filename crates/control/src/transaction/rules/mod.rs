@@ -146,7 +146,7 @@ impl Control {
     /// Checks that a text without commands removes nothing.
     fn check_nothing_removed(&self, text: &[u8]) -> Result<(), Refusal> {
         let current = self.state().config;
-        let lines = file::removed_settings(&current, &file::load(text, &current)?).len();
+        let lines = file::removed_settings(&current, &file::load(text, &current.without_processes())?).len();
         let rules = current.policy().len();
         if rules == 0 && lines == 0 {
             return Ok(());
@@ -171,7 +171,7 @@ impl Control {
     /// Lines that are wrong.
     pub fn diff(&self, text: &[u8]) -> Result<DiffReply, Refusal> {
         let current = self.state().config;
-        let next = file::load(text, &current)?;
+        let next = file::load(text, &current.without_processes())?;
         Ok(file::diff(&Snapshot::new(&current), &Snapshot::new(&next)))
     }
 }

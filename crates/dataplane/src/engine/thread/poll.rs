@@ -58,10 +58,10 @@ fn spin_time(worker: &Worker) -> Duration {
     if worker.fast.is_learning() { SPIN_BESIDE_KERNEL } else { SPIN }
 }
 
-/// Pauses between two walks without a packet. Beside the kernel, the thread yields the processor: the thread
-/// that gets it mostly brings the next packet.
+/// Pauses between two walks without a packet. Beside the kernel and beside processes of functions, the thread
+/// yields the processor: the thread that gets it mostly brings the next packet.
 fn pause(worker: &Worker) {
-    if worker.fast.is_learning() {
+    if worker.fast.is_learning() || worker.flows.sessions.has_processes() {
         std::thread::yield_now();
     } else {
         std::hint::spin_loop();
@@ -79,6 +79,7 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         || worker.routing.is_outdated(&worker.shared)
         || worker.shared.stop.load(Relaxed)
         || !shared.mailbox.is_empty()
+        || worker.flows.sessions.has_packets_in_processes()
         || worker.flows.has_due_work
         || worker.fast.is_sweeping();
     if !has_work {

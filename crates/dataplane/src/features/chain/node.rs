@@ -219,6 +219,9 @@ fn is_up_to(emission: &Emission<'_>, at: usize) -> bool {
 /// Sends frames that functions made between two walks, or when sessions began, and packets that functions
 /// have released.
 pub(crate) fn receive(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
+    if worker.flows.sessions.has_processes() {
+        worker.flows.sessions.poll_processes();
+    }
     let mut n = if worker.flows.sessions.emissions().is_empty() { 0 } else { emit_all(worker, emit) };
     if worker.flows.sessions.has_held_events() {
         n += resume_all(worker, emit);

@@ -8,7 +8,7 @@ use mmb_packet::DropReason;
 use mmb_stream::View;
 
 use super::ChainRun;
-use crate::held::{HeldLevel, Resumed};
+use crate::held::{HeldLevel, NO_BUFFER, Resumed};
 use crate::program::ir::{ArmTarget, BitField, BodyId, FunctionNode, Node};
 use crate::runner::header::{Header, pads_from};
 use crate::runner::lifecycle::taken_arms;
@@ -127,11 +127,27 @@ impl ChainRun<'_, '_> {
         let released = held.filter(|i| target.get(i).is_some_and(|one| !one.is_follower));
         self.count_released(function.stage, released, events);
         for i in set.without(held).iter() {
-            let verdict = target.verdict(i).unwrap_or_default();
+            let mut verdict = target.verdict(i).unwrap_or_default();
+            if let Some(buffer) = target.get(i).map(|one| one.buffer).filter(|&buffer| buffer != NO_BUFFER) {
+                verdict = self.copy_back(function, i, buffer, verdict);
+            }
             self.function_verdicts[i] = verdict;
             events.insert_if(i, verdict != Verdict::Pass);
         }
         events
+    }
+
+    /// Copies what a function in a process has changed into the packet at a position. Returns the verdict.
+    fn copy_back(&mut self, function: &FunctionNode, i: usize, buffer: u32, verdict: Verdict) -> Verdict {
+        let ChainRun { state, active, packets, .. } = self;
+        let state = state.state(active, function.instance);
+        let remote = state.and_then(|state| state.placement.remote());
+        match (verdict, remote, packets.get_mut(i)) {
+            (Verdict::Pass | Verdict::Branch(_), Some(remote), Some(packet)) => {
+                remote.copy_back(buffer, packet).map_or_else(Verdict::Drop, |()| verdict)
+            }
+            _ => verdict,
+        }
     }
 
     /// Updates the counters of a stage.

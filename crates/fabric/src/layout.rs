@@ -1,0 +1,269 @@
+//! The layout of shared memory: buffers, rings, scratchpads.
+
+use std::sync::Arc;
+
+use bytemuck::{Pod, Zeroable};
+use mmb_nf::{Direction, Key, Meta, Packet, SessionId, SessionInfo, Verdict};
+use mmb_packet::DropReason;
+use serde::{Deserialize, Serialize};
+
+use crate::descriptor::Descriptor;
+use crate::memory::{Region, SharedMemory};
+use crate::pool::BUFFER_HEADER;
+use crate::ring;
+use crate::words::{Word, Words, read_bytes, write_bytes};
+
+/// The longest frame that fits into a buffer: a jumbo frame with VLAN tags.
+pub const FRAME: u16 = 9728;
+
+/// What a buffer holds on its way to the process.
+pub const PACKET: u16 = 0;
+pub const OPEN: u16 = 1;
+pub const RELEASE: u16 = 2;
+
+/// Words of the doorbell, in front of the rings.
+const DOORBELL: usize = 32;
+/// Bytes in front of a scratchpad, which keep the next one aligned.
+const PAD_ALIGNMENT: usize = 8;
+
+/// Sizes that both sides have to know.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Geometry {
+    /// Number of workers.
+    pub workers: u16,
+    /// Slots of a ring.
+    pub slots: u32,
+    /// Scratchpads of a worker.
+    pub sessions: u32,
+    /// Bytes from one scratchpad to the next.
+    pub stride: u32,
+}
+
+/// The two rings of a worker.
+pub struct RingPair {
+    /// To the process.
+    pub there: Region,
+    /// To the worker.
+    pub back: Region,
+}
+
+impl Geometry {
+    /// Returns the geometry for scratchpads of so many bytes.
+    pub fn new(workers: u16, buffers: u32, sessions: u32, bytes: usize) -> Geometry {
+        let slots = buffers.next_power_of_two().clamp(64, 4096);
+        let stride = bytes.next_multiple_of(PAD_ALIGNMENT) as u32;
+        Geometry { workers, slots, sessions, stride }
+    }
+
+    /// Returns the words of the rings of all workers.
+    pub fn ring_words(&self) -> usize {
+        DOORBELL + 2 * usize::from(self.workers) * ring::words(self.slots as usize)
+    }
+
+    /// Returns the words of the scratchpads of all workers; at least one.
+    pub fn pad_words(&self) -> usize {
+        (usize::from(self.workers) * self.worker_pad_words()).max(1)
+    }
+
+    fn worker_pad_words(&self) -> usize {
+        self.sessions as usize * self.stride as usize / 8
+    }
+
+    /// Returns the word of the doorbell.
+    pub fn doorbell(&self, rings: &Arc<SharedMemory>) -> Option<Region> {
+        Region::new(rings, 0, 1)
+    }
+
+    /// Returns the rings of a worker.
+    pub fn rings(&self, rings: &Arc<SharedMemory>, worker: u16) -> Option<RingPair> {
+        let len = ring::words(self.slots as usize);
+        let first = DOORBELL + 2 * usize::from(worker) * len;
+        Some(RingPair { there: Region::new(rings, first, len)?, back: Region::new(rings, first + len, len)? })
+    }
+
+    /// Returns the scratchpads of a worker.
+    pub fn pads(&self, pads: &Arc<SharedMemory>, worker: u16) -> Option<Region> {
+        let words = self.worker_pad_words();
+        Region::new(pads, usize::from(worker) * words, words)
+    }
+}
+
+/// Whether the rings and the process wait for nothing: the process has read all of a worker, or cannot write
+/// since the worker does not read.
+pub fn is_idle(pair: &RingPair, slots: u32) -> bool {
+    let ((there, read), (back, taken)) = (ring::counters(&pair.there), ring::counters(&pair.back));
+    there == read || back.wrapping_sub(taken) >= slots.into()
+}
+
+/// The facts about a packet in front of its frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct PacketHeader {
+    /// Bytes of the first segment.
+    pub head: u32,
+    pub now: u32,
+    pub in_port: u16,
+    pub is_reverse: u16,
+    pub meta: Meta,
+}
+
+impl PacketHeader {
+    pub fn of(packet: &Packet<'_>, now: u32) -> PacketHeader {
+        PacketHeader {
+            head: packet.head.len() as u32,
+            now,
+            in_port: packet.in_port,
+            is_reverse: (packet.direction == Direction::Reverse).into(),
+            meta: *packet.meta,
+        }
+    }
+
+    pub fn direction(&self) -> Direction {
+        if self.is_reverse == 0 { Direction::Forward } else { Direction::Reverse }
+    }
+}
+
+/// A session, for a process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct SessionRecord {
+    packets: [u64; 2],
+    bytes: [u64; 2],
+    keys: [Key; 3],
+    id: u32,
+    created: u32,
+    now: u32,
+    uid: u32,
+    in_port: u16,
+    unused: [u16; 3],
+}
+
+const _: () =
+    assert!(size_of::<SessionRecord>() <= BUFFER_HEADER && size_of::<PacketHeader>() <= BUFFER_HEADER);
+
+impl From<&SessionInfo> for SessionRecord {
+    fn from(info: &SessionInfo) -> SessionRecord {
+        let SessionInfo { id, key, ingress_key, egress_key, created, now, in_port, uid, packets, bytes } =
+            *info;
+        let keys = [key, ingress_key, egress_key];
+        SessionRecord { packets, bytes, keys, id: id.0, created, now, uid, in_port, unused: [0; 3] }
+    }
+}
+
+impl From<SessionRecord> for SessionInfo {
+    fn from(record: SessionRecord) -> SessionInfo {
+        let SessionRecord { packets, bytes, keys, id, created, now, uid, in_port, .. } = record;
+        let [key, ingress_key, egress_key] = keys;
+        SessionInfo {
+            id: SessionId(id),
+            key,
+            ingress_key,
+            egress_key,
+            created,
+            now,
+            in_port,
+            uid,
+            packets,
+            bytes,
+        }
+    }
+}
+
+/// Returns the words of a buffer.
+pub fn buffer_words<'a, M: Words>(pool: &'a M, descriptor: &Descriptor, stride: usize) -> &'a [M::Word] {
+    let first = descriptor.offset as usize / 8;
+    pool.words().get(first..first + stride / 8).unwrap_or(&[])
+}
+
+/// Writes a record into the header of a buffer.
+pub fn write_record<W: Word>(buffer: &[W], record: &impl Pod) {
+    write_bytes(buffer, bytemuck::bytes_of(record));
+}
+
+/// Reads a record from the header of a buffer. Each word is read once.
+pub fn read_record<W: Word, T: Pod>(buffer: &[W]) -> T {
+    let mut record = T::zeroed();
+    read_bytes(buffer, bytemuck::bytes_of_mut(&mut record));
+    record
+}
+
+/// Returns the bytes of a descriptor that stand for a verdict.
+pub fn tag_of(verdict: Verdict) -> u16 {
+    let (kind, value): (u16, u8) = match verdict {
+        Verdict::Pass => (0, 0),
+        Verdict::Branch(output) => (1, output),
+        Verdict::Drop(reason) => (2, reason as u8),
+        Verdict::Consume => (3, 0),
+        Verdict::Refuse(reason) => (4, reason as u8),
+        Verdict::End(reason) => (5, reason as u8),
+        Verdict::Hold => (2, DropReason::ChainError as u8),
+    };
+    kind << 8 | u16::from(value)
+}
+
+/// Returns the verdict that came back. What is none drops the packet.
+pub fn verdict_of(tag: u16) -> Verdict {
+    let (kind, value) = (tag >> 8, tag as u8);
+    let reason = DropReason::from_number(value);
+    match (kind, reason) {
+        (0, _) => Verdict::Pass,
+        (1, _) => Verdict::Branch(value),
+        (2, Some(reason)) => Verdict::Drop(reason),
+        (3, _) => Verdict::Consume,
+        (4, Some(reason)) => Verdict::Refuse(reason),
+        (5, Some(reason)) => Verdict::End(reason),
+        _ => Verdict::Drop(DropReason::ProcessInvalid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_come_back_as_they_were() {
+        let reason = DropReason::Acl;
+        let all = [
+            Verdict::Pass,
+            Verdict::Branch(63),
+            Verdict::Drop(reason),
+            Verdict::Consume,
+            Verdict::Refuse(reason),
+            Verdict::End(reason),
+        ];
+        for verdict in all {
+            assert_eq!(verdict_of(tag_of(verdict)), verdict);
+        }
+        assert_eq!(verdict_of(tag_of(Verdict::Hold)), Verdict::Drop(DropReason::ChainError));
+    }
+
+    #[test]
+    fn any_tag_is_a_verdict_that_the_engine_has() {
+        for tag in 0..=u16::MAX {
+            assert_ne!(verdict_of(tag), Verdict::Hold);
+        }
+        assert_eq!(verdict_of(0x0600), Verdict::Drop(DropReason::ProcessInvalid));
+        assert_eq!(verdict_of(0x02ff), Verdict::Drop(DropReason::ProcessInvalid));
+    }
+
+    #[test]
+    fn nothing_overlaps() {
+        let geometry = Geometry::new(2, 100, 10, 12);
+        assert_eq!((geometry.slots, geometry.stride), (128, 16));
+        let rings = Arc::new(SharedMemory::create("test", geometry.ring_words()).unwrap());
+        let pads = Arc::new(SharedMemory::create("test", geometry.pad_words()).unwrap());
+        let mut places: Vec<(usize, usize)> = Vec::new();
+        let mut note = |region: &Region| {
+            let start = region.as_mut_ptr() as usize;
+            places.push((start, start + region.words().len() * 8));
+        };
+        note(&geometry.doorbell(&rings).unwrap());
+        for worker in 0..2 {
+            let pair = geometry.rings(&rings, worker).unwrap();
+            [pair.there, pair.back, geometry.pads(&pads, worker).unwrap()].iter().for_each(&mut note);
+        }
+        places.sort_unstable();
+        assert!(places.windows(2).all(|two| two[0].1 <= two[1].0), "{places:?}");
+        assert!(geometry.rings(&rings, 2).is_none() && geometry.pads(&pads, 2).is_none());
+    }
+}

@@ -1,0 +1,321 @@
+//! The end of a worker: packets to a process and back.
+//!
+//! # Theory of operation
+//! A packet is copied into a buffer, and its descriptor is written to the ring. The beginning and the end
+//! of sessions go the same way, so that the function learns of a session before its first packet. If
+//! there is no room for them, they wait in a queue of the worker, and packets are dropped meanwhile: they
+//! cannot overtake.
+//!
+//! When the process has ended, all buffers are taken back. Packets get the verdict of the domain
+//! (`on-failure`); beginnings and ends of sessions are sent again to the next process, in order. So the
+//! function may see one of them twice.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use mmb_nf::process::{LinkState, ProcessLink};
+use mmb_nf::{Meta, OnFailure, Packet, SessionInfo, Verdict};
+use mmb_packet::DropReason;
+
+use crate::doorbell::Waker;
+use crate::layout::{
+    OPEN, PACKET, PacketHeader, RELEASE, SessionRecord, buffer_words, verdict_of, write_record,
+};
+use crate::memory::{Region, SharedMemory};
+use crate::pool::{BUFFER_HEADER, Ledger};
+use crate::ring::{Consumer, Producer};
+use crate::shared::Shared;
+use crate::words::{read_bytes, write_bytes};
+
+/// Beginnings and ends of sessions that wait for room.
+const MOST_WAITING: usize = 4096;
+
+/// A session that begins or ends.
+#[derive(Clone, Copy)]
+struct SessionEvent {
+    tag: u16,
+    info: SessionInfo,
+}
+
+/// The ends of the rings with a process.
+struct Ends {
+    there: Producer<Region>,
+    back: Consumer<Region>,
+    waker: Waker<Region>,
+}
+
+/// See [`ProcessLink`].
+pub struct Link {
+    shared: Arc<Shared>,
+    worker: u16,
+    pool: Arc<SharedMemory>,
+    ledger: Ledger,
+    /// None: there is no process.
+    ends: Option<Ends>,
+    /// The state of the process that the link has taken over.
+    seen: u64,
+    /// Sessions whose beginning was sent or waits, one bit each.
+    opened: Vec<u64>,
+    waiting: VecDeque<SessionEvent>,
+    /// Events that the process has, with their buffers.
+    sent: VecDeque<(u32, SessionEvent)>,
+    /// Packets of a process that has ended.
+    lost: VecDeque<u32>,
+    is_lost: Vec<bool>,
+    scratch: Box<[u8]>,
+}
+
+impl Link {
+    pub fn new(shared: Arc<Shared>, worker: u16, sessions: u32) -> Link {
+        let pool = shared.domain.memory.clone();
+        let ledger = Ledger::new(shared.domain.pool.clone());
+        let (buffers, frame) = (ledger.pool().buffers() as usize, ledger.pool().frame());
+        Link {
+            worker,
+            pool,
+            ledger,
+            ends: None,
+            seen: 0,
+            opened: vec![0; (sessions as usize).div_ceil(64)],
+            waiting: VecDeque::with_capacity(MOST_WAITING),
+            sent: VecDeque::with_capacity(buffers),
+            lost: VecDeque::with_capacity(buffers),
+            is_lost: vec![false; buffers],
+            scratch: vec![0; frame].into(),
+            shared,
+        }
+    }
+
+    /// The process has ended: takes all buffers back.
+    fn reclaim(&mut self) {
+        self.ends = None;
+        let Link { ledger, lost, is_lost, sent, waiting, .. } = self;
+        for buffer in ledger.reclaim() {
+            if sent.iter().all(|(of_event, _)| *of_event != buffer) {
+                lost.push_back(buffer);
+                is_lost[buffer as usize] = true;
+            }
+        }
+        for (buffer, event) in sent.drain(..).rev() {
+            ledger.free(buffer);
+            waiting.push_front(event);
+        }
+        self.shared.counters[usize::from(self.worker)].lost.fetch_add(self.lost.len() as u64, Relaxed);
+    }
+
+    /// Takes over the process that runs now, if there is one.
+    fn attach(&mut self) -> Option<Ends> {
+        let rings = self.shared.rings()?;
+        let pair = self.shared.geometry.rings(&rings, self.worker)?;
+        Some(Ends {
+            there: Producer::new(pair.there)?,
+            back: Consumer::new(pair.back)?,
+            waker: Waker::new(self.shared.geometry.doorbell(&rings)?),
+        })
+    }
+
+    /// Sends events that wait, as far as there is room.
+    fn send_waiting(&mut self) {
+        let Link { ends: Some(Ends { there, .. }), waiting, sent, ledger, pool, .. } = self else { return };
+        while let Some(&event) = waiting.front() {
+            if !matches!(there.room(), Ok(1..)) {
+                break;
+            }
+            let Some((buffer, descriptor)) = ledger.issue(0, event.info.id.0, event.tag) else { break };
+            let words = buffer_words(&**pool, &descriptor, ledger.pool().stride());
+            write_record(words, &SessionRecord::from(&event.info));
+            // There is room.
+            let _ = there.push(descriptor);
+            sent.push_back((buffer, event));
+            waiting.pop_front();
+        }
+    }
+
+    fn notify(&mut self, tag: u16, info: &SessionInfo) -> bool {
+        let has_room = self.waiting.len() < MOST_WAITING;
+        if has_room {
+            self.waiting.push_back(SessionEvent { tag, info: *info });
+            self.send_waiting();
+        }
+        has_room
+    }
+
+    fn set_opened(&mut self, session: u32, is_open: bool) {
+        if let Some(word) = self.opened.get_mut(session as usize / 64) {
+            let bit = 1 << (session % 64);
+            *word = if is_open { *word | bit } else { *word & !bit };
+        }
+    }
+
+    fn is_opened(&self, session: u32) -> bool {
+        self.opened.get(session as usize / 64).is_some_and(|word| word >> (session % 64) & 1 != 0)
+    }
+
+    fn drop_for(&self, reason: DropReason) -> Verdict {
+        if reason == DropReason::ProcessFull {
+            self.shared.counters[usize::from(self.worker)].full.fetch_add(1, Relaxed);
+        }
+        Verdict::Drop(reason)
+    }
+
+    /// Puts the segments of a packet into the scratch memory. Returns their bytes. None: they do not fit.
+    fn gather(&mut self, packet: &Packet<'_>) -> Option<usize> {
+        let mut len = 0;
+        for segment in packet.segments() {
+            self.scratch.get_mut(len..len + segment.len())?.copy_from_slice(segment);
+            len += segment.len();
+        }
+        Some(len)
+    }
+}
+
+impl ProcessLink for Link {
+    fn poll(&mut self) -> LinkState {
+        let now = self.shared.state.load(Acquire);
+        if now != self.seen {
+            self.reclaim();
+            self.seen = now;
+            self.ends = if Shared::is_up(now) { self.attach() } else { None };
+        }
+        self.send_waiting();
+        match &self.ends {
+            Some(_) => LinkState::Up,
+            None => LinkState::Down(self.shared.domain.on_failure),
+        }
+    }
+
+    fn buffers(&self) -> u32 {
+        self.ledger.pool().buffers()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.ledger.in_flight() + self.lost.len() as u32
+    }
+
+    fn send(&mut self, packet: &Packet<'_>, now: u32) -> Result<u32, Verdict> {
+        let session = packet.session.0;
+        if !self.is_opened(session) {
+            // The next packet opens a session, and the function learns of it.
+            return Err(Verdict::End(DropReason::ProcessFull));
+        }
+        if !self.waiting.is_empty() {
+            return Err(self.drop_for(DropReason::ProcessFull));
+        }
+        let is_whole = packet.tail.is_none();
+        let len = if is_whole { Some(packet.head.len()) } else { self.gather(packet) };
+        let Some(len) = len else { return Err(self.drop_for(DropReason::ProcessFull)) };
+        let Link { ends: Some(Ends { there, .. }), ledger, pool, scratch, .. } = self else {
+            return Err(Verdict::Drop(DropReason::ProcessFailed));
+        };
+        if !matches!(there.room(), Ok(1..)) {
+            return Err(self.drop_for(DropReason::ProcessFull));
+        }
+        let Some((buffer, descriptor)) = ledger.issue(len, session, PACKET) else {
+            return Err(self.drop_for(DropReason::ProcessFull));
+        };
+        let words = buffer_words(&**pool, &descriptor, ledger.pool().stride());
+        write_record(words, &PacketHeader::of(packet, now));
+        let bytes = if is_whole { &*packet.head } else { scratch.get(..len).unwrap_or_default() };
+        write_bytes(words.get(BUFFER_HEADER / 8..).unwrap_or_default(), bytes);
+        // There is room.
+        let _ = there.push(descriptor);
+        Ok(buffer)
+    }
+
+    fn open(&mut self, session: &SessionInfo) {
+        let is_sent = self.notify(OPEN, session);
+        self.set_opened(session.id.0, is_sent);
+    }
+
+    fn release(&mut self, session: &SessionInfo) {
+        if self.is_opened(session.id.0) {
+            self.set_opened(session.id.0, false);
+            // Without room, the function does not learn of the end. The next session gets zeros anyway.
+            self.notify(RELEASE, session);
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(Ends { there, waker, .. }) = &mut self.ends
+            && there.publish()
+        {
+            waker.wake(&self.shared.bell);
+        }
+    }
+
+    fn receive(&mut self) -> Option<(u32, Verdict)> {
+        if let Some(buffer) = self.lost.pop_front() {
+            let verdict = match self.shared.domain.on_failure {
+                OnFailure::Pass => Verdict::Pass,
+                OnFailure::Drop => Verdict::Drop(DropReason::ProcessFailed),
+            };
+            return Some((buffer, verdict));
+        }
+        let counters = &self.shared.counters[usize::from(self.worker)];
+        let Ends { back, .. } = self.ends.as_mut()?;
+        loop {
+            let descriptor = match back.pop() {
+                Ok(Some(descriptor)) => descriptor,
+                Ok(None) => {
+                    back.publish();
+                    return None;
+                }
+                Err(_) => {
+                    counters.rejected.fetch_add(1, Relaxed);
+                    self.shared.request_kill();
+                    return None;
+                }
+            };
+            let Ok(buffer) = self.ledger.accept(&descriptor) else {
+                counters.rejected.fetch_add(1, Relaxed);
+                continue;
+            };
+            match self.sent.iter().position(|(of_event, _)| *of_event == buffer) {
+                Some(at) => {
+                    self.sent.remove(at);
+                    self.ledger.free(buffer);
+                }
+                None => return Some((buffer, verdict_of(descriptor.tag))),
+            }
+        }
+    }
+
+    fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason> {
+        if self.is_lost.get(buffer as usize).is_none_or(|is_lost| *is_lost) {
+            // What an ended process has left is not looked at: the packet passes as it was.
+            return Ok(());
+        }
+        let stride = self.ledger.pool().stride();
+        let first = (buffer as usize * stride + BUFFER_HEADER) / 8;
+        let len = packet.head.len().min(self.ledger.len_of(buffer));
+        let words = crate::words::Words::words(&*self.pool).get(first..).unwrap_or_default();
+        let (Some(bytes), Some(head)) = (self.scratch.get_mut(..len), packet.head.get_mut(..len)) else {
+            return Err(DropReason::ProcessInvalid);
+        };
+        read_bytes(words, bytes);
+        if bytes == head {
+            return Ok(());
+        }
+        head.copy_from_slice(bytes);
+        let mut meta = Meta::default();
+        let is_parsed = mmb_packet::parse(packet.head, packet.len as usize, &mut meta).is_ok();
+        let shape = |meta: &Meta| (meta.kind, meta.proto, meta.ethertype, meta.l3_off, meta.l4_off, meta.end);
+        match is_parsed && shape(&meta) == shape(packet.meta) {
+            true => Ok(()),
+            false => Err(DropReason::ProcessInvalid),
+        }
+    }
+
+    fn free(&mut self, buffer: u32) {
+        if let Some(is_lost) = self.is_lost.get_mut(buffer as usize)
+            && !self.lost.contains(&buffer)
+        {
+            *is_lost = false;
+            self.ledger.free(buffer);
+        }
+    }
+}

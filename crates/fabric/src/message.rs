@@ -1,0 +1,159 @@
+//! Messages between the engine, the supervisor and the processes: one JSON value in one packet of a socket of
+//! the family AF_UNIX, with descriptors of files beside it.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Geometry;
+
+/// The longest message. Arguments of a function and its report fit.
+const LONGEST: usize = 128 << 10;
+/// Most descriptors of a message.
+const MOST_FILES: usize = 4;
+
+/// From the engine to the supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Start a process, whose end of a socket is the descriptor.
+    Start,
+    /// Kill a process, and wait for its end.
+    Kill(i32),
+}
+
+/// From the supervisor to the engine.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// The number of the process.
+    Started(i32),
+    /// Why there is no process.
+    Failed(String),
+    /// The process has ended: how, in words.
+    Ended(String),
+}
+
+/// The first message to a process. Descriptors: pool, scratchpads, rings, bell.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    pub name: String,
+    pub kind: String,
+    pub args: Vec<String>,
+    pub ports: Vec<(String, u16)>,
+    pub seed: u64,
+    pub geometry: Geometry,
+    /// Bytes from one buffer to the next.
+    pub stride: usize,
+}
+
+/// From the engine to a process that runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// `nf set`.
+    Set(Vec<String>),
+    /// `show functions`.
+    Report,
+}
+
+/// From a process to the engine.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The function runs.
+    Ready,
+    /// The answer to a request.
+    Set(Result<(), String>),
+    Report(Vec<(String, String)>),
+    /// The function does not run.
+    Failed(String),
+}
+
+/// Makes a pair of connected sockets.
+///
+/// # Errors
+/// The error of the operating system.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// The message is too long, or the other side is gone.
+pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > LONGEST {
+        return Err(io::Error::other(format!(
+            "the message has {} bytes, and may have {LONGEST}",
+            bytes.len()
+        )));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message. None: the other side is gone.
+///
+/// # Errors
+/// The operating system's error, or what came is no such message.
+pub fn receive<T: DeserializeOwned>(
+    socket: impl AsFd,
+    flags: RecvFlags,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let received = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            other => break other?,
+        }
+    };
+    let mut files = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(all) = message {
+            files.extend(all);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default())?, files)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive() {
+        let (here, there) = pair().unwrap();
+        let (file, _) = pair().unwrap();
+        send(&here, &Request::Set(vec!["a b".into()]), &[file.as_fd()]).unwrap();
+        let (request, files): (Request, _) = receive(&there, RecvFlags::empty()).unwrap().unwrap();
+        assert!(matches!(request, Request::Set(words) if words == ["a b"]));
+        assert_eq!(files.len(), 1);
+        drop(here);
+        assert!(receive::<Request>(&there, RecvFlags::empty()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        let (here, there) = pair().unwrap();
+        send(&here, &"nonsense", &[]).unwrap();
+        assert!(receive::<Reply>(&there, RecvFlags::empty()).is_err());
+        assert!(send(&here, &"x".repeat(LONGEST), &[]).is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! The life of a function's process.
+//!
+//! # Theory of operation
+//! The process gets its end of a socket as standard input, and nothing by name. The first message brings the
+//! memory. The process gives up its rights ([`crate::sandbox`]) before it makes the function. Then it serves
+//! the rings of all workers in turn. Without packets it spins for a while, yields the processor for a while,
+//! and sleeps on the doorbell and on the socket. It ends with the socket.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use mmb_nf::process::{HostedFunction, HostedSpec};
+use mmb_nf::{Packet, Registry, SessionId, SessionInfo, TailSegments, Verdict};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::RecvFlags;
+
+use crate::descriptor::Descriptor;
+use crate::doorbell::{Bell, EventBell, Sleeper};
+use crate::layout::{
+    Geometry, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record, tag_of,
+};
+use crate::memory::{Region, SharedMemory};
+use crate::message::{self, Hello, Reply, Request};
+use crate::pool::BUFFER_HEADER;
+use crate::ring::{self, Consumer, Producer};
+use crate::sandbox;
+
+/// Most packets of a vector.
+const VECTOR: usize = HostedFunction::VECTOR;
+/// How long the process spins without packets, and how long it then yields the processor.
+const SPIN: Duration = Duration::from_micros(20);
+const YIELD: Duration = Duration::from_micros(200);
+
+/// Runs the process of a function, whose socket is the standard input, until the engine ends it.
+///
+/// # Errors
+/// Why the function does not run. The engine is told as well.
+pub fn run_function(registry: &Registry) -> Result<(), String> {
+    sandbox::end_with_parent();
+    let socket = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let first = message::receive::<Hello>(&socket, RecvFlags::empty()).map_err(|error| error.to_string())?;
+    let Some((hello, files)) = first else { return Ok(()) };
+    match Process::new(registry, &hello, files) {
+        Ok(mut process) => {
+            message::send(&socket, &Reply::Ready, &[]).map_err(|error| error.to_string())?;
+            process.serve(socket.as_fd());
+            Ok(())
+        }
+        Err(reason) => {
+            // If the engine is gone, nobody waits for the reason.
+            let _ = message::send(&socket, &Reply::Failed(reason.clone()), &[]);
+            Err(reason)
+        }
+    }
+}
+
+/// The rings and scratchpads of a worker.
+struct Worker {
+    there: Consumer<Region>,
+    back: Producer<Region>,
+    /// Shows whether there are packets, while the process falls asleep.
+    pair: RingPair,
+    pads: Region,
+}
+
+struct Process {
+    function: HostedFunction,
+    geometry: Geometry,
+    pool: Arc<SharedMemory>,
+    stride: usize,
+    workers: Vec<Worker>,
+    sleeper: Sleeper<Region>,
+    bell: EventBell,
+    verdicts: Box<[Verdict; VECTOR]>,
+}
+
+/// The end of a frame behind its first segment.
+#[derive(Debug)]
+struct Rest<'a>(&'a [u8]);
+
+impl TailSegments for Rest<'_> {
+    fn segment(&self, number: usize) -> Option<&[u8]> {
+        (number == 0).then_some(self.0)
+    }
+}
+
+impl Process {
+    fn new(registry: &Registry, hello: &Hello, files: Vec<std::os::fd::OwnedFd>) -> Result<Process, String> {
+        let text = |error: io::Error| error.to_string();
+        let Ok([pool, pads, rings, bell]) = <[_; 4]>::try_from(files) else {
+            return Err("the first message has not four descriptors".into());
+        };
+        let pool = Arc::new(SharedMemory::open(pool).map_err(text)?);
+        let pads = Arc::new(SharedMemory::open(pads).map_err(text)?);
+        let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
+        sandbox::enter()?;
+        let spec = HostedSpec {
+            name: hello.name.clone(),
+            kind: hello.kind.clone(),
+            args: hello.args.clone(),
+            ports: hello.ports.clone(),
+            workers: hello.geometry.workers,
+            seed: hello.seed,
+        };
+        let function = HostedFunction::new(registry, &spec)?;
+        let geometry = hello.geometry;
+        if function.bytes().next_multiple_of(8) != geometry.stride as usize {
+            return Err("the scratchpads have another size than the function".into());
+        }
+        let worker = |number| {
+            let RingPair { there, back } = geometry.rings(&rings, number)?;
+            Some(Worker {
+                pair: RingPair { there: there.clone(), back: back.clone() },
+                there: Consumer::new(there)?,
+                back: Producer::new(back)?,
+                pads: geometry.pads(&pads, number)?,
+            })
+        };
+        let workers: Option<Vec<Worker>> = (0..geometry.workers).map(worker).collect();
+        Ok(Process {
+            function,
+            geometry,
+            stride: hello.stride,
+            workers: workers.ok_or("the memory is too small")?,
+            sleeper: Sleeper::new(geometry.doorbell(&rings).ok_or("the memory is too small")?),
+            pool,
+            bell: bell.into(),
+            verdicts: Box::new([Verdict::Pass; VECTOR]),
+        })
+    }
+
+    /// Serves the rings until the engine is gone.
+    fn serve(&mut self, socket: BorrowedFd<'_>) {
+        let mut idle_since: Option<Instant> = None;
+        let mut turns = 0_u32;
+        loop {
+            let mut n = 0;
+            for worker in 0..self.workers.len() {
+                n += self.serve_worker(worker);
+            }
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(1024) && !self.answer(socket) {
+                return;
+            }
+            if n > 0 {
+                idle_since = None;
+                continue;
+            }
+            let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
+            if idle < SPIN {
+                std::hint::spin_loop();
+            } else if idle < YIELD {
+                std::thread::yield_now();
+            } else {
+                self.sleep(socket);
+                idle_since = None;
+                if !self.answer(socket) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn sleep(&self, socket: BorrowedFd<'_>) {
+        let Process { sleeper, bell, workers, .. } = self;
+        let has_work = || {
+            workers.iter().any(|worker| {
+                let (written, read) = ring::counters(&worker.pair.there);
+                written != read
+            })
+        };
+        sleeper.sleep(&EitherBell { bell, socket }, has_work);
+    }
+
+    /// Answers requests of the engine. Returns false if it is gone.
+    fn answer(&mut self, socket: BorrowedFd<'_>) -> bool {
+        loop {
+            let request = match message::receive::<Request>(socket, RecvFlags::DONTWAIT) {
+                Ok(Some((request, _))) => request,
+                Ok(None) => return false,
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            };
+            let reply = match request {
+                Request::Set(words) => {
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    Reply::Set(self.function.set(&words))
+                }
+                Request::Report => Reply::Report(self.function.report()),
+            };
+            if message::send(socket, &reply, &[]).is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Processes what a worker has sent, at most a vector. Returns how many descriptors.
+    fn serve_worker(&mut self, number: usize) -> usize {
+        let Some(worker) = self.workers.get_mut(number) else { return 0 };
+        let room = worker.back.room().unwrap_or(0).min(VECTOR as u64) as usize;
+        let mut batch: ArrayVec<Descriptor, VECTOR> = ArrayVec::new();
+        let mut n = 0;
+        while n < room {
+            let Ok(Some(descriptor)) = self.workers[number].there.pop() else { break };
+            n += 1;
+            if descriptor.tag == PACKET {
+                batch.push(descriptor);
+                continue;
+            }
+            // The order is that of the ring.
+            self.process(number, &mut batch);
+            self.change_session(number, descriptor);
+            self.send_back(number, descriptor);
+        }
+        self.process(number, &mut batch);
+        if let Some(worker) = self.workers.get_mut(number).filter(|_| n > 0) {
+            worker.back.publish();
+            worker.there.publish();
+        }
+        n
+    }
+
+    fn send_back(&mut self, number: usize, descriptor: Descriptor) {
+        if let Some(worker) = self.workers.get_mut(number) {
+            // There is room: not more was read.
+            let _ = worker.back.push(descriptor);
+        }
+    }
+
+    /// Tells the function that a session begins or ends.
+    fn change_session(&mut self, number: usize, descriptor: Descriptor) {
+        let Process { function, geometry, pool, stride, workers, .. } = self;
+        let Some(worker) = workers.get_mut(number) else { return };
+        let record: SessionRecord = read_record(buffer_words(&**pool, &descriptor, *stride));
+        let (session, stride) = (SessionInfo::from(record), geometry.stride as usize);
+        let bytes = function.bytes();
+        let pads = pads_of(&mut worker.pads);
+        let start = session.id.0 as usize * stride;
+        let Some(pad) = pads.get_mut(start..start + bytes) else { return };
+        match descriptor.tag {
+            OPEN => function.open(number as u16, pad, &session),
+            RELEASE => function.release(number as u16, pad, &session),
+            _ => {}
+        }
+    }
+
+    /// Gives packets to the function, and sends them back.
+    fn process(&mut self, number: usize, batch: &mut ArrayVec<Descriptor, VECTOR>) {
+        if batch.is_empty() {
+            return;
+        }
+        let Process { function, geometry, pool, stride, workers, verdicts, .. } = self;
+        let Some(worker) = workers.get_mut(number) else { return };
+        let mut headers: ArrayVec<PacketHeader, VECTOR> = ArrayVec::new();
+        headers.extend(batch.iter().map(|one| read_record(buffer_words(&**pool, one, *stride))));
+        let now = headers.last().map_or(0, |header| header.now);
+        let mut rests: ArrayVec<Rest<'_>, VECTOR> = ArrayVec::new();
+        let mut heads: ArrayVec<&mut [u8], VECTOR> = ArrayVec::new();
+        for (descriptor, header) in batch.iter().zip(&headers) {
+            let frame = frame_of(pool, descriptor, *stride);
+            let (head, rest) = frame.split_at_mut((header.head as usize).min(frame.len()));
+            heads.push(head);
+            rests.push(Rest(rest));
+        }
+        let mut packets: ArrayVec<Packet<'_>, VECTOR> = ArrayVec::new();
+        for (((descriptor, header), head), rest) in batch.iter().zip(&mut headers).zip(heads).zip(&rests) {
+            packets.push(Packet {
+                head,
+                tail: (!rest.0.is_empty()).then_some(rest as &dyn TailSegments),
+                in_port: header.in_port,
+                direction: header.direction(),
+                meta: &mut header.meta,
+                len: descriptor.len.into(),
+                session: SessionId(descriptor.session),
+            });
+        }
+        let pads = (pads_of(&mut worker.pads), geometry.stride as usize, 0);
+        function.process((number as u16, now), &mut packets, pads, verdicts);
+        drop(packets);
+        for (at, descriptor) in batch.drain(..).enumerate() {
+            let _ = worker.back.push(Descriptor { tag: tag_of(verdicts[at]), ..descriptor });
+        }
+    }
+}
+
+/// Returns the frame in a buffer. Empty if the descriptor is not one of the pool.
+#[allow(clippy::mut_from_ref, reason = "a buffer has one user at a time, as the safety comment says")]
+fn frame_of<'a>(pool: &'a Arc<SharedMemory>, descriptor: &Descriptor, stride: usize) -> &'a mut [u8] {
+    let words = buffer_words(&**pool, descriptor, stride);
+    let room = (words.len() * 8).saturating_sub(BUFFER_HEADER);
+    if usize::from(descriptor.len) > room {
+        return &mut [];
+    }
+    let start = pool.as_mut_ptr().wrapping_add(descriptor.offset as usize + BUFFER_HEADER);
+    // SAFETY: the bytes are in the mapping: `buffer_words` has found the whole buffer. The engine, which this
+    // process trusts, gives a buffer to one process at a time and does not touch it until its descriptor is
+    // back; it issues no buffer twice, so no other slice of the batch overlaps. The slice is dropped before
+    // the descriptor is sent back.
+    unsafe { std::slice::from_raw_parts_mut(start, descriptor.len.into()) }
+}
+
+/// Returns the scratchpads of a worker.
+fn pads_of(region: &mut Region) -> &mut [u8] {
+    let len = crate::words::Words::words(region).len() * 8;
+    // SAFETY: the region is in the mapping and lives longer than the slice. Only this thread uses the
+    // scratchpads: the engine never reads or writes them, and an earlier process has ended.
+    unsafe { std::slice::from_raw_parts_mut(region.as_mut_ptr(), len) }
+}
+
+/// The doorbell, or a message of the engine.
+struct EitherBell<'a> {
+    bell: &'a EventBell,
+    socket: BorrowedFd<'a>,
+}
+
+impl Bell for EitherBell<'_> {
+    fn ring(&self) {
+        self.bell.ring();
+    }
+
+    fn wait(&self) {
+        let mut files =
+            [PollFd::new(self.bell, PollFlags::IN), PollFd::from_borrowed_fd(self.socket, PollFlags::IN)];
+        // A signal ends the wait early, which is allowed.
+        let _ = poll(&mut files, None);
+        self.bell.clear();
+    }
+}

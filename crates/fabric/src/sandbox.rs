@@ -1,0 +1,99 @@
+//! What the process of a function gives up before it makes the function.
+//!
+//! # Theory of operation
+//! The process has its memory, its socket and the standard error output. It moves to name spaces of its
+//! own: a user without rights, a network without interfaces. Then it gives up capabilities and new
+//! privileges, sets limits, and limits its system calls to those that a thread needs that computes, waits
+//! and writes to open descriptors. No call opens a file, makes a socket, a thread or a process, or looks
+//! into another process. So it needs no rules about files. A call that is not allowed fails with EPERM.
+
+use std::collections::BTreeMap;
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+
+/// Memory that a function may use besides what it shares: its code and tables.
+const MEMORY: u64 = 4 << 30;
+
+/// The system calls of a function.
+#[rustfmt::skip]
+const CALLS: &[i64] = &[
+    // Descriptors that are open.
+    libc::SYS_read, libc::SYS_write, libc::SYS_writev, libc::SYS_close, libc::SYS_fstat, libc::SYS_recvmsg,
+    libc::SYS_sendmsg, libc::SYS_ppoll,
+    // Memory.
+    libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_brk,
+    // This thread, and time.
+    libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_sched_getaffinity, libc::SYS_gettid, libc::SYS_getpid,
+    libc::SYS_exit, libc::SYS_exit_group, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn, libc::SYS_sigaltstack, libc::SYS_restart_syscall, libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep, libc::SYS_nanosleep, libc::SYS_getrandom,
+];
+
+/// Older calls, which some processors have and the C library still uses.
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: &[i64] = &[libc::SYS_poll, libc::SYS_time];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_CALLS: &[i64] = &[];
+
+/// Ends the process with its parent.
+pub fn end_with_parent() {
+    // If the parent has ended before, the socket tells it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// Gives up all rights that a function does not need, for good.
+///
+/// # Errors
+/// The kernel refuses to limit system calls.
+pub fn enter() -> Result<(), String> {
+    // Where the kernel allows no user name spaces, the other limits remain: no call makes a socket.
+    let user = CloneFlags::CLONE_NEWUSER;
+    let others = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+    let _ = unshare(user | others).or_else(|_| unshare(others));
+    give_up_capabilities();
+    set_no_new_privs(true).map_err(|error| format!("cannot give up new privileges: {error}"))?;
+    let limits = [
+        (Resource::As, MEMORY),
+        (Resource::Core, 0),
+        (Resource::Nofile, 16),
+        (Resource::Nproc, 0),
+        (Resource::Memlock, 0),
+    ];
+    for (resource, most) in limits {
+        // A limit that is lower already stays.
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    }
+    filter()
+        .and_then(|program| apply_filter(&program))
+        .map_err(|error| format!("cannot limit system calls: {error}"))
+}
+
+/// Keeps descriptors that this process was started with from the processes that it starts.
+pub fn keep_descriptors() {
+    let (first, last, flags): (u32, u32, u32) = (3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: a call with integers, which closes nothing: it marks descriptors as closed by execve(2). A
+    // kernel without the call or the flag (before 5.11) changes nothing.
+    let _ = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+}
+
+/// Gives up all capabilities of the process.
+pub fn give_up_capabilities() {
+    for capability in CapabilitySet::all().iter() {
+        // Who may not do this has nothing to give up, and the kernel may not know the newest ones.
+        let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+    }
+    let none = CapabilitySet::empty();
+    let _ = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
+}
+
+fn filter() -> Result<BpfProgram, seccompiler::Error> {
+    let rules: BTreeMap<i64, Vec<_>> =
+        CALLS.iter().chain(OLD_CALLS).map(|call| (*call, Vec::new())).collect();
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::Backend)?;
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch);
+    filter.map_err(seccompiler::Error::Backend)?.try_into().map_err(seccompiler::Error::Backend)
+}

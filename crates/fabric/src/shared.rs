@@ -1,0 +1,102 @@
+//! What the engine keeps of a process: state, counters, memory. No process sees it.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mmb_nf::OnFailure;
+
+use crate::doorbell::{Bell, EventBell};
+use crate::layout::Geometry;
+use crate::memory::SharedMemory;
+use crate::pool::Pool;
+
+/// The memory of a domain.
+pub struct DomainMemory {
+    pub pool: Arc<Pool>,
+    pub memory: Arc<SharedMemory>,
+    pub on_failure: OnFailure,
+}
+
+/// Counters of a worker.
+#[derive(Default)]
+pub struct LinkCounters {
+    /// Descriptors that were refused.
+    pub rejected: AtomicU64,
+    /// Packets for which there was no room.
+    pub full: AtomicU64,
+    /// Packets that were in a process when it ended.
+    pub lost: AtomicU64,
+}
+
+/// What the workers and the thread of a process share.
+pub struct Shared {
+    pub domain: Arc<DomainMemory>,
+    pub geometry: Geometry,
+    pub pads: Arc<SharedMemory>,
+    /// The number of the process, doubled, and one more while it runs.
+    pub state: AtomicU64,
+    /// Wakes the process.
+    pub bell: EventBell,
+    /// Wakes the thread that looks after the process.
+    pub attention: EventBell,
+    pub counters: Box<[LinkCounters]>,
+    kill: AtomicU64,
+    rings: Mutex<Option<Arc<SharedMemory>>>,
+}
+
+impl Shared {
+    pub fn new(
+        domain: Arc<DomainMemory>,
+        geometry: Geometry,
+        pads: Arc<SharedMemory>,
+    ) -> std::io::Result<Shared> {
+        Ok(Shared {
+            domain,
+            geometry,
+            pads,
+            state: AtomicU64::new(0),
+            bell: EventBell::new()?,
+            attention: EventBell::new()?,
+            counters: (0..geometry.workers).map(|_| LinkCounters::default()).collect(),
+            kill: AtomicU64::new(0),
+            rings: Mutex::new(None),
+        })
+    }
+
+    /// Whether a state is that of a process that runs.
+    pub fn is_up(state: u64) -> bool {
+        state & 1 != 0
+    }
+
+    /// Returns the rings of the process that runs.
+    pub fn rings(&self) -> Option<Arc<SharedMemory>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A process runs, with these rings.
+    pub fn set_up(&self, rings: &Arc<SharedMemory>) {
+        *self.rings.lock().unwrap_or_else(PoisonError::into_inner) = Some(rings.clone());
+        let state = self.state.load(Relaxed) | 1;
+        self.state.store(state, Release);
+    }
+
+    /// The process has ended.
+    pub fn set_down(&self) {
+        let state = (self.state.load(Relaxed) | 1) + 1;
+        self.state.store(state, Release);
+        *self.rings.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Asks for the end of a process that breaks the rules.
+    pub fn request_kill(&self) {
+        self.kill.store(self.state.load(Acquire), Release);
+        self.attention.ring();
+    }
+
+    /// Whether the end of the process that runs was asked for.
+    pub fn is_kill_requested(&self) -> bool {
+        let state = self.state.load(Acquire);
+        Self::is_up(state) && self.kill.load(Acquire) == state
+    }
+}

@@ -1,0 +1,200 @@
+//! Functions in processes, with chains and without packet buffers: the processes are this program, executed
+//! again. The tests run one after the other, since each one looks at its processes.
+
+#![allow(clippy::unwrap_used)]
+
+mod faults;
+mod probe;
+mod world;
+
+use std::process::ExitCode;
+
+use mmb_nf::{ChainVerdict, DropReason};
+use world::{World, frame, payload};
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some(mmb_fabric::SUPERVISOR) => return ended(mmb_fabric::run_supervisor()),
+        Some(mmb_fabric::FUNCTION) => return ended(mmb_fabric::run_function(&world::registry())),
+        _ => {}
+    }
+    let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
+    let tests: [(&str, fn()); 13] = [
+        ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
+        ("order_is_kept_in_each_session", order_is_kept_in_each_session),
+        ("sessions_begin_and_end", sessions_begin_and_end),
+        ("long_frames_and_segments", long_frames_and_segments),
+        ("two_processes_of_a_domain", two_processes_of_a_domain),
+        ("settings_and_reports", settings_and_reports),
+        ("broken_headers_are_dropped", broken_headers_are_dropped),
+        ("a_full_pool_drops", a_full_pool_drops),
+        ("functions_that_do_not_start", functions_that_do_not_start),
+        ("nothing_is_allowed", nothing_is_allowed),
+        ("killed_processes_lose_no_buffer", faults::killed_processes_lose_no_buffer),
+        ("stopped_and_looping_processes_are_replaced", faults::stopped_and_looping_processes_are_replaced),
+        ("nothing_is_left", faults::nothing_is_left),
+    ];
+    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&filter)) {
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn ended(result: Result<(), String>) -> ExitCode {
+    result.map_or_else(
+        |reason| {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
+
+const ONE: &str = "domain add d private buffers 256\nnf add p probe process d\nchain add c p";
+
+fn packets_come_back_with_verdicts_and_changes() {
+    let mut world = World::new(ONE);
+    let sent = world.send(&[frame(1, "N."), frame(1, "D."), frame(2, "N."), frame(1, "N.")]);
+    let shown: Vec<_> = sent.iter().map(|one| (one.verdict, payload(&one.frame))).collect();
+    let pass = |text: &str| (ChainVerdict::Pass, text.to_owned());
+    // The function numbers the packets of a session, dropped ones included.
+    let expected =
+        [pass("N1"), (ChainVerdict::Drop(DropReason::Acl), "D.".to_owned()), pass("N1"), pass("N3")];
+    assert_eq!(shown, expected);
+    // Checksums are right: the parser of the tests has verified them.
+    assert!(
+        sent.iter()
+            .filter(|one| one.verdict == ChainVerdict::Pass)
+            .all(|one| world::has_checksums(&one.frame))
+    );
+    let refused = world.send(&[frame(3, "R.")]);
+    assert_eq!(refused[0].verdict, ChainVerdict::Refuse(DropReason::Acl));
+}
+
+fn order_is_kept_in_each_session() {
+    let mut world = World::new(ONE);
+    for round in 0..50 {
+        let frames: Vec<_> = (0..60).map(|n| frame(n % 5, &format!("N.{round}-{n:02}"))).collect();
+        let sent = world.send(&frames);
+        for session in 0..5 {
+            let of: Vec<_> = sent.iter().filter(|one| world::port(&one.frame) == session).collect();
+            let numbers: Vec<_> = of.iter().map(|one| payload(&one.frame)[2..].to_owned()).collect();
+            let expected: Vec<_> =
+                (0..60).filter(|n| n % 5 == session).map(|n| format!("{round}-{n:02}")).collect();
+            assert_eq!(numbers, expected);
+        }
+    }
+    assert_eq!(world.value("p", "lost") + world.value("p", "rejected") + world.value("p", "no room"), 0);
+}
+
+fn sessions_begin_and_end() {
+    let mut world = World::new(ONE);
+    world.send(&[frame(1, "."), frame(2, ".")]);
+    assert_eq!((world.value("p", "opened"), world.value("p", "released")), (2, 0));
+    // The chain is replaced by one without the function.
+    let lines = format!("{ONE}\nnf add m monitor");
+    world.load(
+        &lines.replace("chain add c p", "chain add c m").replace("nf add p probe process d", &lines_order()),
+    );
+    world.send(&[frame(1, ".")]);
+    world.until("a session has left", |world| world.value("p", "released") == 1);
+}
+
+/// The instance stays, so its process does.
+fn lines_order() -> String {
+    "nf add p probe process d".to_owned()
+}
+
+fn long_frames_and_segments() {
+    let mut world = World::new(ONE);
+    let long = format!("L.{}", "x".repeat(9000));
+    let sent = world.send(&[frame(1, &long)]);
+    assert_eq!(sent[0].verdict, ChainVerdict::Pass);
+    assert_eq!(usize::from(sent[0].frame[43]), sent[0].frame.len() % 251);
+    let too_long = frame(1, &"x".repeat(9800));
+    assert_eq!(world.send(&[too_long])[0].verdict, ChainVerdict::Drop(DropReason::ProcessFull));
+    assert_eq!(world.value("p", "no room"), 1);
+}
+
+fn two_processes_of_a_domain() {
+    let lines = "domain add d private buffers 256\nnf add p probe process d\nnf add q probe process d\n\
+                 nf add m monitor\nchain add c p | m | q";
+    let mut world = World::new(lines);
+    let sent = world.send(&[frame(1, "N."), frame(1, "N."), frame(1, "D."), frame(1, "N.")]);
+    // The second function has not seen the dropped packet.
+    let passed: Vec<_> = sent.iter().filter(|one| one.verdict == ChainVerdict::Pass).collect();
+    assert_eq!(passed.iter().map(|one| payload(&one.frame)).collect::<Vec<_>>(), ["N1", "N2", "N3"]);
+    assert_ne!(world.value("p", "pid"), world.value("q", "pid"));
+    assert_ne!(world.value("p", "pid"), u64::from(std::process::id()));
+}
+
+fn settings_and_reports() {
+    let world = World::new(ONE);
+    let instance = world.instance("p");
+    instance.set(&["blue", "green"]).unwrap();
+    assert_eq!(world.text("p", "setting"), "blue green");
+    assert_eq!(instance.set(&["wrong"]).unwrap_err().to_string(), "`wrong` is wrong");
+    assert_eq!(world.value("p", "restarts"), 0);
+    assert!(world.text("p", "process").starts_with(&world.text("p", "pid")));
+}
+
+fn broken_headers_are_dropped() {
+    let mut world = World::new(ONE);
+    let sent = world.send(&[frame(1, "B"), frame(1, "N.")]);
+    assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::ProcessInvalid));
+    assert_eq!((sent[1].verdict, payload(&sent[1].frame).as_str()), (ChainVerdict::Pass, "N2"));
+}
+
+fn a_full_pool_drops() {
+    let mut world = World::new("domain add d private buffers 64\nnf add p probe process d\nchain add c p");
+    // The beginning of a session needs a buffer as well.
+    let frames: Vec<_> = (0..100).map(|n| frame(n % 20, ".")).collect();
+    let sent = world.send(&frames);
+    let is_full = ChainVerdict::Drop(DropReason::ProcessFull);
+    let dropped = sent.iter().filter(|one| one.verdict == is_full).count();
+    assert_eq!((sent.len(), dropped), (100, 100 - (64 - 20)));
+    world.until("all buffers are free", |world| world.free_buffers("p") == 64);
+    assert_eq!(world.send(&[frame(1, ".")])[0].verdict, ChainVerdict::Pass);
+}
+
+fn functions_that_do_not_start() {
+    let refused = |lines: &str| World::refused(lines);
+    let domain = "domain add d private\n";
+    assert_eq!(
+        refused(&format!("{domain}nf add p probe process e")),
+        "there is no domain `e`; `domain add e private` makes one"
+    );
+    assert_eq!(
+        refused(&format!("{domain}nf add p probe exit process d")),
+        "the process of `p` has not started: the process has ended (exit status 7)"
+    );
+    let chain = "chain add c p";
+    let streams = refused(&format!("{domain}nf add p sni deny a.example process d\n{chain}"));
+    assert_eq!(streams, "`p` reads streams, which a function in a process cannot do: leave `process` out");
+    let sends = refused(&format!("{domain}nf add p mirror near process d\n{chain}"));
+    assert_eq!(sends, "`p` sends frames, which a function in a process cannot do: leave `process` out");
+    let behind = refused(&format!("{domain}nf add f flow\nnf add p probe process d\nchain add c f | p"));
+    assert_eq!(behind, "`p` runs in a process and cannot be behind `f`: put it before `f`");
+    assert_eq!(refused(&format!("{domain}nf add p probe refuse process d")), "`refuse` is refused");
+}
+
+fn nothing_is_allowed() {
+    let mut world = World::new(ONE);
+    world.send(&[frame(1, "S")]);
+    assert_eq!(world.text("p", "allowed"), "tried");
+    let pid = world.value("p", "pid");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| {
+        let line =
+            status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{status}"));
+        line.trim().to_owned()
+    };
+    assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".into(), "2".into()));
+    assert_eq!((field("CapEff:"), field("CapBnd:")), ("0000000000000000".into(), "0000000000000000".into()));
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    assert!(limits.lines().any(|line| line.starts_with("Max open files            16")), "{limits}");
+    // Standard input and outputs, and what the memory and the bell need.
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    assert!(files <= 8, "{files}");
+}

@@ -1,0 +1,133 @@
+//! Functions in processes of their own, as the engine sees them.
+//!
+//! Theory of operation. `process DOMAIN` behind `nf add` asks a [`ProcessHost`] to start the function in a
+//! process of its own. The program keeps an instance of the function as well, its *shadow*: it gives
+//! properties, and answers [`crate::Function::admit`], since no packet can wait for a process before its
+//! session exists. The shadow sees no other packet. Each worker has a [`ProcessLink`]: it copies packets into
+//! the memory of the process and takes verdicts back. Packets wait among those that functions hold
+//! ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
+//!
+//! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
+
+mod hosted;
+
+use std::sync::Arc;
+
+use mmb_lang::{Domain, NfInstance, OnFailure};
+use mmb_packet::DropReason;
+
+use crate::instance::DynFunction;
+use crate::{Packet, Properties, SessionInfo, SessionKey, Verdict};
+
+pub use hosted::{HostedFunction, HostedSpec};
+
+/// The domains, and who starts processes in them.
+#[derive(Clone, Copy, Default)]
+pub struct ProcessSetup<'a> {
+    /// The domains.
+    pub domains: &'a [Domain],
+    /// Starts processes. None: functions with `process` run in the worker, as in `mmb replay`.
+    pub host: Option<&'a dyn ProcessHost>,
+}
+
+/// What a function in a process is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessSpec<'a> {
+    /// The function.
+    pub function: &'a NfInstance,
+    /// Its domain.
+    pub domain: &'a Domain,
+    /// Ports that the function has asked for by name, with their numbers.
+    pub ports: &'a [(String, u16)],
+    /// Number of workers.
+    pub workers: u16,
+    /// A secret that senders do not know.
+    pub seed: u64,
+    /// Bytes of a scratchpad.
+    pub bytes: usize,
+}
+
+/// Starts functions in processes.
+pub trait ProcessHost: Send + Sync {
+    /// Starts a function in a process. The process ends when the result is dropped.
+    ///
+    /// # Errors
+    /// Why there is no such process, in one sentence.
+    fn start(&self, spec: &ProcessSpec<'_>) -> Result<Arc<dyn FunctionProcess>, String>;
+}
+
+/// A function that runs in a process.
+pub trait FunctionProcess: Send + Sync {
+    /// Makes the end of a worker. `sessions`: session numbers are below it. None: it was made before, or
+    /// there are more sessions than the process has scratchpads for.
+    fn link(&self, worker: u16, sessions: u32) -> Option<Box<dyn ProcessLink>>;
+    /// See [`crate::Function::set`].
+    ///
+    /// # Errors
+    /// The error of the function, or the process does not answer.
+    fn set(&self, args: &[&str]) -> Result<(), String>;
+    /// Returns names and values for `show functions`: of the process, and of the function in it.
+    fn report(&self) -> Vec<(String, String)>;
+}
+
+/// Whether packets can be sent to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// They can.
+    Up,
+    /// The process is not there.
+    Down(OnFailure),
+}
+
+/// The end of a worker of the connection with a process.
+///
+/// Sent packets have a number, their buffer. It is used again after [`ProcessLink::free`].
+pub trait ProcessLink: Send {
+    /// Looks after the process. To be called between two vectors: the state changes only here.
+    fn poll(&mut self) -> LinkState;
+    /// Returns the number of buffers.
+    fn buffers(&self) -> u32;
+    /// Returns the number of buffers that the process has, or whose packets wait for
+    /// [`ProcessLink::receive`].
+    fn in_flight(&self) -> u32;
+    /// Copies a packet to the process. Returns its buffer.
+    ///
+    /// # Errors
+    /// The packet is to be dropped, or its session is to be ended, since the function has not learned of it.
+    fn send(&mut self, packet: &Packet<'_>, now: u32) -> Result<u32, Verdict>;
+    /// Tells the function that a session begins.
+    fn open(&mut self, session: &SessionInfo);
+    /// Tells the function that a session ends.
+    fn release(&mut self, session: &SessionInfo);
+    /// Shows the process what was sent since the last call.
+    fn flush(&mut self);
+    /// Takes the next packet that came back: its buffer and the verdict. A packet comes back once.
+    fn receive(&mut self) -> Option<(u32, Verdict)>;
+    /// Copies what the function has changed back into a packet.
+    ///
+    /// # Errors
+    /// The packet has other headers than it had.
+    fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason>;
+    /// The bytes of a buffer are not needed any more. Does nothing while the process has it.
+    fn free(&mut self, buffer: u32);
+}
+
+/// Returns why a function cannot run in a process, for a sentence that begins with its name.
+pub(crate) fn obstacle(function: &dyn DynFunction, properties: &Properties) -> Option<String> {
+    let reason = if function.kind() == "flow" {
+        "opens sessions of its own"
+    } else if function.is_stream() {
+        "reads streams"
+    } else if function.holds() {
+        "holds packets"
+    } else if properties.translates.any() {
+        "translates"
+    } else if properties.routes {
+        "routes sessions before they are opened"
+    } else if properties.key != SessionKey::Session {
+        "shares state between sessions"
+    } else {
+        properties.needs_worker?
+    };
+    Some(reason.to_owned())
+}

@@ -1,0 +1,167 @@
+//! The placement in a process of its own.
+//!
+//! Theory of operation. Packets are copied to the process and held under a ticket. Between two vectors, the
+//! runner takes verdicts back ([`RunnerState::poll_processes`]). Each one releases its packet, which goes on
+//! behind the function as any released packet does; the verdict is applied there, after the changed bytes are
+//! copied back. The worker never waits. A session that leaves the function drops its packets, and their
+//! buffers are freed once the process has returned them.
+
+use std::sync::Arc;
+
+use mmb_packet::DropReason;
+
+use super::{Local, Place, Placement};
+use crate::context::{Holding, keep};
+use crate::held::HeldPackets;
+use crate::instance::RawContext;
+use crate::process::{FunctionProcess, LinkState, ProcessLink};
+use crate::runner::state::{InstanceState, RunnerState};
+use crate::set::{Set, VECTOR};
+use crate::vector::RawVector;
+use crate::{Admission, Instance, OnFailure, OpeningPacket, Packet, SessionInfo, Verdict};
+
+/// The worker's end of a function in a process.
+pub(in crate::runner) struct Remote {
+    /// Answers what cannot wait.
+    shadow: Local,
+    /// None: the process has no scratchpads for the sessions of the worker.
+    link: Option<Box<dyn ProcessLink>>,
+    state: LinkState,
+    /// Ticket of the packet in each buffer.
+    tickets: Vec<u32>,
+}
+
+impl Remote {
+    pub fn new(
+        instance: &Arc<Instance>,
+        process: &Arc<dyn FunctionProcess>,
+        (worker, sessions): (u16, u32),
+    ) -> Remote {
+        let link = process.link(worker, sessions);
+        let buffers = link.as_ref().map_or(0, |link| link.buffers());
+        Remote {
+            shadow: Local::new(instance.clone()),
+            link,
+            state: LinkState::Down(OnFailure::Drop),
+            tickets: vec![0; buffers as usize],
+        }
+    }
+
+    fn send(&mut self, packet: &mut Packet<'_>, now: u32, holding: &mut Holding<'_>) -> Verdict {
+        let (place, direction) = (holding.place(packet), packet.direction);
+        let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
+        match self.state {
+            LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
+            LinkState::Down(OnFailure::Pass) => {
+                let ticket = holding.held.follow(place, direction, Some(Verdict::Pass));
+                return ticket.map_or(Verdict::Pass, |ticket| keep(packet, ticket));
+            }
+            LinkState::Up => {}
+        }
+        if !holding.held.has_room(place) {
+            return Verdict::Drop(DropReason::HeldFull);
+        }
+        let buffer = match link.send(packet, now) {
+            Ok(buffer) => buffer,
+            Err(verdict) => return verdict,
+        };
+        let ticket = holding.held.hold_in_process(place, direction, buffer);
+        if let (Ok(ticket), Some(of_buffer)) = (ticket, self.tickets.get_mut(buffer as usize)) {
+            *of_buffer = ticket;
+        }
+        keep(packet, ticket)
+    }
+
+    /// Takes verdicts back, and releases their packets. `state`: the index of the instance's state.
+    fn poll(&mut self, held: &mut HeldPackets, state: u32) {
+        let Some(link) = &mut self.link else { return };
+        self.state = link.poll();
+        while let Some((buffer, verdict)) = link.receive() {
+            let ticket = self.tickets.get(buffer as usize).copied().unwrap_or(u32::MAX);
+            if !held.return_from_process(ticket, state, buffer, verdict) {
+                link.free(buffer);
+            }
+        }
+        link.flush();
+    }
+
+    /// Copies what the function has changed back into a packet.
+    pub fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason> {
+        self.link.as_mut().map_or(Err(DropReason::ProcessFailed), |link| link.copy_back(buffer, packet))
+    }
+}
+
+impl Placement for Remote {
+    fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission {
+        self.shadow.admit(packet)
+    }
+
+    fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8> {
+        self.shadow.route(packet)
+    }
+
+    fn open(&mut self, _: &mut [u8], session: &SessionInfo, _: RawContext<'_>) {
+        if let Some(link) = &mut self.link {
+            link.open(session);
+        }
+    }
+
+    fn release(&mut self, _: &mut [u8], session: &SessionInfo, _: RawContext<'_>) {
+        if let Some(link) = &mut self.link {
+            link.release(session);
+        }
+    }
+
+    fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
+        let RawVector { packets, at, verdicts, now, mut holding, mut events, .. } = vector;
+        for i in at.iter() {
+            let Some(packet) = packets.get_mut(i) else { break };
+            let verdict = self.send(packet, now, &mut holding);
+            if verdict != Verdict::Pass {
+                verdicts[i & (VECTOR - 1)] = verdict;
+                events.insert(i);
+            }
+        }
+        if let Some(link) = &mut self.link {
+            link.flush();
+        }
+        events
+    }
+
+    fn exit(&mut self, _: RawVector<'_, '_>) -> Set {
+        Set::EMPTY
+    }
+
+    fn resume(&mut self, _: RawVector<'_, '_>) -> Set {
+        Set::EMPTY
+    }
+}
+
+impl RunnerState {
+    /// Whether processes have packets, or events of sessions.
+    pub fn has_packets_in_processes(&self) -> bool {
+        self.states.iter().flatten().any(|state| match &state.placement {
+            Place::Remote(remote) => remote.link.as_ref().is_some_and(|link| link.in_flight() > 0),
+            Place::Local(_) => false,
+        })
+    }
+
+    /// Takes packets back from processes. To be called between two vectors.
+    #[cold]
+    pub fn poll_processes(&mut self) {
+        let RunnerState { states, held, .. } = self;
+        while let Some((state, buffer)) = held.pop_unused_buffer() {
+            let state = states.get_mut(state as usize).and_then(Option::as_mut);
+            if let Some(link) = state.and_then(|state| state.placement.remote()?.link.as_mut()) {
+                link.free(buffer);
+            }
+        }
+        for (at, state) in states.iter_mut().enumerate() {
+            if let Some(remote) =
+                state.as_mut().and_then(|state: &mut InstanceState| state.placement.remote())
+            {
+                remote.poll(held, at as u32);
+            }
+        }
+    }
+}

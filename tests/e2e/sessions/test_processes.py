@@ -1,0 +1,136 @@
+"""Functions in processes of their own: real clients, faults under load, and the end of the daemon."""
+
+import os
+import pathlib
+import signal
+
+import pytest
+
+from lab import frames, traffic, wait
+from lab.frames import UDP
+from lab.netns import SERVER4
+
+LINES = (
+    "domain add tenant private buffers 1024",
+    "nf add seen monitor process tenant",
+    "nf add fw acl deny tcp-dport 23 allow process tenant",
+    "chain add c seen | fw",
+    "add-stateful all chain c",
+)
+
+
+def children(process):
+    """The processes below a process, with the words of their commands."""
+    found = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+            words = (stat.parent / "cmdline").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if parent == process:
+            found[int(stat.parent.name)] = words[1].decode() if len(words) > 1 else ""
+    return found
+
+
+def functions_of(daemon):
+    """The processes of functions of a daemon."""
+    supervisors = [pid for pid, word in children(daemon.process.pid).items() if word == "function-supervisor"]
+    return [pid for parent in supervisors for pid, word in children(parent).items() if word == "function-process"]
+
+
+def report(daemon, name):
+    return next(one for one in daemon.json("show", "functions")["functions"] if one["name"] == name)["report"]
+
+
+def process_of(daemon, name):
+    return int(report(daemon, name)["process"].split(",")[0])
+
+
+@pytest.fixture
+def tenant(make_wire):
+    wire = make_wire("af-packet", workers=2)
+    for line in LINES:
+        wire.daemon.line(line)
+    return wire
+
+
+def test_real_connections_pass_processes(tenant):
+    """TCP through two processes, with two workers; what one of them denies does not pass."""
+    source, sink = tenant.bench.client, tenant.bench.server
+    traffic.bulk_transfer(source, sink, SERVER4, size=4 << 20)
+    with pytest.raises(Exception):
+        traffic.bulk_transfer(source, sink, SERVER4, port=23, size=1 << 10, patience=2)
+    for name in ("seen", "fw"):
+        values = report(tenant.daemon, name)
+        assert (values["rejected"], values["lost"], values["restarts"]) == ("0", "0", "0")
+        assert int(values["descriptors"]) > 1000
+    assert tenant.daemon.drops()["acl"] > 0
+    shown = tenant.daemon.command("show", "functions").stdout
+    assert "domain tenant: private, 1024 buffers, on-failure drop: seen,fw" in shown
+
+
+def test_a_killed_function_is_back_and_others_go_on(tenant):
+    """kill -9 and SIGSTOP again and again: the connection outlives them, and no buffer is lost."""
+    before = process_of(tenant.daemon, "fw")
+    assert sorted(functions_of(tenant.daemon)) == sorted(process_of(tenant.daemon, name) for name in ("seen", "fw"))
+    for restarts, number in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL), start=1):
+        os.kill(process_of(tenant.daemon, "fw"), number)
+        if number == signal.SIGSTOP:
+            # It hangs once something waits for it.
+            tenant.left.send(bytes(frame(1)))
+        wait.until(lambda: report(tenant.daemon, "fw")["restarts"] == str(restarts), "a new process")
+        traffic.bulk_transfer(tenant.bench.client, tenant.bench.server, SERVER4, port=5000 + restarts, size=1 << 20)
+    assert process_of(tenant.daemon, "fw") != before
+    assert report(tenant.daemon, "seen")["restarts"] == "0"
+    log = tenant.daemon.log()
+    assert log.count("function fw: its process has ended (signal 9)") == 2
+    assert log.count("function fw: its process hangs, and was killed") == 1
+
+    def all_free():
+        free, _, buffers = report(tenant.daemon, "fw")["free buffers"].split()
+        # Each worker caches a few for each function.
+        return int(free) >= int(buffers) - 4 * 64
+
+    wait.until(all_free, "free buffers")
+
+
+def frame(number):
+    return frames.ether() / frames.ip4() / UDP(sport=1000 + number, dport=2000) / frames.payload(32)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind(make_wire, end):
+    """Processes of the daemon's first file start once it has given up its rights, and end with it in any case."""
+    daemon = make_wire("af-packet", "\n".join(LINES) + "\n").daemon
+    wait.until(lambda: len(functions_of(daemon)) == 2, "two processes")
+    (supervisor,) = [pid for pid, word in children(daemon.process.pid).items() if word == "function-supervisor"]
+    everything = [supervisor, *functions_of(daemon)]
+    daemon.stop(end)
+    wait.until(lambda: not any(is_there(pid) for pid in everything), "the end of all processes")
+
+
+def is_there(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_refusals(tenant):
+    """Bad input changes nothing, and each refusal is one sentence with the way out."""
+    line = tenant.daemon.command
+    before = line("show", "config").stdout
+    for words, sentence in (
+        ("nf add x acl allow process nowhere", "there is no domain `nowhere`"),
+        ("nf add x sni deny a.example process tenant", "`x` reads streams, which a function in a process cannot do"),
+        ("nf add x log file a.log process tenant", "`x` works with files or sockets of its own"),
+        ("nf add x police 1000pps per source process tenant", "`x` shares state between sessions"),
+        ("domain add tenant private", "there is a domain `tenant` already"),
+        ("domain del tenant", "domain `tenant` is used by function `seen`"),
+        ("domain add other private buffers 8", "invalid number of buffers `8`"),
+    ):
+        result = line(*words.split(), check=False)
+        assert result.returncode != 0 and sentence in result.stderr, (words, result.stderr)
+    assert line("show", "config").stdout == before
