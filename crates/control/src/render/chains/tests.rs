@@ -90,6 +90,7 @@ fn functions_report() {
     let report = [("10.0.0.2", "up, 3 sessions"), ("10.0.0.3", "a\nlb: 10.0.0.2: down")];
     let report = report.map(|(what, value)| (what.to_owned(), value.to_owned())).into_iter().collect();
     let list = FunctionList {
+        domains: Vec::new(),
         functions: vec![FunctionEntry {
             type_: "lb".to_owned(),
             arguments: vec!["10.0.0.2".to_owned(), "10.0.0.3".to_owned()],
