@@ -166,7 +166,9 @@ impl Worker {
         if let Some(task) = shared.mailbox.take() {
             match task {
                 WorkerTask::Sessions(task) => task(&mut flows.sessions, &snapshot, clock.now),
-                WorkerTask::Trace(Some(request)) => *tracer = Some(Box::new(Tracer::new(request, LIVE_SINK))),
+                WorkerTask::Trace(Some(request)) => {
+                    *tracer = Some(Box::new(Tracer::new(*request, LIVE_SINK)))
+                }
                 WorkerTask::Trace(None) => tracer.iter_mut().for_each(|tracer| tracer.stop()),
             }
         }

@@ -21,12 +21,15 @@ use crate::features::trace::record::TraceRequest;
 /// Time of one turn of waiting for a result.
 const TURN: Duration = Duration::from_millis(50);
 
+/// A closure that a worker runs with its sessions, its snapshot, and its time in milliseconds.
+type SessionTask = Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) + Send>;
+
 /// Something that a worker does for another thread.
 pub(crate) enum WorkerTask {
-    /// A closure that the worker runs with its sessions, its snapshot, and its time in milliseconds.
-    Sessions(Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) + Send>),
+    /// The worker runs a closure.
+    Sessions(SessionTask),
     /// The worker begins to trace packets; none: it ends.
-    Trace(Option<TraceRequest>),
+    Trace(Option<Box<TraceRequest>>),
 }
 
 /// Tasks for one worker.

@@ -76,7 +76,7 @@ impl Engine {
             };
             let (filter, missed, detail) = (filter.clone(), missed.clone(), *detail);
             let request = TraceRequest { filter, detail, missed, sink: Box::new(sink) };
-            worker.mailbox.push(WorkerTask::Trace(Some(request)));
+            worker.mailbox.push(WorkerTask::Trace(Some(Box::new(request))));
             worker.wake_if_sleeping();
         }
         Some(LiveTrace { traces: Mutex::new(traces), missed, shared })
