@@ -42,7 +42,6 @@ impl Display for Command {
             Command::Unroute { name } => write!(f, "route del {name}"),
             Command::ShowFib { within } => list(f, "show fib", within.as_slice()),
             Command::ShowNeighbors { within } => list(f, "show neighbors", within.as_slice()),
-            Command::SetOnError(policy) => write!(f, "set on-error {}", policy.word()),
             Command::ShowConnections { verbose, matches } => {
                 list(f, if *verbose { "show connections verbose" } else { "show connections" }, matches)
             }
@@ -66,35 +65,42 @@ impl Display for Command {
             Command::ChainDel { name } => write!(f, "chain del {name}"),
             Command::BrokerAdd(broker) => broker.fmt(f),
             Command::BrokerDel { name } => write!(f, "broker del {name}"),
-            Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
-            Command::SetPuntLimit { class, rate: Some(rate) } => {
-                write!(f, "set punt-limit {} {rate}", class.word())
-            }
-            Command::SetPuntLimit { class, rate: None } => write!(f, "set punt-limit {} off", class.word()),
-            Command::SetSessionLimit(SessionLimit::Sessions(n)) => write!(f, "set session-limit source {n}"),
-            Command::SetSessionLimit(SessionLimit::Default) => {
-                f.write_str("set session-limit source default")
-            }
-            Command::SetSessionLimit(SessionLimit::Off) => f.write_str("set session-limit source off"),
-            Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
-            Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
-            Command::SetHeldPackets { scope, packets } => {
-                write!(f, "set held-packets {} {packets}", scope.word())
-            }
-            Command::SetStreamPickup(pickup) => {
-                write!(f, "set stream-pickup {}", pickup.word())
-            }
-            Command::SetStreamOverflow(overflow) => {
-                write!(f, "set stream-overflow {}", overflow.word())
-            }
-            Command::SetStreamHoldTime(time) => write!(f, "set stream-hold-time {time}"),
-            Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
-            Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),
-            Command::SetInterfaceRpf { mode, names } => {
-                list(f, &format!("set rpf {}", mode.map_or("default", ReversePathMode::word)), names)
-            }
-            Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
+            setting => format_setting(setting, f),
         }
+    }
+}
+
+/// Formats a command `set`.
+fn format_setting(setting: &Command, f: &mut Formatter<'_>) -> fmt::Result {
+    match setting {
+        Command::SetOnError(policy) => write!(f, "set on-error {}", policy.word()),
+        Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
+        Command::SetPuntLimit { class, rate: Some(rate) } => {
+            write!(f, "set punt-limit {} {rate}", class.word())
+        }
+        Command::SetPuntLimit { class, rate: None } => write!(f, "set punt-limit {} off", class.word()),
+        Command::SetSessionLimit(SessionLimit::Sessions(n)) => write!(f, "set session-limit source {n}"),
+        Command::SetSessionLimit(SessionLimit::Default) => f.write_str("set session-limit source default"),
+        Command::SetSessionLimit(SessionLimit::Off) => f.write_str("set session-limit source off"),
+        Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
+        Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
+        Command::SetHeldPackets { scope, packets } => {
+            write!(f, "set held-packets {} {packets}", scope.word())
+        }
+        Command::SetStreamPickup(pickup) => {
+            write!(f, "set stream-pickup {}", pickup.word())
+        }
+        Command::SetStreamOverflow(overflow) => {
+            write!(f, "set stream-overflow {}", overflow.word())
+        }
+        Command::SetStreamHoldTime(time) => write!(f, "set stream-hold-time {time}"),
+        Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
+        Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),
+        Command::SetInterfaceRpf { mode, names } => {
+            list(f, &format!("set rpf {}", mode.map_or("default", ReversePathMode::word)), names)
+        }
+        Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
+        _ => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mmb_broker::{Broker, Listener, Settings};
 use mmb_lang::Command;
+use mmb_nf::process::ProcessSetup;
 use mmb_nf::{Instance, Order, Program, ProgramSpec};
 
 /// Longest time that a test waits for bytes.
@@ -35,6 +36,7 @@ pub fn functions(lines: &[&str], chain: &str) -> Vec<Arc<Instance>> {
         files: &Arc::default(),
         previous: None,
         scratchpad_limit: 1024,
+        processes: ProcessSetup::default(),
         order: Order::Maximal,
     })
     .expect("the test can go on");

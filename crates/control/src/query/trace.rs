@@ -81,7 +81,13 @@ pub(super) fn packet_filter(matches: &[Match], config: &Config) -> Result<Option
         return Err(Diagnostic::new(one.span.span(), message).with_help("match `in`, or addresses").into());
     }
     let targets = vec![Action::Accept.into()];
-    let rule = Rule { kind: RuleKind::Add, matches: matches.to_vec(), targets, span: SourceSpan::default() };
+    let rule = Rule {
+        kind: RuleKind::Add,
+        matches: matches.to_vec(),
+        targets,
+        span: SourceSpan::default(),
+        label: None,
+    };
     let mut policy = Policy::new();
     policy.add(&rule, &|name: &str| config.port_of(name))?;
     Ok(Some(policy))

@@ -1,11 +1,11 @@
 //! Judges a session by the packet that opened it, after the rules that opened it are gone.
 //!
-//! Theory of operation. A session whose rules are all gone goes on if the rules in force would open it: if they
-//! match its first packet, and do not drop it. That packet is gone. What decides about it is made again: the key
-//! of the session, the port that it came in by, and SYN for TCP. So the direction of the next packet does not
-//! matter, nor a match on `tcp-syn`. Rules that match other properties of the first packet do not match again.
-//! Sessions that rules would translate now cannot go on untranslated. ICMP is left out: a query that fails is
-//! repeated as a new session.
+//! Theory of operation. A session whose rules are all gone goes on if the rules in force would open it: if
+//! they match its first packet, and do not drop it. That packet is gone. What decides about it is made
+//! again: the key of the session, the port that it came in by, and SYN for TCP. So the direction of the next
+//! packet does not matter, nor a match on `tcp-syn`. Rules that match other properties of the first packet
+//! do not match again. Sessions that rules would translate now cannot go on untranslated. ICMP is left out:
+//! a query that fails is repeated as a new session.
 
 use mmb_flow::{Direction, FlowRef, Key};
 use mmb_packet::{Kind, Meta, PacketBuf, fill_window, parse};

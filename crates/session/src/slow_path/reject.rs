@@ -1,11 +1,11 @@
 //! Answers to packets that are refused: TCP resets and ICMP errors.
 //!
-//! Theory of operation. A rule that rejects drops a packet as one that drops does. Then the packet becomes the
-//! answer to its sender and leaves by the port that it came in by. TCP gets the reset of a closed port, in the
-//! name of the destination (RFC 9293, 3.10.7.1). Everything else gets an ICMP error, administratively
+//! Theory of operation. A rule that rejects drops a packet as one that drops does. Then the packet becomes
+//! the answer to its sender and leaves by the port that it came in by. TCP gets the reset of a closed port,
+//! in the name of the destination (RFC 9293, 3.10.7.1). Everything else gets an ICMP error, administratively
 //! prohibited (RFC 1812, 5.2.7.1; RFC 4443, 3.1). Its source is the destination of the packet, too: a box
-//! between two wires has no address. All answers share the limit of ICMP errors; packets beyond it are dropped
-//! without one.
+//! between two wires has no address. All answers share the limit of ICMP errors; packets beyond it are
+//! dropped without one.
 
 use mmb_flow::{IcmpErrorKind, may_answer, rewrite_as_icmp_error};
 use mmb_nf::tcp_segment::{SegmentTo, reset};
@@ -33,8 +33,8 @@ impl SlowPath {
         }
     }
 
-    /// Drops a packet and answers within the limit of ICMP errors. `source` is the source of an ICMP error, in
-    /// the format of keys. A TCP packet that a rule drops gets a reset.
+    /// Drops a packet and answers within the limit of ICMP errors. `source` is the source of an ICMP error,
+    /// in the format of keys. A TCP packet that a rule drops gets a reset.
     pub(super) fn reject<E: Environment, P: PacketBuf>(
         &mut self,
         store: &mut SessionStore,
@@ -61,8 +61,8 @@ impl SlowPath {
     }
 }
 
-/// Rewrites a TCP packet as a reset to its sender. False if it is a reset itself or a fragment; it is unchanged
-/// then.
+/// Rewrites a TCP packet as a reset to its sender. False if it is a reset itself or a fragment; it is
+/// unchanged then.
 fn rewrite_as_reset(packet: &mut impl PacketBuf, meta: &mut Meta) -> bool {
     if meta.flags.contains(PacketFlags::FRAGMENT) {
         return false;
