@@ -24,6 +24,10 @@ pub const SUPERVISOR: &str = "function-supervisor";
 /// The first argument of the process of a function.
 pub const FUNCTION: &str = "function-process";
 
+/// Set in the environment of the supervisor. A program whose `main` does not know [`SUPERVISOR`] would start
+/// another engine in its place, with another supervisor, and so on without end.
+const MARK: &str = "MMB_FUNCTION_SUPERVISOR";
+
 /// How long the engine waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -38,12 +42,17 @@ impl Supervisor {
     /// one.
     ///
     /// # Errors
-    /// The program cannot be executed.
+    /// The program cannot be executed, or this process was started as a supervisor itself.
     pub fn start() -> io::Result<Supervisor> {
+        if std::env::var_os(MARK).is_some() {
+            return Err(io::Error::other(format!(
+                "{MARK} is set, so this process is a supervisor itself: `main` must call `mmb::run` first"
+            )));
+        }
         let (here, there) = message::pair()?;
         let mut command = Command::new("/proc/self/exe");
         // Signals of a terminal are for the engine alone.
-        command.arg(SUPERVISOR).process_group(0);
+        command.arg(SUPERVISOR).env(MARK, "1").process_group(0);
         let child = command.stdin(Stdio::from(there)).stdout(Stdio::null()).spawn()?;
         set_socket_timeout(&here, Timeout::Recv, Some(PATIENCE))?;
         Ok(Supervisor { socket: Mutex::new(here), child: Mutex::new(child) })

@@ -124,16 +124,11 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::Value(field) => values(field, names, each),
         Expect::Interface => interfaces(names, each),
-        Expect::Instance => {
-            let can = |name: &&String| is_name(name) && !keyword::is_body_word(name);
-            names.instances.iter().filter(can).for_each(|name| each(name, "function"));
-        }
+        Expect::Instance => outside_chains(names.instances).for_each(|name| each(name, "function")),
         Expect::FunctionType => names.types.iter().for_each(|(name, help)| each(name, help)),
         Expect::Rule => names.rules.iter().for_each(|(word, text)| each(word, text)),
         Expect::BrokerOption => table(BROKER_OPTIONS, each),
-        Expect::Broker => {
-            names.brokers.iter().filter(|name| is_name(name)).for_each(|name| each(name, "broker"));
-        }
+        Expect::Broker => outside_chains(names.brokers).for_each(|name| each(name, "broker")),
         Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),
         Expect::Domain => good(names.domains).for_each(|name| each(name, "domain")),
         Expect::Pool => good(names.pools).for_each(|name| each(name, "pool")),
@@ -165,6 +160,11 @@ fn values(field: FieldId, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
 
 fn interfaces(names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
     good(names.interfaces).for_each(|name| each(name, "interface"));
+}
+
+/// The names that are not words of chains.
+fn outside_chains(names: &[String]) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| is_name(name) && !keyword::is_body_word(name))
 }
 
 /// Names that the language can express.

@@ -48,8 +48,8 @@ fn stateful_rules_of_every_kind() {
     let given = FIELDS.iter().filter(|def| def.translate == Support::Yes);
     let mut expected: BTreeSet<String> =
         given.flat_map(|def| ["map", "shuffle"].map(|word| format!("{word} {}", def.name))).collect();
-    expected
-        .extend(["mod", "add", "strip", "drop", "accept", "block", "lb", "nat", "chain"].map(str::to_owned));
+    let others = ["mod", "add", "strip", "drop", "accept", "block", "reject", "lb", "nat", "chain"];
+    expected.extend(others.map(str::to_owned));
     assert_eq!(seen, expected);
 }
 

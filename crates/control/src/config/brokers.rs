@@ -201,7 +201,7 @@ mod tests {
         for (lines, named) in [
             (&["broker add web listen 10.0.0.1:8080 chain none"][..], "no chain `none`"),
             (&["broker add web listen 10.0.0.1:8080 chain inside"], "cannot use chain `inside`"),
-            (&["add tcp-dport 80 chain site"], "rules cannot use chain `site`"),
+            (&["add-stateful tcp-dport 80 chain site"], "rules cannot use chain `site`"),
             (&["chain add mixed lb | stats"], "`stats` works on packets, and `lb` in brokers"),
             (&["chain add forked [urls, else: pass]"], "plain list"),
             (

@@ -67,6 +67,22 @@ fn a_session_with_the_daemon() {
     assert!(!std::path::Path::new(&socket).exists());
 }
 
+/// A program whose `main` does not begin with `mmb::run` gets an error, and not a chain of daemons.
+#[test]
+fn a_supervisor_starts_no_daemon() {
+    let files = Files::new();
+    let socket = files.path("s");
+    let mut command = assert_cmd::Command::new(assert_cmd::cargo::cargo_bin!("mmb"));
+    let output = command
+        .env("MMB_FUNCTION_SUPERVISOR", "1")
+        .args(["run", "--memory", "64", "--socket", socket.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("`main` must call `mmb::run` first"), "{error}");
+}
+
 #[test]
 fn chains_from_the_command_line() {
     let files = Files::new();
@@ -127,8 +143,12 @@ fn the_configuration_is_saved_reloaded_and_taken_back() {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    std::fs::write(&config, "add nonsense\n").unwrap();
+    // The pipe tells when the daemon has read it.
+    std::fs::remove_file(&config).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&config).status().unwrap().success());
     daemon.signal("-HUP");
+    std::fs::write(&config, "add nonsense\n").unwrap();
+    std::fs::remove_file(&config).unwrap();
     std::fs::write(&config, "add tcp-dport 23 drop\n").unwrap();
     daemon.signal("-HUP");
     wait_for("add tcp-dport 23 drop\n");
