@@ -150,7 +150,12 @@ def test_documented_rules_are_right(path, tmp_path):
     def commands(first):
         # What is shown to be refused is.
         lines = re.findall(rf"^(?:\$ )?mmb ({first}.*)$(?!\nerror: )", path.read_text(encoding="utf-8"), re.MULTILINE)
-        return {line: " ".join(shlex.split(line, comments=True)) for line in lines}
+        return {line: joined(shlex.split(line, comments=True)) for line in lines}
+
+    def joined(words):
+        """The words as a line of the language: a comment of several words is one word for the shell."""
+        before = ["", *words]
+        return " ".join(f'"{word}"' if last == "comment" and " " in word else word for last, word in zip(before, words))
 
     pools = {words.split()[3]: words for words in commands("nat pool add").values()}
     chains = {words.split()[2]: words for words in commands("chain add").values()}
