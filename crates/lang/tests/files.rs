@@ -47,7 +47,7 @@ fn queries_and_deletions_are_not_configuration() {
     let text =
         b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\nshow fib\nshow neighbours\nnf set a b\n";
     let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat, \
-        domain, nf, chain and add lines";
+        domain, nf, chain, broker and add lines";
     assert_eq!(
         rendered(text),
         [

@@ -106,6 +106,7 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     let start = line.find(word).unwrap_or(0);
     let written = if word == "nf" { "nf set" } else { word };
     let message = format!("`{written}` has no place in a file");
-    let help = "a file describes what there shall be: interface, wire, route, enable, disable, set, nat, domain, nf, chain and add lines";
+    let help = "a file describes what there shall be: interface, wire, route, enable, disable, set, nat, domain, nf, \
+                chain, broker and add lines";
     Err(Diagnostic::new(Span::new(start, start + word.len()), message).with_help(help))
 }
