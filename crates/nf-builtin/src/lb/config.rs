@@ -113,12 +113,7 @@ impl LbConfig {
         if self.backends.is_empty() || self.backends.len() > MOST {
             return Err(format!("`lb` takes 1 to {MOST} back ends: `lb 10.0.0.1:80 10.0.0.2:80`").into());
         }
-        for (at, (place, _)) in self.backends.iter().enumerate() {
-            if self.backends[..at].iter().any(|(other, _)| other == place) {
-                return Err(format!("`{place}` stands twice; give it a weight instead: `{place}*2`").into());
-            }
-        }
-        Ok(())
+        check_distinct(&self.backends)
     }
 
     /// Parses one option. Returns the arguments behind it.
@@ -154,6 +149,16 @@ impl LbConfig {
     }
 }
 
+/// Checks that no back end stands twice.
+pub(crate) fn check_distinct(backends: &[(BackendAddress, u16)]) -> Result<(), ArgError> {
+    for (at, (place, _)) in backends.iter().enumerate() {
+        if backends[..at].iter().any(|(other, _)| other == place) {
+            return Err(format!("`{place}` stands twice; give it a weight instead: `{place}*2`").into());
+        }
+    }
+    Ok(())
+}
+
 /// Parses a back end and its weight.
 pub(crate) fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
     let (place, weight) = match word.split_once('*') {
@@ -171,7 +176,7 @@ pub(crate) fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
 }
 
 /// Parses a number of seconds.
-pub(crate) fn interval(seconds: &str) -> Result<Duration, ArgError> {
+fn interval(seconds: &str) -> Result<Duration, ArgError> {
     let plain = seconds.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let time = seconds.parse().ok().filter(|_| plain).and_then(|s| Duration::try_from_secs_f64(s).ok());
     let in_range = time.filter(|time| (FASTEST..=SLOWEST).contains(time));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mmb_nf::ArgError;
 
 use crate::lb::choice::Method;
-use crate::lb::config::{BackendAddress, Check, LbConfig, backend, interval};
+use crate::lb::config::{Check, LbConfig, backend, check_distinct};
 use crate::lb::health::Probe;
 
 pub(super) const USAGE: &str = "ADDRESS[:PORT][*WEIGHT]… [by round-robin|least-connections|hash] \
@@ -41,7 +41,7 @@ impl Config {
         for (place, _) in &mut backends {
             place.port.get_or_insert(HTTP);
         }
-        check_twice(&backends)?;
+        check_distinct(&backends)?;
         let every = Duration::from_secs(2);
         let servers = LbConfig { backends, method: Method::RoundRobin, check: Check::None, every };
         let mut parsed = Config { servers, probe: None, retries: RETRIES };
@@ -63,12 +63,7 @@ impl Config {
     /// Parses one option. Returns the arguments behind it.
     fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], ArgError> {
         match (option, rest) {
-            ("by", [method, rest @ ..]) => {
-                self.servers.method = Method::parse(method).ok_or_else(|| {
-                    format!("unknown method `{method}`: must be round-robin, least-connections or hash")
-                })?;
-                Ok(rest)
-            }
+            ("by" | "every", _) => self.servers.option(option, rest),
             ("check", ["none", rest @ ..]) => Ok(rest),
             ("check", ["tcp", rest @ ..]) => {
                 self.probe = Some(Probe::Tcp(None));
@@ -82,10 +77,6 @@ impl Config {
                 self.probe = Some(Probe::Http((*path).into()));
                 Ok(rest)
             }
-            ("every", [seconds, rest @ ..]) => {
-                self.servers.every = interval(seconds)?;
-                Ok(rest)
-            }
             ("retries", [number, rest @ ..]) => {
                 let parsed = number.parse().ok().filter(|retries| *retries <= MOST_RETRIES);
                 self.retries = parsed.ok_or_else(|| {
@@ -93,9 +84,7 @@ impl Config {
                 })?;
                 Ok(rest)
             }
-            ("by", _) => Err("`by` is followed by round-robin, least-connections or hash".into()),
             ("check", _) => Err("`check` is followed by `http PATH`, `tcp` or `none`".into()),
-            ("every", _) => Err("`every` is followed by a number of seconds".into()),
             ("retries", _) => Err("`retries` is followed by a number".into()),
             _ => Err(format!(
                 "`{option}` is not understood: behind the servers stand `by`, `check`, `every` and `retries`"
@@ -103,15 +92,6 @@ impl Config {
             .into()),
         }
     }
-}
-
-fn check_twice(backends: &[(BackendAddress, u16)]) -> Result<(), ArgError> {
-    for (at, (place, _)) in backends.iter().enumerate() {
-        if backends[..at].iter().any(|(other, _)| other == place) {
-            return Err(format!("`{place}` stands twice; give it a weight instead: `{place}*2`").into());
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
