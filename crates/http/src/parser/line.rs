@@ -56,6 +56,10 @@ impl Parser {
     pub(super) fn target<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
         let len = self.run(rest, VISIBLE)?;
         if let Some(bytes) = rest.get(..len).filter(|bytes| !bytes.is_empty()) {
+            // The preface of HTTP/2 has this one target (RFC 9113, 3.4).
+            if self.method == PRI && (self.position != 0 || bytes != b"*") {
+                self.method = METHODS.len() as u8;
+            }
             self.position = 1;
             return Ok(Step::Report(len, Event::Bytes(Element::Target, bytes)));
         }

@@ -223,6 +223,8 @@ fn first_lines() {
         ("GET / HTTP/1,1\r\n", Cause::Version),
         ("GET / HTTP/1.1\r\r\n", Cause::BareCr),
         ("PRI * HTTP/2.0\r\n", Cause::Http2),
+        ("PRI ** HTTP/2.0\r\n", Cause::Version),
+        ("PRI /* HTTP/2.0\r\n", Cause::Version),
         ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 0\r\n\r\n", Cause::ConnectBody),
         ("\x16\x03\x01", Cause::StartLine),
     ] {

@@ -31,6 +31,9 @@ use mmb_nf::{
     WorkerCounters,
 };
 
+/// What the parser reads of the preface of HTTP/2.
+const HTTP2: &[u8] = b"PRI * HTTP/2";
+
 /// Counters of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
@@ -412,6 +415,9 @@ fn is_decidable(data: &StreamEdit<'_, '_>, until: u16) -> bool {
     if data.len() / MOST_WAITING != data.held() / MOST_WAITING {
         return true;
     }
+    if becomes_http2(data) {
+        return true;
+    }
     let (mut at, mut has_line) = (0, until == wait::LINE);
     for chunk in data.chunks() {
         // An empty line may begin in front of the new bytes.
@@ -427,6 +433,20 @@ fn is_decidable(data: &StreamEdit<'_, '_>, until: u16) -> bool {
         at += chunk.len();
     }
     false
+}
+
+/// Whether the preface of HTTP/2 (RFC 9113, 3.4) is complete with the new bytes, as far as it is read.
+/// Its head would wait while the server answers, and the answer is none to a request.
+fn becomes_http2(data: &StreamEdit<'_, '_>) -> bool {
+    let mut bytes = data.chunks().flatten().zip(1..).skip_while(|(byte, _)| matches!(byte, b'\r' | b'\n'));
+    let mut end = 0;
+    for expected in HTTP2 {
+        match bytes.next() {
+            Some((byte, behind)) if byte == expected => end = behind,
+            _ => return false,
+        }
+    }
+    end > data.held()
 }
 
 /// Reads bytes that were accepted before.
