@@ -1,5 +1,6 @@
 //! The command line and its help.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -136,6 +137,9 @@ pub struct RunArgs {
     /// Group that may read, by a second socket whose path ends in `.read`
     #[arg(long, value_name = "NAME")]
     pub read_group: Option<String>,
+    /// Serve metrics to Prometheus by TCP at this address: anyone who reaches it may read them
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// Do not limit the system calls of the daemon
     #[arg(long)]
     pub no_seccomp: bool,

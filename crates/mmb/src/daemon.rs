@@ -6,6 +6,7 @@ mod reload;
 mod seccomp;
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,9 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
     let groups = SocketGroups { operators: args.group.clone(), readers: args.read_group.clone() };
     let mut socket = ControlSocket::bind(&path, &groups).map_err(Failure::new)?;
-    let Some(listeners) = socket.take_listeners() else { return Ok(()) };
+    let Some(mut listeners) = socket.take_listeners() else { return Ok(()) };
+    listeners.metrics = args.metrics.map(listen_for_scrapes).transpose()?;
+    let metrics_address = listeners.metrics.as_ref().and_then(|listener| listener.local_addr().ok());
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
@@ -74,11 +77,9 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     }
     runtime.spawn(reload::run(control.clone(), hangups));
     log_start(&control, &down, state.warning.as_deref());
-    if args.seed.is_some() {
-        log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
-    }
-    log::info(format!("listening on {}\n", path.display()));
+    log_listening(args, &path, metrics_address);
     notify(&[NotifyState::Ready]);
+    runtime.spawn(keep_watchdog());
     let mut end = None;
     let stop = async {
         let failed = end::failure_of(&control);
@@ -122,6 +123,16 @@ fn wanted<'a>(args: &'a RunArgs, config: &Config, directories: Vec<&'a Path>) ->
     Wanted { user: args.user.as_deref(), any_system_call: args.no_seccomp, low_ports, directories }
 }
 
+/// Listens for collectors of metrics.
+fn listen_for_scrapes(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listen = || {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|e: std::io::Error| Failure::new(format!("cannot listen for metrics on {address}: {e}")))
+}
+
 /// Starts the supervisor of functions in processes: the daemon itself may start none later.
 fn process_host(args: &RunArgs) -> Result<Arc<Host>, Failure> {
     let failed = |e| Failure::new(format!("cannot start the supervisor of functions: {e}"));
@@ -153,10 +164,32 @@ fn log_start(control: &Control, down: &[DownInterface], warning: Option<&str>) {
     }
 }
 
+/// Logs where the daemon listens.
+fn log_listening(args: &RunArgs, socket: &Path, metrics: Option<SocketAddr>) {
+    if args.seed.is_some() {
+        log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
+    }
+    log::info(format!("listening on {}\n", socket.display()));
+    if let Some(address) = metrics {
+        log::info(format!("metrics on http://{address}/metrics\n"));
+    }
+}
+
 /// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
         log::error(format!("error: cannot notify the service manager: {e}\n"));
+    }
+}
+
+/// Tells the service manager that the control threads work, if it wants to know (`WatchdogSec=`). A worker
+/// that hangs ends the daemon by itself.
+async fn keep_watchdog() {
+    let Some(period) = sd_notify::watchdog_enabled() else { return };
+    let mut ticks = tokio::time::interval(period / 2);
+    loop {
+        ticks.tick().await;
+        notify(&[NotifyState::Watchdog]);
     }
 }
 

@@ -1,5 +1,7 @@
-//! `/metrics`: the daemon's counters in the OpenMetrics text format, which Prometheus scrapes.
+//! `/metrics`: the daemon's counters, which Prometheus scrapes, in the OpenMetrics text format or the one of
+//! Prometheus.
 
+mod format;
 mod series;
 
 use std::fmt;
@@ -8,16 +10,14 @@ use indexmap::IndexMap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
+pub(crate) use self::format::Exposition;
 use self::series::*;
 use crate::api::{
     BrokerEntry, DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry,
     PuntCounts, RuleEntry, Runtime, VersionEntry,
 };
-
-/// Media type of the reply.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Maximum number of rules with time series of their own; more would overload the server that stores them.
 /// `mmb_rules` is the number of all rules, and `list --json` has the counters of all.
@@ -52,7 +52,7 @@ pub struct Scrape {
     pub api_refused: IndexMap<String, u64>,
 }
 
-/// Encodes a scrape as text.
+/// Encodes a scrape as OpenMetrics text.
 ///
 /// # Errors
 /// Those of the encoder.
@@ -89,6 +89,19 @@ impl Collector for Scrape {
     }
 }
 
+/// Begins a metric. A name that ends in `_bytes` or `_seconds` has this unit (OpenMetrics 1.0, "UNIT").
+fn describe<'e>(
+    e: &'e mut DescriptorEncoder<'_>,
+    name: &'e str,
+    help: &'e str,
+    kind: MetricType,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    static UNITS: [(&str, Unit); 2] = [("_bytes", Unit::Bytes), ("_seconds", Unit::Seconds)];
+    let with_unit = UNITS.iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));
+    let (name, unit) = with_unit.map_or((name, None), |(name, unit)| (name, Some(unit)));
+    e.encode_descriptor(name, help, unit, kind)
+}
+
 /// One time series of a counter.
 fn counter<const N: usize>(
     metric: &mut MetricEncoder,
@@ -110,36 +123,30 @@ fn per_reason(
     help: &str,
     counts: &IndexMap<String, u64>,
 ) -> fmt::Result {
-    let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+    let mut metric = describe(e, name, help, MetricType::Counter)?;
     counts.iter().try_for_each(|(reason, &n)| counter(&mut metric, &[("reason", reason)], n))
 }
 
 impl Scrape {
     fn daemon(&self, e: &mut DescriptorEncoder) -> fmt::Result {
-        e.encode_descriptor("rules", "Number of rules", None, MetricType::Gauge)?
-            .encode_gauge(&self.rule_count)?;
+        describe(e, "rules", "Number of rules", MetricType::Gauge)?.encode_gauge(&self.rule_count)?;
         let Some(v) = &self.version else { return Ok(()) };
-        e.encode_descriptor("build", "The running release", None, MetricType::Info)?
+        describe(e, "build", "The running release", MetricType::Info)?
             .encode_info(&[("version", v.version.as_str())])?;
-        e.encode_descriptor(
+        describe(
+            e,
             "log_lost_lines",
             "Lines of the daemon's output that were lost because nobody read them in time",
-            None,
             MetricType::Counter,
         )?
         .encode_counter::<[(&str, &str); 0], _, u64>(&self.log_lost_lines, None)?;
-        e.encode_descriptor(
-            "uptime_seconds",
-            "Seconds since the start of the daemon",
-            None,
-            MetricType::Gauge,
-        )?
-        .encode_gauge(&v.uptime_seconds)
+        describe(e, "uptime_seconds", "Seconds since the start of the daemon", MetricType::Gauge)?
+            .encode_gauge(&v.uptime_seconds)
     }
 
     fn per_rule(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         for (name, help, get) in RULE_METRICS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             for r in &self.rules {
                 let (index, text) = (r.index.to_string(), r.text.as_str());
                 match &r.name {
@@ -154,20 +161,19 @@ impl Scrape {
     }
 
     fn per_interface(&self, e: &mut DescriptorEncoder) -> fmt::Result {
-        let mut up =
-            e.encode_descriptor("interface_up", "1: open, with a carrier", None, MetricType::Gauge)?;
+        let mut up = describe(e, "interface_up", "1: open, with a carrier", MetricType::Gauge)?;
         for i in &self.interfaces.interfaces {
             let up_now = u32::from(i.state == InterfaceState::Up && i.link);
             up.encode_family(&[("interface", i.name.as_str())])?.encode_gauge(&up_now)?;
         }
         for (name, help, get) in INTERFACE_METRICS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             for i in &self.interfaces.interfaces {
                 counter(&mut metric, &[("interface", &i.name)], get(i))?;
             }
         }
         let help = "Packets received on an interface and dropped, by reason";
-        let mut metric = e.encode_descriptor("interface_drops", help, None, MetricType::Counter)?;
+        let mut metric = describe(e, "interface_drops", help, MetricType::Counter)?;
         for i in &self.interfaces.interfaces {
             for (reason, &n) in &i.drops {
                 counter(&mut metric, &[("interface", &i.name), ("reason", reason)], n)?;
@@ -189,23 +195,23 @@ impl Scrape {
         ];
         for (name, help, microseconds) in lags {
             let seconds = microseconds as f64 / 1e6;
-            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&seconds)?;
+            describe(e, name, help, MetricType::Gauge)?.encode_gauge(&seconds)?;
         }
-        let mut metric = e.encode_descriptor("router_routes", "Routes by family", None, MetricType::Gauge)?;
+        let mut metric = describe(e, "router_routes", "Routes by family", MetricType::Gauge)?;
         for (family, n) in [("ip4", r.routes_ip4), ("ip6", r.routes_ip6)] {
             gauge(&mut metric, &[("family", family)], n)?;
         }
         let help = "Packets of routed interfaces that were passed to the kernel, by class";
-        let mut metric = e.encode_descriptor("punted_packets", help, None, MetricType::Counter)?;
+        let mut metric = describe(e, "punted_packets", help, MetricType::Counter)?;
         let PuntCounts { neighbor, routing, local, other } = r.punted_by_class;
         for (class, n) in [("neighbor", neighbor), ("routing", routing), ("local", local), ("other", other)] {
             counter(&mut metric, &[("class", class)], n)?;
         }
         for (name, help, get) in ROUTING_GAUGES {
-            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(r))?;
+            describe(e, name, help, MetricType::Gauge)?.encode_gauge(&get(r))?;
         }
         for (name, help, get) in ROUTING_COUNTERS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             metric.encode_counter::<[(&str, &str); 0], _, u64>(&get(r), None)?;
         }
         Ok(())
@@ -214,17 +220,16 @@ impl Scrape {
     fn sessions(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         let sessions = &self.runtime.sessions;
         for (name, help, get) in SESSION_GAUGES {
-            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(sessions))?;
+            describe(e, name, help, MetricType::Gauge)?.encode_gauge(&get(sessions))?;
         }
-        let mut metric =
-            e.encode_descriptor("worker_sessions", "Sessions that a worker owns", None, MetricType::Gauge)?;
+        let mut metric = describe(e, "worker_sessions", "Sessions that a worker owns", MetricType::Gauge)?;
         for w in &self.runtime.workers {
             gauge(&mut metric, &[("worker", &w.worker.to_string())], w.sessions)?;
         }
-        e.encode_descriptor("sessions_created", "Sessions opened", None, MetricType::Counter)?
+        describe(e, "sessions_created", "Sessions opened", MetricType::Counter)?
             .encode_counter::<[(&str, &str); 0], _, u64>(&sessions.created, None)?;
         let help = "Limit of a source address that has reached it within the last minute";
-        let mut metric = e.encode_descriptor("sessions_limited_source", help, None, MetricType::Gauge)?;
+        let mut metric = describe(e, "sessions_limited_source", help, MetricType::Gauge)?;
         for source in sessions.limited_sources.iter().filter(|source| source.seconds_ago < 60) {
             gauge(&mut metric, &[("source", &source.address.to_string())], source.limit.into())?;
         }
@@ -237,7 +242,7 @@ impl Scrape {
             [(&POOL_GAUGES, MetricType::Gauge), (&POOL_COUNTERS, MetricType::Counter)];
         for (metrics, kind) in series {
             for (name, help, get) in metrics {
-                let mut metric = e.encode_descriptor(name, help, None, kind)?;
+                let mut metric = describe(e, name, help, kind)?;
                 for pool in &self.nat.pools {
                     let labels = [("pool", pool.name.as_str())];
                     match kind {
@@ -248,7 +253,7 @@ impl Scrape {
             }
         }
         let help = "Ports of a NAT pool in use";
-        let mut metric = e.encode_descriptor("nat_ports_used", help, None, MetricType::Gauge)?;
+        let mut metric = describe(e, "nat_ports_used", help, MetricType::Gauge)?;
         for pool in &self.nat.pools {
             for (proto, &n) in &pool.ports_used {
                 gauge(&mut metric, &[("pool", &pool.name), ("protocol", proto)], n)?;
@@ -259,13 +264,13 @@ impl Scrape {
 
     fn per_function(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         for (name, help, get) in FUNCTION_METRICS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             for f in &self.functions {
                 counter(&mut metric, &[("function", &f.cost.name), ("type", &f.type_)], get(&f.cost))?;
             }
         }
         for (name, help, label, get) in STREAM_METRICS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             for f in &self.functions {
                 for (which, count) in f.stream.iter().flat_map(get) {
                     counter(&mut metric, &[("function", &f.cost.name), (label, which)], *count)?;
@@ -279,7 +284,7 @@ impl Scrape {
         for (name, help, kind) in BROKER_METRICS {
             let kind = if kind { MetricType::Gauge } else { MetricType::Counter };
             let name_of_metric = format!("broker_{name}");
-            let mut metric = e.encode_descriptor(&name_of_metric, help, None, kind)?;
+            let mut metric = describe(e, &name_of_metric, help, kind)?;
             for broker in &self.brokers {
                 let (labels, value) = ([("broker", broker.name.as_str())], broker.counters.get(name));
                 match (kind, value) {
@@ -294,10 +299,10 @@ impl Scrape {
 
     fn fast_path(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         let fast = &self.fast_path;
-        e.encode_descriptor("fast_path_entries", "Flows that are offloaded to XDP", None, MetricType::Gauge)?
+        describe(e, "fast_path_entries", "Flows that are offloaded to XDP", MetricType::Gauge)?
             .encode_gauge(&fast.entries)?;
         for (name, help, get) in FAST_COUNTERS {
-            e.encode_descriptor(name, help, None, MetricType::Counter)?
+            describe(e, name, help, MetricType::Counter)?
                 .encode_counter::<[(&str, &str); 0], _, u64>(&get(fast), None)?;
         }
         per_reason(e, "fast_path_refused", "Flows that were not offloaded", &fast.refused)
@@ -305,13 +310,13 @@ impl Scrape {
 
     fn per_worker(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         for (name, help, get) in WORKER_METRICS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             for w in &self.runtime.workers {
                 counter(&mut metric, &[("worker", &w.worker.to_string())], get(w))?;
             }
         }
         for (name, help, get) in NODE_METRICS {
-            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let mut metric = describe(e, name, help, MetricType::Counter)?;
             for w in &self.runtime.workers {
                 let worker = w.worker.to_string();
                 for (name, n) in &w.nodes {

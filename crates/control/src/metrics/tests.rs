@@ -75,6 +75,9 @@ fn counters_end_in_total_and_labels_are_escaped() {
     has(r#"mmb_drops_total{reason="rule"} 3"#);
     has(r#"mmb_unedited_total{reason="option-mtu"} 4"#);
     has("# TYPE mmb_drops counter");
+    has("# TYPE mmb_rule_bytes counter");
+    has("# UNIT mmb_rule_bytes bytes");
+    has(r#"mmb_rule_bytes_total{index="7",rule="add in \"a\\b\" drop"} 180"#);
     has("mmb_rules 1");
     has("mmb_sessions 5");
     has("mmb_sessions_created_total 9");

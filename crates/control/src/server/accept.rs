@@ -28,7 +28,7 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 /// Clients that get a refusal at a time. Others are only disconnected.
 const REFUSALS: usize = 32;
 /// Pause after an error of `accept`, such as no free descriptor.
-const RETRY: Duration = Duration::from_millis(100);
+pub(super) const RETRY: Duration = Duration::from_millis(100);
 /// Descriptors that are held back for clients: ports, captures and other clients may take all others.
 const HELD_BACK: usize = 4;
 
@@ -122,7 +122,7 @@ impl Server {
 }
 
 /// Waits until the server stops.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the server is gone.
     let _ = stop.wait_for(|stop| *stop).await.map(drop);
 }
@@ -134,7 +134,10 @@ fn is_owner(stream: &UnixStream) -> bool {
 }
 
 /// Answers a request with the sentence that there are too many connections.
-async fn refuse(mut stream: UnixStream, limit: usize, _place: OwnedSemaphorePermit) {
+pub(super) async fn refuse<S>(mut stream: S, limit: usize, _place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let sentence = format!(
         "there are {limit} connections already, which is the maximum for this socket; try again later"
     );

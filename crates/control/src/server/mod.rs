@@ -1,4 +1,4 @@
-//! The control API on the control socket.
+//! The control API on the control socket, and metrics over TCP.
 
 mod accept;
 mod audit;
@@ -8,6 +8,7 @@ mod document;
 mod limits;
 mod role;
 mod routes;
+mod scrape;
 mod socket;
 mod stream;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use axum::middleware::from_fn_with_state;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 
 pub use document::BODY_LIMIT;
 pub use limits::Limits;
@@ -47,6 +48,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let operators = UnixListener::from_std(listeners.operators)?;
     let readers = listeners.readers.map(UnixListener::from_std).transpose()?;
+    let metrics = listeners.metrics.map(TcpListener::from_std).transpose()?;
     let spawn = |name: &str, body: fn(&Control)| {
         let control = control.clone();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&control))
@@ -58,9 +60,13 @@ pub async fn serve(
     if let Some(readers) = readers {
         tokio::spawn(server.clone().accept(readers, Role::Reader));
     }
+    let scrapes = Arc::new(scrape::server(&control, limits));
+    if let Some(metrics) = metrics {
+        tokio::spawn(scrapes.clone().accept_tcp(metrics));
+    }
     stop.await;
     // Connections that have not ended by then are dropped with the runtime.
-    let _ = tokio::time::timeout(GRACE, server.finish()).await;
+    let _ = tokio::time::timeout(GRACE, async { tokio::join!(server.finish(), scrapes.finish()) }).await;
     control.stop_maintenance();
     control.stop_link_watch();
     // The threads hold the control and with it the engine, so they end first. A panic has printed its reason

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::map_response;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::OpenApi;
@@ -21,7 +21,6 @@ use crate::api::*;
 use crate::command::Output;
 use crate::error::Refusal;
 use crate::history::Author;
-use crate::metrics;
 use crate::transaction::Control;
 
 /// The OpenAPI description of the API as a whole.
@@ -454,15 +453,12 @@ async fn config(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.config())).await
 }
 
-/// Counters for Prometheus.
+/// Counters for Prometheus: OpenMetrics for clients that accept it, else the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", responses(
-    (status = 200, body = String, content_type = "application/openmetrics-text"),
+    (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
 ))]
-async fn scrape(State(control): Ctl) -> Result<Response, Refusal> {
-    let text = blocking(control, |c| {
-        metrics::encode(c.scrape()).map_err(|_| Refusal::failed("cannot write the metrics".to_owned()))
-    });
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text.await?).into_response())
+async fn scrape(State(control): Ctl, headers: HeaderMap) -> Result<Response, Refusal> {
+    super::scrape::scrape(control, &headers).await
 }
 
 /// This document.

@@ -9,6 +9,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -108,6 +109,8 @@ pub struct Listeners {
     pub operators: UnixListener,
     /// The socket of readers.
     pub readers: Option<UnixListener>,
+    /// TCP, for metrics only.
+    pub metrics: Option<TcpListener>,
 }
 
 /// The path of the readers' socket.
@@ -150,7 +153,11 @@ impl ControlSocket {
         }
         let operators = listen(path, operators_group)?;
         let readers = readers_group.map(|group| listen(&readers_path(path), Some(group))).transpose()?;
-        Ok(ControlSocket { paths, listeners: Some(Listeners { operators, readers }), _lock: lock })
+        Ok(ControlSocket {
+            paths,
+            listeners: Some(Listeners { operators, readers, metrics: None }),
+            _lock: lock,
+        })
     }
 
     /// The listeners, once.
