@@ -49,6 +49,8 @@ pub enum Cmd {
     /// Convert rules of another system to rules of mmb, without a daemon
     #[command(subcommand)]
     Import(ImportCmd),
+    /// Check whether this machine has what the daemon needs, and tell what to do; needs no daemon
+    Doctor(DoctorArgs),
     /// Add a rule: `add tcp-dport 80 mod tcp-dport 8080`
     Add(Line),
     /// Add a rule that applies to single packets (an alias of `add`)
@@ -171,6 +173,17 @@ pub struct CheckArgs {
     /// Size of a session's scratchpad for functions of service chains, as in `run`
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Kernel interfaces to check
+    #[arg(value_name = "IFNAME")]
+    pub interfaces: Vec<String>,
+    /// State directory of the daemon, as in `run`
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
 }
 
 /// `apply`.

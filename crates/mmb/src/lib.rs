@@ -18,6 +18,7 @@
 mod bench;
 mod cli;
 mod daemon;
+mod doctor;
 mod explain;
 mod failure;
 mod import;
@@ -83,6 +84,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Explain(args)) => explain::run(&args, functions, json),
         Some(Cmd::Capture(args)) => remote::capture(&args, socket, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
+        Some(Cmd::Doctor(args)) => doctor::run(&args, socket, json),
         Some(Cmd::Import(command)) => import::run(&command, json),
         Some(command) => match command.line() {
             Some((first, line)) => remote::line(first, &line.words, socket, json),

@@ -41,6 +41,11 @@ pub fn open(named: Option<&Path>, is_root: bool) -> Result<StateDirectory, Failu
     }
 }
 
+/// The state directory of a daemon that this user would start; none if the environment names none.
+pub fn path(named: Option<&Path>) -> Option<PathBuf> {
+    named.map(Path::to_owned).or_else(|| default_path(rustix::process::geteuid().is_root()))
+}
+
 /// The directory of a systemd service, else `/var/lib/mmb` for root, else the one of the user.
 fn default_path(is_root: bool) -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
