@@ -12,7 +12,7 @@ SOAK_SECONDS ?= 3600
 SOAK_OBJECTS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: check-fresh check-reproducible deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
+.PHONY: book check-fresh check-reproducible deb deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -82,6 +82,13 @@ sanitize: ## tests and the daemon under AddressSanitizer, tests under ThreadSani
 
 release: ## build the release binary so that equal sources and tools give equal bytes
 	@tools/build-release
+
+deb: ## the Debian package, in target/debian
+	@tools/build-deb
+
+book: ## the documentation as a site, in target/book (installs mdbook if it is missing; network)
+	@command -v mdbook >/dev/null || $(CARGO) install --locked mdbook
+	mdbook build docs
 
 check-reproducible: ## check that two release builds in different directories have the same bytes
 	tools/check-reproducible

@@ -51,6 +51,13 @@ pub enum Cmd {
     Import(ImportCmd),
     /// Check whether this machine has what the daemon needs, and tell what to do; needs no daemon
     Doctor(DoctorArgs),
+    /// Print the completion of a shell: `source <(mmb completion bash)`
+    Completion(CompletionArgs),
+    /// Write the manual pages to a directory
+    Man(ManArgs),
+    /// Print the words that can stand in place of the last one; for the completion of shells
+    #[command(hide = true)]
+    Complete(CompleteArgs),
     /// Add a rule: `add tcp-dport 80 mod tcp-dport 8080`
     Add(Line),
     /// Add a rule that applies to single packets (an alias of `add`)
@@ -173,6 +180,40 @@ pub struct CheckArgs {
     /// Size of a session's scratchpad for functions of service chains, as in `run`
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
+}
+
+/// `completion`.
+#[derive(Debug, Args)]
+pub struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: UserShell,
+}
+
+/// Shells of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UserShell {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The directory, which must exist
+    pub directory: PathBuf,
+}
+
+/// `complete`.
+#[derive(Debug, Args)]
+pub struct CompleteArgs {
+    /// The words of the command line up to the cursor, without the first one
+    #[arg(last = true)]
+    pub words: Vec<String>,
 }
 
 /// `doctor`.

@@ -32,7 +32,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Cmd};
 use failure::Failure;
@@ -53,7 +53,9 @@ pub fn run(functions: Registry) -> ExitCode {
     match dispatch(cli, Arc::new(functions)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", failure.text);
+            if !failure.text.is_empty() {
+                eprintln!("{}", failure.text);
+            }
             ExitCode::from(failure.status)
         }
     }
@@ -85,6 +87,11 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Capture(args)) => remote::capture(&args, socket, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
         Some(Cmd::Doctor(args)) => doctor::run(&args, socket, json),
+        Some(Cmd::Completion(args)) => failure::print(shell::external::script(args.shell)),
+        Some(Cmd::Man(args)) => shell::external::manual(Cli::command(), &args.directory),
+        Some(Cmd::Complete(args)) => {
+            shell::external::complete(&Cli::command(), &args.words, remote::connect(socket).ok())
+        }
         Some(Cmd::Import(command)) => import::run(&command, json),
         Some(command) => match command.line() {
             Some((first, line)) => remote::line(first, &line.words, socket, json),

@@ -56,7 +56,7 @@ impl LineHelper {
     }
 
     /// The words that can stand at `cursor`.
-    fn candidates(&self, line: &str, cursor: usize) -> Completion {
+    pub fn candidates(&self, line: &str, cursor: usize) -> Completion {
         let KnownNames { interfaces, pools, domains, chains, brokers, instances, types, rules, .. } =
             &self.known;
         let names = Names { interfaces, pools, domains, chains, brokers, instances, types, rules };

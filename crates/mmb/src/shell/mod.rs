@@ -24,6 +24,7 @@ use crate::remote::{apply_file, command, connect, diff_file, name, read_file, sa
 
 mod arguments;
 mod assist;
+pub mod external;
 
 use assist::{KnownNames, LineHelper};
 
