@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::top::View;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
 
@@ -51,6 +52,8 @@ pub enum Cmd {
     Import(ImportCmd),
     /// Check whether this machine has what the daemon needs, and tell what to do; needs no daemon
     Doctor(DoctorArgs),
+    /// Watch ports, rules, sessions, drops, NAT, functions, nodes and workers, live
+    Top(TopArgs),
     /// Print the completion of a shell: `source <(mmb completion bash)`
     Completion(CompletionArgs),
     /// Write the manual pages to a directory
@@ -180,6 +183,21 @@ pub struct CheckArgs {
     /// Size of a session's scratchpad for functions of service chains, as in `run`
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
+}
+
+/// `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The view at the start
+    #[arg(long, value_name = "VIEW", default_value = "ports",
+        value_parser = clap::builder::PossibleValuesParser::new(View::ALL.map(View::name)))]
+    pub view: String,
+    /// Seconds between two samples
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    pub interval: u16,
+    /// Matches of rules and sessions to show
+    #[arg(value_name = "MATCH")]
+    pub matches: Vec<String>,
 }
 
 /// `completion`.

@@ -27,6 +27,7 @@ mod remote;
 mod shell;
 mod state_dir;
 pub mod testing;
+mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -87,6 +88,8 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Capture(args)) => remote::capture(&args, socket, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
         Some(Cmd::Doctor(args)) => doctor::run(&args, socket, json),
+        Some(Cmd::Top(_)) if json => Err(Failure::usage("`mmb top` has no JSON; `mmb show` has")),
+        Some(Cmd::Top(args)) => top::run(&args, socket),
         Some(Cmd::Completion(args)) => failure::print(shell::external::script(args.shell)),
         Some(Cmd::Man(args)) => shell::external::manual(Cli::command(), &args.directory),
         Some(Cmd::Complete(args)) => {
