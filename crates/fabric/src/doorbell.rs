@@ -66,14 +66,17 @@ impl<M: Words> Waker<M> {
         Waker { memory }
     }
 
-    /// Wakes the other side if it sleeps. To be called after the descriptors are published.
+    /// Wakes the other side if it sleeps, and returns whether it did. To be called after the descriptors are
+    /// published.
     #[inline]
-    pub fn wake(&self, bell: &impl Bell) {
-        let Some(word) = self.memory.words().first() else { return };
+    pub fn wake(&self, bell: &impl Bell) -> bool {
+        let Some(word) = self.memory.words().first() else { return false };
         M::Word::fence(SeqCst);
-        if word.load(Relaxed) == ASLEEP && word.swap(AWAKE, AcqRel) == ASLEEP {
+        let sleeps = word.load(Relaxed) == ASLEEP && word.swap(AWAKE, AcqRel) == ASLEEP;
+        if sleeps {
             bell.ring();
         }
+        sleeps
     }
 }
 

@@ -18,12 +18,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mmb_nf::Domain;
-use mmb_nf::process::{FunctionProcess, ProcessHost, ProcessLink, ProcessSpec};
+use mmb_nf::process::{FunctionProcess, ProcessHost, ProcessLink, ProcessSpec, ProcessStatus};
 use mmb_system::log;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
-use crate::doorbell::Bell;
+use crate::doorbell::{Bell, Sleeper};
 use crate::layout::{FRAME, Geometry, RingPair, is_idle};
 use crate::link::Link;
 use crate::memory::SharedMemory;
@@ -113,6 +113,7 @@ impl ProcessHost for Host {
             args: spec.function.args.iter().map(|word| word.to_string()).collect(),
             ports: spec.ports.to_vec(),
             seed: spec.seed,
+            mode: spec.mode.word().to_owned(),
             geometry,
             stride,
         };
@@ -139,6 +140,7 @@ impl ProcessHost for Host {
         drop(deferred);
         Ok(Arc::new(Process {
             shared,
+            mode: spec.mode.word(),
             requests: Mutex::new(requests),
             number,
             restarts,
@@ -166,6 +168,8 @@ enum Job {
 /// See [`FunctionProcess`].
 struct Process {
     shared: Arc<Shared>,
+    /// The word of the mode.
+    mode: &'static str,
     requests: Mutex<Sender<Job>>,
     number: Arc<AtomicU32>,
     restarts: Arc<AtomicU32>,
@@ -205,13 +209,16 @@ impl FunctionProcess for Process {
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let (number, restarts) = (self.number.load(Relaxed), self.restarts.load(Relaxed));
-        let mut report = report::of_process(&self.shared, number, restarts);
+        let mut report = report::lines(&self.shared, &self.status(), self.mode);
         match self.ask(Request::Report) {
             Some(Reply::Report(lines)) => report.extend(lines),
             _ => report.push(("process".into(), "does not answer".into())),
         }
         report
+    }
+
+    fn status(&self) -> ProcessStatus {
+        report::status(&self.shared, self.number.load(Relaxed), self.restarts.load(Relaxed))
     }
 }
 
@@ -307,6 +314,7 @@ impl Keeper {
                 End::Broken => "has broken a ring, and was killed".to_owned(),
             };
             log::error(format!("function {}: its process {how}\n", self.hello.name));
+            self.shared.set_failure(&how);
             short_lives = if running.since.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
             self.restarts.fetch_add(1, Relaxed);
         }
@@ -325,6 +333,7 @@ impl Keeper {
             match self.start() {
                 Ok(running) => return Some(running),
                 Err(reason) => {
+                    self.shared.set_failure(&format!("does not start: {reason}"));
                     log::error(format!(
                         "function {}: its process does not start: {reason}\n",
                         self.hello.name
@@ -337,34 +346,22 @@ impl Keeper {
 
     /// Waits until a process has to end. Requests are answered.
     fn watch(&self, running: &mut Running) -> End {
-        let look = Timespec::try_from(LOOK).unwrap_or_default();
+        let sleeper = Sleeper::new(self.shared.keeper.clone());
         loop {
-            let attention = &self.shared.attention;
-            let mut files = [
-                PollFd::new(attention, PollFlags::IN),
-                PollFd::new(&running.socket, PollFlags::IN | PollFlags::HUP),
-            ];
-            // An interrupted wait is a short one.
-            let _ = poll(&mut files, Some(&look));
-            attention.clear();
-            if !files[1].revents().is_empty() {
+            if self.has_idle_rings(running) {
+                // Nothing happens: the next packet, or a request, ends the sleep.
+                let bell = KeeperBell { shared: &self.shared, socket: &running.socket, limit: None };
+                sleeper.sleep(&bell, || !self.has_idle_rings(running));
+                running.seen.iter_mut().for_each(|seen| seen.1 = Instant::now());
+            } else {
+                KeeperBell { shared: &self.shared, socket: &running.socket, limit: Some(LOOK) }.wait();
+            }
+            if message::is_readable(running.socket.as_fd()) {
                 // Nobody has asked: the process is gone, or breaks the rules.
                 return End::Gone;
             }
-            while let Ok(job) = self.requests.try_recv() {
-                match job {
-                    Job::Stop => return End::Stop,
-                    Job::Ask(request, reply) => {
-                        let answer = message::send(&running.socket, &request, &[])
-                            .and_then(|()| wait_for(&running.socket));
-                        match answer {
-                            // The one who has asked may wait no longer.
-                            Ok(Some(answer)) => drop(reply.send(answer)),
-                            Ok(None) => return End::Gone,
-                            Err(_) => return End::Hangs,
-                        }
-                    }
-                }
+            if let Some(end) = self.answer(running) {
+                return end;
             }
             if self.shared.is_kill_requested() {
                 return End::Broken;
@@ -373,6 +370,36 @@ impl Keeper {
                 return End::Hangs;
             }
         }
+    }
+
+    /// Answers requests. Returns why the process has to end.
+    fn answer(&self, running: &Running) -> Option<End> {
+        while let Ok(job) = self.requests.try_recv() {
+            match job {
+                Job::Stop => return Some(End::Stop),
+                Job::Ask(request, reply) => {
+                    let answer = message::send(&running.socket, &request, &[])
+                        .and_then(|()| wait_for(&running.socket));
+                    match answer {
+                        // The one who has asked may wait no longer.
+                        Ok(Some(answer)) => drop(reply.send(answer)),
+                        Ok(None) => return Some(End::Gone),
+                        Err(_) => return Some(End::Hangs),
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether nothing waits for the process.
+    fn has_idle_rings(&self, running: &Running) -> bool {
+        let geometry = &self.shared.geometry;
+        let mut pairs = (0..geometry.workers).filter_map(|worker| geometry.rings(&running.rings, worker));
+        pairs.all(|pair| {
+            let (written, read) = ring::counters(&pair.there);
+            written == read
+        })
     }
 
     /// Whether the process has read nothing for too long.
@@ -401,6 +428,30 @@ impl Keeper {
                 Err(_) => return false,
             }
         }
+    }
+}
+
+/// What the thread waits for: attention, or the end of the process.
+struct KeeperBell<'a> {
+    shared: &'a Shared,
+    socket: &'a OwnedFd,
+    /// The longest wait.
+    limit: Option<Duration>,
+}
+
+impl Bell for KeeperBell<'_> {
+    fn ring(&self) {
+        self.shared.attention.ring();
+    }
+
+    fn wait(&self) {
+        let attention = &self.shared.attention;
+        let mut files =
+            [PollFd::new(attention, PollFlags::IN), PollFd::new(self.socket, PollFlags::IN | PollFlags::HUP)];
+        let limit = self.limit.and_then(|limit| Timespec::try_from(limit).ok());
+        // An interrupted wait is a short one.
+        let _ = poll(&mut files, limit.as_ref());
+        attention.clear();
     }
 }
 

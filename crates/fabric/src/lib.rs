@@ -20,6 +20,7 @@
 mod descriptor;
 mod doorbell;
 mod host;
+mod idle;
 mod layout;
 mod link;
 mod memory;

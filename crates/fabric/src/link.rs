@@ -48,10 +48,16 @@ struct Ends {
     waker: Waker<Region>,
 }
 
+/// Wakes the thread that looks after the process.
+type KeeperWaker = Waker<Arc<[std::sync::atomic::AtomicU64]>>;
+
 /// See [`ProcessLink`].
 pub struct Link {
     shared: Arc<Shared>,
     worker: u16,
+    keeper: KeeperWaker,
+    /// Descriptors that were sent.
+    descriptors: u64,
     pool: Arc<SharedMemory>,
     ledger: Ledger,
     /// None: there is no process.
@@ -76,6 +82,8 @@ impl Link {
         let (buffers, frame) = (ledger.pool().buffers() as usize, ledger.pool().frame());
         Link {
             worker,
+            keeper: Waker::new(shared.keeper.clone()),
+            descriptors: 0,
             pool,
             ledger,
             ends: None,
@@ -130,6 +138,7 @@ impl Link {
             write_record(words, &SessionRecord::from(&event.info));
             // There is room.
             let _ = there.push(descriptor);
+            self.descriptors += 1;
             sent.push_back((buffer, event));
             waiting.pop_front();
         }
@@ -162,6 +171,11 @@ impl Link {
         Verdict::Drop(reason)
     }
 
+    /// Shows others how many buffers are in use.
+    fn note_buffers(&self) {
+        self.shared.counters[usize::from(self.worker)].buffers.store(self.ledger.in_use().into(), Relaxed);
+    }
+
     /// Puts the segments of a packet into the scratch memory. Returns their bytes. None: they do not fit.
     fn gather(&mut self, packet: &Packet<'_>) -> Option<usize> {
         let mut len = 0;
@@ -170,6 +184,13 @@ impl Link {
             len += segment.len();
         }
         Some(len)
+    }
+}
+
+impl Drop for Link {
+    /// The ledger frees all buffers.
+    fn drop(&mut self) {
+        self.shared.counters[usize::from(self.worker)].buffers.store(0, Relaxed);
     }
 }
 
@@ -223,6 +244,7 @@ impl ProcessLink for Link {
         write_bytes(words.get(BUFFER_HEADER / 8..).unwrap_or_default(), bytes);
         // There is room.
         let _ = there.push(descriptor);
+        self.descriptors += 1;
         Ok(buffer)
     }
 
@@ -243,7 +265,13 @@ impl ProcessLink for Link {
         if let Some(Ends { there, waker, .. }) = &mut self.ends
             && there.publish()
         {
-            waker.wake(&self.shared.bell);
+            let counters = &self.shared.counters[usize::from(self.worker)];
+            counters.sent.store(self.descriptors, Relaxed);
+            counters.buffers.store(self.ledger.in_use().into(), Relaxed);
+            if waker.wake(&self.shared.bell) {
+                counters.wakeups.fetch_add(1, Relaxed);
+            }
+            self.keeper.wake(&self.shared.attention);
         }
     }
 
@@ -265,19 +293,20 @@ impl ProcessLink for Link {
                     return None;
                 }
                 Err(_) => {
-                    counters.rejected.fetch_add(1, Relaxed);
+                    counters.refused.fetch_add(1, Relaxed);
                     self.shared.request_kill();
                     return None;
                 }
             };
             let Ok(buffer) = self.ledger.accept(&descriptor) else {
-                counters.rejected.fetch_add(1, Relaxed);
+                counters.refused.fetch_add(1, Relaxed);
                 continue;
             };
             match self.sent.iter().position(|(of_event, _)| *of_event == buffer) {
                 Some(at) => {
                     self.sent.remove(at);
                     self.ledger.free(buffer);
+                    counters.buffers.store(self.ledger.in_use().into(), Relaxed);
                 }
                 None => return Some((buffer, verdict_of(descriptor.tag))),
             }
@@ -316,6 +345,7 @@ impl ProcessLink for Link {
         {
             *is_lost = false;
             self.ledger.free(buffer);
+            self.note_buffers();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -47,6 +48,8 @@ pub struct Hello {
     pub args: Vec<String>,
     pub ports: Vec<(String, u16)>,
     pub seed: u64,
+    /// The word of the mode.
+    pub mode: String,
     pub geometry: Geometry,
     /// Bytes from one buffer to the next.
     pub stride: usize,
@@ -79,6 +82,12 @@ pub enum Reply {
 /// The error of the operating system.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Whether there is a message, or the other side is gone.
+pub fn is_readable(socket: BorrowedFd<'_>) -> bool {
+    let mut files = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    poll(&mut files, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Sends a message.

@@ -124,6 +124,8 @@ pub struct Ledger {
     most_cached: usize,
     /// Buffers that the process has.
     in_flight: u32,
+    /// Buffers that are not free: those that the process has, and those that came back.
+    in_use: u32,
 }
 
 impl Ledger {
@@ -131,7 +133,7 @@ impl Ledger {
     pub fn new(pool: Arc<Pool>) -> Ledger {
         let slots = vec![Slot::default(); pool.buffers as usize];
         let most_cached = (pool.buffers as usize / 16).min(MOST_CACHED);
-        Ledger { pool, slots, cached: Vec::with_capacity(most_cached), most_cached, in_flight: 0 }
+        Ledger { pool, slots, cached: Vec::with_capacity(most_cached), most_cached, in_flight: 0, in_use: 0 }
     }
 
     /// Takes a free buffer and issues it. Returns its number and the descriptor. None: no buffer is free, or
@@ -147,6 +149,7 @@ impl Ledger {
         let len = len as u16;
         *slot = Slot { generation, session, len, state: State::InFlight };
         self.in_flight += 1;
+        self.in_use += 1;
         let offset = buffer * self.pool.stride;
         Some((buffer, Descriptor { offset, len, tag, session, generation }))
     }
@@ -182,6 +185,7 @@ impl Ledger {
     pub fn free(&mut self, buffer: u32) {
         if let Some(slot) = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Returned) {
             slot.state = State::Foreign;
+            self.in_use -= 1;
             if self.cached.len() < self.most_cached {
                 self.cached.push(buffer);
             } else {
@@ -205,6 +209,11 @@ impl Ledger {
     /// Returns the number of buffers that the process has.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Returns the number of buffers of this owner that are not free.
+    pub fn in_use(&self) -> u32 {
+        self.in_use
     }
 
     /// Returns the number of free buffers that are cached here, which other owners cannot use.

@@ -4,42 +4,67 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use mmb_nf::process::ProcessStatus;
+
 use crate::host::rings_of;
 use crate::ring;
 use crate::shared::{LinkCounters, Shared};
 
-/// Names and values of a process. `number`: 0 if there is none.
-pub fn of_process(shared: &Shared, number: u32, restarts: u32) -> Vec<(String, String)> {
+/// Returns what is known of a process. `number`: 0 if there is none.
+pub fn status(shared: &Shared, number: u32, restarts: u32) -> ProcessStatus {
     let sum = |counter: fn(&LinkCounters) -> &AtomicU64| {
-        shared.counters.iter().map(|one| counter(one).load(Relaxed)).sum::<u64>().to_string()
+        shared.counters.iter().map(|one| counter(one).load(Relaxed)).sum::<u64>()
     };
-    let process = match number {
-        0 => "none".to_owned(),
-        number => match cpu_time(number) {
-            Some(time) => format!("{number}, {:.2} s of CPU", time.as_secs_f64()),
-            None => number.to_string(),
-        },
-    };
-    let (mut there, mut back, mut descriptors) = (0, 0, 0);
+    let (mut there, mut back, mut free_slots) = (0, 0, 0);
     for worker in 0..shared.geometry.workers {
         let Some(pair) = rings_of(shared, worker) else { continue };
         let (written, read) = ring::counters(&pair.there);
         let (returned, taken) = ring::counters(&pair.back);
-        there += written.wrapping_sub(read);
-        back += returned.wrapping_sub(taken);
-        descriptors += written;
+        // What the process writes is not trusted.
+        let level = |level: u64| level.min(shared.geometry.slots.into());
+        there += level(written.wrapping_sub(read));
+        back += level(returned.wrapping_sub(taken));
+        free_slots += u64::from(shared.geometry.slots) - level(written.wrapping_sub(read));
     }
-    let slots = u64::from(shared.geometry.slots) * u64::from(shared.geometry.workers);
+    ProcessStatus {
+        process: (number > 0).then_some(number),
+        restarts,
+        last_failure: shared.last_failure(),
+        cpu: cpu_time(number).unwrap_or_default(),
+        descriptors: sum(|counters| &counters.sent),
+        wakeups: sum(|counters| &counters.wakeups),
+        ring_levels: (there, back),
+        slots: u64::from(shared.geometry.slots) * u64::from(shared.geometry.workers),
+        credits: free_slots.min(shared.domain.pool.free() as u64),
+        buffers: sum(|counters| &counters.buffers),
+        full: sum(|counters| &counters.full),
+        lost: sum(|counters| &counters.lost),
+        refused: sum(|counters| &counters.refused),
+    }
+}
+
+/// Names and values of a process for `show functions`.
+pub fn lines(shared: &Shared, status: &ProcessStatus, mode: &str) -> Vec<(String, String)> {
+    let process = match status.process {
+        None => "none".to_owned(),
+        Some(number) => format!("{number}, {:.2} s of CPU", status.cpu.as_secs_f64()),
+    };
+    let (there, back) = status.ring_levels;
     let (free, buffers) = (shared.domain.pool.free(), shared.domain.pool.buffers());
     let lines = [
         ("process", process),
-        ("restarts", restarts.to_string()),
-        ("descriptors", descriptors.to_string()),
-        ("rings", format!("{there} there, {back} back, of {slots}")),
+        ("mode", mode.to_owned()),
+        ("restarts", status.restarts.to_string()),
+        ("last failure", status.last_failure.clone().unwrap_or_else(|| "none".to_owned())),
+        ("descriptors", status.descriptors.to_string()),
+        ("wakeups", status.wakeups.to_string()),
+        ("rings", format!("{there} there, {back} back, of {}", status.slots)),
+        ("credits", status.credits.to_string()),
+        ("buffers", status.buffers.to_string()),
         ("free buffers", format!("{free} of {buffers}")),
-        ("no room", sum(|counters| &counters.full)),
-        ("lost", sum(|counters| &counters.lost)),
-        ("rejected", sum(|counters| &counters.rejected)),
+        ("no room", status.full.to_string()),
+        ("lost", status.lost.to_string()),
+        ("rejected", status.refused.to_string()),
     ];
     lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

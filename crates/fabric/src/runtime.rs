@@ -3,22 +3,24 @@
 //! # Theory of operation
 //! The process gets its end of a socket as standard input, and nothing by name. The first message brings the
 //! memory. The process gives up its rights ([`crate::sandbox`]) before it makes the function. Then it serves
-//! the rings of all workers in turn. Without packets it spins for a while, yields the processor for a while,
-//! and sleeps on the doorbell and on the socket. It ends with the socket.
+//! the rings of all workers in turn. Without packets it spins, yields the processor, or sleeps on the
+//! doorbell and on the socket, as its mode says ([`crate::idle`]). It ends with the socket.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use mmb_nf::process::{HostedFunction, HostedSpec};
-use mmb_nf::{Packet, Registry, SessionId, SessionInfo, TailSegments, Verdict};
+use mmb_nf::{Packet, ProcessMode, Registry, SessionId, SessionInfo, TailSegments, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::RecvFlags;
 
 use crate::descriptor::Descriptor;
 use crate::doorbell::{Bell, EventBell, Sleeper};
+use crate::idle::{Idle, IdleStep};
 use crate::layout::{
     Geometry, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record, tag_of,
 };
@@ -30,9 +32,8 @@ use crate::sandbox;
 
 /// Most packets of a vector.
 const VECTOR: usize = HostedFunction::VECTOR;
-/// How long the process spins without packets, and how long it then yields the processor.
-const SPIN: Duration = Duration::from_micros(20);
-const YIELD: Duration = Duration::from_micros(200);
+/// Turns between two looks at the socket.
+const TURNS: u32 = 4096;
 
 /// Runs the process of a function, whose socket is the standard input, until the engine ends it.
 ///
@@ -74,6 +75,7 @@ struct Process {
     workers: Vec<Worker>,
     sleeper: Sleeper<Region>,
     bell: EventBell,
+    idle: Idle,
     verdicts: Box<[Verdict; VECTOR]>,
 }
 
@@ -128,13 +130,13 @@ impl Process {
             sleeper: Sleeper::new(geometry.doorbell(&rings).ok_or("the memory is too small")?),
             pool,
             bell: bell.into(),
+            idle: Idle::new(ProcessMode::from_word(&hello.mode).unwrap_or_default()),
             verdicts: Box::new([Verdict::Pass; VECTOR]),
         })
     }
 
     /// Serves the rings until the engine is gone.
     fn serve(&mut self, socket: BorrowedFd<'_>) {
-        let mut idle_since: Option<Instant> = None;
         let mut turns = 0_u32;
         loop {
             let mut n = 0;
@@ -142,37 +144,35 @@ impl Process {
                 n += self.serve_worker(worker);
             }
             turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1024) && !self.answer(socket) {
-                return;
-            }
+            let mut is_asked = turns.is_multiple_of(TURNS) && message::is_readable(socket);
             if n > 0 {
-                idle_since = None;
-                continue;
-            }
-            let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
-            if idle < SPIN {
-                std::hint::spin_loop();
-            } else if idle < YIELD {
-                std::thread::yield_now();
+                self.idle.reset();
             } else {
-                self.sleep(socket);
-                idle_since = None;
-                if !self.answer(socket) {
-                    return;
+                match self.idle.step(Instant::now) {
+                    IdleStep::Spin => std::hint::spin_loop(),
+                    IdleStep::Yield => std::thread::yield_now(),
+                    IdleStep::Sleep => is_asked |= self.sleep(socket),
                 }
+            }
+            if is_asked && !self.answer(socket) {
+                return;
             }
         }
     }
 
-    fn sleep(&self, socket: BorrowedFd<'_>) {
-        let Process { sleeper, bell, workers, .. } = self;
+    /// Sleeps until there are packets, or a message of the engine. Returns whether there is a message.
+    fn sleep(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let Process { sleeper, bell, workers, idle, .. } = self;
         let has_work = || {
             workers.iter().any(|worker| {
                 let (written, read) = ring::counters(&worker.pair.there);
                 written != read
             })
         };
-        sleeper.sleep(&EitherBell { bell, socket }, has_work);
+        let (either, begin) = (EitherBell { bell, socket, is_asked: Cell::new(false) }, Instant::now());
+        sleeper.sleep(&either, has_work);
+        idle.note_sleep(begin.elapsed());
+        either.is_asked.get()
     }
 
     /// Answers requests of the engine. Returns false if it is gone.
@@ -313,6 +313,8 @@ fn pads_of(region: &mut Region) -> &mut [u8] {
 struct EitherBell<'a> {
     bell: &'a EventBell,
     socket: BorrowedFd<'a>,
+    /// The last wait was ended by a message.
+    is_asked: Cell<bool>,
 }
 
 impl Bell for EitherBell<'_> {
@@ -325,6 +327,9 @@ impl Bell for EitherBell<'_> {
             [PollFd::new(self.bell, PollFlags::IN), PollFd::from_borrowed_fd(self.socket, PollFlags::IN)];
         // A signal ends the wait early, which is allowed.
         let _ = poll(&mut files, None);
-        self.bell.clear();
+        self.is_asked.set(!files[1].revents().is_empty());
+        if !files[0].revents().is_empty() {
+            self.bell.clear();
+        }
     }
 }

@@ -21,8 +21,14 @@ pub struct DomainMemory {
 /// Counters of a worker.
 #[derive(Default)]
 pub struct LinkCounters {
+    /// Descriptors that were sent.
+    pub sent: AtomicU64,
+    /// How often the process was woken up.
+    pub wakeups: AtomicU64,
+    /// Buffers with packets or events of the worker.
+    pub buffers: AtomicU64,
     /// Descriptors that were refused.
-    pub rejected: AtomicU64,
+    pub refused: AtomicU64,
     /// Packets for which there was no room.
     pub full: AtomicU64,
     /// Packets that were in a process when it ended.
@@ -41,6 +47,9 @@ pub struct Shared {
     /// Wakes the thread that looks after the process.
     pub attention: EventBell,
     pub counters: Box<[LinkCounters]>,
+    /// Whether the thread sleeps without a limit, and is to be woken with the next packets.
+    pub keeper: Arc<[AtomicU64]>,
+    last_failure: Mutex<Option<String>>,
     kill: AtomicU64,
     rings: Mutex<Option<Arc<SharedMemory>>>,
 }
@@ -59,6 +68,8 @@ impl Shared {
             bell: EventBell::new()?,
             attention: EventBell::new()?,
             counters: (0..geometry.workers).map(|_| LinkCounters::default()).collect(),
+            keeper: [AtomicU64::new(0)].into(),
+            last_failure: Mutex::new(None),
             kill: AtomicU64::new(0),
             rings: Mutex::new(None),
         })
@@ -86,6 +97,16 @@ impl Shared {
         let state = (self.state.load(Relaxed) | 1) + 1;
         self.state.store(state, Release);
         *self.rings.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Notes why the process has ended, or has not started.
+    pub fn set_failure(&self, reason: &str) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    }
+
+    /// Returns why the last process ended, or has not started.
+    pub fn last_failure(&self) -> Option<String> {
+        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Asks for the end of a process that breaks the rules.

@@ -102,6 +102,66 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
+/// Two producers wake one consumer, which sleeps whenever it finds nothing in both rings: the process of a
+/// function with two workers, in the mode `event`.
+#[test]
+fn two_producers() {
+    model(|| {
+        let (rings, state) = ([Memory::new(ring_words(1)), Memory::new(ring_words(1))], Memory::new(1));
+        let bell = Arc::new(ModelBell(Notify::new()));
+        let writers = rings.clone().map(|ring| {
+            let (waker, bell) = (Waker::new(state.clone()), bell.clone());
+            loom::thread::spawn(move || {
+                let mut producer = Producer::new(ring).unwrap();
+                assert!(producer.push(numbered(1)).unwrap());
+                producer.publish();
+                waker.wake(&*bell);
+            })
+        });
+        let mut consumers = rings.map(|ring| Consumer::new(ring).unwrap());
+        let (sleeper, mut read) = (Sleeper::new(state), 0);
+        while read < 2 {
+            let before = read;
+            for consumer in &mut consumers {
+                read += u32::from(consumer.pop().unwrap().is_some());
+                consumer.publish();
+            }
+            if read == before {
+                let has_work = || consumers.iter_mut().any(|consumer| consumer.ready().unwrap() != 0);
+                sleeper.sleep(&*bell, has_work);
+            }
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    });
+}
+
+/// The thread that looks after a process sleeps without a limit while nothing waits, and learns of the next
+/// descriptor, whose sender wakes the process and the thread.
+#[test]
+fn keeper() {
+    model(|| {
+        let (ring, process, keeper) = (Memory::new(ring_words(1)), Memory::new(1), Memory::new(1));
+        let bells = [(); 2].map(|()| Arc::new(ModelBell(Notify::new())));
+        let wakers = [process, keeper.clone()].map(Waker::new);
+        let mut producer = Producer::new(ring.clone()).unwrap();
+        let theirs = bells.clone();
+        let writer = loom::thread::spawn(move || {
+            assert!(producer.push(numbered(1)).unwrap());
+            producer.publish();
+            for (waker, bell) in wakers.iter().zip(&theirs) {
+                waker.wake(&**bell);
+            }
+        });
+        let (sleeper, mut reader) = (Sleeper::new(keeper), Consumer::new(ring).unwrap());
+        while reader.ready().unwrap() == 0 {
+            sleeper.sleep(&*bells[1], || reader.ready().unwrap() != 0);
+        }
+        writer.join().unwrap();
+    });
+}
+
 /// A consumer that sleeps whenever it finds nothing gets all descriptors: loom reports a lost ring as a
 /// deadlock.
 #[test]

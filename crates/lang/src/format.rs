@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Broker, CaptureSelection, Chain, Command, Cond, Domain, Endpoint4,
     Filtering, Match, MatchExpr, NatForward, NatPool, NatProto, NfInstance, OnFailure, PoolAddresses,
-    PortKind, ReversePathMode, Rule, RuleKind, RuleRef, SessionLimit, Step, Subnet, Target, Value, ValueItem,
-    ValueSet, Word,
+    PortKind, ProcessMode, ProcessPlace, ReversePathMode, Rule, RuleKind, RuleRef, SessionLimit, Step,
+    Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -211,20 +211,22 @@ impl Display for PortKind {
 impl Display for NfInstance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "nf add {} {}", self.name, self.kind)?;
-        match (&self.process, &self.args[..]) {
+        let is_mode = self.args.last().is_some_and(|word| ProcessMode::from_word(word).is_some());
+        let last_words = if is_mode { 3 } else { 2 };
+        for (at, word) in self.args.iter().enumerate() {
             // In quotes, the word is an argument like any other.
-            (None, [front @ .., word]) if **word == *"process" => {
-                front.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))?;
-                f.write_str(" \"process\"")
+            let is_last = at + last_words >= self.args.len() && self.process.is_none();
+            if is_last && **word == *"process" {
+                f.write_str(" \"process\"")?;
+            } else {
+                write!(f, " {}", Unbroken(word))?;
             }
-            (None, [front @ .., word, last]) if **word == *"process" => {
-                front.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))?;
-                write!(f, " \"process\" {}", Unbroken(last))
-            }
-            (process, args) => {
-                args.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))?;
-                process.iter().try_for_each(|domain| write!(f, " process {domain}"))
-            }
+        }
+        let Some(ProcessPlace { domain, mode }) = &self.process else { return Ok(()) };
+        write!(f, " process {domain}")?;
+        match mode {
+            ProcessMode::Adaptive => Ok(()),
+            mode => write!(f, " {}", mode.word()),
         }
     }
 }

@@ -110,6 +110,7 @@ pub(crate) const SHOW: &[(ShowSubject, Keyword)] = &[
         ShowSubject::Functions,
         word("functions", "instances of network functions and what they say of themselves"),
     ),
+    (ShowSubject::Domains, word("domains", "domains, their buffers and the processes of their functions")),
     (ShowSubject::Brokers, word("brokers", "brokers, their connections and their requests")),
     (ShowSubject::FastPath, word("fast-path", "flows that stay in the kernel, and why others do not")),
     (ShowSubject::Version, word("version", "versions of mmb and of what it is built on")),
@@ -308,9 +309,16 @@ pub(crate) const ON_FAILURE: &[Keyword] =
 /// The word in front of the domain of a function.
 pub(crate) const PROCESS: &str = "process";
 
+/// What a process does while there are no packets, in the order of [`crate::ProcessMode::ALL`].
+pub(crate) const PROCESS_MODES: &[Keyword] = &[
+    word("poll", "look for packets all the time: the least latency, a whole processor"),
+    word("event", "sleep until packets come: no processor time without packets"),
+    word("adaptive", "look for packets while they keep coming, else sleep (default)"),
+];
+
 /// Words after `nf`.
 pub(crate) const NF: &[Keyword] = &[
-    word("add", "nf add <instance> <type> [<word> …]"),
+    word("add", "nf add <instance> <type> [<word> …] [process <domain> [poll|event|adaptive]]"),
     word("del", "nf del <instance>"),
     word("set", "tell an instance something while it runs: nf set <instance> <word> …"),
 ];

@@ -13,8 +13,9 @@ fn offered(line: &str) -> (usize, Vec<String>) {
         .map(|(a, b)| (a.to_owned(), b.to_owned()));
     let rules =
         [("web".to_owned(), "add all drop name web".to_owned()), ("1".to_owned(), "the same".to_owned())];
+    let domains = ["tenant1".to_owned()];
     let names = Names {
-        domains: &[],
+        domains: &domains,
         interfaces: &interfaces,
         pools: &pools,
         instances: &instances,
@@ -150,6 +151,8 @@ fn chains() {
     assert_eq!(offered("nf add x ").1, ["acl", "count"]);
     assert_eq!(offered("nf add x c"), (9, vec!["count".into()]));
     assert_eq!(offered("nf add x acl ").1, [""; 0]);
+    assert_eq!(offered("nf add x acl process ").1, ["tenant1"]);
+    assert_eq!(offered("nf add x acl process tenant1 ").1, ["poll", "event", "adaptive"]);
     assert_eq!(offered("nf del ").1, ["acl1", "nat"]);
     assert_eq!(offered("nf set a").1, ["acl1"]);
     assert_eq!(offered("mmb chain ").1, ["add", "set", "del"]);

@@ -299,6 +299,8 @@ fn commands_about_sessions() {
         "set xdp-fast-path on",
         "show fast-path",
         "show brokers verbose",
+        "show domains",
+        "show domains verbose",
         "broker add all listen 192.0.2.1:80 chain site",
         "broker add web listen [2001:db8::1]:8080 chain site connections 9 body-limit 0 tunnel-timeout 604800",
         "broker del web",
@@ -329,6 +331,13 @@ fn functions_and_chains() {
         "domain del tenant1",
         "nf add fw acl deny tcp-dport 23 process tenant1",
         "nf add x hello process d process e",
+        "nf add stats count process tenant1 event",
+        "nf add stats count process tenant1 poll",
+        "nf add x hello process process poll",
+        "nf add x hello process process process event",
+        "nf add x hello process d event more",
+        r#"nf add x hello "process" d event"#,
+        r#"nf add x hello "process" "process" poll"#,
         r#"nf add x hello "process" d"#,
         r#"nf add x hello "process""#,
         "nf add x hello process d more",
@@ -350,6 +359,8 @@ fn functions_and_chains() {
         prints(line, line);
     }
     prints("nf add c count \"a\"   b # c", "nf add c count a b");
+    prints("nf add c count process d adaptive", "nf add c count process d");
+    prints(r#"nf add c count process d "event""#, r#"nf add c count "process" d event"#);
     prints("domain add d private on-failure drop buffers 4096", "domain add d private");
     prints("chain add web acl1 then nat then c", "chain add web acl1 | nat | c");
     prints(

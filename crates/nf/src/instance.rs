@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mmb_lang::{Domain, Match, NfInstance};
+use mmb_lang::{Domain, Match, NfInstance, ProcessMode, ProcessPlace};
 
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
@@ -29,8 +29,8 @@ pub struct Instance {
     /// Distinguishes the instance from all others of the process.
     pub(crate) uid: u64,
     pub(crate) function: Box<dyn DynFunction>,
-    /// The domain of `process DOMAIN`.
-    domain: Option<Domain>,
+    /// Domain and mode of `process DOMAIN MODE`.
+    domain: Option<(Domain, ProcessMode)>,
     /// The process in which the function runs; `function` is its shadow then.
     process: Option<Arc<dyn FunctionProcess>>,
 }
@@ -76,9 +76,13 @@ impl Instance {
         })
     }
 
-    /// Sets the domain of an instance, and the process in which it runs if there is one.
-    pub(crate) fn set_process(&mut self, domain: &Domain, process: Option<Arc<dyn FunctionProcess>>) {
-        self.domain = Some(domain.clone());
+    /// Sets domain and mode of an instance, and the process in which it runs if there is one.
+    pub(crate) fn set_process(
+        &mut self,
+        (domain, mode): (&Domain, ProcessMode),
+        process: Option<Arc<dyn FunctionProcess>>,
+    ) {
+        self.domain = Some((domain.clone(), mode));
         self.process = process;
     }
 
@@ -89,7 +93,12 @@ impl Instance {
 
     /// Returns the domain of `process DOMAIN`.
     pub fn domain(&self) -> Option<&Domain> {
-        self.domain.as_ref()
+        self.domain.as_ref().map(|(domain, _)| domain)
+    }
+
+    /// Returns the mode of `process DOMAIN MODE`.
+    pub fn process_mode(&self) -> Option<ProcessMode> {
+        self.domain.as_ref().map(|(_, mode)| *mode)
     }
 
     /// Returns the name that chains use.
@@ -139,13 +148,17 @@ impl Instance {
 
     /// Whether a configuration line describes this instance.
     pub(crate) fn is_made_by(&self, add: &NfInstance, domains: &[Domain]) -> bool {
-        let name = add.process.as_ref().map(|domain| &domain.text);
-        let domain = name.and_then(|name| domains.iter().find(|domain| domain.name.text == *name));
+        let is_known = |place: &ProcessPlace, domain: &&Domain| domain.name.text == place.domain.text;
+        let place = add.process.as_ref();
+        let domain = place.and_then(|place| domains.iter().find(|domain| is_known(place, domain)));
         let settings = |domain: &Domain| (domain.name.text.clone(), domain.buffers, domain.on_failure);
-        let has_domain =
-            name.is_some() == domain.is_some() && self.domain.as_ref().map(settings) == domain.map(settings);
-        let is_same = *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args;
-        is_same && has_domain
+        let is_there = match (&self.domain, place) {
+            (Some((own, mode)), Some(place)) => {
+                domain.map(settings) == Some(settings(own)) && *mode == place.mode
+            }
+            (own, place) => own.is_none() && place.is_none(),
+        };
+        *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args && is_there
     }
 
     /// Returns size and alignment of the scratchpad in those of a session. In a process, it is elsewhere.

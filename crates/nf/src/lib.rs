@@ -47,7 +47,7 @@ pub use l7::{
     Upstream,
 };
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
-pub use mmb_lang::{Chain, Domain, Match, NfInstance, OnFailure};
+pub use mmb_lang::{Chain, Domain, Match, NfInstance, OnFailure, ProcessMode};
 pub use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments};
 pub use mmb_system::{FileAccess, FileError};
 pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};

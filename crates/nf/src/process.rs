@@ -12,8 +12,9 @@
 mod hosted;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use mmb_lang::{Domain, NfInstance, OnFailure};
+use mmb_lang::{Domain, NfInstance, OnFailure, ProcessMode};
 use mmb_packet::DropReason;
 
 use crate::instance::DynFunction;
@@ -37,6 +38,8 @@ pub struct ProcessSpec<'a> {
     pub function: &'a NfInstance,
     /// Its domain.
     pub domain: &'a Domain,
+    /// What the process does while there are no packets.
+    pub mode: ProcessMode,
     /// Ports that the function has asked for by name, with their numbers.
     pub ports: &'a [(String, u16)],
     /// Number of workers.
@@ -56,6 +59,37 @@ pub trait ProcessHost: Send + Sync {
     fn start(&self, spec: &ProcessSpec<'_>) -> Result<Arc<dyn FunctionProcess>, String>;
 }
 
+/// State and counters of the process of a function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessStatus {
+    /// The number of the process. None: there is none now.
+    pub process: Option<u32>,
+    /// How often another process was started.
+    pub restarts: u32,
+    /// Why the last process ended, or the next one did not start. None: nothing has failed.
+    pub last_failure: Option<String>,
+    /// Processor time of the process.
+    pub cpu: Duration,
+    /// Descriptors that were sent to the function.
+    pub descriptors: u64,
+    /// How often a sleeping process was woken up.
+    pub wakeups: u64,
+    /// Descriptors that wait for the process, and for the workers.
+    pub ring_levels: (u64, u64),
+    /// Slots of the rings in one direction.
+    pub slots: u64,
+    /// Descriptors that can be sent now: free slots, and not more than there are free buffers.
+    pub credits: u64,
+    /// Buffers with packets of the function.
+    pub buffers: u64,
+    /// Packets for which there was no room.
+    pub full: u64,
+    /// Packets that were in a process when it ended.
+    pub lost: u64,
+    /// Descriptors from the process that were refused.
+    pub refused: u64,
+}
+
 /// A function that runs in a process.
 pub trait FunctionProcess: Send + Sync {
     /// Makes the end of a worker. `sessions`: session numbers are below it. None: it was made before, or
@@ -68,6 +102,8 @@ pub trait FunctionProcess: Send + Sync {
     fn set(&self, args: &[&str]) -> Result<(), String>;
     /// Returns names and values for `show functions`: of the process, and of the function in it.
     fn report(&self) -> Vec<(String, String)>;
+    /// Returns state and counters of the process, without asking it.
+    fn status(&self) -> ProcessStatus;
 }
 
 /// Whether packets can be sent to a process.

@@ -147,6 +147,9 @@ pub struct FunctionEntry {
     /// The domain in whose memory the function runs as a process of its own; empty: it runs in the workers.
     #[serde(default)]
     pub domain: String,
+    /// What that process does while there are no packets: `poll`, `event` or `adaptive`; empty without one.
+    #[serde(default)]
+    pub mode: String,
     /// Values that the function reports.
     pub report: IndexMap<String, String>,
     /// Counters of a stream context, which puts streams in order for the stream functions behind it.

@@ -4,6 +4,7 @@
 mod brokers;
 mod chains;
 mod classifier;
+mod domains;
 mod fast_path;
 mod history;
 mod interfaces;
@@ -19,6 +20,7 @@ use utoipa::ToSchema;
 pub use brokers::*;
 pub use chains::*;
 pub use classifier::*;
+pub use domains::*;
 pub use fast_path::*;
 pub use history::*;
 pub use interfaces::*;

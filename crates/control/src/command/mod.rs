@@ -106,6 +106,7 @@ impl Control {
             ShowSubject::Config => Output::Config(self.config()),
             ShowSubject::Nat => Output::Nat(self.nat()),
             ShowSubject::Chains => Output::Chains(Box::new(self.chains()), verbose),
+            ShowSubject::Domains => Output::Domains(self.domains(), verbose),
             ShowSubject::Brokers => Output::Brokers(self.brokers(), verbose),
             ShowSubject::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
             ShowSubject::Functions => Output::Functions(Box::new(self.functions()), verbose),

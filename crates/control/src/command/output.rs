@@ -36,6 +36,8 @@ pub enum Output {
     Chains(Box<ChainList>, bool),
     /// `show functions`, and whether verbose.
     Functions(Box<FunctionList>, bool),
+    /// `show domains`, and whether verbose.
+    Domains(DomainList, bool),
     /// `show brokers`, and whether verbose.
     Brokers(BrokerList, bool),
     /// `show fast-path`, and whether verbose.
@@ -80,6 +82,7 @@ impl Output {
             Output::Nat(reply) => render::nat(reply),
             Output::Chains(list, verbose) => render::chains(list, *verbose),
             Output::Functions(list, verbose) => render::functions(list, *verbose),
+            Output::Domains(list, verbose) => render::domains(list, *verbose),
             Output::Brokers(list, verbose) => render::brokers(list, *verbose),
             Output::FastPath(reply, verbose) => render::fast_path(reply, *verbose),
             Output::Fib(listing) => return control.write_fib(listing, out),
@@ -113,6 +116,7 @@ impl Output {
             Output::Nat(reply) => serde_json::to_writer(out, reply),
             Output::Chains(list, _) => serde_json::to_writer(out, list),
             Output::Functions(list, _) => serde_json::to_writer(out, list),
+            Output::Domains(list, _) => serde_json::to_writer(out, list),
             Output::Brokers(list, _) => serde_json::to_writer(out, list),
             Output::FastPath(reply, _) => serde_json::to_writer(out, reply),
             Output::Fib(listing) => return control.write_fib_json(listing, out),

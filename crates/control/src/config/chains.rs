@@ -153,7 +153,8 @@ impl Config {
             let known: Vec<&str> = domains.iter().map(|domain| &*domain.name.text).collect();
             return Err(unknown("domain", name, &known, || format!("`domain add {} private`", &**name)));
         };
-        let is_user = |nf: &&NfInstance| nf.process.as_ref().is_some_and(|used| used.text == name.text);
+        let is_user =
+            |nf: &&NfInstance| nf.process.as_ref().is_some_and(|used| used.domain.text == name.text);
         if let Some(user) = self.chains.functions.iter().find(is_user) {
             let message = format!("domain `{}` is used by function `{}`", &**name, &*user.name);
             return Err(

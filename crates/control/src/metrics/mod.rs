@@ -15,8 +15,8 @@ use prometheus_client::registry::{Registry, Unit};
 pub(crate) use self::format::Exposition;
 use self::series::*;
 use crate::api::{
-    BrokerEntry, DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry,
-    PuntCounts, RuleEntry, Runtime, VersionEntry,
+    BrokerEntry, DomainStatus, DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState,
+    NatReply, PoolEntry, PuntCounts, RuleEntry, Runtime, VersionEntry,
 };
 
 /// Maximum number of rules with time series of their own; more would overload the server that stores them.
@@ -40,6 +40,8 @@ pub struct Scrape {
     pub nat: NatReply,
     /// Instances of network functions.
     pub functions: Vec<FunctionEntry>,
+    /// Domains, and the processes of their functions.
+    pub domains: Vec<DomainStatus>,
     /// Brokers.
     pub brokers: Vec<BrokerEntry>,
     /// The fast path.
@@ -73,6 +75,7 @@ impl Collector for Scrape {
         self.sessions(&mut e)?;
         self.per_pool(&mut e)?;
         self.per_function(&mut e)?;
+        self.per_domain(&mut e)?;
         self.per_broker(&mut e)?;
         self.fast_path(&mut e)?;
         self.routing(&mut e)?;
@@ -274,6 +277,29 @@ impl Scrape {
             for f in &self.functions {
                 for (which, count) in f.stream.iter().flat_map(get) {
                     counter(&mut metric, &[("function", &f.cost.name), (label, which)], *count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn per_domain(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in DOMAIN_GAUGES {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for domain in &self.domains {
+                gauge(&mut metric, &[("domain", domain.name.as_str())], get(domain))?;
+            }
+        }
+        for (name, help, is_gauge, get) in PROCESS_METRICS {
+            let kind = if is_gauge { MetricType::Gauge } else { MetricType::Counter };
+            let mut metric = e.encode_descriptor(name, help, None, kind)?;
+            for domain in &self.domains {
+                for one in &domain.functions {
+                    let labels = [("domain", domain.name.as_str()), ("function", one.function.as_str())];
+                    match is_gauge {
+                        true => gauge(&mut metric, &labels, get(one))?,
+                        false => counter(&mut metric, &labels, get(one))?,
+                    }
                 }
             }
         }

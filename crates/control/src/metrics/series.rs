@@ -1,8 +1,8 @@
 //! Names, help texts and values of the metrics.
 
 use crate::api::{
-    CostEntry, FastPathReply, InterfaceEntry, NodeEntry, PoolEntry, RoutingCounts, RuleEntry, SessionCounts,
-    StreamCounts, WorkerEntry,
+    CostEntry, DomainStatus, FastPathReply, InterfaceEntry, NodeEntry, PoolEntry, ProcessEntry,
+    RoutingCounts, RuleEntry, SessionCounts, StreamCounts, WorkerEntry,
 };
 
 /// Name, help text and value of a metric.
@@ -79,6 +79,27 @@ pub(super) const STREAM_METRICS: [StreamMetric; 3] = [
     ("stream_bytes", "Bytes of streams that functions read, removed or inserted", "kind", |s| &s.bytes),
     ("stream_events", "Packets, segments, connections and edits of streams", "event", |s| &s.events),
     ("stream_refused", "What could not be read or edited of streams", "reason", |s| &s.refused),
+];
+
+pub(super) const DOMAIN_GAUGES: [Metric<DomainStatus>; 2] = [
+    ("domain_buffers", "Buffers of a domain for packets", |d| d.buffers),
+    ("domain_buffers_used", "Buffers of a domain that are in use", |d| d.used),
+];
+
+/// Name of a value of a function's process, help text, whether it is a gauge, and the value.
+type ProcessMetric = (&'static str, &'static str, bool, fn(&ProcessEntry) -> u64);
+
+pub(super) const PROCESS_METRICS: [ProcessMetric; 10] = [
+    ("process_up", "Whether the process of a function runs", true, |p| p.process.is_some().into()),
+    ("process_restarts", "Processes of a function that were started again", false, |p| p.restarts),
+    ("process_descriptors", "Descriptors that were sent to a process", false, |p| p.descriptors),
+    ("process_wakeups", "Times that a sleeping process was woken up", false, |p| p.wakeups),
+    ("process_waiting", "Descriptors that wait for a process", true, |p| p.waiting),
+    ("process_returned", "Descriptors of a process that wait for the workers", true, |p| p.returned),
+    ("process_credits", "Descriptors that can be sent to a process now", true, |p| p.credits),
+    ("process_full", "Packets for a process for which there was no room", false, |p| p.full),
+    ("process_lost", "Packets that were in a process when it ended", false, |p| p.lost),
+    ("process_refused", "Descriptors from a process that were refused", false, |p| p.refused),
 ];
 
 /// Name of a broker's counter, help text, and whether it is a gauge.

@@ -132,6 +132,7 @@ fn function_entry(chains: &Chains, instance: &Instance, cost: CostEntry) -> Func
         bytes: instance.bytes() as u64,
         cost,
         domain: instance.domain().map(|domain| domain.name.to_string()).unwrap_or_default(),
+        mode: instance.process_mode().map(|mode| mode.word().to_owned()).unwrap_or_default(),
         report: instance.report().into_iter().collect(),
         stream: stream_counts(instance),
     }
@@ -152,8 +153,9 @@ fn stream_counts(instance: &Instance) -> Option<StreamCounts> {
 }
 
 fn domain_entry(chains: &Chains, domain: &mmb_lang::Domain) -> DomainEntry {
-    let is_in =
-        |nf: &&mmb_lang::NfInstance| nf.process.as_ref().is_some_and(|name| name.text == domain.name.text);
+    let is_in = |nf: &&mmb_lang::NfInstance| {
+        nf.process.as_ref().is_some_and(|place| place.domain.text == domain.name.text)
+    };
     DomainEntry {
         name: domain.name.to_string(),
         buffers: domain.buffers.into(),

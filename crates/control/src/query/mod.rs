@@ -4,6 +4,7 @@ mod brokers;
 mod capture;
 mod chains;
 mod connections;
+mod domains;
 mod fast_path;
 mod fib;
 mod filter;

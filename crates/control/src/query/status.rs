@@ -192,6 +192,7 @@ impl Control {
             runtime: self.runtime(),
             nat: self.nat(),
             functions: self.functions().functions,
+            domains: self.domains().domains,
             brokers: self.brokers().brokers,
             fast_path: self.fast_path(),
             drops: self.drops(),

@@ -203,7 +203,8 @@ fn instances(functions: &[FunctionEntry]) -> String {
             match &*function.domain {
                 "" => function.arguments.join(" "),
                 domain => {
-                    [&function.arguments.join(" "), "process", domain].join(" ").trim_start().to_owned()
+                    let words = [&function.arguments.join(" "), "process", domain, &function.mode];
+                    words.join(" ").trim_start().to_owned()
                 }
             },
         ]);

@@ -423,6 +423,12 @@ async fn drops(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.drops())).await
 }
 
+/// Domains: their buffers, and the processes of their functions.
+#[utoipa::path(get, path = "/v1/domains", responses((status = 200, body = DomainList)))]
+async fn domains(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.domains())).await
+}
+
 /// Brokers: their state, their limits and their counters.
 #[utoipa::path(get, path = "/v1/brokers", responses((status = 200, body = BrokerList)))]
 async fn brokers(State(control): Ctl) -> Reply {
@@ -489,6 +495,7 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(nat))
         .routes(routes!(chains))
         .routes(routes!(functions))
+        .routes(routes!(domains))
         .routes(routes!(brokers))
         .routes(routes!(fib))
         .routes(routes!(neighbors))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 30] = [
+const ENDPOINTS: [(&str, &[&str]); 31] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/brokers", &["get"]),
@@ -17,6 +17,7 @@ const ENDPOINTS: [(&str, &[&str]); 30] = [
     ("/v1/confirm", &["post"]),
     ("/v1/connections", &["delete", "get"]),
     ("/v1/diff", &["post"]),
+    ("/v1/domains", &["get"]),
     ("/v1/drops", &["get"]),
     ("/v1/fast-path", &["get"]),
     ("/v1/fib", &["get"]),
@@ -160,6 +161,7 @@ fn replies_to_commands_have_their_schema() {
         "show drops",
         "show fast-path",
         "show brokers",
+        "show domains",
         "show version",
         "show connections",
         "show nat",
@@ -290,6 +292,7 @@ fn documents_have_their_schema() {
         "drops",
         "fast-path",
         "brokers",
+        "domains",
         "fields",
         "version",
         "config",

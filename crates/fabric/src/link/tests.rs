@@ -66,7 +66,7 @@ impl World {
     }
 
     fn rejected(&self) -> u64 {
-        self.shared.counters[0].rejected.load(Relaxed)
+        self.shared.counters[0].refused.load(Relaxed)
     }
 }
 

@@ -12,8 +12,48 @@ pub struct NfInstance {
     /// Arguments of the function: non-empty words whose meaning only the function knows. A word may contain
     /// blanks.
     pub args: Vec<Box<str>>,
-    /// `process DOMAIN`: the domain in which the function runs in a process of its own.
-    pub process: Option<Word>,
+    /// `process DOMAIN [MODE]`: the function runs in a process of its own.
+    pub process: Option<ProcessPlace>,
+}
+
+/// `process DOMAIN [poll|event|adaptive]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessPlace {
+    /// The domain whose memory the process uses.
+    pub domain: Word,
+    /// What the process does while there are no packets.
+    pub mode: ProcessMode,
+}
+
+/// What the process of a function does while there are no packets for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ProcessMode {
+    /// It looks for packets all the time.
+    Poll,
+    /// It sleeps until the worker wakes it.
+    Event,
+    /// It looks for packets for a while, and then sleeps. The while follows the traffic.
+    #[default]
+    Adaptive,
+}
+
+impl ProcessMode {
+    /// All modes.
+    pub const ALL: [ProcessMode; 3] = [ProcessMode::Poll, ProcessMode::Event, ProcessMode::Adaptive];
+
+    /// Returns the word of the language.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProcessMode::Poll => "poll",
+            ProcessMode::Event => "event",
+            ProcessMode::Adaptive => "adaptive",
+        }
+    }
+
+    /// Returns the mode with this word.
+    pub fn from_word(word: &str) -> Option<ProcessMode> {
+        ProcessMode::ALL.into_iter().find(|mode| mode.word() == word)
+    }
 }
 
 /// `domain add NAME private [buffers N] [on-failure pass|drop]`: functions in processes that share memory.

@@ -407,6 +407,8 @@ pub enum ShowSubject {
     Chains,
     /// Instances of network functions.
     Functions,
+    /// Domains, and the processes of their functions.
+    Domains,
     /// Brokers and their counters.
     Brokers,
     /// Flows in the XDP fast path.

@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use std::ops::Deref;
 
 pub use broker::{Broker, BrokerOption};
-pub use chain::{Body, Branch, BranchEnd, Chain, Domain, NfInstance, OnFailure, Step};
+pub use chain::{
+    Body, Branch, BranchEnd, Chain, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
+};
 pub use command::{
     CaptureSelection, Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet,
     Timeout,

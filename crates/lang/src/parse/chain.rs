@@ -3,11 +3,14 @@
 //! Only here brackets nest, so only here the parser is recursive: at most [`Chain::MAX_DEPTH`] levels deep.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Body, Branch, BranchEnd, Chain, Command, Domain, NfInstance, OnFailure, Step, Word};
+use crate::ast::{
+    Body, Branch, BranchEnd, Chain, Command, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
+    Word,
+};
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{
     ARM_ENDS, ARMS, BRACKET, CHAIN, DOMAIN, DOMAIN_KIND, DOMAIN_OPTIONS, ELSE, NF, ON_FAILURE, PIPE, PROCESS,
-    is_body_word,
+    PROCESS_MODES, is_body_word,
 };
 use crate::lex::Tok;
 use crate::shape::{is_name, is_word};
@@ -17,6 +20,14 @@ use crate::span::Span;
 const EXAMPLE: &str = "a chain is written a | b [output: c | d, output: drop] | e, or [a, b, else: c]";
 /// Maximum length of a function type in bytes.
 const MAX_TYPE: usize = 31;
+
+/// What a word without quotes may mean at the end of `nf add`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bare {
+    No,
+    Process,
+    Mode(ProcessMode),
+}
 
 impl Parser<'_> {
     /// Parses the words after `nf`.
@@ -52,33 +63,40 @@ impl Parser<'_> {
         Ok(NfInstance { name, kind, args, process })
     }
 
-    /// Words up to the end of the line, and the domain behind the word `process` if these two are the last
-    /// ones. In quotes, `process` is an argument like any other.
-    fn function_args(&mut self) -> Parse<(Vec<Box<str>>, Option<Word>)> {
-        let mut words: Vec<(Box<str>, bool, Span)> = Vec::new();
+    /// Words up to the end of the line, and the process if the last ones are `process DOMAIN [MODE]`. In
+    /// quotes, `process` is an argument like any other.
+    fn function_args(&mut self) -> Parse<(Vec<Box<str>>, Option<ProcessPlace>)> {
+        let mut words: Vec<(Box<str>, Bare, Span)> = Vec::new();
         while self.peek() != Tok::End {
             let token = self.lex.peek();
-            let is_process = token.tok == Tok::Word && self.text(token) == PROCESS;
-            words.push((self.function_arg()?, is_process, token.span));
-            if is_process {
+            let bare = match (token.tok, self.text(token)) {
+                (Tok::Word, PROCESS) => Bare::Process,
+                (Tok::Word, text) => ProcessMode::from_word(text).map_or(Bare::No, Bare::Mode),
+                _ => Bare::No,
+            };
+            let is_domain = matches!(words.last(), Some((_, Bare::Process, _)));
+            words.push((self.function_arg()?, bare, token.span));
+            if bare == Bare::Process {
                 self.expect(Expect::Domain);
+            } else if is_domain {
+                self.expect(Expect::Words(PROCESS_MODES));
             }
         }
-        let process = match &words[..] {
-            [.., (_, true, _)] => {
+        let (name, span, mode, used) = match &words[..] {
+            [.., (_, Bare::Process, _)] => {
                 let error = self.error_here("the domain behind `process` is missing");
                 return Err(error.with_help("nf add <instance> <type> [<word> …] process <domain>"));
             }
-            [.., (_, true, _), (name, false, span)] if is_name(name) => {
-                Some(Word { text: name.clone(), span: (*span).into() })
-            }
-            [.., (_, true, _), (name, false, span)] => {
-                return Err(Diagnostic::new(*span, format!("{} cannot name a domain", quote(name))));
-            }
-            _ => None,
+            [.., (_, Bare::Process, _), (name, _, span)] => (name, *span, ProcessMode::default(), 2),
+            [.., (_, Bare::Process, _), (name, _, span), (_, Bare::Mode(mode), _)] => (name, *span, *mode, 3),
+            _ => return Ok((words.into_iter().map(|(word, ..)| word).collect(), None)),
         };
-        let args = words.len() - if process.is_some() { 2 } else { 0 };
-        Ok((words.into_iter().take(args).map(|(word, ..)| word).collect(), process))
+        if !is_name(name) {
+            return Err(Diagnostic::new(span, format!("{} cannot name a domain", quote(name))));
+        }
+        let process = ProcessPlace { domain: Word { text: name.clone(), span: span.into() }, mode };
+        words.truncate(words.len() - used);
+        Ok((words.into_iter().map(|(word, ..)| word).collect(), Some(process)))
     }
 
     /// Words up to the end of the line.

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use mmb_lang::{
-    Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, Domain, NfInstance, OnFailure, Step, Word,
+    Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, Domain, NfInstance, OnFailure,
+    ProcessMode, ProcessPlace, Step, Word,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -71,7 +72,9 @@ fn body() -> impl Strategy<Value = Body> {
 /// Arguments of functions: names, paths, any text.
 fn args() -> impl Strategy<Value = Vec<Box<str>>> {
     let word = prop_oneof!["[!-~]{1,12}", "[^\0]{1,10}", "[a-z0-9.:/-]{1,12}"];
-    vec(word.prop_map(|word| word.into_boxed_str()), 0..5)
+    let own = select(&["process", "event", "d"][..]).prop_map(str::to_owned);
+    let word = prop_oneof![3 => word, 1 => own];
+    vec(word.prop_map(|word: String| word.into_boxed_str()), 0..5)
 }
 
 fn broker() -> impl Strategy<Value = Broker> {
@@ -97,6 +100,11 @@ fn broker() -> impl Strategy<Value = Broker> {
     })
 }
 
+fn process() -> impl Strategy<Value = ProcessPlace> {
+    let domain = prop_oneof![4 => name(), 1 => select(&["poll", "event"][..]).prop_map(Word::from)];
+    (domain, select(&ProcessMode::ALL[..])).prop_map(|(domain, mode)| ProcessPlace { domain, mode })
+}
+
 pub fn command() -> impl Strategy<Value = Command> {
     let chain = || (name(), body()).prop_map(|(name, body)| Chain { name, body });
     prop_oneof![
@@ -104,7 +112,7 @@ pub fn command() -> impl Strategy<Value = Command> {
             let on_failure = if passes { OnFailure::Pass } else { OnFailure::Drop };
             Command::DomainAdd(Domain { name, buffers, on_failure })
         }),
-        2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args(), option::of(name()))
+        2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args(), option::of(process()))
             .prop_map(|(name, kind, args, process)| Command::NfAdd(NfInstance { name, kind, args, process })),
         1 => instance().prop_map(|name| Command::NfDel { name }),
         1 => (instance(), args()).prop_filter_map("no words", |(name, words)| {

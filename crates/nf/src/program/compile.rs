@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_classify::Classifier;
-use mmb_lang::{NfInstance, Word};
+use mmb_lang::{NfInstance, ProcessPlace};
 
 use super::builder::Builder;
 use super::errors::{ChainError, Located, ProgramError, ProgramItem};
@@ -247,9 +247,9 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
     let made = made.and_then(|function| Instance::new(&add.name, &add.args, function));
     let mut instance =
         made.map_err(|error| (args.first().map_or(name, |word| (*word).to_owned()), error.into()))?;
-    if let Some(domain) = &add.process {
-        start_process(spec, (add, domain), &mut instance, &ports.into_inner())
-            .map_err(|error| (domain.text.to_string(), error))?;
+    if let Some(place) = &add.process {
+        start_process(spec, (add, place), &mut instance, &ports.into_inner())
+            .map_err(|error| (place.domain.text.to_string(), error))?;
     }
     Ok(instance)
 }
@@ -257,7 +257,7 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
 /// Starts the process of an instance with `process DOMAIN`.
 fn start_process(
     spec: &ProgramSpec<'_>,
-    (add, name): (&NfInstance, &Word),
+    (add, ProcessPlace { domain: name, mode }): (&NfInstance, &ProcessPlace),
     instance: &mut Instance,
     ports: &[(String, u16)],
 ) -> Result<(), ChainError> {
@@ -281,9 +281,11 @@ fn start_process(
     let bytes = instance.bytes();
     let (workers, seed) = (spec.workers, spec.seed);
     let process = host
-        .map(|host| host.start(&ProcessSpec { function: add, domain, ports, workers, seed, bytes }))
+        .map(|host| {
+            host.start(&ProcessSpec { function: add, domain, mode: *mode, ports, workers, seed, bytes })
+        })
         .transpose()
         .map_err(|reason| ChainError::NoProcess { name: name(), reason })?;
-    instance.set_process(domain, process);
+    instance.set_process((domain, *mode), process);
     Ok(())
 }

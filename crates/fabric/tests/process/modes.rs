@@ -1,0 +1,90 @@
+//! What processes do while there are no packets.
+
+use std::time::Duration;
+
+use super::world::{World, frame, payload};
+
+/// How long a process is watched without packets.
+const IDLE: Duration = Duration::from_millis(300);
+
+fn world(mode: &str) -> World {
+    let mut world = World::new(&format!(
+        "domain add d private buffers 256\nnf add p probe process d {mode}\nchain add c p"
+    ));
+    world.send(&[frame(1, ".")]);
+    world
+}
+
+/// Time on a processor in nanoseconds, and the times that a task has slept, by its folder in `/proc`.
+fn activity(task: &str) -> (u64, u64) {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{task}/{file}")).unwrap();
+    let time = read("schedstat").split(' ').next().unwrap().parse().unwrap();
+    let status = read("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    (time, line.unwrap().trim().parse().unwrap())
+}
+
+/// The thread of the engine that looks after a process.
+fn keeper() -> String {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is_it = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "nf-p")
+    };
+    let path = tasks.filter(is_it).last().unwrap();
+    format!("self/task/{}", path.file_name().unwrap().to_str().unwrap())
+}
+
+/// Neither the process nor the thread that looks after it runs while there is nothing to do.
+pub fn idle_processes_sleep() {
+    for mode in ["event", "adaptive"] {
+        let mut world = world(mode);
+        let process = world.value("p", "pid").to_string();
+        // Both have fallen asleep once they have slept twice as long as they look for packets.
+        world.until("sleep", |_| {
+            let before = activity(&process);
+            std::thread::sleep(Duration::from_millis(2));
+            activity(&process) == before
+        });
+        let keeper = keeper();
+        world.until("sleep of the thread", |_| {
+            let before = activity(&keeper);
+            std::thread::sleep(Duration::from_millis(120));
+            activity(&keeper) == before
+        });
+        let before = (activity(&process), activity(&keeper));
+        std::thread::sleep(IDLE);
+        assert_eq!((activity(&process), activity(&keeper)), before, "{mode}");
+        assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N2");
+    }
+}
+
+/// A polling process is never woken up, since it does not sleep.
+pub fn a_polling_process_does_not_sleep() {
+    let mut world = world("poll");
+    let process = world.value("p", "pid").to_string();
+    let before = activity(&process).0;
+    world.until("it runs", |_| activity(&process).0 - before > 20_000_000);
+    for _ in 0..20 {
+        world.send(&[frame(1, ".")]);
+    }
+    assert_eq!(world.value("p", "wakeups"), 0);
+    assert_eq!(world.text("p", "mode"), "poll");
+}
+
+/// A process is woken for a vector and not for a packet, and all packets come back in any mode.
+pub fn a_vector_wakes_a_process_once() {
+    for mode in ["event", "adaptive", "poll"] {
+        let mut world = world(mode);
+        let before = world.value("p", "wakeups");
+        let rounds = 100;
+        for round in 0..rounds {
+            let sent = world.send(&(0..60).map(|n| frame(n, &format!("N.{round}"))).collect::<Vec<_>>());
+            assert_eq!(sent.len(), 60);
+        }
+        let wakeups = world.value("p", "wakeups") - before;
+        // The sessions of the first round are opened one by one.
+        assert!(wakeups <= rounds + 60, "{mode}: {wakeups}");
+        assert!((wakeups > 0) == (mode != "poll") || mode == "adaptive", "{mode}: {wakeups}");
+        assert_eq!(world.value("p", "descriptors"), 1 + 1 + 60 * rounds + 59);
+    }
+}
