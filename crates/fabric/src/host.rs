@@ -40,7 +40,9 @@ pub const HANG: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a process has to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A process that lives for a shorter time is started again after a pause, of at most the second time.
+/// So many processes with a short life are started again at once, one after the other.
+const AT_ONCE: u32 = 8;
+/// Later ones are started after a pause, of at most the second time.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -323,9 +325,9 @@ impl Keeper {
     /// Starts a process, after a pause if the last ones have lived shortly. None: the function is deleted.
     fn start_until_it_runs(&mut self, short_lives: &mut u32) -> Option<Running> {
         loop {
-            let pause = match *short_lives {
-                0 | 1 => Duration::ZERO,
-                n => LONGEST_PAUSE.min(Duration::from_millis(5) * (1 << n.min(10))),
+            let pause = match short_lives.checked_sub(AT_ONCE) {
+                None => Duration::ZERO,
+                Some(n) => LONGEST_PAUSE.min(Duration::from_millis(20) * (1 << n.min(10))),
             };
             if self.is_stopped_within(pause) {
                 return None;
@@ -338,7 +340,7 @@ impl Keeper {
                         "function {}: its process does not start: {reason}\n",
                         self.hello.name
                     ));
-                    *short_lives = short_lives.saturating_add(1).max(2);
+                    *short_lives = short_lives.saturating_add(1).max(AT_ONCE);
                 }
             }
         }

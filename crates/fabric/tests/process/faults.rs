@@ -108,3 +108,88 @@ pub fn nothing_is_left() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Rounds of random faults, unless `MMB_FAULTS` says another number.
+const ROUNDS: usize = 20;
+/// Faults that one engine gets. More of them in a second are answered with pauses.
+const FAULTS: usize = 7;
+
+/// kill -9 and SIGSTOP under load, at random moments. Prints how long functions were away.
+pub fn random_faults() {
+    let rounds = std::env::var("MMB_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    println!("random faults: {rounds} rounds, seed {seed}");
+    let mut random = u64::from(seed) | 1;
+    let mut away: [Vec<Duration>; 2] = Default::default();
+    let mut left = rounds;
+    while left > 0 {
+        let faults = left.min(FAULTS);
+        left -= faults;
+        let on_failure = if left % 2 == 0 { "pass" } else { "drop" };
+        let mut world = World::new(&lines(on_failure));
+        world.send(&[frame(1, "N.")]);
+        for restarts in 1..=faults {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // A stopped process is noticed after half a second, so there are fewer of them.
+            let number = if random >> 60 == 0 { Signal::STOP } else { Signal::KILL };
+            let pause = Duration::from_micros(random >> 33 & 0x7ff);
+            let time = fault(&mut world, (number, pause), on_failure, restarts as u64);
+            away[usize::from(number == Signal::STOP)].push(time);
+        }
+        world.until("no buffer is in use", |world| world.value("p", "buffers") == 0);
+        world.until("all buffers are free", |world| world.free_buffers("p") == 256);
+        assert_eq!(world.value("p", "rejected"), 0);
+    }
+    for (what, mut times) in ["killed", "stopped"].into_iter().zip(away) {
+        times.sort_unstable();
+        let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or_default();
+        let longest = times.last().copied().unwrap_or_default();
+        println!(
+            "{what}: {} times; away for {:.1?} (median), {:.1?} (90 %), {:.1?} (99 %), {longest:.1?} (longest)",
+            times.len(),
+            at(50),
+            at(90),
+            at(99)
+        );
+    }
+}
+
+/// One fault under load. Returns the time until packets pass the function again.
+fn fault(
+    world: &mut World,
+    (number, pause): (Signal, Duration),
+    on_failure: &str,
+    restarts: u64,
+) -> Duration {
+    let process = pid(world);
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(pause);
+        kill_process(process, number).unwrap();
+        Instant::now()
+    });
+    let frames: Vec<_> = (0..50).map(|n| frame(n % 7, "N.")).collect();
+    let begin = Instant::now();
+    loop {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        let sent = world.send(&frames);
+        // Each packet has one fate, and it is the one that the domain wants.
+        assert_eq!(sent.len(), frames.len());
+        let odd = sent.iter().find(|one| match one.verdict {
+            ChainVerdict::Pass | ChainVerdict::End(DropReason::ProcessFull) => false,
+            ChainVerdict::Drop(reason) => {
+                reason != DropReason::ProcessFull
+                    && (reason != DropReason::ProcessFailed || on_failure == "pass")
+            }
+            _ => true,
+        });
+        assert!(odd.is_none(), "{odd:?}");
+        let other = world.harness.send("other", &[frame(500, "N."), frame(501, "N.")]);
+        assert!(other.iter().all(|one| one.verdict == ChainVerdict::Pass), "{other:?}");
+        let is_back = sent.iter().all(|one| payload(&one.frame) != "N.");
+        // The state is looked at without asking the process, which may be stopped.
+        let status = world.instance("p").process().unwrap().status();
+        if is_back && killer.is_finished() && u64::from(status.restarts) >= restarts {
+            return killer.join().unwrap().elapsed();
+        }
+    }
+}

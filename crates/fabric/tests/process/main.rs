@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod faults;
+mod hostile;
 mod modes;
 mod probe;
 mod world;
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 16] = [
+    let tests: [(&str, fn()); 22] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -33,6 +34,12 @@ fn main() -> ExitCode {
         ("nothing_is_allowed", nothing_is_allowed),
         ("killed_processes_lose_no_buffer", faults::killed_processes_lose_no_buffer),
         ("stopped_and_looping_processes_are_replaced", faults::stopped_and_looping_processes_are_replaced),
+        ("random_faults", faults::random_faults),
+        ("forged_descriptors", hostile::forged_descriptors),
+        ("floods_of_the_doorbell", hostile::floods_of_the_doorbell),
+        ("changes_after_validation", hostile::changes_after_validation),
+        ("memory_of_other_domains", hostile::memory_of_other_domains),
+        ("unasked_messages", hostile::unasked_messages),
         ("idle_processes_sleep", modes::idle_processes_sleep),
         ("a_polling_process_does_not_sleep", modes::a_polling_process_does_not_sleep),
         ("a_vector_wakes_a_process_once", modes::a_vector_wakes_a_process_once),

@@ -1,10 +1,12 @@
 //! A function for tests: the first byte of a packet's payload says what it does. Some of it is hostile.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bytemuck::{Pod, Zeroable};
 use mmb_nf::{ArgError, Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
+
+use super::hostile;
 
 /// Offset of the payload behind the headers of Ethernet, IPv4 and UDP.
 const PAYLOAD: usize = 42;
@@ -13,6 +15,8 @@ const PAYLOAD: usize = 42;
 pub struct Probe {
     opened: AtomicU64,
     released: AtomicU64,
+    /// The process has found what it must not see.
+    found: AtomicBool,
     setting: Mutex<String>,
     /// What the process could do that it must not.
     allowed: Mutex<Vec<&'static str>>,
@@ -71,6 +75,14 @@ impl Function for Probe {
                 std::hint::spin_loop();
             },
             Some(b'S') => self.attack(),
+            Some(b'F') => hostile::forge(),
+            Some(b'W') => hostile::flood(),
+            Some(b'V') => hostile::change(),
+            Some(b'M') => hostile::shout(),
+            Some(b'Q') => {
+                let found = hostile::finds(u64::from_ne_bytes([b's'; 8]));
+                self.found.store(found, Relaxed);
+            }
             _ => {}
         }
         Verdict::Pass
@@ -90,6 +102,7 @@ impl Function for Probe {
             ("released".into(), self.released.load(Relaxed).to_string()),
             ("setting".into(), self.setting.lock().unwrap().clone()),
             ("allowed".into(), self.allowed.lock().unwrap().join(" ")),
+            ("found".into(), if self.found.load(Relaxed) { "yes" } else { "no" }.into()),
             ("pid".into(), std::process::id().to_string()),
         ]
     }
@@ -99,7 +112,17 @@ impl Probe {
     /// Tries what a function in a process must not do.
     fn attack(&self) {
         let mut allowed = self.allowed.lock().unwrap();
-        let tries: [(&'static str, bool); 10] = [
+        // SAFETY: calls with integers, which look at no memory of this process.
+        let call = |number: i64, argument: u64| unsafe { libc::syscall(number, argument, 1, 0, 0, 0) } >= 0;
+        let parent = u64::from(std::os::unix::process::parent_id());
+        let tries: [(&'static str, bool); 17] = [
+            ("ptrace", call(libc::SYS_ptrace, libc::PTRACE_SEIZE.into())),
+            ("read-process", call(libc::SYS_process_vm_readv, parent)),
+            ("write-process", call(libc::SYS_process_vm_writev, parent)),
+            ("pidfd", call(libc::SYS_pidfd_open, parent)),
+            ("bpf", call(libc::SYS_bpf, 0)),
+            ("io-uring", call(libc::SYS_io_uring_setup, 8)),
+            ("name-space", call(libc::SYS_unshare, libc::CLONE_NEWUSER as u64)),
             ("read-file", std::fs::File::open("/proc/self/status").is_ok()),
             ("write-file", std::fs::write("/tmp/mmb-probe", "x").is_ok()),
             ("list-directory", std::fs::read_dir("/").is_ok()),
