@@ -20,6 +20,8 @@ pub const FRAME: u16 = 9728;
 pub const PACKET: u16 = 0;
 pub const OPEN: u16 = 1;
 pub const RELEASE: u16 = 2;
+/// A session begins, with the scratchpad that it has had elsewhere.
+pub const MOVED: u16 = 3;
 
 /// Words of the doorbell, in front of the rings.
 const DOORBELL: usize = 32;
@@ -85,6 +87,13 @@ impl Geometry {
     pub fn pads(&self, pads: &Arc<SharedMemory>, worker: u16) -> Option<Region> {
         let words = self.worker_pad_words();
         Region::new(pads, usize::from(worker) * words, words)
+    }
+
+    /// Returns the scratchpad of a session.
+    pub fn pad(&self, pads: &Arc<SharedMemory>, worker: u16, session: u32) -> Option<Region> {
+        let (words, first) = (self.stride as usize / 8, usize::from(worker) * self.worker_pad_words());
+        let has_pad = session < self.sessions;
+        has_pad.then(|| Region::new(pads, first + session as usize * words, words))?
     }
 }
 

@@ -17,13 +17,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use mmb_nf::process::{LinkState, ProcessLink};
-use mmb_nf::{Meta, OnFailure, Packet, SessionInfo, Verdict};
+use mmb_nf::process::{LentBuffer, LinkState, ProcessLink};
+use mmb_nf::{Meta, OnFailure, Packet, SessionId, SessionInfo, Verdict};
 use mmb_packet::DropReason;
 
+use crate::descriptor::Descriptor;
 use crate::doorbell::Waker;
 use crate::layout::{
-    OPEN, PACKET, PacketHeader, RELEASE, SessionRecord, buffer_words, verdict_of, write_record,
+    MOVED, OPEN, PACKET, PacketHeader, RELEASE, SessionRecord, buffer_words, verdict_of, write_record,
 };
 use crate::memory::{Region, SharedMemory};
 use crate::pool::{BUFFER_HEADER, Ledger};
@@ -46,6 +47,16 @@ struct Ends {
     there: Producer<Region>,
     back: Consumer<Region>,
     waker: Waker<Region>,
+}
+
+/// What is copied into the buffer of a packet.
+enum Copied {
+    /// The only segment.
+    Head,
+    /// So many bytes of the scratch memory.
+    Gathered(usize),
+    /// Nothing: the packet is there.
+    Lent,
 }
 
 /// Wakes the thread that looks after the process.
@@ -164,6 +175,49 @@ impl Link {
         self.opened.get(session as usize / 64).is_some_and(|word| word >> (session % 64) & 1 != 0)
     }
 
+    /// Returns the words of a session's scratchpad.
+    fn scratchpad(&self, session: u32) -> Option<Region> {
+        self.shared.geometry.pad(&self.shared.pads, self.worker, session)
+    }
+
+    /// Whether a packet of a session can be sent now.
+    fn check_room(&mut self, session: u32) -> Result<(), Verdict> {
+        if !self.is_opened(session) {
+            // The next packet opens a session, and the function learns of it.
+            return Err(Verdict::End(DropReason::ProcessFull));
+        }
+        let Some(Ends { there, .. }) = &mut self.ends else {
+            return Err(Verdict::Drop(DropReason::ProcessFailed));
+        };
+        match self.waiting.is_empty() && matches!(there.room(), Ok(1..)) {
+            true => Ok(()),
+            false => Err(self.drop_for(DropReason::ProcessFull)),
+        }
+    }
+
+    /// Gets a buffer for a packet, or takes over the one in which it is.
+    fn issue(
+        &mut self,
+        packet: &Packet<'_>,
+        lent: Option<LentBuffer>,
+    ) -> Result<(u32, Descriptor, Copied), Verdict> {
+        let session = packet.session.0;
+        let issued = if let Some(LentBuffer { buffer, len }) = lent {
+            let adopted = self.ledger.adopt(buffer, len, session, PACKET);
+            adopted.map(|descriptor| (buffer, descriptor, Copied::Lent))
+        } else if packet.tail.is_none() {
+            let issued = self.ledger.issue(packet.head.len(), session, PACKET);
+            issued.map(|(buffer, descriptor)| (buffer, descriptor, Copied::Head))
+        } else {
+            let gathered = self.gather(packet);
+            gathered.and_then(|len| {
+                let (buffer, descriptor) = self.ledger.issue(len, session, PACKET)?;
+                Some((buffer, descriptor, Copied::Gathered(len)))
+            })
+        };
+        issued.ok_or_else(|| self.drop_for(DropReason::ProcessFull))
+    }
+
     fn drop_for(&self, reason: DropReason) -> Verdict {
         if reason == DropReason::ProcessFull {
             self.shared.counters[usize::from(self.worker)].full.fetch_add(1, Relaxed);
@@ -217,30 +271,26 @@ impl ProcessLink for Link {
         self.ledger.in_flight() + self.lost.len() as u32
     }
 
-    fn send(&mut self, packet: &Packet<'_>, now: u32) -> Result<u32, Verdict> {
-        let session = packet.session.0;
-        if !self.is_opened(session) {
-            // The next packet opens a session, and the function learns of it.
-            return Err(Verdict::End(DropReason::ProcessFull));
-        }
-        if !self.waiting.is_empty() {
-            return Err(self.drop_for(DropReason::ProcessFull));
-        }
-        let is_whole = packet.tail.is_none();
-        let len = if is_whole { Some(packet.head.len()) } else { self.gather(packet) };
-        let Some(len) = len else { return Err(self.drop_for(DropReason::ProcessFull)) };
+    fn send(&mut self, packet: &Packet<'_>, now: u32, lent: Option<LentBuffer>) -> Result<u32, Verdict> {
+        let issued = match self.check_room(packet.session.0) {
+            Ok(()) => self.issue(packet, lent),
+            Err(verdict) => Err(verdict),
+        };
+        let (buffer, descriptor, copied) = issued.inspect_err(|_| {
+            if let Some(lent) = lent {
+                self.ledger.free_lent(lent.buffer);
+            }
+        })?;
         let Link { ends: Some(Ends { there, .. }), ledger, pool, scratch, .. } = self else {
             return Err(Verdict::Drop(DropReason::ProcessFailed));
         };
-        if !matches!(there.room(), Ok(1..)) {
-            return Err(self.drop_for(DropReason::ProcessFull));
-        }
-        let Some((buffer, descriptor)) = ledger.issue(len, session, PACKET) else {
-            return Err(self.drop_for(DropReason::ProcessFull));
-        };
         let words = buffer_words(&**pool, &descriptor, ledger.pool().stride());
         write_record(words, &PacketHeader::of(packet, now));
-        let bytes = if is_whole { &*packet.head } else { scratch.get(..len).unwrap_or_default() };
+        let bytes = match copied {
+            Copied::Head => &*packet.head,
+            Copied::Gathered(len) => scratch.get(..len).unwrap_or_default(),
+            Copied::Lent => &[],
+        };
         write_bytes(words.get(BUFFER_HEADER / 8..).unwrap_or_default(), bytes);
         // There is room.
         let _ = there.push(descriptor);
@@ -248,9 +298,43 @@ impl ProcessLink for Link {
         Ok(buffer)
     }
 
-    fn open(&mut self, session: &SessionInfo) {
-        let is_sent = self.notify(OPEN, session);
+    fn pool_id(&self) -> usize {
+        Arc::as_ptr(self.ledger.pool()) as usize
+    }
+
+    fn lend(&mut self, buffer: u32) -> Option<LentBuffer> {
+        if self.is_lost.get(buffer as usize).is_none_or(|is_lost| *is_lost) {
+            return None;
+        }
+        let len = self.ledger.lend(buffer)?;
+        self.note_buffers();
+        Some(LentBuffer { buffer, len })
+    }
+
+    fn free_lent(&mut self, lent: LentBuffer) {
+        self.ledger.free_lent(lent.buffer);
+    }
+
+    fn open(&mut self, session: &SessionInfo, moved: Option<&[u8]>) {
+        let words = self.scratchpad(session.id.0);
+        let tag = match (moved, &words) {
+            (Some(bytes), Some(pad)) => {
+                // The process learns of the session later, and has no packet of it.
+                write_bytes(crate::words::Words::words(pad), bytes);
+                MOVED
+            }
+            _ => OPEN,
+        };
+        let is_sent = self.notify(tag, session);
         self.set_opened(session.id.0, is_sent);
+    }
+
+    fn read_scratchpad(&self, session: SessionId, bytes: &mut [u8]) -> bool {
+        let pad = self.scratchpad(session.0).filter(|_| self.is_opened(session.0));
+        if let Some(pad) = &pad {
+            read_bytes(crate::words::Words::words(pad), bytes);
+        }
+        pad.is_some()
     }
 
     fn release(&mut self, session: &SessionInfo) {

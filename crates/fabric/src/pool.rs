@@ -195,6 +195,32 @@ impl Ledger {
         }
     }
 
+    /// Gives up a buffer that came back, for another owner of the same pool. Returns the bytes of its frame.
+    /// None: it has not come back.
+    pub fn lend(&mut self, buffer: u32) -> Option<usize> {
+        let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Returned)?;
+        slot.state = State::Foreign;
+        self.in_use -= 1;
+        Some(slot.len.into())
+    }
+
+    /// Takes over a buffer that another owner of the pool has given up, and issues it. Returns its descriptor.
+    pub fn adopt(&mut self, buffer: u32, len: usize, session: u32, tag: u16) -> Option<Descriptor> {
+        let len = u16::try_from(len).ok()?;
+        let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Foreign)?;
+        let generation = slot.generation.wrapping_add(1);
+        *slot = Slot { generation, session, len, state: State::InFlight };
+        self.in_flight += 1;
+        self.in_use += 1;
+        Some(Descriptor { offset: buffer * self.pool.stride, len, tag, session, generation })
+    }
+
+    /// Makes a buffer free that another owner has given up and nobody takes over.
+    pub fn free_lent(&mut self, buffer: u32) {
+        // There is room for all buffers.
+        let _ = self.pool.free.push(buffer);
+    }
+
     /// Takes back all buffers of a process that is gone, in the order of their numbers. They stay with the
     /// owner until [`Ledger::free`].
     pub fn reclaim(&mut self) -> impl Iterator<Item = u32> + '_ {

@@ -22,7 +22,8 @@ use crate::descriptor::Descriptor;
 use crate::doorbell::{Bell, EventBell, Sleeper};
 use crate::idle::{Idle, IdleStep};
 use crate::layout::{
-    Geometry, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record, tag_of,
+    Geometry, MOVED, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record,
+    tag_of,
 };
 use crate::memory::{Region, SharedMemory};
 use crate::message::{self, Hello, Reply, Request};
@@ -240,6 +241,12 @@ impl Process {
         let start = session.id.0 as usize * stride;
         let Some(pad) = pads.get_mut(start..start + bytes) else { return };
         match descriptor.tag {
+            // The scratchpad stays as it was written.
+            MOVED => {
+                let mut unused = vec![0_u64; bytes.div_ceil(8)];
+                let pad = bytemuck::cast_slice_mut(&mut unused).get_mut(..bytes).unwrap_or_default();
+                function.open(number as u16, pad, &session);
+            }
             OPEN => function.open(number as u16, pad, &session),
             RELEASE => function.release(number as u16, pad, &session),
             _ => {}
@@ -305,7 +312,8 @@ fn frame_of<'a>(pool: &'a Arc<SharedMemory>, descriptor: &Descriptor, stride: us
 fn pads_of(region: &mut Region) -> &mut [u8] {
     let len = crate::words::Words::words(region).len() * 8;
     // SAFETY: the region is in the mapping and lives longer than the slice. Only this thread uses the
-    // scratchpads: the engine never reads or writes them, and an earlier process has ended.
+    // scratchpads of sessions that it knows: the engine reads and writes others, and an earlier process has
+    // ended.
     unsafe { std::slice::from_raw_parts_mut(region.as_mut_ptr(), len) }
 }
 

@@ -28,6 +28,9 @@ pub struct Instance {
     flow: Option<Option<u32>>,
     /// Distinguishes the instance from all others of the process.
     pub(crate) uid: u64,
+    /// The same number for an instance that differs from an earlier one only in the place where it runs:
+    /// sessions keep their scratchpads.
+    pub(crate) lineage: u64,
     pub(crate) function: Box<dyn DynFunction>,
     /// Domain and mode of `process DOMAIN MODE`.
     domain: Option<(Domain, ProcessMode)>,
@@ -62,6 +65,7 @@ impl Instance {
             ArgError::from(format!("invalid traffic class `{}`: {error}", properties.accepts))
         })?;
         check_outputs(&properties.outputs)?;
+        let uid = NEXT_UID.fetch_add(1, Ordering::Relaxed);
         Ok(Instance {
             name: name.into(),
             kind: function.kind(),
@@ -69,7 +73,8 @@ impl Instance {
             properties,
             class,
             flow: function.any().downcast_ref::<TypedFunction<Flow>>().map(|holder| holder.0.sessions),
-            uid: NEXT_UID.fetch_add(1, Ordering::Relaxed),
+            uid,
+            lineage: uid,
             function,
             domain: None,
             process: None,
@@ -144,6 +149,14 @@ impl Instance {
     /// Returns the function as brokers use it. None: they cannot.
     pub fn l7(&self) -> Option<&dyn DynL7> {
         self.function.l7()
+    }
+
+    /// Takes over the scratchpads of an instance with the same line, which runs somewhere else.
+    pub(crate) fn succeed(&mut self, previous: &Instance) {
+        let is_moved = self.domain.is_some() || previous.domain.is_some();
+        if is_moved && (self.kind, &self.args) == (previous.kind, &previous.args) {
+            self.lineage = previous.lineage;
+        }
     }
 
     /// Whether a configuration line describes this instance.

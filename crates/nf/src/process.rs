@@ -4,7 +4,8 @@
 //! process of its own. The program keeps an instance of the function as well, its *shadow*: it gives
 //! properties, and answers [`crate::Function::admit`], since no packet can wait for a process before its
 //! session exists. The shadow sees no other packet. Each worker has a [`ProcessLink`]: it copies packets into
-//! the memory of the process and takes verdicts back. Packets wait among those that functions hold
+//! the memory of the process and takes verdicts back. If the next function is in a process of the same domain,
+//! the packet stays in its buffer, and is copied out behind the last one. Packets wait among those that functions hold
 //! ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
 //!
 //! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
@@ -18,7 +19,7 @@ use mmb_lang::{Domain, NfInstance, OnFailure, ProcessMode};
 use mmb_packet::DropReason;
 
 use crate::instance::DynFunction;
-use crate::{Packet, Properties, SessionInfo, SessionKey, Verdict};
+use crate::{Packet, Properties, SessionId, SessionInfo, SessionKey, Verdict};
 
 pub use hosted::{HostedFunction, HostedSpec};
 
@@ -106,6 +107,15 @@ pub trait FunctionProcess: Send + Sync {
     fn status(&self) -> ProcessStatus;
 }
 
+/// A buffer with the bytes of a packet, on its way from one process of a domain to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentBuffer {
+    /// Its number.
+    pub buffer: u32,
+    /// Bytes of the frame.
+    pub len: usize,
+}
+
 /// Whether packets can be sent to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
@@ -126,13 +136,24 @@ pub trait ProcessLink: Send {
     /// Returns the number of buffers that the process has, or whose packets wait for
     /// [`ProcessLink::receive`].
     fn in_flight(&self) -> u32;
-    /// Copies a packet to the process. Returns its buffer.
+    /// Sends a packet to the process. Returns its buffer. The packet is copied, unless it is in the buffer
+    /// that another link has lent, which is used or freed in any case.
     ///
     /// # Errors
     /// The packet is to be dropped, or its session is to be ended, since the function has not learned of it.
-    fn send(&mut self, packet: &Packet<'_>, now: u32) -> Result<u32, Verdict>;
-    /// Tells the function that a session begins.
-    fn open(&mut self, session: &SessionInfo);
+    fn send(&mut self, packet: &Packet<'_>, now: u32, lent: Option<LentBuffer>) -> Result<u32, Verdict>;
+    /// Returns a number that all links with the same buffers have.
+    fn pool_id(&self) -> usize;
+    /// Gives up a buffer that came back, for another link with the same buffers. None: the bytes in it are
+    /// not to be used.
+    fn lend(&mut self, buffer: u32) -> Option<LentBuffer>;
+    /// Frees a buffer that another link has given up.
+    fn free_lent(&mut self, lent: LentBuffer);
+    /// Tells the function that a session begins. `moved`: the scratchpad that the session has had elsewhere.
+    fn open(&mut self, session: &SessionInfo, moved: Option<&[u8]>);
+    /// Reads the scratchpad of a session. Returns false if the function does not know the session. No packet
+    /// of the session may be in the process.
+    fn read_scratchpad(&self, session: SessionId, bytes: &mut [u8]) -> bool;
     /// Tells the function that a session ends.
     fn release(&mut self, session: &SessionInfo);
     /// Shows the process what was sent since the last call.

@@ -48,7 +48,7 @@ impl World {
         let (direction, session) = (Direction::Forward, SessionId(session));
         let packet =
             Packet { head: &mut frame, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
-        let sent = self.link.send(&packet, 5);
+        let sent = self.link.send(&packet, 5, None);
         self.link.flush();
         sent
     }
@@ -93,7 +93,7 @@ fn shown(all: &[Descriptor]) -> Vec<(u16, u32)> {
 #[test]
 fn forged_and_repeated_descriptors_are_counted() {
     let mut world = World::new(OnFailure::Drop);
-    world.link.open(&session(1));
+    world.link.open(&session(1), None);
     let buffer = world.send(1).unwrap();
     let received = world.received();
     assert_eq!(shown(&received), [(OPEN, 1), (PACKET, 1)]);
@@ -132,7 +132,7 @@ fn a_broken_ring_ends_the_process() {
 fn a_session_that_the_function_does_not_know_ends() {
     let mut world = World::new(OnFailure::Drop);
     assert_eq!(world.send(1), Err(Verdict::End(DropReason::ProcessFull)));
-    world.link.open(&session(1));
+    world.link.open(&session(1), None);
     assert!(world.send(1).is_ok());
     world.link.release(&session(1));
     assert_eq!(world.send(1), Err(Verdict::End(DropReason::ProcessFull)));
@@ -142,7 +142,7 @@ fn a_session_that_the_function_does_not_know_ends() {
 #[test]
 fn packets_do_not_overtake_events_that_wait() {
     let mut world = World::new(OnFailure::Drop);
-    (0..65).for_each(|number| world.link.open(&session(number)));
+    (0..65).for_each(|number| world.link.open(&session(number), None));
     assert_eq!(world.send(0), Err(Verdict::Drop(DropReason::ProcessFull)));
     let received = world.received();
     assert_eq!(received.len(), 64);
@@ -159,8 +159,8 @@ fn the_end_of_a_process_loses_nothing() {
         [(OnFailure::Pass, Verdict::Pass), (OnFailure::Drop, Verdict::Drop(DropReason::ProcessFailed))]
     {
         let mut world = World::new(on_failure);
-        world.link.open(&session(1));
-        world.link.open(&session(2));
+        world.link.open(&session(1), None);
+        world.link.open(&session(2), None);
         let buffers = [world.send(1).unwrap(), world.send(2).unwrap()];
         let received = world.received();
         // The first session is acknowledged; the rest is lost.

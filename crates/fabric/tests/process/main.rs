@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 22] = [
+    let tests: [(&str, fn()); 24] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -34,6 +34,8 @@ fn main() -> ExitCode {
         ("nothing_is_allowed", nothing_is_allowed),
         ("killed_processes_lose_no_buffer", faults::killed_processes_lose_no_buffer),
         ("stopped_and_looping_processes_are_replaced", faults::stopped_and_looping_processes_are_replaced),
+        ("functions_of_a_domain_share_buffers", functions_of_a_domain_share_buffers),
+        ("functions_move_with_their_scratchpads", functions_move_with_their_scratchpads),
         ("random_faults", faults::random_faults),
         ("forged_descriptors", hostile::forged_descriptors),
         ("floods_of_the_doorbell", hostile::floods_of_the_doorbell),
@@ -138,6 +140,63 @@ fn two_processes_of_a_domain() {
     assert_eq!(passed.iter().map(|one| payload(&one.frame)).collect::<Vec<_>>(), ["N1", "N2", "N3"]);
     assert_ne!(world.value("p", "pid"), world.value("q", "pid"));
     assert_ne!(world.value("p", "pid"), u64::from(std::process::id()));
+}
+
+/// A packet is copied into one buffer for all adjacent functions of a domain.
+fn functions_of_a_domain_share_buffers() {
+    for on_failure in ["drop", "pass"] {
+        let mut world = World::new(&format!(
+            "domain add d private buffers 256 on-failure {on_failure}\n\
+             nf add p probe process d\nnf add q probe process d poll\nnf add r probe process d event\n\
+             chain add c p | q | r"
+        ));
+        for _ in 0..10 {
+            let sent = world.send(&(0..40).map(|n| frame(n % 5, "O..")).collect::<Vec<_>>());
+            for one in sent {
+                let payload = payload(&one.frame).into_bytes();
+                assert_eq!(one.verdict, ChainVerdict::Pass);
+                // The third function has overwritten the letter of the second one.
+                assert_eq!(payload[1], payload[2], "{on_failure}: {payload:?}");
+                assert!(world::has_checksums(&one.frame));
+            }
+        }
+        let numbers = world.send(&[frame(1, "N."), frame(1, "D."), frame(1, "B"), frame(1, "N.")]);
+        let verdicts: Vec<_> = numbers.iter().map(|one| one.verdict).collect();
+        assert!(verdicts.contains(&ChainVerdict::Drop(DropReason::ProcessInvalid)), "{verdicts:?}");
+        world.until("no buffer is in use", |world| {
+            ["p", "q", "r"].iter().all(|name| world.value(name, "buffers") == 0)
+        });
+        // Each of the three ledgers caches at most a sixteenth.
+        world.until("all buffers are free", |world| {
+            let text = world.text("p", "free buffers");
+            text.split(' ').next().is_some_and(|free| free.parse().is_ok_and(|free: u64| free >= 256 - 48))
+        });
+        assert_eq!(world.value("p", "rejected") + world.value("q", "rejected"), 0);
+    }
+}
+
+/// A function moves into a process, to another mode, to another domain and back; its sessions go on.
+fn functions_move_with_their_scratchpads() {
+    let lines = |place: &str| {
+        format!(
+            "domain add d private buffers 256\ndomain add e private buffers 256\n\
+             nf add p probe {place}\nchain add c p"
+        )
+    };
+    let mut world = World::new(&lines(""));
+    let mut expected = 0;
+    for place in ["", "process d", "process d event", "process e poll", "", "process e", ""] {
+        world.load(&lines(place));
+        for _ in 0..2 {
+            expected += 1;
+            let sent = world.send(&[frame(1, "N."), frame(2, ".")]);
+            let numbered = sent.iter().find(|one| world::port(&one.frame) == 1).unwrap();
+            assert_eq!(numbered.verdict, ChainVerdict::Pass);
+            assert_eq!(payload(&numbered.frame), format!("N{}", expected % 10), "{place}");
+        }
+        // The function knows both sessions where it runs now.
+        assert_eq!(world.value("p", "opened"), 2, "{place}");
+    }
 }
 
 fn settings_and_reports() {

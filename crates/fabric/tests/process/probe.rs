@@ -74,6 +74,12 @@ impl Function for Probe {
             Some(b'H') => loop {
                 std::hint::spin_loop();
             },
+            // A letter that depends on the buffer in which the packet is.
+            Some(b'O') => {
+                let letter = b'a' + (packet.head.as_ptr() as usize >> 8 & 15) as u8;
+                let at = if packet.head.get(PAYLOAD + 1) == Some(&b'.') { 9 } else { 10 };
+                packet.write_l4(at, &[letter]);
+            }
             Some(b'S') => self.attack(),
             Some(b'F') => hostile::forge(),
             Some(b'W') => hostile::flood(),

@@ -190,7 +190,13 @@ fn instances(spec: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError>
         let previous = spec.previous.and_then(|previous| previous.instance(&add.name));
         instances.push(match previous.filter(|previous| previous.is_made_by(add, spec.processes.domains)) {
             Some(previous) => previous.clone(),
-            None => Arc::new(make(spec, add).map_err(|(word, error)| at(&word, error))?),
+            None => {
+                let mut made = make(spec, add).map_err(|(word, error)| at(&word, error))?;
+                if let Some(previous) = previous {
+                    made.succeed(previous);
+                }
+                Arc::new(made)
+            }
         });
     }
     Ok(instances)

@@ -22,7 +22,7 @@ use crate::instance::RawContext;
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::stream::StreamContext;
 use crate::vector::scratchpad;
-use crate::{PacketView, SessionInfo};
+use crate::{Instance, PacketView, SessionInfo};
 
 /// A session that enters or leaves a body.
 pub(super) struct SessionCall<'a> {
@@ -152,11 +152,11 @@ impl RunnerState {
         call: &mut SessionCall<'_>,
     ) -> u32 {
         let instance = active.program.instances.get(usize::from(function.instance));
-        let uid = instance.map(|instance| instance.uid);
+        let lineage = instance.map(|instance| instance.lineage);
         let mut taken = 0;
         for n in 0..self.prior.outputs.len() {
             let (prior, output) = self.prior.outputs[n];
-            let arm = outputs.get(usize::from(output)).filter(|_| Some(prior) == uid).copied();
+            let arm = outputs.get(usize::from(output)).filter(|_| Some(prior) == lineage).copied();
             let arm = arm.map(usize::from).and_then(|arm| Some((arm, *arms.get(arm)?)));
             let Some((arm, ArmTarget::Body(body))) = arm else { continue };
             let bits = arm_bits(arm, diverges);
@@ -198,10 +198,11 @@ impl RunnerState {
             return;
         }
         bytes.fill(0);
+        let is_moved = self.find_moved(instance, call.info);
         self.join_group(function, false, is_context, call);
         let Some(bytes) = bytes_of(call.pad, function) else { return };
         let info = info_at(function, call.info);
-        let RunnerState { states, emissions, held, worker, bypassed, edits, .. } = self;
+        let RunnerState { states, emissions, held, worker, bypassed, edits, prior, .. } = self;
         let Some(InstanceState { instance, placement, keyed, .. }) =
             states.get_mut(state).and_then(Option::as_mut)
         else {
@@ -212,7 +213,10 @@ impl RunnerState {
         let edits = edits.as_deref_mut();
         let cx = RawContext { now, worker, emissions, at, ingress, holding, edits };
         if !function.is_keyed {
-            placement.open(bytes, &info, cx);
+            match is_moved {
+                true => placement.open_moved(bytes, &info, &prior.moved, cx),
+                false => placement.open(bytes, &info, cx),
+            }
             return;
         }
         let joined = keyed.as_mut().and_then(|keyed| keyed.join(&info.key, info.now));
@@ -225,6 +229,26 @@ impl RunnerState {
             }
             (None, _) => *bypassed += 1,
             _ => {}
+        }
+    }
+
+    /// Reads the scratchpad that a session has had where an instance ran before. Returns false if there is
+    /// none.
+    fn find_moved(&mut self, instance: &Instance, info: &SessionInfo) -> bool {
+        let RunnerState { states, prior: PriorSession { pads, bytes, moved, .. }, .. } = self;
+        let is_it = |pad: &&PriorPad| !pad.is_taken && pad.lineage == instance.lineage;
+        let Some(pad) = pads.iter().find(is_it) else { return false };
+        moved.clear();
+        moved.resize(instance.bytes(), 0);
+        match bytes_of(bytes, &pad.function) {
+            Some(before) if before.len() == moved.len() && !before.is_empty() => {
+                moved.copy_from_slice(before);
+                true
+            }
+            _ => states
+                .get(pad.state)
+                .and_then(Option::as_ref)
+                .is_some_and(|state| state.placement.read_scratchpad(info.id, moved)),
         }
     }
 
@@ -324,7 +348,7 @@ fn list_body(prior: &mut PriorSession, active: &ActiveProgram, body: BodyId, bra
                 for arm in taken_arms(branch.get(branches), *diverges, arms.len()) {
                     let output = outputs.iter().position(|&of| usize::from(of) == arm);
                     let output = output.and_then(|output| u8::try_from(output).ok());
-                    prior.outputs.extend(instance.map(|instance| instance.uid).zip(output));
+                    prior.outputs.extend(instance.map(|instance| instance.lineage).zip(output));
                     list_arm(prior, active, arms[arm], branches);
                 }
             }
@@ -350,7 +374,13 @@ fn list_function(prior: &mut PriorSession, active: &ActiveProgram, function: Fun
     let number = usize::from(function.instance);
     if let (Some(instance), Some(&state)) = (active.program.instances.get(number), active.states.get(number))
     {
-        prior.pads.push(PriorPad { uid: instance.uid, function, state, is_taken: false });
+        prior.pads.push(PriorPad {
+            uid: instance.uid,
+            lineage: instance.lineage,
+            function,
+            state,
+            is_taken: false,
+        });
     }
 }
 

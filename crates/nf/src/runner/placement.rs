@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::instance::RawContext;
 use crate::set::Set;
 use crate::vector::RawVector;
-use crate::{Admission, Instance, OpeningPacket, SessionInfo};
+use crate::{Admission, Instance, OpeningPacket, SessionId, SessionInfo};
 
 pub(super) use remote::Remote;
 
@@ -21,6 +21,10 @@ pub(super) trait Placement {
     fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission;
     fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8>;
     fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
+    /// The session begins here, with the scratchpad that it had where the function ran before.
+    fn open_moved(&mut self, pad: &mut [u8], session: &SessionInfo, moved: &[u8], cx: RawContext<'_>);
+    /// Reads a scratchpad that is not among those of the session. Returns false if there is none.
+    fn read_scratchpad(&self, session: SessionId, bytes: &mut [u8]) -> bool;
     fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
     /// Processes packets. Returns the positions of those that do not pass.
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set;
@@ -62,6 +66,17 @@ impl Placement for Local {
 
     fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
         self.instance.function.open(pad, session, cx, &mut *self.state);
+    }
+
+    fn open_moved(&mut self, pad: &mut [u8], session: &SessionInfo, moved: &[u8], cx: RawContext<'_>) {
+        self.open(pad, session, cx);
+        if pad.len() == moved.len() {
+            pad.copy_from_slice(moved);
+        }
+    }
+
+    fn read_scratchpad(&self, _: SessionId, _: &mut [u8]) -> bool {
+        false
     }
 
     fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
@@ -124,6 +139,20 @@ impl Placement for Place {
         match self {
             Place::Local(local) => local.open(pad, session, cx),
             Place::Remote(remote) => remote.open(pad, session, cx),
+        }
+    }
+
+    fn open_moved(&mut self, pad: &mut [u8], session: &SessionInfo, moved: &[u8], cx: RawContext<'_>) {
+        match self {
+            Place::Local(local) => local.open_moved(pad, session, moved, cx),
+            Place::Remote(remote) => remote.open_moved(pad, session, moved, cx),
+        }
+    }
+
+    fn read_scratchpad(&self, session: SessionId, bytes: &mut [u8]) -> bool {
+        match self {
+            Place::Local(local) => local.read_scratchpad(session, bytes),
+            Place::Remote(remote) => remote.read_scratchpad(session, bytes),
         }
     }
 

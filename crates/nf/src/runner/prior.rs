@@ -5,6 +5,8 @@ use crate::program::ir::FunctionNode;
 /// The bytes of one function.
 pub(super) struct PriorPad {
     pub uid: u64,
+    /// See [`crate::Instance`].
+    pub lineage: u64,
     pub function: FunctionNode,
     pub state: usize,
     /// The function keeps them.
@@ -20,6 +22,8 @@ pub(super) struct PriorSession {
     /// Instance of a function with outputs, and one output of each arm that was taken.
     pub outputs: Vec<(u64, u8)>,
     pub bytes: Vec<u8>,
+    /// The scratchpad of a function that runs somewhere else now.
+    pub moved: Vec<u8>,
 }
 
 impl PriorSession {

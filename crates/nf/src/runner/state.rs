@@ -126,7 +126,7 @@ impl RunnerState {
         }
         if self.has_processes {
             // Buffers that are not used any more belong to instances that may go now.
-            self.poll_processes();
+            self.drain_processes(program);
         }
         self.retire();
         let free = self.programs.iter().position(Option::is_none).unwrap_or(self.programs.len());
@@ -182,15 +182,15 @@ fn carry_counters(before: &LoadedProgram, program: &Program, counters: &mut [Sta
     let name = |program: &Program, chain: u16| {
         program.chains.get(usize::from(chain)).map(|chain| chain.name.clone())
     };
-    let uid = |program: &Program, instance: u16| {
-        program.instances.get(usize::from(instance)).map(|instance| instance.uid)
+    let lineage = |program: &Program, instance: u16| {
+        program.instances.get(usize::from(instance)).map(|instance| instance.lineage)
     };
     let mut used = vec![false; before.counters.len()];
     for (stage, counter) in program.stages.iter().zip(counters) {
-        let (instance, chain) = (uid(program, stage.instance), name(program, stage.chain));
+        let (instance, chain) = (lineage(program, stage.instance), name(program, stage.chain));
         let same = before.program.stages.iter().enumerate().position(|(at, old)| {
             !used[at]
-                && uid(&before.program, old.instance) == instance
+                && lineage(&before.program, old.instance) == instance
                 && name(&before.program, old.chain) == chain
         });
         if let Some(at) = same {

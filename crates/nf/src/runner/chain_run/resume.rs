@@ -14,8 +14,9 @@ use crate::runner::header::{Header, pads_from};
 use crate::runner::lifecycle::taken_arms;
 use crate::runner::placement::Placement;
 use crate::runner::scratchpads::ScratchpadSpace;
+use crate::runner::state::RunnerState;
 use crate::set::{Set, VECTOR};
-use crate::{Program, Verdict};
+use crate::{OnFailure, Program, Verdict};
 
 /// Packets that one function has released.
 pub(in crate::runner) struct Target<'a> {
@@ -23,6 +24,15 @@ pub(in crate::runner) struct Target<'a> {
     pub first: usize,
     /// The facts about the packets, in the order of their positions.
     pub packets: &'a [Resumed],
+}
+
+/// The next function of a packet, if it runs in a process of the same domain.
+#[derive(Clone, Copy)]
+struct NextInDomain {
+    /// Index of its state.
+    state: usize,
+    /// The bytes are copied back all the same.
+    copies: bool,
 }
 
 impl Target<'_> {
@@ -88,12 +98,13 @@ impl ChainRun<'_, '_> {
         };
         let set = match &nodes[at] {
             Node::Function(function) => {
-                let events = self.resume_at(function, target, set, space);
+                let next = self.next_in_domain(function, nodes.get(at + 1));
+                let events = self.resume_at((function, next), target, set, space);
                 if events.is_empty() { set } else { set.without(self.stop(events, space)) }
             }
             Node::Outputs { function, branch, diverges, outputs, arms } => {
                 if function.instance == instance {
-                    let events = self.resume_at(function, target, set, space);
+                    let events = self.resume_at((function, None), target, set, space);
                     self.branch((*branch, *diverges), (outputs, arms), (set, events), space)
                 } else {
                     let arms = arms.iter().copied();
@@ -113,10 +124,11 @@ impl ChainRun<'_, '_> {
     }
 
     /// Asks a function about packets that it held. Packets that it has passed before keep their verdicts.
-    /// Returns the packets that do not pass.
+    /// Packets that came back from a process are copied, or the next function gets their buffers. Returns the
+    /// packets that do not pass.
     fn resume_at<S: ScratchpadSpace>(
         &mut self,
-        function: &FunctionNode,
+        (function, next): (&FunctionNode, Option<NextInDomain>),
         target: &Target<'_>,
         set: Set,
         space: &mut S,
@@ -129,12 +141,51 @@ impl ChainRun<'_, '_> {
         for i in set.without(held).iter() {
             let mut verdict = target.verdict(i).unwrap_or_default();
             if let Some(buffer) = target.get(i).map(|one| one.buffer).filter(|&buffer| buffer != NO_BUFFER) {
-                verdict = self.copy_back(function, i, buffer, verdict);
+                verdict = match (next, verdict) {
+                    (Some(next), Verdict::Pass) => self.pass_buffer(function, next, i, buffer),
+                    _ => self.copy_back(function, i, buffer, verdict),
+                };
             }
             self.function_verdicts[i] = verdict;
             events.insert_if(i, verdict != Verdict::Pass);
         }
         events
+    }
+
+    /// Returns the next function if its process uses the same buffers as that of `function`.
+    fn next_in_domain(&mut self, function: &FunctionNode, next: Option<&Node>) -> Option<NextInDomain> {
+        let (Node::Function(next) | Node::Outputs { function: next, .. }) = next? else { return None };
+        let RunnerState { states, watch, .. } = &mut *self.state;
+        let of = |function: &FunctionNode| self.active.states.get(usize::from(function.instance)).copied();
+        let (from, to) = (of(function)?, of(next)?);
+        let mut pool_of = |at: usize| states.get_mut(at)?.as_mut()?.placement.remote()?.pool_id();
+        let is_shared = pool_of(from)? == pool_of(to)?;
+        let domain = states.get(to)?.as_ref()?.instance.domain()?;
+        // A packet that passes a process that has ended must have the changes of those before. What is
+        // watched is looked at between the functions.
+        let copies = domain.on_failure == OnFailure::Pass || watch.is_some();
+        is_shared.then_some(NextInDomain { state: to, copies })
+    }
+
+    /// Gives the buffer of a packet to the next function. Returns the verdict.
+    fn pass_buffer(&mut self, function: &FunctionNode, next: NextInDomain, i: usize, buffer: u32) -> Verdict {
+        if next.copies {
+            let verdict = self.copy_back(function, i, buffer, Verdict::Pass);
+            if verdict != Verdict::Pass {
+                return verdict;
+            }
+        }
+        let remote = self.state.state(self.active, function.instance);
+        let lent = remote.and_then(|state| state.placement.remote()?.lend(buffer));
+        let next_state = self.state.states.get_mut(next.state).and_then(Option::as_mut);
+        match (lent, next_state.and_then(|state| state.placement.remote())) {
+            (Some(lent), Some(remote)) => {
+                remote.borrow(i, lent);
+                Verdict::Pass
+            }
+            // The buffer is one that an ended process has left.
+            _ => self.copy_back(function, i, buffer, Verdict::Pass),
+        }
     }
 
     /// Copies what a function in a process has changed into the packet at a position. Returns the verdict.

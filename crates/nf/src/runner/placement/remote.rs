@@ -3,10 +3,12 @@
 //! Theory of operation. Packets are copied to the process and held under a ticket. Between two vectors, the
 //! runner takes verdicts back ([`RunnerState::poll_processes`]). Each one releases its packet, which goes on
 //! behind the function as any released packet does; the verdict is applied there, after the changed bytes are
-//! copied back. The worker never waits. A session that leaves the function drops its packets, and their
+//! copied back. The worker never waits. If the next function runs in a process of the same domain, it gets the
+//! buffer as it is ([`Remote::lend`]), and the bytes are copied back behind the last one. A session that leaves the function drops its packets, and their
 //! buffers are freed once the process has returned them.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mmb_packet::DropReason;
 
@@ -14,11 +16,16 @@ use super::{Local, Place, Placement};
 use crate::context::{Holding, keep};
 use crate::held::HeldPackets;
 use crate::instance::RawContext;
-use crate::process::{FunctionProcess, LinkState, ProcessLink};
+use crate::process::{FunctionProcess, LentBuffer, LinkState, ProcessLink};
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
-use crate::{Admission, Instance, OnFailure, OpeningPacket, Packet, SessionInfo, Verdict};
+use crate::{
+    Admission, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo, Verdict,
+};
+
+/// How long a worker waits for processes when the program changes.
+const DRAIN: Duration = Duration::from_millis(2);
 
 /// The worker's end of a function in a process.
 pub(in crate::runner) struct Remote {
@@ -29,6 +36,8 @@ pub(in crate::runner) struct Remote {
     state: LinkState,
     /// Ticket of the packet in each buffer.
     tickets: Vec<u32>,
+    /// Buffers that the function in front has lent, by the positions of their packets.
+    lent: Box<[Option<LentBuffer>; VECTOR]>,
 }
 
 impl Remote {
@@ -44,12 +53,33 @@ impl Remote {
             link,
             state: LinkState::Down(OnFailure::Drop),
             tickets: vec![0; buffers as usize],
+            lent: Box::new([None; VECTOR]),
         }
     }
 
-    fn send(&mut self, packet: &mut Packet<'_>, now: u32, holding: &mut Holding<'_>) -> Verdict {
+    /// Returns the number of the buffers that packets can be sent in now. None: there is no process.
+    pub fn pool_id(&self) -> Option<usize> {
+        self.link.as_ref().filter(|_| self.state == LinkState::Up).map(|link| link.pool_id())
+    }
+
+    /// Gives up the buffer of a packet that came back, for the next function.
+    pub fn lend(&mut self, buffer: u32) -> Option<LentBuffer> {
+        self.link.as_mut()?.lend(buffer)
+    }
+
+    /// Takes over the buffer of the packet at a position, which the function gets next.
+    pub fn borrow(&mut self, i: usize, lent: LentBuffer) {
+        self.lent[i & (VECTOR - 1)] = Some(lent);
+    }
+
+    fn send(&mut self, i: usize, packet: &mut Packet<'_>, now: u32, holding: &mut Holding<'_>) -> Verdict {
         let (place, direction) = (holding.place(packet), packet.direction);
+        let lent = self.lent[i & (VECTOR - 1)].take();
         let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
+        let has_room = holding.held.has_room(place);
+        if let Some(lent) = lent.filter(|_| self.state != LinkState::Up || !has_room) {
+            link.free_lent(lent);
+        }
         match self.state {
             LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
             LinkState::Down(OnFailure::Pass) => {
@@ -58,10 +88,10 @@ impl Remote {
             }
             LinkState::Up => {}
         }
-        if !holding.held.has_room(place) {
+        if !has_room {
             return Verdict::Drop(DropReason::HeldFull);
         }
-        let buffer = match link.send(packet, now) {
+        let buffer = match link.send(packet, now, lent) {
             Ok(buffer) => buffer,
             Err(verdict) => return verdict,
         };
@@ -102,8 +132,18 @@ impl Placement for Remote {
 
     fn open(&mut self, _: &mut [u8], session: &SessionInfo, _: RawContext<'_>) {
         if let Some(link) = &mut self.link {
-            link.open(session);
+            link.open(session, None);
         }
+    }
+
+    fn open_moved(&mut self, _: &mut [u8], session: &SessionInfo, moved: &[u8], _: RawContext<'_>) {
+        if let Some(link) = &mut self.link {
+            link.open(session, Some(moved));
+        }
+    }
+
+    fn read_scratchpad(&self, session: SessionId, bytes: &mut [u8]) -> bool {
+        self.link.as_ref().is_some_and(|link| link.read_scratchpad(session, bytes))
     }
 
     fn release(&mut self, _: &mut [u8], session: &SessionInfo, _: RawContext<'_>) {
@@ -116,7 +156,7 @@ impl Placement for Remote {
         let RawVector { packets, at, verdicts, now, mut holding, mut events, .. } = vector;
         for i in at.iter() {
             let Some(packet) = packets.get_mut(i) else { break };
-            let verdict = self.send(packet, now, &mut holding);
+            let verdict = self.send(i, packet, now, &mut holding);
             if verdict != Verdict::Pass {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);
@@ -144,6 +184,31 @@ impl RunnerState {
             Place::Remote(remote) => remote.link.as_ref().is_some_and(|link| link.in_flight() > 0),
             Place::Local(_) => false,
         })
+    }
+
+    /// Waits for a short time until processes whose functions are not in a program have returned their
+    /// packets. So their scratchpads can be read when sessions move. To be called when the program changes.
+    #[cold]
+    pub fn drain_processes(&mut self, program: &Program) {
+        let begin = Instant::now();
+        let is_leaving = |state: &InstanceState| {
+            program.instances.iter().all(|instance| instance.uid != state.instance.uid)
+        };
+        loop {
+            self.poll_processes();
+            let mut leaving = self.states.iter_mut().flatten().filter(|state| is_leaving(state));
+            let has_packets = leaving.any(|state| {
+                let remote = state.placement.remote();
+                remote.is_some_and(|remote| {
+                    remote.state == LinkState::Up
+                        && remote.link.as_ref().is_some_and(|link| link.in_flight() > 0)
+                })
+            });
+            if !has_packets || begin.elapsed() > DRAIN {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Takes packets back from processes. To be called between two vectors.
