@@ -29,6 +29,14 @@ pub(crate) trait ChainRunner {
 /// A chain that exchanges share. An exchange keeps the chain with which it has begun.
 pub(crate) type SharedChain = Rc<RefCell<dyn ChainRunner>>;
 
+/// The functions of a chain that the bytes of connections pass.
+pub(crate) type Filters = Rc<[Arc<Instance>]>;
+
+/// Returns the functions of a chain that the bytes of connections pass.
+pub(crate) fn filters(instances: &[Arc<Instance>]) -> Filters {
+    instances.iter().filter(|instance| instance.l7().is_none() && instance.reads_bytes()).cloned().collect()
+}
+
 /// A chain whose functions run in the thread of the broker.
 pub(crate) struct LocalChain {
     functions: Vec<(Arc<Instance>, Box<dyn Any + Send>)>,

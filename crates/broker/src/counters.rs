@@ -11,6 +11,8 @@ pub enum Count {
     Accepted,
     /// Connections that a limit did not allow.
     Limited,
+    /// Connections that functions have closed or reset.
+    Refused,
     /// Requests whose heads were complete.
     Requests,
     /// Requests that were not accepted as HTTP/1.x.
@@ -51,10 +53,11 @@ pub enum Count {
 
 impl Count {
     /// All, with their names.
-    pub const ALL: [(Count, &'static str); 21] = [
+    pub const ALL: [(Count, &'static str); 22] = [
         (Count::Clients, "clients"),
         (Count::Accepted, "accepted"),
         (Count::Limited, "limited"),
+        (Count::Refused, "refused"),
         (Count::Requests, "requests"),
         (Count::Invalid, "invalid"),
         (Count::Status2xx, "status_2xx"),

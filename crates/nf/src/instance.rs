@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mmb_lang::{Domain, Match, NfInstance, ProcessMode, ProcessPlace};
 
+use crate::bytes::raw::{BrokerPlace, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::l7::DynL7;
@@ -36,6 +37,9 @@ pub struct Instance {
     domain: Option<(Domain, ProcessMode)>,
     /// The process in which the function runs; `function` is its shadow then.
     process: Option<Arc<dyn FunctionProcess>>,
+    /// What brokers have of a stream function, and the number of their worker.
+    broker_place: BrokerPlace,
+    broker_worker: u16,
 }
 
 impl std::fmt::Debug for Instance {
@@ -78,6 +82,8 @@ impl Instance {
             function,
             domain: None,
             process: None,
+            broker_place: BrokerPlace::default(),
+            broker_worker: 0,
         })
     }
 
@@ -89,6 +95,16 @@ impl Instance {
     ) {
         self.domain = Some((domain.clone(), mode));
         self.process = process;
+    }
+
+    /// Sets the number of workers. Brokers are the worker behind them.
+    pub(crate) fn set_workers(&mut self, workers: u16) {
+        self.broker_worker = workers;
+    }
+
+    /// Returns what brokers have of a stream function, and the number of their worker.
+    pub(crate) fn broker_room(&self) -> (&BrokerPlace, u16) {
+        (&self.broker_place, self.broker_worker)
     }
 
     /// Returns the process in which the function runs. None: it runs in the workers.
@@ -144,6 +160,11 @@ impl Instance {
     /// Whether only brokers can use the function.
     pub fn is_l7_only(&self) -> bool {
         self.function.is_l7_only()
+    }
+
+    /// Whether brokers can pass the bytes of connections through the function.
+    pub fn reads_bytes(&self) -> bool {
+        self.function.reads_bytes() && self.process.is_none()
     }
 
     /// Returns the function as brokers use it. None: they cannot.
@@ -264,6 +285,25 @@ pub(crate) trait DynFunction: Send + Sync {
     /// Whether the function is a [`crate::L7Function`].
     fn is_l7_only(&self) -> bool {
         false
+    }
+    /// Whether [`DynFunction::read_bytes`] can be called.
+    fn reads_bytes(&self) -> bool {
+        false
+    }
+    /// Passes bytes that no packet has brought.
+    ///
+    /// # Errors
+    /// The function does not let the connection go on.
+    fn read_bytes(
+        &self,
+        raw: &RawBytes<'_, '_>,
+        passed: &mut PassedBytes,
+        pad: &mut [u8],
+        (cx, local): (RawContext<'_>, &mut dyn Any),
+    ) -> Result<(), Refusal> {
+        let _ = (pad, cx, local);
+        passed.out.extend_from_slice(raw.bytes);
+        Ok(())
     }
     /// Returns the function as brokers use it.
     fn l7(&self) -> Option<&dyn DynL7> {

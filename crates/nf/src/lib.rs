@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod context;
 mod counters;
 mod error;
@@ -35,6 +36,7 @@ pub mod testing;
 mod vector;
 mod verdict;
 
+pub use bytes::{ByteStreams, Follows, Refusal};
 pub use context::{Context, Emission, Emissions, EmitTarget};
 pub use counters::WorkerCounters;
 pub use error::ArgError;

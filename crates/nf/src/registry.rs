@@ -59,9 +59,7 @@ impl Registry {
         const { assert!(align_of::<F::State>() <= 8, "see `Registry::add`") };
         let bytes = size_of::<F::State>();
         let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes };
-        self.insert(info, F::DROP_REASONS, |setup| {
-            F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>)
-        })
+        self.insert(info, F::DROP_REASONS, make_stream::<F>)
     }
 
     /// Adds a type of function that only brokers can use: see [`Registry::add`].
@@ -81,7 +79,7 @@ impl Registry {
             let info = TypeInfo { bytes: info.bytes.max(size_of::<F::State>()), ..info };
             let make = Box::new(move |setup: &Setup<'_>| {
                 if applies(setup.args) {
-                    return F::new(setup).map(|function| Box::new(TypedStream(function)) as Box<_>);
+                    return make_stream::<F>(setup);
                 }
                 make(setup)
             });
@@ -125,6 +123,12 @@ impl Registry {
         let entry = self.entries.iter().find(|entry| entry.info.name == name)?;
         Some((entry.make)(setup))
     }
+}
+
+/// Makes a stream function. Brokers are one more worker.
+fn make_stream<F: StreamFunction>(setup: &Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError> {
+    let setup = Setup { workers: setup.workers.saturating_add(1), ..*setup };
+    F::new(&setup).map(|function| Box::new(TypedStream(function)) as Box<dyn DynFunction>)
 }
 
 impl std::fmt::Debug for Registry {

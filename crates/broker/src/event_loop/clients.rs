@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use mio::Interest;
 use mio::net::TcpStream;
-use mmb_nf::Peer;
+use mmb_nf::{Peer, Refusal};
 
 use super::{ACCEPT_PAUSE, EventLoop, client_token};
 use crate::counters::Count;
 use crate::exchange::{Client, Failure, Pair, Phase, Step};
-use crate::io::{Channel, Owner, Timer};
+use crate::io::{Channel, HOLD, Owner, Timer};
 use crate::settings::LINGER;
 
 /// Bytes of an IPv6 address that a site chooses.
@@ -67,7 +67,7 @@ impl EventLoop {
         self.next_uid += 1;
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let (peer, timer) = (Peer { client: address, broker }, Timer::new(self.next_uid));
-        entry.insert(Client::new(Channel::new(socket, true), peer, timer, self.common.now));
+        entry.insert(Client::new(Channel::new(socket, true), peer, timer, &self.common));
         self.arm(key);
     }
 
@@ -81,6 +81,7 @@ impl EventLoop {
                 Step::Connect => self.connect(key),
                 Step::Release { keep } => self.release(key, keep, false),
                 Step::Failed(failure) => self.failed(key, failure),
+                Step::Close if self.refuse(key) => {}
                 Step::Close => return self.close(key),
             }
         }
@@ -88,6 +89,23 @@ impl EventLoop {
             client.channel.rest(&mut self.common.pool);
         }
         self.arm(key);
+    }
+
+    /// Does what a function has decided about a connection. True: the client reads the end of the connection.
+    fn refuse(&mut self, key: usize) -> bool {
+        let Some(client) = self.clients.get_mut(key) else { return false };
+        let Some(refusal) = client.channel.refusal() else { return false };
+        self.common.counters.add(Count::Refused);
+        if refusal == Refusal::Reset {
+            client.channel.reset_on_close();
+            return false;
+        }
+        client.channel.output.clear();
+        client.channel.set_filter(None);
+        client.channel.shut();
+        client.linger(&self.common);
+        self.release(key, false, false);
+        true
     }
 
     /// A client gets the page of a status.
@@ -111,12 +129,26 @@ impl EventLoop {
             Phase::Tunnel => settings.tunnel_timeout,
             Phase::Linger => LINGER,
         };
-        let deadline = client.since.saturating_add(patience);
+        let mut deadline = client.since.saturating_add(patience);
+        if matches!(client.phase, Phase::Exchange | Phase::Tunnel) && client.channel.is_holding() {
+            let (receptions, now) = (client.channel.receptions, self.common.now);
+            let held = client.held.filter(|(before, _)| *before == receptions).unwrap_or((receptions, now));
+            client.held = Some(held);
+            deadline = deadline.min(held.1 + HOLD);
+        } else {
+            client.held = None;
+        }
         self.timers.set(Owner::Client(key), &mut client.timer, deadline);
     }
 
     /// A deadline of a client has come.
     pub(super) fn client_expired(&mut self, key: usize) {
+        if let Some(client) = self.clients.get_mut(key)
+            && client.held.take().is_some_and(|(_, since)| since + HOLD <= self.common.now)
+        {
+            client.channel.release();
+            return self.drive(key);
+        }
         let Some(client) = self.clients.get(key) else { return };
         let exchange = &client.exchange;
         let server = exchange.server.and_then(|number| self.servers.get(number));

@@ -18,7 +18,7 @@ use mio::{Events, Interest, Poll, Token};
 use mmb_nf::Instance;
 use slab::Slab;
 
-use crate::chain::LocalChain;
+use crate::chain::{LocalChain, filters};
 use crate::counters::Counters;
 use crate::exchange::{Client, Common, Server};
 use crate::io::{Owner, Pool, Timers};
@@ -85,6 +85,7 @@ impl EventLoop {
             settings,
             counters,
             chain: Rc::new(RefCell::new(LocalChain::new(&functions))),
+            filters: filters(&functions),
             now: 0,
             is_stopping: false,
             next_exchange: 0,
@@ -149,6 +150,7 @@ impl EventLoop {
                 Command::Update(functions, settings) => {
                     self.common.settings = settings;
                     self.common.chain = Rc::new(RefCell::new(LocalChain::new(&functions)));
+                    self.common.filters = filters(&functions);
                     self.can_accept = true;
                     self.accept();
                 }

@@ -15,12 +15,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
-use mmb_nf::{L7Finished, Peer, Upstream};
+use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, Upstream};
 
 use self::body::Framing;
-use crate::chain::SharedChain;
+use crate::chain::{Filters, SharedChain};
 use crate::counters::{Count, Counters};
-use crate::io::{Channel, Pool, Timer};
+use crate::io::{Channel, Filter, Pool, Timer};
 use crate::settings::Settings;
 
 /// Most bytes of a head whose memory a connection keeps between requests.
@@ -58,6 +58,10 @@ pub(crate) struct Client {
     host: Vec<u8>,
     /// The connection is kept behind the exchange.
     pub keeps_open: bool,
+    /// The functions that its bytes pass.
+    filters: Filters,
+    /// Receptions of the channel, and the time, when functions began to hold bytes back.
+    pub held: Option<(u32, u64)>,
 }
 
 /// The exchange of a client.
@@ -117,6 +121,8 @@ pub(crate) struct Common {
     pub settings: Settings,
     pub counters: Arc<Counters>,
     pub chain: SharedChain,
+    /// The functions of the chain that the bytes of clients pass.
+    pub filters: Filters,
     /// Milliseconds since the broker began.
     pub now: u64,
     /// No connection is kept open.
@@ -172,7 +178,23 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Client {
-    pub fn new(channel: Channel, peer: Peer, timer: Timer, now: u64) -> Client {
+    pub fn new(channel: Channel, peer: Peer, timer: Timer, common: &Common) -> Client {
+        let mut client = Client::without_filters(channel, peer, timer, common.now);
+        client.set_filters(&common.filters);
+        client
+    }
+
+    /// Puts functions between the socket and the messages on it.
+    fn set_filters(&mut self, filters: &Filters) {
+        self.filters = filters.clone();
+        let streams = match filters.is_empty() {
+            true => None,
+            false => ByteStreams::open(filters, self.peer.client, self.peer.broker),
+        };
+        self.channel.set_filter(streams.map(Filter::new));
+    }
+
+    fn without_filters(channel: Channel, peer: Peer, timer: Timer, now: u64) -> Client {
         Client {
             channel,
             peer,
@@ -184,6 +206,8 @@ impl Client {
             head: MessageHead::default(),
             host: Vec::new(),
             keeps_open: true,
+            filters: Filters::default(),
+            held: None,
         }
     }
 
@@ -315,6 +339,8 @@ impl Pair<'_> {
         }
         let keeps_open = self.client.keeps_open && exchange.request_done && !self.common.is_stopping;
         self.client.finish_exchange(&self.common.counters);
+        // The client waits for what there is.
+        self.client.channel.set_follows(Follows::Answer);
         self.client.head.clear(KEPT_HEAD);
         let phase = if keeps_open { Phase::Idle } else { Phase::Closing };
         self.client.enter(phase, self.common.now);
@@ -335,7 +361,7 @@ impl Pair<'_> {
 
     /// The client has left.
     fn abort(&mut self) -> Flow {
-        if self.client.phase == Phase::Exchange {
+        if self.client.phase == Phase::Exchange && self.client.channel.refusal().is_none() {
             self.common.counters.add(Count::Aborted);
         }
         Flow::Needs(Step::Close)

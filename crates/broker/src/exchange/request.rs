@@ -1,5 +1,7 @@
 //! From the client to the server.
 
+use std::rc::Rc;
+
 use mmb_http::{Body, Cause, Event, Head, Target};
 use mmb_nf::{L7Answer, L7Request, L7Verdict};
 
@@ -22,6 +24,7 @@ impl Pair<'_> {
             return Flow::Blocked;
         }
         if self.client.channel.input.is_empty() {
+            self.renew_filters();
             match self.client.channel.fill(&mut self.common.pool) {
                 Ok(Filled::Bytes(len)) => self.common.counters.add_many(Count::ClientBytes, len as u64),
                 Ok(Filled::Nothing) => return Flow::Blocked,
@@ -53,6 +56,15 @@ impl Pair<'_> {
             None => Flow::Moved,
             Some(Ok(head)) => self.begin(head),
             Some(Err(cause)) => self.reject(cause),
+        }
+    }
+
+    /// Between two requests, a client gets the functions that the chain has now.
+    fn renew_filters(&mut self) {
+        let (client, filters) = (&mut *self.client, &self.common.filters);
+        let is_between = client.phase == Phase::Idle && !client.channel.is_holding();
+        if is_between && !Rc::ptr_eq(&client.filters, filters) {
+            client.set_filters(filters);
         }
     }
 
@@ -160,6 +172,8 @@ impl Pair<'_> {
     pub(super) fn answer(&mut self, answer: &L7Answer) -> Flow {
         let (client, common) = (&mut *self.client, &mut *self.common);
         if client.phase != Phase::Exchange {
+            // Functions that have not seen a request know no answer to it.
+            client.channel.set_filter(None);
             client.enter(Phase::Exchange, common.now);
             client.exchange = Exchange { chain: Some(common.chain.clone()), ..Exchange::default() };
         }

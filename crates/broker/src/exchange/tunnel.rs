@@ -1,6 +1,8 @@
 //! Tunnels behind status 101, and the ends of connections.
 
-use super::{Flow, Pair, Phase, Step};
+use mmb_nf::Follows;
+
+use super::{Client, Common, Flow, Pair, Phase, Step};
 use crate::counters::Count;
 use crate::io::{Channel, Filled, Pool};
 
@@ -22,13 +24,23 @@ fn copy(from: &mut Channel, to: &mut Channel, pool: &mut Pool) -> Option<usize> 
         from.input.consume(len);
         from.input.rest(pool);
     }
+    let is_over = from.is_ended && from.input.is_empty();
+    if is_over {
+        to.set_follows(Follows::End);
+    }
     moved += to.flush(pool).ok()?;
-    if from.is_ended && from.input.is_empty() && to.output.is_empty() {
+    if is_over && to.output.is_empty() {
         to.shut();
     }
     Some(moved)
 }
 
+impl Client {
+    /// What still comes is discarded.
+    pub fn linger(&mut self, common: &Common) {
+        self.enter(Phase::Linger, common.now);
+    }
+}
 impl Pair<'_> {
     /// Moves the bytes of a tunnel. Each direction ends on its own.
     pub(super) fn tunnel(&mut self) -> Flow {
@@ -51,6 +63,7 @@ impl Pair<'_> {
 
     /// Sends the last bytes.
     pub(super) fn closing(&mut self) -> Flow {
+        self.client.channel.set_follows(Follows::End);
         match self.send_response() {
             needs @ Flow::Needs(_) => return needs,
             Flow::Moved => self.client.since = self.common.now,
@@ -65,6 +78,7 @@ impl Pair<'_> {
         }
         // A socket that is closed with unread bytes resets the connection. The client may lose the answer.
         channel.shut();
+        channel.set_filter(None);
         self.client.enter(Phase::Linger, now);
         Flow::Moved
     }

@@ -1,5 +1,7 @@
 //! Buffers that belong to a connection only while it has bytes.
 
+use super::filter::Filter;
+
 /// Bytes that are read at a time.
 pub(crate) const BLOCK: usize = 16 << 10;
 /// Bytes that wait for a receiver, at which nothing more is read for it.
@@ -42,13 +44,22 @@ impl Pool {
 pub(crate) struct Input {
     /// Empty, or [`BLOCK`] bytes.
     block: Box<[u8]>,
+    /// What functions have left of the bytes. Empty: the bytes are in the block.
+    text: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Input {
     pub fn bytes(&self) -> &[u8] {
-        self.block.get(self.start..self.end).unwrap_or_default()
+        let all = if self.text.is_empty() { &*self.block } else { &self.text };
+        all.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Replaces all bytes. The buffer gets the memory of those before.
+    pub fn replace(&mut self, text: &mut Vec<u8>) {
+        std::mem::swap(&mut self.text, text);
+        (self.start, self.end) = (0, self.text.len());
     }
 
     pub fn is_empty(&self) -> bool {
@@ -62,6 +73,7 @@ impl Input {
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
+            self.text.clear();
         }
         self.block.get_mut(self.end..).unwrap_or_default()
     }
@@ -80,6 +92,7 @@ impl Input {
     pub fn rest(&mut self, pool: &mut Pool) {
         if self.is_empty() && !self.block.is_empty() {
             pool.give_block(std::mem::take(&mut self.block));
+            self.text = Vec::new();
             (self.start, self.end) = (0, 0);
         }
     }
@@ -90,6 +103,8 @@ impl Input {
 pub(crate) struct Output {
     text: Vec<u8>,
     start: usize,
+    /// Position behind the bytes that functions have let go on.
+    filtered: usize,
 }
 
 impl Output {
@@ -118,14 +133,22 @@ impl Output {
         &mut self.text
     }
 
+    /// Passes the new bytes through functions. False: a function has refused the connection.
+    pub fn filter(&mut self, filter: &mut Filter) -> bool {
+        let goes_on = filter.write(&mut self.text, self.filtered);
+        self.filtered = self.text.len();
+        goes_on
+    }
+
     /// Bytes were sent.
     pub fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.text.len());
         if self.start == self.text.len() {
             self.text.clear();
-            self.start = 0;
+            (self.start, self.filtered) = (0, 0);
         } else if self.start >= HIGH_WATER {
             self.text.drain(..self.start);
+            self.filtered = self.filtered.saturating_sub(self.start);
             self.start = 0;
         }
     }
@@ -137,6 +160,7 @@ impl Output {
     /// Gives back the memory, if there are no bytes.
     pub fn rest(&mut self, pool: &mut Pool) {
         if self.is_empty() && self.text.capacity() != 0 {
+            self.filtered = 0;
             pool.give_text(std::mem::take(&mut self.text));
         }
     }

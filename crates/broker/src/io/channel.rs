@@ -6,11 +6,16 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::time::Duration;
 
 use mio::event::Event;
 use mio::net::TcpStream;
 
+use mmb_nf::{Follows, Refusal};
+use socket2::SockRef;
+
 use super::buffer::{Input, Output, Pool};
+use super::filter::Filter;
 
 /// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +31,10 @@ pub(crate) struct Channel {
     pub socket: TcpStream,
     pub input: Input,
     pub output: Output,
+    /// Functions that read and edit the bytes.
+    filter: Option<Box<Filter>>,
+    /// How often bytes were received.
+    pub receptions: u32,
     can_read: bool,
     can_write: bool,
     /// The other end has announced that it sends no more.
@@ -41,7 +50,64 @@ impl Channel {
     pub fn new(socket: TcpStream, can_write: bool) -> Channel {
         let (input, output) = (Input::default(), Output::default());
         let (can_read, end_follows, is_ended, is_shut) = (false, false, false, false);
-        Channel { socket, input, output, can_read, can_write, end_follows, is_ended, is_shut }
+        let (filter, receptions) = (None, 0);
+        Channel {
+            socket,
+            input,
+            output,
+            filter,
+            receptions,
+            can_read,
+            can_write,
+            end_follows,
+            is_ended,
+            is_shut,
+        }
+    }
+
+    /// The bytes pass these functions from here on. What those before hold back for the other end goes on.
+    pub fn set_filter(&mut self, filter: Option<Filter>) {
+        self.set_follows(Follows::Answer);
+        if let Some(filter) = &mut self.filter {
+            self.output.filter(filter);
+        }
+        self.filter = filter.map(Box::new);
+    }
+
+    /// Tells functions what follows the bytes that are to be sent.
+    pub fn set_follows(&mut self, follows: Follows) {
+        if let Some(filter) = &mut self.filter {
+            filter.set_follows(follows);
+        }
+    }
+
+    /// Whether functions hold bytes back.
+    pub fn is_holding(&self) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.is_holding())
+    }
+
+    /// Lets go on what functions hold back.
+    pub fn release(&mut self) {
+        self.set_follows(Follows::Answer);
+        if self.input.is_empty()
+            && let Some(text) = self.filter.as_mut().and_then(|filter| filter.received(&[], Follows::Answer))
+        {
+            self.input.replace(text);
+        }
+    }
+
+    /// Returns what becomes of the connection if a function has refused it.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.filter.as_ref()?.refusal()
+    }
+
+    /// The socket has received bytes, or the end. Returns how many go on.
+    fn filter_input(&mut self, received: usize, follows: Follows) -> io::Result<usize> {
+        self.receptions = self.receptions.wrapping_add(1);
+        let Some(filter) = &mut self.filter else { return Ok(received) };
+        let text = filter.received(self.input.bytes(), follows).ok_or(ErrorKind::ConnectionAborted)?;
+        self.input.replace(text);
+        Ok(self.input.bytes().len())
     }
 
     /// The socket is ready for something.
@@ -60,7 +126,7 @@ impl Channel {
     /// Receives bytes, if there are some and there is room.
     ///
     /// # Errors
-    /// The connection was reset.
+    /// The connection was reset, or a function has refused it.
     pub fn fill(&mut self, pool: &mut Pool) -> io::Result<Filled> {
         if !self.can_read || self.is_ended {
             return Ok(if self.is_ended { Filled::End } else { Filled::Nothing });
@@ -74,11 +140,15 @@ impl Channel {
             match self.socket.read(room) {
                 Ok(0) => {
                     self.is_ended = true;
-                    return Ok(Filled::End);
+                    return Ok(match self.filter_input(0, Follows::End)? {
+                        0 => Filled::End,
+                        len => Filled::Bytes(len),
+                    });
                 }
                 Ok(len) => {
                     self.can_read = len == most || self.end_follows;
                     self.input.received(len);
+                    self.filter_input(len, Follows::More)?;
                     return Ok(Filled::Bytes(len));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -95,9 +165,14 @@ impl Channel {
     /// Sends bytes, as many as the socket takes. Returns how many.
     ///
     /// # Errors
-    /// The connection was reset.
+    /// The connection was reset, or a function has refused it.
     pub fn flush(&mut self, pool: &mut Pool) -> io::Result<usize> {
         let mut sent = 0;
+        if let Some(filter) = &mut self.filter
+            && !self.output.filter(filter)
+        {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         while self.can_write && !self.output.is_empty() {
             match self.socket.write(self.output.bytes()) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -120,6 +195,12 @@ impl Channel {
         if !std::mem::replace(&mut self.is_shut, true) {
             let _ = self.socket.shutdown(Shutdown::Write);
         }
+    }
+
+    /// The other end gets a reset when the socket is closed.
+    pub fn reset_on_close(&self) {
+        // An end that is gone needs none.
+        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
     /// Gives back the memory of empty buffers.

@@ -2,8 +2,10 @@
 
 mod buffer;
 mod channel;
+mod filter;
 mod timers;
 
 pub(crate) use buffer::Pool;
 pub(crate) use channel::{Channel, Filled};
+pub(crate) use filter::{Filter, HOLD};
 pub(crate) use timers::{Owner, Timer, Timers};

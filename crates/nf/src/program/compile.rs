@@ -253,6 +253,7 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
     let made = made.and_then(|function| Instance::new(&add.name, &add.args, function));
     let mut instance =
         made.map_err(|error| (args.first().map_or(name, |word| (*word).to_owned()), error.into()))?;
+    instance.set_workers(spec.workers);
     if let Some(place) = &add.process {
         start_process(spec, (add, place), &mut instance, &ports.into_inner())
             .map_err(|error| (place.domain.text.to_string(), error))?;

@@ -54,6 +54,11 @@ pub enum ChainError {
     L7Brackets(String),
     #[error("`{0}` stands twice in a chain of brokers")]
     L7Twice(String),
+    #[error(
+        "`{name}` reads the bytes of connections, and `{first}` in front of it whole messages: put `{name}` before \
+         `{first}`"
+    )]
+    L7Order { name: String, first: String },
     #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
     L7Servers { first: String, second: String },
     #[error("there is no domain `{name}`; {help}")]

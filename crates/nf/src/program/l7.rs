@@ -13,7 +13,8 @@ impl Builder<'_> {
     /// Returns the numbers of the functions, in their order, if a function is one that only brokers can use.
     ///
     /// # Errors
-    /// Another function cannot be used by brokers, there are brackets, or two functions choose servers.
+    /// Another function cannot be used by brokers, there are brackets, two functions choose servers, or one
+    /// that reads bytes is behind one that gets messages.
     pub(super) fn l7_functions(&self, body: &ast::Body) -> Result<Vec<u16>, Located> {
         let mut names = Vec::new();
         collect(body, &mut names);
@@ -27,16 +28,26 @@ impl Builder<'_> {
             let word = step.function.as_deref().unwrap_or("[");
             return fail(word, ChainError::L7Brackets(only));
         }
-        let (mut numbers, mut servers) = (Vec::new(), None);
+        let (mut numbers, mut servers, mut first_l7) = (Vec::new(), None, None::<String>);
         for name in names {
             let number = self.find(name)?;
-            let Some(function) = instance(number).and_then(|instance| instance.l7()) else {
+            let function = instance(number).and_then(|instance| instance.l7());
+            let reads_bytes = instance(number).is_some_and(|instance| instance.reads_bytes());
+            if function.is_none() && !reads_bytes {
                 return fail(name, ChainError::L7Mixed { name: name.text.to_string(), only });
-            };
+            }
             if numbers.contains(&number) {
                 return fail(name, ChainError::L7Twice(name.text.to_string()));
             }
-            if function.servers().is_some()
+            match (function.is_some(), &first_l7) {
+                (true, _) => drop(first_l7.get_or_insert_with(|| name.text.to_string())),
+                (false, Some(first)) => {
+                    let (name_text, first) = (name.text.to_string(), first.clone());
+                    return fail(name, ChainError::L7Order { name: name_text, first });
+                }
+                (false, None) => {}
+            }
+            if function.is_some_and(|function| function.servers().is_some())
                 && let Some(first) = servers.replace(name)
             {
                 let (first, second) = (first.text.to_string(), name.text.to_string());

@@ -5,8 +5,9 @@ use std::any::Any;
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, Rope, TcpStream, View};
 
-use super::edits::{EditInput, EditMemory, ExpectedNumbers};
+use super::edits::{ByteEdits, EditInput, EditMemory, ExpectedNumbers};
 use super::{StreamData, StreamFunction, StreamVerdict, close_both, reset_both};
+use crate::bytes::raw::{Follows, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
 use crate::held::{HeldPackets, OUTER_SPACE};
 use crate::instance::{DynFunction, RawContext};
@@ -220,6 +221,53 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
 
     fn is_stream(&self) -> bool {
         true
+    }
+
+    /// A function that looks at packets would miss them.
+    fn reads_bytes(&self) -> bool {
+        !F::SEES_PACKETS
+    }
+
+    fn read_bytes(
+        &self,
+        raw: &RawBytes<'_, '_>,
+        passed: &mut PassedBytes,
+        pad: &mut [u8],
+        (cx, local): (RawContext<'_>, &mut dyn Any),
+    ) -> Result<(), Refusal> {
+        let state = pad.get_mut(Self::STATE..).unwrap_or(&mut []);
+        let (Ok(state), Some(local)) = (bytemuck::try_from_bytes_mut(state), local.downcast_mut()) else {
+            return Err(Refusal::Close);
+        };
+        let (mut cx, mut edits) = (cx.typed(local), ByteEdits::default());
+        let is_end = raw.follows == Follows::End;
+        let view = View { is_end, ..View::NONE };
+        let data = StreamData::new(raw.packet, view).with_bytes(Some(raw.bytes));
+        let mut verdict = match (data.is_empty(), F::EDITS) {
+            (true, _) => StreamVerdict::Pass,
+            (false, false) => self.0.data(&data, state, &mut cx),
+            (false, true) => {
+                let can_hold = raw.follows == Follows::More;
+                edits.edit(data, (raw.held, can_hold), |data| self.0.edit(data, state, &mut cx))
+            }
+        };
+        if is_end && matches!(verdict, StreamVerdict::Pass | StreamVerdict::Detach) {
+            verdict = self.0.end(raw.packet.direction, state, &mut cx);
+        }
+        passed.is_detached = verdict == StreamVerdict::Detach;
+        match verdict {
+            StreamVerdict::Pass | StreamVerdict::Detach => {
+                edits.write(raw.bytes, &mut passed.out, &mut passed.rest);
+                Ok(())
+            }
+            StreamVerdict::Reset(_) => Err(Refusal::Reset),
+            // As `stream-overflow drop` has it, what has no room for its state does not pass.
+            StreamVerdict::Block(_)
+            | StreamVerdict::Close(_)
+            | StreamVerdict::NoRoom
+            | StreamVerdict::Drop(_)
+            | StreamVerdict::End(_) => Err(Refusal::Close),
+        }
     }
 
     fn l7(&self) -> Option<&dyn crate::DynL7> {

@@ -71,6 +71,16 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
         self.kept
     }
 
+    /// Bytes can be held back.
+    pub(super) fn set_can_hold(&mut self, can_hold: bool) {
+        self.can_hold = can_hold;
+    }
+
+    /// Returns the position from which on bytes are held back.
+    pub(super) fn held_from(&self) -> Option<usize> {
+        self.hold
+    }
+
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.data.len()

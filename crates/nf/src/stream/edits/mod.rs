@@ -11,6 +11,7 @@
 //! The memory is the worker's. It is reserved when a program with functions that edit is loaded.
 
 mod arrive;
+mod bytes;
 pub(in crate::stream) mod counters;
 mod data;
 mod datagram;
@@ -32,6 +33,7 @@ use super::AnswerNumbers;
 use crate::Packet;
 use crate::set::{Set, VECTOR};
 use crate::tcp_segment::SegmentTo;
+pub(super) use bytes::ByteEdits;
 pub(super) use counters::{EditTally, RESETS};
 pub(super) use data::EditInput;
 pub use data::StreamEdit;

@@ -1,6 +1,7 @@
 //! Brokers with real sockets: clients and servers are threads of the test.
 
 mod common;
+mod filters;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};

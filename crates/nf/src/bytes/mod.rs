@@ -1,0 +1,7 @@
+//! Bytes of connections that a broker ends, for stream functions.
+
+mod connection;
+pub(crate) mod raw;
+
+pub use connection::ByteStreams;
+pub use raw::{Follows, Refusal};
