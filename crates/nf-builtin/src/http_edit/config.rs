@@ -308,7 +308,7 @@ impl Parsed {
 }
 
 /// Returns the name of a header in lower case.
-fn header_name(name: &str) -> Result<Box<[u8]>, ArgError> {
+pub(crate) fn header_name(name: &str) -> Result<Box<[u8]>, ArgError> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(ArgError::invalid("header", name, "letters, digits and hyphens are accepted"));
@@ -323,7 +323,7 @@ fn header_name(name: &str) -> Result<Box<[u8]>, ArgError> {
     Ok(lower.into_bytes().into())
 }
 
-fn header_value(text: &str) -> Result<Box<[u8]>, ArgError> {
+pub(crate) fn header_value(text: &str) -> Result<Box<[u8]>, ArgError> {
     let is_accepted = |byte: u8| byte == b' ' || byte == b'\t' || byte.is_ascii_graphic() || byte >= 128;
     if !text.bytes().all(is_accepted) || text.trim() != text {
         let expected = "control characters, and blanks around the value, are not accepted";

@@ -23,6 +23,7 @@ use mmb_http::{Cause, Connection, Event};
 
 use self::body::Treatment;
 use self::config::Config;
+pub(crate) use self::config::{header_name, header_value};
 use self::message::{MOST_WAITING, ReadError, Reader, Scratch};
 use crate::shared::content_coding::DecodeError;
 use crate::shared::http::{CauseCounters, forward_key, has_joined};

@@ -1,12 +1,28 @@
 //! `respond`: answers requests of a broker itself.
+//!
+//! Theory of operation. The answer is made with the instance: a text, the bytes of a file as they were then,
+//! or a page with the name of the status. It is copied to each client, so a file is as long as what a broker
+//! keeps for a client that reads slowly, at most.
 
+mod media;
+
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mmb_http::{Target, normalize_path};
-use mmb_nf::{ArgError, L7Answer, L7Function, L7Handler, L7Request, L7Verdict, Setup};
+use mmb_nf::{ArgError, FileAccess, L7Answer, L7Function, L7Handler, L7Request, L7Verdict, Setup};
 
+use self::media::media_of;
+use crate::http_edit::{header_name, header_value};
+use crate::shared::input_file::read_bytes;
 use crate::shared::wildcard::matches_path;
+
+/// Most bytes of a file, and of all headers.
+const MOST_FILE: u64 = 64 << 10;
+const MOST_HEADERS: usize = 4096;
+/// Headers that the broker writes itself.
+const OWN_HEADERS: [&[u8]; 2] = [b"content-type", b"date"];
 
 /// See the module's documentation.
 pub(crate) struct Respond {
@@ -39,36 +55,98 @@ impl L7Handler for Respond {
     }
 }
 
+/// The parsed arguments.
+struct Config {
+    answer: L7Answer,
+    headers: Vec<u8>,
+    path: Option<Box<[u8]>>,
+}
+
+impl Config {
+    /// # Errors
+    /// The argument that is wrong, and what is accepted.
+    fn parse(args: &[&str], files: &Arc<FileAccess>) -> Result<Config, ArgError> {
+        let [status, rest @ ..] = args else { return Err(ArgError::missing("respond", "a status")) };
+        let parsed = status.parse().ok().filter(|status| (200..600).contains(status));
+        let status = parsed.ok_or_else(|| ArgError::invalid("status", status, "must be 200 to 599"))?;
+        let mut config = Config { answer: L7Answer::of_status(status), headers: Vec::new(), path: None };
+        let mut words = rest;
+        if let [text, rest @ ..] = words
+            && !matches!(*text, "path" | "file" | "header")
+        {
+            config.set_body("text/plain; charset=utf-8", text.as_bytes().into())?;
+            words = rest;
+        }
+        while !words.is_empty() {
+            words = config.option(words, files)?;
+        }
+        config.answer.headers = config.headers.as_slice().into();
+        Ok(config)
+    }
+
+    /// Parses one option. Returns the arguments behind it.
+    fn option<'w, 's>(
+        &mut self,
+        words: &'w [&'s str],
+        files: &Arc<FileAccess>,
+    ) -> Result<&'w [&'s str], ArgError> {
+        match words {
+            ["path", pattern, rest @ ..] => {
+                if !pattern.starts_with(['/', '*']) {
+                    return Err(ArgError::invalid("path", pattern, "must begin with `/` or `*`"));
+                }
+                if self.path.replace(pattern.as_bytes().into()).is_some() {
+                    return Err("`path` stands twice".into());
+                }
+                Ok(rest)
+            }
+            ["file", path, rest @ ..] => {
+                self.set_body(media_of(path), read_bytes(path, files, MOST_FILE)?.into())?;
+                Ok(rest)
+            }
+            ["header", name, value, rest @ ..] => {
+                if OWN_HEADERS.contains(&&*header_name(name)?) {
+                    return Err(format!("the header `{name}` is written by the broker itself").into());
+                }
+                for part in [name.as_bytes(), b": ", &header_value(value)?, b"\r\n"] {
+                    self.headers.extend_from_slice(part);
+                }
+                if self.headers.len() > MOST_HEADERS {
+                    return Err(format!("the headers have more than {MOST_HEADERS} bytes").into());
+                }
+                Ok(rest)
+            }
+            ["path"] => Err(ArgError::missing("path", "a pattern")),
+            ["file"] => Err(ArgError::missing("file", "a path")),
+            ["header", ..] => Err(ArgError::missing("header", "a name and a value")),
+            [extra, ..] => {
+                let usage = Respond::USAGE;
+                Err(format!("unknown argument `{extra}`: `respond` takes {usage}").into())
+            }
+            [] => Ok(words),
+        }
+    }
+
+    fn set_body(&mut self, media: &'static str, body: Arc<[u8]>) -> Result<(), ArgError> {
+        let answer = &mut self.answer;
+        if matches!(answer.status, 204 | 205 | 304) {
+            return Err(format!("a response with status {} has no text", answer.status).into());
+        }
+        if answer.body.replace(body).is_some() {
+            return Err("a response has one text or file".into());
+        }
+        answer.media = media;
+        Ok(())
+    }
+}
+
 impl L7Function for Respond {
     const TYPE: &'static str = "respond";
-    const USAGE: &'static str = "STATUS [TEXT] [path PATTERN]";
+    const USAGE: &'static str = "STATUS [TEXT|file FILE] [header NAME VALUE]… [path PATTERN]";
     const HELP: &'static str = "answers requests of a broker itself";
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let [status, rest @ ..] = setup.args else { return Err(ArgError::missing("respond", "a status")) };
-        let parsed = status.parse().ok().filter(|status| (200..600).contains(status));
-        let status = parsed.ok_or_else(|| ArgError::invalid("status", status, "must be 200 to 599"))?;
-        let mut answer = L7Answer::of_status(status);
-        let mut words = rest;
-        if let [text, rest @ ..] = words
-            && *text != "path"
-        {
-            if matches!(status, 204 | 205 | 304) {
-                return Err(format!("a response with status {status} has no text").into());
-            }
-            (answer.media, answer.body) = ("text/plain; charset=utf-8", Some(text.as_bytes().into()));
-            words = rest;
-        }
-        let path = match words {
-            [] => None,
-            ["path", path] if path.starts_with(['/', '*']) => Some(path.as_bytes().into()),
-            ["path", path] => return Err(ArgError::invalid("path", path, "must begin with `/` or `*`")),
-            ["path"] => return Err(ArgError::missing("path", "a pattern")),
-            ["path", _, extra, ..] | [extra, ..] => {
-                let usage = Self::USAGE;
-                return Err(format!("unknown argument `{extra}`: `respond` takes {usage}").into());
-            }
-        };
+        let Config { answer, path, .. } = Config::parse(setup.args, setup.files)?;
         Ok(Respond { answer, path, answered: AtomicU64::new(0) })
     }
 
@@ -82,9 +160,13 @@ mod tests {
     use super::*;
     use crate::shared::http::testing::{answer_of, made, read_head};
 
-    fn is_answered(args: &[&str], target: &str) -> bool {
+    fn verdict(args: &[&str], target: &str) -> L7Verdict {
         let mut message = read_head(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        answer_of(&made::<Respond>(args).unwrap(), &mut message) != L7Verdict::Pass
+        answer_of(&made::<Respond>(args).unwrap(), &mut message)
+    }
+
+    fn is_answered(args: &[&str], target: &str) -> bool {
+        verdict(args, target) != L7Verdict::Pass
     }
 
     #[test]
@@ -98,6 +180,22 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_has_a_file_and_headers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("robots.TXT");
+        std::fs::write(&path, "User-agent: *\n").unwrap();
+        let file = path.display().to_string();
+        let args = ["200", "file", &file, "header", "Cache-Control", "max-age=60", "header", "X-A", ""];
+        let L7Verdict::Answer(answer) = verdict(&args, "/") else { panic!("no answer") };
+        assert_eq!(answer.media, "text/plain; charset=utf-8");
+        assert_eq!(answer.body.as_deref(), Some(&b"User-agent: *\n"[..]));
+        assert_eq!(&*answer.headers, b"Cache-Control: max-age=60\r\nX-A: \r\n");
+        std::fs::write(&path, vec![0; MOST_FILE as usize + 1]).unwrap();
+        let error = made::<Respond>(&args).err().unwrap().to_string();
+        assert!(error.contains("more than 65536 bytes"), "{error}");
+    }
+
+    #[test]
     fn errors_name_what_is_wrong() {
         for (args, named) in [
             (&[][..], "a status"),
@@ -107,6 +205,14 @@ mod tests {
             (&["200", "path"], "a pattern"),
             (&["200", "a", "b"], "`b`"),
             (&["200", "path", "x"], "`x`"),
+            (&["200", "path", "/x", "path", "/y"], "twice"),
+            (&["200", "file"], "a path"),
+            (&["200", "file", "/no/such/file"], "/no/such/file"),
+            (&["200", "header", "X"], "a name and a value"),
+            (&["200", "header", "X Y", "1"], "`X Y`"),
+            (&["200", "header", "X", "a\r\nb"], "control characters"),
+            (&["200", "header", "Content-Length", "1"], "`Content-Length`"),
+            (&["200", "header", "content-type", "a/b"], "`content-type`"),
         ] {
             let error = made::<Respond>(args).err().unwrap().to_string();
             assert!(error.contains(named), "{args:?}: {error}");
