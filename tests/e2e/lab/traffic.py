@@ -143,9 +143,13 @@ http {{
         with namespace.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
+    def path(self, name):
+        """Where a file that is served is."""
+        return pathlib.Path(self._directory.name) / "www" / name
+
     def put(self, name, content):
         """Adds a file that is served."""
-        (pathlib.Path(self._directory.name) / "www" / name).write_bytes(content)
+        self.path(name).write_bytes(content)
 
     def log_lines(self):
         """What nginx wrote about requests so far; a line begins with the client's address."""

@@ -187,6 +187,41 @@ def test_a_proxy_with_rewriting(site):
     assert site.curl(f"{url}/page") == "hello"
 
 
+def test_stream_functions(site, tmp_path):
+    """Functions of streams edit, search and log what curl sends and gets, compressed or not."""
+    web = site.web(9001, size=3000)
+    web.put("page.html", b"see http://a and http://b\n" * 100)
+    echo = site.server(9002)
+    log = tmp_path / "access.log"
+    daemon = site.start(
+        f"nf add web proxy {LOCAL}:9001",
+        f"nf add echo proxy {LOCAL}:9002",
+        "nf add edit http-edit request header set X-Seen yes response body replace http:// https://",
+        f"nf add log http-log json file {log}",
+        "nf add ids match evil http-body reset",
+        "chain add site log then ids then edit then web",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    )
+    url = f"http://{LOCAL}:8080"
+    expected = "see https://a and https://b\n" * 100
+    assert site.curl(f"{url}/page.html") == expected
+    assert site.curl("--compressed", f"{url}/page.html") == expected
+    assert site.curl("--http1.0", f"{url}/page.html") == expected
+    assert fetch(site.space, f"{url}/file") == web.content
+    daemon.line("chain set site log then ids then edit then echo")
+    assert json.loads(site.curl(url))["headers"]["X-Seen"] == "yes"
+    assert site.curl("--data-binary", "good", url) == "good"
+    refused = site.space.run("curl", "--silent", "--noproxy", "*", "--data-binary", "evil", url, check=False)
+    assert refused.returncode == 56, refused
+    assert site.counters()["refused"] == 1 and len(echo.seen) == 1
+    wait.until(lambda: log.exists() and len(log.read_text(encoding="utf-8").splitlines()) == 7, "seven lines")
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [line["status"] for line in lines] == [200] * 6 + [None]
+    assert [line["client"] for line in lines] == [LOCAL] * 7 and lines[0]["server_port"] == 8080
+    functions = daemon.line("show functions").stdout
+    assert "edit: requests: 7\n" in functions and "log: responses: 6\n" in functions, functions
+
+
 def test_files_of_nginx_and_large_bodies(site):
     web = site.web(9001, size=8 << 20)
     site.start(f"nf add lb proxy {LOCAL}:9001", "chain add site lb", "broker add web listen [::]:8080 chain site")
@@ -249,6 +284,42 @@ SMUGGLED = (
     b"GET / HTTP/1.1\r\nHost: a\r\nX: y\nGET /smuggled HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
     b"GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+    # Codings that one of two readers may not take for chunks (RFC 9112, 6.1 and 6.3).
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nContent-Length: 1\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+    b'POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    # Lengths that are no numbers, or two.
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 2\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x1\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1 1\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\nx",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent\x00-Length: 1\r\n\r\nx",
+    # Lines that end in another manner, or do not begin as they have to (RFC 9112, 2.2 and 5.2).
+    b"GET / HTTP/1.1\rHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: y\rZ: z\r\n\r\n",
+    b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\n: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n",
+    b"GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n",
+)
+# The server has got the heads of these, and must not get more.
+SMUGGLED_CHUNKS = (
+    b"0x1\r\nx\r\n0\r\n\r\n",
+    b"-1\r\n",
+    b"1 \x0b\r\nx\r\n0\r\n\r\n",
+    b"ffffffffffffffff1\r\nx",
+    b"1\nx\r\n0\r\n\r\n",
+    b"1\r\nxy\r\n0\r\n\r\n",
+    b"1;x=\n\r\nx\r\n0\r\n\r\n",
+    b"0\r\nX : y\r\n\r\n",
+    b"0\r\nX: y\nGET /smuggled HTTP/1.1\r\n\r\n",
 )
 
 
@@ -264,7 +335,13 @@ def test_hostile_clients(site):
     for request in SMUGGLED:
         answer = ask(site.connect(), request)
         assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1, (request, answer)
+    assert ask(site.connect(), b"GET / x HTTP/1.1\r\nHost: a\r\n\r\n").startswith(b"HTTP/1.1 505 ")
     assert ask(site.connect(), b"GET /" + b"a" * 9000).startswith(b"HTTP/1.1 431 ")
+    assert server.seen == []
+    for chunks in SMUGGLED_CHUNKS:
+        request = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+        answer = ask(site.connect(), request + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1, (chunks, answer)
     assert server.seen == []
     # h2c would pass no function: the upgrade is left out.
     upgrade = ("-H", "Connection: Upgrade, HTTP2-Settings", "-H", "Upgrade: h2c", "-H", "HTTP2-Settings: AAMAAABkAAQ")
@@ -309,6 +386,55 @@ def test_idle_connections_cost_nothing(site):
     assert all(answered(connection) for connection in connections[990:])
 
 
+def memory(daemon):
+    """The memory of the daemon that is in use, in KiB."""
+    text = (daemon.process_directory() / "status").read_text(encoding="utf-8")
+    return int(text.split("VmRSS:")[1].split()[0])
+
+
+def test_ten_thousand_idle_connections_need_little_memory(site):
+    """Connections between two requests hold no buffer."""
+    site.start(
+        "nf add page respond 200 hello",
+        "chain add site page",
+        f"broker add web listen {LOCAL}:8080 chain site source-connections 10001",
+    )
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    first = [site.connect() for _ in range(10)]
+    request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    for connection in first:
+        connection.sendall(request)
+        assert connection.recv(4096).endswith(b"hello")
+    before = memory(site.daemon)
+    with site.space.entered():
+        many = [socket.create_connection((LOCAL, 8080), timeout=wait.PATIENCE) for _ in range(9990)]
+    for connection in many:
+        connection.sendall(request)
+    assert all(connection.recv(4096).endswith(b"hello") for connection in many)
+    assert site.counters()["clients"] == 10_000
+    used = memory(site.daemon) - before
+    for connection in many:
+        connection.close()
+    wait.until(lambda: site.counters()["clients"] == 10, "the connections to be closed")
+    assert used < 10_000 * 4, f"{used} KiB for 10,000 connections"
+
+
+def test_a_gigabyte_needs_little_memory(site):
+    """A body of 1 GiB passes, and no part of it stays."""
+    web = site.web(9001, size=1)
+    web.put("large", b"")
+    os.truncate(web.path("large"), 1 << 30)
+    site.start(f"nf add lb proxy {LOCAL}:9001", "chain add site lb", f"broker add web listen {LOCAL}:8080 chain site")
+    url = f"http://{LOCAL}:8080"
+    assert site.status(f"{url}/file") == 200
+    before = memory(site.daemon)
+    read = site.curl("-o", os.devnull, "-w", "%{http_code} %{size_download}", f"{url}/large")
+    assert read == f"200 {1 << 30}"
+    assert site.counters()["bytes_out"] > 1 << 30
+    assert memory(site.daemon) - before < 2048
+
+
 def test_changes_under_load_cost_no_request(site):
     site.web(9001, size=1000)
     site.web(9002, size=1000)
@@ -338,7 +464,7 @@ def test_changes_under_load_cost_no_request(site):
 
 def test_what_cannot_be_is_refused(site):
     """One sentence each, and nothing has changed."""
-    daemon = site.start("nf add lb proxy 192.0.2.1", "nf add stats count", "chain add site lb", "chain add inside stats")
+    daemon = site.start("nf add lb proxy 192.0.2.1", "nf add stats count", "nf add log http-log", "chain add site lb", "chain add inside stats")
     other = site.space.socket(socket.AF_INET, socket.SOCK_STREAM)
     other.bind((LOCAL, 8081))
     other.listen()
@@ -355,6 +481,7 @@ def test_what_cannot_be_is_refused(site):
         ("broker del web", "there is no broker `web`"),
         ("add tcp-dport 80 chain site", "rules cannot use chain `site`"),
         ("chain add both lb then stats", "a chain has functions of one kind"),
+        ("chain add both lb then log", "put `log` before `lb`"),
         ("nf add x proxy", "1 to 256 servers"),
     ):
         refused = daemon.line(line, check=False)
