@@ -113,7 +113,7 @@ const CHAINS: [&[&str]; 8] = [
     &["match ab replace xyz"],
     &["match ab mask", "http-log"],
     &["match evil reset", "match bb remove"],
-    &["match evil http-body close", "http-edit type * response body replace ab z"],
+    &["match evil close http-body", "http-edit type * response body replace ab z"],
     &[
         "match evil alert",
         "http-edit type * response body replace abb q request body replace b qqq",

@@ -64,7 +64,7 @@ fn a_pattern_ends_the_connection() {
         [("reset", "bad", true), ("close", "bad", true), ("reset", "evil", false)]
     {
         let lines = [
-            &format!("nf add ids match {pattern} http-body {action}"),
+            &format!("nf add ids match {pattern} {action} http-body"),
             &format!("nf add lb proxy {}", server.address),
         ];
         let broker = broker(&lines.map(|line| &**line), "ids | lb", Settings::default());
