@@ -188,6 +188,7 @@ impl EventLoop {
         self.release(key, false, false);
         let Some(mut client) = self.clients.try_remove(key) else { return };
         client.finish_exchange(&self.common.counters);
+        self.close_owned(&client);
         client.channel.output.clear();
         client.channel.rest(&mut self.common.pool);
         self.common.counters.subtract(Count::Clients);

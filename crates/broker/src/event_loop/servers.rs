@@ -6,26 +6,39 @@ use std::net::SocketAddr;
 
 use mio::Interest;
 use mio::net::TcpStream;
+use mmb_nf::ProxyHeader;
 
 use super::{EventLoop, server_token};
 use crate::counters::Count;
-use crate::exchange::{Failure, Server};
+use crate::exchange::{Client, Failure, Server};
 use crate::io::{Channel, Owner, Timer};
 use crate::settings::{SERVER_IDLE, SERVER_KEPT};
 
-/// Connections without a request, by the address of their server.
+/// For whom a connection is: the address of its server, and the only client that may use it.
+type Use = (SocketAddr, Option<SocketAddr>);
+
+/// The only client of a connection, and the header that tells the server so.
+type Owned = Option<(SocketAddr, ProxyHeader)>;
+
+/// Connections without a request, by their use.
 #[derive(Debug, Default)]
-pub(crate) struct KeptServers(HashMap<SocketAddr, Vec<usize>>);
+pub(crate) struct KeptServers(HashMap<Use, Vec<usize>>);
+
+impl Server {
+    fn usage(&self) -> Use {
+        (self.address, self.owner.map(|(client, _)| client))
+    }
+}
 
 impl KeptServers {
     /// Takes the connection that was used last.
-    fn take(&mut self, address: SocketAddr) -> Option<usize> {
-        self.0.get_mut(&address)?.pop()
+    fn take(&mut self, usage: Use) -> Option<usize> {
+        self.0.get_mut(&usage)?.pop()
     }
 
     /// Keeps a connection. False: enough are kept.
-    fn keep(&mut self, address: SocketAddr, key: usize) -> bool {
-        let kept = self.0.entry(address).or_default();
+    fn keep(&mut self, usage: Use, key: usize) -> bool {
+        let kept = self.0.entry(usage).or_default();
         if kept.len() >= SERVER_KEPT {
             return false;
         }
@@ -33,11 +46,11 @@ impl KeptServers {
         true
     }
 
-    fn forget(&mut self, address: SocketAddr, key: usize) {
-        if let Some(kept) = self.0.get_mut(&address) {
+    fn forget(&mut self, usage: Use, key: usize) {
+        if let Some(kept) = self.0.get_mut(&usage) {
             kept.retain(|other| *other != key);
             if kept.is_empty() {
-                self.0.remove(&address);
+                self.0.remove(&usage);
             }
         }
     }
@@ -50,14 +63,16 @@ impl EventLoop {
             let Some(client) = self.clients.get_mut(key) else { return };
             let exchange = &mut client.exchange;
             let Some(upstream) = exchange.upstream.clone() else { return self.answer_status(key, 503) };
-            let Some(chosen) = upstream.choose(client.peer.client.ip(), &exchange.tried) else {
+            let Some(chosen) = upstream.choose(client.peer.client.ip(), exchange.preferred, &exchange.tried)
+            else {
                 let status = if exchange.tried.is_empty() { 503 } else { 502 };
                 return self.answer_status(key, status);
             };
             upstream.begin(chosen.number);
             exchange.chosen = Some(chosen.number);
             client.since = self.common.now;
-            if self.reuse(key, chosen.address) || self.open(key, chosen.address) {
+            let owner = upstream.proxy_header().map(|header| (client.peer.client, header));
+            if self.reuse(key, chosen.address, owner) || self.open(key, chosen.address, owner) {
                 return;
             }
             self.release(key, false, true);
@@ -72,8 +87,8 @@ impl EventLoop {
     }
 
     /// Gives a client a connection that was kept. False: there is none.
-    fn reuse(&mut self, client: usize, address: SocketAddr) -> bool {
-        while let Some(number) = self.kept.take(address) {
+    fn reuse(&mut self, client: usize, address: SocketAddr, owner: Owned) -> bool {
+        while let Some(number) = self.kept.take((address, owner.map(|(client, _)| client))) {
             // A request that cannot be repeated should not meet a connection that the server has closed.
             let can_repeat = self.clients.get(client).is_some_and(|client| client.can_repeat(true));
             let Some(server) = self.servers.get_mut(number) else { continue };
@@ -99,7 +114,7 @@ impl EventLoop {
     }
 
     /// Begins to open a connection. False: it cannot be opened.
-    fn open(&mut self, client: usize, address: SocketAddr) -> bool {
+    fn open(&mut self, client: usize, address: SocketAddr, owner: Owned) -> bool {
         let Ok(mut socket) = TcpStream::connect(address) else { return false };
         let _ = socket.set_nodelay(true);
         let uid = self.uid();
@@ -109,7 +124,9 @@ impl EventLoop {
         if registry.register(&mut socket, server_token(number), both).is_err() {
             return false;
         }
-        entry.insert(Server::new(Channel::new(socket, false), address, Timer::new(uid), client));
+        let mut server = Server::new(Channel::new(socket, false), address, Timer::new(uid), client);
+        server.owner = owner;
+        entry.insert(server);
         if let Some(client) = self.clients.get_mut(client) {
             client.exchange.server = Some(number);
         }
@@ -128,8 +145,11 @@ impl EventLoop {
         let Some(number) = exchange.server.take() else { return };
         let Some(server) = self.servers.get_mut(number) else { return };
         server.client = None;
-        if keep && !self.common.is_stopping && self.kept.keep(server.address, number) {
+        if keep && !self.common.is_stopping && self.kept.keep(server.usage(), number) {
             server.channel.rest(&mut self.common.pool);
+            if server.owner.is_some() && !client.owned.contains(&number) {
+                client.owned.push(number);
+            }
             let deadline = self.common.now + SERVER_IDLE;
             self.timers.set(Owner::Server(number), &mut server.timer, deadline);
         } else {
@@ -171,10 +191,21 @@ impl EventLoop {
         }
     }
 
+    /// A client has left: connections that were for it alone are not needed any more.
+    pub(super) fn close_owned(&mut self, client: &Client) {
+        for &number in &client.owned {
+            // The number may be that of another connection by now.
+            let owner = self.servers.get(number).and_then(|server| server.owner);
+            if owner.is_some_and(|(owner, _)| owner == client.peer.client) {
+                self.close_server(number);
+            }
+        }
+    }
+
     /// Ends a connection to a server.
     pub(super) fn close_server(&mut self, number: usize) {
         let Some(mut server) = self.servers.try_remove(number) else { return };
-        self.kept.forget(server.address, number);
+        self.kept.forget(server.usage(), number);
         server.channel.output.clear();
         server.channel.rest(&mut self.common.pool);
         self.common.counters.subtract(Count::Servers);

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
-use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, Upstream};
+use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, ProxyHeader, Upstream};
 
 use self::body::Framing;
 use crate::chain::{Filters, SharedChain};
@@ -58,6 +58,8 @@ pub(crate) struct Client {
     host: Vec<u8>,
     /// The connection is kept behind the exchange.
     pub keeps_open: bool,
+    /// Kept connections to servers that are for this client only. Some may have ended.
+    pub owned: Vec<usize>,
     /// The functions that its bytes pass.
     filters: Filters,
     /// Receptions of the channel, and the time, when functions began to hold bytes back.
@@ -79,6 +81,8 @@ pub(crate) struct Exchange {
     has_body: bool,
     pub request_bytes: u64,
     pub upstream: Option<Arc<dyn Upstream>>,
+    /// The server that the request names.
+    pub preferred: Option<u16>,
     /// Servers that were tried.
     pub tried: Vec<u16>,
     /// The server for which the request counts.
@@ -100,6 +104,8 @@ pub(crate) struct Exchange {
 pub(crate) struct Server {
     pub channel: Channel,
     pub address: SocketAddr,
+    /// The only client that it is for, and the header that tells the server so.
+    pub owner: Option<(SocketAddr, ProxyHeader)>,
     pub timer: Timer,
     /// The client whose request is under way.
     pub client: Option<usize>,
@@ -206,6 +212,7 @@ impl Client {
             head: MessageHead::default(),
             host: Vec::new(),
             keeps_open: true,
+            owned: Vec::new(),
             filters: Filters::default(),
             held: None,
         }
@@ -221,6 +228,7 @@ impl Server {
         Server {
             channel,
             address,
+            owner: None,
             timer,
             client: Some(client),
             is_ready: false,

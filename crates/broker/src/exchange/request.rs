@@ -114,6 +114,8 @@ impl Pair<'_> {
         match verdict {
             L7Verdict::Pass => {
                 client.exchange.upstream = chain.borrow().upstream();
+                let upstream = client.exchange.upstream.as_ref();
+                client.exchange.preferred = upstream.and_then(|upstream| upstream.preferred(&client.head));
                 Flow::Moved
             }
             L7Verdict::Answer(answer) => self.answer(&answer),
@@ -203,6 +205,9 @@ impl Pair<'_> {
         let Some(head) = self.client.exchange.request else { return };
         server.is_ready = true;
         let text = server.channel.output.text(&mut self.common.pool);
+        if let Some((_, header)) = server.owner.filter(|_| !server.is_reused) {
+            header.write(Some(self.client.peer), text);
+        }
         write_request(&self.client.head, &head, &self.client.peer, server.address, text);
         self.client.since = self.common.now;
     }

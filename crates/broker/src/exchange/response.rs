@@ -128,8 +128,15 @@ impl Pair<'_> {
         server.keeps_open &= keeps_open(&server.head, head.minor) && head.body != Body::UntilClose;
         if let Some(chain) = exchange.chain.clone() {
             let message = &mut server.head;
-            let mut response =
-                L7Response { exchange: exchange.id, peer: client.peer, message, head, request: class };
+            let mut response = L7Response {
+                exchange: exchange.id,
+                peer: client.peer,
+                message,
+                head,
+                request: class,
+                server: exchange.chosen,
+                preferred: exchange.preferred,
+            };
             let verdict = chain.borrow_mut().response(&mut response, exchange.passed);
             match verdict {
                 L7Verdict::Pass => {}

@@ -350,3 +350,70 @@ fn a_change_does_not_disturb_what_is_under_way() {
     }
     TcpListener::bind(broker.address()).unwrap();
 }
+
+#[test]
+fn a_server_learns_the_client_in_front_of_its_requests() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let mut lines = Vec::new();
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            let mut line = Vec::new();
+            while !line.ends_with(b"\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                line.push(byte[0]);
+            }
+            lines.push(String::from_utf8(line).unwrap());
+            // Until the client has left, since nobody else may use the connection.
+            loop {
+                let head = common::read_head(&mut stream);
+                if head.is_empty() {
+                    break;
+                }
+                assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{head}");
+                write!(stream, "{}", ok("x")).unwrap();
+            }
+        }
+        lines
+    });
+    let line = format!("nf add lb proxy {address} send-proxy v1");
+    let broker = broker(&[&line], "lb", Settings::default());
+    let mut expected = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(broker.address());
+        for _ in 0..2 {
+            client.send(&get("/"));
+            assert_eq!(client.answer(), Answer::of(200, "x"));
+        }
+        let own = client.stream().local_addr().unwrap().port();
+        expected.push(format!("PROXY TCP4 127.0.0.1 127.0.0.1 {own} {}\r\n", broker.address().port()));
+    }
+    assert_eq!(server.join().unwrap(), expected);
+    assert_eq!((broker.counters().get(Count::Connects), broker.counters().get(Count::Reused)), (2, 2));
+}
+
+#[test]
+fn a_cookie_leads_to_the_same_server() {
+    let servers = [(); 3].map(|()| {
+        serve(|_, stream| {
+            let body = stream.local_addr().unwrap().port().to_string();
+            write!(stream, "{}", ok(&body)).is_ok()
+        })
+    });
+    let [a, b, c] = [0, 1, 2].map(|n: usize| servers[n].address);
+    let broker = broker(&[&format!("nf add lb proxy {a} {b} {c} sticky srv")], "lb", Settings::default());
+    let mut client = Client::connect(broker.address());
+    client.send(&get("/"));
+    let first = client.answer();
+    let cookie = first.head.split("Set-Cookie: ").nth(1).unwrap().split(';').next().unwrap();
+    for _ in 0..4 {
+        client.send(&format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: x=y; {cookie}\r\n\r\n"));
+        let answer = client.answer();
+        assert_eq!(answer.body, first.body);
+        assert!(!answer.head.contains("Set-Cookie"), "{answer:?}");
+    }
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nCookie: srv=0\r\n\r\n");
+    assert!(client.answer().head.contains("Set-Cookie: srv="));
+}

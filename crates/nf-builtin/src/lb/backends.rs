@@ -182,6 +182,11 @@ impl Backends {
         next.chain(any).find(|number| !tried.contains(number))
     }
 
+    /// Whether a back end may get a session that was with it before: also while it is drained.
+    pub fn keeps(&self, backend: u16) -> bool {
+        self.get(backend).is_some() && !self.is_down(backend)
+    }
+
     pub fn get(&self, backend: u16) -> Option<&Backend> {
         self.all.get(usize::from(backend))
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mmb_system::log;
 
 use super::backends::Backends;
-use mmb_nf::{Background, StopSignal};
+use mmb_nf::{Background, ProxyHeader, StopSignal};
 
 /// Checks in a row with another result that change a back end's state.
 const IN_A_ROW: u32 = 2;
@@ -78,15 +78,15 @@ impl HealthLog {
 pub(crate) enum Probe {
     /// By a TCP connection to a port, or to its own port.
     Tcp(Option<u16>),
-    /// By the status of the response to a request for a path.
-    Http(Box<str>),
+    /// By the status of the response to a request for a path, behind a header of the PROXY protocol.
+    Http(Box<str>, Option<ProxyHeader>),
 }
 
 impl Probe {
     fn passes(&self, to: SocketAddr, patience: Duration) -> bool {
         match self {
             Probe::Tcp(_) => is_there(to, patience),
-            Probe::Http(path) => has_page(to, path, patience).unwrap_or(false),
+            Probe::Http(path, header) => has_page(to, (path, *header), patience).unwrap_or(false),
         }
     }
 }
@@ -146,14 +146,23 @@ pub(crate) fn is_there(to: SocketAddr, patience: Duration) -> bool {
 }
 
 /// Whether a server answers a request for a path with a status from 200 to 399.
-fn has_page(to: SocketAddr, path: &str, patience: Duration) -> std::io::Result<bool> {
+fn has_page(
+    to: SocketAddr,
+    (path, header): (&str, Option<ProxyHeader>),
+    patience: Duration,
+) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&to, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    let request = format!(
+    let mut request = Vec::new();
+    if let Some(header) = header {
+        header.write(None, &mut request);
+    }
+    let head = format!(
         "GET {path} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: mmb\r\nAccept: */*\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes())?;
+    request.extend_from_slice(head.as_bytes());
+    stream.write_all(&request)?;
     let mut line = *b"HTTP/1.1 200";
     stream.read_exact(&mut line)?;
     Ok(line.starts_with(b"HTTP/1.") && matches!(line.get(8..10), Some(b" 2" | b" 3")))

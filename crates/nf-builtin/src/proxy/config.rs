@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use mmb_nf::ArgError;
+use mmb_nf::{ArgError, ProxyHeader};
 
 use crate::lb::choice::Method;
 use crate::lb::config::{Check, LbConfig, backend, check_distinct};
 use crate::lb::health::Probe;
 
 pub(super) const USAGE: &str = "ADDRESS[:PORT][*WEIGHT]… [by round-robin|least-connections|hash] \
-     [check http PATH|tcp|none] [every SECONDS] [retries NUMBER]";
+     [check http PATH|tcp|none] [every SECONDS] [retries NUMBER] [sticky COOKIE] [send-proxy v1|v2]";
 
+/// What may stand behind the servers.
+const OPTIONS: [&str; 6] = ["by", "check", "every", "retries", "sticky", "send-proxy"];
 /// Most servers.
 const MOST: usize = 256;
 /// The port of servers without one.
@@ -18,6 +20,8 @@ const HTTP: u16 = 80;
 /// Most other servers that are tried for a request, and how many are if nothing is said.
 pub(super) const MOST_RETRIES: usize = 7;
 const RETRIES: usize = 2;
+/// Most bytes of the name of a cookie.
+const MOST_NAME: usize = 64;
 
 /// The parsed arguments.
 #[derive(Clone, Debug)]
@@ -25,13 +29,16 @@ pub(super) struct Config {
     pub servers: LbConfig,
     pub probe: Option<Probe>,
     pub retries: usize,
+    /// The cookie that names the server of a client.
+    pub sticky: Option<Box<[u8]>>,
+    pub proxy_header: Option<ProxyHeader>,
 }
 
 impl Config {
     /// # Errors
     /// The argument that is wrong, and what is accepted.
     pub fn parse(words: &[&str]) -> Result<Config, ArgError> {
-        let is_option = |word: &&&str| matches!(**word, "by" | "check" | "every" | "retries");
+        let is_option = |word: &&&str| OPTIONS.contains(*word);
         let places = words.iter().take_while(|word| !is_option(word));
         let mut backends = places.map(|word| backend(word)).collect::<Result<Vec<_>, _>>()?;
         if backends.is_empty() || backends.len() > MOST {
@@ -44,7 +51,7 @@ impl Config {
         check_distinct(&backends)?;
         let every = Duration::from_secs(2);
         let servers = LbConfig { backends, method: Method::RoundRobin, check: Check::None, every };
-        let mut parsed = Config { servers, probe: None, retries: RETRIES };
+        let mut parsed = Config { servers, probe: None, retries: RETRIES, sticky: None, proxy_header: None };
         let mut seen = Vec::new();
         while let [option, rest @ ..] = options {
             if seen.contains(option) {
@@ -56,6 +63,9 @@ impl Config {
         if parsed.probe.is_none() && seen.contains(&"every") {
             let message = "`every` says how often to check, but nothing is checked: add `check http PATH`";
             return Err(message.into());
+        }
+        if let Some(Probe::Http(_, header)) = &mut parsed.probe {
+            *header = parsed.proxy_header;
         }
         Ok(parsed)
     }
@@ -74,7 +84,7 @@ impl Config {
                     let expected = "must begin with `/` and have visible ASCII characters only";
                     return Err(ArgError::invalid("path", path, expected));
                 }
-                self.probe = Some(Probe::Http((*path).into()));
+                self.probe = Some(Probe::Http((*path).into(), None));
                 Ok(rest)
             }
             ("retries", [number, rest @ ..]) => {
@@ -84,14 +94,35 @@ impl Config {
                 })?;
                 Ok(rest)
             }
+            ("sticky", [name, rest @ ..]) => {
+                self.sticky = Some(cookie_name(name)?);
+                Ok(rest)
+            }
+            ("send-proxy", [version @ ("v1" | "v2"), rest @ ..]) => {
+                self.proxy_header = Some(if *version == "v1" { ProxyHeader::V1 } else { ProxyHeader::V2 });
+                Ok(rest)
+            }
+            ("sticky", []) => Err(ArgError::missing("sticky", "the name of a cookie")),
+            ("send-proxy", _) => Err("`send-proxy` is followed by `v1` or `v2`".into()),
             ("check", _) => Err("`check` is followed by `http PATH`, `tcp` or `none`".into()),
             ("retries", _) => Err("`retries` is followed by a number".into()),
             _ => Err(format!(
-                "`{option}` is not understood: behind the servers stand `by`, `check`, `every` and `retries`"
+                "`{option}` is not understood: behind the servers stand `{}`",
+                OPTIONS.join("`, `")
             )
             .into()),
         }
     }
+}
+
+/// Returns the name of a cookie (RFC 6265, 4.1.1).
+fn cookie_name(name: &str) -> Result<Box<[u8]>, ArgError> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || name.len() > MOST_NAME || !name.bytes().all(is_token) {
+        let expected = format!("must have 1 to {MOST_NAME} letters, digits and hyphens");
+        return Err(ArgError::invalid("cookie", name, expected));
+    }
+    Ok(name.as_bytes().into())
 }
 
 #[cfg(test)]
@@ -111,7 +142,10 @@ mod tests {
             config.servers.backends.iter().map(|(place, weight)| format!("{place} {weight}")).collect();
         assert_eq!(places, ["10.0.0.1:80 1", "[2001:db8::1]:81 3"]);
         assert_eq!((config.servers.method, config.retries), (Method::Hash, 0));
-        assert_eq!(config.probe, Some(Probe::Http("/health?x".into())));
+        assert_eq!(config.probe, Some(Probe::Http("/health?x".into(), None)));
+        let config = parse("10.0.0.1 send-proxy v2 check http / sticky id").unwrap();
+        assert_eq!(config.probe, Some(Probe::Http("/".into(), Some(ProxyHeader::V2))));
+        assert_eq!(config.sticky.as_deref(), Some(&b"id"[..]));
         let plain = parse("10.0.0.1:8080").unwrap();
         assert_eq!((plain.servers.method, plain.probe, plain.retries), (Method::RoundRobin, None, RETRIES));
     }
@@ -130,6 +164,9 @@ mod tests {
             ("10.0.0.1 every 2", "nothing is checked"),
             ("10.0.0.1 retries 8", "`8`"),
             ("10.0.0.1 by hash 10.0.0.2", "`10.0.0.2`"),
+            ("10.0.0.1 sticky", "name of a cookie"),
+            ("10.0.0.1 sticky a;b", "`a;b`"),
+            ("10.0.0.1 send-proxy v3", "`v1` or `v2`"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");

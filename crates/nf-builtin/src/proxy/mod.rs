@@ -5,6 +5,7 @@
 //! and health of the servers are those of `lb` ([`Backends`]); a request under way counts as a session.
 
 mod config;
+mod sticky;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,11 +14,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use mmb_http::MessageHead;
 use mmb_nf::{
-    ArgError, Background, ChosenServer, L7Function, L7Handler, L7Request, L7Verdict, Setup, Upstream,
+    ArgError, Background, ChosenServer, L7Function, L7Handler, L7Request, L7Response, L7Verdict, ProxyHeader,
+    Setup, Upstream,
 };
 
 use self::config::Config;
+use self::sticky::Cookies;
 use crate::lb::backends::Backends;
 use crate::lb::choice::{Families, Method};
 use crate::lb::config::BackendAddress;
@@ -35,22 +39,41 @@ pub(crate) struct Proxy {
 struct Servers {
     backends: Arc<Backends>,
     retries: usize,
+    /// The cookies that name the servers.
+    sticky: Option<Cookies>,
+    proxy_header: Option<ProxyHeader>,
     turn: AtomicUsize,
     /// Requests that a server has not answered, by server.
     failures: Vec<AtomicU64>,
 }
 
-impl Upstream for Servers {
-    fn choose(&self, client: IpAddr, tried: &[u16]) -> Option<ChosenServer> {
+impl Servers {
+    /// Chooses a server for a client that has none yet.
+    fn choose_any(&self, client: IpAddr, tried: &[u16]) -> Option<u16> {
         let mut source = [0; 16];
         match client {
             IpAddr::V4(address) => source[..4].copy_from_slice(&address.octets()),
             IpAddr::V6(address) => source = address.octets(),
         }
         let turn = self.turn.fetch_add(1, Relaxed);
-        let number = self.backends.choose_untried(&source, client.is_ipv4(), turn, tried)?;
+        self.backends.choose_untried(&source, client.is_ipv4(), turn, tried)
+    }
+}
+
+impl Upstream for Servers {
+    fn preferred(&self, request: &MessageHead) -> Option<u16> {
+        self.sticky.as_ref()?.find(request)
+    }
+
+    fn choose(&self, client: IpAddr, preferred: Option<u16>, tried: &[u16]) -> Option<ChosenServer> {
+        let known = preferred.filter(|number| !tried.contains(number) && self.backends.keeps(*number));
+        let number = known.or_else(|| self.choose_any(client, tried))?;
         let BackendAddress { address, port } = self.backends.get(number)?.place;
         Some(ChosenServer { number, address: SocketAddr::new(address, port?) })
+    }
+
+    fn proxy_header(&self) -> Option<ProxyHeader> {
+        self.proxy_header
     }
 
     fn retries(&self) -> usize {
@@ -83,6 +106,17 @@ impl L7Handler for Proxy {
         L7Verdict::Pass
     }
 
+    /// A client learns its server from the first response of it.
+    fn response(&self, response: &mut L7Response<'_>, (): &mut ()) -> L7Verdict {
+        if let Some(cookies) = &self.servers.sticky
+            && let Some(server) = response.server.filter(|_| response.server != response.preferred)
+            && let Some(value) = cookies.header(server)
+        {
+            response.message.add(b"Set-Cookie", value);
+        }
+        L7Verdict::Pass
+    }
+
     fn upstream(&self) -> Option<Arc<dyn Upstream>> {
         Some(self.servers.clone())
     }
@@ -94,11 +128,14 @@ impl L7Function for Proxy {
     const HELP: &'static str = "sends the requests of a broker to servers";
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let Config { servers, probe, retries } = Config::parse(setup.args)?;
+        let Config { servers, probe, retries, sticky, proxy_header } = Config::parse(setup.args)?;
         let backends = Arc::new(Backends::new(&servers, Families::Any));
         let failures = servers.backends.iter().map(|_| AtomicU64::new(0)).collect();
         let (method, every) = (servers.method, servers.every);
-        let servers = Arc::new(Servers { backends, retries, turn: AtomicUsize::new(0), failures });
+        let places = servers.backends.iter().map(|(place, _)| *place);
+        let sticky = sticky.map(|name| Cookies::new(&name, places));
+        let turn = AtomicUsize::new(0);
+        let servers = Arc::new(Servers { backends, retries, sticky, proxy_header, turn, failures });
         Ok(Proxy { servers, method, probe, every })
     }
 
@@ -120,7 +157,7 @@ impl L7Function for Proxy {
         let mut lines = vec![("by".to_owned(), self.method.name().to_owned())];
         let seconds = self.every.as_secs_f64();
         match &self.probe {
-            Some(Probe::Http(path)) => {
+            Some(Probe::Http(path, _)) => {
                 lines.push(("check".to_owned(), format!("http {path} every {seconds} s")))
             }
             Some(Probe::Tcp(_)) => lines.push(("check".to_owned(), format!("tcp every {seconds} s"))),

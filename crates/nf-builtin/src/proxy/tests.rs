@@ -29,11 +29,11 @@ fn another_server_is_chosen_until_all_were_tried() {
         let servers = proxy.upstream().unwrap();
         let mut tried = Vec::new();
         for _ in 0..3 {
-            let chosen = servers.choose(client(1), &tried).unwrap();
+            let chosen = servers.choose(client(1), None, &tried).unwrap();
             assert!(!tried.contains(&chosen.number), "{method}");
             tried.push(chosen.number);
         }
-        assert_eq!(servers.choose(client(1), &tried), None, "{method}");
+        assert_eq!(servers.choose(client(1), None, &tried), None, "{method}");
     }
 }
 
@@ -42,9 +42,9 @@ fn drained_servers_get_no_requests_and_requests_count_as_load() {
     let proxy = proxy(&["10.0.0.1", "10.0.0.2", "by", "least-connections"]);
     let servers = proxy.upstream().unwrap();
     servers.begin(0);
-    assert!((0..4).all(|n| servers.choose(client(n), &[]).unwrap().number == 1));
+    assert!((0..4).all(|n| servers.choose(client(n), None, &[]).unwrap().number == 1));
     proxy.set(&["drain", "10.0.0.2"]).unwrap();
-    assert!((0..4).all(|n| servers.choose(client(n), &[]).unwrap().number == 0));
+    assert!((0..4).all(|n| servers.choose(client(n), None, &[]).unwrap().number == 0));
     assert!(proxy.set(&["drain", "10.0.0.9"]).is_err());
     servers.end(0, true);
     let report = proxy.report();
@@ -77,9 +77,44 @@ fn a_server_with_an_error_page_fails_its_check() {
     assert!(asked.iter().all(|request| request == b"GET /up HTTP/1.1\r\nH"));
     let servers = proxy.upstream().unwrap();
     // The connection of the last check may still be read.
-    while servers.choose(client(1), &[]).is_some() {
+    while servers.choose(client(1), None, &[]).is_some() {
         std::thread::sleep(Duration::from_millis(5));
     }
     stop.stop();
     checks.join().unwrap();
+}
+
+#[test]
+fn a_cookie_names_the_server() {
+    let proxy = proxy(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "sticky", "srv"]);
+    let servers = proxy.upstream().unwrap();
+    let set_cookie = |server, preferred| {
+        let mut message = MessageHead::default();
+        let head = mmb_http::Head { status: 200, minor: 1, body: mmb_http::Body::None, request: None };
+        let (peer, request) = (crate::shared::http::testing::peer(), mmb_http::RequestClass::default());
+        let message_ref = &mut message;
+        let mut response =
+            L7Response { exchange: 1, peer, message: message_ref, head, request, server, preferred };
+        assert_eq!(proxy.response(&mut response, &mut ()), L7Verdict::Pass);
+        message.values(b"set-cookie").next().map(|value| String::from_utf8(value.to_vec()).unwrap())
+    };
+    let cookie = set_cookie(Some(1), None).unwrap();
+    assert!(cookie.starts_with("srv=") && cookie.ends_with("; Path=/; HttpOnly"), "{cookie}");
+    assert_eq!((set_cookie(Some(1), Some(1)), set_cookie(None, None)), (None, None));
+    assert!(set_cookie(Some(2), Some(1)).is_some_and(|other| other != cookie));
+    let pair = cookie.split(';').next().unwrap();
+    let preferred = |cookies: &str| {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {cookies}\r\n\r\n");
+        servers.preferred(&crate::shared::http::testing::read_head(&text))
+    };
+    assert_eq!(preferred(&format!("a=b; {pair};c=d")), Some(1));
+    assert_eq!((preferred(&format!("x{pair}")), preferred("srv=1"), preferred("")), (None, None, None));
+    let chosen = |tried: &[u16]| servers.choose(client(1), Some(1), tried).unwrap().number;
+    assert!((0..4).all(|_| chosen(&[]) == 1));
+    assert_ne!(chosen(&[1]), 1);
+    // A drained server keeps its clients; one that is down does not.
+    proxy.set(&["drain", "10.0.0.2"]).unwrap();
+    assert_eq!(chosen(&[]), 1);
+    proxy.servers.backends.set_down(1, true);
+    assert_ne!(chosen(&[]), 1);
 }

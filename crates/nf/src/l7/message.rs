@@ -42,6 +42,10 @@ pub struct L7Response<'a> {
     pub head: Head,
     /// The request that it answers.
     pub request: RequestClass,
+    /// The server that answers, by its number among those of its group.
+    pub server: Option<u16>,
+    /// The server that [`crate::Upstream::preferred`] has named for the request.
+    pub preferred: Option<u16>,
 }
 
 /// An exchange that has ended.
