@@ -60,13 +60,20 @@ pub async fn serve(
     if let Some(readers) = readers {
         tokio::spawn(server.clone().accept(readers, Role::Reader));
     }
-    let scrapes = Arc::new(scrape::server(&control, limits));
-    if let Some(metrics) = metrics {
-        tokio::spawn(scrapes.clone().accept_tcp(metrics));
-    }
+    let scrapes = metrics.map(|listener| {
+        let server = Arc::new(scrape::server(&control, limits));
+        tokio::spawn(server.clone().accept_tcp(listener));
+        server
+    });
     stop.await;
     // Connections that have not ended by then are dropped with the runtime.
-    let _ = tokio::time::timeout(GRACE, async { tokio::join!(server.finish(), scrapes.finish()) }).await;
+    let scrapes_end = async {
+        if let Some(server) = scrapes {
+            server.finish().await;
+        }
+    };
+    let ended = async { tokio::join!(server.finish(), scrapes_end) };
+    let _ = tokio::time::timeout(GRACE, ended).await;
     control.stop_maintenance();
     control.stop_link_watch();
     // The threads hold the control and with it the engine, so they end first. A panic has printed its reason

@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(some(&["--json", "hist"]), ["history"]);
         assert_eq!(some(&["--socket", "/s", "hist"]), ["history"]);
         assert_eq!(some(&["run", "--met"]), ["--metrics"]);
-        assert_eq!(some(&["add", "tcp-dport", "htt"]), ["http", "https"]);
-        assert_eq!(some(&["add", "tcp-dport", "{80,http"]), ["{80,http", "{80,https"]);
+        assert_eq!(some(&["add", "tcp-dport", "htt"]), ["http", "https", "http-alt"]);
+        assert_eq!(some(&["add", "tcp-dport", "{80,http"]), ["{80,http", "{80,https", "{80,http-alt"]);
         assert_eq!(some(&["add", "--json", "in", "w"]), ["wan"]);
         assert_eq!(some(&["bench", "--mode", ""]), ["wire", "routed"]);
         assert_eq!(some(&["completion", "z"]), ["zsh"]);
