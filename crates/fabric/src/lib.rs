@@ -20,7 +20,6 @@
 mod descriptor;
 mod doorbell;
 mod host;
-mod idle;
 mod layout;
 mod link;
 mod memory;

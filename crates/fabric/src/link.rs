@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use mmb_nf::process::{LentBuffer, LinkState, ProcessLink};
+use mmb_nf::process::{FilledBuffer, LinkState, ProcessLink};
 use mmb_nf::{Meta, OnFailure, Packet, SessionId, SessionInfo, Verdict};
 use mmb_packet::DropReason;
 
@@ -49,14 +49,14 @@ struct Ends {
     waker: Waker<Region>,
 }
 
-/// What is copied into the buffer of a packet.
+/// The bytes that go into the buffer of a packet.
 enum Copied {
     /// The only segment.
     Head,
     /// So many bytes of the scratch memory.
     Gathered(usize),
-    /// Nothing: the packet is there.
-    Lent,
+    /// None: the packet is there.
+    Nothing,
 }
 
 /// Wakes the thread that looks after the process.
@@ -199,12 +199,12 @@ impl Link {
     fn issue(
         &mut self,
         packet: &Packet<'_>,
-        lent: Option<LentBuffer>,
+        filled: Option<FilledBuffer>,
     ) -> Result<(u32, Descriptor, Copied), Verdict> {
         let session = packet.session.0;
-        let issued = if let Some(LentBuffer { buffer, len }) = lent {
-            let adopted = self.ledger.adopt(buffer, len, session, PACKET);
-            adopted.map(|descriptor| (buffer, descriptor, Copied::Lent))
+        let issued = if let Some(FilledBuffer { buffer, len }) = filled {
+            let adopted = self.ledger.attach(buffer, len, session, PACKET);
+            adopted.map(|descriptor| (buffer, descriptor, Copied::Nothing))
         } else if packet.tail.is_none() {
             let issued = self.ledger.issue(packet.head.len(), session, PACKET);
             issued.map(|(buffer, descriptor)| (buffer, descriptor, Copied::Head))
@@ -271,14 +271,14 @@ impl ProcessLink for Link {
         self.ledger.in_flight() + self.lost.len() as u32
     }
 
-    fn send(&mut self, packet: &Packet<'_>, now: u32, lent: Option<LentBuffer>) -> Result<u32, Verdict> {
+    fn send(&mut self, packet: &Packet<'_>, now: u32, filled: Option<FilledBuffer>) -> Result<u32, Verdict> {
         let issued = match self.check_room(packet.session.0) {
-            Ok(()) => self.issue(packet, lent),
+            Ok(()) => self.issue(packet, filled),
             Err(verdict) => Err(verdict),
         };
         let (buffer, descriptor, copied) = issued.inspect_err(|_| {
-            if let Some(lent) = lent {
-                self.ledger.free_lent(lent.buffer);
+            if let Some(filled) = filled {
+                self.ledger.free_detached(filled.buffer);
             }
         })?;
         let Link { ends: Some(Ends { there, .. }), ledger, pool, scratch, .. } = self else {
@@ -289,7 +289,7 @@ impl ProcessLink for Link {
         let bytes = match copied {
             Copied::Head => &*packet.head,
             Copied::Gathered(len) => scratch.get(..len).unwrap_or_default(),
-            Copied::Lent => &[],
+            Copied::Nothing => &[],
         };
         write_bytes(words.get(BUFFER_HEADER / 8..).unwrap_or_default(), bytes);
         // There is room.
@@ -302,17 +302,17 @@ impl ProcessLink for Link {
         Arc::as_ptr(self.ledger.pool()) as usize
     }
 
-    fn lend(&mut self, buffer: u32) -> Option<LentBuffer> {
+    fn detach_buffer(&mut self, buffer: u32) -> Option<FilledBuffer> {
         if self.is_lost.get(buffer as usize).is_none_or(|is_lost| *is_lost) {
             return None;
         }
-        let len = self.ledger.lend(buffer)?;
+        let len = self.ledger.detach(buffer)?;
         self.note_buffers();
-        Some(LentBuffer { buffer, len })
+        Some(FilledBuffer { buffer, len })
     }
 
-    fn free_lent(&mut self, lent: LentBuffer) {
-        self.ledger.free_lent(lent.buffer);
+    fn free_detached(&mut self, filled: FilledBuffer) {
+        self.ledger.free_detached(filled.buffer);
     }
 
     fn open(&mut self, session: &SessionInfo, moved: Option<&[u8]>) {

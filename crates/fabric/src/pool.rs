@@ -197,15 +197,15 @@ impl Ledger {
 
     /// Gives up a buffer that came back, for another owner of the same pool. Returns the bytes of its frame.
     /// None: it has not come back.
-    pub fn lend(&mut self, buffer: u32) -> Option<usize> {
+    pub fn detach(&mut self, buffer: u32) -> Option<usize> {
         let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Returned)?;
         slot.state = State::Foreign;
         self.in_use -= 1;
         Some(slot.len.into())
     }
 
-    /// Takes over a buffer that another owner of the pool has given up, and issues it. Returns its descriptor.
-    pub fn adopt(&mut self, buffer: u32, len: usize, session: u32, tag: u16) -> Option<Descriptor> {
+    /// Takes over a buffer that another owner of the pool has detached, and issues it.
+    pub fn attach(&mut self, buffer: u32, len: usize, session: u32, tag: u16) -> Option<Descriptor> {
         let len = u16::try_from(len).ok()?;
         let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Foreign)?;
         let generation = slot.generation.wrapping_add(1);
@@ -216,7 +216,7 @@ impl Ledger {
     }
 
     /// Makes a buffer free that another owner has given up and nobody takes over.
-    pub fn free_lent(&mut self, buffer: u32) {
+    pub fn free_detached(&mut self, buffer: u32) {
         // There is room for all buffers.
         let _ = self.pool.free.push(buffer);
     }

@@ -4,7 +4,9 @@
 //! The process gets its end of a socket as standard input, and nothing by name. The first message brings the
 //! memory. The process gives up its rights ([`crate::sandbox`]) before it makes the function. Then it serves
 //! the rings of all workers in turn. Without packets it spins, yields the processor, or sleeps on the
-//! doorbell and on the socket, as its mode says ([`crate::idle`]). It ends with the socket.
+//! doorbell and on the socket, as its mode says ([`idle`]). It ends with the socket.
+
+mod idle;
 
 use std::cell::Cell;
 use std::io;
@@ -20,7 +22,6 @@ use rustix::net::RecvFlags;
 
 use crate::descriptor::Descriptor;
 use crate::doorbell::{Bell, EventBell, Sleeper};
-use crate::idle::{Idle, IdleStep};
 use crate::layout::{
     Geometry, MOVED, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record,
     tag_of,
@@ -30,6 +31,7 @@ use crate::message::{self, Hello, Reply, Request};
 use crate::pool::BUFFER_HEADER;
 use crate::ring::{self, Consumer, Producer};
 use crate::sandbox;
+use idle::{Idle, IdleStep};
 
 /// Most packets of a vector.
 const VECTOR: usize = HostedFunction::VECTOR;

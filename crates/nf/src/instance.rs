@@ -29,8 +29,8 @@ pub struct Instance {
     flow: Option<Option<u32>>,
     /// Distinguishes the instance from all others of the process.
     pub(crate) uid: u64,
-    /// The same number for an instance that differs from an earlier one only in the place where it runs:
-    /// sessions keep their scratchpads.
+    /// Identifies the state of sessions. An instance that differs from an earlier one only in the place where
+    /// it runs has its number.
     pub(crate) lineage: u64,
     pub(crate) function: Box<dyn DynFunction>,
     /// Domain and mode of `process DOMAIN MODE`.

@@ -3,10 +3,10 @@
 //! Theory of operation. `process DOMAIN` behind `nf add` asks a [`ProcessHost`] to start the function in a
 //! process of its own. The program keeps an instance of the function as well, its *shadow*: it gives
 //! properties, and answers [`crate::Function::admit`], since no packet can wait for a process before its
-//! session exists. The shadow sees no other packet. Each worker has a [`ProcessLink`]: it copies packets into
-//! the memory of the process and takes verdicts back. If the next function is in a process of the same domain,
-//! the packet stays in its buffer, and is copied out behind the last one. Packets wait among those that functions hold
-//! ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
+//! session exists. The shadow sees no other packet. Each worker has a [`ProcessLink`]: it copies packets
+//! into the memory of the process and takes verdicts back. If the next function is in a process of the same
+//! domain, the packet stays in its buffer, and is copied out behind the last one. Packets wait among those
+//! that functions hold ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
 //!
 //! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
 
@@ -109,7 +109,7 @@ pub trait FunctionProcess: Send + Sync {
 
 /// A buffer with the bytes of a packet, on its way from one process of a domain to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LentBuffer {
+pub struct FilledBuffer {
     /// Its number.
     pub buffer: u32,
     /// Bytes of the frame.
@@ -137,18 +137,18 @@ pub trait ProcessLink: Send {
     /// [`ProcessLink::receive`].
     fn in_flight(&self) -> u32;
     /// Sends a packet to the process. Returns its buffer. The packet is copied, unless it is in the buffer
-    /// that another link has lent, which is used or freed in any case.
+    /// that another link has detached, which is used or freed in any case.
     ///
     /// # Errors
     /// The packet is to be dropped, or its session is to be ended, since the function has not learned of it.
-    fn send(&mut self, packet: &Packet<'_>, now: u32, lent: Option<LentBuffer>) -> Result<u32, Verdict>;
+    fn send(&mut self, packet: &Packet<'_>, now: u32, filled: Option<FilledBuffer>) -> Result<u32, Verdict>;
     /// Returns a number that all links with the same buffers have.
     fn pool_id(&self) -> usize;
     /// Gives up a buffer that came back, for another link with the same buffers. None: the bytes in it are
     /// not to be used.
-    fn lend(&mut self, buffer: u32) -> Option<LentBuffer>;
+    fn detach_buffer(&mut self, buffer: u32) -> Option<FilledBuffer>;
     /// Frees a buffer that another link has given up.
-    fn free_lent(&mut self, lent: LentBuffer);
+    fn free_detached(&mut self, filled: FilledBuffer);
     /// Tells the function that a session begins. `moved`: the scratchpad that the session has had elsewhere.
     fn open(&mut self, session: &SessionInfo, moved: Option<&[u8]>);
     /// Reads the scratchpad of a session. Returns false if the function does not know the session. No packet

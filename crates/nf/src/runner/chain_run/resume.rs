@@ -176,11 +176,11 @@ impl ChainRun<'_, '_> {
             }
         }
         let remote = self.state.state(self.active, function.instance);
-        let lent = remote.and_then(|state| state.placement.remote()?.lend(buffer));
+        let filled = remote.and_then(|state| state.placement.remote()?.detach_buffer(buffer));
         let next_state = self.state.states.get_mut(next.state).and_then(Option::as_mut);
-        match (lent, next_state.and_then(|state| state.placement.remote())) {
-            (Some(lent), Some(remote)) => {
-                remote.borrow(i, lent);
+        match (filled, next_state.and_then(|state| state.placement.remote())) {
+            (Some(filled), Some(remote)) => {
+                remote.set_filled(i, filled);
                 Verdict::Pass
             }
             // The buffer is one that an ended process has left.

@@ -3,9 +3,10 @@
 //! Theory of operation. Packets are copied to the process and held under a ticket. Between two vectors, the
 //! runner takes verdicts back ([`RunnerState::poll_processes`]). Each one releases its packet, which goes on
 //! behind the function as any released packet does; the verdict is applied there, after the changed bytes are
-//! copied back. The worker never waits. If the next function runs in a process of the same domain, it gets the
-//! buffer as it is ([`Remote::lend`]), and the bytes are copied back behind the last one. A session that leaves the function drops its packets, and their
-//! buffers are freed once the process has returned them.
+//! copied back. If the next function runs in a process of the same domain, it gets the buffer as it is
+//! ([`Remote::detach_buffer`]), and the bytes are copied back behind the last one. The worker never waits,
+//! but for a moment when the program changes. A session that leaves the function drops its packets, and
+//! their buffers are freed once the process has returned them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::{Local, Place, Placement};
 use crate::context::{Holding, keep};
 use crate::held::HeldPackets;
 use crate::instance::RawContext;
-use crate::process::{FunctionProcess, LentBuffer, LinkState, ProcessLink};
+use crate::process::{FilledBuffer, FunctionProcess, LinkState, ProcessLink};
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
@@ -36,8 +37,8 @@ pub(in crate::runner) struct Remote {
     state: LinkState,
     /// Ticket of the packet in each buffer.
     tickets: Vec<u32>,
-    /// Buffers that the function in front has lent, by the positions of their packets.
-    lent: Box<[Option<LentBuffer>; VECTOR]>,
+    /// Buffers with the packets of the next vector, by the positions of their packets.
+    filled: Box<[Option<FilledBuffer>; VECTOR]>,
 }
 
 impl Remote {
@@ -53,7 +54,7 @@ impl Remote {
             link,
             state: LinkState::Down(OnFailure::Drop),
             tickets: vec![0; buffers as usize],
-            lent: Box::new([None; VECTOR]),
+            filled: Box::new([None; VECTOR]),
         }
     }
 
@@ -63,22 +64,22 @@ impl Remote {
     }
 
     /// Gives up the buffer of a packet that came back, for the next function.
-    pub fn lend(&mut self, buffer: u32) -> Option<LentBuffer> {
-        self.link.as_mut()?.lend(buffer)
+    pub fn detach_buffer(&mut self, buffer: u32) -> Option<FilledBuffer> {
+        self.link.as_mut()?.detach_buffer(buffer)
     }
 
     /// Takes over the buffer of the packet at a position, which the function gets next.
-    pub fn borrow(&mut self, i: usize, lent: LentBuffer) {
-        self.lent[i & (VECTOR - 1)] = Some(lent);
+    pub fn set_filled(&mut self, i: usize, filled: FilledBuffer) {
+        self.filled[i & (VECTOR - 1)] = Some(filled);
     }
 
     fn send(&mut self, i: usize, packet: &mut Packet<'_>, now: u32, holding: &mut Holding<'_>) -> Verdict {
         let (place, direction) = (holding.place(packet), packet.direction);
-        let lent = self.lent[i & (VECTOR - 1)].take();
+        let filled = self.filled[i & (VECTOR - 1)].take();
         let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
         let has_room = holding.held.has_room(place);
-        if let Some(lent) = lent.filter(|_| self.state != LinkState::Up || !has_room) {
-            link.free_lent(lent);
+        if let Some(filled) = filled.filter(|_| self.state != LinkState::Up || !has_room) {
+            link.free_detached(filled);
         }
         match self.state {
             LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
@@ -91,7 +92,7 @@ impl Remote {
         if !has_room {
             return Verdict::Drop(DropReason::HeldFull);
         }
-        let buffer = match link.send(packet, now, lent) {
+        let buffer = match link.send(packet, now, filled) {
             Ok(buffer) => buffer,
             Err(verdict) => return verdict,
         };
