@@ -35,5 +35,5 @@ pub use table::{
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{
     EditOffsets, Mangle, QuotedPacket, parse_quote, translate, translate_error_fragment,
-    translate_icmp_error, translate_ip4, translate_ip4_common, untranslate,
+    translate_icmp_error, translate_ip4, translate_ip4_common, translate_numbers, untranslate,
 };

@@ -52,6 +52,10 @@ impl SessionAccess for Sessions {
         Ok(())
     }
 
+    fn finish_emission(&mut self, _: FlowRef, _: bool, _: &mut [u8]) -> bool {
+        true
+    }
+
     fn info(&self, id: SessionId) -> SessionInfo {
         info(id, self.0.key(FlowRef::new(id, Direction::Forward)))
     }

@@ -226,19 +226,24 @@ impl Emissions {
         }
     }
 
-    /// Translates frames that functions in chains with translation have sent to `Ingress` or `Egress`.
+    /// Completes the frames from `first` on that functions have sent to `Ingress` or `Egress`.
     ///
     /// The closure gets the packet's position, whether the frame goes where the packet goes, whether the
-    /// function sees forward packets translated, and the frame. If it returns false, the frame is not sent.
-    pub(crate) fn translate(&mut self, mut f: impl FnMut(u8, bool, bool, &mut [u8]) -> bool) {
+    /// function sees forward packets translated (None: the chain does not translate), and the frame. If it
+    /// returns false, the frame is not sent.
+    pub(crate) fn finish(
+        &mut self,
+        first: usize,
+        mut f: impl FnMut(u8, bool, Option<bool>, &mut [u8]) -> bool,
+    ) {
         let Emissions { records, bytes, lost, unresolved } = self;
+        let mut index = 0;
         records.retain_mut(|record| {
-            let (Some(packet), Some(after)) = (record.packet, record.after_translation.take()) else {
-                return true;
-            };
+            index += 1;
+            let Some(packet) = record.packet.filter(|_| index > first) else { return true };
             let frame = bytes.get_mut(record.start..record.start + record.len).unwrap_or(&mut []);
             let is_sent = matches!(record.target, EmitTarget::Port(_))
-                || f(packet, record.target == EmitTarget::Egress, after, frame);
+                || f(packet, record.target == EmitTarget::Egress, record.after_translation, frame);
             *lost += u64::from(!is_sent);
             is_sent
         });
@@ -246,7 +251,8 @@ impl Emissions {
     }
 
     /// Sets the ports of new frames. The closure returns input and output port of the packet at a position.
-    pub(crate) fn resolve(&mut self, ports: impl Fn(u8) -> Option<(u16, u16)>) {
+    /// Returns the index of the first new frame.
+    pub(crate) fn resolve(&mut self, ports: impl Fn(u8) -> Option<(u16, u16)>) -> usize {
         let first = std::mem::replace(&mut self.unresolved, self.records.len());
         for record in self.records.iter_mut().skip(first) {
             if let Some((in_port, out_port)) = record.packet.and_then(&ports) {
@@ -258,6 +264,7 @@ impl Emissions {
                 }
             }
         }
+        first
     }
 
     /// Orders the frames by their places among the packets of their vector. Those that leave before it come

@@ -117,6 +117,10 @@ impl SessionAccess for Sessions {
         Ok(())
     }
 
+    fn finish_emission(&mut self, _: FlowRef, _: bool, _: &mut [u8]) -> bool {
+        true
+    }
+
     fn info(&self, id: SessionId) -> SessionInfo {
         let halves = [Direction::Forward, Direction::Reverse]
             .map(|direction| self.table.flow(FlowRef::new(id, direction)));

@@ -366,6 +366,21 @@ def test_downloads_whose_heads_are_edited(fast_wire, address):
     assert sum(wire.daemon.drops().values()) == 0
 
 
+def test_downloads_with_edited_heads_and_numbers_of_rules(fast_wire):
+    """The functions leave behind the head. The numbers of the rule and those of the edits are both kept."""
+    wire = fast_wire(f"{EDITED}add-stateful in left tcp-dport 80 shuffle tcp-seq-num shuffle tcp-ack-num chain web\n")
+    server = traffic.WebServer(wire.server, 80, size=8 << 20)
+    try:
+        url = f"http://{SERVER4}/file"
+        assert f"Server: {LONGER}" in wire.client.run("curl", "-s", "-D", "-", "-o", "/dev/null", url).stdout
+        lossy(wire.client, 300)
+        lossy(wire.server, 300)
+        assert traffic.fetch(wire.client, url, patience=40) == server.content
+    finally:
+        server.close()
+    assert sum(wire.daemon.drops().values()) == 0
+
+
 def exchange(near, far, size=1 << 20):
     """Both ends send random bytes at once, and get those of the other end."""
     sent = [os.urandom(size) for _ in range(2)]

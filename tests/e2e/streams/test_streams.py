@@ -251,6 +251,20 @@ def test_edits_on_a_router(make_router, address):
     assert verify_edits(pairs, "x") > 0
 
 
+@pytest.mark.parametrize("name, edit", [("ip4", "longer"), ("ip6-two-workers", "removed")])
+def test_edits_and_numbers_of_rules(make_bad, name, edit):
+    """A rule gives both ends other sequence numbers than those that the functions edit, and packets are lost and
+    reordered on both sides, so that both ends acknowledge selectively.
+    """
+    bad = Impairment(loss=5, duplication=10, reordering=30, cuts=50)
+    options, address = ({}, SERVER4) if name == "ip4" else ({"workers": 2}, SERVER6)
+    lines = edits(EDITS[edit]).replace(" chain c\n", " shuffle tcp-seq-num shuffle tcp-ack-num chain c\n")
+    assert "shuffle" in lines
+    bench = make_bad(lines, seed=3, before=bad, behind=bad, **options)
+    pairs = exchange(bench.client, bench.server, address, [(60_000, 40_000), (8, 30_000)], 21, make=words)
+    assert reports(bench.daemon)["polite"]["edited"] == str(verify_edits(pairs, EDITS[edit]))
+
+
 NEW = EDITS["longer"]
 
 

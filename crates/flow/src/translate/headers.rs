@@ -60,6 +60,17 @@ pub(super) fn addresses4(key: &Key) -> [u8; 8] {
     both
 }
 
+/// Returns the key of a later fragment, which has addresses only. None: they do not lie in `head`.
+pub(super) fn network_key(head: &[u8], meta: &Meta) -> Option<Key> {
+    let (l3, is_ip4) = (usize::from(meta.l3_off), meta.kind.l3() == Kind::IP4);
+    let (from, length) = if is_ip4 { (l3 + 12, 4) } else { (l3 + 8, 16) };
+    let addresses = head.get(from..from + 2 * length)?;
+    let mut key = Key { kind: meta.kind.0, proto: meta.proto, ..Key::default() };
+    key.source[..length].copy_from_slice(&addresses[..length]);
+    key.destination[..length].copy_from_slice(&addresses[length..]);
+    Some(key)
+}
+
 /// Source and destination port.
 pub(super) fn ports(key: &Key) -> [u8; 4] {
     let ([a, b], [c, d]) = (key.source_port, key.destination_port);

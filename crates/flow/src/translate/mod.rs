@@ -39,7 +39,7 @@ pub use short::{translate_ip4, translate_ip4_common};
 
 use mmb_packet::{DropReason, Meta};
 
-use crate::{Direction, Key};
+use crate::{Direction, Key, KeyError, parse_key};
 use headers::Change;
 
 /// Translates a packet of a session, IPv4 or IPv6, that is not an ICMP error.
@@ -62,6 +62,24 @@ pub fn translate(
     direction: Direction,
 ) -> Result<(), DropReason> {
     rewrite(head, meta, from, &Change::along(from, to, mangle, direction))
+}
+
+/// Replaces nothing of a packet but the numbers of a `mangle`: the second half of [`translate`], for packets
+/// whose addresses and ports were translated before, without a mangle.
+///
+/// # Errors
+/// [`DropReason::NatFailed`], as for [`translate`].
+pub fn translate_numbers(
+    head: &mut [u8],
+    meta: &Meta,
+    mangle: &Mangle,
+    direction: Direction,
+) -> Result<(), DropReason> {
+    let key = match parse_key(head, meta) {
+        Ok(key) | Err(KeyError::FirstFragment(key)) => key,
+        Err(_) => headers::network_key(head, meta).ok_or(DropReason::NatFailed)?,
+    };
+    translate(head, meta, &key, &key, Some(mangle), direction)
 }
 
 /// Edits the headers of a packet, if they match `from`.

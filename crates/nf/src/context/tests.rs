@@ -30,9 +30,9 @@ fn ports_are_those_of_the_packet() {
     assert!(emissions.is_empty());
 }
 
-/// Only frames of chains that translate are translated. A frame whose translation fails is not sent.
+/// A frame is completed once, when the ports of its vector are known. One that fails is not sent.
 #[test]
-fn frames_are_translated_once() {
+fn frames_are_completed_once() {
     let mut emissions = Emissions::default();
     emissions.push(EmitTarget::Egress, Some(0), 0, &[b"aa"]);
     emissions.set_place(0, false, false);
@@ -40,15 +40,18 @@ fn frames_are_translated_once() {
     emissions.push(EmitTarget::Ingress, Some(2), 0, &[b"cc"]);
     emissions.push(EmitTarget::Port(9), Some(3), 0, &[b"dd"]);
     emissions.set_place(1, true, true);
-    emissions.resolve(PORTS);
-    for _ in 0..2 {
-        emissions.translate(|at, is_egress, after, frame| {
-            assert_eq!((at, is_egress, after), if at == 1 { (1, true, true) } else { (2, false, true) });
+    for new in [true, false] {
+        let first = emissions.resolve(PORTS);
+        let mut asked = Vec::new();
+        emissions.finish(first, |at, is_egress, after, frame| {
+            asked.push((at, is_egress, after));
             frame.fill(b'x');
-            at == 1
+            at < 2
         });
+        let all = [(0, true, None), (1, true, Some(true)), (2, false, Some(true))];
+        assert_eq!(asked, if new { &all[..] } else { &[] });
         let frames: Vec<_> = sent(&emissions).into_iter().map(|(_, _, _, frame)| frame).collect();
-        assert_eq!(frames, [b"aa", b"xx", b"dd"]);
+        assert_eq!(frames, [b"xx", b"xx", b"dd"]);
     }
     assert_eq!(emissions.lost(), 1);
 }

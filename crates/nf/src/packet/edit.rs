@@ -42,7 +42,8 @@ impl Packet<'_> {
     /// of TCP, UDP, ICMP and ICMPv6.
     ///
     /// Returns false, and changes nothing, if the bytes are not all in the contiguous head. The checksum
-    /// itself must not be written. A UDP checksum of zero over IPv4 stays zero (RFC 768).
+    /// itself must not be written. A UDP checksum of zero stays zero: over IPv4 there is none (RFC 768), and
+    /// over IPv6 that is allowed in tunnels only (RFC 6935), whose ends, and no one else, know them.
     #[inline]
     pub fn write_l4(&mut self, at: usize, bytes: &[u8]) -> bool {
         let Some(l4) = self.head.get_mut(usize::from(self.meta.l4_off)..) else { return false };
@@ -56,7 +57,6 @@ impl Packet<'_> {
 
     #[inline]
     fn update_l4(&mut self, old: u16, new: u16) {
-        let is_ip4 = self.meta.kind.l3() == Kind::IP4;
         let field = match self.meta.kind.l4() {
             Kind::TCP => 16,
             Kind::UDP => 6,
@@ -65,7 +65,7 @@ impl Packet<'_> {
         };
         let Some(l4) = self.head.get_mut(usize::from(self.meta.l4_off)..) else { return };
         let is_udp = field == 6;
-        if is_udp && is_ip4 && l4.get(field..field + 2) == Some(&[0, 0]) {
+        if is_udp && l4.get(field..field + 2) == Some(&[0, 0]) {
             return;
         }
         update(l4, field, old, new);

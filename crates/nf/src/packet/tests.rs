@@ -74,10 +74,13 @@ proptest! {
 
 #[test]
 fn a_udp_checksum_of_zero_stays_zero() {
-    let mut frame = Frame::new(net(false), Transport::from(Udp::new(1, 2))).payload([1, 2]).build();
-    frame[40..42].fill(0);
-    assert!(with_packet(&mut frame, |packet| packet.write_l4(8, &[9])));
-    assert_eq!(frame[40..42], [0, 0]);
+    for is_ip6 in [false, true] {
+        let mut frame = Frame::new(net(is_ip6), Transport::from(Udp::new(1, 2))).payload([1, 2]).build();
+        let field = usize::from(parsed(&frame).l4_off) + 6;
+        frame[field..field + 2].fill(0);
+        assert!(with_packet(&mut frame, |packet| packet.write_l4(8, &[9])));
+        assert_eq!(frame[field..field + 2], [0, 0], "{is_ip6}");
+    }
 }
 
 /// A payload that lies in several segments is seen in order, and without the padding behind it.

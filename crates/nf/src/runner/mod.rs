@@ -212,6 +212,12 @@ impl Runner {
         self.state.has_offsets(pad, session.0)
     }
 
+    /// Returns the greatest acknowledgement numbers for the senders of both directions, as they are told by
+    /// functions that edit the connection. None: no function does.
+    pub fn acknowledged(&self, pad: &[u8], session: SessionId) -> [Option<u32>; 2] {
+        self.state.acknowledged(pad, session.0)
+    }
+
     /// Changes acknowledgement and window of a segment, as it comes in, to those that their receiver is told.
     /// So both are about the numbers of the receiver. They differ if functions edit the connection.
     pub fn untranslate(&self, pad: &[u8], flow: FlowRef, segment: &mut TcpSegment) {

@@ -36,6 +36,10 @@ pub trait SessionAccess {
     /// # Errors
     /// Why the packet is dropped.
     fn translate(&mut self, flow: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
+    /// Completes a frame that a function has made for the receiver of a flow, as a packet is completed that
+    /// has passed its chain. `has_addresses`: its addresses and ports are those that the receiver knows.
+    /// Returns false if the frame cannot be sent.
+    fn finish_emission(&mut self, flow: FlowRef, has_addresses: bool, frame: &mut [u8]) -> bool;
     /// Returns what is known of a session. The caller does not use `key`.
     fn info(&self, id: SessionId) -> SessionInfo;
     /// Returns the identity of the session that has a number now ([`SessionInfo::uid`]). None: there is none,

@@ -8,7 +8,7 @@
 
 use arrayvec::ArrayVec;
 use mmb_flow::{Direction, FlowRef};
-use mmb_packet::{DropReason, Meta};
+use mmb_packet::DropReason;
 use mmb_stream::View;
 
 use super::chain_run::{ChainRun, Target};
@@ -282,22 +282,22 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
     }
 }
 
-/// Sets the ports of emitted frames, and translates those that pass the translation of their session's
-/// packets.
+/// Sets the ports of emitted frames, and translates what is left to translate for those that receive
+/// them.
 #[cold]
 fn finish_emissions(state: &mut RunnerState, packets: &[Packet<'_>], sessions: &mut impl SessionAccess) {
-    state
+    let first = state
         .emissions
         .resolve(|i| packets.get(usize::from(i)).map(|packet| (packet.in_port, packet.meta.out_port)));
-    state.emissions.translate(|i, is_egress, after_translation, frame| {
+    state.emissions.finish(first, |i, is_egress, after_translation, frame| {
         let Some(packet) = packets.get(usize::from(i)) else { return true };
         let direction = if is_egress { packet.direction } else { packet.direction.opposite() };
-        if after_translation != (direction == Direction::Reverse) {
-            return true;
-        }
-        let mut meta = Meta::default();
-        let is_parsed = mmb_packet::parse(frame, frame.len(), &mut meta).is_ok();
-        is_parsed && sessions.translate(FlowRef::new(packet.session, direction), frame, &meta).is_ok()
+        let has_addresses = match after_translation {
+            Some(is_after) => is_after != (direction == Direction::Reverse),
+            // The packet came translated. Its frame has the addresses that the receiver of the packet knows.
+            None => is_egress,
+        };
+        sessions.finish_emission(FlowRef::new(packet.session, direction), has_addresses, frame)
     });
 }
 

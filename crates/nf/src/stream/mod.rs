@@ -79,7 +79,7 @@ fn verdict_closed(
 ) -> Option<Verdict> {
     let reason = holding.held.closed(packet.session.0)?;
     if let Some(frame) = answer_closed(packet.head, packet.meta) {
-        emissions.push(SegmentTo::Sender.target(), Some(at as u8), packet.in_port, &[frame.bytes()]);
+        emissions.push_in_order(SegmentTo::Sender.target(), at, &[frame.bytes()]);
     }
     Some(Verdict::Drop(reason))
 }

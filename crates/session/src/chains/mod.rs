@@ -39,7 +39,7 @@ use crate::lifetime::DIRECTIONS;
 use crate::rules::attached::SessionRule;
 use crate::slow_path::packet::SlowPacket;
 use crate::translation::record::ScratchLayout;
-use crate::{Environment, SessionConfig};
+use crate::{Environment, SessionConfig, tracking};
 pub use process::chain_packet;
 
 /// [`mmb_packet::Meta::out_port`] of a packet that is hairpinned after its chain.
@@ -299,6 +299,18 @@ impl ChainState {
         if let Some(pad) = chained_pad(&self.layout, table, flow.session()) {
             self.runner.untranslate(pad, flow, segment);
         }
+    }
+
+    /// Returns the highest acknowledgement numbers of both directions, as the tracker counts. Segments of
+    /// edited connections that took the established path were noted with the numbers that their senders know.
+    pub fn acks(&self, table: &Table, id: SessionId) -> [u32; 2] {
+        let mut acks = tracking::acks(table, id);
+        if let Some(pad) = chained_pad(&self.layout, table, id) {
+            let [forward, reverse] = self.runner.acknowledged(pad, id);
+            // The forward flow acknowledges what the reverse flow sends.
+            acks = [reverse.unwrap_or(acks[0]), forward.unwrap_or(acks[1])];
+        }
+        acks
     }
 
     /// See [`Runner::original_sequence`].

@@ -9,7 +9,7 @@
 //! the session, and its number may belong to another one. If no session has ended since the last
 //! [`crate::Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
-use mmb_flow::{FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
+use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
 use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
@@ -32,6 +32,7 @@ impl ChainState {
     fn run(&mut self, table: &mut Table, now: u32, env: &impl Environment, packets: &mut [Packet<'_>]) {
         let ChainState { runner, layout, verdicts, .. } = self;
         runner.run(now, packets, &mut ChainSessions { table, layout, env, now }, verdicts);
+        translate_behind_chain(table, layout, packets, verdicts);
     }
 
     /// Takes those packets through their chains whose sessions still exist.
@@ -86,10 +87,32 @@ pub(crate) fn process_released(
     let n = packets.len().min(VECTOR);
     let ChainState { runner, layout, verdicts, .. } = &mut store.chains;
     let sessions = &mut ChainSessions { table: &mut store.table, layout, env, now };
-    runner.resume(now, packets.get_mut(..n).unwrap_or_default(), sessions, verdicts);
+    let batch = packets.get_mut(..n).unwrap_or_default();
+    runner.resume(now, batch, sessions, verdicts);
+    translate_behind_chain(&store.table, &store.chains.layout, batch, &mut store.chains.verdicts);
     let set = apply_verdicts(store, env, packets, next);
     end_drained(store, env);
     set
+}
+
+/// Translates the numbers of forward packets that have passed their chains, while all their sessions live.
+#[inline(always)]
+fn translate_behind_chain(
+    table: &Table,
+    layout: &ScratchLayout,
+    packets: &mut [Packet<'_>],
+    verdicts: &mut [ChainVerdict; VECTOR],
+) {
+    for (packet, verdict) in packets.iter_mut().zip(verdicts) {
+        let flow = packet.flow_ref();
+        if packet.direction == Direction::Forward
+            && table.flow(flow).flags.contains(FlowFlags::XLAT_SLOW)
+            && *verdict == ChainVerdict::Pass
+            && let Err(reason) = layout.translate_numbers(table, flow, packet.head, packet.meta)
+        {
+            *verdict = ChainVerdict::Drop(reason);
+        }
+    }
 }
 
 /// Turns the verdicts of a vector into outcomes.
@@ -235,9 +258,24 @@ impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
             return Ok(());
         }
         match meta.edits_len {
-            0 => self.layout.translate(self.table, flow, head, meta),
+            0 => self.layout.translate_addresses(self.table, flow, head, meta),
             _ => self.translate_edited(flow, head, meta),
         }
+    }
+
+    fn finish_emission(&mut self, flow: FlowRef, has_addresses: bool, frame: &mut [u8]) -> bool {
+        let flags = self.table.flow(flow).flags;
+        if !flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
+            return true;
+        }
+        let mut meta = Meta::default();
+        if mmb_packet::parse(frame, frame.len(), &mut meta).is_err() {
+            return false;
+        }
+        let (table, layout) = (&*self.table, self.layout);
+        (has_addresses || layout.translate_addresses(table, flow, frame, &meta).is_ok())
+            && (flow.direction() == Direction::Reverse
+                || layout.translate_numbers(table, flow, frame, &meta).is_ok())
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
@@ -268,10 +306,9 @@ impl<E> ChainSessions<'_, E> {
             return Ok(());
         }
         let (Ok(from) | Err(KeyError::FirstFragment(from))) = parse_key(head, meta) else {
-            return self.layout.translate(self.table, flow_ref, head, meta);
+            return self.layout.translate_addresses(self.table, flow_ref, head, meta);
         };
         let to = self.table.key(flow_ref.opposite()).reversed();
-        let mangle = self.layout.mangle(self.table, flow_ref.session());
-        translate(head, meta, &from, &to, mangle.as_ref(), flow_ref.direction())
+        translate(head, meta, &from, &to, None, flow_ref.direction())
     }
 }

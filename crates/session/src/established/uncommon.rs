@@ -130,10 +130,7 @@ impl EstablishedPath<'_> {
             let flow = self.table.flow_mut(flow_ref);
             flow.ack = latest_ack(flow.ack, ack);
         }
-        match self.table.flow(flow_ref).flags.contains(FlowFlags::CHAIN_TRANSLATES) {
-            false => self.layout.translate(self.table, flow_ref, head, meta),
-            true => Ok(()),
-        }
+        self.layout.translate(self.table, flow_ref, head, meta)
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn admit_existing<E: Environment, P: PacketBuf>(
         return ExistingOutcome::Ended;
     }
     learn_from_reply(store, pkt, flow);
-    let (mut track, mut acks) = (store.table.session(id).track, tracking::acks(&store.table, id));
+    let (mut track, mut acks) = (store.table.session(id).track, store.chains.acks(&store.table, id));
     let input = pkt.track_input(&store.table, &store.chains, flow);
     let outcome = track.update(flow.direction(), &input, &mut acks, &store.settings);
     match outcome.verdict {
@@ -86,7 +86,7 @@ fn changes_session<E: Environment, P: PacketBuf>(
         return true;
     }
     let track = store.table.session(id).track;
-    let (mut after, mut acks) = (track, tracking::acks(&store.table, id));
+    let (mut after, mut acks) = (track, store.chains.acks(&store.table, id));
     let input = pkt.track_input(&store.table, &store.chains, flow);
     let verdict = after.update(flow.direction(), &input, &mut acks, &store.settings).verdict;
     let ends_bypass = is_syn(&input) && store.table.session(id).flags.contains(SessionFlags::BYPASSES);

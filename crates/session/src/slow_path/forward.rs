@@ -24,7 +24,7 @@ impl SlowPath {
         let flags = flow.flags;
         if flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
             translate_ip4(&flow.xlat4(), pkt.packet.head_mut(), pkt.meta);
-        } else if flags.contains(FlowFlags::XLAT_SLOW) && !flags.contains(FlowFlags::CHAIN_TRANSLATES) {
+        } else if flags.contains(FlowFlags::XLAT_SLOW) {
             let (layout, head) = (&store.chains.layout, pkt.packet.head_mut());
             if let Err(reason) = layout.translate(&store.table, flow_ref, head, pkt.meta) {
                 return pkt.drop(reason);

@@ -10,7 +10,7 @@ use super::packet::SlowPacket;
 use super::process::process_stateless;
 use crate::open::plan::is_pool;
 use crate::store::SessionStore;
-use crate::{Environment, Next, tracking};
+use crate::{Environment, Next};
 
 /// ICMP type of a redirect (RFC 792).
 const REDIRECT: u8 = 5;
@@ -112,7 +112,7 @@ fn quote_fault<E: Environment, P: PacketBuf>(
             store.table.session(id).track.may_be_in_flight(
                 direction,
                 sequence,
-                &tracking::acks(&store.table, id),
+                &store.chains.acks(&store.table, id),
             )
         }
         None => quote.has_matching_length(head),

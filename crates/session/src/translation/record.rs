@@ -7,6 +7,12 @@
 //! known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, which
 //! both ends know already.
 //!
+//! Functions in a chain see the numbers of the session's originator, in both directions: what they edit, and
+//! what acknowledges it, must be of one numbering. So the numbers of forward packets are translated behind
+//! the chain ([`ScratchLayout::translate_numbers`]), and those of reverse packets in front of it. Addresses
+//! and ports are translated in front of it, or by the chain. Frames that functions make are translated like
+//! the packets that they go with.
+//!
 //! Edits of a connection by functions leave constants, which are added to the mangle when the session takes
 //! the short way. The tracker and the flows keep what they know in the numbers of the sender of each
 //! direction, as while the functions edited ([`ScratchLayout::tracked`]).
@@ -16,7 +22,7 @@ use std::ops::Range;
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{
     Direction, EditOffsets, Flow, FlowFlags, FlowRef, Key, Mangle, SessionFlags, SessionId, Table, Xlat4,
-    translate, translate_ip4,
+    translate, translate_ip4, translate_numbers,
 };
 use mmb_nf::SettledEdits;
 use mmb_packet::{DropReason, Meta};
@@ -249,7 +255,8 @@ impl ScratchLayout {
         }
     }
 
-    /// Translates a packet of a flow, whatever is replaced.
+    /// Translates a packet of a flow, whatever is replaced. If the packet is to pass a chain, what is left
+    /// for later is left out: see the theory of operation.
     ///
     /// # Errors
     /// As [`mmb_flow::translate`].
@@ -262,15 +269,73 @@ impl ScratchLayout {
         meta: &Meta,
     ) -> Result<(), DropReason> {
         let flow = table.flow(flow_ref);
-        if flow.flags.contains(FlowFlags::XLAT4) {
-            translate_ip4(&flow.xlat4(), head, meta);
-            return Ok(());
+        if !flow.flags.contains(FlowFlags::CHAINED) {
+            let mangle = || self.mangle(table, flow_ref.session());
+            return translate_packet(table, flow_ref, (head, meta), mangle);
         }
-        if !flow.flags.contains(FlowFlags::XLAT_SLOW) {
-            return Ok(());
+        if !flow.flags.contains(FlowFlags::CHAIN_TRANSLATES) {
+            translate_packet(table, flow_ref, (head, meta), || None)?;
         }
-        let to = table.key(flow_ref.opposite()).reversed();
-        let mangle = self.mangle(table, flow_ref.session());
-        translate(head, meta, &flow.key(), &to, mangle.as_ref(), flow_ref.direction())
+        match flow_ref.direction() {
+            Direction::Forward => Ok(()),
+            Direction::Reverse => self.translate_numbers(table, flow_ref, head, meta),
+        }
     }
+
+    /// Translates the addresses and ports of a packet in a chain, and nothing else.
+    ///
+    /// # Errors
+    /// As [`mmb_flow::translate`].
+    #[inline]
+    pub fn translate_addresses(
+        &self,
+        table: &Table,
+        flow: FlowRef,
+        head: &mut [u8],
+        meta: &Meta,
+    ) -> Result<(), DropReason> {
+        translate_packet(table, flow, (head, meta), || None)
+    }
+
+    /// Translates the numbers of a packet whose addresses and ports are those of its receiver, if it has any
+    /// to translate.
+    ///
+    /// # Errors
+    /// As [`mmb_flow::translate_numbers`].
+    #[inline]
+    pub fn translate_numbers(
+        &self,
+        table: &Table,
+        flow: FlowRef,
+        head: &mut [u8],
+        meta: &Meta,
+    ) -> Result<(), DropReason> {
+        if !table.flow(flow).flags.contains(FlowFlags::XLAT_SLOW) {
+            return Ok(());
+        }
+        match self.mangle(table, flow.session()) {
+            Some(mangle) => translate_numbers(head, meta, &mangle, flow.direction()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Translates a packet of a flow. `mangle`: what is replaced besides addresses and ports.
+#[inline(always)]
+fn translate_packet(
+    table: &Table,
+    flow_ref: FlowRef,
+    (head, meta): (&mut [u8], &Meta),
+    mangle: impl FnOnce() -> Option<Mangle>,
+) -> Result<(), DropReason> {
+    let flow = table.flow(flow_ref);
+    if flow.flags.contains(FlowFlags::XLAT4) {
+        translate_ip4(&flow.xlat4(), head, meta);
+        return Ok(());
+    }
+    if !flow.flags.contains(FlowFlags::XLAT_SLOW) {
+        return Ok(());
+    }
+    let to = table.key(flow_ref.opposite()).reversed();
+    translate(head, meta, &flow.key(), &to, mangle().as_ref(), flow_ref.direction())
 }

@@ -9,6 +9,7 @@ mod held;
 mod holder;
 mod kinds;
 mod live;
+mod numbers;
 mod settled;
 mod translation;
 mod vectors;

@@ -467,6 +467,13 @@ impl Splices {
         (acked, shift.map_or(window, |shift| flow.tell(acked, ack, window, shift)))
     }
 
+    /// Returns the greatest acknowledgement number of the receiver, as the sender is told. None: there was
+    /// none.
+    pub fn told_acknowledged(&self, number: u32, direction: usize) -> Option<u32> {
+        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN) && flow.has(ACKED))?;
+        Some(flow.told_ack(flow.log.sender_numbers(&self.edits, flow.acked).0))
+    }
+
     /// Returns the sender's numbers of a block of a selective acknowledgement. None: nothing is left.
     pub fn selected(&self, number: u32, direction: usize, block: (u32, u32)) -> Option<(u32, u32)> {
         let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN))?;

@@ -128,6 +128,12 @@ impl RunnerState {
         }
     }
 
+    /// See [`crate::Runner::acknowledged`].
+    pub fn acknowledged(&self, pad: &[u8], session: u32) -> [Option<u32>; 2] {
+        let memory = self.edits.as_deref();
+        memory.map_or([None; 2], |memory| memory.acknowledged(session, self.edited_stream(pad).as_ref()))
+    }
+
     /// Changes acknowledgement and window of a segment to those that their receiver is told.
     pub fn untranslate(&self, pad: &[u8], flow: FlowRef, segment: &mut TcpSegment) {
         if let Some(memory) = self.edits.as_deref() {

@@ -58,6 +58,25 @@ impl EditMemory {
         Some(all)
     }
 
+    /// Returns the greatest acknowledgement numbers for the senders of both directions, as they are told.
+    /// None: no edits tell. `stream`: the connection at the group that the session passes now.
+    pub fn acknowledged(&self, session: u32, stream: Option<&TcpStream>) -> [Option<u32>; 2] {
+        let groups = self.groups(session, stream);
+        let mut constants = [0u32; 2];
+        let mut find = |direction: usize, group: DetachedEdits| match group {
+            DetachedEdits::Open { number, .. } => {
+                let acknowledged = self.splices.told_acknowledged(number, direction);
+                acknowledged.map(|number| number.wrapping_sub(constants[direction]))
+            }
+            DetachedEdits::Settled(EditOffsets(offsets)) => {
+                constants[direction] = constants[direction].wrapping_add(offsets[direction]);
+                None
+            }
+        };
+        // A packet meets the groups in the order of its direction.
+        [groups.clone().find_map(|group| find(0, group)), groups.rev().find_map(|group| find(1, group))]
+    }
+
     /// Forgets a session's edits if nothing is under way, and returns what they leave. None: it stays.
     pub fn take_settled(&mut self, session: u32, stream: Option<&TcpStream>) -> Option<SettledEdits> {
         let settled = self.settled(session, stream)?;
