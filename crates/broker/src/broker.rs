@@ -101,6 +101,18 @@ impl Broker {
         let _ = done.recv_timeout(PORT_PATIENCE);
     }
 
+    /// Accepts no connections until [`Broker::resume`]. Waits until the port is free.
+    pub fn pause(&self) {
+        let (sender, done) = channel();
+        self.command(Command::Pause(sender));
+        let _ = done.recv_timeout(PORT_PATIENCE);
+    }
+
+    /// Accepts connections again, from another socket.
+    pub fn resume(&self, listener: Listener) {
+        self.command(Command::Resume(listener.socket));
+    }
+
     /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)

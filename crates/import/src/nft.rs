@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use self::expression::{ExpressionError, Sets, TableSets, narrow, narrow_by};
 use crate::filter::{Filter, IP4, IP6, Values};
-use crate::ordered::{self, Chains, Step, Verdict};
+use crate::ordered::{self, Chains, OTHER_ANSWER, Step, Verdict};
 use crate::script::{Kind, Script};
 
 /// Why the input is not a usable output of `nft -j list ruleset`.
@@ -246,8 +246,10 @@ impl<'a> Reader<'a> {
             "drop" => Some(Verdict::Drop),
             "return" => Some(Verdict::Return),
             "reject" => {
-                self.remark(Kind::Differs, "mmb drops without a reply");
-                Some(Verdict::Drop)
+                if value["type"] != "tcp reset" {
+                    self.remark(Kind::Note, OTHER_ANSWER);
+                }
+                Some(Verdict::Reject)
             }
             "jump" => Some(Verdict::Jump(path(self.rule, value["target"].as_str().unwrap_or_default()))),
             other => return Err(ExpressionError::UnknownStatement { name: other.to_owned() }),

@@ -41,6 +41,10 @@ const STEP_COST: usize = 80;
 const WIDENED: &str =
     "too many rules: all packets that match it are dropped, also those that do not reach it";
 
+/// The remark on a rejection whose answer is another one in the source.
+pub const OTHER_ANSWER: &str =
+    "mmb answers TCP with a reset, and all else with the ICMP error `administratively prohibited`";
+
 /// The action of a step on matching packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -48,12 +52,25 @@ pub enum Verdict {
     Accept,
     /// The packets are dropped.
     Drop,
+    /// The packets are dropped, and their senders are told.
+    Reject,
     /// The packets pass another chain, and go on after this step if that chain does not decide.
     Jump(String),
     /// The packets go on after the jump to this chain, or to the policy.
     Return,
     /// None: the step is a remark on a rule.
     Remark(Kind, String),
+}
+
+impl Verdict {
+    /// Returns the target of rules that drop. None: the verdict does not drop.
+    fn drop_target(&self) -> Option<&'static str> {
+        match self {
+            Verdict::Drop => Some("drop"),
+            Verdict::Reject => Some("reject"),
+            _ => None,
+        }
+    }
 }
 
 /// A rule of a chain.
@@ -101,14 +118,16 @@ fn convert_within(
     for outcome in outcomes {
         match outcome {
             Outcome::Remark(step, kind, reason) => script.remark(kind, &step.place, &step.source, reason),
-            Outcome::Decision(step, filters) if step.verdict == Verdict::Drop => {
-                if !write(script, &filters, "drop", step, budget) && widened.insert(ptr::from_ref(step)) {
-                    script.remark(Kind::Differs, &step.place, &step.source, WIDENED);
-                    write_lines(script, &step.filters, "drop", step);
+            Outcome::Decision(step, filters) => match step.verdict.drop_target() {
+                Some(target) => {
+                    if !write(script, &filters, target, step, budget) && widened.insert(ptr::from_ref(step)) {
+                        script.remark(Kind::Differs, &step.place, &step.source, WIDENED);
+                        write_lines(script, &step.filters, target, step);
+                    }
+                    drops.extend(filters);
                 }
-                drops.extend(filters);
-            }
-            Outcome::Decision(step, filters) => accept(script, filters, &drops, step, budget),
+                None => accept(script, filters, &drops, step, budget),
+            },
         }
     }
     if let Some(rest) = rest {
@@ -258,7 +277,9 @@ impl<'a> Walk<'a, '_> {
                 Verdict::Accept if !within.is_exact => {
                     self.remark(step, Kind::NotMapped, "too many rules: the packets that return before it");
                 }
-                Verdict::Accept | Verdict::Drop => self.outcomes.push(Outcome::Decision(step, filters)),
+                Verdict::Accept | Verdict::Drop | Verdict::Reject => {
+                    self.outcomes.push(Outcome::Decision(step, filters))
+                }
                 Verdict::Jump(target) if depth >= MAX_DEPTH => {
                     self.remark(step, Kind::NotMapped, "the jumps are too deep");
                     self.widen_chain(target);
@@ -287,7 +308,7 @@ impl<'a> Walk<'a, '_> {
     /// Handles a step of which it would take too much work to tell the packets that reach it.
     fn widen(&mut self, step: &'a Step) {
         match &step.verdict {
-            Verdict::Drop => {
+            Verdict::Drop | Verdict::Reject => {
                 if self.widened.insert(ptr::from_ref(step)) {
                     self.remark(step, Kind::Differs, WIDENED);
                     self.outcomes.push(Outcome::Decision(step, step.filters.clone()));
@@ -312,7 +333,7 @@ impl<'a> Walk<'a, '_> {
             }
             for step in self.chains.get(target).map_or(&[][..], Vec::as_slice) {
                 match &step.verdict {
-                    Verdict::Drop => self.widen(step),
+                    Verdict::Drop | Verdict::Reject => self.widen(step),
                     Verdict::Jump(next) => targets.push(next),
                     _ => {}
                 }

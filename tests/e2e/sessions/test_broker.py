@@ -491,6 +491,52 @@ def test_what_cannot_be_is_refused(site):
     assert int(status_of(daemon)["CapEff"], 16) & NET_BIND_SERVICE == 0
 
 
+def test_a_broker_on_all_addresses_is_replaced_by_one_on_one_address(site):
+    """In one change, since a port cannot have both. If the change fails, the old one goes on."""
+    daemon = site.start("nf add page respond 200 hello", "chain add site page", "broker add web listen 0.0.0.0:8080 chain site")
+    url = f"http://{LOCAL}:8080"
+    before = daemon.json("show", "config")["config"]
+    text = before.replace("0.0.0.0:8080", "192.0.2.7:8080")
+    daemon.config.write_text(text, encoding="utf-8")
+    refused = daemon.command("apply", daemon.config, check=False)
+    assert refused.returncode == 1 and "does not have the address" in refused.stderr, refused
+    assert daemon.json("show", "config")["config"] == before
+    assert site.curl(url) == "hello"
+    for old, new in (("0.0.0.0:8080", f"{LOCAL}:8080"), (f"{LOCAL}:8080", "0.0.0.0:8080")):
+        daemon.config.write_text(before.replace("0.0.0.0:8080", new), encoding="utf-8")
+        daemon.command("apply", daemon.config)
+        assert site.curl(url) == "hello"
+        assert new in daemon.line("show brokers").stdout and old not in daemon.line("show brokers").stdout
+
+
+def test_a_response_without_length_that_breaks_off_is_reset(site):
+    """A client of HTTP/1.0 knows the end of a body by the end of the connection. A plain end would be a whole body."""
+    with site.space.entered():
+        listener = socket.create_server((LOCAL, 9001))
+    site.on_close(listener.close)
+    site.start(f"nf add lb proxy {LOCAL}:9001", "chain add site lb", f"broker add web listen {LOCAL}:8080 chain site")
+
+    def answer():
+        far = listener.accept()[0]
+        far.recv(65536)
+        far.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        far.close()
+
+    server = threading.Thread(target=answer, daemon=True)
+    server.start()
+    near = site.space.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with near:
+        near.settimeout(wait.PATIENCE)
+        near.connect((LOCAL, 8080))
+        near.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        received = b""
+        with pytest.raises(ConnectionResetError):
+            while piece := near.recv(65536):
+                received += piece
+    assert received.startswith(b"HTTP/1.1 200 OK") and received.endswith(b"\r\n\r\nabc"), received
+    server.join(wait.PATIENCE)
+
+
 def status_of(daemon):
     text = (daemon.process_directory() / "status").read_text(encoding="utf-8")
     return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)

@@ -6,6 +6,7 @@ MMB_SOAK=100000 is the long mode: so many objects of each kind, where the ordina
 import http.client
 import json
 import os
+import pathlib
 import re
 import socket
 import struct
@@ -33,6 +34,21 @@ STATEFUL = ([f"nat pool add wan {OUTSIDE[0]}", "add-stateful ip-saddr 10.0.0.0/2
 FORWARD = (
     [f"nat pool add wan {OUTSIDE[0]}", f"nat forward add udp {OUTSIDE[0]} 9 to {INSIDE[0]} 9"],
     [f"nat forward del udp {OUTSIDE[0]} 9", "nat pool del wan"],
+)
+
+# Each change is an entry of the history, too.
+NAMED = (
+    ['add tcp-dport 9 drop name old comment "of a ticket"', "del old", "add udp-dport 9 reject name new"],
+    [],
+)
+BROKER = (
+    ["nf add page respond 200 hello", "chain add site page", "broker add web listen 0.0.0.0:8080 chain site"],
+    ["broker del web", "chain del site", "nf del page"],
+)
+DOMAIN = (["domain add tenant private buffers 256"], ["domain del tenant"])
+PROCESS = (
+    [*DOMAIN[0], "nf add fw acl allow process tenant", "chain add c fw", "add-stateful all chain c"],
+    ["chain del c", "nf del fw", *DOMAIN[1]],
 )
 
 
@@ -113,7 +129,7 @@ class Console:
         return self.resident() - before
 
 
-@pytest.mark.parametrize("lines", [RULES, STATEFUL, FORWARD], ids=["rules", "nat", "forward"])
+@pytest.mark.parametrize("lines", [RULES, STATEFUL, FORWARD, NAMED], ids=["rules", "nat", "forward", "named"])
 def test_rules_and_pools_end(make_chains, figure, lines):
     bench = make_chains(QUICK)
     growth = Console(bench.daemon).soak(CYCLES, *lines)
@@ -190,3 +206,20 @@ def test_interfaces_end(make_chains, figure, device):
     growth = Console(bench.daemon).soak(DEVICES, *lines)
     figure(f"memory after {DEVICES} times `{lines[0][0]}`", f"{growth:+.1f} MiB")
     assert growth < SLACK
+
+
+def descriptors(daemon):
+    return len(list(pathlib.Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
+
+
+@pytest.mark.parametrize("lines", [BROKER, DOMAIN, PROCESS], ids=["broker", "domain", "process"])
+def test_threads_and_processes_end(make_chains, figure, lines):
+    """Neither memory nor a descriptor is left of them."""
+    bench = make_chains(QUICK)
+    console, daemon = Console(bench.daemon), bench.daemon
+    console.cycle(*lines)
+    before = descriptors(daemon)
+    growth = console.soak(DEVICES, *lines)
+    figure(f"memory after {DEVICES} times `{lines[0][0]}`", f"{growth:+.1f} MiB")
+    assert growth < SLACK
+    wait.until(lambda: descriptors(daemon) <= before, "the descriptors to be closed")

@@ -187,6 +187,7 @@ impl EventLoop {
     pub(super) fn close(&mut self, key: usize) {
         self.release(key, false, false);
         let Some(mut client) = self.clients.try_remove(key) else { return };
+        client.mark_cut();
         client.finish_exchange(&self.common.counters);
         self.close_owned(&client);
         client.channel.output.clear();

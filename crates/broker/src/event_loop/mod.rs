@@ -16,6 +16,7 @@ use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use mmb_nf::Instance;
+use mmb_system::log;
 use slab::Slab;
 
 use crate::chain::{LocalChain, filters};
@@ -41,6 +42,10 @@ const FIRST: usize = 2;
 pub(crate) enum Command {
     /// New requests pass other functions, with other limits.
     Update(Vec<Arc<Instance>>, Settings),
+    /// No connection is accepted until a socket comes. The sender learns when the port is free.
+    Pause(Sender<()>),
+    /// Connections are accepted from this socket.
+    Resume(TcpListener),
     /// No connection is accepted any more. Exchanges are finished. The sender learns when the port is free.
     Drain(Sender<()>),
     /// The thread ends.
@@ -50,7 +55,7 @@ pub(crate) enum Command {
 /// The state of the thread.
 pub(crate) struct EventLoop {
     poll: Poll,
-    /// None: the broker is being drained.
+    /// None: the broker is being drained, or has paused.
     listener: Option<TcpListener>,
     commands: Receiver<Command>,
     clients: Slab<Client>,
@@ -131,6 +136,7 @@ impl EventLoop {
             self.accept();
             if !self.obey() || self.end_at.is_some_and(|at| self.clients.is_empty() || at <= self.common.now)
             {
+                self.clients.iter().for_each(|(_, client)| client.mark_cut());
                 return Ok(());
             }
         }
@@ -152,6 +158,17 @@ impl EventLoop {
                     self.common.chain = Rc::new(RefCell::new(LocalChain::new(&functions)));
                     self.common.filters = filters(&functions);
                     self.can_accept = true;
+                    self.accept();
+                }
+                Command::Pause(done) => {
+                    self.listener = None;
+                    let _ = done.send(());
+                }
+                Command::Resume(mut listener) => {
+                    match self.poll.registry().register(&mut listener, LISTENER, Interest::READABLE) {
+                        Ok(()) => (self.listener, self.can_accept) = (Some(listener), true),
+                        Err(error) => log::error(format!("error: a broker cannot listen again: {error}\n")),
+                    }
                     self.accept();
                 }
                 Command::Drain(done) => {

@@ -13,9 +13,11 @@ mod tunnel;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
 use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, ProxyHeader, Upstream};
+use rustix::net::sockopt::set_socket_linger;
 
 use self::body::Framing;
 use crate::chain::{Filters, SharedChain};
@@ -260,6 +262,21 @@ impl Exchange {
 }
 
 impl Client {
+    /// Whether the end of the connection would look like the end of the response, which is not complete.
+    pub fn is_cut(&self) -> bool {
+        let Exchange { is_answered, response_done, framing, .. } = &self.exchange;
+        *is_answered && !*response_done && *framing == Framing::UntilClose
+    }
+
+    /// The end of the connection becomes a reset if the response is not complete and its client could not
+    /// tell (RFC 9112, 8).
+    pub fn mark_cut(&self) {
+        if self.is_cut() {
+            // Without it, the client gets a plain end.
+            let _ = set_socket_linger(&self.channel.socket, Some(Duration::ZERO));
+        }
+    }
+
     /// Whether the request can be sent to another server.
     pub fn can_repeat(&self, was_sent: bool) -> bool {
         self.exchange.can_repeat(self.head.method(), was_sent)

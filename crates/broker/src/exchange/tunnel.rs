@@ -69,13 +69,13 @@ impl Pair<'_> {
             Flow::Moved => self.client.since = self.common.now,
             Flow::Blocked => {}
         }
-        let (channel, now) = (&mut self.client.channel, self.common.now);
-        if !channel.output.is_empty() {
+        if !self.client.channel.output.is_empty() {
             return Flow::Blocked;
         }
-        if channel.is_ended {
+        if self.client.channel.is_ended || self.client.is_cut() {
             return Flow::Needs(Step::Close);
         }
+        let (channel, now) = (&mut self.client.channel, self.common.now);
         // A socket that is closed with unread bytes resets the connection. The client may lose the answer.
         channel.shut();
         channel.set_filter(None);

@@ -125,19 +125,28 @@ impl Control {
             return Err(TransitionError::Programs);
         }
         let listeners = self.running_brokers().prepare(&old.config, &new.config)?;
-        let change = DeviceChange::between(&old, new);
-        self.open_devices(&mut old, &change)?;
-        let (before, after) = (Plan::of(&old), Plan::of(new));
+        if let Err(error) = self.change_devices(&mut old, new) {
+            self.running_brokers().give_up(listeners);
+            return Err(error);
+        }
+        self.running_brokers().switch(&new.config, listeners);
+        Ok(())
+    }
+
+    /// Opens and closes devices, and publishes the new state.
+    fn change_devices(&self, old: &mut State, new: &State) -> Result<(), TransitionError> {
+        let change = DeviceChange::between(old, new);
+        self.open_devices(old, &change)?;
+        let (before, after) = (Plan::of(old), Plan::of(new));
         if let Err(error) = self.mirror().set(self.engine(), before.union(&after)) {
             change.opened.iter().for_each(|opened| self.engine().close_port(opened.id));
-            let lost = self.reopen(&mut old, &change.closed_first);
-            self.mirror().set_or_log(self.engine(), Plan::of(&old));
+            let lost = self.reopen(old, &change.closed_first);
+            self.mirror().set_or_log(self.engine(), Plan::of(old));
             return Err(TransitionError::Routes { error, lost });
         }
         self.publish(new)?;
         self.mirror().set_or_log(self.engine(), after);
         change.closed_last.into_iter().for_each(|id| self.engine().close_port(id));
-        self.running_brokers().switch(&new.config, listeners);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use mmb_lang::FieldId;
 use crate::filter::{Filter, IP4, IP6, Values};
 use crate::intervals::Intervals;
 use crate::names;
-use crate::ordered::{Chains, Verdict};
+use crate::ordered::{Chains, OTHER_ANSWER, Verdict};
 use crate::script::Kind;
 use crate::values::{addresses, flags_equal};
 
@@ -108,6 +108,8 @@ pub(super) struct Rule<'a> {
     /// The transport protocol, after `-p`.
     protocol: Option<u128>,
     target: Option<&'a str>,
+    /// What the target `REJECT` answers, if the rule says it.
+    answer: Option<&'a str>,
     /// Whether the rule is about the loopback interface.
     is_loopback: bool,
 }
@@ -135,7 +137,15 @@ impl<'a> Rule<'a> {
     pub(super) fn new(ip6: bool, words: &'a [String]) -> Self {
         let version = Filter::of(FieldId::NetProto, Values::one(if ip6 { IP6 } else { IP4 }));
         let filters = version.into_iter().collect();
-        Rule { ip6, words: words.iter(), filters, protocol: None, target: None, is_loopback: false }
+        Rule {
+            ip6,
+            words: words.iter(),
+            filters,
+            protocol: None,
+            target: None,
+            answer: None,
+            is_loopback: false,
+        }
     }
 
     /// The filters of the options read so far; a packet matches the rule if it matches one of them.
@@ -191,7 +201,9 @@ impl<'a> Rule<'a> {
             "-j" | "--jump" => {
                 self.target = Some(value);
                 // The other words are options of the target.
-                self.words = [].iter();
+                let mut options = std::mem::take(&mut self.words);
+                self.answer =
+                    options.find(|word| *word == "--reject-with").and(options.next()).map(String::as_str);
                 Ok(())
             }
             "-s" | "--source" => {
@@ -369,8 +381,8 @@ impl<'a> Rule<'a> {
             Some("ACCEPT") => Verdict::Accept,
             Some("DROP") => Verdict::Drop,
             Some("REJECT") => {
-                let differs = Verdict::Remark(Kind::Differs, "mmb drops without a reply".into());
-                return Ok(vec![differs, Verdict::Drop]);
+                let remark = (self.answer != Some("tcp-reset")).then(|| note(OTHER_ANSWER));
+                return Ok(remark.into_iter().chain([Verdict::Reject]).collect());
             }
             Some("RETURN") => Verdict::Return,
             Some(chain) if chains.contains_key(chain) => Verdict::Jump(chain.to_owned()),

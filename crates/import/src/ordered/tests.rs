@@ -91,7 +91,7 @@ fn random_chain(random: &mut SmallRng, jumps: &[&str]) -> Vec<Step> {
             0 | 1 => Verdict::Accept,
             2 => Verdict::Drop,
             3 => Verdict::Return,
-            _ if jumps.is_empty() => Verdict::Drop,
+            _ if jumps.is_empty() => Verdict::Reject,
             _ => Verdict::Jump(jumps[random.random_range(0..jumps.len())].into()),
         };
         let filters = vec![random_filter(random)];
@@ -127,7 +127,7 @@ fn first_match(chains: &Chains, chain: &str, packet: Packet) -> Option<bool> {
         }
         match &step.verdict {
             Verdict::Accept => return Some(true),
-            Verdict::Drop => return Some(false),
+            Verdict::Drop | Verdict::Reject => return Some(false),
             Verdict::Return => return None,
             Verdict::Jump(target) => match first_match(chains, target, packet) {
                 None => {}
@@ -165,7 +165,7 @@ fn decisions(chains: &Chains) -> (Vec<Filter>, Vec<Filter>) {
     let (mut accepts, mut drops) = (Vec::new(), Vec::new());
     for outcome in walk(chains, "main", &mut budget) {
         match outcome {
-            Outcome::Decision(step, filters) if step.verdict == Verdict::Drop => drops.extend(filters),
+            Outcome::Decision(step, filters) if step.verdict.drop_target().is_some() => drops.extend(filters),
             Outcome::Decision(_, filters) => accepts.extend(all_minus(filters, &drops, &mut budget).unwrap()),
             Outcome::Remark(_, kind, reason) => assert_eq!(kind, Kind::Note, "{reason}"),
         }

@@ -53,6 +53,26 @@ fn json_has_rules_and_remarks() {
     assert_eq!(run.status, 3);
 }
 
+/// A reset in answer to TCP is what mmb sends, too. Other answers differ, which a note tells.
+#[test]
+fn rejections() {
+    let import_rule = |answer: &str| {
+        let rule = format!("-A FORWARD -p tcp -j REJECT{answer}");
+        let run = import(
+            "iptables-save",
+            format!("*filter\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n").as_bytes(),
+            &[],
+        );
+        assert!(
+            run.status == 0 && run.out.ends_with(&format!("# line 3: {rule}\nadd ip-proto tcp reject\n")),
+            "{run:?}"
+        );
+        run.out.contains("# note: line 3")
+    };
+    assert!(!import_rule(" --reject-with tcp-reset"));
+    assert!(import_rule(" --reject-with icmp-port-unreachable") && import_rule(""));
+}
+
 #[test]
 fn another_chain() {
     let rules =

@@ -1,7 +1,8 @@
 //! The brokers that run.
 //!
 //! Theory of operation. A broker is known by the address on which it listens. Before a change is published,
-//! the sockets of new brokers are opened; if one cannot be, the change fails. Afterwards brokers that are not
+//! the sockets of new brokers are opened; if one cannot be, the change fails. If a broker that ends has the
+//! port of a new one, it pauses first, and goes on if the change fails. Afterwards brokers that are not
 //! in the configuration any more stop to accept connections and finish their exchanges, and the others get
 //! the functions of their chains. A broker that cannot listen at the start of the daemon is down, and is
 //! tried again with each change.
@@ -65,7 +66,11 @@ pub(crate) struct RunningBrokers(Mutex<State>);
 
 /// Sockets of new brokers.
 #[derive(Default)]
-pub(super) struct Listeners(BTreeMap<SocketAddr, Listener>);
+pub(super) struct Listeners {
+    opened: BTreeMap<SocketAddr, Listener>,
+    /// Addresses of brokers that will end, and have paused since they had the port of a new one.
+    paused: Vec<SocketAddr>,
+}
 
 impl RunningBrokers {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -79,9 +84,19 @@ impl RunningBrokers {
     pub(super) fn prepare(&self, old: &Config, new: &Config) -> Result<Listeners, BrokerError> {
         let (state, mut listeners) = (self.lock(), Listeners::default());
         for broker in new.brokers().all().iter().filter(|one| !state.running.contains_key(&one.listen)) {
-            match Listener::bind(broker.listen) {
-                Ok(listener) => drop(listeners.0.insert(broker.listen, listener)),
+            let mut bound = Listener::bind(broker.listen);
+            if bound.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
+                let paused = state.pause_for(broker.listen, new);
+                if !paused.is_empty() {
+                    listeners.paused.extend(paused);
+                    bound = Listener::bind(broker.listen);
+                }
+            }
+            match bound {
+                Ok(listener) => drop(listeners.opened.insert(broker.listen, listener)),
                 Err(error) if old.brokers().all().iter().all(|known| known.listen != broker.listen) => {
+                    drop(state);
+                    self.give_up(listeners);
                     return Err(BrokerError::new(&broker.name, broker.listen, &error));
                 }
                 // It was down before.
@@ -91,12 +106,28 @@ impl RunningBrokers {
         Ok(listeners)
     }
 
+    /// Closes the sockets of a change that failed. Brokers that have paused for it go on.
+    pub(super) fn give_up(&self, listeners: Listeners) {
+        let Listeners { opened, paused } = listeners;
+        drop(opened);
+        let state = self.lock();
+        for address in paused {
+            let Some(running) = state.running.get(&address) else { continue };
+            match Listener::bind(address) {
+                Ok(listener) => running.broker.resume(listener),
+                Err(error) => {
+                    log::error(format!("error: a broker cannot listen on {address} again: {error}\n"));
+                }
+            }
+        }
+    }
+
     /// Opens the sockets that can be opened, and starts their brokers.
     pub(super) fn start(&self, config: &Config) {
         let mut listeners = Listeners::default();
         for broker in config.brokers().all() {
             match Listener::bind(broker.listen) {
-                Ok(listener) => drop(listeners.0.insert(broker.listen, listener)),
+                Ok(listener) => drop(listeners.opened.insert(broker.listen, listener)),
                 Err(error) => {
                     let reason = BrokerError::new(&broker.name, broker.listen, &error).to_string();
                     self.lock().down.insert(broker.name.to_string(), reason);
@@ -123,7 +154,7 @@ impl RunningBrokers {
                 running.update(functions, settings);
                 continue;
             }
-            let Some(listener) = listeners.0.remove(&broker.listen) else { continue };
+            let Some(listener) = listeners.opened.remove(&broker.listen) else { continue };
             match Broker::start(&broker.name, listener, functions.clone(), settings) {
                 Ok(started) => {
                     state.down.remove(&*broker.name.text);
@@ -145,6 +176,24 @@ impl RunningBrokers {
     /// Returns the counters of the broker that listens on an address.
     pub(crate) fn counters(&self, address: SocketAddr) -> Option<Arc<Counters>> {
         self.lock().running.get(&address).map(|running| running.broker.counters().clone())
+    }
+}
+
+impl State {
+    /// Pauses the brokers that have the port of a new broker and that a configuration does not have any more:
+    /// one of both listens on all addresses. Returns their addresses.
+    fn pause_for(&self, new: SocketAddr, config: &Config) -> Vec<SocketAddr> {
+        let is_wanted =
+            |address: &SocketAddr| config.brokers().all().iter().any(|one| one.listen == *address);
+        let has_port = |old: &SocketAddr| {
+            old.port() == new.port() && (old.ip().is_unspecified() || new.ip().is_unspecified())
+        };
+        let gone = self.running.iter().filter(|(address, _)| has_port(address) && !is_wanted(address));
+        gone.map(|(address, running)| {
+            running.broker.pause();
+            *address
+        })
+        .collect()
     }
 }
 
