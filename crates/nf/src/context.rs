@@ -1,9 +1,14 @@
 //! The context in which a function runs, and the frames that it sends.
 
+mod reinjection;
+
 use mmb_packet::{DropReason, StageWord};
 
+pub use self::reinjection::Reinjection;
+use self::reinjection::Reinjections;
 use crate::held::{HeldPackets, HeldPlace, HeldQueue, OUTER_SPACE};
 use crate::stream::AnswerNumbers;
+use crate::tcp_segment::SegmentTo;
 use crate::{Packet, Verdict};
 
 /// Where a frame that a function sends goes.
@@ -127,6 +132,17 @@ impl<L> Context<'_, L> {
     pub fn emit_segments(&mut self, target: EmitTarget, segments: &[&[u8]]) {
         self.emissions.push(target, self.at, self.ingress, segments);
     }
+
+    /// Sends a frame, the concatenation of slices, through the whole chain of a packet's session, as if an
+    /// end had sent it. It comes behind the vector that is being processed, and has
+    /// [`mmb_packet::PacketFlags::OURS`]. It passes no rule, and is not tracked.
+    ///
+    /// The limits of [`Context::emit`] hold.
+    pub fn reinject(&mut self, packet: &Packet<'_>, to: SegmentTo, segments: &[&[u8]]) {
+        if !self.emissions.reinjections.push(packet, to, segments) {
+            self.emissions.lost += 1;
+        }
+    }
 }
 
 /// Notes the ticket of a packet.
@@ -163,6 +179,7 @@ pub struct Emissions {
     lost: u64,
     /// Index of the first record whose ports are not resolved yet.
     unresolved: usize,
+    reinjections: Reinjections,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +253,7 @@ impl Emissions {
         first: usize,
         mut f: impl FnMut(u8, bool, Option<bool>, &mut [u8]) -> bool,
     ) {
-        let Emissions { records, bytes, lost, unresolved } = self;
+        let Emissions { records, bytes, lost, unresolved, .. } = self;
         let mut index = 0;
         records.retain_mut(|record| {
             index += 1;
@@ -248,6 +265,29 @@ impl Emissions {
             is_sent
         });
         *unresolved = records.len();
+    }
+
+    /// Changes all frames from `first` on. The closure gets the packet's position, whether the frame goes
+    /// where the packet goes, and the frame.
+    pub(crate) fn change(&mut self, first: usize, mut f: impl FnMut(u8, bool, &mut [u8])) {
+        let Emissions { records, bytes, .. } = self;
+        for record in records.iter().skip(first) {
+            let frame = bytes.get_mut(record.start..record.start + record.len);
+            if let (Some(packet), Some(frame)) = (record.packet, frame) {
+                f(packet, record.target == EmitTarget::Egress, frame);
+            }
+        }
+    }
+
+    /// Whether frames are to pass chains.
+    #[inline]
+    pub fn has_reinjections(&self) -> bool {
+        !self.reinjections.is_empty()
+    }
+
+    /// Removes the first frame that is to pass a chain, and gives it to a closure. None: there is none.
+    pub fn reinject<R>(&mut self, f: impl FnOnce(Reinjection<'_>) -> R) -> Option<R> {
+        self.reinjections.pop(f)
     }
 
     /// Sets the ports of new frames. The closure returns input and output port of the packet at a position.
@@ -281,7 +321,7 @@ impl Emissions {
         has_places
     }
 
-    /// Whether there are no frames.
+    /// Whether there are no frames but those that are to pass chains.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
@@ -303,7 +343,7 @@ impl Emissions {
         })
     }
 
-    /// Removes all frames, after they are sent.
+    /// Removes all frames, after they are sent. Those that are to pass chains stay.
     pub fn clear(&mut self) {
         self.records.clear();
         self.bytes.clear();

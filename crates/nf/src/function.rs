@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::Pod;
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, Meta};
 use mmb_system::FileAccess;
 
 use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector, Verdict};
@@ -95,6 +95,12 @@ pub trait Function: Send + Sync + Sized + 'static {
         Verdict::Pass
     }
 
+    /// Changes a frame that a stream function behind this one sends to the client of a session. Called if the
+    /// instance translates sequence numbers ([`Translates`]). The engine translates addresses and numbers.
+    fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &Self::Pad) {
+        let _ = (head, meta, pad);
+    }
+
     /// A session has ended, or the instance has left its chain. If several sessions share a key, only the
     /// last one is reported.
     fn release(&self, pad: &mut Self::Pad, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
@@ -163,9 +169,6 @@ pub struct Properties {
     pub routes: bool,
     /// What the engine translates for the function ([`OpeningPacket::translation`]).
     pub translates: Translates,
-    /// The function sends bytes of connections itself, which no other function sees. A chain with it has no
-    /// stream functions.
-    pub sends_payload: bool,
     /// Least time in milliseconds for which sessions without packets are kept.
     pub timeout: Option<u32>,
     /// Interfaces that the arguments name.

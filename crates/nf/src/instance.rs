@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mmb_lang::{Domain, Match, NfInstance, ProcessMode, ProcessPlace};
+use mmb_packet::Meta;
 
 use crate::bytes::raw::{BrokerPlace, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
@@ -351,6 +352,10 @@ pub(crate) trait DynFunction: Send + Sync {
         let _ = raw;
         Set::EMPTY
     }
+    /// See [`Function::translate_sent`].
+    fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &[u8]) {
+        let _ = (head, meta, pad);
+    }
     fn set(&self, args: &[&str]) -> Result<(), ArgError>;
     fn report(&self) -> Vec<(String, String)>;
     /// The counters of a stream context.
@@ -422,6 +427,12 @@ impl<F: Function> DynFunction for TypedFunction<F> {
         vector.raw.holding.is_resumed = true;
         vector.for_each(|packet, pad, cx| self.0.resume(packet, pad, cx));
         vector.raw.events
+    }
+
+    fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &[u8]) {
+        if let Ok(pad) = bytemuck::try_from_bytes(pad) {
+            self.0.translate_sent(head, meta, pad);
+        }
     }
 
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {

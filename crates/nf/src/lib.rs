@@ -37,7 +37,7 @@ mod vector;
 mod verdict;
 
 pub use bytes::{ByteStreams, Follows, Refusal};
-pub use context::{Context, Emission, Emissions, EmitTarget};
+pub use context::{Context, Emission, Emissions, EmitTarget, Reinjection};
 pub use counters::WorkerCounters;
 pub use error::ArgError;
 pub use function::{Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates};

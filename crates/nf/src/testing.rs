@@ -8,7 +8,7 @@ use mmb_flow::{Direction, HeldLimits, Key, SessionId, parse_key};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 use mmb_stream::View;
 
-use crate::context::{Emissions, Holding};
+use crate::context::{Emissions, Holding, Reinjection};
 use crate::held::HeldPackets;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
@@ -333,8 +333,10 @@ impl<F: Function> Bench<F> {
 
     /// Returns and clears the frames that were sent, each with its output port.
     pub fn emitted(&mut self) -> Vec<(u16, Vec<u8>)> {
-        let emitted = self.emissions.iter().map(|e| (e.out_port, e.frame.to_vec())).collect();
+        let mut emitted: Vec<_> = self.emissions.iter().map(|e| (e.out_port, e.frame.to_vec())).collect();
         self.emissions.clear();
+        let next = |one: Reinjection<'_>| (one.out_port, one.frame.to_vec());
+        emitted.extend(std::iter::from_fn(|| self.emissions.reinject(next)));
         emitted
     }
 }

@@ -14,6 +14,9 @@ use mmb_session::{
 
 use crate::{Outcome, ProcessedPacket, RuleSet};
 
+/// Room behind the frames of functions, in bytes: at least what is left in a buffer of DPDK.
+const FRAME_ROOM: usize = 500;
+
 /// A packet that is being processed.
 #[derive(Clone, Debug)]
 struct PendingPacket {
@@ -124,8 +127,7 @@ impl SessionHarness {
         for sessions in &mut self.workers {
             while sessions.tick(now, &self.rules, 1000) {}
         }
-        self.process_released(&mut processed);
-        self.collect_emissions(&mut processed);
+        self.process_waiting(&mut processed);
         processed
     }
 
@@ -146,9 +148,46 @@ impl SessionHarness {
         let mut processed = Vec::new();
         let pending = PendingPacket { packet, meta, in_port, worker, is_in_chain: false };
         self.process_on_workers(pending, None, &mut processed);
-        self.process_released(&mut processed);
-        self.collect_emissions(&mut processed);
+        self.process_waiting(&mut processed);
         processed
+    }
+
+    /// Processes what no longer waits, and the frames of functions.
+    fn process_waiting(&mut self, processed: &mut Vec<ProcessedPacket>) {
+        loop {
+            self.collect_emissions(processed);
+            let is_reinjected = self.process_reinjection(processed);
+            if !is_reinjected {
+                self.process_released(processed);
+                self.collect_emissions(processed);
+                if !self.workers.iter_mut().any(|sessions| sessions.emissions().has_reinjections()) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes a frame of a function through the chain of its session. Returns false if there is none.
+    fn process_reinjection(&mut self, processed: &mut Vec<ProcessedPacket>) -> bool {
+        let mut workers = self.workers.iter_mut().enumerate();
+        let next = workers.find_map(|(worker, sessions)| {
+            sessions.emissions().reinject(|one| {
+                let (packet, meta) = (VecPacket::with_room(one.frame, FRAME_ROOM), one.meta());
+                meta.map(|meta| PendingPacket {
+                    packet,
+                    meta,
+                    in_port: one.in_port,
+                    worker,
+                    is_in_chain: true,
+                })
+            })
+        });
+        let Some(made) = next else { return false };
+        if let Ok(mut pending) = made {
+            let next = self.process_chain(&mut pending, false);
+            self.process_on_workers(pending, Some(next), processed);
+        }
+        true
     }
 
     /// Asserts that a packet that rules drop counts for exactly one of them, and no other packet does.

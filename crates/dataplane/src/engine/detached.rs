@@ -320,7 +320,8 @@ impl<I: PacketIo> DetachedWorker<I> {
 
     /// Whether functions of chains have made frames that the next walk sends.
     pub fn has_emissions(&mut self) -> bool {
-        !self.graph.state_mut().flows.sessions.emissions().is_empty()
+        let emissions = self.graph.state_mut().flows.sessions.emissions();
+        !emissions.is_empty() || emissions.has_reinjections()
     }
 
     /// Whether functions of chains have released or dropped packets: the next walk sends or frees them.

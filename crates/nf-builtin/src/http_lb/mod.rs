@@ -15,6 +15,10 @@
 //! server that refuses, or does not answer [`session::MOST_TRIES`] SYNs, ends the session. The client's next
 //! repetition opens one with another server of the group. Without one it gets a page with status 503.
 //!
+//! What the server gets of the request passes the chain of the session as if the client had sent it, marked
+//! as a packet of the engine ([`mmb_packet::PacketFlags::OURS`]). So stream functions, which come behind
+//! this one, read and edit the whole connection to the server.
+//!
 //! What the client sends behind the head before the server has answered is held by the engine.
 
 mod config;
@@ -29,6 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use mmb_http::{Cause, HeadBuffer};
+use mmb_packet::Meta;
 
 use self::config::{Config, Group, MOST_GROUPS};
 use self::heads::{AnswerKind, Heads, MOST_HEAD, Phase};
@@ -210,7 +215,7 @@ impl Function for HttpLb {
             _ => "tcp-sport",
         };
         let translates = Translates { destination: true, sequence_numbers: true, ..Translates::default() };
-        Properties { accepts: accepts.to_owned(), translates, sends_payload: true, ..Properties::default() }
+        Properties { accepts: accepts.to_owned(), translates, ..Properties::default() }
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut Local) -> Admission {
@@ -235,6 +240,10 @@ impl Function for HttpLb {
     fn resume(&self, packet: &mut Packet<'_>, pad: &mut Pad, _: &mut Context<'_, Local>) -> Verdict {
         pad.splice.translate(packet);
         Verdict::Pass
+    }
+
+    fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &Pad) {
+        pad.splice.translate_sent(head, meta);
     }
 
     fn release(&self, pad: &mut Pad, _: &SessionInfo, _: &mut Context<'_, Local>) {

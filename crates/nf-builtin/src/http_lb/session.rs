@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::TcpSegment;
+use mmb_packet::PacketFlags;
 
 use super::heads::{HeadPlace, Phase};
 use super::{Counter, HttpLb, Local};
@@ -121,6 +122,10 @@ impl HttpLb {
         match (pad.splice.state, packet.direction) {
             (state::JOINED, Direction::Reverse) if flags & (SYN | ACK) == SYN | ACK => {
                 self.server_repeats(packet, pad, cx)
+            }
+            // Bytes of the request.
+            (state::JOINED, Direction::Forward) if packet.meta.flags.contains(PacketFlags::OURS) => {
+                Verdict::Pass
             }
             (state::JOINED, _) if pad.len != 0 => self.hand_over(packet, pad, cx),
             (state::JOINED, _) => {
@@ -266,7 +271,7 @@ impl HttpLb {
                 let flags = if pieces.peek().is_none() { ACK | PSH } else { ACK };
                 let segment = OutgoingSegment { seq, flags, ..like };
                 if let Some(frame) = segment.frame_with(packet.head, packet.meta, to, piece) {
-                    cx.emit_segments(to.target(), &[frame.bytes(), piece]);
+                    cx.reinject(packet, to, &[frame.bytes(), piece]);
                 }
                 seq = seq.wrapping_add(piece.len() as u32);
             }

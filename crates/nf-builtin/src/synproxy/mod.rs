@@ -27,6 +27,7 @@ use mmb_nf::{
     Admission, ArgError, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates,
     Verdict,
 };
+use mmb_packet::Meta;
 
 /// Answers SYNs for servers.
 pub(crate) struct Synproxy {
@@ -84,6 +85,10 @@ impl Function for Synproxy {
 
     fn packet(&self, packet: &mut Packet<'_>, pad: &mut Splice, cx: &mut Context<'_, ()>) -> Verdict {
         self.joined(packet, pad, cx)
+    }
+
+    fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &Splice) {
+        pad.translate_sent(head, meta);
     }
 
     fn report(&self) -> Vec<(String, String)> {

@@ -11,7 +11,8 @@ use mmb_lang::{BranchEnd, Match};
 use super::class;
 use super::errors::{ChainError, Located, fail};
 use super::ir::{
-    ArmTarget, BitField, Body, BodyId, DispatchArm, FunctionNode, GroupPlace, Node, SessionSpace, Stage,
+    ArmTarget, BitField, Body, BodyId, DispatchArm, FunctionNode, GroupPlace, Node, SessionSpace, Splicer,
+    Stage,
 };
 use super::path::{PathState, Translated};
 use crate::{Instance, SessionKey};
@@ -91,7 +92,8 @@ impl Builder<'_> {
         }
         self.spaces_of[usize::from(at)] = path.space;
         let mut forward = Vec::new();
-        for (n, step) in body.0.iter().enumerate() {
+        let steps = self.in_order(body);
+        for (n, step) in steps.iter().enumerate() {
             if path.is_closed {
                 let word = step.function.as_deref().unwrap_or("[");
                 return fail(word, ChainError::Unreachable(word.into()));
@@ -105,7 +107,7 @@ impl Builder<'_> {
                 if !step.arms.is_empty() {
                     return fail(word, ChainError::FlowHasNoOutputs(word.to_string()));
                 }
-                let rest = ast::Body(body.0[n + 1..].to_vec());
+                let rest = ast::Body(steps[n + 1..].to_vec());
                 forward.push(self.flow(number, &rest, path)?);
                 break;
             }
@@ -119,6 +121,33 @@ impl Builder<'_> {
         self.bodies[usize::from(at)] =
             Body { forward: forward.into(), reverse: reverse.into(), bytes: 0, timeout };
         Ok(())
+    }
+
+    /// Returns the steps of a body in the order in which packets meet them. A function that translates
+    /// sequence numbers comes in front of others that translate: what it sends passes them. Stream functions
+    /// in front of it come behind it: all of them read and edit the connection to the server, whose handshake
+    /// they see.
+    fn in_order(&self, body: &ast::Body) -> Vec<ast::Step> {
+        let instance = |step: &ast::Step| {
+            let number = step.function.as_ref().and_then(|word| self.names.get(&**word));
+            number
+                .and_then(|&number| self.instances.get(usize::from(number)))
+                .filter(|_| step.arms.is_empty())
+        };
+        let translates = |step: &ast::Step| {
+            instance(step).map(|one| one.properties().translates).filter(|translates| translates.any())
+        };
+        let is_stream = |step: &ast::Step| instance(step).is_some_and(|one| one.function.is_stream());
+        let splices =
+            |step: &ast::Step| translates(step).is_some_and(|translates| translates.sequence_numbers);
+        let mut steps = body.0.clone();
+        let translator = steps.iter().position(|step| translates(step).is_some());
+        let (Some(first), Some(splicer)) = (translator, steps.iter().position(splices)) else { return steps };
+        steps[first..=splicer].rotate_right(1);
+        let behind = steps.split_off(first + 1);
+        let splicer = steps.pop();
+        let (streams, front): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_stream);
+        front.into_iter().chain(splicer).chain(streams).chain(behind).collect()
     }
 
     /// Reserves a body.
@@ -167,6 +196,9 @@ impl Builder<'_> {
         path.last.iter().for_each(|&last| layout.edge(last, number));
         path.here.iter().for_each(|&before| layout.meet(before, number));
         let after_translation = path.translated != Translated::No;
+        let is_stream = number >= self.first_context || instance.function.is_stream();
+        let [.., splicer] = path.translators;
+        let splicer = splicer.filter(|_| is_stream).map(|instance| Splicer { instance, offset: 0 });
         path.append(number, instance);
         let stage = self.stage(number)?;
         Ok(FunctionNode {
@@ -179,6 +211,7 @@ impl Builder<'_> {
             keeps_bytes: false,
             edits: false,
             group: GroupPlace::default(),
+            splicer,
         })
     }
 

@@ -9,7 +9,7 @@ use mmb_lang::{NfInstance, ProcessPlace};
 
 use super::builder::Builder;
 use super::errors::{ChainError, Located, ProgramError, ProgramItem};
-use super::ir::{ArmTarget, Body, BodyId, Chain, Node, SessionSpace};
+use super::ir::{ArmTarget, Body, BodyId, Chain, FunctionNode, Node, SessionSpace, Stage};
 use super::path::PathState;
 use super::spec::ProgramSpec;
 use super::{Program, class};
@@ -120,6 +120,7 @@ fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) ->
         Node::Function(function) | Node::Outputs { function, .. } => {
             function.offset = offset(function.instance) as u32;
             function.group.offset = offset(function.group.context) as u32;
+            set_splicer(function, &offset);
             let end = (function.offset + function.bytes) as usize;
             match node {
                 Node::Outputs { arms, .. } => arms.iter().map(of_arm).fold(end, usize::max),
@@ -129,9 +130,16 @@ fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) ->
         Node::Dispatch { arms, .. } => arms.iter().map(|arm| of_arm(&arm.target)).max().unwrap_or(0),
         Node::StreamExit(function) => {
             function.offset = offset(function.instance) as u32;
+            set_splicer(function, &offset);
             (function.offset + function.bytes) as usize
         }
         Node::Translate | Node::Flow { .. } => 0,
+    }
+}
+
+fn set_splicer(function: &mut FunctionNode, offset: impl Fn(u16) -> usize) {
+    if let Some(splicer) = &mut function.splicer {
+        splicer.offset = offset(splicer.instance) as u32;
     }
 }
 
@@ -141,11 +149,11 @@ impl Builder<'_> {
         let l7 = self.l7_functions(&chain.body)?;
         if !l7.is_empty() {
             let (name, text) = (chain.name.text.as_ref().into(), chain.body.to_string());
-            return Ok(Chain { name, text, class: Vec::new(), translates: false, l7 });
+            return Ok(Chain { name, text, class: Vec::new(), translates: false, is_spliced: false, l7 });
         }
         let class = self.class_of(&chain.body, 0)?;
         let mut path = PathState { implied: class.clone(), ..PathState::default() };
-        let first = self.bodies.len();
+        let (first, first_stage) = (self.bodies.len(), self.stages.len());
         self.body(number as BodyId, &chain.body, &mut path)?;
         if let Some(why) = class::contradiction(&class, &[]) {
             return Err(ChainError::EmptyClass { class: class::text(&class), why }.into());
@@ -159,11 +167,17 @@ impl Builder<'_> {
                 body.forward.iter_mut().chain(&mut body.reverse).for_each(set_after_translation);
             }
         }
+        let is_splicer = |stage: &Stage| {
+            let instance = self.instances.get(usize::from(stage.instance));
+            instance.is_some_and(|instance| instance.properties().translates.sequence_numbers)
+        };
+        let is_spliced = self.stages.get(first_stage..).unwrap_or(&[]).iter().any(is_splicer);
         Ok(Chain {
             name: chain.name.text.as_ref().into(),
             text: chain.body.to_string(),
             class,
             translates,
+            is_spliced,
             l7,
         })
     }

@@ -36,10 +36,10 @@ pub enum ChainError {
     #[error("`{0}`: functions that edit streams must be next to all other stream functions of a chain")]
     SplitEdits(String),
     #[error(
-        "`{name}` reads streams, and `{sender}` sends the beginning of connections itself: put them into the chains of \
-         two mmb"
+        "`{name}` reads streams, and `{splicer}` opens connections in the place of their servers: put `{name}` directly \
+         behind `{splicer}`, in the same brackets"
     )]
-    StreamsBesideSender { name: String, sender: String },
+    StreamsApart { name: String, splicer: String },
     #[error("there are more than {max} {what}")]
     TooMany { what: &'static str, max: usize },
     #[error("there is no type of function `{name}`; {help}")]

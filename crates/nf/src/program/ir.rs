@@ -80,6 +80,16 @@ pub(crate) struct FunctionNode {
     /// The function belongs to a group of stream functions of which one edits.
     pub edits: bool,
     pub group: GroupPlace,
+    /// The function in front of a stream function that translates sequence numbers.
+    pub splicer: Option<Splicer>,
+}
+
+/// A function that translates the sequence numbers of sessions, and perhaps more of their segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Splicer {
+    pub instance: u16,
+    /// Offset of its bytes in scratchpads.
+    pub offset: u32,
 }
 
 /// The place of a stream function in its group, or of the stream context in front of them.
@@ -146,6 +156,8 @@ pub(crate) struct Chain {
     pub class: Vec<Match>,
     /// Some path translates.
     pub translates: bool,
+    /// Some path translates sequence numbers: it does so in front of its stream functions.
+    pub is_spliced: bool,
     /// The numbers of the instances, if only brokers can use the chain.
     pub l7: Vec<u16>,
 }

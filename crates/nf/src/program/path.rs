@@ -49,6 +49,8 @@ pub(crate) struct PathState {
     pub edits: bool,
     /// Bits of the branch word that are in use.
     pub bits: u8,
+    /// Sequence numbers are translated on some paths to it.
+    pub is_partly_spliced: bool,
     /// No packet reaches this point.
     pub is_closed: bool,
 }
@@ -75,15 +77,19 @@ impl PathState {
 
     /// Checks whether stream functions see all bytes.
     fn check_streams(&self, instance: &Instance, all: &[Arc<Instance>]) -> Result<(), Located> {
-        let other = self.before.iter().map(|&number| &all[usize::from(number)]).find(|other| {
-            let sends = [instance, other].map(|one| one.properties().sends_payload);
-            sends[0] && other.function.is_stream() || sends[1] && instance.function.is_stream()
-        });
-        let Some(other) = other else { return Ok(()) };
-        let (stream, sender) =
-            if instance.function.is_stream() { (instance, &**other) } else { (&**other, instance) };
-        let [name, sender] = [stream.name(), sender.name()].map(str::to_owned);
-        fail(instance.name(), ChainError::StreamsBesideSender { name, sender })
+        let mut before = self.before.iter().map(|&number| &all[usize::from(number)]);
+        let splices = |one: &Instance| one.properties().translates.sequence_numbers;
+        if instance.function.is_stream() {
+            let is_split = self.is_partly_spliced || self.flow.is_some();
+            let Some(splicer) = before.find(|other| is_split && splices(other)) else { return Ok(()) };
+            let [name, splicer] = [instance.name(), splicer.name()].map(str::to_owned);
+            return fail(instance.name(), ChainError::StreamsApart { name, splicer });
+        }
+        let Some(stream) = before.find(|other| splices(instance) && other.function.is_stream()) else {
+            return Ok(());
+        };
+        let [name, splicer] = [stream.name(), instance.name()].map(str::to_owned);
+        fail(instance.name(), ChainError::StreamsApart { name, splicer })
     }
 
     /// Checks whether any session here can be one that the instance accepts.
@@ -178,6 +184,7 @@ impl PathState {
             union(&mut joined.before, &arm.before);
             union(&mut joined.here, &arm.here);
             union(&mut joined.last, &arm.last);
+            joined.is_partly_spliced |= arm.is_partly_spliced || joined.translators[2] != arm.translators[2];
             joined.accepted.retain(|one| arm.accepted.contains(one));
             joined.implied.retain(|one| arm.implied.contains(one));
             for (translator, other) in joined.translators.iter_mut().zip(arm.translators) {
@@ -205,6 +212,7 @@ impl PathState {
             unrouted: self.unrouted,
             flow: Some(number),
             flows: self.flows + 1,
+            is_partly_spliced: self.is_partly_spliced,
             contexts: self.contexts,
             edits: self.edits,
             ..PathState::default()

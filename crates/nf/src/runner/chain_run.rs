@@ -6,6 +6,7 @@
 //! joined again. The verdict of a packet is written when it leaves its set.
 
 mod resume;
+mod splice;
 mod visits;
 
 use super::header::{Header, pad_mut, pads_from};
@@ -45,6 +46,8 @@ pub(super) struct ChainRun<'r, 'p> {
     pub ticks: u64,
     /// The chain translates its sessions.
     pub translates: bool,
+    /// It translates sequence numbers in front of its stream functions.
+    pub is_spliced: bool,
     /// Tickets that were given out before the vector.
     pub issued: u64,
 }
@@ -53,7 +56,7 @@ impl ChainRun<'_, '_> {
     /// Takes packets through a chain.
     #[inline(always)]
     pub fn chain<S: ScratchpadSpace>(&mut self, body: BodyId, set: Set, space: &mut S) {
-        if self.is_reverse {
+        if self.is_reverse != self.is_spliced {
             let set = self.body(body, set, space);
             self.translate_detached(set);
         } else {
@@ -102,7 +105,7 @@ impl ChainRun<'_, '_> {
             };
             set.remove(i);
         }
-        emissions.set_place(emitted, self.translates, false);
+        emissions.set_place(emitted, self.translates, self.is_spliced);
         set
     }
 
@@ -211,6 +214,9 @@ impl ChainRun<'_, '_> {
         let events = method(placement, vector);
         if emissions.len() > emitted {
             emissions.set_place(emitted, self.translates, function.after_translation);
+            if let Some(splicer) = function.splicer {
+                self.translate_sent(splicer, emitted, space);
+            }
         }
         if self.state.watch.is_some() {
             self.note_visits(function, set, events);

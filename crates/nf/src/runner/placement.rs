@@ -112,6 +112,14 @@ impl Place {
         }
     }
 
+    /// Returns the instance, if it runs in the worker.
+    pub fn local_instance(&self) -> Option<&Instance> {
+        match self {
+            Place::Local(local) => Some(&local.instance),
+            Place::Remote(_) => None,
+        }
+    }
+
     /// Gives the settings of streams to a stream context.
     pub fn set_streams(&mut self, streams: mmb_stream::Policy) {
         if let Place::Local(local) = self {

@@ -227,6 +227,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
             clock: *clock,
             ticks: *ticks,
             translates: chain.is_some_and(|chain| chain.translates),
+            is_spliced: chain.is_some_and(|chain| chain.is_spliced),
             issued: *issued,
         };
         f(&mut run, &mut pads);
@@ -274,7 +275,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         let target = &Target { first: from, packets: &resumed };
         self.with_chain(&active, chain.1, direction == Direction::Reverse, |run, pads| {
             let set = run.resume(chain.1, (instance, target, 0), set, pads);
-            if run.is_reverse {
+            if run.is_reverse != run.is_spliced {
                 run.translate_detached(set);
             }
         });

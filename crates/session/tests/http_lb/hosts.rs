@@ -233,7 +233,9 @@ impl Host {
             self.has_fin |= segment.flags & FIN != 0;
         }
         let mut answers = self.send_new(now);
-        if answers.is_empty() && (segment.len != 0 || segment.flags & (SYN | FIN) != 0) {
+        // A segment that the host does not accept is answered (RFC 9293, 3.10.7.4).
+        let is_old = (begin.wrapping_sub(next) as i32) < 0;
+        if answers.is_empty() && (segment.len != 0 || is_old || segment.flags & (SYN | FIN) != 0) {
             answers.push(self.frame(now, self.number(self.left), ACK, b""));
         }
         answers

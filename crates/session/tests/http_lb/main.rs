@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hosts;
+mod streams;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::IpAddr;
@@ -62,6 +63,10 @@ impl World {
             "nat pool add office 198.51.100.1-198.51.100.2",
             "nf add n nat office",
             "nf add c count",
+            "nf add w payload-count",
+            "nf add m match @ replace three!",
+            "nf add x match % remove",
+            "nf add h http-edit response header add X-Seen yes",
             &format!("chain add web {chain}"),
             "add-stateful in port0 chain web",
         ];
@@ -382,14 +387,22 @@ fn later_requests_stay_with_the_server() {
 }
 
 #[test]
-fn chains_with_stream_functions_are_refused() {
-    for chain in ["l | w", "w | l"] {
+fn stream_functions_are_next_to_the_function() {
+    for (chain, error) in [
+        ("l | w", None),
+        ("w | l", None),
+        ("l | f | w", Some("`w` reads streams, and `l` opens connections")),
+    ] {
         let line = format!("nf add l http-lb {CLAUSES}");
         let chain = format!("chain add web {chain}");
-        let lines = [&*line, "nf add w payload-count", &chain, "add-stateful in port0 chain web"];
+        let lines =
+            [&*line, "nf add w payload-count", "nf add f flow", &chain, "add-stateful in port0 chain web"];
         let rules =
             RuleSet::parse_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), 1);
-        let error = rules.map(|_| ()).expect_err("stream functions").to_string();
-        assert!(error.contains("`w` reads streams, and `l` sends the beginning"), "{error}");
+        match (rules, error) {
+            (Ok(_), None) => {}
+            (Err(found), Some(error)) => assert!(found.to_string().contains(error), "{found}"),
+            (rules, _) => panic!("{:?}", rules.map(|_| ()).map_err(|error| error.to_string())),
+        }
     }
 }

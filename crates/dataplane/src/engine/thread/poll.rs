@@ -81,6 +81,7 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         || !shared.mailbox.is_empty()
         || worker.flows.sessions.has_packets_in_processes()
         || worker.flows.has_due_work
+        || worker.flows.sessions.emissions().has_reinjections()
         || worker.fast.is_sweeping();
     if !has_work {
         shared.counters.sleeps.add(1);

@@ -11,6 +11,8 @@
 //! The frame meets no rule and no chain. A frame that follows its packet's direction is routed if the packet
 //! is.
 //!
+//! A frame may also pass the chain of its session, as a packet: `chain-rx` takes it through.
+//!
 //! A packet that a function holds leaves the vector, and the worker keeps it ([`HeldPackets`]). `chain-rx`
 //! takes released packets through the rest of their chains, before the packets of the walk come. The runner
 //! makes packets of their sessions wait that would overtake them.
@@ -223,6 +225,9 @@ pub(crate) fn receive(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
         worker.flows.sessions.poll_processes();
     }
     let mut n = if worker.flows.sessions.emissions().is_empty() { 0 } else { emit_all(worker, emit) };
+    if worker.flows.sessions.emissions().has_reinjections() {
+        n += reinject_all(worker, emit);
+    }
     if worker.flows.sessions.has_held_events() {
         n += resume_all(worker, emit);
     }
@@ -237,10 +242,47 @@ fn resume_all(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let Some(mut burst) = worker.ports.burst.take() else { return 0 };
     // Frames that functions make take room as well.
     while emit.room() >= VECTOR + Emissions::MAX_FRAMES && take_released(worker, &mut burst) {
-        n += resume(worker, &mut burst, emit);
+        n += run_burst(worker, &mut burst, emit, true);
     }
     worker.ports.burst = Some(burst);
     n
+}
+
+/// Takes frames of functions through the chains of their sessions. What does not fit in this walk waits for
+/// the next one.
+#[cold]
+fn reinject_all(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
+    let mut n = 0;
+    let Some(mut burst) = worker.ports.burst.take() else { return 0 };
+    while emit.room() >= VECTOR + Emissions::MAX_FRAMES && take_reinjected(worker, &mut burst) {
+        n += run_burst(worker, &mut burst, emit, false);
+    }
+    worker.ports.burst = Some(burst);
+    n
+}
+
+/// Fills a burst with frames that are to pass chains. Returns false if there are none.
+fn take_reinjected(worker: &mut Worker, burst: &mut Burst) -> bool {
+    let Worker { ports, flows, shared, id, .. } = worker;
+    while !burst.is_full() {
+        let taken = flows.sessions.emissions().reinject(|one| {
+            let packet = ports.pool.as_ref().and_then(|pool| pool.alloc_from(one.frame));
+            let made = packet.ok_or(DropReason::NoBuffer).and_then(|mut packet| {
+                *packet.meta_mut() = one.meta()?;
+                packet.set_port(one.in_port);
+                Ok(packet)
+            });
+            (one.in_port, made)
+        });
+        match taken {
+            Some((_, Ok(packet))) => push(burst, packet),
+            Some((in_port, Err(reason))) => {
+                shared.workers[*id].counters.drops.add(in_port, reason as u8, 1);
+            }
+            None => break,
+        }
+    }
+    !burst.is_empty()
 }
 
 /// Fills a burst with released packets. Returns false if there are none.
@@ -261,13 +303,17 @@ fn take_released(worker: &mut Worker, burst: &mut Burst) -> bool {
     !burst.is_empty()
 }
 
-/// Takes released packets through the rest of their chains.
-fn resume(worker: &mut Worker, burst: &mut Burst, emit: &mut Emit<'_>) -> usize {
+/// Takes packets through their chains: from behind the functions that have released them, or from the
+/// beginning.
+fn run_burst(worker: &mut Worker, burst: &mut Burst, emit: &mut Emit<'_>, are_released: bool) -> usize {
     let mut next = [Next::Pass; VECTOR];
     let mut batch: ChainBatch<'_> = burst.iter_mut().map(view).collect();
     let Worker { id, clock, snapshot, flows, routing, .. } = &mut *worker;
     let env = snapshot.for_worker(*id).with_routes(&routing.routes);
-    flows.sessions.process_released(clock.now, &env, &mut batch, &mut next);
+    match are_released {
+        true => flows.sessions.process_released(clock.now, &env, &mut batch, &mut next),
+        false => flows.sessions.process_chain(clock.now, &env, &mut batch, &mut next),
+    };
     drop(batch);
     worker.flows.sessions.emissions().sort();
     let emissions = std::mem::take(worker.flows.sessions.emissions());

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::TcpSegment;
-use mmb_packet::tcp_options;
+use mmb_packet::{Meta, tcp_options};
 
 use super::cookie::Offer;
 use super::{Promise, offered, opening, unscaled};
@@ -152,22 +152,35 @@ impl Splice {
     /// Translates timestamps, and windows if the scales differ.
     #[inline]
     pub fn translate(&self, packet: &mut Packet<'_>) {
-        let forward = packet.direction == Direction::Forward;
-        let l4 = usize::from(packet.meta.l4_off);
+        self.translate_segment(packet.head, packet.meta, packet.direction);
+    }
+
+    /// As [`Splice::translate`], for a frame that a function behind this one sends to the client.
+    #[cold]
+    pub fn translate_sent(&self, head: &mut [u8], meta: &Meta) {
+        if self.state == state::JOINED {
+            self.translate_segment(head, meta, Direction::Reverse);
+        }
+    }
+
+    #[inline]
+    fn translate_segment(&self, head: &mut [u8], meta: &Meta, direction: Direction) {
+        let forward = direction == Direction::Forward;
+        let l4 = usize::from(meta.l4_off);
         if self.stamp != 0
-            && let Some((at, value, echo)) = timestamp(packet.head, packet.meta)
+            && let Some((at, value, echo)) = timestamp(head, meta)
         {
             let (at, new) = match forward {
                 true => (at + 6, echo.wrapping_add(self.stamp)),
                 false => (at + 2, value.wrapping_sub(self.stamp)),
             };
-            patch(packet.head, l4, at, &new.to_be_bytes());
+            patch(head, l4, at, &new.to_be_bytes());
         }
         let bits = if forward { self.there } else { self.back };
         if bits != 0
-            && let Some(segment) = TcpSegment::read(packet.head, packet.meta)
+            && let Some(segment) = TcpSegment::read(head, meta)
         {
-            patch(packet.head, l4, WINDOW, &shifted(segment.window, bits).to_be_bytes());
+            patch(head, l4, WINDOW, &shifted(segment.window, bits).to_be_bytes());
         }
     }
 
