@@ -1,4 +1,4 @@
-"""A load balancer for HTTP: mmb's function `lb` beside HAProxy and nginx (MiddleClick, Figure 14)."""
+"""Load balancers for HTTP beside HAProxy and nginx: mmb's functions `lb` (MiddleClick, Figure 14) and `http-lb`."""
 
 import contextlib
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 from . import boxes, web
 from .ends import END_TO_END, SHARED, together
 from .results import FAST, MMB, Experiment, Series
-from .wire import Wire
+from .wire import Wire, busy
 
 # The address that clients ask with mmb: no machine has it. The servers' addresses are all on one interface.
 VIRTUAL = "10.3.0.1"
@@ -112,4 +112,73 @@ def http(rounds, full):
         return together(figures, [Series(name, asked(name), places) for name in setup()], rounds)
 
 
-ALL = {"load-balancer": http}
+def setup_by_request():
+    return {
+        MMB: "`http-lb path / to` four servers by round robin in a chain, af-xdp ports; connections pass through it",
+        "HAProxy": "mode http, `use_backend` by `path_beg /`, round robin, one thread, no logs; ends connections",
+        "nginx": "`location /` with `proxy_pass` to an upstream, one worker, reuseport, no logs; ends connections",
+        "nothing": "ip_forward only: clients ask one server",
+    }
+
+
+def haproxy_by_request():
+    servers = "".join(f"  server s{n} {address}:{web.PORT}\n" for n, address in enumerate(BACKENDS))
+    return (
+        "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n"
+        f"  timeout server 30s\nfrontend web\n  bind {web.PROXY}:{web.PORT}\n  use_backend all if {{ path_beg / }}\n"
+        f"backend all\n  balance roundrobin\n{servers}"
+    )
+
+
+@contextlib.contextmanager
+def stand_by_request(wire, name):
+    """Puts a load balancer that reads requests into the box: a context with the address to ask."""
+    servers = " ".join(BACKENDS)
+    if name == MMB:
+        function = f"nf add balancer http-lb path / to {servers} default to {BACKENDS[0]}"
+        with wire.mmb(
+            f"{function}\nchain add web balancer\nadd-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT} chain web\n"
+        ):
+            yield VIRTUAL
+    elif name == "nothing":
+        yield BACKENDS[0]
+    else:
+        command = ["haproxy", "-db", "-f"] if name == "HAProxy" else ["nginx", "-c"]
+        config = (lambda _: haproxy_by_request()) if name == "HAProxy" else (lambda at: nginx(at, stream=False))
+        with web.configured(wire.box, command, name, config):
+            yield web.PROXY
+
+
+def by_request(rounds, full):
+    """The server is chosen by the request: how many objects, and what CPU time each of them costs."""
+    how = f"wrk, {web.CONNECTIONS} connections at a time, a new one for each object; one nginx serves on all four addresses."
+    figures = [
+        Experiment(
+            name, f"A load balancer that reads requests: {what}", END_TO_END, "object, KiB", unit, "MiddleClick, Figure 14",
+            setup_by_request(), [SHARED, how],
+        )
+        for name, what, unit in (
+            ("request-balancer", "requests", "requests a second"),
+            ("request-balancer-cpu", "CPU of all programs", "CPU µs a request"),
+        )
+    ]
+    places = [1, 8, 64, 1024] if full else [8, 64]
+    with Wire() as wire, web.site(wire, places):
+        for address in BACKENDS[1:]:
+            wire.server.run("ip", "address", "add", f"{address}/24", "dev", "s0")
+        wire.box.run("ip", "route", "add", f"{VIRTUAL}/32", "via", BACKENDS[0])
+
+        def asked(name):
+            def measure(size):
+                with stand_by_request(wire, name) as address:
+                    before = busy()
+                    found = web.ask(wire, address, size, SECONDS)
+                    spent = busy() - before
+                return found.rate or None, spent / (found.rate * SECONDS) * 1e6 if found.rate else None
+
+            return measure
+
+        return together(figures, [Series(name, asked(name), places) for name in setup_by_request()], rounds)
+
+
+ALL = {"load-balancer": http, "request-balancer": by_request}

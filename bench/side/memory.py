@@ -86,6 +86,27 @@ def streams(at, payload):
     return mmb.whole(*words)
 
 
+# MiddleClick's Figure 16: functions that read the same streams.
+TCP_FUNCTIONS = ["payload-count", "digest:crc32c", f"match:{WORD} alert", "payload-count"]
+# Its Figure 17: what a middlebox does more and more of. Functions that translate come first.
+MIDDLEBOX = [
+    ("NAT", ["nat"]), ("+ statistics", ["count"]), ("+ reconstruction", ["payload-count"]),
+    ("+ load balancer", ["lb:10.9.0.1 10.9.0.2"]), ("+ checksum", ["digest:crc32c"]), ("+ DPI", [f"match:{WORD} alert"]),
+]
+
+
+def tcp_chain(functions, *options):
+    """Ticks of a packet of connections in a chain of these functions."""
+    words = ("--proto", "tcp", "--size", 1500, "--answered", "--chain", "+".join(functions))
+    return mmb.whole(*words, *options)
+
+
+def middlebox(at):
+    """Ticks of a packet in a middlebox with the functions up to a place."""
+    functions = [one for _, more in MIDDLEBOX[: int(at) + 1] for one in more]
+    return tcp_chain(sorted(functions, key=lambda one: not one.startswith(("nat", "count", "lb"))))
+
+
 # (series, ticks at x, places of x, how many of them in a short run)
 OURS = {
     "forwarding": [
@@ -108,6 +129,11 @@ OURS = {
         ("mmb, nothing found", lambda x: streams(x, ""), list(range(len(STREAMS))), len(STREAMS)),
         ("mmb, found in each segment", lambda x: streams(x, WORD), list(range(len(STREAMS))), len(STREAMS)),
     ],
+    "stream-chains": [
+        ("mmb, one stream", lambda x: tcp_chain(TCP_FUNCTIONS[: int(x)]), [1, 2, 3, 4], 4),
+        ("mmb, a lookup and stream each", lambda x: tcp_chain(TCP_FUNCTIONS[: int(x)], "--independent"), [1, 2, 3, 4], 4),
+    ],
+    "middlebox": [("mmb", middlebox, list(range(len(MIDDLEBOX))), len(MIDDLEBOX))],
     "masks": [
         ("mmb", lambda x: mmb.added("--case", "masks", "--rules", x), [1, 2, 5, 10, 26, 40, 100, 300, 1000], 9),
     ],
@@ -344,6 +370,33 @@ def streams_figure(rounds, full):
     return experiment.measure(ours("streams", full), rounds)
 
 
+def stream_chains(rounds, full):
+    """Figure 16 with functions that read streams: in one chain, and each on its own."""
+    experiment = Experiment(
+        "stream-chains", "Functions that read the same streams", MEMORY, "functions", TICKS,
+        "MiddleClick, Figure 16 (there: throughput and latency)",
+        {
+            "mmb, one stream": "a chain of so many of: `payload-count`, `digest crc32c`, `match … alert`, and another "
+            "`payload-count`; packets are put in order once",
+            "mmb, a lookup and stream each": "the same, with a flow manager of its own (`flow`) before each function but the first",
+        },
+        ["1,000 connections, data segments of 1,500 bytes, and an acknowledgment for every second one."],
+    )
+    return experiment.measure(ours("stream-chains", full), rounds)
+
+
+def middlebox_figure(rounds, full):
+    """Figure 17: a middlebox that does more and more."""
+    experiment = Experiment(
+        "middlebox", "A middlebox that does more and more", MEMORY, "functions", TICKS,
+        "MiddleClick, Figure 17 (there: throughput)",
+        {"mmb": f"`nat`, and with it `count`, `payload-count`, `lb` of two servers, `digest crc32c` and `match {WORD} alert`"},
+        ["1,000 connections, data segments of 1,500 bytes, and an acknowledgment for every second one."],
+        [name for name, _ in MIDDLEBOX],
+    )
+    return experiment.measure(ours("middlebox", full), rounds)
+
+
 def extremes(rounds, full):
     """Figure 11: cycles of the four extreme cases, as ratios to the plain IP path of the same run."""
     experiment = Experiment(
@@ -421,4 +474,6 @@ ALL = {
     "masks": masks,
     "chains": chains,
     "streams": streams_figure,
+    "stream-chains": stream_chains,
+    "middlebox": middlebox_figure,
 }
