@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import socket
 
 import pytest
 
@@ -116,6 +117,54 @@ def is_there(pid):
     except OSError:
         return False
     return state != "Z"
+
+
+def processes(daemon):
+    """The processes of the only domain, by function."""
+    (domain,) = daemon.json("show", "domains")["domains"]
+    return {one["function"]: one for one in domain["functions"]}
+
+
+def apply(daemon, path, lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    daemon.command("apply", path)
+
+
+def test_modes_and_domains(tenant, tmp_path):
+    """An idle process does not run in the mode `event`, and `show domains` has what it did."""
+    daemon = tenant.daemon
+    apply(daemon, tmp_path / "file", (LINES[0], LINES[1] + " event", *LINES[2:]))
+    traffic.bulk_transfer(tenant.bench.client, tenant.bench.server, SERVER4, size=1 << 20)
+    seen, fw = processes(daemon)["seen"], processes(daemon)["fw"]
+    assert (seen["mode"], fw["mode"]) == ("event", "adaptive")
+    assert seen["wakeups"] > 0 and seen["descriptors"] > 100
+    assert (seen["refused"], seen["restarts"], seen["lost"]) == (0, 0, 0)
+    wait.until(lambda: daemon.json("show", "domains")["domains"][0]["used"] == 0, "free buffers")
+    shown = daemon.command("show", "domains", "verbose").stdout
+    assert "tenant  private" in shown and "seen: wakeups: " in shown
+    assert 'mmb_process_up{domain="tenant",function="seen"} 1' in daemon.request("GET", "/metrics")[1].decode()
+
+
+def test_a_function_moves_without_breaking_a_connection(tenant, tmp_path):
+    """A connection that is open goes on while its functions move out of their processes and back."""
+    local = [line.replace(" process tenant", "") for line in LINES]
+    listener = tenant.bench.server.socket(socket.AF_INET, socket.SOCK_STREAM)
+    client = tenant.bench.client.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with listener, client:
+        listener.bind((SERVER4, 6000))
+        listener.listen()
+        client.settimeout(wait.PATIENCE)
+        client.connect((SERVER4, 6000))
+        server, _ = listener.accept()
+        with server:
+            server.settimeout(wait.PATIENCE)
+            for lines, places in ((local, ["", ""]), (LINES, ["tenant", "tenant"]), (local, ["", ""])):
+                apply(tenant.daemon, tmp_path / "file", lines)
+                for source, sink in ((client, server), (server, client)):
+                    source.sendall(bytes(8192))
+                    assert len(sink.recv(8192, socket.MSG_WAITALL)) == 8192
+                functions = tenant.daemon.json("show", "functions")["functions"]
+                assert [one["domain"] for one in functions[:2]] == places
 
 
 def test_refusals(tenant):
