@@ -154,7 +154,8 @@ def test_functions_end(make_chains, figure, function):
 
     growth = Console(bench.daemon).soak(CYCLES, *chain(function), talk)
     figure(f"memory after {CYCLES} instances of `{function}`", f"{growth:+.1f} MiB")
-    assert growth < SLACK
+    # Less than a table that each thread of the daemon may free.
+    assert growth < 8
     runtime = bench.daemon.json("show", "functions")
     assert runtime["functions"] == []
 
