@@ -183,6 +183,53 @@ def test_two_nginx(make_wire):
         second.close()
 
 
+EDITS = (
+    "nf add m match SECRET replace no-secret\nnf add e http-edit response header set X-Seen yes type * "
+    "response body replace two! three\nnf add w payload-count\n"
+)
+
+
+def edited(arguments, chain):
+    return f"{EDITS}nf add l http-lb {arguments}\nchain add c {chain}\nadd-stateful tcp-dport {PORT} chain c\n"
+
+
+@pytest.mark.parametrize("chain", ["l then e", "w then l then e", "m then l then e"])
+def test_stream_functions_beside_it(make_wire, serve, tmp_path, chain):
+    """Requests and responses are edited, whatever the order of the functions; the request chooses as it was sent."""
+    clauses = f"path /two/SECRET to {SERVER4}:{TWO} default to {SERVER4}:{ONE}"
+    wire = make_wire("af-packet", edited(clauses, chain), workers=2)
+    serve(wire.server, ONE, TWO)
+    path = "/two/no-secret" if "m" in chain else "/two/SECRET"
+    for size in (0, 3, 30_000, 1 << 20):
+        body = os.urandom(size)
+        (tmp_path / "body").write_bytes(body)
+        arguments = ("--data-binary", f"@{tmp_path / 'body'}") if size else ()
+        shown = curl(wire.client, "-i", "-H", "Expect:", *arguments, url("/two/SECRET")).replace("\r", "")
+        head, answer = shown.split("\n\n", 1)
+        assert "\nX-Seen: yes" in head, shown
+        # The path that the server has got, which it sends back.
+        assert answer == f"{TWO} {path} {digest(body)}\n"
+    assert curl(wire.client, url("/x/two!")) == f"{ONE} /x/three {digest()}\n"
+    assert report(wire.daemon)["requests"] == "5"
+
+
+def test_edits_on_bad_links(make_bad, serve, tmp_path):
+    clauses = f"path /two to {SERVER4}:{TWO} default to {SERVER4}:{ONE}"
+    bench = make_bad(edited(clauses, "m then l then e"), seed=12, before=BAD, behind=BAD, workers=2)
+    serve(bench.server, ONE, TWO)
+    body = os.urandom(100_000)
+    (tmp_path / "body").write_bytes(body)
+    clients = []
+    for number in range(8):
+        arguments = ("--data-binary", f"@{tmp_path / 'body'}") if number % 2 else ("-H", f"X-Long: {'x' * 2500}")
+        command = ("curl", "-sS", "--noproxy", "*", "--max-time", "100", "-H", "Expect:", *arguments, url(f"/x/two!/{number}"))
+        expected = f"{ONE} /x/three/{number} {digest(body if number % 2 else b'')}\n"
+        clients.append((bench.client.popen(*command, stdout=-1), expected))
+    for client, expected in clients:
+        assert client.communicate(timeout=120)[0].decode() == expected
+    assert report(bench.daemon)["requests"] == "8"
+
+
 @pytest.mark.parametrize("address", [SERVER4, SERVER6], ids=["ip4", "ip6"])
 def test_bad_links(make_bad, serve, tmp_path, address):
     bench = make_bad(configuration(BY_REQUEST), seed=11, before=BAD, behind=BAD, workers=2)
