@@ -5,7 +5,7 @@
 //! * The result is a configuration: every line parses, and rules stand in their canonical form.
 //! * Remarks and comments have no control characters.
 
-use mmb_import::{Script, from_classbench, from_iptables, from_nft};
+use mmb_import::{Script, from_classbench, from_ipset, from_iptables, from_nft};
 use mmb_lang::{Command, check as check_rule, parse_line};
 
 /// Maximum length of an input in bytes.
@@ -19,6 +19,7 @@ pub fn check(bytes: &[u8]) {
     let script = match format & 3 {
         0 => from_iptables(&text, chain),
         1 | 2 => from_nft(&text, chain),
+        _ if *format >= 0x80 => Ok(from_ipset(&text)),
         _ => Ok(from_classbench(&text, "drop")),
     };
     match script {
@@ -35,6 +36,9 @@ fn check_script(script: &Script) {
             Ok(Some(Command::Add(rule))) => {
                 assert_eq!(rule.to_string(), line);
                 assert!(check_rule(&rule).is_ok(), "{line}");
+            }
+            Ok(Some(set @ (Command::SetAdd(_) | Command::ElementAdd(_)))) => {
+                assert_eq!(set.to_string(), line)
             }
             other => panic!("{line}: {other:?}"),
         }

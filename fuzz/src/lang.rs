@@ -2,8 +2,8 @@
 //! the crate runs them on the corpus, on random texts and on valid lines with typing errors.
 
 use mmb_lang::{
-    Body, Branch, Chain, Command, Diagnostic, Match, Names, check as check_rule, check_filter, complete,
-    load_file, parse_file, parse_line, parse_matches,
+    Body, Branch, Chain, Command, Diagnostic, Match, Names, SetKind, check as check_rule, check_filter,
+    complete, load_file, parse_file, parse_line, parse_matches,
 };
 
 /// Maximum number of lines of an input that are checked one by one.
@@ -115,6 +115,7 @@ fn check_completion(line: &str, cursor: usize) {
     let known = ["lan", "eth0.100", "drop", "no name", "nat"].map(str::to_owned);
     let types = [("count".to_owned(), "counts packets".to_owned())];
     let rules = [("web".to_owned(), "add all drop name web".to_owned())];
+    let sets = SetKind::ALL.map(|kind| (format!("set-{}", kind.word()), kind));
     let known = &known;
     let names = Names {
         interfaces: known,
@@ -123,6 +124,7 @@ fn check_completion(line: &str, cursor: usize) {
         chains: known,
         brokers: known,
         domains: known,
+        sets: &sets,
         types: &types,
         rules: &rules,
     };

@@ -1,10 +1,10 @@
 //! Rule sets of other systems as rules of mmb's language.
 //!
-//! Theory of operation. Each format has a module that reads it: [`classbench`], `iptables` and `nft`. The
-//! result is a [`Script`]: rules, comments, and remarks on what has no equal rule. ClassBench filter sets
-//! have no order and are converted line by line. In packet filters, the first rule that matches decides. They
-//! are read as filters (`filter`), and `ordered` converts them to rules without order that decide the same.
-//! `matches` writes filters in the language.
+//! Theory of operation. Each format has a module that reads it: [`classbench`], `ipset`, `iptables` and
+//! `nft`. The result is a [`Script`]: rules, comments, and remarks on what has no equal rule. ClassBench
+//! filter sets have no order and are converted line by line. In packet filters, the first rule that matches
+//! decides. They are read as filters (`filter`), and `ordered` converts them to rules without order that
+//! decide the same. `matches` writes filters in the language.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ pub mod classbench;
 mod error;
 mod filter;
 mod intervals;
+mod ipset;
 mod iptables;
 mod matches;
 mod names;
@@ -21,6 +22,7 @@ mod script;
 mod values;
 
 pub use error::{ClassbenchError, ImportError, IptablesError, NftError};
+pub use ipset::IpsetError;
 pub use script::{Kind, Remark, Script};
 
 /// Converts a ClassBench filter set. Every rule gets the targets `target`, since the format has none.
@@ -37,6 +39,13 @@ pub fn from_classbench(text: &str, target: &str) -> Script {
             Err(error) => script.remark(Kind::NotMapped, &place, line, error.to_string()),
         }
     }
+    script
+}
+
+/// Converts the sets in the output of `ipset save`.
+pub fn from_ipset(text: &str) -> Script {
+    let mut script = Script::default();
+    ipset::convert(text, &mut script);
     script
 }
 

@@ -91,6 +91,20 @@ impl Script {
         self.remark(Kind::NotMapped, place, source, format!("`{}`: {refused}", plain(text)));
     }
 
+    /// Adds a line about a named set in its canonical form. A line that is refused becomes a remark.
+    pub fn set_line(&mut self, text: &str, place: &str, source: &str) {
+        match parse_line(text) {
+            Ok(Some(command @ (Command::SetAdd(_) | Command::ElementAdd(_)))) => {
+                self.lines.push(Line::Rule(command.to_string()));
+            }
+            Ok(_) => self.remark(Kind::NotMapped, place, source, "not a set"),
+            Err(refused) => {
+                let reason = format!("`{}`: {}", plain(text), refused.message);
+                self.remark(Kind::NotMapped, place, source, reason);
+            }
+        }
+    }
+
     /// Adds a remark.
     pub fn remark(&mut self, kind: Kind, place: &str, source: &str, reason: impl Into<String>) {
         let remark =

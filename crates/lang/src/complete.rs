@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::ast::RuleKind;
+use crate::ast::{RuleKind, SetKind};
 use crate::field::{FIELDS, FieldId, ValueKind};
 use crate::keyword::{
     self, BROKER_OPTIONS, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, PUNT_CLASSES,
-    ROUTING, SHOW, TARGETS, TIMEOUTS, is_stateful,
+    ROUTING, SET_KINDS, SHOW, SHOW_SET, TARGETS, TIMEOUTS, is_stateful,
 };
 use crate::lex::{Lexer, Tok};
 use crate::names;
@@ -28,6 +28,8 @@ pub struct Names<'a> {
     pub chains: &'a [String],
     /// Names of the brokers.
     pub brokers: &'a [String],
+    /// Names of the sets, each with its kind.
+    pub sets: &'a [(String, SetKind)],
     /// Types of network functions, with one line of help each.
     pub types: &'a [(String, String)],
     /// Names and indexes of rules, each with the text of its rule.
@@ -108,7 +110,11 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::Show => {
             table(SHOW, each);
-            CONNECTIONS.iter().chain(ROUTING).for_each(|keyword| each(keyword.word, keyword.help));
+            SHOW_SET
+                .iter()
+                .chain(CONNECTIONS)
+                .chain(ROUTING)
+                .for_each(|keyword| each(keyword.word, keyword.help));
         }
         Expect::ErrorPolicy => table(ON_ERROR, each),
         Expect::Timeout => table(TIMEOUTS, each),
@@ -127,6 +133,12 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         Expect::Instance => outside_chains(names.instances).for_each(|name| each(name, "function")),
         Expect::FunctionType => names.types.iter().for_each(|(name, help)| each(name, help)),
         Expect::Rule => names.rules.iter().for_each(|(word, text)| each(word, text)),
+        Expect::Set => sets(names).for_each(|(name, _)| each(name, "set")),
+        Expect::SetKind => table(SET_KINDS, each),
+        Expect::SetValue(field) => {
+            let fitting = sets(names).filter(|(_, kind)| kind.fits(field));
+            fitting.for_each(|(name, _)| each(&format!("@{name}"), "set"));
+        }
         Expect::BrokerOption => table(BROKER_OPTIONS, each),
         Expect::Broker => outside_chains(names.brokers).for_each(|name| each(name, "broker")),
         Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),
@@ -156,6 +168,11 @@ fn values(field: FieldId, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         ValueKind::Interface => interfaces(names, each),
         _ => {}
     }
+}
+
+/// The sets whose names the language can express.
+fn sets<'a>(names: &Names<'a>) -> impl Iterator<Item = &'a (String, SetKind)> {
+    names.sets.iter().filter(|(name, _)| is_name(name) && !keyword::is_reserved(name))
 }
 
 fn interfaces(names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {

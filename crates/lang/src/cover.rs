@@ -30,7 +30,10 @@ fn follows(one: &Match, other: &Match) -> bool {
     if field != other_field || one.negated || other.negated || !is_ordered(*field) {
         return false;
     }
+    let has_set = |arg: &Option<Comparison>| arg.as_ref().is_some_and(|arg| arg.named_set().is_some());
     match (arg, other_arg) {
+        // The elements of a set change.
+        _ if has_set(arg) || has_set(other_arg) && arg.is_some() => false,
         // The field is present if it can be compared.
         (None, Some(_)) => true,
         (Some(one), Some(other)) => {

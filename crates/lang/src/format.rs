@@ -13,6 +13,8 @@ use crate::keyword::{cond_sign, show_word};
 use crate::lex::quote_text;
 use crate::names;
 
+mod set;
+
 impl Display for Word {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -65,6 +67,12 @@ impl Display for Command {
             Command::ChainDel { name } => write!(f, "chain del {name}"),
             Command::BrokerAdd(broker) => broker.fmt(f),
             Command::BrokerDel { name } => write!(f, "broker del {name}"),
+            Command::SetAdd(set) => set.fmt(f),
+            Command::SetDel { name } => write!(f, "set del {name}"),
+            Command::ElementAdd(added) => added.fmt(f),
+            Command::ElementDel { name, elements } => list(f, &format!("set {name} del"), elements),
+            Command::ElementFlush { name } => write!(f, "set {name} flush"),
+            Command::ShowSet { name } => write!(f, "show set {name}"),
             setting => format_setting(setting, f),
         }
     }
@@ -500,6 +508,7 @@ impl Display for One<'_> {
             Value::Prefix { addr, len } if self.1.is_subnet() => write!(f, "{addr}/{len}"),
             Value::Prefix { addr, .. } => addr.fmt(f),
             Value::Iface(name) => name.fmt(f),
+            Value::Set(name) => write!(f, "@{name}"),
             Value::Bytes(bytes) => literal(f, bytes),
             Value::Option { kind, data } if data.is_empty() => kind.fmt(f),
             Value::Option { kind, data } => {

@@ -1,6 +1,8 @@
 //! Keywords of the grammar other than fields, with one line of help each.
 
-use crate::ast::{BrokerOption, Cond, ErrorPolicy, Filtering, NatProto, PuntClass, ShowSubject, Timeout};
+use crate::ast::{
+    BrokerOption, Cond, ErrorPolicy, Filtering, NatProto, PuntClass, SetKind, ShowSubject, Timeout,
+};
 
 /// A keyword and its help text.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +29,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("interface", "add or delete an interface"),
     word("wire", "join two interfaces: wire <a> <b>"),
     word("route", "route what comes in by interfaces: route <interface> …"),
-    word("set", "change a setting: set <setting> <value>"),
+    word("set", "change a setting: set <setting> <value>; or a named set: set add <name> <kind> …"),
     word("nat", "add or delete a pool of addresses, or a port forward"),
     word("domain", "add or delete memory for functions in processes of their own"),
     word("nf", "add, delete or tell something to an instance of a network function"),
@@ -112,6 +114,7 @@ pub(crate) const SHOW: &[(ShowSubject, Keyword)] = &[
     ),
     (ShowSubject::Domains, word("domains", "domains, their buffers and the processes of their functions")),
     (ShowSubject::Brokers, word("brokers", "brokers, their connections and their requests")),
+    (ShowSubject::Sets, word("sets", "named sets and their sizes")),
     (ShowSubject::FastPath, word("fast-path", "flows that stay in the kernel, and why others do not")),
     (ShowSubject::Version, word("version", "versions of mmb and of what it is built on")),
     (ShowSubject::Config, word("config", "the running configuration as a file")),
@@ -152,6 +155,42 @@ pub(crate) const NEIGHBOURS: &str = "neighbours";
 
 /// Words after `show` and `clear`, other than a subject of [`SHOW`].
 pub(crate) const CONNECTIONS: &[Keyword] = &[word("connections", "sessions")];
+
+/// Words after `show` for the elements of one set.
+pub(crate) const SHOW_SET: &[Keyword] = &[word("set", "the elements of a named set: show set <name>")];
+
+/// Words after `set` for named sets.
+pub(crate) const NAMED_SETS: &[Keyword] = &[
+    word("add", "set add <name> address|prefix|port [timeout <time>] [file <file>] [comment <text>]"),
+    word("del", "set del <name>"),
+];
+
+/// Kinds of named sets.
+pub(crate) const SET_KINDS: &[(SetKind, Keyword)] = &[
+    (SetKind::Address, word("address", "IPv4 and IPv6 addresses")),
+    (SetKind::Prefix, word("prefix", "prefixes; the set has all addresses that they contain")),
+    (SetKind::Port, word("port", "ports and ranges of ports")),
+];
+
+/// Options of a new set.
+pub(crate) const SET_OPTIONS: &[Keyword] = &[
+    word("timeout", "how long elements stay: timeout <number>s|m|h|d"),
+    word("file", "a file with elements: file <file>"),
+    word("comment", "say what the set is for: comment \"<text>\""),
+];
+
+/// Words after `set` and the name of a set.
+pub(crate) const SET_ACTIONS: &[Keyword] = &[
+    word("add", "set <name> add <element> … [timeout <time>] [comment <text>]"),
+    word("del", "set <name> del <element> …"),
+    word("flush", "remove all elements: set <name> flush"),
+];
+
+/// Options of new elements.
+pub(crate) const ELEMENT_OPTIONS: &[Keyword] = &[
+    word("timeout", "how long the elements stay: timeout <number>s|m|h|d"),
+    word("comment", "say why they are there: comment \"<text>\""),
+];
 
 /// Words after `set`.
 pub(crate) const SET: &[Keyword] = &[

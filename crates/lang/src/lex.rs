@@ -85,6 +85,11 @@ impl<'a> Lexer<'a> {
         self.last_end
     }
 
+    /// The text of the token after the current one; empty at the end of the line.
+    pub(crate) fn following(&self) -> &'a str {
+        self.text(self.scan(self.token.span.end).span)
+    }
+
     /// Returns everything from the current token to the next blank as one word, and advances. Must not be
     /// called at the end of the line.
     pub(crate) fn next_unbroken(&mut self) -> Span {

@@ -34,10 +34,10 @@ mod span;
 
 pub use ast::{
     Action, Body, Branch, BranchEnd, Broker, BrokerOption, CaptureSelection, Chain, Command, Comparison,
-    Cond, Domain, Endpoint4, ErrorPolicy, Filtering, HeldScope, Match, MatchExpr, NatForward, NatPool,
-    NatProto, NfInstance, OnFailure, PoolAddresses, PortKind, ProcessMode, ProcessPlace, PuntClass,
-    ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject, Step, Subnet, Target,
-    Timeout, Value, ValueItem, ValueSet, Word,
+    Cond, Domain, Endpoint4, ErrorPolicy, Filtering, HeldScope, Match, MatchExpr, NamedSet, NatForward,
+    NatPool, NatProto, NfInstance, OnFailure, PoolAddresses, PortKind, ProcessMode, ProcessPlace, PuntClass,
+    ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, SetElement, SetElements, SetKind,
+    ShowSubject, Step, Subnet, Target, Timeout, Value, ValueItem, ValueSet, Word,
 };
 pub use check::{check, check_filter, check_matches};
 pub use complete::{Candidate, Completion, Names, complete};
@@ -45,7 +45,7 @@ pub use cover::covers;
 pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;
-pub use parse::{FileItem, MAX_LINE, load_file, parse_file, parse_line, parse_matches};
+pub use parse::{FileItem, MAX_LINE, load_file, parse_element, parse_file, parse_line, parse_matches};
 pub use ranges::{Range, merge_ranges};
-pub use shape::MAX_NAME;
+pub use shape::{MAX_NAME, is_comment};
 pub use span::{SourceSpan, Span};

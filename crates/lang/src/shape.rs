@@ -24,8 +24,8 @@ pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether `text` has the shape of a comment on a rule.
-pub(crate) fn is_comment(text: &str) -> bool {
+/// Whether `text` has the shape of a comment on a rule or an element.
+pub fn is_comment(text: &str) -> bool {
     (1..=MAX_COMMENT).contains(&text.len()) && !text.chars().any(is_hidden)
 }
 

@@ -1,6 +1,6 @@
 //! Candidates of the completion.
 
-use mmb_lang::{Names, complete};
+use mmb_lang::{Names, SetKind, complete};
 
 /// The candidates at the end of a line, and where they start.
 fn offered(line: &str) -> (usize, Vec<String>) {
@@ -9,6 +9,8 @@ fn offered(line: &str) -> (usize, Vec<String>) {
     let instances = ["acl1", "nat", "then", "no name"].map(str::to_owned);
     let chains = ["web", "drop"].map(str::to_owned);
     let brokers = ["shop", "no name"].map(str::to_owned);
+    let sets = [("blocked", SetKind::Address), ("ports", SetKind::Port), ("no name", SetKind::Port)]
+        .map(|(name, kind)| (name.to_owned(), kind));
     let types = [("acl", "lets sessions pass or not"), ("count", "counts")]
         .map(|(a, b)| (a.to_owned(), b.to_owned()));
     let rules =
@@ -21,6 +23,7 @@ fn offered(line: &str) -> (usize, Vec<String>) {
         instances: &instances,
         chains: &chains,
         brokers: &brokers,
+        sets: &sets,
         types: &types,
         rules: &rules,
     };
@@ -58,6 +61,10 @@ fn the_grammar_step_by_step() {
     assert_eq!(
         offered("set ").1,
         [
+            "add",
+            "del",
+            "blocked",
+            "ports",
             "on-error",
             "timeout",
             "tcp-pickup",
@@ -185,6 +192,21 @@ fn brokers() {
     assert_eq!(offered("broker add x listen [::]:80 chain w").1, ["web"]);
     let line = "broker add x listen [::]:80 chain web body-limit 9 h";
     assert_eq!(offered(line).1, ["header-timeout"]);
+}
+
+#[test]
+fn named_sets() {
+    assert_eq!(offered("add ip-saddr @").1, ["@blocked"]);
+    assert_eq!(offered("add ip-saddr != @").1, ["@blocked"]);
+    assert_eq!(offered("add ip-ttl @").1, [""; 0]);
+    assert_eq!(offered("add all mod ip-saddr @").1, [""; 0]);
+    assert_eq!(offered("set ports ").1, ["add", "del", "flush"]);
+    assert_eq!(offered("set del ").1, ["blocked", "ports"]);
+    assert_eq!(offered("set add x ").1, ["address", "prefix", "port"]);
+    assert_eq!(offered("set add x port ").1, ["timeout", "file", "comment"]);
+    assert_eq!(offered("set blocked add 192.0.2.1 ").1, ["timeout", "comment"]);
+    assert_eq!(offered("show set b").1, ["blocked"]);
+    assert_eq!(offered("show set").1, ["sets", "set"]);
 }
 
 #[test]

@@ -73,9 +73,11 @@ pub enum Cmd {
     Flush(Line),
     /// List the rules with their index, packets and bytes
     List(Line),
-    /// Show connections, nat, chains, functions, domains, brokers, fast-path, interfaces, fib, neighbors,
+    /// Show connections, nat, sets, chains, functions, domains, brokers, fast-path, interfaces, fib, neighbors,
     /// tables, runtime, drops, fields, version or config
     Show(Line),
+    /// Repeat a command that shows something: `watch [-n SECONDS] show drops`
+    Watch(WatchArgs),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
     /// Show the path of the next packets, live: `trace [MATCH…] [count N] [seconds S]`
@@ -94,7 +96,8 @@ pub enum Cmd {
     Enable(Line),
     /// Forward packets received on these interfaces without rules
     Disable(Line),
-    /// Change a setting: `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
+    /// Change a named set (`set add NAME KIND`, `set NAME add ELEMENT…`) or a setting:
+    /// `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
     Set(Line),
     /// Add or delete memory for functions in processes of their own: `domain add NAME private`
     Domain(Line),
@@ -118,6 +121,26 @@ pub struct Line {
     /// The rest of the line, as in a configuration file
     #[arg(value_name = "WORD", allow_negative_numbers = true)]
     pub words: Vec<String>,
+}
+
+/// `watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Seconds between two runs
+    #[arg(short = 'n', long, value_name = "SECONDS", default_value_t = 2.0, value_parser = interval)]
+    pub interval: f64,
+    /// End after this number of runs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// The command: `list`, `show` or `history`
+    #[arg(value_name = "WORD", required = true)]
+    pub words: Vec<String>,
+}
+
+/// Reads an interval of `watch`.
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "must be a number of seconds from 0.1 to 86400".to_owned())
 }
 
 /// `capture`.
@@ -296,6 +319,8 @@ pub struct FileArgs {
 pub enum ImportCmd {
     /// A filter set of ClassBench
     Classbench(ClassbenchArgs),
+    /// The output of `ipset save`: sets and their elements
+    Ipset(FileArgs),
     /// The output of `iptables-save` or `ip6tables-save`: one chain of the table filter
     IptablesSave(FilterArgs),
     /// The output of `nft -j list ruleset`: one base chain
@@ -460,6 +485,10 @@ pub enum Case {
     Options,
     /// Ranges and inequalities on several fields
     Ranges,
+    /// Source addresses
+    Sources,
+    /// The source addresses of the case `sources` as the elements of one set
+    Set,
     /// The ClassBench filter set in FILE
     Classbench,
     /// Stateful rules; every packet belongs to an open session

@@ -15,6 +15,11 @@ pub fn run(command: &ImportCmd, json: bool) -> Result<(), Failure> {
             let comment = format!("from {name}, a filter set of ClassBench; every rule: {target}");
             mmb_import::from_classbench(&String::from_utf8_lossy(&text), target).with_title(&comment)
         }
+        ImportCmd::Ipset(args) => {
+            let text = read_file(&args.file)?;
+            let script = mmb_import::from_ipset(&String::from_utf8_lossy(&text));
+            script.with_title(&format!("from {}", name(&args.file)))
+        }
         ImportCmd::IptablesSave(args) => from_filter(args, mmb_import::from_iptables)?,
         ImportCmd::Nft(args) => from_filter(args, mmb_import::from_nft)?,
     };

@@ -28,6 +28,7 @@ mod shell;
 mod state_dir;
 pub mod testing;
 mod top;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -85,6 +86,8 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Save(args)) => remote::save(&args, socket, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
         Some(Cmd::Explain(args)) => explain::run(&args, functions, json),
+        Some(Cmd::Watch(_)) if json => Err(Failure::usage("`watch` prints text only")),
+        Some(Cmd::Watch(args)) => watch::run(&args, socket),
         Some(Cmd::Capture(args)) => remote::capture(&args, socket, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
         Some(Cmd::Doctor(args)) => doctor::run(&args, socket, json),

@@ -34,11 +34,12 @@ fn join(first: &str, words: &[String]) -> String {
     text
 }
 
-/// Whether a word of the command line is the comment on a rule, without quotes of its own.
+/// Whether a word of the command line is the comment on a rule or a set, without quotes of its own.
 fn is_comment(first: &str, words: &[String], at: usize) -> bool {
     let follows =
         at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "comment");
-    first.starts_with("add") && follows && !words[at].starts_with('"')
+    let takes = first.starts_with("add") || first == "set" && at >= 3;
+    takes && follows && !words[at].starts_with('"')
 }
 
 /// Whether a word of the command line is a path or an argument of a function. All arguments of a function
@@ -242,6 +243,10 @@ mod tests {
         assert_eq!(
             join("add", &["all", "drop", "comment", "\"two", "words\""]),
             "add all drop comment \"two words\""
+        );
+        assert_eq!(
+            join("set", &["b", "add", "192.0.2.1", "comment", "port scan"]),
+            "set b add 192.0.2.1 comment \"port scan\""
         );
         assert_eq!(join("nf", &["set", "w", "reload now"]), "nf set w reload now");
     }

@@ -49,12 +49,14 @@ pub struct Settings<'a> {
     pub on_error: ErrorPolicy,
     /// Maximum frame length in bytes, by output port.
     pub frame_max: &'a dyn Fn(u16) -> usize,
+    /// Whether a named set has a value of a field of so many bits.
+    pub in_set: &'a dyn Fn(&str, usize, u128) -> bool,
 }
 
 impl Default for Settings<'_> {
-    /// Forward packets if edits fail; no limit of frames.
+    /// Forward packets if edits fail; no limit of frames; sets are empty.
     fn default() -> Self {
-        Self { on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX }
+        Self { on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX, in_set: &|_, _, _| false }
     }
 }
 
@@ -164,7 +166,7 @@ pub fn evaluate_with(
             return outcome;
         }
     };
-    let packet = Packet { frame, headers: &headers, in_port, out_port, ifaces };
+    let packet = Packet { frame, headers: &headers, in_port, out_port, ifaces, in_set: settings.in_set };
     let matching: Vec<_> = rules.iter().filter(|(_, rule)| matching::rule_matches(rule, &packet)).collect();
     outcome.matched = matching.iter().map(|(index, _)| *index).collect();
     outcome.decider = decider(&matching);

@@ -15,6 +15,7 @@ pub(crate) struct Packet<'a> {
     pub in_port: u16,
     pub out_port: u16,
     pub ifaces: &'a dyn Fn(&str) -> Option<u16>,
+    pub in_set: &'a dyn Fn(&str, usize, u128) -> bool,
 }
 
 /// Whether all matches of `rule` hold.
@@ -48,6 +49,11 @@ fn field_holds(field: FieldId, arg: Option<&Comparison>, packet: &Packet<'_>) ->
         return option_holds(name, arg, packet);
     }
     let Some((value, width)) = read(name, packet) else { return false };
+    if let Some(arg) = arg
+        && let Some(set) = arg.named_set()
+    {
+        return (packet.in_set)(set, width, value) == (arg.cond == Cond::Eq);
+    }
     match (arg, fields::shorthand(name)) {
         (Some(arg), _) => arg_holds(arg, value, width, packet),
         (None, Some(codepoint)) => value == codepoint,
@@ -186,6 +192,8 @@ pub(crate) fn number(value: &Value, packet: &Packet<'_>) -> Option<u128> {
         Value::Prefix { addr: IpAddr::V4(addr), .. } => Some(u32::from(*addr).into()),
         Value::Prefix { addr: IpAddr::V6(addr), .. } => Some((*addr).into()),
         Value::Iface(name) => (packet.ifaces)(name).map(u128::from),
-        Value::Bytes(_) | Value::Option { .. } => panic!("mmb_lang::check lets no such value pass"),
+        Value::Bytes(_) | Value::Set(_) | Value::Option { .. } => {
+            panic!("mmb_lang::check lets no such value pass")
+        }
     }
 }

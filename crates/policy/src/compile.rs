@@ -25,6 +25,8 @@ pub(crate) struct Compiled {
     /// Length of the text without name and comment.
     pub body: u32,
     pub name: Option<Box<str>>,
+    /// The named sets that the rule refers to.
+    pub sets: Vec<Box<str>>,
 }
 
 impl Compiled {
@@ -133,5 +135,6 @@ fn compile_checked(
         // A line has at most 1 MiB.
         body: body as u32,
         name: written.name().map(|name| name.text.clone()),
+        sets: crate::sets::names(&rule.matches),
     })
 }

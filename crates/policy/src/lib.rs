@@ -52,6 +52,7 @@ mod policy;
 mod ports;
 mod rule_info;
 mod scope;
+mod sets;
 mod stateful;
 mod texts;
 
@@ -68,5 +69,6 @@ pub use policy::{Policy, RuleView};
 pub use ports::PortDependence;
 pub use rule_info::{PerPacketRules, RuleId, RuleInfo};
 pub use scope::RuleScope;
+pub use sets::{ElementInfo, PolicySet, SetTable, unknown_set};
 pub use stateful::{Binding, Choice, Side, StatefulRule};
 pub use texts::RuleTexts;

@@ -13,7 +13,7 @@ use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::effect::{Effect, EffectFlags};
-use crate::{PortDependence, RuleId, RuleScope, StatefulRule};
+use crate::{PortDependence, RuleId, RuleScope, SetTable, StatefulRule};
 
 /// A rule set. See the crate's documentation.
 #[derive(Clone, Debug)]
@@ -35,6 +35,10 @@ pub struct Policy {
     pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Index of each rule with a name. Copied whole when it changes: names are for people.
     names: Arc<BTreeMap<Box<str>, u32>>,
+    /// The named sets.
+    pub(crate) sets: Arc<SetTable>,
+    /// Slots of the rules that refer to each set.
+    pub(crate) set_rules: Arc<BTreeMap<Box<str>, Vec<u32>>>,
     /// Slot of each rule by index.
     pub(crate) slots: SortedPages<(u32, u32), 2048>,
     /// Effect by slot: everything that the packet path reads of most rules.
@@ -113,6 +117,8 @@ impl Policy {
             port_dependence: PortDependence::default(),
             chained: SortedPages::default(),
             names: Arc::default(),
+            sets: Arc::default(),
+            set_rules: Arc::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),
             records: PagedVec::default(),
@@ -201,6 +207,7 @@ impl Policy {
         classes: &ChainClasses<'_>,
     ) -> Result<u32, Diagnostic> {
         self.check_name(rule)?;
+        self.check_sets(rule)?;
         let compiled = compile(rule, ifaces, classes)?;
         if self.next_index == u32::MAX || self.next_slot > SLOTS {
             return Err(Diagnostic::new(rule.span.span(), "no rule index is left")
@@ -213,6 +220,7 @@ impl Policy {
         if self.rule_info(slot).scope == RuleScope::Packet {
             self.per_packet.insert(slot, &pattern);
         }
+        self.fill_sets();
         Ok(self.next_index - 1)
     }
 
@@ -226,11 +234,12 @@ impl Policy {
     /// Stores a rule under the next index. Returns the parts that the caller adds: its pattern, and its
     /// mark of port dependence.
     fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> (Pattern, Option<NonZeroU32>) {
-        let Compiled { pattern, effect, edits, stateful, area, text, body, name } = compiled;
+        let Compiled { pattern, effect, edits, stateful, area, text, body, name, sets } = compiled;
         let index = self.next_index;
         if let Some(name) = name {
             Arc::make_mut(&mut self.names).insert(name, index);
         }
+        self.add_set_rule(slot, &sets);
         self.next_index += 1;
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
@@ -270,6 +279,7 @@ impl Policy {
         self.stateful -= usize::from(record.stateful.is_some());
         record.area.into_iter().for_each(|area| self.port_dependence.remove(area));
         self.chained.remove(index);
+        self.remove_set_rule(slot);
         self.classifier.remove(slot);
         self.per_packet.remove(slot);
         Some(slot)
@@ -282,9 +292,10 @@ impl Policy {
         slots
     }
 
-    /// A policy without rules that keeps the slots in use.
+    /// A policy without rules that keeps the slots in use, and the named sets.
     fn emptied(&self) -> Policy {
-        Policy { next_slot: self.next_slot, free: self.free.clone(), ..Policy::new() }
+        let (free, sets) = (self.free.clone(), self.sets.clone());
+        Policy { next_slot: self.next_slot, free, sets, ..Policy::new() }
     }
 
     /// Allows reusing the slot of a deleted rule. The caller has zeroed the slot's counters, and no worker
@@ -321,12 +332,26 @@ impl Policy {
         ifaces: &dyn Fn(&str) -> Option<u16>,
         classes: &ChainClasses<'_>,
     ) -> Result<Policy, (usize, Diagnostic)> {
+        self.replace_all(new, &self.sets, (ifaces, classes))
+    }
+
+    /// Returns a policy of exactly these rules and named sets, otherwise as [`Policy::replace_with`].
+    ///
+    /// # Errors
+    /// As [`Policy::replace_with`].
+    pub fn replace_all(
+        &self,
+        new: &[Rule],
+        sets: &SetTable,
+        (ifaces, classes): (&dyn Fn(&str) -> Option<u16>, &ChainClasses<'_>),
+    ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByBody::of(self);
-        let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
+        let (mut policy, mut classifier) = (self.emptied().with_sets(sets.clone()), Classifier::new());
         let (mut wrong, mut per_packet, mut areas) = (None, Vec::new(), Vec::new());
         // Patterns are compiled one by one: all at once would dominate the memory use.
         let patterns = new.iter().enumerate().map_while(|(position, rule)| {
-            match policy.check_name(rule).and_then(|()| compile(rule, ifaces, classes)) {
+            let checked = policy.check_name(rule).and_then(|()| policy.check_sets(rule));
+            match checked.and_then(|()| compile(rule, ifaces, classes)) {
                 Ok(compiled) => {
                     let kept = kept.take(compiled.body());
                     let slot = kept.unwrap_or_else(|| policy.new_slot());
@@ -351,6 +376,8 @@ impl Policy {
         }
         policy.classifier = classifier;
         policy.per_packet.extend(per_packet);
+        policy.fill_sets();
+        policy.renew_changed_sets(self);
         policy.port_dependence.add(areas);
         Ok(policy)
     }

@@ -16,6 +16,8 @@ BODIES = {
     ("post", "/v1/check"): "add udp-dport 2 drop\n",
     ("post", "/v1/rules"): {"rule": "add udp-dport 3 drop"},
     ("post", "/v1/capture"): {"line": "capture seconds 1"},
+    ("post", "/v1/sets/{set}/elements"): {"elements": ["80"], "timeout": 60},
+    ("delete", "/v1/sets/{set}/elements"): {"elements": ["443"]},
 }
 # What ends without packets.
 QUERIES = {"/v1/trace": "?seconds=1"}
@@ -42,12 +44,14 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
     for path, operations in document(daemon)["paths"].items():
         for method, operation in operations.items():
             index = daemon.add("udp-dport 1 drop")
+            daemon.line("set add web port", check=False)
+            daemon.line("set web add 443")
             if path == "/v1/confirm":
                 assert daemon.request("POST", "/v1/apply?confirm=60", b"add udp-dport 4 drop\n")[0] == 200
             body = BODIES.get((method, path))
             assert ("requestBody" in operation) == (body is not None), f"{method} {path}"
             data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
-            place = path.replace("{rule}", str(index)).replace("{revision}", "1") + QUERIES.get(path, "")
+            place = path.replace("{rule}", str(index)).replace("{revision}", "1").replace("{set}", "web") + QUERIES.get(path, "")
             status, answer = daemon.request(method.upper(), place, data)
             assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
             kinds = operation["responses"][str(status)]["content"]

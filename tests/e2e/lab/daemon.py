@@ -41,6 +41,11 @@ class _SocketConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
+def http_connection(daemon):
+    """A connection to the control socket that stays open for many requests."""
+    return _SocketConnection(daemon.socket)
+
+
 class DidNotStart(AssertionError):
     """The daemon ended before it was ready; the text has its output."""
 

@@ -4,7 +4,7 @@
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
 //! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `ranges`, `questions`, `options`,
-//! `option-lines`, or a ClassBench file of rules, followed by `+` and the file of its trace
+//! `sets`, `option-lines`, or a ClassBench file of rules, followed by `+` and the file of its trace
 //! (`acl1.rules+acl1.trace`). Without a trace, packets are generated to match the rules. With `RULES=N` in
 //! the environment, only cases with this many rules are measured.
 
@@ -15,6 +15,7 @@ mod near;
 mod options;
 mod questions;
 mod rules;
+mod sets;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -116,6 +117,17 @@ fn run(case: &str, seed: u64) {
                     &rules::packets(PACKETS, &mut random),
                     seed,
                 );
+            }
+        }
+        "sets" => {
+            for n in [1000, 100_000] {
+                let (rules, addresses) = sets::rules(n, &mut random);
+                let misses = questions::packets(PACKETS, &mut random);
+                let hits = sets::packets_from(&addresses, &misses, &mut random);
+                report("sources, no hit", rules.clone(), &misses, seed);
+                sets::report("set of sources, no hit", &addresses, &misses, seed);
+                report("sources, all hit", rules, &hits, seed);
+                sets::report("set of sources, all hit", &addresses, &hits, seed);
             }
         }
         "option-lines" => report_option_lines(&mut random, seed),

@@ -51,7 +51,8 @@ fn line(random: &mut Random) -> String {
     line + " drop"
 }
 
-fn pattern(line: &str) -> Pattern {
+/// The pattern of a rule.
+pub fn pattern(line: &str) -> Pattern {
     let Ok(Some(Command::Add(rule))) = mmb_lang::parse_line(line) else { panic!("{line}: not a rule") };
     Pattern::compile(&rule, &|_| None).expect("can match")
 }

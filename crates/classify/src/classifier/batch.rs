@@ -28,6 +28,8 @@ pub struct Batch {
     pub(crate) adaptive: AdaptiveState,
     /// Whether AVX-512 is available.
     pub(crate) avx512: Option<Avx512>,
+    /// For the lookup of the elements of named sets. None until it is needed.
+    pub(crate) members: Option<Box<Batch>>,
 }
 
 impl Default for Batch {
@@ -50,6 +52,7 @@ impl Batch {
             cache: MatchCache::default(),
             adaptive: AdaptiveState::default(),
             avx512: Avx512::detect(),
+            members: None,
         }
     }
 

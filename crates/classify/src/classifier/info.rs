@@ -68,6 +68,7 @@ impl Classifier {
     pub fn bytes(&self) -> usize {
         self.locations.bytes()
             + self.predicates.bytes()
+            + self.members.bytes()
             + self.tables().map(|info| info.occupancy.bytes).sum::<usize>()
     }
 }

@@ -36,16 +36,24 @@ impl Classifier {
     /// the results of [`Classifier::inspect`].
     pub fn classify(&self, batch: &mut Batch) {
         batch.hits.clear();
+        if !self.members.is_empty() {
+            self.members.mark(batch);
+            if batch.results.is_empty() && self.root.len() == 0 {
+                return;
+            }
+        }
         let summary = VectorSummary::new(&batch.windows[..batch.len.min(VECTOR)], self.summary_chunks);
         if self.classify_sparse(batch, &summary) {
             return;
         }
-        let Batch { windows, len, hits, head_hits, heads, deferred, results, cache, adaptive, avx512 } =
-            batch;
+        let Batch {
+            windows, len, hits, head_hits, heads, deferred, results, cache, adaptive, avx512, ..
+        } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
         head_hits.clear();
         heads.find(windows, self.chunks(), results.is_empty());
         let uses_cache = self.can_use_cache()
+            && results.is_empty()
             && (self.is_walk_costly() || adaptive.is_lookup_costly)
             && cache.start_vector(self.stamp);
         if uses_cache {
@@ -70,7 +78,7 @@ impl Classifier {
         }
     }
 
-    /// Whether rules read only what the match cache's key covers.
+    /// Whether rules read only what the match cache's key covers, if the packets are in no named set.
     pub(super) fn can_use_cache(&self) -> bool {
         self.chunks() == 1 && !self.needs_bytes()
     }

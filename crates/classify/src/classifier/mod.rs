@@ -3,6 +3,7 @@
 mod batch;
 mod info;
 mod lookup;
+mod members;
 mod sparse;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use mmb_packet::window::CHUNKS;
 
 pub use batch::Batch;
 pub use info::{Structure, TableInfo};
+use members::Members;
 
 use crate::leaf::PreFilter;
 use crate::lookup::PacketClasses;
@@ -54,6 +56,8 @@ pub struct Classifier {
     /// The chunks for which a vector summary is useful, as a bit set.
     summary_chunks: u8,
     predicates: PredicateSet,
+    /// Elements of named sets.
+    members: Members,
     /// Classes of packets that no entry below the root distinguishes.
     classes: PacketClasses,
     /// For each predicate, the entries that are found through it.
@@ -93,6 +97,7 @@ impl Classifier {
             pre_filter: None,
             summary_chunks: 0,
             predicates: PredicateSet::default(),
+            members: Members::default(),
             classes: PacketClasses::default(),
             pivots: SortedPages::default(),
             locations: PagedVec::default(),
@@ -116,6 +121,6 @@ impl Classifier {
     /// The chunks of the window that some rule reads, as a bit set. [`mmb_packet::fill_window`] must fill
     /// them.
     pub fn chunks(&self) -> u8 {
-        (0..CHUNKS).fold(0, |chunks, i| chunks | u8::from(self.readers[i] != 0) << i)
+        (0..CHUNKS).fold(self.members.chunks(), |chunks, i| chunks | u8::from(self.readers[i] != 0) << i)
     }
 }

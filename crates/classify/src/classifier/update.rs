@@ -56,12 +56,13 @@ impl Classifier {
 
     /// Whether so many rules changed since the last rebuild that a rebuilt tree may be faster.
     pub fn is_stale(&self) -> bool {
-        self.changes > 64 + self.rules_at_build / 2 || self.predicates.is_stale()
+        self.changes > 64 + self.rules_at_build / 2 || self.predicates.is_stale() || self.members.is_stale()
     }
 
     /// Returns a rebuilt tree with the same rules. Takes some microseconds per rule.
     pub fn rebuilt(&self) -> Classifier {
         let mut rebuilt = self.clone();
+        rebuilt.members = self.members.rebuilt();
         if self.predicates.is_stale() {
             rebuilt.predicates = self.predicates.rebuilt();
         }
@@ -106,6 +107,7 @@ impl Classifier {
     /// Updates what depends on the whole tree. Must be called after each change.
     fn finish_change(&mut self) {
         self.stamp = new_stamp();
+        self.members.sync(&self.predicates, self.seeds);
         let (leaf, bits) = (self.root.leaf(), self.root.bit_vector());
         self.pre_filter = PreFilter::new(leaf);
         let tables = self.root.tables().iter().fold(0, |bits, table| bits | 1 << table.chunk);

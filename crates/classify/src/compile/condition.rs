@@ -31,6 +31,16 @@ pub(super) enum Condition {
         predicate: Predicate,
         equal: bool,
     },
+    /// The packet has a field, and its value is in a named set (`equal`) or not.
+    Member {
+        /// Holds for every packet that has the field, and for no other.
+        implied: MaskedKey,
+        /// The predicate that the packet has the field.
+        present: Predicate,
+        /// The predicate that the value is in the set.
+        predicate: Predicate,
+        equal: bool,
+    },
 }
 
 /// The condition of a match.
@@ -55,6 +65,11 @@ fn fixed(
     arg: Option<&Comparison>,
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Condition, Diagnostic> {
+    if let Some(arg) = arg
+        && let Some(name) = arg.named_set()
+    {
+        return member(def, loc, name, arg.cond).ok_or_else(|| unsupported(one));
+    }
     let set = match (arg, def.kind) {
         (Some(arg), _) => values(one, def, arg, ifaces)?,
         (None, ValueKind::Flag) => Ranges::new([(1, 1)]),
@@ -62,13 +77,31 @@ fn fixed(
         (None, _) => return presence(loc).ok_or_else(|| unsupported(one)),
     };
     let condition = || {
-        let width = u8::try_from(def.width_bits).ok()?;
-        let (chunk, first) = (loc.window_bit() / 128, loc.window_bit() % 128);
-        let shift = 128usize.checked_sub(first + usize::from(width))?;
-        let field = Field { chunk: chunk as u8, shift: shift as u8, width, present: test(loc.valued()) };
+        let field = field_of(def, loc)?;
         Some(Condition::Value { field, implied: implied(loc)?.and(&field.present.masked())?, set })
     };
     condition().ok_or_else(|| unsupported(one))
+}
+
+/// The place of a field's value in the window.
+fn field_of(def: &FieldDef, loc: Loc) -> Option<Field> {
+    let width = u8::try_from(def.width_bits).ok()?;
+    let (chunk, first) = (loc.window_bit() / 128, loc.window_bit() % 128);
+    let shift = 128usize.checked_sub(first + usize::from(width))?;
+    Some(Field { chunk: chunk as u8, shift: shift as u8, width, present: test(loc.valued()) })
+}
+
+/// The condition that the value of a field is in a named set, or is not.
+fn member(def: &FieldDef, loc: Loc, name: &str, cond: Cond) -> Option<Condition> {
+    let field = field_of(def, loc)?;
+    let equal = match cond {
+        Cond::Eq => true,
+        Cond::Ne => false,
+        _ => return None,
+    };
+    let predicate = Predicate::Member { set: name.into(), field };
+    let implied = implied(loc)?.and(&field.present.masked())?;
+    Some(Condition::Member { implied, present: Predicate::Present(field), predicate, equal })
 }
 
 /// The condition that the packet has the field at `loc`.

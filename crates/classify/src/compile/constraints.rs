@@ -48,8 +48,23 @@ impl Constraints {
                     }
                 }
             }
+            Condition::Member { implied, predicate, equal, .. } => {
+                self.cover = self.cover.and(&implied)?;
+                match equal {
+                    true => self.clause(Some(predicate), None),
+                    false => self.clause(None, Some(predicate)),
+                }
+            }
         }
         self.propagate()
+    }
+
+    /// The pattern of the packets whose value of a field is in a range.
+    pub fn of_range(field: Field, range: (u128, u128)) -> Option<Pattern> {
+        let mut constraints = Constraints::of_ip();
+        let implied = field.present.masked();
+        constraints.require(Condition::Value { field, implied, set: Ranges::new([range]) })?;
+        constraints.into_pattern()
     }
 
     /// Adds the negations of conditions. It works in rounds, because one negation may imply the presence of
@@ -106,6 +121,11 @@ impl Constraints {
                     (false, exists) => self.clause(Some(predicate), exists),
                 }
             }
+            Condition::Member { implied, present, predicate, equal } => match self.cover.and(&implied) {
+                None => {}
+                Some(_) if equal => self.clause(None, Some(predicate)),
+                Some(both) => self.clause(Some(predicate), (both != self.cover).then_some(present)),
+            },
         }
         Some(None)
     }

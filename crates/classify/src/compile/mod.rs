@@ -16,10 +16,15 @@ mod split;
 
 use mmb_lang::{Diagnostic, Rule};
 
-use crate::pattern::Pattern;
+use crate::pattern::{Field, Pattern};
 use constraints::{Constraints, contradiction};
 
 impl Pattern {
+    /// The packets whose value of a field is from `first` to `last`. None: the range is empty.
+    pub(crate) fn of_range(field: Field, first: u128, last: u128) -> Option<Pattern> {
+        Constraints::of_range(field, (first, last))
+    }
+
     /// Compiles the matches of a rule. `ifaces` maps an interface name to its port, an index of the
     /// dataplane's port table.
     ///

@@ -4,19 +4,26 @@ use std::sync::Arc;
 
 /// An element of a [`SortedPages`] has a key. Keys in a set are unique.
 pub trait Keyed: Clone {
+    /// The type of keys.
+    type Key: Copy + Ord;
+
     /// The key.
-    fn key(&self) -> u32;
+    fn key(&self) -> Self::Key;
 }
 
 impl Keyed for u32 {
+    type Key = u32;
+
     fn key(&self) -> u32 {
         *self
     }
 }
 
 /// A key and its value.
-impl<V: Clone> Keyed for (u32, V) {
-    fn key(&self) -> u32 {
+impl<K: Copy + Ord, V: Clone> Keyed for (K, V) {
+    type Key = K;
+
+    fn key(&self) -> K {
         self.0
     }
 }
@@ -47,18 +54,18 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
     }
 
     /// The page that has or would have `key` (0 if there are no pages).
-    fn page_of(&self, key: u32) -> usize {
+    fn page_of(&self, key: T::Key) -> usize {
         self.pages.partition_point(|page| page[0].key() <= key).saturating_sub(1)
     }
 
     /// The element with this key.
-    pub fn get(&self, key: u32) -> Option<&T> {
+    pub fn get(&self, key: T::Key) -> Option<&T> {
         let page = self.pages.get(self.page_of(key))?;
         page.binary_search_by_key(&key, Keyed::key).ok().map(|at| &page[at])
     }
 
     /// Mutable access to the element with this key; copies its page if it is shared. The key must not change.
-    pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: T::Key) -> Option<&mut T> {
         let page = self.page_of(key);
         let at = self.pages.get(page)?.binary_search_by_key(&key, Keyed::key).ok()?;
         let pages = Arc::make_mut(&mut self.pages);
@@ -97,7 +104,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
     }
 
     /// Removes the element with this key.
-    pub fn remove(&mut self, key: u32) -> Option<T> {
+    pub fn remove(&mut self, key: T::Key) -> Option<T> {
         let index = self.page_of(key);
         let at = self.pages.get(index)?.binary_search_by_key(&key, Keyed::key).ok()?;
         let pages = Arc::make_mut(&mut self.pages);
@@ -120,6 +127,12 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.pages.iter().flat_map(|page| page.iter())
+    }
+
+    /// Whether both are copies of one set, neither of which has changed since. False for other sets with equal
+    /// elements.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pages, &other.pages)
     }
 
     /// Bytes of memory of the set itself, including memory shared with clones.

@@ -1,8 +1,10 @@
-//! Predicates about bytes of a packet.
+//! Predicates about bytes of a packet, and about membership in named sets.
 
 use mmb_packet::{NamedOption, PayloadLayer};
 
-/// A condition on bytes that are not in the window. It is true or false for a packet.
+use super::field::Field;
+
+/// A condition on bytes that are not in the window, or on elements of sets. It is true or false for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Predicate {
     /// The packet has a TCP option of one of these kinds.
@@ -18,6 +20,15 @@ pub enum Predicate {
         /// At least one literal; in ascending order, without duplicates, none empty.
         literals: Box<[Box<[u8]>]>,
     },
+    /// The value of a field is in a named set.
+    Member {
+        /// Name of the set.
+        set: Box<str>,
+        /// The field.
+        field: Field,
+    },
+    /// The packet has a field that is compared with a set.
+    Present(Field),
 }
 
 /// Bytes that a predicate can refer to.
@@ -88,8 +99,8 @@ impl Predicate {
     /// not selective enough to be a pivot.
     pub(crate) fn selectivity(&self) -> usize {
         match self {
-            Predicate::Exists(_) => 0,
-            Predicate::OptionKind(_) => 1,
+            Predicate::Exists(_) | Predicate::Present(_) => 0,
+            Predicate::OptionKind(_) | Predicate::Member { .. } => 1,
             Predicate::Bytes { literals, .. } => {
                 1 + literals.iter().map(|literal| literal.len()).min().unwrap_or(0)
             }

@@ -63,6 +63,21 @@ impl PredicateResults {
         }
     }
 
+    /// Adds predicates that are true for a packet to those that are known.
+    pub fn add(&mut self, pkt: usize, found: impl Iterator<Item = u32>) {
+        let Some(of) = self.ranges.get_mut(pkt) else { return };
+        let from = self.ids.len();
+        self.ids.extend_from_within(of.0 as usize..of.1 as usize);
+        for id in found {
+            // A packet is in few sets.
+            if !self.ids[from..].contains(&id) {
+                self.ids.push(id);
+            }
+        }
+        self.ids[from..].sort_unstable();
+        *of = (from as u32, self.ids.len() as u32);
+    }
+
     fn next_epoch(&mut self, which: usize) {
         self.epoch[which] = self.epoch[which].wrapping_add(1);
         if self.epoch[which] == 0 {

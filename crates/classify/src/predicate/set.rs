@@ -44,6 +44,8 @@ pub struct PredicateSet {
     /// The option kinds that some predicate refers to.
     option_kinds: OptionKinds,
     has_payloads: bool,
+    /// Predicates about named sets.
+    about_sets: Ids,
 }
 
 /// A predicate and the number of references to it.
@@ -64,6 +66,7 @@ impl Default for PredicateSet {
             indexes: Arc::default(),
             option_kinds: OptionKinds::default(),
             has_payloads: false,
+            about_sets: Ids::default(),
         }
     }
 }
@@ -188,6 +191,9 @@ impl PredicateSet {
     /// Adds a predicate to the structures that find it.
     fn attach(&mut self, id: u32, predicate: &Predicate) {
         match predicate {
+            Predicate::Member { .. } | Predicate::Present(_) => {
+                self.about_sets.insert(id);
+            }
             Predicate::OptionKind(kinds) => {
                 let of = Arc::make_mut(&mut self.kinds);
                 for kind in kinds.iter() {
@@ -217,6 +223,9 @@ impl PredicateSet {
     /// Removes what [`PredicateSet::attach`] added.
     fn detach(&mut self, id: u32, predicate: &Predicate) {
         match predicate {
+            Predicate::Member { .. } | Predicate::Present(_) => {
+                self.about_sets.remove(id);
+            }
             Predicate::OptionKind(kinds) => {
                 let of = Arc::make_mut(&mut self.kinds);
                 for kind in kinds.iter() {
@@ -282,7 +291,12 @@ impl PredicateSet {
     /// Whether packets must be [inspected](PredicateSet::inspect).
     #[inline]
     pub fn needs_bytes(&self) -> bool {
-        self.live != 0
+        self.live != self.about_sets.len()
+    }
+
+    /// The predicates about named sets, by ascending number.
+    pub fn about_sets(&self) -> impl Iterator<Item = (u32, &Predicate)> {
+        self.about_sets.iter().filter_map(|id| Some((*id, self.predicate(*id)?)))
     }
 
     /// Whether a predicate may be true for this packet. It has no branches on data, since packets of several

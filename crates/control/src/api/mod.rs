@@ -11,6 +11,7 @@ mod interfaces;
 mod routing;
 mod runtime;
 mod sessions;
+mod sets;
 mod trace;
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,7 @@ pub use interfaces::*;
 pub use routing::*;
 pub use runtime::*;
 pub use sessions::*;
+pub use sets::*;
 pub use trace::*;
 
 /// The parts of a command's reply that are filled.

@@ -2,7 +2,7 @@
 
 mod output;
 
-use mmb_lang::{Command, ShowSubject};
+use mmb_lang::{Command, Match, ShowSubject};
 
 pub use output::Output;
 
@@ -36,17 +36,14 @@ impl Control {
                 return self.capture(matches, *selection).map(|listing| Output::Capture(Box::new(listing)));
             }
             Command::Trace { matches, count, seconds } => {
-                return self
-                    .trace(matches, (*count, *seconds))
-                    .map(|listing| Output::Trace(Box::new(listing)));
+                return Ok(Output::Trace(Box::new(self.trace(matches, (*count, *seconds))?)));
             }
-            Command::ClearConnections { matches } => {
-                return self.clear_connections(matches).map(Output::Cleared);
-            }
+            Command::ClearConnections { matches } => return self.cleared(matches),
             Command::History { revision: None } => return Ok(Output::History(self.revisions())),
             Command::History { revision: Some(number) } => {
                 return self.revision_diff(*number).map(Output::RevisionDiff);
             }
+            Command::ShowSet { name } => return self.set_elements(name).map(Output::SetElements),
             Command::Rollback { revision } => self.rollback(*revision),
             Command::Confirm => self.confirm(),
             Command::Add(rule) => self.add_rule(rule),
@@ -74,6 +71,9 @@ impl Control {
             Command::ChainDel { name } => self.delete_chain(name),
             Command::BrokerAdd(broker) => self.add_broker(broker),
             Command::BrokerDel { name } => self.delete_broker(name),
+            Command::SetAdd(_) | Command::SetDel { .. } => self.change_set(command),
+            Command::ElementAdd(_) | Command::ElementDel { .. } => self.change_set(command),
+            Command::ElementFlush { name } => self.flush_set(name),
             Command::SetOnError(on_error) => self.set_on_error(*on_error),
             Command::SetTimeout { timeout, seconds } => self.set_timeout(*timeout, *seconds),
             Command::SetPuntLimit { class, rate } => self.set_punt_limit(*class, *rate),
@@ -92,6 +92,10 @@ impl Control {
         done.map(Output::Done)
     }
 
+    fn cleared(&self, matches: &[Match]) -> Result<Output, CommandError> {
+        self.clear_connections(matches).map(Output::Cleared)
+    }
+
     fn show(&self, what: ShowSubject, verbose: bool) -> Output {
         match what {
             ShowSubject::Tables => Output::Tables(self.tables(), verbose),
@@ -107,6 +111,7 @@ impl Control {
             ShowSubject::Nat => Output::Nat(self.nat()),
             ShowSubject::Chains => Output::Chains(Box::new(self.chains()), verbose),
             ShowSubject::Domains => Output::Domains(self.domains(), verbose),
+            ShowSubject::Sets => Output::Sets(self.sets()),
             ShowSubject::Brokers => Output::Brokers(self.brokers(), verbose),
             ShowSubject::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
             ShowSubject::Functions => Output::Functions(Box::new(self.functions()), verbose),

@@ -40,6 +40,10 @@ pub enum Output {
     Domains(DomainList, bool),
     /// `show brokers`, and whether verbose.
     Brokers(BrokerList, bool),
+    /// `show sets`.
+    Sets(SetList),
+    /// `show set NAME`.
+    SetElements(SetElementList),
     /// `show fast-path`, and whether verbose.
     FastPath(Box<FastPathReply>, bool),
     /// `show fib`; routes are read while they are written.
@@ -84,6 +88,8 @@ impl Output {
             Output::Functions(list, verbose) => render::functions(list, *verbose),
             Output::Domains(list, verbose) => render::domains(list, *verbose),
             Output::Brokers(list, verbose) => render::brokers(list, *verbose),
+            Output::Sets(list) => render::sets(list),
+            Output::SetElements(list) => render::set_elements(list),
             Output::FastPath(reply, verbose) => render::fast_path(reply, *verbose),
             Output::Fib(listing) => return control.write_fib(listing, out),
             Output::Trace(listing) => return listing.write_text(out),
@@ -118,6 +124,8 @@ impl Output {
             Output::Functions(list, _) => serde_json::to_writer(out, list),
             Output::Domains(list, _) => serde_json::to_writer(out, list),
             Output::Brokers(list, _) => serde_json::to_writer(out, list),
+            Output::Sets(list) => serde_json::to_writer(out, list),
+            Output::SetElements(list) => serde_json::to_writer(out, list),
             Output::FastPath(reply, _) => serde_json::to_writer(out, reply),
             Output::Fib(listing) => return control.write_fib_json(listing, out),
             Output::Trace(listing) => return listing.write_json(out),

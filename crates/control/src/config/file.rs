@@ -13,10 +13,10 @@ use std::sync::Arc;
 use mmb_dataplane::AddressChecks;
 use mmb_lang::{Broker, Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
-use mmb_policy::RuleTexts;
+use mmb_policy::{Policy, RuleTexts, SetTable};
 
-use super::{Config, Interface, rule_warnings, settings};
-use crate::api::{CheckReply, DiffReply};
+use super::{Config, Interface, rule_warnings, sets, settings};
+use crate::api::{ApplyReply, CheckReply, DiffReply};
 use crate::error::{CommandError, Refusal, RefusalKind};
 
 /// Maximum number of errors reported for a file; more would hide the first.
@@ -116,12 +116,15 @@ impl<'a> Builder<'a> {
         }
         self.named_items(&commands);
         self.pools(&commands);
+        self.sets(&commands);
         let (mut lines, mut rules, mut brokers) = (Vec::new(), Vec::new(), Vec::new());
         for c in commands {
             match c.item {
                 Command::InterfaceAdd { .. }
                 | Command::NatPoolAdd(_)
                 | Command::DomainAdd(_)
+                | Command::SetAdd(_)
+                | Command::ElementAdd(_)
                 | Command::NfAdd(_) => {}
                 Command::BrokerAdd(broker) => brokers.push((c.line, broker)),
                 Command::ChainAdd(chain) => self.note(c.line, |b| {
@@ -207,6 +210,23 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Adds the named sets and their elements.
+    fn sets(&mut self, commands: &[FileItem<Command>]) {
+        // Without rules, elements are added without being indexed.
+        self.config = self.config.with_policy(Policy::new());
+        for c in commands {
+            if let Command::SetAdd(set) = &c.item {
+                self.note(c.line, |b| b.config.add_set(set));
+            }
+        }
+        for c in commands {
+            if let Command::ElementAdd(added) = &c.item {
+                self.note(c.line, |b| b.config.add_elements(added).map(drop));
+            }
+        }
+        self.config.keep_temporary_elements(self.base.policy());
+    }
+
     /// Compiles functions and chains, if there are no errors so far. False: the traffic of chains is not
     /// known.
     fn compile(&mut self) -> bool {
@@ -243,7 +263,8 @@ impl<'a> Builder<'a> {
         }
         let (ports, classes) =
             (|name: &str| self.config.port_of(name), |chain: &str| self.config.chains().class(chain));
-        match self.base.policy().replace_with(rules, &ports, &classes) {
+        let base = self.base.policy();
+        match base.replace_all(rules, self.config.policy().sets(), (&ports, &classes)) {
             Ok(policy) => self.config = self.config.with_policy(policy),
             Err((first, diagnostic)) => self.errors.push(diagnostic.at_line(lines[first])),
         }
@@ -265,9 +286,11 @@ pub fn text(config: &Config) -> String {
 }
 
 /// The lines of a configuration, as a file with it has them. Copies share their texts.
-#[derive(Clone, Default, PartialEq)]
+#[derive(Clone, Default)]
 pub struct Snapshot {
     settings: Arc<[String]>,
+    /// The named sets, whose elements without a deadline have lines.
+    elements: SetTable,
     rules: RuleTexts,
 }
 
@@ -275,13 +298,23 @@ impl Snapshot {
     /// The lines of a configuration. Settings that are those of `earlier` are shared with it.
     pub(crate) fn of(config: &Config, earlier: Option<&Snapshot>) -> Snapshot {
         let settings = setting_lines(config);
-        let rules = config.policy().texts();
+        let (rules, elements) = (config.policy().texts(), config.policy().sets().clone());
         match earlier {
             Some(earlier) if *earlier.settings == *settings => {
-                Snapshot { settings: earlier.settings.clone(), rules }
+                Snapshot { settings: earlier.settings.clone(), elements, rules }
             }
-            _ => Snapshot { settings: settings.into(), rules },
+            _ => Snapshot { settings: settings.into(), elements, rules },
         }
+    }
+
+    /// Takes the elements of the sets of a configuration.
+    pub(crate) fn set_elements(&mut self, config: &Config) {
+        self.elements = config.policy().sets().clone();
+    }
+
+    /// The lines of elements that `other` does not have.
+    fn elements_missing_in<'a>(&'a self, other: &'a Snapshot) -> impl Iterator<Item = String> + 'a {
+        sets::lines_missing_in(&self.elements, &other.elements)
     }
 
     /// The lines of a configuration.
@@ -292,11 +325,22 @@ impl Snapshot {
     /// The text of a file.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for line in self.settings.iter().map(String::as_str).chain(self.rules.iter()) {
+        let mut push = |line: &str| {
             text.push_str(line);
             text.push('\n');
-        }
+        };
+        self.settings.iter().for_each(|line| push(line));
+        sets::lines_missing_in(&self.elements, &SetTable::new()).for_each(|line| push(&line));
+        self.rules.iter().for_each(push);
         text
+    }
+}
+
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Snapshot) -> bool {
+        let has_same_elements = self.elements_missing_in(other).next().is_none()
+            && other.elements_missing_in(self).next().is_none();
+        self.settings == other.settings && self.rules == other.rules && has_same_elements
     }
 }
 
@@ -341,6 +385,7 @@ fn setting_lines(config: &Config) -> Vec<String> {
     if config.fast_path() {
         lines.push(Command::SetXdpFastPath(true).to_string());
     }
+    lines.extend(config.sets().iter().map(|set| Command::SetAdd(set.clone()).to_string()));
     lines.extend(config.nat().lines());
     lines.extend(config.chains().lines());
     lines.extend(config.brokers().lines());
@@ -357,7 +402,10 @@ pub fn is_empty(text: &[u8]) -> bool {
 /// The lines of `old` other than rules that `new` does not have.
 pub fn removed_settings(old: &Config, new: &Config) -> Vec<String> {
     let kept = setting_lines(new);
-    setting_lines(old).into_iter().filter(|line| !kept.contains(line)).collect()
+    let mut lines: Vec<String> = setting_lines(old).into_iter().filter(|line| !kept.contains(line)).collect();
+    let elements = sets::lines_missing_in(old.policy().sets(), new.policy().sets());
+    lines.extend(elements.take(ApplyReply::NAMED_RULES));
+    lines
 }
 
 /// The changes from `old` to `new`.
@@ -366,6 +414,8 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> DiffReply {
         from.settings.iter().filter(|line| !in_.settings.contains(line)).cloned().collect()
     };
     let mut reply = DiffReply { removed: missing(old, new), added: missing(new, old), reordered: false };
+    reply.removed.extend(old.elements_missing_in(new));
+    reply.added.extend(new.elements_missing_in(old));
     // Rules are compared as multisets of texts: equal rules have equal texts.
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for text in old.rules.iter() {

@@ -19,6 +19,7 @@ mod interfaces;
 mod nat;
 mod references;
 mod routing;
+pub(crate) mod sets;
 pub(crate) mod settings;
 mod warnings;
 
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, Match, NatPool, Rule, Word};
+use mmb_lang::{ErrorPolicy, Match, NamedSet, NatPool, Rule, Word};
 use mmb_policy::{Policy, RuleView};
 
 pub use brokers::Brokers;
@@ -46,6 +47,8 @@ pub struct Config {
     interfaces: Arc<Vec<Interface>>,
     nat: Arc<Nat>,
     policy: Policy,
+    /// Definitions of named sets, in the order in which they were added.
+    sets: Arc<Vec<NamedSet>>,
     /// Number of changes of the policy.
     revision: u64,
     on_error: ErrorPolicy,
@@ -224,6 +227,7 @@ impl Config {
         self.punt_limits = PuntLimits::default();
         self.fast_path = false;
         self.nat = Arc::new(self.nat.cleared());
+        self.reset_sets();
     }
 
     /// Checks that all interfaces, NAT pools and chains of a rule exist.
@@ -240,11 +244,12 @@ impl Config {
         }
     }
 
-    /// Checks that all interfaces of matches exist.
+    /// Checks that all interfaces and sets of matches exist.
     ///
     /// # Errors
     /// The first one that does not exist.
     pub fn check_matches(&self, matches: &[Match]) -> Result<(), CommandError> {
+        self.policy.check_set_matches(matches)?;
         match references::matched_interfaces(matches).find(|name| self.interface(name).is_none()) {
             Some(name) => Err(self.unknown_interface(name)),
             None => Ok(()),

@@ -5,6 +5,9 @@
 //! [`Snapshot`] that shares the texts of rules with the policy. The last [`REVISIONS`] are kept, in memory.
 //! The author of a change is that of the request that runs on the thread ([`Author::run`]).
 //!
+//! The elements of named sets change often. Commands on elements make no revision: the revision in force gets
+//! the new elements, so that a way back leads to the elements before the next change.
+//!
 //! A change can wait for a confirmation. [`History::expect_confirmation`] notes the revision before the
 //! change and a deadline, under the lock on changes. If nobody confirms until then, the maintenance thread
 //! makes that revision the configuration again. A further change that waits moves the deadline, and the
@@ -78,6 +81,13 @@ impl History {
         inner.revisions.push_back(Revision { number, time: SystemTime::now(), author, snapshot });
         if inner.revisions.len() > REVISIONS {
             inner.revisions.pop_front();
+        }
+    }
+
+    /// Gives the revision in force the elements of the sets of a configuration.
+    pub fn update_elements(&self, config: &Config) {
+        if let Some(last) = self.lock().revisions.back_mut() {
+            last.snapshot.set_elements(config);
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) use self::format::Exposition;
 use self::series::*;
 use crate::api::{
     BrokerEntry, DomainStatus, DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState,
-    NatReply, PoolEntry, PuntCounts, RuleEntry, Runtime, VersionEntry,
+    NatReply, PoolEntry, PuntCounts, RuleEntry, Runtime, SetEntry, VersionEntry,
 };
 
 /// Maximum number of rules with time series of their own; more would overload the server that stores them.
@@ -44,6 +44,8 @@ pub struct Scrape {
     pub domains: Vec<DomainStatus>,
     /// Brokers.
     pub brokers: Vec<BrokerEntry>,
+    /// Named sets.
+    pub sets: Vec<SetEntry>,
     /// The fast path.
     pub fast_path: FastPathReply,
     /// Packets dropped.
@@ -77,6 +79,7 @@ impl Collector for Scrape {
         self.per_function(&mut e)?;
         self.per_domain(&mut e)?;
         self.per_broker(&mut e)?;
+        self.per_set(&mut e)?;
         self.fast_path(&mut e)?;
         self.routing(&mut e)?;
         let help = "Connections and requests that the control API refused";
@@ -318,6 +321,16 @@ impl Scrape {
                     (MetricType::Gauge, Some(&value)) => gauge(&mut metric, &labels, value)?,
                     (_, Some(&value)) => counter(&mut metric, &labels, value)?,
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn per_set(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in SET_GAUGES {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for set in &self.sets {
+                gauge(&mut metric, &[("set", set.name.as_str())], get(set))?;
             }
         }
         Ok(())

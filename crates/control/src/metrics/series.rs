@@ -2,7 +2,7 @@
 
 use crate::api::{
     CostEntry, DomainStatus, FastPathReply, InterfaceEntry, NodeEntry, PoolEntry, ProcessEntry,
-    RoutingCounts, RuleEntry, SessionCounts, StreamCounts, WorkerEntry,
+    RoutingCounts, RuleEntry, SessionCounts, SetEntry, StreamCounts, WorkerEntry,
 };
 
 /// Name, help text and value of a metric.
@@ -44,6 +44,11 @@ pub(super) const SESSION_GAUGES: [Metric<SessionCounts>; 4] = [
     ("sessions_half_open", "Open sessions without a reply so far", |s| s.half_open),
     ("sessions_capacity", "Maximum number of sessions", |s| s.capacity),
     ("held_packets", "Packets that functions of chains hold", |s| s.held_packets),
+];
+
+pub(super) const SET_GAUGES: [Metric<SetEntry>; 2] = [
+    ("set_elements", "Elements of a named set", |s| s.elements),
+    ("set_expiring", "Elements of a named set that expire", |s| s.expiring),
 ];
 
 pub(super) const POOL_GAUGES: [Metric<PoolEntry>; 5] = [

@@ -48,7 +48,7 @@ impl SessionFilter {
             label: None,
             span: SourceSpan::default(),
         };
-        let mut policy = Policy::new();
+        let mut policy = Policy::new().with_sets(config.policy().sets().clone());
         policy.add(&rule, &|name: &str| config.port_of(name))?;
         let mut peers = [PortId::NONE.0; MAX_PORTS];
         for i in config.interfaces() {

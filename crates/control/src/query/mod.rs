@@ -11,6 +11,7 @@ mod filter;
 mod masks;
 mod pcapng;
 mod ports;
+mod sets;
 mod status;
 mod trace;
 

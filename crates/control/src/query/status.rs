@@ -194,6 +194,7 @@ impl Control {
             functions: self.functions().functions,
             domains: self.domains().domains,
             brokers: self.brokers().brokers,
+            sets: self.sets().sets,
             fast_path: self.fast_path(),
             drops: self.drops(),
             log_lost_lines: mmb_system::log::lost(),

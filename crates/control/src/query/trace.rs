@@ -88,7 +88,7 @@ pub(super) fn packet_filter(matches: &[Match], config: &Config) -> Result<Option
         span: SourceSpan::default(),
         label: None,
     };
-    let mut policy = Policy::new();
+    let mut policy = Policy::new().with_sets(config.policy().sets().clone());
     policy.add(&rule, &|name: &str| config.port_of(name))?;
     Ok(Some(policy))
 }
@@ -360,8 +360,14 @@ fn explain_rule(trace: &PacketTrace, config: &Config, names: &PortNames, index: 
         return Some(note("the headers of the packet are malformed"));
     };
     let port_names = |port: u16| names.get(PortId(port));
-    let checks =
-        explain_matches(&view.rule().ok()?, &fields, &|name| config.port_of(name), &port_names).ok()?;
+    let checks = explain_matches(
+        &view.rule().ok()?,
+        config.policy(),
+        &fields,
+        &|name| config.port_of(name),
+        &port_names,
+    )
+    .ok()?;
     let matches = applied.matched.contains(&index);
     let is_denied_by_chain = !matches && checks.iter().all(|check| check.holds);
     let check = |check: mmb_policy::explain::MatchOutcome| TraceCheck {

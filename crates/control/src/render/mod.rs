@@ -19,6 +19,7 @@ mod fast_path;
 mod history;
 mod routing;
 mod sessions;
+mod sets;
 mod trace;
 
 pub(crate) use brokers::brokers;
@@ -32,6 +33,7 @@ pub use routing::neighbors;
 pub(crate) use routing::{FibColumns, routing};
 pub(crate) use sessions::ConnectionColumns;
 pub use sessions::nat;
+pub use sets::{set_elements, sets};
 pub use trace::trace;
 pub(crate) use trace::{capture_comment, captured};
 

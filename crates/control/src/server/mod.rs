@@ -9,6 +9,7 @@ mod limits;
 mod role;
 mod routes;
 mod scrape;
+mod set_routes;
 mod socket;
 mod stream;
 

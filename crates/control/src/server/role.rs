@@ -79,6 +79,7 @@ fn is_query(command: &Command) -> bool {
         Command::List { .. }
             | Command::Show { .. }
             | Command::ShowFib { .. }
+            | Command::ShowSet { .. }
             | Command::ShowNeighbors { .. }
             | Command::ShowConnections { .. }
             | Command::History { .. }

@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 
 use super::document::{JSON, Reply, blocking, convert_errors, inline, parse, reply};
 use super::role::Role;
+use super::set_routes;
 use super::stream;
 use crate::api::*;
 use crate::command::Output;
@@ -497,6 +498,9 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(functions))
         .routes(routes!(domains))
         .routes(routes!(brokers))
+        .routes(routes!(set_routes::sets))
+        .routes(routes!(set_routes::set))
+        .routes(routes!(set_routes::add_elements, set_routes::delete_elements))
         .routes(routes!(fib))
         .routes(routes!(neighbors))
         .routes(routes!(runtime))

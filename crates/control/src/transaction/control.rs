@@ -103,6 +103,17 @@ impl Control {
         }
     }
 
+    /// Ends a change of the elements of sets: makes `state` the current state.
+    pub(super) fn commit_elements(&self, state: State) {
+        let needs_rebuild = state.config.policy().is_stale();
+        self.history.update_elements(&state.config);
+        let old = std::mem::replace(&mut *self.lock(), state);
+        drop(old);
+        if needs_rebuild {
+            self.maintenance.request_rebuild();
+        }
+    }
+
     /// Publishes a state to the engine. Returns when no worker uses the state before it.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod memory;
 mod mirror;
 mod nat;
 mod rules;
+mod sets;
 mod settings;
 mod start;
 mod state;

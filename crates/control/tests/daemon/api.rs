@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 31] = [
+const ENDPOINTS: [(&str, &[&str]); 34] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/brokers", &["get"]),
@@ -34,6 +34,9 @@ const ENDPOINTS: [(&str, &[&str]); 31] = [
     ("/v1/rules", &["delete", "get", "post"]),
     ("/v1/rules/{rule}", &["delete"]),
     ("/v1/runtime", &["get"]),
+    ("/v1/sets", &["get"]),
+    ("/v1/sets/{set}", &["get"]),
+    ("/v1/sets/{set}/elements", &["delete", "post"]),
     ("/v1/tables", &["get"]),
     ("/v1/trace", &["get"]),
     ("/v1/version", &["get"]),
@@ -272,9 +275,31 @@ fn replies_to_files_and_rules_have_their_schema() {
 }
 
 #[test]
+fn replies_about_sets_have_their_schema() {
+    let checker = Checker::new();
+    checker.commands(&[("set add b address timeout 1h", 200), ("add ip-saddr @b block", 200)]);
+    let path = "/v1/sets/{set}/elements";
+    let change = |method: &str, uri: &str, body: &str, status| checker.json(method, path, uri, body, status);
+    let uri = "/v1/sets/b/elements";
+    change("post", uri, r#"{"elements": ["192.0.2.1", "::1"], "timeout": 60, "comment": "why"}"#, 200);
+    change("post", uri, r#"{"elements": ["192.0.2.0/24"]}"#, 400);
+    change("post", uri, r#"{"elements": []}"#, 400);
+    change("post", uri, r#"{"elements": ["192.0.2.1"], "timeout": 0}"#, 400);
+    change("post", "/v1/sets/c/elements", r#"{"elements": ["192.0.2.1"]}"#, 404);
+    let sets = checker.json("get", "/v1/sets", "/v1/sets", "", 200).json();
+    assert_eq!((&sets["sets"][0]["elements"], &sets["sets"][0]["rules"]), (&json!(2), &json!([1])));
+    let list = checker.json("get", "/v1/sets/{set}", "/v1/sets/b", "", 200).json();
+    assert_eq!(list["elements"][0]["element"], "192.0.2.1");
+    checker.json("get", "/v1/sets/{set}", "/v1/sets/c", "", 404);
+    change("delete", uri, r#"{"elements": ["192.0.2.1"]}"#, 200);
+    change("delete", uri, r#"{"elements": ["192.0.2.1"]}"#, 404);
+}
+
+#[test]
 fn documents_have_their_schema() {
     let checker = Checker::new();
     checker.commands(&[
+        ("set add s port", 200),
         ("interface add a null", 200),
         ("interface add b null", 200),
         ("wire a b", 200),
@@ -293,6 +318,7 @@ fn documents_have_their_schema() {
         "fast-path",
         "brokers",
         "domains",
+        "sets",
         "fields",
         "version",
         "config",

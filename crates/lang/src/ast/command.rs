@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
-    Broker, Chain, Domain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule,
-    RuleRef, SessionLimit, Word, address_bits,
+    Broker, Chain, Domain, Endpoint4, Match, NamedSet, NatForward, NatPool, NatProto, NfInstance, PuntClass,
+    Rule, RuleRef, SessionLimit, SetElement, SetElements, Word, address_bits,
 };
 
 /// One line of the language.
@@ -171,6 +171,32 @@ pub enum Command {
     /// `broker del NAME`.
     BrokerDel {
         /// The broker.
+        name: Word,
+    },
+    /// `set add NAME KIND …`.
+    SetAdd(NamedSet),
+    /// `set del NAME`.
+    SetDel {
+        /// The set.
+        name: Word,
+    },
+    /// `set NAME add ELEMENT …`.
+    ElementAdd(SetElements),
+    /// `set NAME del ELEMENT …`.
+    ElementDel {
+        /// The set.
+        name: Word,
+        /// At least one.
+        elements: Vec<SetElement>,
+    },
+    /// `set NAME flush`: removes all elements.
+    ElementFlush {
+        /// The set.
+        name: Word,
+    },
+    /// `show set NAME`: the elements of a set.
+    ShowSet {
+        /// The set.
         name: Word,
     },
     /// `set timeout NAME SECONDS`.
@@ -411,6 +437,8 @@ pub enum ShowSubject {
     Domains,
     /// Brokers and their counters.
     Brokers,
+    /// Named sets.
+    Sets,
     /// Flows in the XDP fast path.
     FastPath,
     /// Versions of mmb and of its components.

@@ -9,6 +9,7 @@ mod chain;
 mod command;
 mod limit;
 mod nat;
+mod set;
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -23,6 +24,7 @@ pub use command::{
 };
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
+pub use set::{NamedSet, SetElement, SetElements, SetKind};
 
 use crate::field::FieldId;
 use crate::span::SourceSpan;
@@ -257,6 +259,8 @@ pub enum Value {
     Iface(Word),
     /// Literal bytes, at least one.
     Bytes(Box<[u8]>),
+    /// `@name`: the elements of a named set. The only value of a match, with [`Cond::Eq`] or [`Cond::Ne`].
+    Set(Word),
     /// A TCP option by number, for `add` and `mod`.
     Option {
         /// The option's kind.
@@ -371,6 +375,24 @@ impl Match {
     pub fn negate(mut self) -> Self {
         self.negated = !self.negated;
         self
+    }
+}
+
+impl Match {
+    /// The field and the named set that the match compares it with.
+    pub fn named_set(&self) -> Option<(FieldId, &Word)> {
+        let MatchExpr::Field { field, arg: Some(arg) } = &self.what else { return None };
+        arg.named_set().map(|name| (*field, name))
+    }
+}
+
+impl Comparison {
+    /// The named set among the values.
+    pub fn named_set(&self) -> Option<&Word> {
+        match self.values.single() {
+            Some(Value::Set(name)) => Some(name),
+            _ => None,
+        }
     }
 }
 

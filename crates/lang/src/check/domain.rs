@@ -23,7 +23,7 @@ fn is_number(def: &FieldDef) -> bool {
 pub(super) fn excluded(one: &Match) -> Option<(&'static FieldDef, Vec<Range>)> {
     let MatchExpr::Field { field, arg: Some(arg) } = &one.what else { return None };
     let def = field.def();
-    if !is_number(def) {
+    if !is_number(def) || arg.named_set().is_some() {
         return None;
     }
     let fitting = fitting(arg, def.largest());

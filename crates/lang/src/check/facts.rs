@@ -341,7 +341,7 @@ fn wanted(one: &Match) -> Option<Wanted<'_>> {
                 Value::Iface(name) => {
                     return Some(Wanted { def, what: Bits::Name(name), equal: equal != one.negated });
                 }
-                Value::Bytes(_) | Value::Option { .. } => return None,
+                Value::Bytes(_) | Value::Set(_) | Value::Option { .. } => return None,
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::ast::{Action, Comparison, Cond, Value, ValueItem, ValueSet};
+use crate::ast::{Action, Comparison, Cond, SetKind, Value, ValueItem, ValueSet};
 use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::is_reserved;
 use crate::shape::{accepts_cond, is_name, network, order};
@@ -34,6 +34,10 @@ pub(super) enum ShapeError {
     Option,
     #[error("`tcp-opt` is written as a kind and bytes")]
     OptionBytes,
+    #[error("a named set stands alone, not among other values")]
+    SetAmongValues,
+    #[error("`{0}` takes a value, not a named set")]
+    SetWritten(&'static str),
     #[error("invalid name of a {0}")]
     Name(&'static str),
     #[error("the address behind `lb` is missing")]
@@ -56,13 +60,20 @@ pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
         return Err(ShapeError::ValueNotTaken(def.name));
     }
     check_values(def, &arg.values)?;
-    let one = arg.values.single().is_some_and(|value| !value.is_subnet());
+    if arg.values.len() > 1 && arg.values.iter().any(is_set) {
+        return Err(ShapeError::SetAmongValues);
+    }
+    let one = arg.values.single().is_some_and(|value| !value.is_subnet() && !matches!(value, Value::Set(_)));
     match arg.cond {
         cond if !accepts_cond(def, cond) => Err(ShapeError::Condition { field: def.name, cond }),
         Cond::Eq | Cond::Ne | Cond::Contains => Ok(()),
         _ if one => Ok(()),
         cond => Err(ShapeError::Condition { field: def.name, cond }),
     }
+}
+
+fn is_set(item: &ValueItem) -> bool {
+    matches!(item, ValueItem::Single(Value::Set(_)))
 }
 
 fn check_values(def: &FieldDef, values: &ValueSet) -> Shape {
@@ -93,6 +104,7 @@ fn check_value(def: &FieldDef, value: &Value) -> Shape {
             *len <= 128 && network(*addr, *len) == *addr
         }
         (ValueKind::Interface, Value::Iface(name)) => is_name(name) && !is_reserved(name),
+        (_, Value::Set(name)) => is_name(name) && SetKind::ALL.iter().any(|kind| kind.fits(def.id)),
         (ValueKind::Bytes { max }, Value::Bytes(bytes)) => (1..=usize::from(max)).contains(&bytes.len()),
         _ => false,
     };
@@ -119,6 +131,9 @@ pub(super) fn check_action(action: &Action) -> Shape {
             _ => Ok(()),
         },
         Action::Map { field, values } | Action::Shuffle { field, values: Some(values) } => {
+            if values.iter().any(is_set) {
+                return Err(ShapeError::SetWritten(field.def().name));
+            }
             check_values(field.def(), values)
         }
         Action::Nat { pool } if !is_name(pool) || is_reserved(pool) => Err(ShapeError::Name("pool")),
@@ -141,6 +156,7 @@ fn check_operand(def: &FieldDef, value: &Value) -> Shape {
         }
         _ if def.id == FieldId::TcpOpt => Err(ShapeError::OptionBytes),
         _ if value.is_subnet() => Err(ShapeError::Subnet(def.name)),
+        Value::Set(_) => Err(ShapeError::SetWritten(def.name)),
         _ => check_value(def, value),
     }
 }

@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, quote, suggest};
 use crate::foreign;
 use crate::keyword::{
     CAPTURE, COMMANDS, CONNECTIONS, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS,
-    PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, STREAM_OVERFLOW,
+    PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET, STREAM_OVERFLOW,
     STREAM_PICKUP, SWITCH, TIMEOUTS, TRACE, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
@@ -56,7 +56,10 @@ impl Parser<'_> {
             "show" => self.show()?,
             "interface" => self.interface()?,
             "route" => self.route()?,
-            "set" => self.set()?,
+            "set" => match self.named_set()? {
+                Some(command) => command,
+                None => self.set()?,
+            },
             "nat" => self.nat()?,
             "domain" => self.domain()?,
             "nf" => self.nf()?,
@@ -164,6 +167,9 @@ impl Parser<'_> {
 
     fn show(&mut self) -> Parse<Command> {
         self.expect(Expect::Show);
+        if self.eat_word(SHOW_SET[0].word) {
+            return Ok(Command::ShowSet { name: self.set_name()? });
+        }
         if self.eat_word(NEIGHBOURS) {
             return Ok(Command::ShowNeighbors { within: self.within()? });
         }

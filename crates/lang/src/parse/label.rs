@@ -91,7 +91,7 @@ impl Parser<'_> {
         Ok(rule)
     }
 
-    fn comment(&mut self) -> Parse<Box<str>> {
+    pub(super) fn comment(&mut self) -> Parse<Box<str>> {
         let (text, span) = self.unbroken("the text of the comment")?;
         if let Some(hidden) = text.chars().find(|c| is_hidden(*c)) {
             let message = format!("the comment contains the control character U+{:04X}", u32::from(hidden));

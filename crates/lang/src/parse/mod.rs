@@ -15,13 +15,14 @@ mod file;
 mod label;
 mod nat;
 mod rule;
+mod set;
 mod short;
 mod target;
 mod value;
 
 pub use file::{FileItem, load_file, parse_file};
 
-use crate::ast::{Command, Match, RuleKind, Word};
+use crate::ast::{Command, Match, RuleKind, SetElement, Word};
 use crate::check::check_matches;
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId};
@@ -74,6 +75,12 @@ pub(crate) enum Expect {
     Chain,
     /// The index or the name of a rule.
     Rule,
+    /// The name of a set.
+    Set,
+    /// `@` and the name of a set that the field can be compared with.
+    SetValue(FieldId),
+    /// A kind of sets.
+    SetKind,
     /// The name of a broker.
     Broker,
     /// An option of a broker.
@@ -100,6 +107,15 @@ pub fn parse_matches(text: &str) -> Result<Vec<Match>, Diagnostic> {
     let matches = Parser::new(text).filter("here are")?;
     check_matches(&matches)?;
     Ok(matches)
+}
+
+/// Parses an element of a named set: an address, a prefix, a port, a service or a range of ports.
+///
+/// # Errors
+/// The text is none of these.
+pub fn parse_element(text: &str) -> Result<SetElement, Diagnostic> {
+    plain(text)?;
+    set::element(text, Span::new(0, text.len()))
 }
 
 /// Checks that the line is not too long and has no control characters.

@@ -109,9 +109,13 @@ impl<'a> Parser<'a> {
         let start = self.lex.peek().span.start;
         if def.kind != ValueKind::Presence {
             self.expect(Expect::Value(def.id));
+            self.expect(Expect::SetValue(def.id));
             self.expect(Expect::Cond(def.id));
         }
         let written = self.cond()?;
+        if matches!(written, Some(Cond::Eq | Cond::Ne)) {
+            self.expect(Expect::SetValue(def.id));
+        }
         match written {
             Some(cond) => check_cond(def, cond, self.since(start).span())?,
             None if !self.value_follows(def)? => return Ok(None),
@@ -150,6 +154,9 @@ impl<'a> Parser<'a> {
             _ => return Ok(must),
         }
         let word = self.text(token);
+        if word.starts_with('@') {
+            return Ok(true);
+        }
         if must || self.looks_like_value(def, word) {
             return Ok(true);
         }

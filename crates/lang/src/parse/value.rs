@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use super::rule::no_value;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Cond, Subnet, Value, ValueItem, ValueSet, address_bits};
+use crate::ast::{Cond, SetKind, Subnet, Value, ValueItem, ValueSet, Word, address_bits};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::field::{FieldDef, ValueKind};
 use crate::keyword::is_reserved;
 use crate::lex::{Tok, Token, hex_digit};
 use crate::names;
-use crate::shape::{network, order};
+use crate::shape::{is_name, network, order};
 use crate::span::Span;
 
 /// A word or one end of a range (`1024-65535`), with its position.
@@ -25,6 +25,9 @@ impl<'a> Parser<'a> {
     pub(super) fn values(&mut self, def: &'static FieldDef, behind: Option<Cond>) -> Parse<ValueSet> {
         if def.kind == ValueKind::Presence {
             return Err(no_value(def, self.lex.peek().span));
+        }
+        if let Some(set) = self.set_value(def, behind)? {
+            return Ok(set);
         }
         let open = self.lex.peek();
         if !self.eat(Tok::Open) {
@@ -56,6 +59,26 @@ impl<'a> Parser<'a> {
             Some(values) => Ok(values),
             None => Err(Diagnostic::new(open.span, "the set is empty")),
         }
+    }
+
+    /// `@name`, if it stands here.
+    fn set_value(&mut self, def: &'static FieldDef, behind: Option<Cond>) -> Parse<Option<ValueSet>> {
+        let token = self.lex.peek();
+        let Some(name) = self.peek_word().and_then(|word| word.strip_prefix('@')) else { return Ok(None) };
+        let error = |message: String| Err(Diagnostic::new(token.span, message));
+        if !SetKind::ALL.iter().any(|kind| kind.fits(def.id)) {
+            return error(format!("`{}` cannot be compared with a set", def.name));
+        }
+        match behind {
+            Some(cond) if !matches!(cond, Cond::Eq | Cond::Ne) => {
+                return error(format!("`{cond}` compares with one value, not with a set"));
+            }
+            _ if !is_name(name) => return error(format!("{} is not the name of a set", quote(name))),
+            _ => {}
+        }
+        self.lex.next();
+        let span = Span::new(token.span.start + 1, token.span.end).into();
+        Ok(Some(Value::Set(Word { text: name.into(), span }).into()))
     }
 
     /// One value or a range.
@@ -101,6 +124,9 @@ impl<'a> Parser<'a> {
                 span,
                 format!("`{target} {}` takes a whole address, not a subnet", def.name),
             )),
+            Some(Value::Set(_)) => {
+                Err(Diagnostic::new(span, format!("`{target} {}` takes one value, not a set", def.name)))
+            }
             Some(value) => Ok(value.clone()),
             None => {
                 Err(Diagnostic::new(span, format!("`{target} {}` takes one value, not several", def.name)))

@@ -68,6 +68,7 @@ enum Kind {
     Masks(Vec<Mask>),
     Options,
     Ranges,
+    Sources,
 }
 
 /// Prefix lengths of source and destination, and whether the ports are compared.
@@ -112,6 +113,7 @@ impl RuleGenerator {
             Case::Masks => Kind::Masks(shuffled_masks(&mut random)),
             Case::Options => Kind::Options,
             Case::Ranges => Kind::Ranges,
+            Case::Sources | Case::Set => Kind::Sources,
             Case::Classbench
             | Case::Stateful
             | Case::Nat
@@ -142,8 +144,20 @@ impl RuleGenerator {
             Kind::Masks(masks) => masked(random, masks[position % masks.len()], "add", "drop"),
             Kind::Options => option(random),
             Kind::Ranges => ranges(random),
+            Kind::Sources => format!("add {SOURCE} {} drop", prefix(random.source(), 32)),
         }
     }
+}
+
+/// The field of the cases `sources` and `set`.
+const SOURCE: &str = "ip-saddr";
+
+/// The lines of the case `set`: one rule with a set of the addresses in the lines of the case `sources`.
+pub fn as_set(lines: &[String]) -> Vec<String> {
+    let addresses = lines.iter().filter_map(|line| line.split(' ').nth(2));
+    let elements = addresses.map(|address| format!("set sources add {address}"));
+    let rule = format!("add {SOURCE} @sources drop");
+    ["set add sources address".to_owned()].into_iter().chain(elements).chain([rule]).collect()
 }
 
 fn shuffled_masks(random: &mut RuleRandom) -> Vec<Mask> {
@@ -249,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_line_is_a_rule_and_depends_on_the_seed() {
-        for case in [Case::Exact, Case::Mixed, Case::Masks, Case::Options, Case::Ranges] {
+        for case in [Case::Exact, Case::Mixed, Case::Masks, Case::Options, Case::Ranges, Case::Sources] {
             let lines = |seed| {
                 let mut maker = RuleGenerator::new(case, RuleRandom::new(seed, None)).unwrap();
                 (0..1_000).map(|at| maker.line(at)).collect::<Vec<_>>()

@@ -178,6 +178,10 @@ fn generate_rules(
         most_bytes = summary.load_bytes.max(most_bytes);
         summary.load_bytes = most_bytes;
         let matching = matching(config.policy(), frames);
+        if matching.is_empty() && args.case == Some(Case::Set) {
+            drop(config);
+            return load_text(&cases::as_set(&lines).join("\n"), name, args.seed, &Config::new());
+        }
         if matching.is_empty() {
             return Ok((config, summary));
         }

@@ -32,7 +32,14 @@ impl Kind {
             Case::StatefulNat => (true, true, false),
             Case::NewSessions => (true, false, true),
             Case::NewNat => (false, true, true),
-            Case::Exact | Case::Mixed | Case::Masks | Case::Options | Case::Ranges | Case::Classbench => {
+            Case::Exact
+            | Case::Mixed
+            | Case::Masks
+            | Case::Options
+            | Case::Ranges
+            | Case::Sources
+            | Case::Set
+            | Case::Classbench => {
                 return None;
             }
         };

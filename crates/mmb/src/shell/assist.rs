@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use mmb_lang::{Candidate, Completion, Names, complete};
+use mmb_lang::{Candidate, Completion, Names, SetKind, complete};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -34,6 +34,8 @@ pub struct KnownNames {
     pub chains: Vec<String>,
     /// Brokers.
     pub brokers: Vec<String>,
+    /// Named sets and their kinds.
+    pub sets: Vec<(String, SetKind)>,
     /// Network functions.
     pub instances: Vec<String>,
     /// Types of network functions, each with its help.
@@ -57,9 +59,9 @@ impl LineHelper {
 
     /// The words that can stand at `cursor`.
     pub fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let KnownNames { interfaces, pools, domains, chains, brokers, instances, types, rules, .. } =
+        let KnownNames { interfaces, pools, domains, chains, brokers, sets, instances, types, rules, .. } =
             &self.known;
-        let names = Names { interfaces, pools, domains, chains, brokers, instances, types, rules };
+        let names = Names { interfaces, pools, domains, chains, brokers, sets, instances, types, rules };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
         if before.trim().is_empty() {
@@ -162,6 +164,8 @@ pub fn explain(word: &str) -> Result<String, Failure> {
         "interface add x ",
         "set ",
         "set timeout ",
+        "set add x ",
+        "set add x address ",
         "nat ",
         "nat pool ",
         "nat pool add x 192.0.2.1 ",
@@ -187,6 +191,9 @@ mod tests {
             domains: names(["tenant1", "tenant2"]),
             chains: names(["web", "mail"]),
             brokers: names(["shop", "api"]),
+            sets: [("blocked", SetKind::Address), ("web", SetKind::Port)]
+                .map(|(n, k)| (n.to_owned(), k))
+                .to_vec(),
             instances: names(["stats", "guard"]),
             types: ["count", "police", "monitor"].map(|name| (name.to_owned(), "helps".to_owned())).to_vec(),
             rules: [("web".to_owned(), "add tcp-dport 80 accept name web".to_owned())].to_vec(),
@@ -209,6 +216,13 @@ mod tests {
         assert_eq!(texts("del w"), ["web"]);
         assert_eq!(texts("add all drop na"), ["name"]);
         assert_eq!(texts("add-stateful all nat o"), ["office"]);
+        assert_eq!(texts("add ip-saddr @"), ["@blocked"]);
+        assert_eq!(texts("add tcp-dport != "), ["@web"]);
+        assert_eq!(texts("set blo"), ["blocked"]);
+        assert_eq!(texts("set blocked "), ["add", "del", "flush"]);
+        assert_eq!(texts("set add x "), ["address", "prefix", "port"]);
+        assert_eq!(texts("set blocked add 192.0.2.1 t"), ["timeout"]);
+        assert_eq!(texts("show set w"), ["web"]);
         assert!(!texts("add he").contains(&"help".to_owned()));
         assert_eq!(texts("nf add x c"), ["count"]);
         assert_eq!(texts("nf del g"), ["guard"]);

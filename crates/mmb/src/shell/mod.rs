@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use clap::Parser;
 use mmb_control::api::{
-    BrokerList, ChainList, FunctionList, InterfaceList, NatReply, RuleList, VersionEntry,
+    BrokerList, ChainList, FunctionList, InterfaceList, NatReply, RuleList, SetEntry, SetList, VersionEntry,
 };
 use mmb_control::{Client, ClientError, Config, render};
 use mmb_dataplane::DEFAULT_SCRATCHPAD;
+use mmb_lang::SetKind;
 use mmb_nf::Registry;
 use rustyline::Editor;
 use rustyline::config::{CompletionType, Config as EditorConfig};
@@ -129,10 +130,22 @@ fn known_names(client: &mut Client) -> KnownNames {
             .into_iter()
             .map(|b| b.name)
             .collect(),
+        sets: client
+            .get::<SetList>("/v1/sets")
+            .unwrap_or_default()
+            .sets
+            .iter()
+            .filter_map(known_set)
+            .collect(),
         instances: functions.into_iter().map(|f| f.cost.name).collect(),
         usages: types.iter().map(|t| t.usage.clone()).collect(),
         types: types.into_iter().map(|t| (t.name, t.help)).collect(),
     }
+}
+
+fn known_set(set: &SetEntry) -> Option<(String, SetKind)> {
+    let kind = SetKind::ALL.into_iter().find(|kind| kind.word() == set.kind)?;
+    Some((set.name.clone(), kind))
 }
 
 /// Most rules whose names and indexes are completed.

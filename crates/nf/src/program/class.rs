@@ -47,6 +47,10 @@ pub(crate) fn insert(
     let max = u32::MAX as usize / 2;
     let slot =
         u32::try_from(classes.len()).map_err(|_| ChainError::TooMany { what: "traffic classes", max })?;
+    if let Some((_, name)) = matches.iter().find_map(Match::named_set) {
+        let why = format!("`@{}` is a named set, and only rules can match those", &**name);
+        return Err(ChainError::InvalidClass { class: text(matches), why });
+    }
     let pattern = mmb_lang::check(&rule).and_then(|()| Pattern::compile(&rule, resolve_port));
     let invalid = |why| ChainError::InvalidClass { class: text(matches), why };
     classes.insert(slot, &pattern.map_err(|error| invalid(error.to_string()))?);

@@ -21,13 +21,15 @@ pub struct MatchOutcome {
     pub value: Option<String>,
 }
 
-/// Evaluates the matches of a rule one by one. `ifaces` maps an interface to its port, `names` a port to its
-/// interface.
+/// Evaluates the matches of a rule one by one, with the named sets of a policy.
+///
+/// `ifaces` maps an interface to its port, `names` a port to its interface.
 ///
 /// # Errors
 /// The rule names an interface that does not exist.
 pub fn explain_matches(
     rule: &Rule,
+    sets: &Policy,
     packet: &HeaderFields<'_>,
     ifaces: &dyn Fn(&str) -> Option<u16>,
     names: &dyn Fn(u16) -> Option<String>,
@@ -41,7 +43,7 @@ pub fn explain_matches(
             label: None,
             span: rule.span,
         };
-        let mut policy = Policy::new();
+        let mut policy = Policy::new().with_sets(sets.sets().clone());
         policy.add(&single, ifaces)?;
         let value = match one.what {
             MatchExpr::All => None,

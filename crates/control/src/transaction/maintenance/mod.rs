@@ -6,8 +6,9 @@
 //! A rule that is added alone goes into the existing tables of the classifier. After many such rules other
 //! tables would be faster ([`mmb_policy::Policy::is_stale`]). The thread then builds a new classifier from a
 //! copy of the configuration. It holds no lock meanwhile, so commands go on during the seconds that the
-//! largest policies take. The result is published if the rules have not changed since; otherwise the thread
-//! starts again. Rules keep their indexes, slots and counters.
+//! largest policies take. The result is published if the rules and the elements of sets have not changed
+//! since; otherwise the thread starts again, and after some attempts changes wait for it. Rules keep their
+//! indexes, slots and counters.
 //!
 //! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one
 //! line each to standard error. So it does with the sources that have reached their limit of sessions.
@@ -30,6 +31,9 @@ use crate::text::count;
 /// Time between two attempts to rebuild while rules change.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Rebuilds that changes have made useless, one after the other, before changes have to wait for one.
+const MAX_FAILED: u32 = 10;
+
 /// Time between two reads of the workers' events.
 const LOG_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -48,6 +52,8 @@ struct Requests {
     check_nat: bool,
     /// See how long a change waits for its confirmation.
     check_confirmation: bool,
+    /// See when the next element of a set expires.
+    check_expiry: bool,
     /// End the thread.
     stop: bool,
 }
@@ -73,10 +79,17 @@ impl Maintenance {
         self.request(|requests| requests.check_confirmation = true);
     }
 
+    /// Requests a check when the next element of a set expires.
+    pub fn request_expiry(&self) {
+        self.request(|requests| requests.check_expiry = true);
+    }
+
     /// Waits for requests, at most for `timeout` if it is given, and takes them.
     fn wait(&self, timeout: Option<Duration>) -> Requests {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = |r: &mut Requests| !(r.rebuild || r.check_nat || r.check_confirmation || r.stop);
+        let is_idle = |r: &mut Requests| {
+            !(r.rebuild || r.check_nat || r.check_confirmation || r.check_expiry || r.stop)
+        };
         let mut requests = match timeout {
             None => self.changed.wait_while(requests, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
@@ -91,21 +104,26 @@ impl Maintenance {
 impl Control {
     /// Runs maintenance work until [`Control::stop_maintenance`]. Call it on a thread of its own.
     pub fn run_maintenance(&self) {
-        let mut lost = 0;
+        let (mut lost, mut failed_rebuilds) = (0, 0);
         loop {
             let config = self.state().config;
             let has_pools = !config.nat().pools().is_empty();
             let has_sessions = has_pools || config.policy().is_stateful();
             drop(config);
             let confirmation = self.check_confirmation();
-            let timeout = has_sessions.then_some(LOG_INTERVAL).into_iter().chain(confirmation).min();
+            let expiry = self.expire_elements();
+            let retry = (failed_rebuilds > 0).then_some(RETRY);
+            let log = has_sessions.then_some(LOG_INTERVAL);
+            let timeout = [log, confirmation, expiry, retry].into_iter().flatten().min();
             let requests = self.maintenance().wait(timeout);
             if requests.stop {
                 return;
             }
             lost = self.log_events(has_pools, lost);
-            while requests.rebuild && !self.rebuild() {
-                std::thread::sleep(RETRY);
+            if requests.rebuild || failed_rebuilds > 0 {
+                let rebuilt =
+                    if failed_rebuilds < MAX_FAILED { self.rebuild() } else { self.rebuild_alone() };
+                failed_rebuilds = if rebuilt { 0 } else { failed_rebuilds + 1 };
             }
         }
     }
@@ -145,6 +163,17 @@ impl Control {
         if !state.config.has_same_rules(&before) {
             return false;
         }
+        state.config.set_rebuilt(rebuilt);
+        if self.publish(&state).is_ok() {
+            self.commit(state);
+        }
+        true
+    }
+
+    /// Builds a new classifier while changes wait.
+    fn rebuild_alone(&self) -> bool {
+        let (_turn, mut state) = self.begin();
+        let rebuilt = state.config.policy().rebuilt();
         state.config.set_rebuilt(rebuilt);
         if self.publish(&state).is_ok() {
             self.commit(state);

@@ -1,0 +1,58 @@
+//! `mmb watch`: repeats a command that shows something.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use mmb_lang::Command;
+
+use crate::cli::WatchArgs;
+use crate::failure::{Failure, Pipe};
+use crate::remote::connect;
+
+/// Moves the cursor of a terminal to the first line, and clears what is below.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Runs the command until the reader goes, or as often as `--count` says.
+pub fn run(args: &WatchArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
+    let line = args.words.join(" ");
+    check(&line)?;
+    let mut client = connect(socket)?;
+    let is_terminal = std::io::stdout().is_terminal();
+    let mut left = args.count;
+    loop {
+        let mut output = Vec::new();
+        let gather = |piece: &[u8]| {
+            output.extend_from_slice(piece);
+            true
+        };
+        client.print(&line, false, gather).map_err(|e| Failure::of_line(&line, None, &e))?;
+        let mut out = Pipe::new();
+        let title = format!("{}every {} s: {line}\n\n", if is_terminal { CLEAR } else { "" }, args.interval);
+        let is_read = out.write(title.as_bytes()) && out.write(&output);
+        out.end()?;
+        left = left.map(|left| left.saturating_sub(1));
+        if left == Some(0) || !is_read {
+            return Ok(());
+        }
+        sleep(Duration::from_secs_f64(args.interval));
+    }
+}
+
+/// Checks that a line shows something and changes nothing.
+fn check(line: &str) -> Result<(), Failure> {
+    match mmb_lang::parse_line(line) {
+        Ok(Some(
+            Command::List { .. }
+            | Command::Show { .. }
+            | Command::ShowSet { .. }
+            | Command::ShowFib { .. }
+            | Command::ShowNeighbors { .. }
+            | Command::ShowConnections { .. }
+            | Command::History { .. },
+        )) => Ok(()),
+        Ok(_) => Err(Failure::usage("`watch` repeats `list`, `show` and `history` only")),
+        Err(error) => Err(Failure::usage(error.message)),
+    }
+}
