@@ -332,7 +332,7 @@ impl Policy {
         ifaces: &dyn Fn(&str) -> Option<u16>,
         classes: &ChainClasses<'_>,
     ) -> Result<Policy, (usize, Diagnostic)> {
-        self.replace_all(new, &self.sets, (ifaces, classes))
+        self.replace_all(new, &self.sets, ifaces, classes)
     }
 
     /// Returns a policy of exactly these rules and named sets, otherwise as [`Policy::replace_with`].
@@ -343,7 +343,8 @@ impl Policy {
         &self,
         new: &[Rule],
         sets: &SetTable,
-        (ifaces, classes): (&dyn Fn(&str) -> Option<u16>, &ChainClasses<'_>),
+        ifaces: &dyn Fn(&str) -> Option<u16>,
+        classes: &ChainClasses<'_>,
     ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByBody::of(self);
         let (mut policy, mut classifier) = (self.emptied().with_sets(sets.clone()), Classifier::new());

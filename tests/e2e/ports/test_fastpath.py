@@ -14,7 +14,7 @@ from scapy.all import ICMP, IP, TCP, Ether
 from lab import raw, traffic, wait
 from lab.daemon import FrozenThread
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
-from lab.netns import SERVER4, SERVER6
+from lab.netns import CLIENT4, SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4
 from lab.routebench import SERVER6 as FAR6
 from lab.routebench import answered
@@ -145,6 +145,22 @@ def test_a_rule_holds_from_its_command_on(fast_wire, stream):
         one.datagrams.collect()
         assert len(one.datagrams.arrived) == before
         wire.daemon.command("del", index)
+
+
+def test_elements_of_a_set_hold_from_their_command_on(fast_wire, stream):
+    """Flows that the kernel forwards return to the rules when an element comes; without it they are learnt again."""
+    wire = fast_wire("set add blocked address\nadd all accept\nadd ip-saddr @blocked block\n")
+    one = stream(wire.client, wire.server, SERVER4)
+    for _ in range(2):
+        learnt(wire, one)
+        wire.daemon.line(f"set blocked add {CLIENT4}")
+        before, dropped = len(one.datagrams.arrived), wire.daemon.drops()["rule"]
+        for _ in range(300):
+            one.datagrams.sender.send(struct.pack("!Q", 1 << 40) + bytes(40))
+        wait.until(lambda dropped=dropped: wire.daemon.drops()["rule"] == dropped + 300, "all to be dropped")
+        one.datagrams.collect()
+        assert len(one.datagrams.arrived) == before
+        wire.daemon.line(f"set blocked del {CLIENT4}")
 
 
 def test_ports_of_a_pair(fast_wire, stream):

@@ -119,19 +119,22 @@ fn run(case: &str, seed: u64) {
                 );
             }
         }
-        "sets" => {
-            for n in [1000, 100_000] {
-                let (rules, addresses) = sets::rules(n, &mut random);
-                let misses = questions::packets(PACKETS, &mut random);
-                let hits = sets::packets_from(&addresses, &misses, &mut random);
-                report("sources, no hit", rules.clone(), &misses, seed);
-                sets::report("set of sources, no hit", &addresses, &misses, seed);
-                report("sources, all hit", rules, &hits, seed);
-                sets::report("set of sources, all hit", &addresses, &hits, seed);
-            }
-        }
+        "sets" => report_sets(&mut random, seed),
         "option-lines" => report_option_lines(&mut random, seed),
         files => report_files(files, &mut random, seed),
+    }
+}
+
+/// Measures source addresses as rules and as elements of a set.
+fn report_sets(random: &mut Random, seed: u64) {
+    for n in [1000, 100_000] {
+        let (rules, addresses) = sets::rules(n, random);
+        let misses = questions::packets(PACKETS, random);
+        let hits = sets::packets_from(&addresses, &misses, random);
+        report("sources, no hit", rules.clone(), &misses, seed);
+        sets::report("set of sources, no hit", &addresses, &misses, seed);
+        report("sources, all hit", rules, &hits, seed);
+        sets::report("set of sources, all hit", &addresses, &hits, seed);
     }
 }
 

@@ -129,8 +129,8 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         self.pages.iter().flat_map(|page| page.iter())
     }
 
-    /// Whether both are copies of one set, neither of which has changed since. False for other sets with equal
-    /// elements.
+    /// Whether both are copies of one set, neither of which has changed since. False for other sets with
+    /// equal elements.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.pages, &other.pages)
     }

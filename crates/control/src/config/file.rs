@@ -264,7 +264,7 @@ impl<'a> Builder<'a> {
         let (ports, classes) =
             (|name: &str| self.config.port_of(name), |chain: &str| self.config.chains().class(chain));
         let base = self.base.policy();
-        match base.replace_all(rules, self.config.policy().sets(), (&ports, &classes)) {
+        match base.replace_all(rules, self.config.policy().sets(), &ports, &classes) {
             Ok(policy) => self.config = self.config.with_policy(policy),
             Err((first, diagnostic)) => self.errors.push(diagnostic.at_line(lines[first])),
         }

@@ -269,10 +269,8 @@ pub(crate) fn lines_missing_in<'a>(
     table: &'a SetTable,
     other: &'a SetTable,
 ) -> impl Iterator<Item = String> + 'a {
-    let changed = move |(name, set): &(&Box<str>, &PolicySet)| {
-        !other.get(*name).is_some_and(|other| other.is_same(set))
-    };
-    table.iter().filter(changed).flat_map(move |(name, set)| {
+    let is_same = move |name: &str, set: &PolicySet| other.get(name).is_some_and(|other| other.is_same(set));
+    table.iter().filter(move |(name, set)| !is_same(name, set)).flat_map(move |(name, set)| {
         let known = other.get(name);
         let is_known = move |element: &SetElement, info: &ElementInfo| {
             let found = known.and_then(|known| known.get(element));

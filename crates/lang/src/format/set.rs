@@ -24,7 +24,7 @@ impl Display for Time {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let units = [("d", 86_400), ("h", 3600), ("m", 60)];
         let (unit, seconds) =
-            units.into_iter().find(|(_, seconds)| self.0 % seconds == 0).unwrap_or(("s", 1));
+            units.into_iter().find(|(_, seconds)| self.0.is_multiple_of(*seconds)).unwrap_or(("s", 1));
         write!(f, "{}{unit}", self.0 / seconds)
     }
 }

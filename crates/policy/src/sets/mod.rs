@@ -202,9 +202,8 @@ impl Policy {
         if self.next_deadline().is_none_or(|deadline| deadline > now) {
             return 0;
         }
-        let over =
-            |(name, set): (&Box<str>, &PolicySet)| (name.clone(), set.expired(now).collect::<Vec<_>>());
-        let over: Vec<_> = self.sets.iter().map(over).collect();
+        let over: Vec<(Box<str>, Vec<SetElement>)> =
+            self.sets.iter().map(|(name, set)| (name.clone(), set.expired(now).collect())).collect();
         over.iter().map(|(name, elements)| self.del_elements(name, elements)).sum()
     }
 
