@@ -1,10 +1,11 @@
 //! The elements of named sets, and the search for those that packets have.
 //!
-//! Theory of operation. A rule refers to a set by a predicate: the value of a field is in the set. The elements
-//! are not part of the rule. All elements of all sets, once for each field that rules compare with the set,
-//! are the rules of a second [`Classifier`]. It is asked first, and its hits are the true predicates. So the
-//! lookup of an element costs what the lookup of a rule on the same field costs, an element is added without
-//! compiling a rule, and a clone shares memory as every clone of a classifier does. Elements may overlap.
+//! Theory of operation. A rule refers to a set by a predicate: the value of a field is in the set. The
+//! elements are not part of the rule. All elements of all sets, once for each field that rules compare with
+//! the set, are the rules of a second [`Classifier`]. It is asked first, and its hits are the true
+//! predicates. So the lookup of an element costs what the lookup of a rule on the same field costs, an
+//! element is added without compiling a rule, and a clone shares memory as every clone of a classifier
+//! does. Elements may overlap.
 
 use std::sync::Arc;
 

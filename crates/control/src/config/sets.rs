@@ -1,9 +1,9 @@
 //! Named sets: their definitions, and elements from commands and files.
 //!
-//! Theory of operation. The definitions are in the configuration, the elements in its [`Policy`]. An element
-//! without a deadline belongs to the configuration: it has a line in files. An element with a deadline is
-//! state: it is not in files, and stays when a file is applied that has its set. Elements that a set's own file
-//! lists have no lines, because the file has them.
+//! Theory of operation. The definitions are in the configuration, the elements in its [`Policy`]. An
+//! element without a deadline belongs to the configuration: it has a line in files. An element with a
+//! deadline is state: it is not in files, and stays when a file is applied that has its set. Elements that
+//! a set's own file lists have no lines, because the file has them.
 
 use std::io::Read;
 use std::path::Path;
@@ -207,8 +207,8 @@ impl Config {
     }
 }
 
-/// The elements of a file: one each line, with comments after `#` or `;`, or a CSV file with a column named in
-/// [`COLUMNS`] in its first line, or its elements in the first column.
+/// The elements of a file: one each line, with comments after `#` or `;`; or a CSV file with a column named
+/// in [`COLUMNS`] in its first line, or its elements in the first column.
 ///
 /// # Errors
 /// The number of the first line that is wrong, and why.

@@ -1,12 +1,10 @@
 //! Commands: whole lines of the language.
 
-use std::net::IpAddr;
-
 use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
     Broker, Chain, Domain, Endpoint4, Match, NamedSet, NatForward, NatPool, NatProto, NfInstance, PuntClass,
-    Rule, RuleRef, SessionLimit, SetElement, SetElements, Word, address_bits,
+    Rule, RuleRef, SessionLimit, SetElement, SetElements, Subnet, Word,
 };
 
 /// One line of the language.
@@ -280,22 +278,6 @@ impl Command {
     pub const MAX_TRACED: u32 = 1000;
     /// The number of packets of `trace` without `count`.
     pub const TRACED: u32 = 10;
-}
-
-/// An address or a subnet, of either family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Subnet {
-    /// Address of the network. Bits after `len` are zero.
-    pub address: IpAddr,
-    /// Prefix length; 32 or 128 for a single address.
-    pub len: u8,
-}
-
-impl Subnet {
-    /// Whether it is a single address.
-    pub fn is_address(&self) -> bool {
-        self.len >= address_bits(&self.address)
-    }
 }
 
 /// Lifetime of a session without packets, by its state.

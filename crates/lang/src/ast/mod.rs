@@ -19,12 +19,11 @@ pub use chain::{
     Body, Branch, BranchEnd, Chain, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
 };
 pub use command::{
-    CaptureSelection, Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Subnet,
-    Timeout,
+    CaptureSelection, Command, ErrorPolicy, HeldScope, PortKind, ReversePathMode, ShowSubject, Timeout,
 };
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
-pub use set::{NamedSet, SetElement, SetElements, SetKind};
+pub use set::{NamedSet, SetElement, SetElements, SetKind, Subnet};
 
 use crate::field::FieldId;
 use crate::span::SourceSpan;

@@ -1,9 +1,25 @@
-//! Named sets: their definition and their elements.
+//! Named sets: their definition and their elements, which are also operands of other commands.
 
 use std::net::IpAddr;
 
-use super::{Subnet, Word};
+use super::{Word, address_bits};
 use crate::field::FieldId;
+
+/// An address or a subnet, of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subnet {
+    /// Address of the network. Bits after `len` are zero.
+    pub address: IpAddr,
+    /// Prefix length; 32 or 128 for a single address.
+    pub len: u8,
+}
+
+impl Subnet {
+    /// Whether it is a single address.
+    pub fn is_address(&self) -> bool {
+        self.len >= address_bits(&self.address)
+    }
+}
 
 /// `set add NAME KIND [timeout TIME] [file FILE] [comment TEXT]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -109,8 +109,8 @@ impl<'a> Parser<'a> {
         let start = self.lex.peek().span.start;
         if def.kind != ValueKind::Presence {
             self.expect(Expect::Value(def.id));
-            self.expect(Expect::SetValue(def.id));
             self.expect(Expect::Cond(def.id));
+            self.expect(Expect::SetValue(def.id));
         }
         let written = self.cond()?;
         if matches!(written, Some(Cond::Eq | Cond::Ne)) {

@@ -1,12 +1,12 @@
 //! Named sets: their elements, and the rules that refer to them.
 //!
-//! Theory of operation. A [`SetTable`] is a value: clones share memory, and a change copies the pages that it
-//! changes. The classifiers of a policy index the elements of the sets that rules refer to
+//! Theory of operation. A [`SetTable`] is a value: clones share memory, and a change copies the pages that
+//! it changes. The classifiers of a policy index the elements of the sets that rules refer to
 //! ([`mmb_classify::Classifier::insert_element`]), so a change of elements compiles no rule. The policy
-//! with the change is published as any other one: sessions ask its rules again, also those with the set. The
-//! sessions that a stateful rule has opened stay open when their packets are in the set no more. A stateful rule
-//! that drops gets a new identity ([`RuleId`]): to sessions it is another rule from then on, and those that
-//! it has matched are judged anew.
+//! with the change is published as any other one: sessions ask its rules again, also those with the set.
+//! The sessions that a stateful rule has opened stay open when their packets are in the set no more. A
+//! stateful rule that drops gets a new identity ([`RuleId`]): to sessions it is another rule from then on,
+//! and those that it has matched are judged anew.
 //!
 //! An element may have a deadline, in milliseconds of a clock of the caller. The elements of a set are also
 //! sorted by deadline, so that finding those that have expired costs nothing if there are none.
@@ -20,7 +20,7 @@ use mmb_lang::{Diagnostic, Match, Rule, SetElement, SetKind, Word};
 
 use crate::{Policy, RuleId};
 
-/// What is known of an element beside its value.
+/// The time and the comment of an element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElementInfo {
     /// When the element is removed, in milliseconds of the caller's clock. None: it stays.
@@ -76,7 +76,7 @@ impl PolicySet {
         self.elements.iter().map(|(element, info)| (element, info))
     }
 
-    /// What is known of an element. None: the set does not have it.
+    /// The time and the comment of an element. None: the set does not have it.
     pub fn get(&self, element: &SetElement) -> Option<&ElementInfo> {
         self.elements.get(*element).map(|(_, info)| info)
     }
@@ -133,7 +133,7 @@ impl Policy {
         &self.sets
     }
 
-    /// The policy with other sets, for [`Policy::replace_with`]: the rules of this policy keep their elements.
+    /// The policy with other sets. The rules of this policy keep their elements.
     pub fn with_sets(self, sets: SetTable) -> Policy {
         let mut policy = self;
         policy.sets = Arc::new(sets);
