@@ -166,7 +166,7 @@ impl Pair {
         for (position, frame) in frames.iter().enumerate() {
             let around = surroundings(position);
             let PacketContext { in_port, out_port, on_error, frame_max } = around;
-            let settings = Settings { on_error, frame_max };
+            let settings = Settings { on_error, frame_max, ..Settings::default() };
             let outcome = evaluate_with(&settings, &rules, &generate::port, in_port, out_port, frame);
             tester.matched += outcome.matched.len() as u64;
             for random in [DROP_ALL, DROP_NONE] {

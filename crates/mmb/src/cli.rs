@@ -73,8 +73,8 @@ pub enum Cmd {
     Flush(Line),
     /// List the rules with their index, packets and bytes
     List(Line),
-    /// Show connections, nat, sets, chains, functions, domains, brokers, fast-path, interfaces, fib, neighbors,
-    /// tables, runtime, drops, fields, version or config
+    /// Show connections, nat, sets, chains, functions, domains, brokers, fast-path, interfaces, fib,
+    /// neighbors, tables, runtime, drops, fields, version or config
     Show(Line),
     /// Repeat a command that shows something: `watch [-n SECONDS] show drops`
     Watch(WatchArgs),

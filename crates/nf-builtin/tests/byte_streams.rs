@@ -22,7 +22,7 @@ fn harness(functions: &[&str]) -> Harness {
     let lines = functions.iter().enumerate().map(|(n, line)| format!("nf add f{n} {line}\n"));
     let names: Vec<String> = (0..functions.len()).map(|n| format!("f{n}")).collect();
     let lines: String = lines.chain([format!("chain add c {}", names.join(" | "))]).collect();
-    Harness::new(mmb_nf_builtin::registry(), &lines).unwrap()
+    Harness::new(mmb_nf_builtin::registry(), &lines).expect("accepted lines")
 }
 
 /// Sends the pieces as segments.
@@ -62,10 +62,12 @@ fn as_packets(functions: &[&str], pieces: &[Piece]) -> Outcome {
 /// Gives the pieces to the functions as a broker does.
 fn as_bytes(functions: &[&str], pieces: &[Piece]) -> Outcome {
     let harness = harness(functions);
-    let instances: Vec<Arc<Instance>> =
-        (0..functions.len()).map(|n| harness.program().instance(&format!("f{n}")).unwrap().clone()).collect();
-    let [client, server] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|end| end.parse::<SocketAddr>().unwrap());
-    let mut streams = ByteStreams::open(&instances, client, server).unwrap();
+    let instances: Vec<Arc<Instance>> = (0..functions.len())
+        .map(|n| harness.program().instance(&format!("f{n}")).expect("an instance").clone())
+        .collect();
+    let [client, server] =
+        ["10.0.0.1:4000", "10.0.0.2:80"].map(|end| end.parse::<SocketAddr>().expect("an address"));
+    let mut streams = ByteStreams::open(&instances, client, server).expect("stream functions");
     let mut passed = [Vec::new(), Vec::new()];
     let ends = pieces.iter().map(|(direction, bytes)| (*direction, &**bytes, Follows::More));
     for (direction, bytes, follows) in ends.chain([(0, &[][..], Follows::End), (1, &[], Follows::End)]) {
@@ -180,7 +182,7 @@ fn refusals_have_their_kind() {
         let harness = harness(&[line]);
         let instances = [harness.program().instance("f0").unwrap().clone()];
         let [client, server] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|end| end.parse().unwrap());
-        let mut streams = ByteStreams::open(&instances, client, server).unwrap();
+        let mut streams = ByteStreams::open(&instances, client, server).expect("stream functions");
         let mut out = Vec::new();
         assert_eq!(streams.push(Direction::Forward, b"ev", Follows::More, &mut out), Ok(()));
         assert_eq!(streams.push(Direction::Forward, b"il", Follows::More, &mut out), Err(expected));

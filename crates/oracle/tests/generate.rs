@@ -124,7 +124,8 @@ fn the_whole_language_is_used() {
 /// more frequent.
 #[test]
 fn edits_of_options_fail_and_succeed() {
-    let settings = Settings { on_error: ErrorPolicy::Drop, frame_max: &|port| 120 - usize::from(port) };
+    let frame_max = |port| 120 - usize::from(port);
+    let settings = Settings { on_error: ErrorPolicy::Drop, frame_max: &frame_max, ..Settings::default() };
     let (mut refused, mut resized, mut rewritten, mut dropped) = (BTreeSet::new(), 0, 0, 0);
     for (rules, frames) in draws((generate::rules(8), generate::frames(8)), 4_000) {
         for frame in &frames {

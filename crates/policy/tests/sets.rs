@@ -52,7 +52,7 @@ fn rule(line: &str) -> Rule {
 }
 
 fn element(text: &str) -> SetElement {
-    parse_element(text).unwrap()
+    parse_element(text).expect("an element")
 }
 
 fn with_sets() -> Policy {
@@ -103,7 +103,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let ip6 = |n: u8| {
         let mut address = [0; 16];
-        (address[..4].copy_from_slice(&[0x20, 1, 0xd, 0xb8]), address[15] = n);
+        address[..4].copy_from_slice(&[0x20, 1, 0xd, 0xb8]);
+        address[15] = n;
         address
     };
     (any::<[bool; 2]>(), [0u8..16, 0u8..16], [78u16..90, 78u16..90]).prop_map(
@@ -145,15 +146,15 @@ fn apply(step: &Step, policy: &mut Policy, model: &mut Model, rules: &mut Vec<(u
             policy.remove_elements(SETS[*at].0, |_| true);
             model.remove(SETS[*at].0);
         }
-        Step::Add(at) => rules.push((policy.add(&new(at), &port).unwrap(), new(at))),
+        Step::Add(at) => rules.push((policy.add(&new(at), &port).expect("a rule"), new(at))),
         Step::Del(at) if *at < rules.len() => {
-            let slot = policy.del(rules.remove(*at).0).unwrap();
+            let slot = policy.del(rules.remove(*at).0).expect("a slot");
             policy.release(slot);
         }
         Step::Del(_) => {}
         Step::Replace(all) => {
             let all: Vec<Rule> = all.iter().map(new).collect();
-            *policy = policy.replace(&all, &port).unwrap();
+            *policy = policy.replace(&all, &port).expect("rules");
             *rules = (1..).zip(all).collect();
         }
         Step::Rebuild => *policy = policy.rebuilt(),
@@ -165,7 +166,7 @@ fn matching(policy: &Policy, batch: &mut Batch, frames: &[Vec<u8>]) -> Vec<Vec<u
     batch.len = frames.len();
     for (frame, window) in frames.iter().zip(batch.windows.iter_mut()) {
         let mut meta = Meta::default();
-        parse(frame, frame.len(), &mut meta).unwrap();
+        parse(frame, frame.len(), &mut meta).expect("a frame");
         fill_window(frame, &meta, 0, 1, policy.chunks(), window);
     }
     policy.classify(batch);

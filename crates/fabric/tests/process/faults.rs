@@ -125,7 +125,7 @@ pub fn random_faults() {
     while left > 0 {
         let faults = left.min(FAULTS);
         left -= faults;
-        let on_failure = if left % 2 == 0 { "pass" } else { "drop" };
+        let on_failure = if left.is_multiple_of(2) { "pass" } else { "drop" };
         let mut world = World::new(&two_functions(on_failure));
         world.send(&[frame(1, "N.")]);
         let mut restarts = [0; 2];

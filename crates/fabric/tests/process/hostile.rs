@@ -48,7 +48,7 @@ pub fn forge() {
         let at = 32 + 2 * ((written + n) as usize % SLOTS);
         if let Some([first, second]) = back.get(at..at + 2) {
             // Offsets of buffers, of other buffers, between buffers and outside of the pool.
-            first.store(n * 0x1357 | 60 << 32, Relaxed);
+            first.store((n * 0x1357) | (60 << 32), Relaxed);
             second.store(1 | n << 32, Relaxed);
         }
     }

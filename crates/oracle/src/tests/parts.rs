@@ -285,7 +285,14 @@ fn edits_that_do_not_fit_are_not_made() {
     let big = "add all add tcp-opt 254 0x00000000000000000000000000000000000000000000000000000000 mod ip-ttl 1 mod out dmz";
     let limits = |on_error, frame_max: usize, line: &str, frame: &[u8]| {
         let frame_max = &|port: u16| if port == 1 { frame_max } else { 70 };
-        evaluate_with(&Settings { on_error, frame_max }, &rules(&[line]), &generate::port, 0, 1, frame)
+        evaluate_with(
+            &Settings { on_error, frame_max, ..Settings::default() },
+            &rules(&[line]),
+            &generate::port,
+            0,
+            1,
+            frame,
+        )
     };
     let is_refused = |outcome: &Outcome, why| {
         assert_eq!((outcome.refused, outcome.out_port, &outcome.bytes), (Some(why), 1, &frame));

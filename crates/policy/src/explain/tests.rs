@@ -2,6 +2,7 @@ use mmb_lang::{Command, FIELDS, FieldDef, FieldId, Rule, ValueKind, field, parse
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 
 use super::{FieldChange, HeaderFields, differences, explain_matches};
+use crate::Policy;
 
 const NONE: &dyn Fn(u16) -> Option<String> = &|_| None;
 
@@ -52,7 +53,7 @@ fn a_value_as_a_match_holds() {
             panic!("`{} {value}` is no match", def.name)
         };
         let ifaces = |name: &str| name.strip_prefix('p')?.parse().ok();
-        let outcomes = explain_matches(&rule, &fields(&frame), &ifaces, NONE).unwrap();
+        let outcomes = explain_matches(&rule, &Policy::new(), &fields(&frame), &ifaces, NONE).unwrap();
         assert!(outcomes[0].holds, "{outcomes:?}");
     }
 }
@@ -60,7 +61,7 @@ fn a_value_as_a_match_holds() {
 #[test]
 fn the_match_that_fails_is_named_with_the_value_of_the_packet() {
     let rule = rule("add ip-saddr 10.0.0.0/8 ! tcp-dport {443,8443} tcp-dport >= 1024 drop");
-    let outcomes = explain_matches(&rule, &fields(&tcp(80)), &|_| None, NONE).unwrap();
+    let outcomes = explain_matches(&rule, &Policy::new(), &fields(&tcp(80)), &|_| None, NONE).unwrap();
     let shown: Vec<_> = outcomes.iter().map(|o| (o.text.as_str(), o.holds, o.value.as_deref())).collect();
     assert_eq!(
         shown,
