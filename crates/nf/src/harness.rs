@@ -393,9 +393,33 @@ impl Harness {
             }
             one.sent
         });
-        let done = done.collect();
+        let mut done: Vec<Sent> = done.collect();
         self.end_drained();
+        let reinjected = self.reinjected();
+        if let Some(last) = done.last_mut() {
+            last.emitted.extend(reinjected);
+        }
         done
+    }
+
+    /// Takes frames of functions through the chains of their sessions. Returns what leaves, with its ports.
+    fn reinjected(&mut self) -> Vec<(u16, Vec<u8>)> {
+        let mut left = Vec::new();
+        while let Some(made) = self.runner.emissions().reinject(|one| {
+            let meta = one.meta()?;
+            let frame = one.frame.to_vec();
+            let sent = Sent { verdict: ChainVerdict::Pass, is_answered: false, frame, emitted: Vec::new() };
+            Ok::<_, DropReason>((InChain { sent, found: one.flow, meta }, one.out_port))
+        }) {
+            let Ok((packet, out_port)) = made else { continue };
+            for sent in self.run(vec![packet], false) {
+                left.extend(sent.emitted);
+                if sent.verdict == ChainVerdict::Pass {
+                    left.push((out_port, sent.frame));
+                }
+            }
+        }
+        left
     }
 
     /// Ends the sessions that functions have ended, after the packets that were released before.

@@ -236,7 +236,8 @@ impl RunnerState {
     /// none.
     fn find_moved(&mut self, instance: &Instance, info: &SessionInfo) -> bool {
         let RunnerState { states, prior: PriorSession { pads, bytes, moved, .. }, .. } = self;
-        let is_it = |pad: &&PriorPad| !pad.is_taken && pad.lineage == instance.lineage;
+        let is_it =
+            |pad: &&PriorPad| !pad.is_taken && pad.uid != instance.uid && pad.lineage == instance.lineage;
         let Some(pad) = pads.iter().find(is_it) else { return false };
         moved.clear();
         moved.resize(instance.bytes(), 0);
