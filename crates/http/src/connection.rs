@@ -119,6 +119,12 @@ impl Connection {
         self.parsers[direction & 1].is_idle()
     }
 
+    /// Whether the next bytes of the client tell whether it begins HTTP/2: what is in front of the version
+    /// belongs to the preface (RFC 9113, 3.4).
+    pub fn is_in_preface(&self) -> bool {
+        self.parsers[0].is_in_preface()
+    }
+
     fn first(&self) -> Option<RequestClass> {
         (self.count != 0).then(|| RequestClass::of(self.requests))
     }

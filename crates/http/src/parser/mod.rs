@@ -173,6 +173,11 @@ impl Parser {
         self.state == State::Start as u8
     }
 
+    /// Whether the version of a request follows whose line begins like the preface of HTTP/2.
+    pub fn is_in_preface(&self) -> bool {
+        self.state == State::Version as u8 && self.method == PRI
+    }
+
     /// Further bytes are not HTTP/1.x.
     pub fn give_up(&mut self) {
         *self = Parser { state: State::Opaque as u8, ..Parser::default() };

@@ -266,7 +266,8 @@ impl StreamFunction for HttpEdit {
             state.connection.give_up(Cause::Joined);
             return StreamVerdict::Detach;
         }
-        if data.can_hold() && !is_decidable(data, side.until()) && data.hold_from(0) {
+        let is_ready = direction == 0 && state.connection.is_in_preface() || is_decidable(data, side.until());
+        if data.can_hold() && !is_ready && data.hold_from(0) {
             state.sides[direction].held = data.len() as u32;
             return StreamVerdict::Pass;
         }
