@@ -58,8 +58,10 @@ pub(super) struct Head {
     pub proven: Proven,
     /// Distinguishes the head from earlier and later ones in its place.
     pub serial: u32,
-    /// When the client has begun to send it, in milliseconds of a worker's clock.
+    /// When the client has begun to send it, or its session has opened, in milliseconds of a worker's clock.
     pub since: u32,
+    /// When the server has got the last SYN, by the clock of the session's worker.
+    pub last_syn: u32,
     pub connection: Connection,
     /// Bytes that are kept, and those that the client knows to be received.
     pub len: u16,

@@ -12,8 +12,10 @@
 //! There is no timer. Bytes of a head that is not complete are acknowledged, since its client may wait for
 //! that before it sends more (Nagle). The segment that completes the head is not, until the server has it. So
 //! the client repeats it, and with it mmb repeats what the server lacks: its SYN, or bytes of the head. A
-//! server that refuses, or does not answer [`session::MOST_TRIES`] SYNs, ends the session. The client's next
-//! repetition opens one with another server of the group. Without one it gets a page with status 503.
+//! server that refuses, or does not answer [`session::LEAST_SYNS`] SYNs in [`session::PATIENCE`]
+//! milliseconds, ends the session. The client's next repetition opens one with another server of the group.
+//! Without one it gets a page with status 503. Only time counts: a repetition may have several segments, and
+//! the network may duplicate them.
 //!
 //! What the server gets of the request passes the chain of the session as if the client had sent it, marked
 //! as a packet of the engine ([`mmb_packet::PacketFlags::OURS`]). So stream functions, which come behind

@@ -19,9 +19,14 @@ use mmb_nf::tcp_segment::{
 };
 use mmb_nf::{Context, Direction, DropReason, Packet, SessionInfo, Verdict};
 
-/// SYNs that a server may leave without an answer. The client repeats its request after 0.2 to 1 s, and then
-/// after twice the time.
-pub(super) const MOST_TRIES: u8 = 3;
+/// Milliseconds for which a server may leave its SYNs without an answer, and the least number of these SYNs.
+/// A host tries as long until its third SYN (after 1 s and 3 s: RFC 6298, 2.1 and 5.5).
+pub(super) const PATIENCE: u32 = 3_000;
+pub(super) const LEAST_SYNS: u8 = 3;
+
+/// Milliseconds behind a SYN in which no other one leaves. A client repeats its request after 0.2 to 1 s, and
+/// then after twice the time. What comes sooner is another segment of the same repetition, or a duplicate.
+const SYN_GAP: u32 = 100;
 
 /// Drops an unexpected packet.
 const STRANGE: Verdict = Verdict::Drop(DropReason::SynCookieBad);
@@ -46,8 +51,8 @@ pub(crate) struct Pad {
     /// See [`crate::lb::backends::Backend::track`]. Bit 0: there is a back end.
     pub ends: u16,
     pub group: u8,
-    /// SYNs that were sent again.
-    tries: u8,
+    /// Times at which a SYN was due again.
+    repetitions: u8,
 }
 
 const _: () = assert!(size_of::<Pad>() == 44);
@@ -78,7 +83,7 @@ impl HttpLb {
             let way = set.find(key)?;
             let (head, _) =
                 set.get(way).filter(|(head, _)| head.phase == Phase::Chosen && !head.has_session)?;
-            head.has_session = true;
+            (head.has_session, head.since, head.last_syn) = (true, session.now, session.now);
             let HeadPlace { number: place, serial } = self.heads.place(key, way, head.serial);
             let (len, acked, backend) = (head.len, head.acked, head.backend);
             let group = head.group.unwrap_or(0);
@@ -153,12 +158,16 @@ impl HttpLb {
     }
 
     /// The server does not answer, or refuses. The client's next repetition opens a session with another one.
-    fn fail(&self, pad: &Pad) -> Verdict {
+    fn fail(&self, pad: &mut Pad) -> Verdict {
         self.count(Counter::Failed);
-        self.heads.at(pad.head(), |head, _| {
+        let kept = self.heads.at(pad.head(), |head, _| {
             head.set_tried(pad.backend);
             (head.phase, head.has_session) = (Phase::Complete, false);
         });
+        if kept.is_some() {
+            // The end of this session does not free the head: another worker may open the next one before.
+            pad.len = 0;
+        }
         Verdict::End(DropReason::BackendDown)
     }
 
@@ -182,8 +191,10 @@ impl HttpLb {
             return Verdict::Pass;
         }
         if segment.flags & SYN != 0 {
-            // The client begins again; its next SYN gets a cookie.
-            return Verdict::End(DropReason::SynCookie);
+            // The SYN of this connection comes late. With another one the client begins again; its next SYN
+            // gets a cookie.
+            let is_late = segment.seq == pad.splice.isn;
+            return if is_late { Verdict::Consume } else { Verdict::End(DropReason::SynCookie) };
         }
         if segment.len == 0 && segment.flags & FIN == 0 {
             return Verdict::Consume;
@@ -191,8 +202,15 @@ impl HttpLb {
         if pad.position(segment.seq) >= i32::from(pad.len) {
             return cx.hold_at(segment.seq);
         }
-        pad.tries += 1;
-        if pad.tries >= MOST_TRIES {
+        let now = cx.now;
+        let waited = self.heads.at(pad.head(), |head, _| {
+            let is_due = now.wrapping_sub(head.last_syn) >= SYN_GAP;
+            head.last_syn = if is_due { now } else { head.last_syn };
+            is_due.then(|| now.wrapping_sub(head.since))
+        });
+        let Some(waited) = waited.flatten() else { return Verdict::Consume };
+        pad.repetitions = pad.repetitions.saturating_add(1);
+        if waited >= PATIENCE && pad.repetitions >= LEAST_SYNS {
             return self.fail(pad);
         }
         if let Some(syn) = pad.splice.syn(packet, SegmentTo::Receiver) {
@@ -231,14 +249,15 @@ impl HttpLb {
         STRANGE
     }
 
-    /// Answers the server's SYN with the request.
+    /// Answers the server's SYN, and sends the request. The acknowledgment goes first, as that of a host
+    /// does: a server with SYN cookies resets a connection whose first segment is not at its beginning. If
+    /// one of two such segments is lost or overtaken, there is another one.
     fn send_request(&self, packet: &Packet<'_>, pad: &Pad, syn: &TcpSegment, cx: &mut Context<'_, Local>) {
         let acknowledgment = pad.splice.acknowledgment(packet, syn);
-        if !self.send_bytes(packet, pad, (acknowledgment, SegmentTo::Sender), pad.len, cx)
-            && let Some(frame) = acknowledgment.frame(packet.head, packet.meta, SegmentTo::Sender)
-        {
+        if let Some(frame) = acknowledgment.frame(packet.head, packet.meta, SegmentTo::Sender) {
             cx.emit(SegmentTo::Sender.target(), frame.bytes());
         }
+        self.send_bytes(packet, pad, (acknowledgment, SegmentTo::Sender), pad.len, cx);
     }
 
     /// The server repeats its SYN: it has nothing of what was sent.
@@ -252,8 +271,7 @@ impl HttpLb {
         Verdict::Consume
     }
 
-    /// Sends the bytes of the request that the server has not acknowledged, up to a position. Returns whether
-    /// there are any.
+    /// Sends the bytes of the request that the server has not acknowledged, up to a position.
     fn send_bytes(
         &self,
         packet: &Packet<'_>,
@@ -261,9 +279,9 @@ impl HttpLb {
         (like, to): (OutgoingSegment, SegmentTo),
         end: u16,
         cx: &mut Context<'_, Local>,
-    ) -> bool {
+    ) {
         let (from, end) = (usize::from(pad.at_server), usize::from(end.min(pad.len)));
-        let sent = self.heads.at(pad.head(), |_, bytes| {
+        self.heads.at(pad.head(), |_, bytes| {
             let all = bytes.get(from..end).unwrap_or(&[]);
             let mut seq = pad.splice.isn.wrapping_add(1).wrapping_add(from as u32);
             let mut pieces = all.chunks(usize::from(pad.piece.max(1))).peekable();
@@ -275,9 +293,7 @@ impl HttpLb {
                 }
                 seq = seq.wrapping_add(piece.len() as u32);
             }
-            !all.is_empty()
         });
-        sent.unwrap_or(false)
     }
 
     /// A packet while the server lacks bytes of the request.

@@ -112,7 +112,13 @@ fn a_server_that_is_down_loses_its_sessions() {
     bench.packet(joined, Forward, &syn);
     let answer = Tcp { flags: SYN | ACK, seq: 70, ack: 1001, ..Tcp::new(80, 4002) };
     let done = bench.packet(joined, Reverse, &Frame::new(Ip4::new(SERVICE, CLIENT), answer).build());
-    let [(_, handed)] = &done.emitted[..] else { panic!("{:?}", done.emitted) };
+    let [(_, first), (_, handed)] = &done.emitted[..] else { panic!("{:?}", done.emitted) };
+    let first = read(first);
+    assert_eq!(
+        (first.flags, first.len, first.seq, first.ack),
+        (ACK, 0, 1001, 71),
+        "the handshake ends first"
+    );
     assert_eq!((done.verdict, &handed[handed.len() - REQUEST.len()..]), (Verdict::Consume, REQUEST));
     bench.function.groups[0].backends.set_down(0, true);
     let repeated = segment(4000, ACK, [1001, 1], REQUEST);

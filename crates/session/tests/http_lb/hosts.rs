@@ -146,12 +146,15 @@ impl Host {
             .peer
             .map_or(0, |isn| isn.wrapping_add(1 + self.received.len() as u32 + u32::from(self.has_fin)));
         let tcp = Tcp { seq, ack, flags, window, options, ..Tcp::new(self.near.1, self.far.1) };
-        let net: Net = match (self.near.0, self.far.0) {
+        Frame::new(self.net(), tcp).payload(payload).build()
+    }
+
+    fn net(&self) -> Net {
+        match (self.near.0, self.far.0) {
             (IpAddr::V4(near), IpAddr::V4(far)) => Ip4::new(near.octets(), far.octets()).into(),
             (IpAddr::V6(near), IpAddr::V6(far)) => Ip6::new(near.segments(), far.segments()).into(),
             _ => panic!("two families"),
-        };
-        Frame::new(net, tcp).payload(payload).build()
+        }
     }
 
     fn number(&self, position: usize) -> u32 {
@@ -257,15 +260,21 @@ impl Host {
         self.frame(now, self.number(self.left), ACK | FIN, b"")
     }
 
+    /// Whether a server that keeps nothing of a SYN recognizes the connection by this segment.
+    pub fn proves_cookie(&self, came: &Came) -> bool {
+        self.is_open || self.peer.is_some_and(|isn| came.segment.seq == isn.wrapping_add(1))
+    }
+
+    /// The answer of a host to an acknowledgment of which it knows nothing (RFC 9293, 3.10.7.2).
+    pub fn reset(&self, came: &Came) -> Vec<u8> {
+        let tcp = Tcp { seq: came.segment.ack, flags: RST, ..Tcp::new(self.near.1, self.far.1) };
+        Frame::new(self.net(), tcp).build()
+    }
+
     /// The answer of a host to a segment of which it knows nothing (RFC 9293, 3.10.7.1).
     pub fn refuse(&self, came: &Came) -> Vec<u8> {
-        let net: Net = match (self.near.0, self.far.0) {
-            (IpAddr::V4(near), IpAddr::V4(far)) => Ip4::new(near.octets(), far.octets()).into(),
-            (IpAddr::V6(near), IpAddr::V6(far)) => Ip6::new(near.segments(), far.segments()).into(),
-            _ => panic!("two families"),
-        };
         let ack = came.segment.seq.wrapping_add(came.segment.len + u32::from(came.segment.flags & SYN != 0));
         let tcp = Tcp { ack, flags: RST | ACK, ..Tcp::new(self.near.1, self.far.1) };
-        Frame::new(net, tcp).build()
+        Frame::new(self.net(), tcp).build()
     }
 }

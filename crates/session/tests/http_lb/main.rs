@@ -42,7 +42,11 @@ struct World {
     /// Servers that refuse, and servers that say nothing.
     refusing: HashSet<IpAddr>,
     silent: HashSet<IpAddr>,
+    /// Servers answer SYNs with cookies, as Linux does when many connections open.
+    have_cookies: bool,
     losses: Vec<bool>,
+    /// Frames that come to mmb a second time, behind all others that are under way.
+    copies: Vec<bool>,
     frames: usize,
 }
 
@@ -83,7 +87,9 @@ impl World {
             response: Vec::new(),
             refusing: HashSet::new(),
             silent: HashSet::new(),
+            have_cookies: false,
             losses: Vec::new(),
+            copies: Vec::new(),
             frames: 0,
         }
     }
@@ -122,6 +128,9 @@ impl World {
             return vec![new.refuse(&came)];
         }
         let host = self.servers.entry(key).or_insert(new);
+        if self.have_cookies && !is_syn && !host.proves_cookie(&came) {
+            return vec![host.reset(&came)];
+        }
         let mut answers = host.receive(now, &came);
         if host.received.len() == self.expected && host.writes.is_empty() && !self.response.is_empty() {
             host.writes.push(std::mem::take(&mut self.response));
@@ -134,9 +143,11 @@ impl World {
     fn pass(&mut self, frames: Vec<(u16, Vec<u8>)>) {
         let mut queue: VecDeque<_> = frames.into();
         while let Some((port, frame)) = queue.pop_front() {
-            let is_syn = Came::read(&frame).segment.flags & SYN != 0;
-            if self.is_lost() && !(is_syn && port == OUT) {
+            if self.is_lost() {
                 continue;
+            }
+            if self.copies.get(self.frames).is_some_and(|&is_copied| is_copied) {
+                queue.push_back((port, frame.clone()));
             }
             for sent in self.net.harness.process(port, VecPacket::with_room(&frame, ROOM)) {
                 let to = match sent.outcome {
@@ -145,8 +156,7 @@ impl World {
                     Outcome::Lost => panic!("no worker took a packet"),
                 };
                 let (now, frame) = (self.net.now, sent.packet.head().to_vec());
-                let is_syn = Came::read(&frame).segment.flags & SYN != 0;
-                if self.is_lost() && !(is_syn && to == OUT) {
+                if self.is_lost() {
                     continue;
                 }
                 let answers = match to {
@@ -175,6 +185,12 @@ impl World {
                 assert!(matches!(sent.outcome, Outcome::Dropped(_)), "{sent:?}");
             }
         }
+    }
+
+    /// Whatever was lost arrives, also the last acknowledgments.
+    fn settle(&mut self) {
+        self.losses.clear();
+        self.run(usize::MAX, 2);
     }
 
     /// The servers that have got something, with what they have got.
@@ -214,6 +230,7 @@ proptest! {
         (header, body, response) in (0..9_000usize, 0..40_000usize, 1..40_000usize),
         which in 0..3usize,
         losses in prop::collection::vec(prop::bool::weighted(0.2), 0..60),
+        copies in prop::collection::vec(prop::bool::weighted(0.1), 0..60),
     ) {
         // What a client is promised, its server has to support.
         let server = Offer { clock: Some(offers.1.clock.unwrap_or(7)), ..offers.1 };
@@ -230,9 +247,10 @@ proptest! {
         let answer: Vec<u8> = (0..response).map(|at| ((at * 31) >> 3) as u8).collect();
         world.client.waits = waits;
         world.response = answer.clone();
-        world.losses = losses;
+        (world.losses, world.copies) = (losses, copies);
         world.request(&request, &cuts);
         world.run(answer.len(), 200);
+        world.settle();
         prop_assert!(!world.client.was_reset);
         let served = world.served();
         prop_assert_eq!(served.len(), 1, "{:?}", served.iter().map(|one| one.0).collect::<Vec<_>>());
@@ -283,6 +301,70 @@ fn another_server_of_the_group_takes_over() {
             assert_eq!(world.served(), [(address(is_ip6, 23 - first), REQUEST)]);
             assert_eq!(world.net.view().state, "established");
         }
+    }
+}
+
+/// The head has several segments.
+fn long_request() -> Vec<u8> {
+    format!("GET /static HTTP/1.1\r\nHost: b\r\nX-Fill: {}\r\n\r\n", "f".repeat(4000)).into_bytes()
+}
+
+/// Only time takes a request from its server: not the number of segments that a client repeats at once, nor
+/// duplicates of them.
+#[test]
+fn segments_that_arrive_often_do_not_cost_a_server() {
+    for rounds in [1, 2, 8] {
+        let mut world = plain_world("", false);
+        world.silent.insert(address(false, 13));
+        world.response = b"here".to_vec();
+        let request = long_request();
+        world.request(&request, &[]);
+        for _ in 0..rounds {
+            world.run(1, 1);
+            for _ in 0..5 {
+                let now = world.net.now;
+                let frames = world.client.repeat(now);
+                world.pass(frames.into_iter().map(|frame| (IN, frame)).collect());
+            }
+        }
+        assert_eq!(world.report("SYNs sent again"), rounds.to_string());
+        world.silent.clear();
+        world.run(4, 3);
+        assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], &*request), "{rounds}");
+        assert_eq!(world.report("servers that did not answer"), "0");
+    }
+}
+
+/// A SYN of the client that comes late, while its request waits for the server.
+#[test]
+fn a_late_syn_does_not_end_the_session() {
+    let mut world = plain_world("", false);
+    let syn = world.client.repeat(world.net.now).remove(0);
+    world.client.waits = true;
+    world.silent.extend([address(false, 11), address(false, 12)]);
+    world.response = b"here".to_vec();
+    world.request(REQUEST, &[9]);
+    world.run(1, 2);
+    world.pass(vec![(IN, syn)]);
+    world.silent.clear();
+    world.run(4, 10);
+    assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], REQUEST));
+}
+
+/// A server with cookies resets a connection whose first segment is not at the beginning. If one segment is
+/// lost, another one is.
+#[test]
+fn servers_with_cookies_know_the_connection() {
+    for lost in 0..30 {
+        let mut world = plain_world("", false);
+        world.have_cookies = true;
+        world.losses = (0..40).map(|at| at == lost).collect();
+        world.response = b"here".to_vec();
+        let request = long_request();
+        world.request(&request, &[]);
+        world.run(4, 20);
+        assert!(!world.client.was_reset, "{lost}");
+        assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], &*request), "{lost}");
     }
 }
 

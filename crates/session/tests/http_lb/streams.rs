@@ -50,6 +50,7 @@ proptest! {
         world.request(&request, &cuts);
         world.expected = to_server.len();
         world.run(to_client.len(), 300);
+        world.settle();
         prop_assert!(!world.client.was_reset);
         let served = world.served();
         prop_assert_eq!(served.len(), 1, "{:?}", served.iter().map(|one| one.0).collect::<Vec<_>>());
