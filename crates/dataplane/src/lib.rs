@@ -41,4 +41,4 @@ pub use features::trace::record::{
 pub use mmb_dpdk::{NetDev, Offloads, Steering, is_veth, needs_physical_addresses};
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_policy::Policy;
-pub use mmb_session::{FunctionVisit, LimitedSource};
+pub use mmb_session::{FunctionVisit, LimitedSource, LogVerdict, LoggedHeaders, LoggedPacket};

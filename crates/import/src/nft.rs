@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
                 return Err(ExpressionError::UnsupportedFamily { family });
             }
         };
-        let sets = self.sets();
+        let (sets, mut logs) = (self.sets(), false);
         for statement in statements {
             if let Some(test) = statement.get("match") {
                 if is_loopback(test) {
@@ -207,14 +207,18 @@ impl<'a> Reader<'a> {
                 filters = narrow(filters, test, &sets)?;
             } else if let Some(map) = statement.get("vmap") {
                 return self.map(filters, map);
-            } else if statement.get("log").is_some() {
-                self.note("mmb does not log packets; it counts them");
+            } else if let Some(log) = statement.get("log") {
+                logs = true;
+                let prefix = log["prefix"].as_str().and_then(ordered::log_prefix);
+                self.step(filters.clone(), Verdict::Log(prefix));
             } else if let Some(verdict) = self.verdict(statement)? {
                 self.step(filters, verdict);
                 return Ok(());
             }
         }
-        self.note("it has no verdict");
+        if !logs {
+            self.note("it has no verdict");
+        }
         Ok(())
     }
 

@@ -12,6 +12,8 @@
 //! that the source accepts, never the other way round. For the same reason, accepts behind a return are left
 //! out if the packets that return cannot be subtracted.
 //!
+//! A step that logs becomes a rule of its own, minus the packets of the accepts and drops before it.
+//!
 //! Rules that overlap can take exponential work. A [`Budget`] bounds the work for each step and for all. An
 //! accept that exceeds it is left out with a remark. A drop that exceeds it drops all packets that match it,
 //! also those that do not reach it; so do the drops of a chain if a jump to it exceeds the budget.
@@ -22,6 +24,8 @@ mod returns;
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 
+use mmb_lang::{Action, MAX_LOG_PREFIX};
+
 use self::budget::Budget;
 use crate::filter::Filter;
 use crate::matches::matches;
@@ -31,6 +35,8 @@ use crate::script::{Kind, Script};
 const MAX_FILTERS: usize = 64;
 /// Work to write an interval, in units of [`Budget`].
 const WRITE_COST: usize = 8;
+/// Maximum number of filters of a step that logs: more would bury the rules that decide.
+const MAX_LOG_FILTERS: usize = 8;
 /// Maximum depth of jumps, which is the limit of the kernel.
 const MAX_DEPTH: usize = 16;
 /// Work to reach a step, in units of [`Budget`]: chains that jump to each other several times are walked
@@ -54,6 +60,8 @@ pub enum Verdict {
     Drop,
     /// The packets are dropped, and their senders are told.
     Reject,
+    /// The packets are logged, with this prefix, and go on.
+    Log(Option<Box<str>>),
     /// The packets pass another chain, and go on after this step if that chain does not decide.
     Jump(String),
     /// The packets go on after the jump to this chain, or to the policy.
@@ -113,20 +121,27 @@ fn convert_within(
 ) {
     let chains = &returns::join(chains);
     let outcomes = walk(chains, chain, budget);
-    let mut drops: Vec<Filter> = Vec::new();
+    let (mut drops, mut decided): (Vec<Filter>, Vec<Filter>) = Default::default();
     let mut widened = HashSet::new();
     for outcome in outcomes {
         match outcome {
             Outcome::Remark(step, kind, reason) => script.remark(kind, &step.place, &step.source, reason),
+            Outcome::Decision(step, filters) if matches!(step.verdict, Verdict::Log(_)) => {
+                log(script, filters, &decided, step, budget);
+            }
             Outcome::Decision(step, filters) => match step.verdict.drop_target() {
                 Some(target) => {
                     if !write(script, &filters, target, step, budget) && widened.insert(ptr::from_ref(step)) {
                         script.remark(Kind::Differs, &step.place, &step.source, WIDENED);
                         write_lines(script, &step.filters, target, step);
                     }
+                    decided.extend(filters.iter().cloned());
                     drops.extend(filters);
                 }
-                None => accept(script, filters, &drops, step, budget),
+                None => {
+                    decided.extend(filters.iter().cloned());
+                    accept(script, filters, &drops, step, budget);
+                }
             },
         }
     }
@@ -156,6 +171,33 @@ fn accept(script: &mut Script, filters: Vec<Filter>, drops: &[Filter], step: &St
         }
         None => remark(Kind::NotMapped, "too many rules: the drops before it overlap with it"),
     }
+}
+
+/// Writes the rules of a step that logs after steps that decide about `decided`.
+fn log(script: &mut Script, filters: Vec<Filter>, decided: &[Filter], step: &Step, budget: &mut Budget) {
+    let Verdict::Log(prefix) = &step.verdict else { return };
+    let target = Action::Log { prefix: prefix.clone() }.to_string();
+    budget.next_step();
+    let is_written = match all_minus(filters, decided, budget) {
+        Some(left) if left.is_empty() => {
+            script.remark(Kind::Note, &step.place, &step.source, "no matching packet reaches it");
+            true
+        }
+        Some(left) if left.len() <= MAX_LOG_FILTERS => write(script, &left, &target, step, budget),
+        _ => false,
+    };
+    if !is_written {
+        let reason = "too many rules: the accepts and drops before it overlap with it";
+        script.remark(Kind::NotMapped, &step.place, &step.source, reason);
+    }
+}
+
+/// The prefix of log lines, as rules can have it.
+pub fn log_prefix(text: &str) -> Option<Box<str>> {
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    let text = text.trim_end_matches([' ', ':']).trim_start();
+    let end = text.floor_char_boundary(MAX_LOG_PREFIX);
+    (end > 0).then(|| text[..end].into())
 }
 
 /// The packets of `filters` that are in none of `drops`. None if this takes too many filters or too much
@@ -274,10 +316,10 @@ impl<'a> Walk<'a, '_> {
             };
             match &step.verdict {
                 _ if filters.is_empty() => self.remark(step, Kind::Note, "no matching packet reaches it"),
-                Verdict::Accept if !within.is_exact => {
+                Verdict::Accept | Verdict::Log(_) if !within.is_exact => {
                     self.remark(step, Kind::NotMapped, "too many rules: the packets that return before it");
                 }
-                Verdict::Accept | Verdict::Drop | Verdict::Reject => {
+                Verdict::Accept | Verdict::Drop | Verdict::Reject | Verdict::Log(_) => {
                     self.outcomes.push(Outcome::Decision(step, filters))
                 }
                 Verdict::Jump(target) if depth >= MAX_DEPTH => {

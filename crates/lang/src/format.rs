@@ -422,6 +422,8 @@ impl Display for Action {
             Action::Lb { addresses } => list(f, "", addresses),
             Action::Drop { ten_thousandths } => percent(f, *ten_thousandths),
             Action::Accept | Action::Block | Action::Reject => Ok(()),
+            Action::Log { prefix: None } => Ok(()),
+            Action::Log { prefix: Some(text) } => write!(f, " prefix {}", quote_text(text)),
             Action::Chain { name } => write!(f, " {name}"),
         }
     }
@@ -442,6 +444,7 @@ impl Action {
             Action::Accept => "accept",
             Action::Block => "block",
             Action::Reject => "reject",
+            Action::Log { .. } => "log",
             Action::Chain { .. } => "chain",
         }
     }

@@ -74,8 +74,13 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("accept", "let no `drop` drop the packet"),
     word("block", "drop the packet, even if another rule accepts it"),
     word("reject", "drop the packet, and tell its sender by a TCP reset or an ICMP error"),
+    word("log", "write a line about the packet to the log: log [prefix \"<text>\"]"),
     word("chain", "send sessions through a service chain: chain <name>"),
 ];
+
+/// The option of the target `log`.
+pub(crate) const LOG: &[Keyword] =
+    &[word("prefix", "the text at the beginning of the line: prefix \"<text>\"")];
 
 /// Words behind the targets of a rule.
 pub(crate) const RULE_NAME: &[Keyword] = &[word("name", "name the rule: name <name>")];

@@ -47,5 +47,5 @@ pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind,
 pub use names::protocol_name;
 pub use parse::{FileItem, MAX_LINE, load_file, parse_element, parse_file, parse_line, parse_matches};
 pub use ranges::{Range, merge_ranges};
-pub use shape::{MAX_NAME, is_comment};
+pub use shape::{MAX_LOG_PREFIX, MAX_NAME, is_comment};
 pub use span::{SourceSpan, Span};

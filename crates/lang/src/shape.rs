@@ -12,6 +12,8 @@ pub const MAX_NAME: usize = 15;
 pub(crate) const MAX_RULE_NAME: usize = 31;
 /// Maximum length of the comment on a rule in bytes.
 pub(crate) const MAX_COMMENT: usize = 255;
+/// Maximum number of bytes of the prefix of log lines, as in nftables.
+pub const MAX_LOG_PREFIX: usize = 127;
 
 /// Whether `text` has the shape of a rule's name. It begins with a letter, so that it is not an index.
 pub(crate) fn is_rule_name(text: &str) -> bool {
@@ -27,6 +29,11 @@ pub(crate) fn is_hidden(c: char) -> bool {
 /// Whether `text` has the shape of a comment on a rule or an element.
 pub fn is_comment(text: &str) -> bool {
     (1..=MAX_COMMENT).contains(&text.len()) && !text.chars().any(is_hidden)
+}
+
+/// Whether `text` has the shape of the prefix of log lines.
+pub(crate) fn is_log_prefix(text: &str) -> bool {
+    (1..=MAX_LOG_PREFIX).contains(&text.len()) && !text.chars().any(is_hidden)
 }
 
 /// Whether `text` has the shape of a name.

@@ -23,7 +23,7 @@ fn join(first: &str, words: &[String]) -> String {
     let mut text = first.to_owned();
     for (at, word) in words.iter().enumerate() {
         let has_blanks = word.contains(char::is_whitespace) && !word.contains('"');
-        if is_comment(first, words, at) {
+        if is_text(first, words, at) {
             text.push_str(&format!(" \"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
         } else if has_blanks && is_argument(first, words, at) {
             text.push_str(&format!(" \"{}\"", word.replace('\\', "\\\\")));
@@ -34,12 +34,14 @@ fn join(first: &str, words: &[String]) -> String {
     text
 }
 
-/// Whether a word of the command line is the comment on a rule or a set, without quotes of its own.
-fn is_comment(first: &str, words: &[String], at: usize) -> bool {
-    let follows =
-        at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "comment");
-    let takes = first.starts_with("add") || first == "set" && at >= 3;
-    takes && follows && !words[at].starts_with('"')
+/// Whether a word of the command line is the comment on a rule or a set, or the prefix of log lines, without
+/// quotes of its own.
+fn is_text(first: &str, words: &[String], at: usize) -> bool {
+    let before = |distance| Some(words.get(at.checked_sub(distance)?)?.as_str());
+    let is_rule = first.starts_with("add");
+    let is_comment = before(1) == Some("comment") && (is_rule || first == "set" && at >= 3);
+    let is_prefix = before(1) == Some("prefix") && before(2) == Some("log") && is_rule;
+    (is_comment || is_prefix) && !words[at].starts_with('"')
 }
 
 /// Whether a word of the command line is a path or an argument of a function. All arguments of a function
@@ -243,6 +245,10 @@ mod tests {
         assert_eq!(
             join("add", &["all", "drop", "comment", "\"two", "words\""]),
             "add all drop comment \"two words\""
+        );
+        assert_eq!(
+            join("add", &["all", "log", "prefix", "two words", "drop"]),
+            "add all log prefix \"two words\" drop"
         );
         assert_eq!(
             join("set", &["b", "add", "192.0.2.1", "comment", "port scan"]),

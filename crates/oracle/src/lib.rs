@@ -272,6 +272,7 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
                 | Action::Accept
                 | Action::Block
                 | Action::Reject
+                | Action::Log { .. }
                 | Action::Chain { .. } => {}
                 other => panic!("{other:?} is for sessions, or nothing that mmb_lang::check lets pass"),
             }

@@ -9,6 +9,7 @@ use mmb_rewrite::EditProgram;
 use crate::StatefulRule;
 use crate::chain::ChainClasses;
 use crate::effect::{Effect, EffectFlags};
+use crate::log::RuleLog;
 use crate::obstacle::rule_obstacle;
 use crate::ports::Area;
 use crate::scope::{reads_out, scope};
@@ -20,6 +21,7 @@ pub(crate) struct Compiled {
     pub effect: Effect,
     pub edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<StatefulRule>>,
+    pub log: Option<Arc<RuleLog>>,
     pub area: Option<Area>,
     pub text: Arc<str>,
     /// Length of the text without name and comment.
@@ -130,6 +132,7 @@ fn compile_checked(
         effect,
         edits,
         stateful,
+        log: RuleLog::of(written).map(Arc::new),
         area: Area::of(rule, ifaces),
         text: text.into(),
         // A line has at most 1 MiB.

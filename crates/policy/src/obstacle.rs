@@ -1,15 +1,22 @@
 //! What prevents offloading the flows of a rule.
 
-use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule};
+use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule, RuleKind};
 
 use crate::scope::{is_constant, is_out};
 
 /// The part of a rule that distinguishes packets of one flow, or changes more than addresses and ports.
 pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
     let varies = |one: &&Match| !is_constant(one) && !is_out(one);
-    let more = |action: &&Action| !is_plain(action);
+    // A rule that opens sessions logs their first packets only, which are never offloaded.
+    let opens = rule.kind == RuleKind::Stateful && !rule.targets.iter().any(|target| is_drop(&target.action));
+    let is_log = |action: &Action| matches!(action, Action::Log { .. });
+    let more = |action: &&Action| !is_plain(action) && !(opens && is_log(action));
     let matched = rule.matches.iter().find(varies).map(field_name);
     matched.or_else(|| rule.targets.iter().map(|target| &target.action).find(more).map(target_name))
+}
+
+fn is_drop(action: &Action) -> bool {
+    matches!(action, Action::Drop { .. } | Action::Block | Action::Reject)
 }
 
 /// Whether a target treats all packets of a flow alike and only rewrites addresses, ports or the output.
@@ -24,6 +31,8 @@ fn is_plain(action: &Action) -> bool {
         Action::Add { .. } | Action::Strip { .. } | Action::StripAll => false,
         // The kernel does not answer.
         Action::Reject => false,
+        // The kernel does not log.
+        Action::Log { .. } => false,
     }
 }
 

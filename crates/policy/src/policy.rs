@@ -13,6 +13,7 @@ use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::effect::{Effect, EffectFlags};
+use crate::log::RuleLog;
 use crate::{PortDependence, RuleId, RuleScope, SetTable, StatefulRule};
 
 /// A rule set. See the crate's documentation.
@@ -25,6 +26,8 @@ pub struct Policy {
     pub(crate) stateful: usize,
     /// Number of rules that reject packets.
     pub(crate) rejecting: usize,
+    /// Number of rules that log packets.
+    pub(crate) logging: usize,
     /// Number of rules that match on the output interface.
     pub(crate) reads_out: usize,
     /// Number of rules that prevent offloading.
@@ -62,6 +65,7 @@ pub(crate) struct Record {
     body: u32,
     edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<StatefulRule>>,
+    pub log: Option<Arc<RuleLog>>,
 }
 
 /// A rule of a policy.
@@ -112,6 +116,7 @@ impl Policy {
             per_packet: Classifier::new(),
             stateful: 0,
             rejecting: 0,
+            logging: 0,
             reads_out: 0,
             not_offloadable: 0,
             port_dependence: PortDependence::default(),
@@ -234,7 +239,7 @@ impl Policy {
     /// Stores a rule under the next index. Returns the parts that the caller adds: its pattern, and its
     /// mark of port dependence.
     fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> (Pattern, Option<NonZeroU32>) {
-        let Compiled { pattern, effect, edits, stateful, area, text, body, name, sets } = compiled;
+        let Compiled { pattern, effect, edits, stateful, log, area, text, body, name, sets } = compiled;
         let index = self.next_index;
         if let Some(name) = name {
             Arc::make_mut(&mut self.names).insert(name, index);
@@ -244,6 +249,7 @@ impl Policy {
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
         self.rejecting += usize::from(effect.rejects());
+        self.logging += usize::from(log.is_some());
         self.reads_out += usize::from(effect.flags.contains(EffectFlags::READS_OUT));
         self.not_offloadable += usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
         if effect.flags.contains(EffectFlags::CHAIN) {
@@ -255,7 +261,7 @@ impl Policy {
             self.effects.push(Effect::default());
         }
         if let Some(record) = self.records.get_mut(slot as usize) {
-            *record = Some(Record { id, area, text, body, edits, stateful });
+            *record = Some(Record { id, area, text, body, edits, stateful, log });
         }
         if let Some(entry) = self.effects.get_mut(slot as usize) {
             *entry = Effect { index, ..effect };
@@ -276,6 +282,7 @@ impl Policy {
         self.rejecting -= usize::from(effect.rejects());
         self.reads_out -= usize::from(effect.flags.contains(EffectFlags::READS_OUT));
         self.not_offloadable -= usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
+        self.logging -= usize::from(record.log.is_some());
         self.stateful -= usize::from(record.stateful.is_some());
         record.area.into_iter().for_each(|area| self.port_dependence.remove(area));
         self.chained.remove(index);

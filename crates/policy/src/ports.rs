@@ -196,7 +196,11 @@ fn matches_on_ports(one: &Match) -> bool {
 /// Whether a target does more than drop, accept or redirect.
 fn writes_headers(action: &Action) -> bool {
     match action {
-        Action::Accept | Action::Block | Action::Reject | Action::Mod { field: FieldId::Out, .. } => false,
+        Action::Accept
+        | Action::Block
+        | Action::Reject
+        | Action::Log { .. }
+        | Action::Mod { field: FieldId::Out, .. } => false,
         Action::Drop { ten_thousandths } => *ten_thousandths < 10_000,
         _ => true,
     }

@@ -41,7 +41,11 @@ impl EditProgram {
         let mut options = Compiler::new(targets);
         for target in targets {
             match &target.action {
-                Action::Drop { .. } | Action::Accept | Action::Block | Action::Reject => {}
+                Action::Drop { .. }
+                | Action::Accept
+                | Action::Block
+                | Action::Reject
+                | Action::Log { .. } => {}
                 Action::Mod { field: FieldId::Out, value: Value::Iface(name) } => {
                     out_port = Some(ifaces(name).ok_or_else(|| unknown_interface(name))?);
                 }

@@ -9,7 +9,7 @@ use mmb_flow::{NatConfig, SessionSettings};
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
-use mmb_session::Environment;
+use mmb_session::{Environment, LoggedPacket};
 
 /// The routed ports, and the function that finds the egress port of a destination. No port is routed by
 /// default.
@@ -41,6 +41,8 @@ pub struct RuleSet {
     counts: RefCell<Vec<(u64, u64)>>,
     /// Packets about which rules decided, by slot.
     decided: RefCell<Vec<u64>>,
+    /// Packets that rules have logged.
+    logged: RefCell<Vec<LoggedPacket>>,
 }
 
 impl RuleSet {
@@ -87,6 +89,11 @@ impl RuleSet {
         self.decided.borrow().get(slot as usize).copied().unwrap_or_default()
     }
 
+    /// Returns the packets that rules have logged since the last call.
+    pub fn take_logged(&self) -> Vec<LoggedPacket> {
+        self.logged.take()
+    }
+
     /// Returns the packets that rules dropped.
     pub fn decided_drops(&self) -> u64 {
         let slots = self.decided.borrow();
@@ -118,6 +125,10 @@ impl Environment for RuleSet {
 
     fn routed(&self, in_port: u16) -> bool {
         self.routing.ports.contains(&in_port)
+    }
+
+    fn log(&self, packet: LoggedPacket) {
+        self.logged.borrow_mut().push(packet);
     }
 
     fn count_decided(&self, slot: u32, packets: u32) {

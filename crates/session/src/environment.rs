@@ -1,11 +1,12 @@
 //! What the engine needs from its surroundings: configuration, rules and packets.
 
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use mmb_flow::SessionSettings;
 use mmb_nf::Program;
 use mmb_packet::Meta;
-use mmb_policy::Policy;
+use mmb_policy::{Policy, RuleLog};
 
 /// Configuration of a worker's sessions, fixed at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,51 @@ pub struct SessionConfig {
     /// Bytes of each session's scratchpad for functions, [`mmb_nf::HEADER_BYTES`] included. Chains that need
     /// more ([`Program::bytes`]) are ignored.
     pub scratchpad: usize,
+}
+
+/// A packet that a rule logs.
+#[derive(Clone, Debug)]
+pub struct LoggedPacket {
+    /// Index of the rule.
+    pub rule: u32,
+    /// How the rule logs.
+    pub log: Arc<RuleLog>,
+    /// The port that the packet came in by.
+    pub in_port: u16,
+    /// What became of it.
+    pub verdict: LogVerdict,
+    /// Its headers, as it came in.
+    pub headers: LoggedHeaders,
+}
+
+/// What became of a packet that a rule logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogVerdict {
+    /// It goes on to this port, or to routing ([`mmb_packet::OUT_ROUTED`]).
+    Passed(u16),
+    /// It is dropped for this reason ([`mmb_packet::DropReason`] as a number).
+    Dropped(u8),
+    /// It is dropped for this reason, and its sender gets an answer.
+    Answered(u8),
+}
+
+/// The part of a packet's headers that is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoggedHeaders {
+    /// Source and destination.
+    pub addresses: Option<[IpAddr; 2]>,
+    /// Protocol number.
+    pub protocol: u8,
+    /// Source and destination port of TCP and UDP.
+    pub ports: Option<[u16; 2]>,
+    /// Flags of TCP (RFC 9293, 3.1).
+    pub tcp_flags: Option<u8>,
+    /// Type and code of ICMP.
+    pub icmp: Option<[u8; 2]>,
+    /// The packet is a fragment.
+    pub is_fragment: bool,
+    /// Bytes of the frame.
+    pub length: u32,
 }
 
 /// The rules in force and the ports around the engine.
@@ -54,6 +100,10 @@ pub trait Environment {
     fn count(&self, slot: u32, packets: u32, bytes: u64);
     /// Adds packets to the counter of what the rule in a slot decided.
     fn count_decided(&self, slot: u32, packets: u32);
+    /// Logs a packet. It must not wait.
+    fn log(&self, packet: LoggedPacket) {
+        drop(packet);
+    }
     /// Prefetches the counters of the rule in a slot.
     fn prefetch_count(&self, slot: u32) {
         let _ = slot;

@@ -56,7 +56,7 @@ mod translation;
 mod view;
 
 pub use chains::chain_packet;
-pub use environment::{Environment, Packets, SessionConfig};
+pub use environment::{Environment, LogVerdict, LoggedHeaders, LoggedPacket, Packets, SessionConfig};
 pub use lookup::PrefetchToken;
 pub use mmb_nf::{FunctionVisit, HeldEvent};
 pub use next::{Next, NextSet, ReleasedFragment};

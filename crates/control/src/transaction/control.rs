@@ -89,6 +89,7 @@ impl Control {
     pub(super) fn commit(&self, state: State) {
         let needs_rebuild = state.config.policy().is_stale();
         let has_pools = !state.config.nat().pools().is_empty();
+        let has_log = state.config.policy().has_log();
         self.background.sync(state.config.chains().program());
         self.history.record(&state.config);
         let old = std::mem::replace(&mut *self.lock(), state);
@@ -99,7 +100,9 @@ impl Control {
         }
         if has_pools {
             self.addresses().wake();
-            self.maintenance.request_nat_check();
+        }
+        if has_pools || has_log {
+            self.maintenance.request_event_check();
         }
     }
 

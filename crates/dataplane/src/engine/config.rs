@@ -105,11 +105,12 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Whether packets need sessions, or their slow path: for rules that are stateful or reject, for NAT, or
-    /// for connections that functions have edited.
+    /// Whether packets need sessions, or their slow path: for rules that are stateful, reject or log, for
+    /// NAT, or for connections that functions have edited.
     pub fn needs_sessions(&self) -> bool {
         self.policy.is_stateful()
             || self.policy.has_reject()
+            || self.policy.has_log()
             || !self.nat.is_empty()
             || self.chains.may_have_offsets()
     }

@@ -6,6 +6,7 @@ pub(crate) mod counters;
 pub mod detached;
 pub(crate) mod error;
 pub(crate) mod handoff;
+pub(crate) mod log_queue;
 pub(crate) mod node;
 pub(crate) mod pools;
 pub(crate) mod shared;

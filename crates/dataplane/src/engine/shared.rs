@@ -17,6 +17,7 @@ use mmb_route::Routes;
 use crate::engine::config::PortId;
 use crate::engine::counters::{DropCounters, WorkerCounters};
 use crate::engine::handoff::Inbox;
+use crate::engine::log_queue::LogQueue;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::FailureReport;
 use crate::engine::thread::mailbox::Mailbox;
@@ -34,6 +35,8 @@ pub(crate) struct WorkerShared {
     pub waker: Arc<Waker>,
     /// Tasks of other threads that need the worker's sessions.
     pub mailbox: Mailbox,
+    /// Packets that rules log.
+    pub log: LogQueue,
     /// The rings for packets from other workers; none when there is one worker.
     pub inbox: Option<Inbox<RingSender>>,
 }
@@ -46,6 +49,7 @@ impl WorkerShared {
             sleeping: false.into(),
             waker: Arc::new(Waker::new()?),
             mailbox: Mailbox::default(),
+            log: LogQueue::default(),
             inbox,
         })
     }

@@ -15,10 +15,11 @@ use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
 use mmb_route::Routes;
-use mmb_session::Environment;
+use mmb_session::{Environment, LoggedPacket};
 
 use crate::engine::config::{AddressChecks, Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::engine::counters::RuleTable;
+use crate::engine::log_queue::LogQueue;
 use crate::features::fastpath;
 use crate::features::flow_rules::mark::is_sessionless;
 use crate::features::port::device::OpenPort;
@@ -269,7 +270,7 @@ impl Snapshot {
     /// The snapshot with the rule counters of `worker`.
     #[inline]
     pub fn for_worker(&self, worker: usize) -> WorkerSnapshot<'_> {
-        WorkerSnapshot { snapshot: self, counters: &self.counters[worker], routes: None }
+        WorkerSnapshot { snapshot: self, counters: &self.counters[worker], routes: None, log: None }
     }
 }
 
@@ -279,12 +280,19 @@ pub(crate) struct WorkerSnapshot<'a> {
     counters: &'a RuleTable,
     /// Routes of packets in chains.
     routes: Option<&'a Routes>,
+    /// Where packets that rules log go.
+    log: Option<&'a LogQueue>,
 }
 
 impl<'a> WorkerSnapshot<'a> {
     /// The snapshot with routes.
     pub fn with_routes(self, routes: &'a Routes) -> WorkerSnapshot<'a> {
         WorkerSnapshot { routes: Some(routes), ..self }
+    }
+
+    /// The snapshot with a queue for packets that rules log.
+    pub fn with_log(self, log: &'a LogQueue) -> WorkerSnapshot<'a> {
+        WorkerSnapshot { log: Some(log), ..self }
     }
 
     /// Whether rules or NAT need sessions.
@@ -337,6 +345,12 @@ impl Environment for WorkerSnapshot<'_> {
 
     fn count_decided(&self, slot: u32, packets: u32) {
         self.counters.count_decided(slot, packets);
+    }
+
+    fn log(&self, packet: LoggedPacket) {
+        if let Some(log) = self.log {
+            log.put(packet);
+        }
     }
 
     #[inline]

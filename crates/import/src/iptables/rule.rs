@@ -5,7 +5,7 @@ use mmb_lang::FieldId;
 use crate::filter::{Filter, IP4, IP6, Values};
 use crate::intervals::Intervals;
 use crate::names;
-use crate::ordered::{Chains, OTHER_ANSWER, Verdict};
+use crate::ordered::{Chains, OTHER_ANSWER, Verdict, log_prefix};
 use crate::script::Kind;
 use crate::values::{addresses, flags_equal};
 
@@ -110,6 +110,8 @@ pub(super) struct Rule<'a> {
     target: Option<&'a str>,
     /// What the target `REJECT` answers, if the rule says it.
     answer: Option<&'a str>,
+    /// The prefix of the target `LOG`.
+    log_prefix: Option<&'a str>,
     /// Whether the rule is about the loopback interface.
     is_loopback: bool,
 }
@@ -144,6 +146,7 @@ impl<'a> Rule<'a> {
             protocol: None,
             target: None,
             answer: None,
+            log_prefix: None,
             is_loopback: false,
         }
     }
@@ -201,9 +204,13 @@ impl<'a> Rule<'a> {
             "-j" | "--jump" => {
                 self.target = Some(value);
                 // The other words are options of the target.
-                let mut options = std::mem::take(&mut self.words);
-                self.answer =
-                    options.find(|word| *word == "--reject-with").and(options.next()).map(String::as_str);
+                let options = std::mem::take(&mut self.words);
+                let value_of = |option: &str| {
+                    let mut options = options.clone();
+                    options.find(|word| *word == option).and(options.next()).map(String::as_str)
+                };
+                self.answer = value_of("--reject-with");
+                self.log_prefix = value_of("--log-prefix").or_else(|| value_of("--nflog-prefix"));
                 Ok(())
             }
             "-s" | "--source" => {
@@ -377,7 +384,7 @@ impl<'a> Rule<'a> {
         }
         Ok(vec![match self.target {
             None => note("it only counts, which all rules of mmb do"),
-            Some("LOG" | "NFLOG" | "ULOG") => note("mmb does not log packets; it counts them"),
+            Some("LOG" | "NFLOG" | "ULOG") => Verdict::Log(self.log_prefix.and_then(log_prefix)),
             Some("ACCEPT") => Verdict::Accept,
             Some("DROP") => Verdict::Drop,
             Some("REJECT") => {

@@ -73,6 +73,29 @@ fn jumps_keep_their_condition_and_returns_are_subtracted() {
     );
 }
 
+/// A step logs the packets that no accept and no drop before it has decided about.
+#[test]
+fn logs_are_rules_of_their_own() {
+    use Verdict::{Accept, Drop, Log};
+    let log = |prefix: &str| Log(log_prefix(prefix));
+    let main = vec![
+        step(&[port(22)], log("ssh: ")),
+        step(&[port(22)], Accept),
+        step(&[ttl(6, 6)], Drop),
+        step(&[], log("")),
+    ];
+    assert_eq!(
+        rules(&[("main", main)]),
+        [
+            "add tcp-dport 22 log prefix \"ssh\"",
+            "add tcp-dport 22 accept",
+            "add ip-ttl 6 drop",
+            "add ! ip-ttl 6 ! tcp-dport 22 log",
+            "add all drop",
+        ]
+    );
+}
+
 fn random_filter(random: &mut SmallRng) -> Filter {
     let mut filter = Filter::default();
     for field in [FieldId::IpTtl, FieldId::IpId, FieldId::IpDscp] {
@@ -133,7 +156,7 @@ fn first_match(chains: &Chains, chain: &str, packet: Packet) -> Option<bool> {
                 None => {}
                 decided => return decided,
             },
-            Verdict::Remark(..) => {}
+            Verdict::Log(_) | Verdict::Remark(..) => {}
         }
     }
     None

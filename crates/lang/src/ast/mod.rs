@@ -346,6 +346,11 @@ pub enum Action {
     Block,
     /// `reject`: the packet is dropped as by `drop`, and its sender gets a TCP reset or an ICMP error.
     Reject,
+    /// `log [prefix "<text>"]`: a line about the packet goes to the log.
+    Log {
+        /// The text at the beginning of the line.
+        prefix: Option<Box<str>>,
+    },
     /// `chain <name>`: through a service chain.
     Chain {
         /// The chain.

@@ -142,13 +142,14 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
 /// Checks for targets that exclude each other.
 fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
     let (mut drops, mut accepts, mut blocks, mut rejects) = (false, false, false, false);
-    let mut written = [false; crate::FIELDS.len()];
+    let (mut logs, mut written) = (false, [false; crate::FIELDS.len()]);
     for target in targets {
         let again = match &target.action {
             Action::Drop { .. } => std::mem::replace(&mut drops, true),
             Action::Accept => std::mem::replace(&mut accepts, true),
             Action::Block => std::mem::replace(&mut blocks, true),
             Action::Reject => std::mem::replace(&mut rejects, true),
+            Action::Log { .. } => std::mem::replace(&mut logs, true),
             Action::Mod { field, .. } if field.def().is_option() => false,
             Action::Mod { field, .. } | Action::Map { field, .. } | Action::Shuffle { field, .. } => {
                 std::mem::replace(&mut written[*field as usize], true)

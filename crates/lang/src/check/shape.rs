@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::ast::{Action, Comparison, Cond, SetKind, Value, ValueItem, ValueSet};
 use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::is_reserved;
-use crate::shape::{accepts_cond, is_name, network, order};
+use crate::shape::{accepts_cond, is_log_prefix, is_name, network, order};
 
 /// Why values do not have the shape that the parser produces.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +42,8 @@ pub(super) enum ShapeError {
     Name(&'static str),
     #[error("the address behind `lb` is missing")]
     NoBackend,
+    #[error("the prefix of log lines is too long, empty, or contains control characters")]
+    LogPrefix,
     #[error("`drop` takes 0.01 to 100 percent in steps of 0.01")]
     Share,
 }
@@ -136,6 +138,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
             }
             check_values(field.def(), values)
         }
+        Action::Log { prefix: Some(text) } if !is_log_prefix(text) => Err(ShapeError::LogPrefix),
         Action::Nat { pool } if !is_name(pool) || is_reserved(pool) => Err(ShapeError::Name("pool")),
         Action::Lb { addresses } if addresses.is_empty() => Err(ShapeError::NoBackend),
         Action::Drop { ten_thousandths } if !(1..=10_000).contains(ten_thousandths) => Err(ShapeError::Share),

@@ -8,8 +8,9 @@ use super::{Expect, Parse, Parser};
 use crate::ast::{Action, Match, RuleKind, Target, Value};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Support, ValueKind, field};
-use crate::keyword::{STRIP, ends_target, is_label, is_target};
+use crate::keyword::{LOG, STRIP, ends_target, is_label, is_target};
 use crate::lex::Tok;
+use crate::shape::{MAX_LOG_PREFIX, is_hidden};
 
 impl Parser<'_> {
     /// Parses the targets, after these matches.
@@ -54,6 +55,7 @@ impl Parser<'_> {
             "accept" => Ok(Action::Accept),
             "block" => Ok(Action::Block),
             "reject" => Ok(Action::Reject),
+            "log" => self.log(),
             "chain" => Ok(Action::Chain { name: self.chain_name()? }),
             _ => Err(self.stray(token, WordPosition::Target)),
         }
@@ -209,6 +211,24 @@ impl Parser<'_> {
             }
             self.lex.next();
         }
+    }
+
+    fn log(&mut self) -> Parse<Action> {
+        self.expect(Expect::Words(LOG));
+        if !self.eat_word("prefix") {
+            return Ok(Action::Log { prefix: None });
+        }
+        let (text, span) = self.unbroken("the prefix of the log line")?;
+        if let Some(hidden) = text.chars().find(|c| is_hidden(*c)) {
+            let message = format!("the prefix contains the control character U+{:04X}", u32::from(hidden));
+            return Err(Diagnostic::new(span, message).with_help("a prefix is plain text in one line"));
+        }
+        if text.len() > MAX_LOG_PREFIX {
+            let message =
+                format!("the prefix has {} bytes; a prefix may have {MAX_LOG_PREFIX} at most", text.len());
+            return Err(Diagnostic::new(span, message));
+        }
+        Ok(Action::Log { prefix: Some(text.into()) })
     }
 
     fn drop(&mut self) -> Parse<Action> {

@@ -170,6 +170,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => Just(Action::Accept),
         1 => Just(Action::Block),
         1 => Just(Action::Reject),
+        1 => option::of("[a-z \"\\\\é]{1,12}").prop_map(|prefix| Action::Log { prefix: prefix.map(Into::into) }),
         1 => name().prop_map(|name| Action::Chain { name }),
     ]
 }

@@ -21,6 +21,7 @@ pub(super) fn targets(choices: &mut ByteChoices<'_>, fields: &[&FieldDef]) -> Ve
         5 => targets.push(Action::Drop { ten_thousandths: 10_000 }.into()),
         6 => targets.push(Action::Drop { ten_thousandths: choices.pick(&[1, 50, 5_000, 9_999]) }.into()),
         7 => targets.push(Action::Accept.into()),
+        4 if choices.one_in(4) => targets.push(Action::Log { prefix: None }.into()),
         _ => {}
     }
     let edits = if targets.is_empty() { 1 + choices.below(3) } else { choices.below(3) };

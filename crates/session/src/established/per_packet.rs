@@ -60,10 +60,12 @@ fn apply_per_packet(
         return Next::SlowPath;
     };
     let rule_list = store.table.session(flow_ref.session()).rule_list;
-    // The slow path opens sessions, lets them join rules, and answers what rules reject.
+    // The slow path opens sessions, lets them join rules, answers what rules reject, and logs packets.
     let is_uncommon = |hit: &Hit| {
         let info = env.policy().rule_info(hit.slot);
-        info.rejects || info.stateful && !store.rules.lists.contains(rule_list, hit.slot)
+        info.rejects
+            || env.policy().logs_each_packet(hit.slot)
+            || info.stateful && !store.rules.lists.contains(rule_list, hit.slot)
     };
     if hits.iter().any(is_uncommon) {
         return Next::SlowPath;

@@ -15,6 +15,7 @@
 mod existing;
 mod forward;
 pub(crate) mod fragments;
+mod log;
 pub(crate) mod opener;
 pub(crate) mod packet;
 mod process;

@@ -83,10 +83,11 @@ impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {
     /// Acquires the decision of the rules in these slots.
     pub fn acquire_decision(&self, decisions: &mut Decisions, slots: &[u32], stamp: u32) -> u32 {
         // No rules were matched against a looped packet: its decision must not remain valid. Only the slow
-        // path answers packets that rules reject.
+        // path answers packets that rules reject, and logs packets.
         let policy = self.env.policy();
         let rejects = policy.has_reject() && slots.iter().any(|&slot| policy.rule_info(slot).rejects);
-        let stamp = if self.is_looped() || rejects { 0 } else { stamp };
+        let logs = policy.has_log() && slots.iter().any(|&slot| policy.logs_each_packet(slot));
+        let stamp = if self.is_looped() || rejects || logs { 0 } else { stamp };
         decisions.acquire(policy, stamp, slots)
     }
 

@@ -11,8 +11,20 @@ use crate::store::SessionStore;
 use crate::{Environment, Next};
 
 impl SlowPath {
-    /// Processes a packet, and answers it if a rule rejects it.
+    /// Processes a packet, answers it if a rule rejects it, and logs it if a rule logs.
     pub(crate) fn process<E: Environment, P: PacketBuf>(
+        &mut self,
+        store: &mut SessionStore,
+        pkt: &mut SlowPacket<'_, E, P>,
+    ) -> Next {
+        if pkt.env.policy().has_log() {
+            return self.process_logged(store, pkt);
+        }
+        self.process_and_answer(store, pkt)
+    }
+
+    /// Processes a packet, and answers it if a rule rejects it.
+    pub(super) fn process_and_answer<E: Environment, P: PacketBuf>(
         &mut self,
         store: &mut SessionStore,
         pkt: &mut SlowPacket<'_, E, P>,

@@ -1,5 +1,5 @@
-//! Work that no command waits for: rebuilding the classifier, logging events of NAT pools, and taking back
-//! changes that nobody has confirmed.
+//! Work that no command waits for: rebuilding the classifier, logging events of NAT pools and packets that
+//! rules log, and taking back changes that nobody has confirmed.
 //!
 //! Theory of operation. All of it runs on one thread.
 //!
@@ -11,12 +11,14 @@
 //! indexes, slots and counters.
 //!
 //! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one
-//! line each to standard error. So it does with the sources that have reached their limit of sessions.
+//! line each to standard error. So it does with the sources that have reached their limit of sessions, and
+//! with packets that rules log.
 //! Workers never wait for it. Events that did not fit the workers' buffers are counted, and the log has their
 //! number.
 
 mod limited;
 mod nat_log;
+mod rule_log;
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -25,6 +27,7 @@ use mmb_system::log;
 
 pub(super) use self::limited::LimitedSources;
 pub(super) use self::nat_log::utc;
+use self::rule_log::RuleLogWriter;
 use super::control::Control;
 use crate::text::count;
 
@@ -48,8 +51,8 @@ pub(super) struct Maintenance {
 struct Requests {
     /// Build a new classifier.
     rebuild: bool,
-    /// See whether there are NAT pools now.
-    check_nat: bool,
+    /// See whether there are NAT pools or rules that log now.
+    check_events: bool,
     /// See how long a change waits for its confirmation.
     check_confirmation: bool,
     /// See when the next element of a set expires.
@@ -69,9 +72,9 @@ impl Maintenance {
         self.request(|requests| requests.rebuild = true);
     }
 
-    /// Requests a check whether there are NAT pools.
-    pub fn request_nat_check(&self) {
-        self.request(|requests| requests.check_nat = true);
+    /// Requests a check whether there are NAT pools or rules that log.
+    pub fn request_event_check(&self) {
+        self.request(|requests| requests.check_events = true);
     }
 
     /// Requests a check whether a change waits for its confirmation.
@@ -88,7 +91,7 @@ impl Maintenance {
     fn wait(&self, timeout: Option<Duration>) -> Requests {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let is_idle = |r: &mut Requests| {
-            !(r.rebuild || r.check_nat || r.check_confirmation || r.check_expiry || r.stop)
+            !(r.rebuild || r.check_events || r.check_confirmation || r.check_expiry || r.stop)
         };
         let mut requests = match timeout {
             None => self.changed.wait_while(requests, is_idle).unwrap_or_else(PoisonError::into_inner),
@@ -104,11 +107,12 @@ impl Maintenance {
 impl Control {
     /// Runs maintenance work until [`Control::stop_maintenance`]. Call it on a thread of its own.
     pub fn run_maintenance(&self) {
-        let (mut lost, mut failed_rebuilds) = (0, 0);
+        let (mut lost, mut failed_rebuilds, mut rule_log) = (0, 0, RuleLogWriter::default());
         loop {
             let config = self.state().config;
             let has_pools = !config.nat().pools().is_empty();
-            let has_sessions = has_pools || config.policy().is_stateful();
+            let logs_packets = config.policy().has_log();
+            let has_sessions = has_pools || config.policy().is_stateful() || logs_packets;
             drop(config);
             let confirmation = self.check_confirmation();
             let expiry = self.expire_elements();
@@ -116,6 +120,7 @@ impl Control {
             let log = has_sessions.then_some(LOG_INTERVAL);
             let timeout = [log, confirmation, expiry, retry].into_iter().flatten().min();
             let requests = self.maintenance().wait(timeout);
+            self.log_packets(&mut rule_log);
             if requests.stop {
                 return;
             }

@@ -40,12 +40,19 @@ fn stateless_rules(policy: &Policy) -> impl Iterator<Item = PacketSet> {
     stateless.filter_map(|view| view.rule().ok()).flat_map(|rule| PacketSet::of_matches(&rule.matches))
 }
 
-/// Sets that contain every packet that may belong to a session or open one; None: unknown.
+/// Sets that contain every packet that may belong to a session, open one, or be rejected or logged by a
+/// stateless rule; None: unknown.
 fn stateful_sets(forwarding: &Forwarding) -> Option<Vec<PacketSet>> {
     let policy = &forwarding.policy;
     let mut sets = Vec::new();
     for view in policy.rules() {
-        let Some(stateful) = policy.stateful(view.slot) else { continue };
+        let Some(stateful) = policy.stateful(view.slot) else {
+            // Answers and log lines are made where sessions are opened.
+            if policy.rule_info(view.slot).rejects || policy.rule_log(view.slot).is_some() {
+                sets.extend(PacketSet::of_matches(&view.rule().ok()?.matches));
+            }
+            continue;
+        };
         if let Some(name) = &stateful.chain {
             let chain = forwarding.chains.chain(name)?;
             if forwarding.chains.translates(chain) {

@@ -53,6 +53,8 @@ fn classes_of_stateless_rules() {
     assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 11.0.0.0/8 udp-dport 53 drop"), 1);
     assert_eq!(classes("add udp-dport 53 drop"), 0, "10.0.0.1:5000 answers 53");
     assert_eq!(classes("add udp-dport 53 udp-sport 53 drop"), 1);
+    assert_eq!(classes("add udp-dport 53 udp-sport 53 reject"), 0, "its sender gets an answer");
+    assert_eq!(classes("add udp-dport 53 udp-sport 53 log drop"), 0, "its packets are logged");
     assert_eq!(classes("add ip-daddr 10.1.0.0/16 udp-sport 5000 drop"), 0, "an answer");
     assert_eq!(classes("add ip-daddr 10.1.0.0/16 udp-sport 4999 udp-dport 7 drop"), 1);
     assert_eq!(classes("add tcp-dport 53 drop"), 0, "the whole protocol is a class");

@@ -1,0 +1,73 @@
+//! Packets that rules log, on their way from a worker to the thread that writes the lines.
+//!
+//! Theory of operation. Each worker has a bounded queue of its own, which it never waits for. Packets that do
+//! not fit are counted. The reader takes all packets a few times a second and wakes nobody.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crossbeam_queue::ArrayQueue;
+use mmb_session::LoggedPacket;
+
+use crate::engine::control::Engine;
+
+/// Packets in a worker's queue, at most.
+const ROOM: usize = 1024;
+
+/// See the module's documentation.
+pub(crate) struct LogQueue {
+    packets: ArrayQueue<LoggedPacket>,
+    lost: AtomicU64,
+}
+
+impl Default for LogQueue {
+    fn default() -> Self {
+        LogQueue { packets: ArrayQueue::new(ROOM), lost: 0.into() }
+    }
+}
+
+impl LogQueue {
+    /// Appends a packet, or counts it if there is no room.
+    pub fn put(&self, packet: LoggedPacket) {
+        if self.packets.push(packet).is_err() {
+            self.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Engine {
+    /// Packets that rules log since the last call, in order for each worker, and how many have been lost so
+    /// far because nobody fetched them. Wakes no worker.
+    pub fn logged_packets(&self) -> (Vec<LoggedPacket>, u64) {
+        let (mut packets, mut lost) = (Vec::new(), 0);
+        for worker in &self.shared().workers {
+            packets.extend(std::iter::from_fn(|| worker.log.packets.pop()).take(ROOM));
+            lost += worker.log.lost.load(Relaxed);
+        }
+        (packets, lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mmb_policy::Policy;
+    use mmb_session::{LogVerdict, LoggedHeaders};
+
+    use super::*;
+
+    #[test]
+    fn packets_beyond_the_room_are_counted() {
+        let mut policy = Policy::new();
+        let Ok(Some(mmb_lang::Command::Add(rule))) = mmb_lang::parse_line("add all log") else { panic!() };
+        policy.add(&rule, &|_| None).unwrap();
+        let log = Arc::clone(policy.rule_log(0).unwrap());
+        let (queue, headers) = (LogQueue::default(), LoggedHeaders::default());
+        for in_port in 0..ROOM as u16 + 3 {
+            let verdict = LogVerdict::Dropped(0);
+            queue.put(LoggedPacket { rule: 1, log: log.clone(), in_port, verdict, headers });
+        }
+        assert_eq!(queue.lost.load(Relaxed), 3);
+        assert_eq!(queue.packets.pop().unwrap().in_port, 0);
+    }
+}
