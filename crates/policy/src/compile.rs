@@ -9,9 +9,9 @@ use mmb_rewrite::EditProgram;
 use crate::StatefulRule;
 use crate::chain::ChainClasses;
 use crate::effect::{Effect, EffectFlags};
-use crate::log::RuleLog;
 use crate::obstacle::rule_obstacle;
 use crate::ports::Area;
+use crate::rule_info::log::RuleLog;
 use crate::scope::{reads_out, scope};
 use crate::stateful::is_open_target;
 

@@ -10,7 +10,7 @@ pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
     // A rule that opens sessions logs their first packets only, which are never offloaded.
     let opens = rule.kind == RuleKind::Stateful && !rule.targets.iter().any(|target| is_drop(&target.action));
     let is_log = |action: &Action| matches!(action, Action::Log { .. });
-    let more = |action: &&Action| !is_plain(action) && !(opens && is_log(action));
+    let more = |action: &&Action| !(is_plain(action) || opens && is_log(action));
     let matched = rule.matches.iter().find(varies).map(field_name);
     matched.or_else(|| rule.targets.iter().map(|target| &target.action).find(more).map(target_name))
 }

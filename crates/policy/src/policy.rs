@@ -13,7 +13,7 @@ use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::effect::{Effect, EffectFlags};
-use crate::log::RuleLog;
+use crate::rule_info::log::RuleLog;
 use crate::{PortDependence, RuleId, RuleScope, SetTable, StatefulRule};
 
 /// A rule set. See the crate's documentation.

@@ -1,10 +1,14 @@
 //! Properties of single rules for sessions, and the classifier of the rules that apply per packet.
 
+pub(crate) mod log;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mmb_classify::{Batch, Classifier};
 use mmb_packet::Meta;
 
+use self::log::RuleLog;
 use crate::effect::{Effect, EffectFlags};
 use crate::{Policy, RuleScope, StatefulRule};
 
@@ -79,6 +83,22 @@ impl Policy {
     /// Whether some rule rejects packets.
     pub fn has_reject(&self) -> bool {
         self.rejecting != 0
+    }
+
+    /// Whether some rule logs packets.
+    #[inline]
+    pub fn has_log(&self) -> bool {
+        self.logging != 0
+    }
+
+    /// How the rule in this slot logs packets. `None`: it does not.
+    pub fn rule_log(&self, slot: u32) -> Option<&Arc<RuleLog>> {
+        self.record(slot)?.log.as_ref()
+    }
+
+    /// Whether the rule in this slot logs each packet, not only those that open sessions.
+    pub fn logs_each_packet(&self, slot: u32) -> bool {
+        self.has_log() && self.rule_log(slot).is_some() && !self.rule_info(slot).opens_sessions()
     }
 
     /// Whether some rule matches on the output interface.

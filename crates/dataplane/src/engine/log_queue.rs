@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crossbeam_queue::ArrayQueue;
 use mmb_session::LoggedPacket;
 
-use crate::engine::control::Engine;
-
 /// Packets in a worker's queue, at most.
 const ROOM: usize = 1024;
 
@@ -32,18 +30,11 @@ impl LogQueue {
             self.lost.fetch_add(1, Relaxed);
         }
     }
-}
 
-impl Engine {
-    /// Packets that rules log since the last call, in order for each worker, and how many have been lost so
-    /// far because nobody fetched them. Wakes no worker.
-    pub fn logged_packets(&self) -> (Vec<LoggedPacket>, u64) {
-        let (mut packets, mut lost) = (Vec::new(), 0);
-        for worker in &self.shared().workers {
-            packets.extend(std::iter::from_fn(|| worker.log.packets.pop()).take(ROOM));
-            lost += worker.log.lost.load(Relaxed);
-        }
-        (packets, lost)
+    /// Takes the packets in the queue, in order. Returns how many have been lost so far.
+    pub fn drain_to(&self, packets: &mut Vec<LoggedPacket>) -> u64 {
+        packets.extend(std::iter::from_fn(|| self.packets.pop()).take(ROOM));
+        self.lost.load(Relaxed)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Packets that rules log.
 //!
-//! Theory of operation. Decisions with a rule that logs each packet are never cached, so its packets come to
-//! the slow path. A rule that opens sessions logs the packets that open them. The headers are noted before the
-//! packet is translated or becomes an answer, and the line's event is made when its verdict is known. The
-//! limit of the rule comes first, so a packet beyond it costs no more than a counter.
+//! Theory of operation. Decisions with a rule that logs each packet are never cached, so its packets come
+//! to the slow path. A rule that opens sessions logs the packets that open them. The headers are noted
+//! before the packet is translated or becomes an answer, and the event is made when its verdict is known.
+//! The limit of the rule comes first, so a packet beyond it costs no more than a counter.
 
 use mmb_packet::{Kind, Meta, PacketBuf, PacketFlags};
 

@@ -133,6 +133,15 @@ impl Control {
         }
     }
 
+    /// Logs the packets that rules have logged since the last call.
+    fn log_packets(&self, writer: &mut RuleLogWriter) {
+        let (packets, lost) = self.engine().logged_packets();
+        let text = writer.write((&packets, lost), &self.state().config);
+        if !text.is_empty() {
+            log::error(text);
+        }
+    }
+
     /// Logs the events of NAT pools, and sources that have reached their limit, since the last call.
     /// `lost_before` and the result count the events lost since the start, before and now.
     fn log_events(&self, has_pools: bool, lost_before: u64) -> u64 {

@@ -8,12 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use mmb_dataplane::{LogVerdict, LoggedHeaders, LoggedPacket, PortId};
 use mmb_packet::DropReason;
 use mmb_policy::RuleLog;
-use mmb_system::log;
 
-use super::utc;
+use super::nat_log::utc;
 use crate::config::Config;
 use crate::text::count;
-use crate::transaction::Control;
 
 /// Time between two reports of packets beyond the limit of a rule.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,7 +19,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Names of the flags of TCP, from the lowest bit on (RFC 9293, 3.1).
 const TCP_FLAGS: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
 
-/// What is known of the lines so far.
+/// Writes the lines, and keeps what the next ones need.
 #[derive(Debug, Default)]
 pub(super) struct RuleLogWriter {
     /// The rules that may have suppressed lines, with their indexes.
@@ -145,19 +143,17 @@ fn port_name(config: &Config, port: u16) -> Option<String> {
     config.interfaces().iter().find(|interface| interface.id == PortId(port)).map(|i| i.name.to_string())
 }
 
-impl Control {
-    /// Writes the lines of packets that rules have logged since the last call.
-    pub(super) fn log_packets(&self, writer: &mut RuleLogWriter) {
-        let (packets, lost) = self.engine().logged_packets();
-        if packets.is_empty() && lost == writer.lost && writer.active.is_empty() {
-            return;
+impl RuleLogWriter {
+    /// The lines of these packets and about the packets beyond the limits; `lost` as for
+    /// [`mmb_dataplane::Engine::logged_packets`].
+    pub fn write(&mut self, (packets, lost): (&[LoggedPacket], u64), config: &Config) -> String {
+        if packets.is_empty() && lost == self.lost && self.active.is_empty() {
+            return String::new();
         }
-        let (now, config) = (utc(SystemTime::now()), self.state().config);
-        let mut text = writer.lines(&now, (&packets, lost), |port| port_name(&config, port));
-        text.push_str(&writer.reports(&now, Instant::now()));
-        if !text.is_empty() {
-            log::error(text);
-        }
+        let now = utc(SystemTime::now());
+        let mut text = self.lines(&now, (packets, lost), |port| port_name(config, port));
+        text.push_str(&self.reports(&now, Instant::now()));
+        text
     }
 }
 

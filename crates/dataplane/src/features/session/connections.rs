@@ -1,6 +1,7 @@
 //! Sessions on the control side: listing, clearing, counters, and use of NAT pools.
 
 use mmb_flow::{NatEvent, PoolUsage, SessionId};
+use mmb_session::LoggedPacket;
 pub use mmb_session::SessionCounters;
 use mmb_session::{DumpCursor, SessionView};
 
@@ -94,6 +95,14 @@ impl Engine {
             }
         }
         sum
+    }
+
+    /// Packets that rules log since the last call, in order for each worker, and how many have been lost so
+    /// far because nobody fetched them. Wakes no worker.
+    pub fn logged_packets(&self) -> (Vec<LoggedPacket>, u64) {
+        let mut packets = Vec::new();
+        let lost = self.shared().workers.iter().map(|worker| worker.log.drain_to(&mut packets)).sum();
+        (packets, lost)
     }
 
     /// Events of NAT pools since the last call, in order for each worker, and how many events have been lost

@@ -3,13 +3,11 @@
 //! Theory of operation. A rule may log [`BURST`] packets at once and one every [`INTERVAL`] milliseconds on
 //! average. The bucket of tokens is one number, the time at which it is full again (the generic cell rate
 //! algorithm, ITU-T I.371). All workers share it; their clocks have the same beginning. Packets beyond the
-//! limit are counted, and whoever writes the lines fetches the number.
+//! limit are counted, and the writer of the lines fetches the number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use mmb_lang::{Action, Rule};
-
-use crate::Policy;
 
 /// Milliseconds between two lines of a rule, on average.
 const INTERVAL: u32 = 100;
@@ -63,24 +61,6 @@ impl RuleLog {
     /// Fetches the number of packets beyond the limit since the last call.
     pub fn take_suppressed(&self) -> u64 {
         self.suppressed.swap(0, Relaxed)
-    }
-}
-
-impl Policy {
-    /// Whether some rule logs packets.
-    #[inline]
-    pub fn has_log(&self) -> bool {
-        self.logging != 0
-    }
-
-    /// How the rule in this slot logs packets. `None`: it does not.
-    pub fn rule_log(&self, slot: u32) -> Option<&std::sync::Arc<RuleLog>> {
-        self.record(slot)?.log.as_ref()
-    }
-
-    /// Whether the rule in this slot logs each packet, not only those that open sessions.
-    pub fn logs_each_packet(&self, slot: u32) -> bool {
-        self.has_log() && self.rule_log(slot).is_some() && !self.rule_info(slot).opens_sessions()
     }
 }
 
