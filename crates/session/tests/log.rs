@@ -10,8 +10,11 @@ use mmb_session::LogVerdict;
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const SERVER: End = ([192, 0, 2, 7], 80);
 
-/// Index of the rule, verdict, ports and TCP flags of the packets logged since the last call.
-fn logged(net: &Net) -> Vec<(u32, LogVerdict, Option<[u16; 2]>, Option<u8>)> {
+/// Index of the rule, verdict, ports and TCP flags of a packet.
+type Entry = (u32, LogVerdict, Option<[u16; 2]>, Option<u8>);
+
+/// Returns the packets logged since the last call.
+fn logged(net: &Net) -> Vec<Entry> {
     let packets = net.harness.rules().take_logged();
     let entry = |packet: &mmb_session::LoggedPacket| {
         (packet.rule, packet.verdict, packet.headers.ports, packet.headers.tcp_flags)

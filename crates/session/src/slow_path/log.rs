@@ -64,10 +64,11 @@ fn read_headers(head: &[u8], meta: &Meta, length: u32) -> LoggedHeaders {
             let (source, destination) = (ends.first_chunk::<4>()?, ends.last_chunk::<4>()?);
             Some([(*source).into(), (*destination).into()])
         }),
-        _ => ip.get(8..40).and_then(|ends| {
+        Kind::IP6 => ip.get(8..40).and_then(|ends| {
             let (source, destination) = (ends.first_chunk::<16>()?, ends.last_chunk::<16>()?);
             Some([(*source).into(), (*destination).into()])
         }),
+        _ => None,
     };
     headers.is_fragment = meta.flags.contains(PacketFlags::FRAGMENT);
     match (meta.kind.l4(), transport) {
