@@ -199,6 +199,7 @@ def test_guessed_segments_end_no_connection(wire, picked_up):
         for flags in ("R", "RA", "FA", "S"):
             wire.left.send(tcp(port, 80, flags, **segment))
             wire.right.send(tcp(80, port, flags, backwards=True, **segment))
+    wire.settle()
     # The next segments of the hosts end what guessed acknowledgements have done.
     assert wire.passes(tcp(port, 80, "A", seq=133, ack=533))
     assert wire.passes(tcp(80, port, "A", backwards=True, seq=533, ack=165), backwards=True)
