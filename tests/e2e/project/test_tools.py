@@ -142,8 +142,8 @@ def documents():
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_documented_rules_are_right(path, tmp_path):
-    """Each `mmb add …` of the pages is accepted as a shell would pass it, with the pools, functions, chains
-    and files that it names.
+    """Each `mmb add …` of the pages is accepted as a shell would pass it, with the pools, sets, functions,
+    chains and files that it names.
     """
     config = tmp_path / "config"
 
@@ -153,18 +153,21 @@ def test_documented_rules_are_right(path, tmp_path):
         return {line: joined(shlex.split(line, comments=True)) for line in lines}
 
     def joined(words):
-        """The words as a line of the language: a comment of several words is one word for the shell."""
+        """The words as a line of the language: a text of several words is one word for the shell."""
         before = ["", *words]
-        return " ".join(f'"{word}"' if last == "comment" and " " in word else word for last, word in zip(before, words))
+        texts = ("comment", "prefix")
+        pairs = zip(before, words)
+        return " ".join(f'"{word}"' if last in texts and " " in word else word for last, word in pairs)
 
     pools = {words.split()[3]: words for words in commands("nat pool add").values()}
+    sets = {f"@{words.split()[2]}": words for words in commands("set add").values()}
     chains = {words.split()[2]: words for words in commands("chain add").values()}
     functions = {words.split()[2]: words for words in commands("nf add").values()}
 
     def with_what_they_name(words):
         """The line, preceded by the lines that define what it names."""
         names = re.sub(r"[][|,:]", " ", words).split()[2 if words.startswith("add") else 3 :]
-        known = [*pools.items(), *functions.items(), *chains.items()]
+        known = [*pools.items(), *sets.items(), *functions.items(), *chains.items()]
         before = [line for name, line in known if name in names and line != words]
         return [*(line for other in before for line in with_what_they_name(other)), words]
 

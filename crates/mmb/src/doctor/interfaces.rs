@@ -33,7 +33,7 @@ pub(super) fn cards(system: &System) -> Vec<Finding> {
 /// An interface by its name.
 pub(super) fn check(system: &System, name: &str) -> Vec<Finding> {
     let check = format!("interface {name}");
-    let device = match NetDev::lookup(name) {
+    let mut device = match NetDev::lookup(name) {
         Ok(Some(device)) => device,
         Ok(None) => {
             let advice = "see `ip link`; a name may belong to another network namespace";
@@ -43,6 +43,8 @@ pub(super) fn check(system: &System, name: &str) -> Vec<Finding> {
             return vec![Finding::failure(&check, format!("cannot be read: {error}"), "run as root")];
         }
     };
+    // The flag of an interface that has just come up may follow a second later.
+    device.running |= system.number(&format!("sys/class/net/{name}/carrier")) == Some(1);
     let driver = system.link(&format!("sys/class/net/{name}/device/driver"));
     let driver = driver.unwrap_or_else(|| if is_veth(name) { "veth" } else { "software" }.to_owned());
     let mut findings = vec![link(&check, &device, &driver, name)];
