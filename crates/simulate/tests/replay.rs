@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use common::{LEFT, RIGHT, forwarding};
 use mmb_dataplane::{AddressChecks, Forwarding, Policy};
-use mmb_lang::{Action, Command, ErrorPolicy, Rule, parse_line};
+use mmb_lang::{Action, Command, ErrorPolicy, Rule, Target, parse_line};
 use mmb_oracle::{Settings, Verdict, evaluate_with, generate};
 use mmb_packet::build;
 use mmb_simulate::capture::Frame;
@@ -75,11 +75,14 @@ proptest! {
         let frames: Vec<Vec<u8>> = frames.iter().flatten().map(|f| f.to_vec()).filter(|f| !f.is_empty()).collect();
         prop_assume!(!frames.is_empty());
         // The compiler finds contradictions that the language's check does not find. With a rule that
-        // rejects, fragments follow the first one of their datagram: the oracle takes each alone.
+        // rejects or logs, fragments follow the first one of their datagram: the oracle takes each alone.
         let rules: Vec<Rule> = rules
             .into_iter()
             .filter(|rule| Policy::new().add(rule, &generate::port).is_ok())
-            .filter(|rule| rule.targets.iter().all(|target| target.action != Action::Reject))
+            .filter(|rule| {
+                let follows = |target: &Target| matches!(target.action, Action::Reject | Action::Log { .. });
+                !rule.targets.iter().any(follows)
+            })
             .collect();
         check(&rules, if drop { ErrorPolicy::Drop } else { ErrorPolicy::Forward }, &frames);
     }
