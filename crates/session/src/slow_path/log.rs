@@ -15,6 +15,7 @@ use crate::{Environment, Next};
 
 impl SlowPath {
     /// Processes a packet while some rule logs.
+    #[inline(never)]
     pub(super) fn process_logged<E: Environment, P: PacketBuf>(
         &mut self,
         store: &mut SessionStore,

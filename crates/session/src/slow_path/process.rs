@@ -24,6 +24,7 @@ impl SlowPath {
     }
 
     /// Processes a packet, and answers it if a rule rejects it.
+    #[inline]
     pub(super) fn process_and_answer<E: Environment, P: PacketBuf>(
         &mut self,
         store: &mut SessionStore,
