@@ -160,6 +160,7 @@ fn chains() {
     assert_eq!(offered("nf add x acl ").1, [""; 0]);
     assert_eq!(offered("nf add x acl process ").1, ["tenant1"]);
     assert_eq!(offered("nf add x acl process tenant1 ").1, ["poll", "event", "adaptive"]);
+    assert!(offered("nf add x acl process no=name ").1.is_empty());
     assert_eq!(offered("nf del ").1, ["acl1", "nat"]);
     assert_eq!(offered("nf set a").1, ["acl1"]);
     assert_eq!(offered("mmb chain ").1, ["add", "set", "del"]);

@@ -74,8 +74,9 @@ impl Parser<'_> {
                 (Tok::Word, text) => ProcessMode::from_word(text).map_or(Bare::No, Bare::Mode),
                 _ => Bare::No,
             };
-            let is_domain = matches!(words.last(), Some((_, Bare::Process, _)));
-            words.push((self.function_arg()?, bare, token.span));
+            let word = self.function_arg()?;
+            let is_domain = matches!(words.last(), Some((_, Bare::Process, _))) && is_name(&word);
+            words.push((word, bare, token.span));
             if bare == Bare::Process {
                 self.expect(Expect::Domain);
             } else if is_domain {
