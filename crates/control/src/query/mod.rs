@@ -10,7 +10,7 @@ mod fib;
 mod filter;
 mod masks;
 mod pcapng;
-mod ports;
+pub(crate) mod ports;
 mod sets;
 mod status;
 mod trace;

@@ -6,7 +6,7 @@ use crate::config::Config;
 
 /// The operator's names of the ports of a configuration.
 #[derive(Clone, Debug)]
-pub(super) struct PortNames(Vec<String>);
+pub(crate) struct PortNames(Vec<String>);
 
 impl PortNames {
     /// The names of a configuration's interfaces.

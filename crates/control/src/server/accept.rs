@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
 
@@ -28,7 +28,7 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 /// Clients that get a refusal at a time. Others are only disconnected.
 const REFUSALS: usize = 32;
 /// Pause after an error of `accept`, such as no free descriptor.
-pub(super) const RETRY: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(100);
 /// Descriptors that are held back for clients: ports, captures and other clients may take all others.
 const HELD_BACK: usize = 4;
 
@@ -44,6 +44,42 @@ pub(super) struct Server {
     pub stop: watch::Sender<bool>,
 }
 
+/// A socket that gives connections.
+pub(super) trait Accept: Send + 'static {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next connection.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// Returns the process at the other end. None: it is not known.
+    fn peer(stream: &Self::Stream) -> Option<Peer>;
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+
+    fn peer(stream: &UnixStream) -> Option<Peer> {
+        stream.peer_cred().ok().map(|peer| Peer { user: peer.uid(), process: peer.pid() })
+    }
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+
+    fn peer(_: &TcpStream) -> Option<Peer> {
+        None
+    }
+}
+
 impl Server {
     pub fn new(router: Router, usage: Arc<Usage>, limits: Limits, counters: Arc<ApiCounters>) -> Server {
         let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -52,23 +88,24 @@ impl Server {
     }
 
     /// Accepts connections of clients with at least this role, until the server stops.
-    pub async fn accept(self: Arc<Server>, listener: UnixListener, role: Role) {
+    pub async fn accept<L: Accept>(self: Arc<Server>, listener: L, role: Role) {
         let mut stop = self.stop.subscribe();
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = listener.next() => accepted,
                 () = stopped(&mut stop) => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok(stream) = accepted else {
                 // The client waits in the queue, so that the next turn accepts it.
                 if !self.reserve.release() {
                     tokio::time::sleep(RETRY).await;
                 }
                 continue;
             };
-            let role = if is_owner(&stream) { Role::Owner } else { role };
+            let peer = L::peer(&stream);
+            let role = if peer.is_some_and(is_owner) { Role::Owner } else { role };
             match self.usage.connection(role) {
-                Some(place) => drop(tokio::spawn(self.clone().serve(stream, role, place))),
+                Some(place) => drop(tokio::spawn(self.clone().serve(stream, (role, peer), place))),
                 None => {
                     self.counters.connections.fetch_add(1, Relaxed);
                     if let Ok(place) = self.refusals.clone().try_acquire_owned() {
@@ -80,8 +117,14 @@ impl Server {
     }
 
     /// Serves one connection, and takes its descriptor back if it came from the reserve.
-    async fn serve(self: Arc<Server>, stream: UnixStream, role: Role, _place: OwnedSemaphorePermit) {
-        let peer = stream.peer_cred().ok().map(|peer| Peer { user: peer.uid(), process: peer.pid() });
+    async fn serve<S>(
+        self: Arc<Server>,
+        stream: S,
+        (role, peer): (Role, Option<Peer>),
+        _place: OwnedSemaphorePermit,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         self.exchange(stream, role, peer).await;
         self.reserve.refill();
     }
@@ -122,19 +165,18 @@ impl Server {
 }
 
 /// Waits until the server stops.
-pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
+async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the server is gone.
     let _ = stop.wait_for(|stop| *stop).await.map(drop);
 }
 
 /// Whether the client is root, or the user of this process.
-fn is_owner(stream: &UnixStream) -> bool {
-    let own = nix::unistd::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+fn is_owner(peer: Peer) -> bool {
+    peer.user == 0 || peer.user == nix::unistd::geteuid().as_raw()
 }
 
 /// Answers a request with the sentence that there are too many connections.
-pub(super) async fn refuse<S>(mut stream: S, limit: usize, _place: OwnedSemaphorePermit)
+async fn refuse<S>(mut stream: S, limit: usize, _place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

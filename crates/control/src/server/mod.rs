@@ -63,7 +63,7 @@ pub async fn serve(
     }
     let scrapes = metrics.map(|listener| {
         let server = Arc::new(scrape::server(&control, limits));
-        tokio::spawn(server.clone().accept_tcp(listener));
+        tokio::spawn(server.clone().accept(listener, Role::Reader));
         server
     });
     stop.await;

@@ -5,20 +5,16 @@
 //! and time. It reads no request bodies.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::accept::{RETRY, Server, refuse, stopped};
+use super::accept::Server;
 use super::document::blocking;
 use super::limits::{Limits, Usage};
-use super::role::Role;
 use crate::error::Refusal;
 use crate::metrics::{self, Exposition};
 use crate::transaction::Control;
@@ -51,37 +47,4 @@ pub(super) fn server(control: &Arc<Control>, limits: Limits) -> Server {
         })
         .with_state(control.clone());
     Server::new(router, Arc::new(Usage::new(limits)), limits, control.api_counters().clone())
-}
-
-impl Server {
-    /// Accepts connections of readers over TCP, until the server stops.
-    pub async fn accept_tcp(self: Arc<Server>, listener: TcpListener) {
-        let mut stop = self.stop.subscribe();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = stopped(&mut stop) => return,
-            };
-            let Ok((stream, _)) = accepted else {
-                if !self.reserve.release() {
-                    tokio::time::sleep(RETRY).await;
-                }
-                continue;
-            };
-            match self.usage.connection(Role::Reader) {
-                Some(place) => drop(tokio::spawn(self.clone().serve_tcp(stream, place))),
-                None => {
-                    self.counters.connections.fetch_add(1, Relaxed);
-                    if let Ok(place) = self.refusals.clone().try_acquire_owned() {
-                        tokio::spawn(refuse(stream, self.limits.connections[Role::Reader as usize], place));
-                    }
-                }
-            }
-        }
-    }
-
-    async fn serve_tcp(self: Arc<Server>, stream: tokio::net::TcpStream, _place: OwnedSemaphorePermit) {
-        self.exchange(stream, Role::Reader, None).await;
-        self.reserve.refill();
-    }
 }

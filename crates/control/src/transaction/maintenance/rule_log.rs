@@ -11,6 +11,7 @@ use mmb_policy::RuleLog;
 
 use super::nat_log::utc;
 use crate::config::Config;
+use crate::query::ports::PortNames;
 use crate::text::count;
 
 /// Time between two reports of packets beyond the limit of a rule.
@@ -87,10 +88,9 @@ fn begin(text: &mut String, now: &str, rule: u32, log: &RuleLog) {
 /// Appends the line of a packet.
 fn line(text: &mut String, now: &str, packet: &LoggedPacket, port_name: impl Fn(u16) -> Option<String>) {
     begin(text, now, packet.rule, &packet.log);
-    let reason = |number: u8| DropReason::known().find(|reason| *reason as u8 == number);
     let _ = match packet.verdict {
         LogVerdict::Passed(_) => write!(text, "pass"),
-        LogVerdict::Dropped(number) | LogVerdict::Answered(number) => match reason(number) {
+        LogVerdict::Dropped(number) | LogVerdict::Answered(number) => match DropReason::from_number(number) {
             Some(DropReason::Rule) if packet.verdict == LogVerdict::Answered(number) => {
                 write!(text, "reject")
             }
@@ -138,11 +138,6 @@ fn describe(text: &mut String, headers: &LoggedHeaders) {
     }
 }
 
-/// Name of the interface of a port.
-fn port_name(config: &Config, port: u16) -> Option<String> {
-    config.interfaces().iter().find(|interface| interface.id == PortId(port)).map(|i| i.name.to_string())
-}
-
 impl RuleLogWriter {
     /// The lines of these packets and about the packets beyond the limits; `lost` as for
     /// [`mmb_dataplane::Engine::logged_packets`].
@@ -151,7 +146,8 @@ impl RuleLogWriter {
             return String::new();
         }
         let now = utc(SystemTime::now());
-        let mut text = self.lines(&now, (packets, lost), |port| port_name(config, port));
+        let names = PortNames::of(config);
+        let mut text = self.lines(&now, (packets, lost), |port| names.get(PortId(port)));
         text.push_str(&self.reports(&now, Instant::now()));
         text
     }
