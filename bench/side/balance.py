@@ -6,7 +6,7 @@ import pathlib
 from . import boxes, web
 from .ends import END_TO_END, SHARED, together
 from .results import FAST, MMB, Experiment, Series
-from .wire import Wire, busy
+from .wire import Wire
 
 # The address that clients ask with mmb: no machine has it. The servers' addresses are all on one interface.
 VIRTUAL = "10.3.0.1"
@@ -79,6 +79,14 @@ def stand(wire, name):
     return proxy(wire, name)
 
 
+def add_addresses(wire):
+    """Gives the web server all its addresses."""
+    for address in BACKENDS[1:]:
+        wire.server.run("ip", "address", "add", f"{address}/24", "dev", "s0")
+    # The virtual address of mmb is nobody's; the route makes clients' packets pass the box.
+    wire.box.run("ip", "route", "add", f"{VIRTUAL}/32", "via", BACKENDS[0])
+
+
 def http(rounds, full):
     """Figure 14: goodput by the size of the objects, and how long requests take."""
     how = f"wrk, {web.CONNECTIONS} connections at a time, a new one for each object; one nginx serves on all four addresses."
@@ -96,10 +104,7 @@ def http(rounds, full):
     ]
     places = [0, 1, 8, 64, 256, 1024, 4096, 16384] if full else [0, 8, 64, 1024, 16384]
     with Wire() as wire, web.site(wire, places):
-        for address in BACKENDS[1:]:
-            wire.server.run("ip", "address", "add", f"{address}/24", "dev", "s0")
-        # The virtual address of mmb is nobody's; the route makes clients' packets pass the box.
-        wire.box.run("ip", "route", "add", f"{VIRTUAL}/32", "via", BACKENDS[0])
+        add_addresses(wire)
 
         def asked(name):
             def measure(size):
@@ -164,17 +169,12 @@ def by_request(rounds, full):
     ]
     places = [1, 8, 64, 1024] if full else [8, 64]
     with Wire() as wire, web.site(wire, places):
-        for address in BACKENDS[1:]:
-            wire.server.run("ip", "address", "add", f"{address}/24", "dev", "s0")
-        wire.box.run("ip", "route", "add", f"{VIRTUAL}/32", "via", BACKENDS[0])
+        add_addresses(wire)
 
         def asked(name):
             def measure(size):
                 with stand_by_request(wire, name) as address:
-                    before = busy()
-                    found = web.ask(wire, address, size, SECONDS)
-                    spent = busy() - before
-                return found.rate or None, spent / (found.rate * SECONDS) * 1e6 if found.rate else None
+                    return web.cost(wire, address, size, SECONDS)
 
             return measure
 

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 
 from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
+from .wire import busy
 
 from lab import wait  # noqa: E402 isort: skip
 from lab.netns import end  # noqa: E402 isort: skip
@@ -103,6 +104,14 @@ def ask(wire, address, size, seconds):
     """Asks for an object again and again, a connection each."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "30s", "-H", "Connection: close"]
     return read(wire.client.run(*command, f"http://{address}/{size}", timeout=120).stdout)
+
+
+def cost(wire, address, size, seconds):
+    """Asks as `ask` does. Gives requests a second, and the CPU time of all programs for a request in microseconds."""
+    before = busy()
+    rate = ask(wire, address, size, seconds).rate
+    spent = busy() - before
+    return rate or None, spent / (rate * seconds) * 1e6 if rate else None
 
 
 def read(shown):

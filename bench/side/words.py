@@ -5,7 +5,7 @@ import contextlib
 from . import web
 from .ends import END_TO_END, SHARED, together
 from .results import MMB, Experiment, Series
-from .wire import Wire, busy
+from .wire import Wire
 
 SERVER = "10.2.0.2"
 SECONDS = 2
@@ -78,10 +78,7 @@ def http(rounds, full):
             def measure(size):
                 with stand(wire, name) as address:
                     check(wire, name, address, size)
-                    before = busy()
-                    found = web.ask(wire, address, size, SECONDS)
-                    spent = busy() - before
-                return found.rate, spent / (found.rate * SECONDS) * 1e6
+                    return web.cost(wire, address, size, SECONDS)
 
             return measure
 
