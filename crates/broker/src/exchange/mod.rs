@@ -13,11 +13,9 @@ mod tunnel;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
 use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, ProxyHeader, Upstream};
-use rustix::net::sockopt::set_socket_linger;
 
 use self::body::Framing;
 use crate::chain::{Filters, SharedChain};
@@ -272,8 +270,7 @@ impl Client {
     /// tell (RFC 9112, 8).
     pub fn mark_cut(&self) {
         if self.is_cut() {
-            // Without it, the client gets a plain end.
-            let _ = set_socket_linger(&self.channel.socket, Some(Duration::ZERO));
+            self.channel.reset_on_close();
         }
     }
 

@@ -53,10 +53,17 @@ pub(super) struct ChainRun<'r, 'p> {
 }
 
 impl ChainRun<'_, '_> {
+    /// Whether connections that have left the functions that edited them are translated behind the chain, and
+    /// not in front of it: see `stream::edits::detached`.
+    #[inline(always)]
+    pub fn meets_detached_last(&self) -> bool {
+        self.is_reverse != self.is_spliced
+    }
+
     /// Takes packets through a chain.
     #[inline(always)]
     pub fn chain<S: ScratchpadSpace>(&mut self, body: BodyId, set: Set, space: &mut S) {
-        if self.is_reverse != self.is_spliced {
+        if self.meets_detached_last() {
             let set = self.body(body, set, space);
             self.translate_detached(set);
         } else {

@@ -275,7 +275,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         let target = &Target { first: from, packets: &resumed };
         self.with_chain(&active, chain.1, direction == Direction::Reverse, |run, pads| {
             let set = run.resume(chain.1, (instance, target, 0), set, pads);
-            if run.is_reverse != run.is_spliced {
+            if run.meets_detached_last() {
                 run.translate_detached(set);
             }
         });

@@ -5,8 +5,9 @@
 //! group that has edited it, the worker keeps the connection's numbers ([`Splices`]) in a list by session.
 //! Bytes that the functions held back go on. The packets of such a session are translated next to the chain
 //! that it passes now: in front of it in forward direction, behind it in reverse direction. So a chain sees
-//! the numbers of the responder. If the chain translates sequence numbers, edits were made behind that, and
-//! the packets are translated on the other side of the chain.
+//! what the responder sends and gets, but for the numbers that rules translate. If a function of the chain
+//! opens connections itself (`synproxy`), edits were made behind it, and the packets are translated on the
+//! other side of the chain.
 //!
 //! When nothing edited is under way any more, constants are left ([`super::settled`]).
 
