@@ -5,7 +5,7 @@ import random
 
 from .peers import rules
 from .results import FAST, MMB
-from .web import PORT
+from .layer7.web import PORT
 from .wire import CLIENT, IPERF, OUTSIDE
 
 # Where the clients of all experiments are, and what source NAT makes of them.

@@ -2,7 +2,8 @@
 
 import contextlib
 
-from . import boxes, web
+from . import boxes
+from .layer7 import web
 from .results import FAST, MMB, Experiment, Series
 from .wire import SERVER, Wire, percentile
 

@@ -100,6 +100,16 @@ class Wire(Network, Netfilter):
     def __exit__(self, *_):
         self.close()
 
+    def beside(self, name, address, bridge):
+        """A further namespace, on a bridge of the box, with an address and its subnet's first one as the way out."""
+        space = self._namespace(name)
+        self._veth((self.box, f"to-{name}", None), (space, "eth0", None))
+        self.box.run("ip", "link", "set", f"to-{name}", "master", bridge)
+        self._address(space, "eth0", address)
+        gateway = next(ipaddress.ip_interface(address).network.hosts())
+        space.run("ip", "route", "add", "default", "via", gateway, *CUBIC)
+        return space
+
     @contextlib.contextmanager
     def mmb(self, config="", ports=PORTS):
         """A daemon in the box."""

@@ -16,7 +16,8 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import balance, boxes, ends, update, web  # noqa: E402
+from side import boxes, ends, update  # noqa: E402
+from side.layer7 import balance, proxies, web  # noqa: E402
 from side.peers import rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
@@ -214,6 +215,31 @@ def test_load_balancers_answer(wire, site, name):
     with balance.stand(wire, name) as address:
         assert len(traffic.fetch(wire.client, f"http://{address}/1")) == 1024
         assert web.ask(wire, address, 0, 1).rate > 1
+
+
+def test_proxies_change_paths(tmp_path):
+    """Each of them sends requests to both servers, with another path."""
+    log = tmp_path / "log"
+    tmp_path.chmod(0o755)
+    lines = f" log_format line '$server_addr $uri'; server {{ listen {web.PORT}; access_log {log} line; location / {{ return 200 {'x' * 1024}; }} }}"
+    with Wire() as wire, web.configured(wire.server, ["nginx", "-c"], "servers", lambda at: web.nginx_http(at, lines)):
+        proxies.add_servers(wire)
+        apart = proxies.add_bridge(wire)
+        for name in proxies.setup():
+            log.write_text("", encoding="ascii")
+            with proxies.stand(wire, apart, name):
+                for _ in range(4):
+                    proxies.check(wire, name)
+                assert proxies.measured(wire, 2)[0] > 1
+            assert set(log.read_text(encoding="ascii").splitlines()) == {f"{server} /1" for server in proxies.SERVERS}, name
+
+
+def test_packets_and_requests_share_a_box(wire, site):
+    proxies.add_servers(wire)
+    for name in proxies.planes():
+        with proxies.both_planes(wire, name):
+            goodput, requests = proxies.beside(wire, proxies.BOTH)
+            assert goodput > 0 and requests > 1
 
 
 @pytest.mark.parametrize("apart", [boxes.in_a_row, None], ids=["boxes", "one"])

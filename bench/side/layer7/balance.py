@@ -3,10 +3,11 @@
 import contextlib
 import pathlib
 
-from . import boxes, web
-from .ends import END_TO_END, SHARED, together
-from .results import FAST, MMB, Experiment, Series
-from .wire import Wire
+from .. import boxes
+from . import web
+from ..ends import END_TO_END, SHARED, together
+from ..results import FAST, MMB, Experiment, Series
+from ..wire import Wire
 
 # The address that clients ask with mmb: no machine has it. The servers' addresses are all on one interface.
 VIRTUAL = "10.3.0.1"

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 
-from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
-from .wire import busy
+from .. import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
+from ..wire import busy
 
 from lab import wait  # noqa: E402 isort: skip
 from lab.netns import end  # noqa: E402 isort: skip
@@ -100,10 +100,15 @@ def site(wire, sizes, text=b"\0"):
         yield
 
 
-def ask(wire, address, size, seconds):
-    """Asks for an object again and again, a connection each."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "30s", "-H", "Connection: close"]
-    return read(wire.client.run(*command, f"http://{address}/{size}", timeout=120).stdout)
+def asking(address, size, seconds, connections=CONNECTIONS, kept=False):
+    """The command that asks for an object again and again: a connection each, or connections that stay open."""
+    close = [] if kept else ["-H", "Connection: close"]
+    return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", *close, f"http://{address}/{size}"]
+
+
+def ask(wire, *what, **how):
+    """Asks as `asking` says."""
+    return read(wire.client.run(*asking(*what, **how), timeout=120).stdout)
 
 
 def cost(wire, address, size, seconds):

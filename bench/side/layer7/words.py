@@ -3,9 +3,9 @@
 import contextlib
 
 from . import web
-from .ends import END_TO_END, SHARED, together
-from .results import MMB, Experiment, Series
-from .wire import Wire
+from ..ends import END_TO_END, SHARED, together
+from ..results import MMB, Experiment, Series
+from ..wire import Wire
 
 SERVER = "10.2.0.2"
 SECONDS = 2
