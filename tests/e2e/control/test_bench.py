@@ -48,6 +48,8 @@ def test_ticks_per_packet_is_the_sum_of_the_nodes_without_generator_and_sink(ben
 def test_a_rule_that_drops_everything(bench):
     report = bench("add all drop\n")
     assert report["drops"]["rule"] == pytest.approx(report["packets"], rel=0.01)
+    [rule] = report["rules"]
+    assert rule["decided"] == rule["packets"] == report["drops"]["rule"]
 
 
 @pytest.mark.parametrize("proto, dropped", [("tcp", 0.0), ("udp", 1.0), ("mix", 0.5)])
@@ -151,6 +153,7 @@ def test_text_for_people(tmp_path):
     shown = mmb("bench", "-c", path, "--seconds", "0.2").stdout
     for expected in ("classify", "ip4-input", "packets"):
         assert expected in shown
+    assert "neighbor-rx" not in shown, "a node without packets"
 
 
 def test_a_hundred_thousand_rules(bench, tmp_path, figure):

@@ -180,6 +180,21 @@ def test_documented_rules_are_right(path, tmp_path):
         assert mmb("check", config, cwd=tmp_path).returncode == 0, line
 
 
+def test_instances_of_the_reference_are_right(tmp_path):
+    """Each `nf add …` of the function reference, with the interfaces, pools and files that it names."""
+    text = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
+    lines = dict.fromkeys(re.findall(r"^nf add .*$", text, re.MULTILINE))
+    assert len(lines) > 50
+    known = [*(f"interface add {name} null" for name in ("lan", "wan", "ids0")), "nat pool add office 192.0.2.1"]
+    config = tmp_path / "config"
+    for line in lines:
+        config.write_text("\n".join([*known, line]) + "\n", encoding="utf-8")
+        for name in re.findall(r" (?:file|known|page) (\S+)", line):
+            (tmp_path / name).write_text(f"{0:064}\n", encoding="utf-8")
+        checked = mmb("check", config, cwd=tmp_path, check=False)
+        assert checked.returncode == 0, f"{line}: {checked.stderr}"
+
+
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):

@@ -41,6 +41,15 @@ impl std::ops::AddAssign for RuleCounters {
     }
 }
 
+/// Takes an earlier reading of the same rule away.
+impl std::ops::SubAssign for RuleCounters {
+    fn sub_assign(&mut self, earlier: Self) {
+        self.packets -= earlier.packets;
+        self.bytes -= earlier.bytes;
+        self.decided -= earlier.decided;
+    }
+}
+
 /// A counter with one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);

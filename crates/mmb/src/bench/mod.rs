@@ -315,9 +315,10 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         let ratio = routed.ratio.map(|ratio| format!("; rules and sessions: {ratio:.2} times that"));
         text.push_str(&format!("{}\n", ratio.unwrap_or_default()));
     }
-    let nodes =
-        report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.ticks_per_packet));
-    text.push_str(&render::nodes(nodes));
+    let nodes = report.nodes.iter().filter(|(_, n)| n.packets > 0);
+    text.push_str(&render::nodes(
+        nodes.map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.ticks_per_packet)),
+    ));
     if let Some(cost) = &report.chains {
         text.push_str(&chains::text(cost));
     }

@@ -92,10 +92,7 @@ pub(super) fn difference(mut now: WorkerReading, before: &WorkerReading) -> Work
     }
     now.drops.iter_mut().zip(&before.drops).for_each(|(now, then)| now.1 -= then.1);
     now.edit_failures.iter_mut().zip(&before.edit_failures).for_each(|(now, then)| now.1 -= then.1);
-    for (now, then) in now.rules.iter_mut().zip(&before.rules) {
-        now.packets -= then.packets;
-        now.bytes -= then.bytes;
-    }
+    now.rules.iter_mut().zip(&before.rules).for_each(|(now, then)| *now -= *then);
     chains::subtract(&mut now.stages, &before.stages);
     now
 }
