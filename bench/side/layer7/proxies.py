@@ -18,7 +18,7 @@ SIZE = 1
 # What clients ask for, and what the servers have.
 OLD, NEW = "/old/", "/"
 NGINX, HAPROXY, APART = "nginx", "HAProxy", "nginx, three in a row"
-# The programs of a chain that do not share memory: a bridge in the box, and a namespace for each of the last two.
+# Proxies in namespaces of their own, on a bridge of the box: the last two of a chain of three.
 REWRITE, BALANCE = "10.4.0.2", "10.4.0.3"
 KEPT = "proxy_http_version 1.1; proxy_set_header Connection '';"
 BROKER = (

@@ -16,7 +16,7 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import boxes, ends, update  # noqa: E402
+from side import boxes, ends, processes, update  # noqa: E402
 from side.layer7 import balance, proxies, web  # noqa: E402
 from side.peers import rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
@@ -215,6 +215,14 @@ def test_load_balancers_answer(wire, site, name):
     with balance.stand(wire, name) as address:
         assert len(traffic.fetch(wire.client, f"http://{address}/1")) == 1024
         assert web.ask(wire, address, 0, 1).rate > 1
+
+
+@pytest.mark.parametrize("name", [processes.LOCAL, *processes.MODES])
+def test_functions_in_processes_let_traffic_pass(wire, name):
+    with wire.mmb(processes.chain(name, 2)) as daemon:
+        assert wire.round_trips(5)
+        restarts = [one["restarts"] for domain in daemon.json("show", "domains")["domains"] for one in domain["functions"]]
+        assert restarts == ([] if name == processes.LOCAL else [0, 0])
 
 
 def test_proxies_change_paths(tmp_path):

@@ -1,0 +1,60 @@
+"""Functions in processes (MiddleNet, Figure 7): what they cost beside the same functions in the daemon."""
+
+from . import boxes
+from .ends import END_TO_END, IPERF, SHARED, together
+from .results import Experiment, Series
+from .wire import Wire, percentile
+
+LOCAL, BOXES = "in the daemon", "a daemon each"
+MODES = ["adaptive", "event", "poll"]
+
+
+def setup():
+    return {
+        LOCAL: "`count` in a chain",
+        "adaptive": "`count … process DOMAIN` in a chain, a process each, one domain; looks for packets for 200 µs, then sleeps",
+        "event": "the same, asleep until packets come",
+        "poll": "the same, never asleep; with more processes than processors, the slowest mode",
+        BOXES: "a daemon for each function, af-xdp ports between them",
+    }
+
+
+def chain(name, count):
+    """The lines of a chain of so many functions."""
+    where = f" process apart {name}" if name in MODES else ""
+    functions = "".join(f"nf add f{n} count{where}\n" for n in range(count))
+    body = " | ".join(f"f{n}" for n in range(count))
+    return f"domain add apart private\n{functions}chain add c {body}\nadd-stateful net-proto ip chain c\n"
+
+
+def figure(rounds, full):
+    """Goodput, CPU time and round trips by the number of functions."""
+    missing = "Open vSwitch over vhost-user, the paper's peer, needs virtual machines or a kernel with vhost; neither is here."
+    figures = [
+        Experiment(
+            name, f"Functions in processes of their own: {what}", END_TO_END, "functions", unit, "MiddleNet, Figure 7", setup(),
+            [SHARED, IPERF, missing],
+        )
+        for name, what, unit in (
+            ("processes-goodput", "goodput of TCP", "Gbit/s"),
+            ("processes-cpu", "CPU time of the whole machine", "s per Gbit"),
+            ("processes-latency", "round trips without other traffic", "µs"),
+        )
+    ]
+    places = [1, 2, 3, 4] if full else [1, 2, 4]
+
+    def measured(name):
+        def measure(count):
+            count = int(count)
+            apart = name == BOXES
+            with Wire(count if apart else 1) as wire:
+                with boxes.in_a_row(wire, count) if apart else wire.mmb(chain(name, count)):
+                    wire.round_trips(20)
+                    return *wire.goodput(), percentile(wire.round_trips(200), 0.5)
+
+        return measure
+
+    return together(figures, [Series(name, measured(name), places) for name in setup()], rounds)
+
+
+ALL = {"processes": figure}
