@@ -7,7 +7,7 @@ MMB    := $(TARGET)/release/mmb
 
 FUZZ_SECONDS ?= 30
 # Targets of crates without unsafe code run without AddressSanitizer, several times as fast.
-FUZZ_PLAIN := config entries http import lang netlink policy quic session tls
+FUZZ_PLAIN := config entries http import lang netlink policy quic saved session tls
 SOAK_SECONDS ?= 3600
 SOAK_OBJECTS ?= 100000
 

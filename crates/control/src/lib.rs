@@ -36,6 +36,7 @@ pub use client::{Client, ClientError};
 pub use command::Output;
 pub use config::{Brokers, Chains, Config, Interface, Nat, Platform, Routing, file};
 pub use error::{CommandError, Refusal, RefusalKind};
+pub use mmb_dataplane::{SessionFile, SessionFileError};
 pub use mmb_policy::RuleView;
 pub use query::{
     CaptureListing, ConnectionListing, FibListing, TraceListing, TraceView, fields, trace_entry,
@@ -45,4 +46,4 @@ pub use server::{
     client_path, default_path, router, serve,
 };
 pub use text::count;
-pub use transaction::{Control, DownInterface};
+pub use transaction::{Control, DownInterface, RestoredSessions, check_session_file};

@@ -34,6 +34,7 @@ pub use features::punt::limit::PuntLimits;
 pub use features::route::control::RoutingCounters;
 pub use features::route::requests::{NeighborRequest, NeighborRequests};
 pub use features::session::connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
+pub use features::session::saved::RestoreReport;
 pub use features::trace::live::{LiveTrace, NextTrace, TraceSelection};
 pub use features::trace::record::{
     AppliedRules, PacketTrace, TraceDetail, TraceEnd, TraceRequest, TraceStep, TracedSession,
@@ -41,4 +42,7 @@ pub use features::trace::record::{
 pub use mmb_dpdk::{NetDev, Offloads, Steering, is_veth, needs_physical_addresses};
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_policy::Policy;
-pub use mmb_session::{FunctionVisit, LimitedSource, LogVerdict, LoggedHeaders, LoggedPacket};
+pub use mmb_session::{
+    FunctionVisit, KeptRules, LimitedSource, LogVerdict, LoggedHeaders, LoggedPacket, NO_POOL, NO_PORT,
+    NotRestored, SavedRule, SavedSession, SessionFile, SessionFileError,
+};

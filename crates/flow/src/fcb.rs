@@ -179,6 +179,12 @@ impl Flow {
         ((self.bytes & 0xff) << 32 | u64::from(self.packets), self.bytes >> 8)
     }
 
+    /// Sets packets and bytes to values of [`Flow::counts`].
+    pub fn set_counts(&mut self, [packets, bytes]: [u64; 2]) {
+        self.packets = packets as u32;
+        self.bytes = bytes << 8 | packets >> 32 & 0xff;
+    }
+
     /// Number of the cached decision; 0 initially. The caller assigns the numbers.
     #[inline(always)]
     pub fn decision(&self) -> u32 {

@@ -61,6 +61,11 @@ impl Key {
         Kind(self.kind).l3() == Kind::IP4
     }
 
+    /// Whether a packet could have the key: it is IPv4 or IPv6, and unused bytes are zero.
+    pub fn is_canonical(&self) -> bool {
+        matches!(Kind(self.kind).l3(), Kind::IP4 | Kind::IP6) && self.pack().unpack() == *self
+    }
+
     pub(crate) fn pack(&self) -> PackedKey {
         let tag = [self.kind | asks_bits(self.asks), self.proto, 0, 0];
         let ports = [self.source_port, self.destination_port];

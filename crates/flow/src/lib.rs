@@ -26,7 +26,7 @@ pub use nat::{
     Endpoint, Filtering, ForwardConfig, HostLocation, InboundError, InboundMapping, MAX_FORWARDS,
     MAX_POOL_ADDRESSES, MAX_POOLS, MappingId, Nat, NatConfig, NatConfigError, NatError, NatEvent,
     NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortOwners,
-    PortProto,
+    PortProto, SavedMapping,
 };
 pub use settings::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
 pub use table::{

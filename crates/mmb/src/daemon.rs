@@ -4,6 +4,7 @@ mod end;
 mod privileges;
 mod reload;
 mod seccomp;
+mod sessions;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
@@ -21,9 +22,11 @@ use mmb_nf::Registry;
 use mmb_system::{FileAccess, log};
 use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use end::{End, Signals};
 use privileges::Wanted;
+use sessions::SessionStorage;
 
 use crate::cli::RunArgs;
 use crate::failure::Failure;
@@ -68,8 +71,10 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let (signals, hangups) = runtime.block_on(async { (Signals::new(), reload::hangups()) });
     let (signals, hangups) = (signals?, hangups?);
     let signalled = runtime.spawn(signals.wait());
+    let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
-    let (control, down) = Control::start(engine, config);
+    let sessions = storage.as_ref().and_then(|storage| storage.take(args.sessions));
+    let (control, down, restored) = Control::start_with(engine, config, sessions);
     let control = Arc::new(control);
     if let Some(file) = &args.config {
         // The directory of the process may change; a name from the root stays valid.
@@ -77,24 +82,19 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     }
     runtime.spawn(reload::run(control.clone(), hangups));
     log_start(&control, &down, state.warning.as_deref());
+    if let Some(restored) = restored {
+        log::info(format!("{restored}\n"));
+    }
     log_listening(args, &path, metrics_address);
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
     let mut end = None;
-    let stop = async {
-        let failed = end::failure_of(&control);
-        let reason = tokio::select! {
-            signal = signalled => signal.unwrap_or(End::Signal("a panic")),
-            failure = failed => failure,
-        };
-        notify(&[NotifyState::Stopping]);
-        if let End::Signal(name) = reason {
-            log::info(format!("{name}: stopping\n"));
-        }
-        end = Some(reason);
-    };
+    let stop = async { end = Some(stop_reason(&control, signalled).await) };
     let served = runtime.block_on(serve(control.clone(), listeners, Limits::default(), stop));
     end::limit_time();
+    if let (Some(storage), Some(End::Signal(_))) = (storage, &end) {
+        storage.save(&control);
+    }
     // Open requests hold the control. They end before the engine does.
     runtime.shutdown_timeout(REQUESTS);
     drop(control);
@@ -102,6 +102,20 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     log::flush(end::FLUSH);
     served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))?;
     end::outcome(end)
+}
+
+/// Waits for something that stops the daemon.
+async fn stop_reason(control: &Control, signalled: JoinHandle<End>) -> End {
+    let failed = end::failure_of(control);
+    let reason = tokio::select! {
+        signal = signalled => signal.unwrap_or(End::Signal("a panic")),
+        failure = failed => failure,
+    };
+    notify(&[NotifyState::Stopping]);
+    if let End::Signal(name) = reason {
+        log::info(format!("{name}: stopping\n"));
+    }
+    reason
 }
 
 /// The size of the engine.

@@ -23,7 +23,7 @@
 //! the store as an argument. The store in turn is composed of parts: the table, decisions
 //! ([`mod@established`]), rules ([`mod@rules`]), chains ([`mod@chains`]), flows in the XDP fast path
 //! ([`mod@offload`]), NAT pools, and what limits new sessions ([`mod@shared`]). The calls of the packet path
-//! are in [`mod@packet_path`], all others in [`mod@control`].
+//! are in [`mod@packet_path`], all others in [`mod@control`]. Sessions outlive the process by [`mod@saved`].
 //!
 //! This crate knows no buffer, clock or thread. Packets are bytes and metadata, time is an argument, rules
 //! come from an [`Environment`], and work for another worker is an outcome.
@@ -44,6 +44,7 @@ mod open;
 mod packet_path;
 mod placement;
 mod rules;
+mod saved;
 mod sessions;
 mod shared;
 mod slow_path;
@@ -62,6 +63,10 @@ pub use mmb_nf::{FunctionVisit, HeldEvent};
 pub use next::{Next, NextSet, ReleasedFragment};
 pub use offload::{
     AddedNumbers, OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState,
+};
+pub use saved::file::{SessionFile, SessionFileError};
+pub use saved::{
+    KeptRules, NO_POOL, NO_PORT, NotRestored, Placement, SavedRule, SavedSession, SavedSessions,
 };
 pub use sessions::Sessions;
 pub use shared::{LimitedSource, SharedSessions};

@@ -196,6 +196,19 @@ impl SessionStore {
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }
 
+    /// Stores that packets with this key go to another worker.
+    pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) {
+        // Without a redirect, the next packet is handed off as this one.
+        if self.counters.redirects < u64::from(self.admission.capacity())
+            && let Ok(id) = self.table.insert_redirect(key, worker, now)
+        {
+            // A redirect has no room of a session, and so cannot make room for one.
+            self.table.remove_embryonic(id);
+            self.counters.redirects += 1;
+            self.table.arm_timer(id, now.wrapping_add(REDIRECT_TIMEOUT));
+        }
+    }
+
     /// Ends a session or redirect, and releases all that it holds.
     pub fn end(&mut self, id: SessionId, reason: EndReason, env: &impl Environment) {
         if self.table.redirect_worker(FlowRef::new(id, Direction::Forward)).is_some() {

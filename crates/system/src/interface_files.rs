@@ -7,8 +7,10 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::whole_file::replace_file;
 
 /// The files in a directory.
 #[derive(Clone, Debug)]
@@ -45,14 +47,10 @@ impl InterfaceFiles {
     /// The system's error.
     pub fn write(&self, interface: &str, text: &str) -> io::Result<PathBuf> {
         let file = self.directory.join(format!("{}-{interface}", namespace()?));
-        fs::create_dir_all(&self.directory)?;
-        let part = self.directory.join(format!(".{}", std::process::id()));
-        // Never through a link that somebody has made in the directory.
-        let _ = fs::remove_file(&part);
-        let mut out = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&part)?;
-        out.write_all(text.as_bytes())?;
-        out.sync_all()?;
-        fs::rename(part, &file)?;
+        replace_file(&file, |out| {
+            out.write_all(text.as_bytes())?;
+            out.sync_all()
+        })?;
         Ok(file)
     }
 

@@ -7,7 +7,9 @@ mod files;
 mod interface_files;
 pub mod log;
 mod memory;
+mod whole_file;
 
 pub use files::{FileAccess, FileError, SocketPlace};
 pub use interface_files::{InterfaceFiles, LeftFile};
 pub use memory::{GroupMemory, exhausted_group};
+pub use whole_file::{replace_file, take_file};

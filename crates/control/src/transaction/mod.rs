@@ -14,11 +14,13 @@ mod memory;
 mod mirror;
 mod nat;
 mod rules;
+mod sessions;
 mod sets;
 mod settings;
 mod start;
 mod state;
 
 pub use control::Control;
+pub use sessions::{RestoredSessions, check_session_file};
 pub use state::DownInterface;
 pub(crate) use state::State;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mmb_dataplane::Engine;
+use mmb_dataplane::{Engine, SessionFile};
 
 use super::control::Control;
 use super::mirror::Plan;
+use super::sessions::RestoredSessions;
 use super::state::{DownInterface, State};
 use crate::config::{Config, Interface};
 
@@ -13,8 +14,20 @@ impl Control {
     /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose
     /// device could not be opened; they stay down, and everything else works.
     pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
+        let (control, down, _) = Control::start_with(engine, config, None);
+        (control, down)
+    }
+
+    /// Takes over an engine as [`Control::start`] does, with the sessions of an earlier process. The third
+    /// value tells what became of them.
+    pub fn start_with(
+        engine: Engine,
+        config: Config,
+        sessions: Option<SessionFile>,
+    ) -> (Control, Vec<DownInterface>, Option<RestoredSessions>) {
         let control = Control::new(engine, config.platform().files.state());
         let mut state = State { config, down: BTreeMap::new() };
+        let restored = sessions.and_then(|file| control.restore(&mut state, file));
         control.open_available(&mut state);
         // If it fails, the hook of `Control::on_failure` tells why.
         let _ = control.publish(&state);
@@ -23,7 +36,7 @@ impl Control {
         let report = down.map(|(name, reason)| DownInterface { name, reason }).collect();
         control.running_brokers().start(&state.config);
         control.commit(state);
-        (control, report)
+        (control, report, restored)
     }
 
     /// Iterates over the brokers that do not listen, with the reasons.

@@ -25,6 +25,7 @@
 //! | `state` | the NAT of one worker |
 //! | `outbound`, `inbound` | mappings for sessions from inside and from outside |
 //! | `reconfigure` | the change to another configuration |
+//! | `restore` | mappings of sessions that an earlier process has saved |
 //! | `pool` | which external port a host gets; port bitmaps and port blocks |
 //! | `mappings`, `hosts`, `index` | tables |
 //! | `prefetch` | memory accesses of a vector of new sessions, ahead of time |
@@ -42,6 +43,7 @@ mod ownership;
 mod pool;
 mod prefetch;
 mod reconfigure;
+mod restore;
 mod state;
 mod types;
 
@@ -55,5 +57,6 @@ pub use config::{
 pub use events::{NatEvent, NatEventKind, PoolUsage, PortBlock};
 pub use owners::PortOwners;
 pub use prefetch::NatPrefetcher;
+pub use restore::SavedMapping;
 pub use state::Nat;
 pub use types::{HostLocation, InboundError, InboundMapping, MappingId, NatError, OutboundMapping};

@@ -127,22 +127,26 @@ impl Nat {
         let MapRequest { slot, source, location, now, .. } = request;
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
         let external = pool.address_for(source.address, proto, source.port, now)?;
-        let host = Host {
-            address: source.address,
-            external,
-            blocks: 0,
-            mappings: 0,
-            sessions: 0,
-            location,
-            pool: slot,
-            spare: 0,
-        };
+        self.insert_host(hash, (slot, source.address), external, location)
+    }
+
+    /// Adds a host of a pool with an address of the pool. `external`: the index of that address.
+    pub(super) fn insert_host(
+        &mut self,
+        hash: u32,
+        (slot, address): (u16, u32),
+        external: u32,
+        location: HostLocation,
+    ) -> Option<u32> {
+        let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
+        let (blocks, mappings, sessions) = (0, 0, 0);
+        let host = Host { address, external, blocks, mappings, sessions, location, pool: slot, spare: 0 };
         let number = self.hosts.add(hash, host)?;
         pool.counters.hosts += 1;
         Some(number)
     }
 
-    fn remove_host(&mut self, slot: u16, number: u32) {
+    pub(super) fn remove_host(&mut self, slot: u16, number: u32) {
         self.hosts.remove(&self.hasher, number);
         if let Some(pool) = self.pool(slot) {
             pool.counters.hosts -= 1;
@@ -344,6 +348,6 @@ fn admit(pool: &mut Pool, host: &mut Host, location: HostLocation) -> Result<(),
     Ok(())
 }
 
-fn event(now: u32, pool: &Pool, host: &Host, what: NatEventKind) -> NatEvent {
+pub(super) fn event(now: u32, pool: &Pool, host: &Host, what: NatEventKind) -> NatEvent {
     NatEvent { at: now, pool: pool.config.shared_name(), host: host.address.into(), what }
 }

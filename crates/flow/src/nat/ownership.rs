@@ -91,6 +91,15 @@ impl NatConfig {
     }
 }
 
+impl NatConfig {
+    /// The worker that owns the sessions of a mapping, by the address of the internal host and the external
+    /// address, as in [`Key`].
+    pub fn mapping_worker(proto: u8, host: [u8; 16], external: [u8; 16], workers: usize) -> usize {
+        let address = if PortProto::of(proto).is_some() { host } else { external };
+        host_worker(end(&address, [0; 2]).address, workers)
+    }
+}
+
 impl Nat {
     /// The worker that owns the session of a packet to a [NAT destination](NatConfig::is_nat_destination).
     /// None: no worker has given out the port.

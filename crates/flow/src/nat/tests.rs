@@ -3,6 +3,7 @@
 mod changes;
 mod model;
 mod requirements;
+mod restore;
 mod workers;
 
 use std::net::Ipv4Addr;

@@ -257,8 +257,13 @@ impl ChainState {
     /// Whether functions have edited the connection of a session, so that its ends count differently. It has
     /// to be kept, whatever becomes of its rules.
     pub fn has_offsets(&self, table: &Table, id: SessionId) -> bool {
-        let pad = chained_pad(&self.layout, table, id);
-        pad.is_some_and(|pad| self.runner.has_offsets(pad, id)) || !self.layout.edits(table, id).is_zero()
+        self.is_edited(table, id) || !self.layout.edits(table, id).is_zero()
+    }
+
+    /// Whether functions of the session's chain have edited its connection, and the edits are not yet
+    /// constants that the session translates.
+    pub fn is_edited(&self, table: &Table, id: SessionId) -> bool {
+        chained_pad(&self.layout, table, id).is_some_and(|pad| self.runner.has_offsets(pad, id))
     }
 
     /// Lets a session pass without its chain that no function reads any more. What edits have left is added

@@ -14,7 +14,7 @@ pub(crate) struct Opener {
     pub last_opening: LastOpening,
     /// The pool that translated last, which is likely to be asked next.
     pub last_pool: Option<PoolId>,
-    pub(super) mapping_rules: MappingRules,
+    pub mapping_rules: MappingRules,
     pub(super) values: ValueChooser,
     pub(super) ports: PortSearch,
 }

@@ -135,7 +135,9 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     let had_rules = !list.is_empty();
     list.retain(|rule| rule.is_alive(policy));
     if had_rules && list.is_empty() && !lost_translation {
-        opener::add_opening_rules(store, pkt, flow, &mut list);
+        let key = store.table.key(FlowRef::new(flow.session(), Direction::Forward));
+        let ports = store.table.session(flow.session()).in_port;
+        opener::add_opening_rules(&mut store.rules, &store.chains, pkt.env, (&key, ports), &mut list);
     }
     let has_cause = !list.is_empty()
         || flags.contains(SessionFlags::RULELESS)

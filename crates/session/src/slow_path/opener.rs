@@ -7,14 +7,14 @@
 //! do not match again. Sessions that rules would translate now cannot go on untranslated. ICMP is left out:
 //! a query that fails is repeated as a new session.
 
-use mmb_flow::{Direction, FlowRef, Key};
-use mmb_packet::{Kind, Meta, PacketBuf, fill_window, parse};
+use mmb_flow::Key;
+use mmb_packet::{Kind, Meta, fill_window, parse};
 use mmb_policy::{Batch, Outcome};
 
-use super::packet::SlowPacket;
 use crate::Environment;
+use crate::chains::ChainState;
+use crate::rules::RuleState;
 use crate::rules::attached::{self, SessionRule};
-use crate::store::SessionStore;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -30,23 +30,24 @@ pub(crate) struct OpenerScratch {
 
 /// Adds the stateful rules to `list` that would open the session now. Adds none if the first packet would be
 /// dropped, or be translated.
-pub(super) fn add_opening_rules<E: Environment, P: PacketBuf>(
-    store: &mut SessionStore,
-    pkt: &SlowPacket<'_, E, P>,
-    flow: FlowRef,
+///
+/// `key`: the forward key of the session; `in_port`, `back_port`: the input ports of both directions.
+pub(crate) fn add_opening_rules(
+    rules: &mut RuleState,
+    chains: &ChainState,
+    env: &impl Environment,
+    (key, [in_port, back_port]): (&Key, [u16; 2]),
     list: &mut Vec<SessionRule>,
 ) {
-    let policy = pkt.env.policy();
-    let key = store.table.key(FlowRef::new(flow.session(), Direction::Forward));
-    let [in_port, back_port] = store.table.session(flow.session()).in_port;
-    let Some((frame, len)) = first_packet(&key) else { return };
+    let policy = env.policy();
+    let Some((frame, len)) = first_packet(key) else { return };
     let (frame, mut meta) = (&frame[..len], Meta::default());
     if parse(frame, len, &mut meta).is_err() {
         return;
     }
     // The replies come in where the first packet went out.
-    let out_port = if pkt.env.routed(in_port) { back_port } else { pkt.env.out_port(in_port) };
-    let OpenerScratch { batch, edits } = &mut store.rules.opener;
+    let out_port = if env.routed(in_port) { back_port } else { env.out_port(in_port) };
+    let OpenerScratch { batch, edits } = &mut rules.opener;
     batch.len = 1;
     fill_window(frame, &meta, in_port, out_port, policy.chunks(), &mut batch.windows[0]);
     if policy.needs_bytes() {
@@ -58,7 +59,6 @@ pub(super) fn add_opening_rules<E: Environment, P: PacketBuf>(
     policy.decide(batch, edits, || u32::MAX, |_, _| (), |verdict| outcome = verdict.outcome);
     let infos = || batch.hits.iter().map(|hit| (hit.slot, policy.rule_info(hit.slot)));
     let opens = infos().any(|(_, info)| info.opens_sessions());
-    let chains = &store.chains;
     let translates = infos().any(|(slot, info)| info.binds || chains.is_translated_by(policy, slot));
     if outcome.drop || !opens || translates {
         return;

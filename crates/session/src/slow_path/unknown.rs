@@ -6,7 +6,6 @@ use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 use super::SlowPath;
 use super::packet::SlowPacket;
 use super::process::{drops_stateless, process_stateless};
-use crate::open::nat::REDIRECT_TIMEOUT;
 use crate::open::refusal::Refusal;
 use crate::rules::opening::OpeningRules;
 use crate::store::SessionStore;
@@ -110,7 +109,7 @@ impl SlowPath {
                 }
                 // Only the home worker stores redirects, so that two redirects cannot name each other.
                 if store.config.is_home(key) {
-                    insert_redirect(store, key, worker, pkt.now);
+                    store.insert_redirect(key, worker, pkt.now);
                 }
                 store.hand_off(pkt.meta, worker)
             }
@@ -183,18 +182,5 @@ fn count_refusal(store: &mut SessionStore, reason: DropReason) {
         DropReason::NatExhausted => store.counters.refused_exhausted += 1,
         DropReason::NatLimit => store.counters.refused_limit += 1,
         _ => {}
-    }
-}
-
-/// Stores that packets with this key go to another worker.
-fn insert_redirect(store: &mut SessionStore, key: &Key, worker: u16, now: u32) {
-    // Without a redirect, the next packet is handed off as this one.
-    if store.counters.redirects < u64::from(store.admission.capacity())
-        && let Ok(id) = store.table.insert_redirect(key, worker, now)
-    {
-        // A redirect has no room of a session, and so cannot make room for one.
-        store.table.remove_embryonic(id);
-        store.counters.redirects += 1;
-        store.table.arm_timer(id, now.wrapping_add(REDIRECT_TIMEOUT));
     }
 }

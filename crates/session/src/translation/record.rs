@@ -47,6 +47,23 @@ struct SessionRecord {
     refusal_epoch: u16,
 }
 
+/// The numbers of a session, for the process that goes on with it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct SavedNumbers {
+    mangle: Mangle,
+    edits: EditOffsets,
+    new_isn: u32,
+    awaits_isn: u32,
+}
+
+impl SavedNumbers {
+    /// Whether edits have changed the numbers.
+    pub fn has_edits(&self) -> bool {
+        !self.edits.is_zero()
+    }
+}
+
 /// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
 pub(crate) fn set_translation(
     [forward, back]: &mut [Flow; 2],
@@ -130,6 +147,22 @@ impl ScratchLayout {
             record.edits = EditOffsets::default();
             record.awaits_isn = u8::from(new_isn.is_some());
         });
+    }
+
+    /// Returns the numbers of a session. They are zeros without translated ones.
+    pub fn saved_numbers(&self, table: &Table, id: SessionId) -> SavedNumbers {
+        if !table.session(id).flags.contains(SessionFlags::MANGLE) {
+            return SavedNumbers::default();
+        }
+        let SessionRecord { mangle, edits, new_isn, awaits_isn, .. } = self.record(table, id);
+        SavedNumbers { mangle, edits, new_isn, awaits_isn: awaits_isn.into() }
+    }
+
+    /// Sets the numbers of a session.
+    pub fn restore_numbers(&self, table: &mut Table, id: SessionId, numbers: &SavedNumbers) {
+        let &SavedNumbers { mangle, edits, new_isn, awaits_isn } = numbers;
+        self.set_mangle(table, id, (mangle, (awaits_isn != 0).then_some(new_isn)));
+        self.update(table, id, |record| record.edits = edits);
     }
 
     /// Returns what edits have added to the numbers of a session.

@@ -24,6 +24,7 @@ use super::owners::PoolClaims;
 mod bitmap;
 mod blocks;
 mod space;
+mod take;
 
 use blocks::Blocks;
 use space::{Lane, Space, within};

@@ -1,0 +1,157 @@
+"""Sessions outlive the daemon: a stop saves them, and the next start goes on with them."""
+
+import pathlib
+import socket
+
+import pytest
+
+from lab import wait
+from lab.natbench import INSIDE, OUTSIDE, SERVER, Mirror, Speaker
+from lab.traffic import WebServer
+
+# Only a SYN opens a connection: one that goes on has been restored.
+CONFIG = f"""set tcp-pickup off
+nat pool add wan {OUTSIDE[0]} ports 30000-40000
+add-stateful ip-saddr 10.0.0.0/24 nat wan accept
+add all drop
+"""
+SIZE = 3 << 20
+
+
+class Download:
+    """curl, which fetches a file slowly through NAT."""
+
+    def __init__(self, bench, directory):
+        self.bench = bench
+        self.web = WebServer(bench.servers, 80, SIZE)
+        self.file = pathlib.Path(directory) / "download"
+        self.process = bench.hosts.popen(
+            "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--limit-rate", "1M", "--max-time", "60",
+            "--interface", INSIDE[0], "-o", self.file, f"http://{SERVER}/file",
+        )  # fmt: skip
+        self.progress(SIZE // 10)
+
+    def size(self):
+        return self.file.stat().st_size if self.file.exists() else 0
+
+    def progress(self, size):
+        """Waits until `size` bytes have arrived."""
+        wait.until(lambda: self.size() >= size or self.process.poll() is not None, f"{size} bytes")
+        assert self.process.poll() is None, "the download is over too early"
+
+    def finish(self):
+        assert wait.for_end(self.process, "curl", 60) == 0
+        assert self.file.read_bytes() == self.web.content
+        (line,) = self.web.log_lines()
+        assert line.split()[0] == OUTSIDE[0], "it was translated"
+
+    def close(self):
+        self.web.close()
+
+
+class Talks:
+    """Hosts that ask a server how it sees them."""
+
+    def __init__(self, bench):
+        self.mirrors = [Mirror(bench.servers, SERVER, 7000, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM)]
+        self.speakers = [
+            Speaker(bench.hosts, host, 31_000, kind).connect(SERVER, 7000)
+            for host in INSIDE[:3]
+            for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM)
+        ]
+        self.seen = self.ask()
+        assert len(set(self.seen[::2])) == len(set(self.seen[1::2])) == 3, "each host has its own port"
+
+    def ask(self):
+        return [speaker.ask() for speaker in self.speakers]
+
+    def check(self):
+        assert self.ask() == self.seen
+
+    def close(self):
+        for end in (*self.speakers, *self.mirrors):
+            end.close()
+
+
+def flows(bench):
+    """The protocols and directions of all sessions."""
+    return sorted(str((c["protocol"], c["forward"]["source"], c["reverse"]["destination"])) for c in bench.connections()["connections"])
+
+
+def restart(bench):
+    assert bench.daemon.stop() == 0
+    bench.daemon.start()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_download_survives_a_restart(make_nat, driver, workers, tmp_path):
+    bench = make_nat(CONFIG, driver, workers=workers, seed=None)
+    talks, download = Talks(bench), Download(bench, tmp_path)
+    try:
+        before = flows(bench)
+        restart(bench)
+        assert flows(bench) == before
+        download.progress(download.size() + SIZE // 10)
+        talks.check()
+        restart(bench)
+        talks.check()
+        download.finish()
+    finally:
+        talks.close()
+        download.close()
+    log = bench.daemon.log()
+    assert log.count(" saved\n") == 2 and log.count(" restored in ") == 2, log
+    assert not (bench.daemon.state_directory / "sessions").exists(), "the file is taken"
+
+
+def test_without_the_file_connections_end(make_nat):
+    bench = make_nat(CONFIG)
+    talks = Talks(bench)
+    try:
+        bench.daemon.stop()
+        (bench.daemon.state_directory / "sessions").unlink()
+        bench.daemon.start()
+        stream = talks.speakers[1]
+        stream.socket.settimeout(1)
+        with pytest.raises(TimeoutError):
+            stream.ask()
+    finally:
+        talks.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:-1], "it is truncated or damaged"),
+        (lambda data: data[:99] + bytes([data[99] ^ 1]) + data[100:], "it is truncated or damaged"),
+        (lambda _: b"#!/bin/sh\n", "it is not a file of sessions"),
+        (lambda data: data[:8] + b"\x09\0\0\0" + data[12:], "its format is of version 9, and this program reads version 1"),
+    ],
+)
+def test_a_wrong_file_is_refused(make_nat, change, reason):
+    bench = make_nat(CONFIG)
+    talks = Talks(bench)
+    try:
+        bench.daemon.stop()
+        file = bench.daemon.state_directory / "sessions"
+        file.write_bytes(change(file.read_bytes()))
+        bench.daemon.start()
+        assert f"error: the sessions in {file} are not restored: {reason}\n" in bench.daemon.log()
+        assert bench.connections()["connections"] == []
+        assert not file.exists()
+    finally:
+        talks.close()
+
+
+def test_the_configuration_of_the_new_start_decides(make_nat):
+    bench = make_nat(CONFIG)
+    talks = Talks(bench)
+    try:
+        bench.daemon.stop()
+        text = bench.daemon.config.read_text(encoding="utf-8")
+        bench.daemon.config.write_text(text.replace("add-stateful ip-saddr", "add-stateful udp-dport 7000 ip-saddr"))
+        bench.daemon.start()
+        assert "left out: 6 not allowed by the rules" in bench.daemon.log()
+        assert bench.connections()["connections"] == []
+    finally:
+        talks.close()
