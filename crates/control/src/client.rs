@@ -1,6 +1,9 @@
-//! The client of the control API: blocking, HTTP/1.1 over the daemon's Unix socket, one connection that stays
-//! open.
+//! The client of the control API: blocking, HTTP/1.1 over the daemon's Unix socket or by TLS, one connection
+//! that stays open.
 
+mod remote;
+
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +14,9 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+
+use remote::Stream;
+pub use remote::{Remote, RemoteFiles};
 
 use crate::api::{ApplyReply, CheckReply, CommandReply, CommandRequest, DiffReply, ErrorReply, Format};
 
@@ -23,22 +29,40 @@ pub enum ClientError {
     /// The user may not use the socket.
     #[error("no permission to use {0}; run as root or join the group mmb")]
     Permission(PathBuf),
+    /// No connection to a daemon on another machine.
+    #[error("{0}")]
+    Unreachable(String),
     /// The daemon refused the request and changed nothing.
     #[error("{}", .0.error)]
     Refused(Box<ErrorReply>),
     /// The connection was lost, or the reply is invalid.
-    #[error("no valid reply from the daemon at {path}: {reason}")]
+    #[error("no valid reply from the daemon at {daemon}: {reason}")]
     Broken {
-        /// The socket.
-        path: PathBuf,
+        /// The address of the daemon.
+        daemon: String,
         /// The reason.
         reason: String,
     },
 }
 
+/// Where a daemon answers.
+enum Address {
+    Socket(PathBuf),
+    Remote(Box<Remote>),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Socket(path) => path.display().fmt(f),
+            Address::Remote(remote) => remote.fmt(f),
+        }
+    }
+}
+
 /// A connection to a daemon. It connects with the first request, and again after a restart of the daemon.
 pub struct Client {
-    path: PathBuf,
+    address: Address,
     runtime: tokio::runtime::Runtime,
     connection: Option<Connection>,
 }
@@ -51,8 +75,25 @@ impl Client {
     /// # Errors
     /// The system has no more file descriptors.
     pub fn new(path: &Path) -> io::Result<Client> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        Ok(Client { path: path.to_owned(), runtime, connection: None })
+        Client::at(Address::Socket(path.to_owned()))
+    }
+
+    /// A client for a daemon on another machine, not yet connected.
+    ///
+    /// # Errors
+    /// The system has no more file descriptors.
+    pub fn remote(remote: Remote) -> io::Result<Client> {
+        Client::at(Address::Remote(Box::new(remote)))
+    }
+
+    fn at(address: Address) -> io::Result<Client> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        Ok(Client { address, runtime, connection: None })
+    }
+
+    /// Whether the daemon is on another machine.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.address, Address::Remote(_))
     }
 
     /// Runs one line of the language.
@@ -125,10 +166,10 @@ impl Client {
             let bytes = self.read_body(sender, body)?;
             return Err(self.refused(status, &bytes));
         }
-        let path = self.path.clone();
+        let address = &self.address;
         let complete = self.runtime.block_on(async {
             while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|e| broken(&path, e))?;
+                let frame = frame.map_err(|e| address.broken(e))?;
                 if frame.data_ref().is_some_and(|data| !sink(data)) {
                     return Ok(false);
                 }
@@ -173,27 +214,32 @@ impl Client {
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<(Connection, Response<Incoming>), ClientError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "mmb")
-            .header(header::CONTENT_TYPE, content_type)
-            .body(Full::from(body))
-            .map_err(|e| self.broken(e))?;
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content_type);
+        request = match &self.address {
+            Address::Socket(_) => request.header(header::HOST, "mmb"),
+            Address::Remote(remote) => request.header(header::HOST, remote.authority()),
+        };
+        if let Address::Remote(remote) = &self.address
+            && let Some(authorization) = remote.authorization()
+        {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let request = request.body(Full::from(body)).map_err(|e| self.broken(e))?;
         let mut connection = self.connection.take();
-        let socket = self.path.clone();
+        let address = &self.address;
         self.runtime.block_on(async {
             // A request is sent once, on a connection that is ready. Sending it twice could run a command
             // twice.
             let mut sender = match connection.take().filter(|old| !old.is_closed()) {
                 Some(mut old) => match old.ready().await {
                     Ok(()) => old,
-                    Err(_) => connect(&socket).await?,
+                    Err(_) => address.connect().await?,
                 },
-                None => connect(&socket).await?,
+                None => address.connect().await?,
             };
-            sender.ready().await.map_err(|e| broken(&socket, e))?;
-            let response = sender.send_request(request).await.map_err(|e| broken(&socket, e))?;
+            sender.ready().await.map_err(|e| address.broken(e))?;
+            let response = sender.send_request(request).await.map_err(|e| address.broken(e))?;
             Ok((sender, response))
         })
     }
@@ -206,23 +252,30 @@ impl Client {
     }
 
     fn broken(&self, reason: impl ToString) -> ClientError {
-        broken(&self.path, reason)
+        self.address.broken(reason)
     }
 }
 
-fn broken(path: &Path, reason: impl ToString) -> ClientError {
-    ClientError::Broken { path: path.to_owned(), reason: reason.to_string() }
-}
+impl Address {
+    fn broken(&self, reason: impl ToString) -> ClientError {
+        ClientError::Broken { daemon: self.to_string(), reason: reason.to_string() }
+    }
 
-async fn connect(path: &Path) -> Result<Connection, ClientError> {
-    let stream = UnixStream::connect(path).await.map_err(|e| match e.kind() {
-        io::ErrorKind::PermissionDenied => ClientError::Permission(path.to_owned()),
-        _ => ClientError::NoDaemon(path.to_owned()),
-    })?;
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| broken(path, e))?;
-    // The next request notices the end of the connection.
-    tokio::spawn(async { drop(connection.await) });
-    Ok(sender)
+    async fn connect(&self) -> Result<Connection, ClientError> {
+        let stream: Box<dyn Stream> = match self {
+            Address::Socket(path) => {
+                Box::new(UnixStream::connect(path).await.map_err(|e| match e.kind() {
+                    io::ErrorKind::PermissionDenied => ClientError::Permission(path.to_owned()),
+                    _ => ClientError::NoDaemon(path.to_owned()),
+                })?)
+            }
+            Address::Remote(remote) => remote.connect().await.map_err(ClientError::Unreachable)?,
+        };
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| self.broken(e))?;
+        // The next request notices the end of the connection.
+        tokio::spawn(async { drop(connection.await) });
+        Ok(sender)
+    }
 }
 
 #[cfg(test)]

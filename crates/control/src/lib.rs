@@ -32,7 +32,7 @@ mod server;
 mod text;
 mod transaction;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, Remote, RemoteFiles};
 pub use command::Output;
 pub use config::{Brokers, Chains, Config, Interface, Nat, Platform, Routing, file};
 pub use error::{CommandError, Refusal, RefusalKind};
@@ -42,8 +42,9 @@ pub use query::{
     CaptureListing, ConnectionListing, FibListing, TraceListing, TraceView, fields, trace_entry,
 };
 pub use server::{
-    BODY_LIMIT, ConnectionServer, ControlSocket, Limits, Listeners, Role, SocketError, SocketGroups,
-    client_path, default_path, router, serve,
+    BODY_LIMIT, ConnectionServer, ControlSocket, Limits, Listeners, NetworkAccess, NetworkFiles,
+    NetworkListener, Role, SocketError, SocketGroups, client_path, default_path, new_token, reload_access,
+    router, serve,
 };
 pub use text::count;
 pub use transaction::{Control, DownInterface, RestoredSessions, check_session_file};

@@ -15,6 +15,10 @@ pub struct ApiCounters {
     pub body_timeouts: AtomicU64,
     /// Requests whose body was too large, alone or together with others.
     pub body_bytes: AtomicU64,
+    /// Connections whose TLS handshake failed or did not end in time.
+    pub handshakes: AtomicU64,
+    /// Requests on the network without valid credentials.
+    pub credentials: AtomicU64,
     /// Requests that the role of the client does not permit.
     pub forbidden: AtomicU64,
 }
@@ -27,6 +31,8 @@ impl ApiCounters {
             ("head-timeout", &self.head_timeouts),
             ("body-timeout", &self.body_timeouts),
             ("body-bytes", &self.body_bytes),
+            ("handshake", &self.handshakes),
+            ("credentials", &self.credentials),
             ("role", &self.forbidden),
         ];
         counters.into_iter().map(|(name, counter)| (name.to_owned(), counter.load(Relaxed))).collect()

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::network::{NetworkArgs, TokenArgs};
+use crate::target::Target;
 use crate::top::View;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
@@ -17,9 +19,9 @@ use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
     max_term_width = 100
 )]
 pub struct Cli {
-    /// Control socket of the daemon
-    #[arg(long, value_name = "PATH", env = "MMB_SOCKET", global = true)]
-    pub socket: Option<PathBuf>,
+    /// The daemon.
+    #[command(flatten)]
+    pub target: Target,
     /// Answer with JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -54,6 +56,8 @@ pub enum Cmd {
     Doctor(DoctorArgs),
     /// Watch ports, rules, sessions, drops, NAT, functions, nodes and workers, live
     Top(TopArgs),
+    /// Make a token for a user of `mmb run --api`, and print it
+    Token(TokenArgs),
     /// Print the completion of a shell: `source <(mmb completion bash)`
     Completion(CompletionArgs),
     /// Write the manual pages to a directory
@@ -175,6 +179,9 @@ pub struct RunArgs {
     /// Serve metrics to Prometheus by TCP at this address: anyone who reaches it may read them
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
+    /// The API on the network.
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// Do not limit the system calls of the daemon
     #[arg(long)]
     pub no_seccomp: bool,
@@ -585,10 +592,10 @@ mod tests {
         assert_eq!(word, "add");
         assert_eq!(line.words, ["tcp-dport", "80", "!", "ip-df", "-5", "drop"]);
         assert!(cli.json);
-        assert_eq!(cli.socket, Some("/s".into()));
+        assert_eq!(cli.target.socket, Some("/s".into()));
         let cli = Cli::parse_from(["mmb", "--socket", "/s", "--json", "list"]);
         assert!(cli.json);
-        assert_eq!(cli.socket, Some("/s".into()));
+        assert_eq!(cli.target.socket, Some("/s".into()));
     }
 
     #[test]

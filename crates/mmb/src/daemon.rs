@@ -7,14 +7,15 @@ mod seccomp;
 mod sessions;
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mmb_control::count;
 use mmb_control::{
-    Config, Control, ControlSocket, DownInterface, Limits, Platform, SocketGroups, default_path, serve,
+    Config, Control, ControlSocket, DownInterface, Limits, Listeners, NetworkListener, Platform,
+    SocketGroups, default_path, serve,
 };
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_fabric::{Host, Supervisor};
@@ -30,6 +31,7 @@ use sessions::SessionStorage;
 
 use crate::cli::RunArgs;
 use crate::failure::Failure;
+use crate::network::listen;
 use crate::offline::load;
 use crate::state_dir;
 
@@ -41,15 +43,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let state = state_dir::open(args.state_dir.as_deref(), rustix::process::geteuid().is_root())?;
     let files = Arc::new(state.files);
     let processes = process_host(args)?;
-    let base = Config::with_platform(Platform {
-        functions,
-        workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
-        // An unpredictable number: the standard library seeds its hash tables from the system.
-        seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
-        scratchpad: args.scratchpad,
-        files: files.clone(),
-        processes: Some(processes.clone()),
-    });
+    let base = base(args, functions, files.clone(), processes.clone());
     // Errors of the file and the socket are found before any device is opened.
     let config = args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?;
     // The file of the administrator has named what it needs. Clients may name no other files.
@@ -58,8 +52,10 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let groups = SocketGroups { operators: args.group.clone(), readers: args.read_group.clone() };
     let mut socket = ControlSocket::bind(&path, &groups).map_err(Failure::new)?;
     let Some(mut listeners) = socket.take_listeners() else { return Ok(()) };
-    listeners.metrics = args.metrics.map(listen_for_scrapes).transpose()?;
-    let metrics_address = listeners.metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+    listeners.metrics = args.metrics.map(|address| listen(address, "metrics")).transpose()?;
+    listeners.network = args.network.listen()?;
+    let access = listeners.network.as_ref().map(|network| network.access.clone());
+    let addresses = addresses(&path, &listeners);
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
@@ -80,12 +76,15 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         // The directory of the process may change; a name from the root stays valid.
         control.set_file(std::path::absolute(file).unwrap_or_else(|_| file.clone()));
     }
-    runtime.spawn(reload::run(control.clone(), hangups));
+    runtime.spawn(reload::run(control.clone(), access, hangups));
     log_start(&control, &down, state.warning.as_deref());
     if let Some(restored) = restored {
         log::info(format!("{restored}\n"));
     }
-    log_listening(args, &path, metrics_address);
+    if args.seed.is_some() {
+        log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
+    }
+    log::info(addresses);
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
     let mut end = None;
@@ -118,6 +117,19 @@ async fn stop_reason(control: &Control, signalled: JoinHandle<End>) -> End {
     reason
 }
 
+/// The configuration before any file.
+fn base(args: &RunArgs, functions: Arc<Registry>, files: Arc<FileAccess>, processes: Arc<Host>) -> Config {
+    Config::with_platform(Platform {
+        functions,
+        workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
+        // An unpredictable number: the standard library seeds its hash tables from the system.
+        seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+        scratchpad: args.scratchpad,
+        files,
+        processes: Some(processes),
+    })
+}
+
 /// The size of the engine.
 fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
     EngineConfig {
@@ -135,16 +147,6 @@ fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
 fn wanted<'a>(args: &'a RunArgs, config: &Config, directories: Vec<&'a Path>) -> Wanted<'a> {
     let low_ports = args.low_ports || config.brokers().has_low_ports();
     Wanted { user: args.user.as_deref(), any_system_call: args.no_seccomp, low_ports, directories }
-}
-
-/// Listens for collectors of metrics.
-fn listen_for_scrapes(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listen = || {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    };
-    listen().map_err(|e: std::io::Error| Failure::new(format!("cannot listen for metrics on {address}: {e}")))
 }
 
 /// Starts the supervisor of functions in processes: the daemon itself may start none later.
@@ -178,15 +180,19 @@ fn log_start(control: &Control, down: &[DownInterface], warning: Option<&str>) {
     }
 }
 
-/// Logs where the daemon listens.
-fn log_listening(args: &RunArgs, socket: &Path, metrics: Option<SocketAddr>) {
-    if args.seed.is_some() {
-        log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
+/// Lines that tell where the daemon listens.
+fn addresses(socket: &Path, listeners: &Listeners) -> String {
+    let mut text = format!("listening on {}\n", socket.display());
+    if let Some(Ok(address)) = listeners.metrics.as_ref().map(TcpListener::local_addr) {
+        text.push_str(&format!("metrics on http://{address}/metrics\n"));
     }
-    log::info(format!("listening on {}\n", socket.display()));
-    if let Some(address) = metrics {
-        log::info(format!("metrics on http://{address}/metrics\n"));
+    if let Some(NetworkListener { socket, access }) = &listeners.network
+        && let Ok(address) = socket.local_addr()
+    {
+        let scheme = if access.has_tls() { "https" } else { "http" };
+        text.push_str(&format!("API on {scheme}://{address}\n"));
     }
+    text
 }
 
 /// Notifies the service manager, if there is one.

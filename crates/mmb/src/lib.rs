@@ -22,10 +22,12 @@ mod doctor;
 mod explain;
 mod failure;
 mod import;
+mod network;
 mod offline;
 mod remote;
 mod shell;
 mod state_dir;
+mod target;
 pub mod testing;
 mod top;
 mod watch;
@@ -75,32 +77,34 @@ fn internal(result: Result<(), String>) -> ExitCode {
 }
 
 fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
-    let Cli { socket, json, command } = cli;
+    let Cli { target, json, command } = cli;
     match command {
         None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json needs a command with output")),
-        None => shell::run(&functions, socket),
-        Some(Cmd::Run(args)) => daemon::run(&args, functions, socket),
+        None => shell::run(&functions, &target),
+        Some(Cmd::Run(args)) => daemon::run(&args, functions, target.local("run")?),
         Some(Cmd::Check(args)) => offline::check(&args, functions, json),
-        Some(Cmd::Apply(args)) => remote::apply(&args, socket, json),
-        Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
-        Some(Cmd::Save(args)) => remote::save(&args, socket, json),
+        Some(Cmd::Apply(args)) => remote::apply(&args, &target, json),
+        Some(Cmd::Diff(args)) => remote::diff(&args.file, &target, json),
+        Some(Cmd::Save(args)) => remote::save(&args, &target, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
         Some(Cmd::Explain(args)) => explain::run(&args, functions, json),
         Some(Cmd::Watch(_)) if json => Err(Failure::usage("`watch` prints text only")),
-        Some(Cmd::Watch(args)) => watch::run(&args, socket),
-        Some(Cmd::Capture(args)) => remote::capture(&args, socket, json),
+        Some(Cmd::Watch(args)) => watch::run(&args, &target),
+        Some(Cmd::Capture(args)) => remote::capture(&args, &target, json),
         Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
-        Some(Cmd::Doctor(args)) => doctor::run(&args, socket, json),
+        Some(Cmd::Doctor(args)) => doctor::run(&args, target.local("doctor")?, json),
         Some(Cmd::Top(_)) if json => Err(Failure::usage("`mmb top` has no JSON; `mmb show` has")),
-        Some(Cmd::Top(args)) => top::run(&args, socket),
+        Some(Cmd::Top(args)) => top::run(&args, &target),
+        Some(Cmd::Token(_)) if json => Err(Failure::usage("`mmb token` prints a token only")),
+        Some(Cmd::Token(args)) => network::token(&args),
         Some(Cmd::Completion(args)) => failure::print(shell::external::script(args.shell)),
         Some(Cmd::Man(args)) => shell::external::manual(Cli::command(), &args.directory),
         Some(Cmd::Complete(args)) => {
-            shell::external::complete(&Cli::command(), &args.words, remote::connect(socket).ok())
+            shell::external::complete(&Cli::command(), &args.words, target.connect().ok())
         }
         Some(Cmd::Import(command)) => import::run(&command, json),
         Some(command) => match command.line() {
-            Some((first, line)) => remote::line(first, &line.words, socket, json),
+            Some((first, line)) => remote::line(first, &line.words, &target, json),
             None => Ok(()),
         },
     }
@@ -110,7 +114,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
 fn split_line(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut at = 1;
     while let Some(option) = args.get(at).filter(|a| a.as_encoded_bytes().starts_with(b"-")) {
-        at += if option == "--socket" { 2 } else { 1 };
+        at += if target::WITH_VALUE.iter().any(|name| option == name) { 2 } else { 1 };
     }
     let Some(line) = args.get(at).and_then(|a| a.to_str()).filter(|a| a.contains(' ')) else { return args };
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
@@ -127,6 +131,7 @@ mod tests {
         let split = |args: &[&str]| split_line(args.iter().map(OsString::from).collect());
         assert_eq!(split(&["mmb", "add all drop", "--json"]), ["mmb", "add", "all", "drop", "--json"]);
         assert_eq!(split(&["mmb", "--socket", "/a b", "del 1"]), ["mmb", "--socket", "/a b", "del", "1"]);
+        assert_eq!(split(&["mmb", "--remote", "a b", "del 1"]), ["mmb", "--remote", "a b", "del", "1"]);
         assert_eq!(split(&["mmb", "check", "my file"]), ["mmb", "check", "my file"]);
         assert_eq!(split(&["mmb"]), ["mmb"]);
     }

@@ -6,15 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use mmb_control::api::ConfigEntry;
-use mmb_control::{Client, ClientError, client_path, count, render};
+use mmb_control::{Client, ClientError, count, render};
 use serde::Serialize;
 
 use crate::cli::{ApplyArgs, CaptureArgs, SaveArgs};
 use crate::failure::{Failure, Pipe, print};
+use crate::target::Target;
 
 /// Runs one line of the language.
-pub fn line(first: &str, words: &[String], socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    command(&mut connect(socket)?, &join(first, words), None, json)
+pub fn line(first: &str, words: &[String], target: &Target, json: bool) -> Result<(), Failure> {
+    command(&mut target.connect()?, &join(first, words), None, json)
 }
 
 /// Joins the words of the command line to a line of the language. It does not matter how the shell split
@@ -65,14 +66,14 @@ pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool)
 }
 
 /// `mmb capture`: lines of text, or a pcapng file that this process writes.
-pub fn capture(args: &CaptureArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    let Some(path) = &args.output else { return line("capture", &args.words, socket, json) };
+pub fn capture(args: &CaptureArgs, target: &Target, json: bool) -> Result<(), Failure> {
+    let Some(path) = &args.output else { return line("capture", &args.words, target, json) };
     if json {
         return Err(Failure::usage("--json and -w exclude each other"));
     }
     let text = join("capture", &args.words);
     let failed = |e: &ClientError| Failure::of_line(&text, None, e);
-    let mut client = connect(socket)?;
+    let mut client = target.connect()?;
     if path == Path::new("-") {
         let mut out = Pipe::new();
         client.capture(&text, |piece| out.write(piece)).map_err(|e| failed(&e))?;
@@ -96,8 +97,8 @@ pub fn capture(args: &CaptureArgs, socket: Option<PathBuf>, json: bool) -> Resul
 }
 
 /// `mmb apply FILE`.
-pub fn apply(args: &ApplyArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    let text = apply_file(&mut connect(socket)?, args, json)?;
+pub fn apply(args: &ApplyArgs, target: &Target, json: bool) -> Result<(), Failure> {
+    let text = apply_file(&mut target.connect()?, args, json)?;
     print(&text)
 }
 
@@ -110,8 +111,8 @@ pub fn apply_file(client: &mut Client, args: &ApplyArgs, json: bool) -> Result<S
 }
 
 /// `mmb save [FILE]`.
-pub fn save(args: &SaveArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    let text = save_file(&mut connect(socket)?, args, json)?;
+pub fn save(args: &SaveArgs, target: &Target, json: bool) -> Result<(), Failure> {
+    let text = save_file(&mut target.connect()?, args, json)?;
     print(&text)
 }
 
@@ -119,8 +120,15 @@ pub fn save(args: &SaveArgs, socket: Option<PathBuf>, json: bool) -> Result<(), 
 /// file has the old or the new text at every moment, also if the machine stops.
 pub fn save_file(client: &mut Client, args: &SaveArgs, json: bool) -> Result<String, Failure> {
     let entry: ConfigEntry = client.get("/v1/config").map_err(Failure::new)?;
-    let file = args.file.clone().or_else(|| entry.file.map(PathBuf::from)).ok_or_else(|| {
-        Failure::new("the daemon was started without a configuration file: `mmb save FILE` names one")
+    // The name is one of the daemon's machine.
+    let own_file = entry.file.filter(|_| !client.is_remote()).map(PathBuf::from);
+    let file = args.file.clone().or(own_file).ok_or_else(|| match client.is_remote() {
+        true => Failure::new(
+            "the file of the daemon is on its machine: `mmb save FILE` writes one on this machine",
+        ),
+        false => {
+            Failure::new("the daemon was started without a configuration file: `mmb save FILE` names one")
+        }
     })?;
     write_file(&file, entry.config.as_bytes())
         .map_err(|e| Failure::new(format!("cannot write {}: {e}", file.display())))?;
@@ -150,8 +158,8 @@ fn write_file(file: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// `mmb diff FILE`.
-pub fn diff(file: &Path, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    let mut client = connect(socket)?;
+pub fn diff(file: &Path, target: &Target, json: bool) -> Result<(), Failure> {
+    let mut client = target.connect()?;
     let text = diff_file(&mut client, file, json)?;
     print(&text)
 }
@@ -174,12 +182,6 @@ fn output(
     }
     let document = serde_json::to_string(reply).map_err(Failure::new)?;
     Ok(document + "\n")
-}
-
-/// A client for the daemon at `socket`, or at the default path.
-pub fn connect(socket: Option<PathBuf>) -> Result<Client, Failure> {
-    let path = socket.unwrap_or_else(client_path);
-    Client::new(&path).map_err(|e| Failure::new(format!("cannot start the client: {e}")))
 }
 
 /// Reads a file; `-` is standard input.

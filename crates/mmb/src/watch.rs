@@ -1,7 +1,6 @@
 //! `mmb watch`: repeats a command that shows something.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -9,16 +8,16 @@ use mmb_lang::Command;
 
 use crate::cli::WatchArgs;
 use crate::failure::{Failure, Pipe};
-use crate::remote::connect;
+use crate::target::Target;
 
 /// Moves the cursor of a terminal to the first line, and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Runs the command until the reader goes, or as often as `--count` says.
-pub fn run(args: &WatchArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
+pub fn run(args: &WatchArgs, target: &Target) -> Result<(), Failure> {
     let line = args.words.join(" ");
     check(&line)?;
-    let mut client = connect(socket)?;
+    let mut client = target.connect()?;
     let is_terminal = std::io::stdout().is_terminal();
     let mut left = args.count;
     loop {

@@ -101,7 +101,7 @@ def test_readers_read_operators_change_and_strangers_do_neither(grouped, program
         assert run_as(READERS, read, *words)[0] == 0, words
     for words in (["add", "all", "drop"], ["flush"], ["clear", "connections"], ["interface", "add", "n", "null"]):
         status, text = run_as(READERS, read, *words)
-        assert status == 1 and f"the read-only socket does not permit `{words[0]}`" in text, text
+        assert status == 1 and f"the role read does not permit `{words[0]}`" in text, text
     assert run_as(READERS, grouped.socket, "list")[0] == 1
     assert run_as(OPERATORS, grouped.socket, "add", "all", "drop")[0] == 0
     for path in (read, grouped.socket):

@@ -20,12 +20,18 @@ pub struct RevisionEntry {
     pub revision: u64,
     /// When it came into force, in UTC (RFC 3339).
     pub time: String,
-    /// Id of the user who made the change; absent if the daemon did.
+    /// Id of the local user who made the change; absent if the daemon or a user on the network did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
     /// Id of the user's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<i32>,
+    /// Name of the user on the network who made the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Address of that user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// The command.
     pub change: String,
 }

@@ -1,14 +1,19 @@
 //! Who makes a change.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 
-/// The user and the process that make a change, and the change as they wrote it.
+/// The client that makes a change, and the change as they wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Author {
-    /// User of the client; none if the daemon itself changes something.
+    /// User of a local client; none if the daemon itself changes something.
     pub user: Option<u32>,
     /// Process of the client.
     pub process: Option<i32>,
+    /// Name of a client on the network.
+    pub name: Option<String>,
+    /// Address of a client on the network.
+    pub address: Option<IpAddr>,
     /// The command, in one line.
     pub change: String,
 }
@@ -26,7 +31,7 @@ impl Author {
 
     /// The daemon itself.
     pub fn daemon(change: impl Into<String>) -> Author {
-        Author { user: None, process: None, change: change.into() }
+        Author { change: change.into(), ..Author::default() }
     }
 
     /// The author of what this thread changes.

@@ -15,7 +15,12 @@ fn a_change_is_recorded_with_its_author() {
     let mut config = Config::new();
     history.record(&config);
     add(&mut config, "add ip-proto udp drop");
-    let author = Author { user: Some(7), process: Some(8), change: "add ip-proto udp drop".to_owned() };
+    let author = Author {
+        user: Some(7),
+        process: Some(8),
+        change: "add ip-proto udp drop".to_owned(),
+        ..Author::default()
+    };
     author.clone().run(|| history.record(&config));
     // Nothing has changed: a new classifier, an interface that comes up.
     history.record(&config);

@@ -21,6 +21,9 @@ pub fn history(list: &HistoryList) -> String {
 }
 
 fn author(r: &RevisionEntry) -> String {
+    if let (Some(name), Some(address)) = (&r.name, &r.address) {
+        return format!("{name} at {address}");
+    }
     match (r.user, r.process) {
         (Some(user), Some(process)) => format!("user {user}, process {process}"),
         (Some(user), None) => format!("user {user}"),
@@ -40,14 +43,24 @@ mod tests {
             RevisionEntry { revision: 1, time: time.clone(), change: "start".into(), ..Default::default() };
         let user = Some(1000);
         let change = "add all drop".to_owned();
-        let second = RevisionEntry { revision: 2, time, user, process: Some(7), change };
+        let second = RevisionEntry {
+            revision: 2,
+            time: time.clone(),
+            user,
+            process: Some(7),
+            change,
+            ..first.clone()
+        };
+        let (name, address) = (Some("ci".to_owned()), Some("192.0.2.7".to_owned()));
+        let third = RevisionEntry { revision: 3, change: "flush".into(), name, address, ..first.clone() };
         let pending = Some(PendingEntry { seconds: 9, revision: 1 });
         let expected = "\
 revision  time                      by                    change
+       3  2026-11-25T10:00:00.000Z  ci at 192.0.2.7       flush
        2  2026-11-25T10:00:00.000Z  user 1000, process 7  add all drop
        1  2026-11-25T10:00:00.000Z  mmb                   start
 # revision 1 comes back in 9 s without `mmb confirm`
 ";
-        assert_eq!(history(&HistoryList { revisions: vec![second, first], pending }), expected);
+        assert_eq!(history(&HistoryList { revisions: vec![third, second, first], pending }), expected);
     }
 }

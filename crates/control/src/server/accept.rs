@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
@@ -47,13 +49,10 @@ pub(super) struct Server {
 /// A socket that gives connections.
 pub(super) trait Accept: Send + 'static {
     /// A connection.
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    type Stream: Send + 'static;
 
     /// Waits for the next connection.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-
-    /// Returns the process at the other end. None: it is not known.
-    fn peer(stream: &Self::Stream) -> Option<Peer>;
 }
 
 impl Accept for UnixListener {
@@ -62,10 +61,6 @@ impl Accept for UnixListener {
     async fn next(&self) -> io::Result<UnixStream> {
         self.accept().await.map(|(stream, _)| stream)
     }
-
-    fn peer(stream: &UnixStream) -> Option<Peer> {
-        stream.peer_cred().ok().map(|peer| Peer { user: peer.uid(), process: peer.pid() })
-    }
 }
 
 impl Accept for TcpListener {
@@ -73,10 +68,6 @@ impl Accept for TcpListener {
 
     async fn next(&self) -> io::Result<TcpStream> {
         self.accept().await.map(|(stream, _)| stream)
-    }
-
-    fn peer(_: &TcpStream) -> Option<Peer> {
-        None
     }
 }
 
@@ -87,30 +78,50 @@ impl Server {
         Server { router, usage, limits, counters, refusals, reserve, stop: watch::Sender::new(false) }
     }
 
-    /// Accepts connections of clients with at least this role, until the server stops.
-    pub async fn accept<L: Accept>(self: Arc<Server>, listener: L, role: Role) {
+    /// Accepts connections of the control socket, of clients with at least this role, until the server stops.
+    pub async fn accept_local(self: Arc<Server>, listener: UnixListener, role: Role) {
+        let admit = |stream: UnixStream| {
+            let peer = stream.peer_cred().ok();
+            let role = if peer.as_ref().is_some_and(is_owner) { Role::Owner } else { role };
+            let peer = peer.map(|peer| Peer::Local { user: peer.uid(), process: peer.pid() });
+            self.clone().admit(stream, role, peer);
+        };
+        self.accept_each(listener, admit).await;
+    }
+
+    /// Accepts connections of anyone who reaches an address, as readers, until the server stops.
+    pub async fn accept_anyone(self: Arc<Server>, listener: TcpListener) {
+        self.accept_each(listener, |stream| self.clone().admit(stream, Role::Reader, None)).await;
+    }
+
+    /// Passes each connection to `admit` until the server stops.
+    pub async fn accept_each<L: Accept>(&self, listener: L, admit: impl Fn(L::Stream) + Sync) {
         let mut stop = self.stop.subscribe();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.next() => accepted,
                 () = stopped(&mut stop) => return,
             };
-            let Ok(stream) = accepted else {
+            match accepted {
+                Ok(stream) => admit(stream),
                 // The client waits in the queue, so that the next turn accepts it.
-                if !self.reserve.release() {
-                    tokio::time::sleep(RETRY).await;
-                }
-                continue;
-            };
-            let peer = L::peer(&stream);
-            let role = if peer.is_some_and(is_owner) { Role::Owner } else { role };
-            match self.usage.connection(role) {
-                Some(place) => drop(tokio::spawn(self.clone().serve(stream, (role, peer), place))),
-                None => {
-                    self.counters.connections.fetch_add(1, Relaxed);
-                    if let Ok(place) = self.refusals.clone().try_acquire_owned() {
-                        tokio::spawn(refuse(stream, self.limits.connections[role as usize], place));
-                    }
+                Err(_) if self.reserve.release() => {}
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Serves a connection, if there is a place for one of its role.
+    fn admit<S>(self: Arc<Server>, stream: S, role: Role, peer: Option<Peer>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        match self.usage.connection(role) {
+            Some(place) => drop(tokio::spawn(self.serve(stream, (role, peer), place))),
+            None => {
+                self.counters.connections.fetch_add(1, Relaxed);
+                if let Ok(place) = self.refusals.clone().try_acquire_owned() {
+                    tokio::spawn(refuse(stream, self.limits.connections[role as usize], place));
                 }
             }
         }
@@ -125,21 +136,33 @@ impl Server {
     ) where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        self.exchange(stream, role, peer).await;
+        self.exchange(stream, |_| Ok((role, peer.clone()))).await;
         self.reserve.refill();
     }
 
-    /// Answers the requests of one connection.
-    pub async fn exchange<S>(&self, stream: S, role: Role, peer: Option<Peer>)
-    where
+    /// Answers the requests of one connection. `identify` returns the client of a request, or a refusal, before
+    /// the body is read.
+    pub async fn exchange<S>(
+        &self,
+        stream: S,
+        identify: impl Fn(&Request<Incoming>) -> Result<(Role, Option<Peer>), Box<Response>>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let mut stop = self.stop.subscribe();
-        let router = self.router.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(role);
-            request.extensions_mut().insert(peer);
-            router.clone().call(request.map(Body::new))
+        let service = service_fn(|mut request: Request<Incoming>| {
+            let client = identify(&request);
+            let mut router = self.router.clone();
+            async move {
+                match client {
+                    Ok((role, peer)) => {
+                        request.extensions_mut().insert(role);
+                        request.extensions_mut().insert(peer);
+                        router.call(request.map(Body::new)).await
+                    }
+                    Err(refusal) => Ok(*refusal),
+                }
+            }
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(self.limits.head);
@@ -157,9 +180,13 @@ impl Server {
         }
     }
 
-    /// Waits until all connections have ended.
-    pub async fn finish(&self) {
+    /// Accepts no more connections, and lets open requests end.
+    pub fn stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// Waits until all connections have ended.
+    pub async fn ended(&self) {
         self.stop.closed().await;
     }
 }
@@ -171,8 +198,8 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Whether the client is root, or the user of this process.
-fn is_owner(peer: Peer) -> bool {
-    peer.user == 0 || peer.user == nix::unistd::geteuid().as_raw()
+fn is_owner(peer: &UCred) -> bool {
+    peer.uid() == 0 || peer.uid() == nix::unistd::geteuid().as_raw()
 }
 
 /// Answers a request with the sentence that there are too many connections.

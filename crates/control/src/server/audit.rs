@@ -1,21 +1,38 @@
 //! The log of changes: who changed what.
 //!
-//! Theory of operation. The kernel tells the user and the process of a connection (unix(7), SO_PEERCRED). A
-//! request that changed something is logged after it, with both. What the client sent is shortened, and
-//! control characters are escaped, so that no client writes lines of its own. Queries are not logged, nor is
-//! what was refused, because it changed nothing.
+//! Theory of operation. The kernel tells the user and the process of a local connection (unix(7),
+//! SO_PEERCRED); a client on the network has a name and an address. A request that changed something is logged
+//! after it, with both. One that was to change something and was refused is logged with its status. What the
+//! client sent is shortened, and control characters are escaped, so that no client writes lines of its own.
+//! Queries are not logged.
 
-use axum::http::Method;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::http::{Method, StatusCode};
 use mmb_system::log;
 use serde::Deserialize;
 
 use crate::history::Author;
 
-/// The user and the process at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
-    pub user: u32,
-    pub process: Option<i32>,
+/// The client at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(super) enum Peer {
+    /// A process of this machine, and its user.
+    Local { user: u32, process: Option<i32> },
+    /// A user of the API on the network.
+    Network { name: Arc<str>, address: IpAddr },
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Local { user, process: Some(process) } => write!(f, "user {user}, process {process}"),
+            Peer::Local { user, process: None } => write!(f, "user {user}"),
+            Peer::Network { name, address } => write!(f, "{name} at {address}"),
+        }
+    }
 }
 
 /// Most characters of a line that the log has.
@@ -66,22 +83,25 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
 }
 
 /// The author of a change, for the history.
-pub(super) fn author(peer: Option<Peer>, change: Option<&str>) -> Author {
-    Author {
-        user: peer.map(|peer| peer.user),
-        process: peer.and_then(|peer| peer.process),
-        change: change.unwrap_or_default().to_owned(),
+pub(super) fn author(peer: Option<&Peer>, change: Option<&str>) -> Author {
+    let mut author = Author { change: change.unwrap_or_default().to_owned(), ..Author::default() };
+    match peer {
+        Some(Peer::Local { user, process }) => (author.user, author.process) = (Some(*user), *process),
+        Some(Peer::Network { name, address }) => {
+            (author.name, author.address) = (Some(name.to_string()), Some(*address));
+        }
+        None => {}
     }
+    author
 }
 
-/// Logs a change.
-pub(super) fn log(peer: Option<Peer>, change: &str) {
-    let author = match peer {
-        Some(Peer { user, process: Some(process) }) => format!("user {user}, process {process}"),
-        Some(Peer { user, process: None }) => format!("user {user}"),
-        None => "unknown user".to_owned(),
-    };
-    log::info(format!("change by {author}: {change}\n"));
+/// Logs a change, or that it was refused.
+pub(super) fn log(peer: Option<&Peer>, change: &str, status: StatusCode) {
+    let author = peer.map_or_else(|| "unknown user".to_owned(), Peer::to_string);
+    match status.is_success() {
+        true => log::info(format!("change by {author}: {change}\n")),
+        false => log::info(format!("refused change by {author} ({}): {change}\n", status.as_u16())),
+    }
 }
 
 /// The options of `mmb apply` for those of the request.
@@ -94,7 +114,8 @@ fn apply_options(query: &str) -> String {
     query.split('&').filter_map(option).collect()
 }
 
-fn shortened(text: &str) -> String {
+/// One line of what a client sent, of a limited length.
+pub(super) fn shortened(text: &str) -> String {
     let mut characters = text.trim().chars();
     let mut shown = String::new();
     for character in characters.by_ref().take(SHOWN) {

@@ -26,11 +26,17 @@ pub(super) struct Gate {
 }
 
 /// Checks that the client's role permits a request, and reads its body. The memory of the body counts until
-/// the last reader drops it, even if the client has disconnected meanwhile. A change is logged with its user.
+/// the last reader drops it, even if the client has disconnected meanwhile. A change is logged with its user,
+/// and so is one that was refused.
 pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let role = request.extensions().get::<Role>().copied().unwrap_or(Role::Reader);
+    let peer = request.extensions().get::<Option<Peer>>().cloned().flatten();
     if let Err(refusal) = role.check_request(request.method(), request.uri().path()) {
         gate.counters.forbidden.fetch_add(1, Relaxed);
+        if !matches!(request.uri().path(), "/v1/check" | "/v1/diff") {
+            let change = format!("{} {}", request.method(), request.uri().path());
+            audit::log(peer.as_ref(), &audit::shortened(&change), StatusCode::FORBIDDEN);
+        }
         return refusal.into_response();
     }
     let (mut parts, body) = request.into_parts();
@@ -38,10 +44,11 @@ pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next
     match gate.read(body, announced.unwrap_or(0), role).await {
         Ok(bytes) => {
             let change = audit::change(&parts.method, parts.uri.path(), parts.uri.query(), &bytes);
-            let peer = parts.extensions.get::<Option<Peer>>().copied().flatten();
-            parts.extensions.insert(audit::author(peer, change.as_deref()));
+            parts.extensions.insert(audit::author(peer.as_ref(), change.as_deref()));
             let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
-            change.filter(|_| response.status().is_success()).inspect(|change| audit::log(peer, change));
+            if let Some(change) = change {
+                audit::log(peer.as_ref(), &change, response.status());
+            }
             response
         }
         Err((status, sentence)) => {

@@ -1,4 +1,4 @@
-//! The control API on the control socket, and metrics over TCP.
+//! The control API on the control socket and on the network, and metrics over TCP.
 
 mod accept;
 mod audit;
@@ -6,6 +6,7 @@ mod body;
 mod descriptors;
 mod document;
 mod limits;
+mod network;
 mod role;
 mod routes;
 mod scrape;
@@ -23,6 +24,8 @@ use tokio::net::{TcpListener, UnixListener};
 
 pub use document::BODY_LIMIT;
 pub use limits::Limits;
+pub use network::{NetworkAccess, NetworkFiles, NetworkListener, new_token, reload_access};
+pub(crate) use network::{authorities, certificates, private_key};
 pub use role::Role;
 pub use routes::router;
 pub use socket::{ControlSocket, Listeners, SocketError, SocketGroups, client_path, default_path};
@@ -31,6 +34,7 @@ use crate::transaction::Control;
 use accept::Server;
 use body::Gate;
 use limits::Usage;
+use network::NetworkServer;
 
 /// Time that open requests get to end when the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
@@ -50,6 +54,10 @@ pub async fn serve(
     let operators = UnixListener::from_std(listeners.operators)?;
     let readers = listeners.readers.map(UnixListener::from_std).transpose()?;
     let metrics = listeners.metrics.map(TcpListener::from_std).transpose()?;
+    let network = match listeners.network {
+        Some(NetworkListener { socket, access }) => Some((TcpListener::from_std(socket)?, access)),
+        None => None,
+    };
     let spawn = |name: &str, body: fn(&Control)| {
         let control = control.clone();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&control))
@@ -57,23 +65,29 @@ pub async fn serve(
     let maintenance = spawn("mmb-maintenance", Control::run_maintenance)?;
     let links = spawn("mmb-links", Control::run_link_watch)?;
     let server = Arc::new(server(&control, limits));
-    tokio::spawn(server.clone().accept(operators, Role::Operator));
+    tokio::spawn(server.clone().accept_local(operators, Role::Operator));
     if let Some(readers) = readers {
-        tokio::spawn(server.clone().accept(readers, Role::Reader));
+        tokio::spawn(server.clone().accept_local(readers, Role::Reader));
     }
-    let scrapes = metrics.map(|listener| {
+    let mut servers = vec![server];
+    if let Some(listener) = metrics {
         let server = Arc::new(scrape::server(&control, limits));
-        tokio::spawn(server.clone().accept(listener, Role::Reader));
-        server
-    });
+        tokio::spawn(server.clone().accept_anyone(listener));
+        servers.push(server);
+    }
+    if let Some((listener, access)) = network {
+        let server = Arc::new(self::server(&control, limits));
+        tokio::spawn(Arc::new(NetworkServer::new(server.clone(), access)).accept(listener));
+        servers.push(server);
+    }
     stop.await;
+    servers.iter().for_each(|server| server.stop());
     // Connections that have not ended by then are dropped with the runtime.
-    let scrapes_end = async {
-        if let Some(server) = scrapes {
-            server.finish().await;
+    let ended = async {
+        for server in &servers {
+            server.ended().await;
         }
     };
-    let ended = async { tokio::join!(server.finish(), scrapes_end) };
     let _ = tokio::time::timeout(GRACE, ended).await;
     control.stop_maintenance();
     control.stop_link_watch();
@@ -95,12 +109,12 @@ fn server(control: &Arc<Control>, limits: Limits) -> Server {
 }
 
 /// Answers the requests of connections that the caller accepts. [`serve`] does it for sockets.
-pub struct ConnectionServer(Server);
+pub struct ConnectionServer(Arc<Server>);
 
 impl ConnectionServer {
     /// A server without connections.
     pub fn new(control: &Arc<Control>, limits: Limits) -> ConnectionServer {
-        ConnectionServer(server(control, limits))
+        ConnectionServer(Arc::new(server(control, limits)))
     }
 
     /// Answers the requests of a client with this role until one side closes the connection.
@@ -108,6 +122,14 @@ impl ConnectionServer {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        self.0.exchange(stream, role, None).await;
+        self.0.exchange(stream, |_| Ok((role, None))).await;
+    }
+
+    /// Answers the requests of a client that proves its name in each request, as on the network without TLS.
+    pub async fn serve_stranger<S>(&self, stream: S, access: &Arc<NetworkAccess>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        NetworkServer::new(self.0.clone(), access.clone()).serve_stranger(stream).await;
     }
 }

@@ -68,7 +68,7 @@ impl Control {
 
 fn refusal(what: &str) -> Refusal {
     Refusal::forbidden(format!(
-        "the read-only socket does not permit `{what}`; use the socket of the operators"
+        "the role read does not permit `{what}`; use the socket or a token of an operator"
     ))
 }
 

@@ -28,8 +28,8 @@ use crate::transaction::Control;
 #[derive(OpenApi)]
 #[openapi(info(
     title = "mmb control API",
-    description = "HTTP/1.1 over the daemon's Unix socket. A request that fails changes nothing and answers with \
-                   one sentence."
+    description = "HTTP/1.1 over the daemon's Unix socket, or by HTTPS with a bearer token or a certificate. A request \
+                   that fails changes nothing and answers with one sentence."
 ))]
 struct ApiDocument;
 

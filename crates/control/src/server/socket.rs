@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Group, geteuid};
 
+use super::network::NetworkListener;
+
 /// The group that may use the socket, if it exists.
 const GROUP: &str = "mmb";
 /// Mode of the socket: owner and group read and write.
@@ -111,6 +113,8 @@ pub struct Listeners {
     pub readers: Option<UnixListener>,
     /// TCP, for metrics only.
     pub metrics: Option<TcpListener>,
+    /// TCP, for the API.
+    pub network: Option<NetworkListener>,
 }
 
 /// The path of the readers' socket.
@@ -155,7 +159,7 @@ impl ControlSocket {
         let readers = readers_group.map(|group| listen(&readers_path(path), Some(group))).transpose()?;
         Ok(ControlSocket {
             paths,
-            listeners: Some(Listeners { operators, readers, metrics: None }),
+            listeners: Some(Listeners { operators, readers, metrics: None, network: None }),
             _lock: lock,
         })
     }

@@ -21,7 +21,8 @@ use rustyline::history::FileHistory;
 use crate::cli::ShellLine;
 use crate::failure::{Failure, print};
 use crate::offline;
-use crate::remote::{apply_file, command, connect, diff_file, name, read_file, save_file};
+use crate::remote::{apply_file, command, diff_file, name, read_file, save_file};
+use crate::target::Target;
 
 mod arguments;
 mod assist;
@@ -62,8 +63,8 @@ Tab completes words. A line that ends with ? shows the words that can follow. `s
 ";
 
 /// Opens the shell. If standard input is not a terminal, its lines are run as a script.
-pub fn run(functions: &Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
-    let mut client = connect(socket)?;
+pub fn run(functions: &Arc<Registry>, target: &Target) -> Result<(), Failure> {
+    let mut client = target.connect()?;
     let base = offline::base(functions.clone(), DEFAULT_SCRATCHPAD);
     if std::io::stdin().is_terminal() { interactive(&mut client, &base) } else { script(&mut client, &base) }
 }
@@ -199,7 +200,9 @@ fn interactive(client: &mut Client, base: &Config) -> Result<(), Failure> {
         // There is no file before the first use.
         let _ = editor.load_history(file);
     }
-    if let Err(e @ ClientError::NoDaemon(_)) = client.get::<InterfaceList>("/v1/interfaces") {
+    if let Err(e @ (ClientError::NoDaemon(_) | ClientError::Unreachable(_))) =
+        client.get::<InterfaceList>("/v1/interfaces")
+    {
         eprintln!("{e}");
     }
     loop {

@@ -11,7 +11,6 @@ mod table;
 mod views;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mmb_control::Client;
@@ -23,19 +22,19 @@ use self::state::{State, Step};
 pub use self::views::View;
 use crate::cli::TopArgs;
 use crate::failure::Failure;
-use crate::remote::connect;
+use crate::target::Target;
 
 /// Runs until the user quits.
 ///
 /// # Errors
 /// Standard output is no terminal, or no daemon answers at the start.
-pub fn run(args: &TopArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
+pub fn run(args: &TopArgs, target: &Target) -> Result<(), Failure> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::usage("`mmb top` needs a terminal; `mmb show` prints the same counters"));
     }
     let view = View::ALL.into_iter().find(|view| view.name() == args.view).unwrap_or(View::Ports);
     let mut state = State::new(view, args.matches.join(" "));
-    let mut client = connect(socket)?;
+    let mut client = target.connect()?;
     let first = Sample::read(&mut client, view.extra(), &state.filter).map_err(Failure::new)?;
     state.take(Ok(first), Instant::now());
     let failed = |e: std::io::Error| Failure::new(format!("cannot use this terminal: {e}"));

@@ -156,6 +156,8 @@ fn entry(revision: &Revision) -> RevisionEntry {
         time: utc(revision.time),
         user: revision.author.user,
         process: revision.author.process,
+        name: revision.author.name.clone(),
+        address: revision.author.address.map(|address| address.to_string()),
         change: revision.author.change.clone(),
     }
 }
