@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let Some(mut listeners) = socket.take_listeners() else { return Ok(()) };
     listeners.metrics = args.metrics.map(|address| listen(address, "metrics")).transpose()?;
     listeners.network = args.network.listen()?;
-    let access = listeners.network.as_ref().map(|network| network.access.clone());
+    let access = listeners.network.first().map(|listener| listener.access.clone());
     let addresses = addresses(&path, &listeners);
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
@@ -186,11 +186,12 @@ fn addresses(socket: &Path, listeners: &Listeners) -> String {
     if let Some(Ok(address)) = listeners.metrics.as_ref().map(TcpListener::local_addr) {
         text.push_str(&format!("metrics on http://{address}/metrics\n"));
     }
-    if let Some(NetworkListener { socket, access }) = &listeners.network
-        && let Ok(address) = socket.local_addr()
-    {
-        let scheme = if access.has_tls() { "https" } else { "http" };
-        text.push_str(&format!("API on {scheme}://{address}\n"));
+    for NetworkListener { socket, access, has_page } in &listeners.network {
+        if let Ok(address) = socket.local_addr() {
+            let service = if *has_page { "web page" } else { "API" };
+            let scheme = if access.has_tls() { "https" } else { "http" };
+            text.push_str(&format!("{service} on {scheme}://{address}\n"));
+        }
     }
     text
 }

@@ -15,12 +15,15 @@ use crate::failure::{Failure, print};
 /// Options of `mmb run` for the API on the network.
 #[derive(Debug, Args)]
 pub struct NetworkArgs {
-    /// Serve the control API by HTTPS at this address, to the users of --api-users; without --api-cert by HTTP,
-    /// at a loopback address only
+    /// Serve the control API by HTTPS at this address, to the users of --api-users; without --api-cert by
+    /// HTTP, at a loopback address only
     #[arg(long, value_name = "ADDRESS:PORT", requires = "api_users")]
     pub api: Option<SocketAddr>,
+    /// Serve a web page and the API at this address, with the users and the certificate of --api
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "api_users")]
+    pub web: Option<SocketAddr>,
     /// Users of --api, one in a line: `ROLE NAME token HASH` or `ROLE NAME certificate SUBJECT`
-    #[arg(long, value_name = "FILE", requires = "api")]
+    #[arg(long, value_name = "FILE")]
     pub api_users: Option<PathBuf>,
     /// Certificate of --api, with those that lead to its authority (PEM)
     #[arg(long, value_name = "FILE", requires = "api_key")]
@@ -34,16 +37,25 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Reads the files and listens; none without `--api`.
+    /// Reads the files and listens; none without `--api` and `--web`.
     ///
     /// # Errors
-    /// The address may not be used so, a file cannot be read or is invalid, or the system refused.
-    pub fn listen(&self) -> Result<Option<NetworkListener>, Failure> {
-        let (Some(address), Some(users)) = (self.api, self.api_users.clone()) else { return Ok(None) };
-        if self.api_cert.is_none() && !address.ip().is_loopback() {
+    /// An address may not be used so, a file cannot be read or is invalid, or the system refused.
+    pub fn listen(&self) -> Result<Vec<NetworkListener>, Failure> {
+        let Some(users) = self.api_users.clone() else { return Ok(Vec::new()) };
+        let addresses = [("--api", self.api, false), ("--web", self.web, true)];
+        let addresses =
+            || addresses.iter().filter_map(|(option, address, page)| Some((*option, (*address)?, *page)));
+        if self.api_cert.is_none()
+            && let Some((option, address, _)) =
+                addresses().find(|(_, address, _)| !address.ip().is_loopback())
+        {
             return Err(Failure::new(format!(
-                "--api {address} would send tokens unencrypted: give --api-cert and --api-key, or a loopback address"
+                "{option} {address} would send tokens unencrypted: give --api-cert and --api-key, or a loopback address"
             )));
+        }
+        if addresses().next().is_none() {
+            return Err(Failure::usage("--api-users needs --api or --web"));
         }
         let access = NetworkAccess::load(NetworkFiles {
             users,
@@ -51,8 +63,11 @@ impl NetworkArgs {
             client_authorities: self.api_client_ca.clone(),
         });
         let access = Arc::new(access.map_err(Failure::new)?);
-        let socket = listen(address, "the API")?;
-        Ok(Some(NetworkListener { socket, access }))
+        let listener = |(_, address, has_page)| {
+            let socket = listen(address, if has_page { "the web page" } else { "the API" })?;
+            Ok(NetworkListener { socket, access: access.clone(), has_page })
+        };
+        addresses().map(listener).collect()
     }
 }
 

@@ -140,8 +140,8 @@ impl Server {
         self.reserve.refill();
     }
 
-    /// Answers the requests of one connection. `identify` returns the client of a request, or a refusal, before
-    /// the body is read.
+    /// Answers the requests of one connection. `identify` returns the client of a request, or the answer
+    /// to one without, before the body is read.
     pub async fn exchange<S>(
         &self,
         stream: S,

@@ -1,10 +1,10 @@
 //! The log of changes: who changed what.
 //!
 //! Theory of operation. The kernel tells the user and the process of a local connection (unix(7),
-//! SO_PEERCRED); a client on the network has a name and an address. A request that changed something is logged
-//! after it, with both. One that was to change something and was refused is logged with its status. What the
-//! client sent is shortened, and control characters are escaped, so that no client writes lines of its own.
-//! Queries are not logged.
+//! SO_PEERCRED); a client on the network has a name and an address. A request that changed something is
+//! logged after it, with both. One that was to change something and was refused is logged with its status.
+//! What the client sent is shortened, and control characters are escaped, so that no client writes lines of
+//! its own. Queries are not logged.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -54,10 +54,6 @@ pub async fn serve(
     let operators = UnixListener::from_std(listeners.operators)?;
     let readers = listeners.readers.map(UnixListener::from_std).transpose()?;
     let metrics = listeners.metrics.map(TcpListener::from_std).transpose()?;
-    let network = match listeners.network {
-        Some(NetworkListener { socket, access }) => Some((TcpListener::from_std(socket)?, access)),
-        None => None,
-    };
     let spawn = |name: &str, body: fn(&Control)| {
         let control = control.clone();
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&control))
@@ -75,9 +71,12 @@ pub async fn serve(
         tokio::spawn(server.clone().accept_anyone(listener));
         servers.push(server);
     }
-    if let Some((listener, access)) = network {
+    if let Some(access) = listeners.network.first().map(|listener| listener.access.clone()) {
         let server = Arc::new(self::server(&control, limits));
-        tokio::spawn(Arc::new(NetworkServer::new(server.clone(), access)).accept(listener));
+        let network = Arc::new(NetworkServer::new(server.clone(), access));
+        for NetworkListener { socket, has_page, .. } in listeners.network {
+            tokio::spawn(network.clone().accept(TcpListener::from_std(socket)?, has_page));
+        }
         servers.push(server);
     }
     stop.await;

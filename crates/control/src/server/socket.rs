@@ -113,8 +113,8 @@ pub struct Listeners {
     pub readers: Option<UnixListener>,
     /// TCP, for metrics only.
     pub metrics: Option<TcpListener>,
-    /// TCP, for the API.
-    pub network: Option<NetworkListener>,
+    /// TCP, for the API on the network.
+    pub network: Vec<NetworkListener>,
 }
 
 /// The path of the readers' socket.
@@ -159,7 +159,7 @@ impl ControlSocket {
         let readers = readers_group.map(|group| listen(&readers_path(path), Some(group))).transpose()?;
         Ok(ControlSocket {
             paths,
-            listeners: Some(Listeners { operators, readers, metrics: None, network: None }),
+            listeners: Some(Listeners { operators, readers, metrics: None, network: Vec::new() }),
             _lock: lock,
         })
     }

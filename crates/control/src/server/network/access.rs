@@ -1,9 +1,9 @@
 //! What protects the API on the network: certificates and users, read from files.
 //!
 //! Theory of operation. [`NetworkAccess`] holds the values of the files, which [`NetworkAccess::reload`]
-//! replaces as a whole. If one file is wrong, all earlier values stay. New connections get the new certificate.
-//! Each request is checked against the users of its time, so a user who is removed is refused at once, also on
-//! an open connection.
+//! replaces as a whole. If one file is wrong, all earlier values stay. New connections get the new
+//! certificate. Each request is checked against the users of its time, so a user who is removed is refused
+//! at once, also on an open connection.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ use super::users::Users;
 pub struct NetworkFiles {
     /// Users with their roles.
     pub users: PathBuf,
-    /// The certificate of the server with those that lead to its authority, and the private key (PEM). Without
-    /// them the connections are not encrypted.
+    /// The certificate of the server with those that lead to its authority, and the private key (PEM).
+    /// Without them the connections are not encrypted.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Certificates of the authorities that sign those of clients (PEM).
     pub client_authorities: Option<PathBuf>,

@@ -2,9 +2,10 @@
 //!
 //! Theory of operation. A connection holds one of [`STRANGERS`] places until its first request with valid
 //! credentials. Then it holds one of its user's role instead, as connections of the control socket do. The
-//! places are the network's own, so no client there takes one from a local user. A handshake has a time limit,
-//! and so has each head of a request. Each request has to name its user again, by the certificate of the
-//! connection or a bearer token (RFC 6750); its body is read after that. A refusal closes the connection.
+//! places are the network's own, so no client there takes one from a local user. A handshake has a time
+//! limit, and so has each head of a request. Each request has to name its user again, by the certificate of
+//! the connection or a bearer token (RFC 6750); its body is read after that. A refusal closes the
+//! connection.
 //!
 //! No role of the network is more than an operator: the daemon confines the files that clients name, of
 //! any role. The role `admin` has connections and memory of its own.
@@ -15,12 +16,13 @@
 //! there.
 
 mod access;
+mod page;
 mod users;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Json;
@@ -61,6 +63,8 @@ pub struct NetworkListener {
     pub socket: std::net::TcpListener,
     /// Who may use it.
     pub access: Arc<NetworkAccess>,
+    /// It serves the web page, too.
+    pub has_page: bool,
 }
 
 /// A listener with the address of each client.
@@ -87,10 +91,10 @@ impl NetworkServer {
     }
 
     /// Accepts connections until the server stops.
-    pub async fn accept(self: Arc<NetworkServer>, listener: TcpListener) {
+    pub async fn accept(self: Arc<NetworkServer>, listener: TcpListener, has_page: bool) {
         let server = self.server.clone();
         let admit = |(stream, address)| match self.strangers.clone().try_acquire_owned() {
-            Ok(place) => drop(tokio::spawn(self.clone().serve(stream, address, place))),
+            Ok(place) => drop(tokio::spawn(self.clone().serve(stream, (address, has_page), place))),
             // Without a handshake there is nobody to tell the reason.
             Err(_) => drop(self.server.counters.connections.fetch_add(1, Relaxed)),
         };
@@ -101,17 +105,17 @@ impl NetworkServer {
     async fn serve(
         self: Arc<NetworkServer>,
         stream: TcpStream,
-        address: SocketAddr,
+        origin: (SocketAddr, bool),
         place: OwnedSemaphorePermit,
     ) {
         // The kernel notices clients that are gone without a word, in about two hours. Replies are small.
         let _ = stream.set_nodelay(true);
         match self.access.current().tls.clone() {
-            None => self.exchange(stream, address, None, place).await,
+            None => self.exchange(stream, origin, None, place).await,
             Some(tls) => match tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let subject = stream.get_ref().1.peer_certificates().and_then(subject);
-                    self.exchange(stream, address, subject, place).await;
+                    self.exchange(stream, origin, subject, place).await;
                 }
                 _ => drop(self.server.counters.handshakes.fetch_add(1, Relaxed)),
             },
@@ -119,11 +123,12 @@ impl NetworkServer {
         self.server.reserve.refill();
     }
 
-    /// Answers the requests of one connection. `subject`: that of the client's certificate.
-    pub async fn exchange<S>(
+    /// Answers the requests of one connection. `origin`: the client's address, and whether the listener
+    /// serves the web page. `subject`: that of the client's certificate.
+    async fn exchange<S>(
         &self,
         stream: S,
-        address: SocketAddr,
+        (address, has_page): (SocketAddr, bool),
         subject: Option<String>,
         place: OwnedSemaphorePermit,
     ) where
@@ -132,6 +137,7 @@ impl NetworkServer {
         let connection = Connection {
             network: self,
             address,
+            has_page,
             subject,
             place: Mutex::new(Place { _permit: place, is_stranger: true }),
         };
@@ -144,7 +150,7 @@ impl NetworkServer {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         if let Ok(place) = self.strangers.clone().try_acquire_owned() {
-            self.exchange(stream, SocketAddr::from(([0; 4], 0)), None, place).await;
+            self.exchange(stream, (SocketAddr::from(([0; 4], 0)), true), None, place).await;
         }
     }
 }
@@ -159,13 +165,15 @@ struct Place {
 struct Connection<'a> {
     network: &'a NetworkServer,
     address: SocketAddr,
+    has_page: bool,
     /// Of the certificate of the client.
     subject: Option<String>,
     place: Mutex<Place>,
 }
 
 impl Connection<'_> {
-    /// The user of a request, or the refusal, which ends the connection.
+    /// The user of a request, or the answer to one without: a file of the page, or a refusal, which ends the
+    /// connection.
     fn identify(&self, request: &Request<Incoming>) -> Result<(Role, Option<Peer>), Box<Response>> {
         let access = self.network.access.current();
         let counters = &self.network.server.counters;
@@ -173,6 +181,15 @@ impl Connection<'_> {
             counters.forbidden.fetch_add(1, Relaxed);
             refusal(StatusCode::FORBIDDEN, sentence)
         })?;
+        if self.has_page
+            && let Some(mut file) = page::file(request.method(), request.uri())
+        {
+            // A stranger gives the place back.
+            if self.is_stranger() {
+                file.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            return Err(Box::new(file));
+        }
         let user = self.user(&access, request.headers()).map_err(|sentence| {
             counters.credentials.fetch_add(1, Relaxed);
             let mut response = refusal(StatusCode::UNAUTHORIZED, sentence);
@@ -201,10 +218,18 @@ impl Connection<'_> {
         }
     }
 
+    fn place(&self) -> MutexGuard<'_, Place> {
+        // The value is complete at every moment.
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stranger(&self) -> bool {
+        self.place().is_stranger
+    }
+
     /// Takes a place of a role, unless the connection has one. False: there is none.
     fn take_place(&self, role: Role) -> bool {
-        // The value is complete at every moment.
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.place();
         if place.is_stranger {
             let Some(permit) = self.network.server.usage.connection(role) else { return false };
             *place = Place { _permit: permit, is_stranger: false };

@@ -7,9 +7,10 @@
 //! admin   alice    certificate CN=alice,O=Example
 //! ```
 //!
-//! A token is a random number of 256 bits. The file has its SHA-256 only, so that who reads the file cannot use
-//! it. Against numbers of this size a slow hash adds nothing. All hashes are compared, each in constant time.
-//! The subject of a certificate is written as in RFC 4514, which `openssl x509 -nameopt RFC2253` prints.
+//! A token is a random number of 256 bits. The file has its SHA-256 only, so that who reads the file cannot
+//! use it. Against numbers of this size a slow hash adds nothing. All hashes are compared, each in constant
+//! time. The subject of a certificate is written as in RFC 4514, which `openssl x509 -nameopt RFC2253`
+//! prints.
 
 use std::collections::HashMap;
 use std::sync::Arc;
