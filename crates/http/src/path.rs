@@ -7,7 +7,7 @@
 /// Rules compare this form, so that `/%61dmin` and `/x/../admin` do not pass a rule for `/admin`. What
 /// follows an encoded `?` belongs to the path.
 pub fn normalize_path<'o>(target: &[u8], out: &'o mut [u8]) -> Option<&'o [u8]> {
-    let end = target.iter().position(|&byte| byte == b'?' || byte == b'#').unwrap_or(target.len());
+    let end = target.iter().position(|&byte| byte == b'?').unwrap_or(target.len());
     let path = &target[..end];
     let (mut at, mut len) = (0, 0);
     while at < path.len() {

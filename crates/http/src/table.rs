@@ -2,8 +2,8 @@
 
 /// `tchar` of RFC 9110, 5.6.2: methods and names of headers.
 pub(crate) const TOKEN: u8 = 1 << 0;
-/// Visible characters of US-ASCII: targets.
-pub(crate) const VISIBLE: u8 = 1 << 1;
+/// Targets: visible characters of US-ASCII but `#`, since no form of a target has a fragment (RFC 9112, 3.2).
+pub(crate) const TARGET: u8 = 1 << 1;
 /// Values of headers, reason phrases and chunk extensions (RFC 9110, 5.5): visible characters, blanks, and
 /// bytes from 128 on.
 pub(crate) const VALUE: u8 = 1 << 2;
@@ -23,8 +23,8 @@ const fn classes() -> [u8; 256] {
         if one.is_ascii_alphanumeric() || is_any(one, b"!#$%&'*+-.^_`|~") {
             class |= TOKEN;
         }
-        if one.is_ascii_graphic() {
-            class |= VISIBLE;
+        if one.is_ascii_graphic() && one != b'#' {
+            class |= TARGET;
         }
         if one == b' ' || one == b'\t' {
             class |= BLANK | VALUE;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn classes_are_those_of_the_grammar() {
         let count = |class| (0..=255).filter(|&byte| is(byte, class)).count();
-        assert_eq!([count(TOKEN), count(VISIBLE), count(VALUE), count(BLANK)], [77, 94, 224, 2]);
+        assert_eq!([count(TOKEN), count(TARGET), count(VALUE), count(BLANK)], [77, 93, 224, 2]);
         assert!(b" \t\r\n\0\x7f()<>@,;:\\\"/[]?={}".iter().all(|&byte| !is(byte, TOKEN)));
         assert!(!is(0x7f, VALUE) && !is(b',', HOST) && !is(b'@', HOST) && !is(b'/', HOST));
         assert_eq!((run(b"abc def", TOKEN), run(b"", TOKEN), run(b"abc", TOKEN)), (3, 0, 3));

@@ -41,7 +41,7 @@ impl<'h> Target<'h> {
             scheme if scheme.eq_ignore_ascii_case(b"https") => b":443",
             _ => return Err(Cause::Target),
         };
-        let end = behind.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(behind.len());
+        let end = behind.iter().position(|byte| b"/?".contains(byte)).unwrap_or(behind.len());
         let (authority, path) = behind.split_at(end);
         if authority.is_empty() || table::run(authority, HOST) != end {
             return Err(Cause::Target);

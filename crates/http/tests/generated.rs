@@ -33,7 +33,7 @@ fn message() -> impl Strategy<Value = Message> {
     let status = prop::sample::select(vec![200u16, 204, 304, 404, 500, 999]);
     let method = prop::sample::select(vec!["GET", "HEAD", "POST", "X-YZ"]);
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
-    (method, "/[!-~]{0,20}", fields, bytes(), end, status, bytes()).prop_map(
+    (method, "/[!\"$-~]{0,20}", fields, bytes(), end, status, bytes()).prop_map(
         |(method, target, fields, body, end, status, response)| Message {
             method: method.to_owned(),
             target,

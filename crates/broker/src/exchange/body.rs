@@ -1,4 +1,8 @@
 //! Bodies, framed anew.
+//!
+//! Theory of operation. The bytes of a body leave as they come. The trailer section waits until it is whole,
+//! since one of its lines may be forbidden: the receiver gets either all of it or nothing. The parser limits
+//! its length, as that of a head.
 
 use std::io::Write;
 
@@ -28,12 +32,27 @@ impl Framing {
             Body::Chunked | Body::UntilClose => Framing::UntilClose,
         }
     }
+}
+
+/// Writes a body for its receiver.
+#[derive(Debug, Default)]
+pub(crate) struct BodyWriter {
+    pub framing: Framing,
+    /// The lines of the trailer section so far.
+    trailers: Vec<u8>,
+}
+
+impl BodyWriter {
+    pub fn new(framing: Framing) -> BodyWriter {
+        BodyWriter { framing, trailers: Vec::new() }
+    }
 
     /// Writes what an event behind the head becomes. Returns the bytes of the body in it.
-    pub fn write(self, event: &Event<'_>, out: &mut Vec<u8>) -> u64 {
+    pub fn write(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> u64 {
+        let is_chunked = self.framing == Framing::Chunked;
         match *event {
             Event::Bytes(Element::Body, bytes) => {
-                if self == Framing::Chunked {
+                if is_chunked {
                     // Writing to memory does not fail.
                     let _ = write!(out, "{:x}\r\n", bytes.len());
                     out.extend_from_slice(bytes);
@@ -43,21 +62,22 @@ impl Framing {
                 }
                 return bytes.len() as u64;
             }
-            Event::Chunk(0) if self == Framing::Chunked => out.extend_from_slice(b"0\r\n"),
-            Event::Bytes(Element::TrailerName | Element::TrailerValue, bytes) if self == Framing::Chunked => {
-                out.extend_from_slice(bytes);
+            Event::Bytes(Element::TrailerName | Element::TrailerValue, bytes) if is_chunked => {
+                self.trailers.extend_from_slice(bytes);
             }
-            Event::End(Element::TrailerName) if self == Framing::Chunked => out.extend_from_slice(b": "),
-            Event::End(Element::TrailerValue) if self == Framing::Chunked => out.extend_from_slice(b"\r\n"),
+            Event::End(Element::TrailerName) if is_chunked => self.trailers.extend_from_slice(b": "),
+            Event::End(Element::TrailerValue) if is_chunked => self.trailers.extend_from_slice(b"\r\n"),
             _ => {}
         }
         0
     }
 
-    /// Writes the end of a body that came as `body`.
-    pub fn end(self, body: Body, out: &mut Vec<u8>) {
-        if self == Framing::Chunked {
-            out.extend_from_slice(if body == Body::Chunked { b"\r\n" } else { b"0\r\n\r\n" });
+    /// Writes the end of a body, with its trailers.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
+        if self.framing == Framing::Chunked {
+            out.extend_from_slice(b"0\r\n");
+            out.append(&mut self.trailers);
+            out.extend_from_slice(b"\r\n");
         }
     }
 }
@@ -70,7 +90,7 @@ mod tests {
 
     /// Writes the body of a response anew.
     fn framed(text: &str, has_chunks: bool, piece: usize) -> (Framing, String) {
-        let (mut reader, mut framing, mut body) = (ResponseReader::default(), Framing::None, Body::None);
+        let (mut reader, mut writer) = (ResponseReader::default(), BodyWriter::default());
         let mut out = Vec::new();
         for mut bytes in text.as_bytes().chunks(piece) {
             loop {
@@ -78,18 +98,19 @@ mod tests {
                 bytes = &bytes[len..];
                 match event {
                     Event::More => break,
-                    Event::Head(head) => (framing, body) = (Framing::of(head.body, has_chunks), head.body),
-                    Event::Done => framing.end(body, &mut out),
+                    Event::Head(head) => writer = BodyWriter::new(Framing::of(head.body, has_chunks)),
+                    Event::Done => writer.end(&mut out),
+                    Event::Invalid(_) => return (writer.framing, String::from_utf8(out).unwrap()),
                     event => {
-                        framing.write(&event, &mut out);
+                        writer.write(&event, &mut out);
                     }
                 }
             }
         }
         if reader.end() == Some(Event::Done) {
-            framing.end(body, &mut out);
+            writer.end(&mut out);
         }
-        (framing, String::from_utf8(out).unwrap())
+        (writer.framing, String::from_utf8(out).unwrap())
     }
 
     #[test]
@@ -110,5 +131,16 @@ mod tests {
         }
         let pieces = framed(chunked, true, 1).1;
         assert_eq!(pieces, "1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\nX-T: t \r\n\r\n");
+    }
+
+    /// A field that says where the message ends must not be among the trailers (RFC 9110, 6.5.1).
+    #[test]
+    fn nothing_of_a_trailer_section_with_a_forbidden_field_leaves() {
+        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n\
+                    0\r\nX-T: t\r\nContent-Length: 3\r\n\r\n";
+        for piece in 1..text.len() {
+            let (_, written) = framed(text, true, piece);
+            assert!(!written.contains("0\r\n") && !written.contains("X-T"), "{piece}: {written:?}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
 use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, ProxyHeader, Upstream};
 
-use self::body::Framing;
+use self::body::{BodyWriter, Framing};
 use crate::chain::{Filters, SharedChain};
 use crate::counters::{Count, Counters};
 use crate::io::{Channel, Filter, Pool, Timer};
@@ -94,8 +94,9 @@ pub(crate) struct Exchange {
     pub response_done: bool,
     /// The response that is being read is an interim one.
     is_interim: bool,
-    response: Option<Head>,
-    framing: Framing,
+    /// Writers of the bodies to the server and to the client.
+    request_body: BodyWriter,
+    response_body: BodyWriter,
     status: u16,
     response_bytes: u64,
 }
@@ -262,8 +263,8 @@ impl Exchange {
 impl Client {
     /// Whether the end of the connection would look like the end of the response, which is not complete.
     pub fn is_cut(&self) -> bool {
-        let Exchange { is_answered, response_done, framing, .. } = &self.exchange;
-        *is_answered && !*response_done && *framing == Framing::UntilClose
+        let Exchange { is_answered, response_done, response_body, .. } = &self.exchange;
+        *is_answered && !*response_done && response_body.framing == Framing::UntilClose
     }
 
     /// The end of the connection becomes a reset if the response is not complete and its client could not

@@ -6,6 +6,7 @@ use mmb_http::{Body, Cause, Event, Head, Target};
 use mmb_nf::{L7Answer, L7Request, L7Verdict};
 
 use super::answer::{status_of, write_answer};
+use super::body::Framing;
 use super::head::{connection, keeps_open, upgrade, write_request};
 use super::{Exchange, Flow, Pair, Phase, Step};
 use crate::counters::Count;
@@ -229,7 +230,7 @@ impl Pair<'_> {
                 Ok(Filled::End) | Err(_) => return self.abort(),
             }
         }
-        let framing = super::body::Framing::of(head.body, true);
+        exchange.request_body.framing = Framing::of(head.body, true);
         let text = server.channel.output.text(&mut common.pool);
         let mut at = 0;
         let end = loop {
@@ -240,13 +241,13 @@ impl Pair<'_> {
                 Event::More => break Ok(()),
                 Event::Done => {
                     exchange.request_done = true;
-                    framing.end(head.body, text);
+                    exchange.request_body.end(text);
                     break Ok(());
                 }
                 Event::Invalid(cause) => break Err(cause),
                 event => {
                     exchange.has_body = true;
-                    exchange.request_bytes += framing.write(&event, text);
+                    exchange.request_bytes += exchange.request_body.write(&event, text);
                 }
             }
         };

@@ -3,7 +3,7 @@
 use mmb_http::{Body, Event, Head};
 use mmb_nf::{L7Response, L7Verdict};
 
-use super::body::Framing;
+use super::body::{BodyWriter, Framing};
 use super::head::{Delivery, keeps_open, write_response};
 use super::{Failure, Flow, Pair, Phase, Server, Step};
 use crate::counters::Count;
@@ -75,7 +75,7 @@ impl Pair<'_> {
         let (client, common) = (&mut *self.client, &mut *self.common);
         let Some(server) = &mut self.server else { return Parsed::Nothing };
         let class = client.exchange.class();
-        let (framing, is_in_body) = (client.exchange.framing, client.exchange.is_answered);
+        let exchange = &mut client.exchange;
         let text = client.channel.output.text(&mut common.pool);
         let mut at = 0;
         let found = loop {
@@ -93,7 +93,9 @@ impl Pair<'_> {
                     break Parsed::Done;
                 }
                 Event::Invalid(_) => break Parsed::Invalid,
-                event if is_in_body => client.exchange.response_bytes += framing.write(&event, text),
+                event if exchange.is_answered => {
+                    exchange.response_bytes += exchange.response_body.write(&event, text);
+                }
                 event => server.head.push(&event),
             }
         };
@@ -149,18 +151,19 @@ impl Pair<'_> {
             }
         }
         let minor = request.map_or(1, |request| request.minor);
-        exchange.framing = Framing::of(head.body, minor >= 1);
-        if exchange.framing == Framing::UntilClose || common.is_stopping {
+        let framing = Framing::of(head.body, minor >= 1);
+        exchange.response_body = BodyWriter::new(framing);
+        if framing == Framing::UntilClose || common.is_stopping {
             client.keeps_open = false;
         }
         // Behind a response that comes early, the rest of the request is not read.
         client.keeps_open &= exchange.request_done;
         let keeps_open = client.keeps_open;
-        let delivery = Delivery { framing: exchange.framing, keeps_open, minor };
+        let delivery = Delivery { framing, keeps_open, minor };
         let text = client.channel.output.text(&mut common.pool);
         write_response(&server.head, &head, delivery, text);
         server.head.clear(super::KEPT_HEAD);
-        (exchange.is_answered, exchange.response) = (true, Some(head));
+        exchange.is_answered = true;
         exchange.status = head.status;
         if head.body == Body::Switched {
             common.counters.add(Count::Tunnels);
@@ -173,8 +176,7 @@ impl Pair<'_> {
     /// The response is complete.
     fn complete(&mut self) {
         let (client, common) = (&mut *self.client, &mut *self.common);
-        let body = client.exchange.response.map_or(Body::None, |head| head.body);
-        client.exchange.framing.end(body, client.channel.output.text(&mut common.pool));
+        client.exchange.response_body.end(client.channel.output.text(&mut common.pool));
         client.exchange.response_done = true;
     }
 

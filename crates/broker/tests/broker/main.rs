@@ -55,6 +55,8 @@ fn what_may_be_smuggled_reaches_no_server() {
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
         ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        ("GET http://a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400),
         (
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -83,6 +85,28 @@ fn what_may_be_smuggled_reaches_no_server() {
         .send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n+1\r\nGET / HTTP/1.1\r\n\r\n");
     assert_eq!(client.answer().status, 400);
     assert!(client.is_closed());
+}
+
+/// The trailers of a request are checked before the server gets the first of them.
+#[test]
+fn a_forbidden_trailer_keeps_the_others_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let mut text = String::new();
+        // A reset is an end, too.
+        let _ = listener.accept().unwrap().0.read_to_string(&mut text);
+        text
+    });
+    let broker = broker(&[&format!("nf add lb proxy {address}")], "lb", Settings::default());
+    let mut client = Client::connect(broker.address());
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-A: b\r\n");
+    client.send("Content-Length: 9\r\n\r\n");
+    assert_eq!(client.answer().status, 400);
+    assert!(client.is_closed());
+    let text = server.join().unwrap();
+    assert!(!text.contains("X-A") && !text.contains("\r\n0\r\n"), "{text:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::{Kind, METHODS, PRI, Parser, Step, Stepped, wrong};
-use crate::table::{self, TOKEN, VALUE, VISIBLE};
+use crate::table::{self, TARGET, TOKEN, VALUE};
 use crate::word::Word;
 use crate::{Cause, Element, Event};
 
@@ -54,7 +54,7 @@ impl Parser {
     }
 
     pub(super) fn target<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
-        let len = self.run(rest, VISIBLE)?;
+        let len = self.run(rest, TARGET)?;
         if let Some(bytes) = rest.get(..len).filter(|bytes| !bytes.is_empty()) {
             // The preface of HTTP/2 has this one target (RFC 9113, 3.4).
             if self.method == PRI && (self.position != 0 || bytes != b"*") {

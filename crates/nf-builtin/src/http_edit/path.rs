@@ -115,7 +115,7 @@ pub(crate) fn path_of(target: &[u8]) -> Option<usize> {
         return Some(0);
     }
     let authority = target.windows(3).position(|three| three == b"://")? + 3;
-    let path = target.get(authority..)?.iter().position(|&byte| b"/?#".contains(&byte))?;
+    let path = target.get(authority..)?.iter().position(|&byte| b"/?".contains(&byte))?;
     (target.get(authority + path) == Some(&b'/')).then_some(authority + path)
 }
 

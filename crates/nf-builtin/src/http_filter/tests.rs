@@ -358,6 +358,11 @@ fn malformed_requests_are_rejected_or_pass() {
     let mut talk = Talk::new("allow");
     dropped(talk.request("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n").0, "http-invalid");
     assert!(talk.report().contains("rejected: target and Host differ 1; "));
+    let mut talk = Talk::new("allow");
+    let (verdict, made) = talk.request("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n");
+    dropped(verdict, "http-invalid");
+    assert!(made[1].text().starts_with("HTTP/1.1 400 Bad Request\r\n"));
+    assert!(talk.report().contains("rejected: invalid target 1; "));
 
     let mut talk = Talk::new("errors pass block path /x");
     assert!(talk.passes(smuggled) && talk.passes(&get("a", "/x")));
