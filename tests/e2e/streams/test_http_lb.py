@@ -45,8 +45,8 @@ class Server(http.server.ThreadingHTTPServer):
     """Python's server at all addresses of a namespace."""
 
     daemon_threads = True
-    # With a short queue the kernel answers with SYN cookies, and resets connections whose ACK is lost.
-    request_queue_size = 128
+    # Python's short queue: the kernel answers with SYN cookies, and forgets connections whose ACK is lost.
+    request_queue_size = 5
     address_family = socket.AF_INET6
 
     def __init__(self, namespace, port):

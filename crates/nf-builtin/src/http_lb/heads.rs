@@ -71,6 +71,8 @@ pub(super) struct Head {
     pub backend: u16,
     /// The back ends of the group that have not answered, by bits.
     pub tried: [u64; 4],
+    /// Connections to servers that did not know them any more.
+    pub reconnects: u8,
     /// A session uses the head.
     pub has_session: bool,
     pub answer: AnswerKind,

@@ -17,6 +17,10 @@
 //! Without one it gets a page with status 503. Only time counts: a repetition may have several segments, and
 //! the network may duplicate them.
 //!
+//! A server that uses SYN cookies keeps nothing before the end of the handshake. If that and the first bytes
+//! behind it are lost, it answers later ones by a reset. It has got nothing of the request then, so the
+//! client's next repetition opens another session.
+//!
 //! What the server gets of the request passes the chain of the session as if the client had sent it, marked
 //! as a packet of the engine ([`mmb_packet::PacketFlags::OURS`]). So stream functions, which come behind
 //! this one, read and edit the whole connection to the server.
@@ -67,6 +71,7 @@ enum Counter {
     Unmatched,
     Unavailable,
     Failed,
+    Reconnected,
     Timeout,
     Full,
     Malformed,
@@ -75,11 +80,12 @@ enum Counter {
 }
 
 /// Their names, and whether they are shown while they are zero.
-const COUNTERS: [(&str, bool); 9] = [
+const COUNTERS: [(&str, bool); 10] = [
     ("requests", true),
     ("requests without clause", false),
     ("requests without server", false),
     ("servers that did not answer", true),
+    ("connections that their server did not know", false),
     ("requests that took too long", false),
     ("packets without room", false),
     ("malformed requests", false),

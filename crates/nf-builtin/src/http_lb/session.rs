@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use mmb_flow::TcpSegment;
 use mmb_packet::PacketFlags;
 
-use super::heads::{HeadPlace, Phase};
+use super::heads::{Head, HeadPlace, Phase};
 use super::{Counter, HttpLb, Local};
 use crate::lb::backends::end_of_backend;
 use crate::lb::choice::Method;
@@ -27,6 +27,10 @@ pub(super) const LEAST_SYNS: u8 = 3;
 /// Milliseconds behind a SYN in which no other one leaves. A client repeats its request after 0.2 to 1 s, and
 /// then after twice the time. What comes sooner is another segment of the same repetition, or a duplicate.
 const SYN_GAP: u32 = 100;
+
+/// Connections for a request that servers may have forgotten. Each further one makes its server one that has
+/// failed.
+const MOST_RECONNECTS: u8 = 3;
 
 /// Drops an unexpected packet.
 const STRANGE: Verdict = Verdict::Drop(DropReason::SynCookieBad);
@@ -159,16 +163,37 @@ impl HttpLb {
 
     /// The server does not answer, or refuses. The client's next repetition opens a session with another one.
     fn fail(&self, pad: &mut Pad) -> Verdict {
+        let backend = pad.backend;
         self.count(Counter::Failed);
+        self.keep_head(pad, |head| head.set_tried(backend));
+        Verdict::End(DropReason::BackendDown)
+    }
+
+    /// The server does not know the connection. The client's next repetition opens a session with any server
+    /// of the group.
+    #[cold]
+    fn reconnect(&self, pad: &mut Pad) -> Verdict {
+        let backend = pad.backend;
+        self.count(Counter::Reconnected);
+        self.keep_head(pad, |head| {
+            head.reconnects = head.reconnects.saturating_add(1);
+            if head.reconnects > MOST_RECONNECTS {
+                head.set_tried(backend);
+            }
+        });
+        Verdict::End(self.read)
+    }
+
+    /// Keeps the head for another session. Calls a closure with it.
+    fn keep_head(&self, pad: &mut Pad, change: impl FnOnce(&mut Head)) {
         let kept = self.heads.at(pad.head(), |head, _| {
-            head.set_tried(pad.backend);
+            change(head);
             (head.phase, head.has_session) = (Phase::Complete, false);
         });
         if kept.is_some() {
             // The end of this session does not free the head: another worker may open the next one before.
             pad.len = 0;
         }
-        Verdict::End(DropReason::BackendDown)
     }
 
     /// The server has the request, or the session has ended.
@@ -301,6 +326,9 @@ impl HttpLb {
     fn hand_over(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, Local>) -> Verdict {
         let Some(came) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
         if packet.direction == Direction::Reverse {
+            if is_unknown_to_server(&came, pad) {
+                return self.reconnect(pad);
+            }
             pad.splice.translate(packet);
             if came.flags & ACK != 0 {
                 self.server_acknowledges(packet, pad, came.ack);
@@ -342,4 +370,11 @@ impl HttpLb {
             }
         }
     }
+}
+
+/// Whether a segment of a server is the reset of one without state for the connection: that has no ACK, and
+/// the number that was acknowledged in front of it (RFC 9293, 3.10.7.1). A server with state has acknowledged
+/// something, or does so in its reset.
+fn is_unknown_to_server(came: &TcpSegment, pad: &Pad) -> bool {
+    came.flags & (RST | ACK) == RST && came.seq == pad.splice.cookie.wrapping_add(1) && pad.at_server == 0
 }

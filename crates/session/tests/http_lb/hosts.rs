@@ -260,6 +260,11 @@ impl Host {
         self.frame(now, self.number(self.left), ACK | FIN, b"")
     }
 
+    /// The reset of a host that has the connection. It acknowledges what has come.
+    pub fn abort(&self, now: u32) -> Vec<u8> {
+        self.frame(now, self.number(self.left), ACK | RST, b"")
+    }
+
     /// Whether a server that keeps nothing of a SYN recognizes the connection by this segment.
     pub fn proves_cookie(&self, came: &Came) -> bool {
         self.is_open || self.peer.is_some_and(|isn| came.segment.seq == isn.wrapping_add(1))

@@ -44,6 +44,10 @@ struct World {
     silent: HashSet<IpAddr>,
     /// Servers answer SYNs with cookies, as Linux does when many connections open.
     have_cookies: bool,
+    /// They do not accept their cookies.
+    forget: bool,
+    /// They reset connections when they have got something.
+    abort: bool,
     losses: Vec<bool>,
     /// Frames that come to mmb a second time, behind all others that are under way.
     copies: Vec<bool>,
@@ -88,6 +92,8 @@ impl World {
             refusing: HashSet::new(),
             silent: HashSet::new(),
             have_cookies: false,
+            forget: false,
+            abort: false,
             losses: Vec::new(),
             copies: Vec::new(),
             frames: 0,
@@ -128,10 +134,15 @@ impl World {
             return vec![new.refuse(&came)];
         }
         let host = self.servers.entry(key).or_insert(new);
-        if self.have_cookies && !is_syn && !host.proves_cookie(&came) {
-            return vec![host.reset(&came)];
+        if self.have_cookies && !is_syn && (self.forget || !host.proves_cookie(&came)) {
+            let reset = host.reset(&came);
+            self.servers.remove(&key);
+            return vec![reset];
         }
         let mut answers = host.receive(now, &came);
+        if self.abort && !host.received.is_empty() {
+            return vec![host.abort(now)];
+        }
         if host.received.len() == self.expected && host.writes.is_empty() && !self.response.is_empty() {
             host.writes.push(std::mem::take(&mut self.response));
             answers.extend(host.repeat(now));
@@ -366,6 +377,51 @@ fn servers_with_cookies_know_the_connection() {
         assert!(!world.client.was_reset, "{lost}");
         assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], &*request), "{lost}");
     }
+}
+
+/// The end of the handshake and the first segment behind it are lost: a server with cookies resets the second
+/// one. The client gets another connection to it.
+#[test]
+fn a_server_that_has_forgotten_the_connection_gets_another_one() {
+    let mut reconnects = 0;
+    for lost in 0..30 {
+        let mut world = plain_world("", false);
+        world.have_cookies = true;
+        world.losses = (0..40).map(|at| at == lost || at == lost + 1).collect();
+        world.response = b"here".to_vec();
+        let request = long_request();
+        world.request(&request, &[]);
+        world.run(4, 30);
+        world.settle();
+        assert!(!world.client.was_reset, "{lost}");
+        assert_eq!((&*world.client.received, world.served()[0].1), (&b"here"[..], &*request), "{lost}");
+        assert_eq!(world.net.view().state, "established");
+        reconnects += u32::from(world.report("connections that their server did not know") == "1");
+    }
+    assert_ne!(reconnects, 0);
+}
+
+/// A server that forgets each connection is one that has failed.
+#[test]
+fn a_server_that_forgets_all_connections_is_given_up() {
+    let mut world = plain_world("", false);
+    (world.have_cookies, world.forget) = (true, true);
+    world.request(&long_request(), &[]);
+    world.run(1, 60);
+    assert!(world.client.received.starts_with(b"HTTP/1.1 503 "), "{:?}", world.client.received);
+    assert_eq!(world.report("connections that their server did not know"), "4");
+}
+
+/// A server that has got something of the request may have begun its work: no other one gets it.
+#[test]
+fn a_reset_of_a_server_with_the_request_goes_to_the_client() {
+    let mut world = plain_world("", false);
+    world.abort = true;
+    world.request(REQUEST, &[]);
+    world.run(1, 20);
+    assert!(world.client.was_reset);
+    assert_eq!(world.served().len(), 1);
+    assert_eq!(world.report("connections that their server did not know"), "");
 }
 
 #[test]
