@@ -249,6 +249,7 @@ impl SessionStore {
         }
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
+        self.chains.layout.release(flags);
         if flags.contains(SessionFlags::COUNTED) {
             self.admission.remove(self.table.flow(FlowRef::new(id, Direction::Forward)).source());
         }

@@ -103,6 +103,18 @@ fn translate_behind_chain(
     packets: &mut [Packet<'_>],
     verdicts: &mut [ChainVerdict; VECTOR],
 ) {
+    if layout.translates_numbers() {
+        translate_numbers(table, layout, packets, verdicts);
+    }
+}
+
+#[inline(never)]
+fn translate_numbers(
+    table: &Table,
+    layout: &ScratchLayout,
+    packets: &mut [Packet<'_>],
+    verdicts: &mut [ChainVerdict; VECTOR],
+) {
     for (packet, verdict) in packets.iter_mut().zip(verdicts) {
         let flow = packet.flow_ref();
         if packet.direction == Direction::Forward

@@ -2,7 +2,8 @@ use super::*;
 use crate::SessionConfig;
 use crate::testing::udp_key;
 use mmb_flow::Direction;
-use mmb_flow::{Mangle, TcpSegment};
+use mmb_flow::{EditOffsets, Mangle, TcpSegment};
+use mmb_nf::SettledEdits;
 use mmb_packet::Kind;
 
 /// A table with one session whose timer fires at 1000.
@@ -42,12 +43,33 @@ fn an_outcome_settles_flows_and_brings_the_timer_forward() {
     assert_eq!(is_settled(&table), [true, false]);
 }
 
+/// Packets in chains are not translated while no session has translated numbers.
+#[test]
+fn sessions_with_translated_numbers_are_counted() {
+    let (mut table, mut chains, id) = setup();
+    chains.layout.set_mangle(&mut table, id, (Mangle::default(), None));
+    chains.layout.release(table.session(id).flags);
+    assert!(!chains.layout.translates_numbers());
+    table.session_mut(id).flags -= SessionFlags::MANGLE;
+    let edits = SettledEdits { offsets: EditOffsets([3, 0]), ..SettledEdits::default() };
+    for is_edited in [true, false] {
+        match is_edited {
+            true => chains.layout.add_edits(&mut table, id, edits),
+            false => assert!(chains.layout.take_edits(&mut table, id).is_some()),
+        }
+        assert_eq!(chains.layout.translates_numbers(), is_edited);
+    }
+}
+
 /// Replies acknowledge translated numbers; the tracker knows those of the originator.
 #[test]
 fn numbers_of_replies_are_those_of_the_originator() {
-    let (mut table, chains, id) = setup();
+    let (mut table, mut chains, id) = setup();
     let mangle = Mangle { sequence: 100, acknowledgment: 30, ..Mangle::default() };
+    assert!(!chains.layout.translates_numbers());
     chains.layout.set_mangle(&mut table, id, (mangle, None));
+    chains.layout.set_mangle(&mut table, id, (mangle, None));
+    assert!(chains.layout.translates_numbers());
     let mut head = vec![0; 54];
     head[14] = 0x45;
     head[38..42].copy_from_slice(&5000_u32.to_be_bytes());

@@ -93,6 +93,8 @@ pub(crate) struct ScratchLayout {
     pub functions: usize,
     /// Position of the [`SessionRecord`].
     record: Range<usize>,
+    /// Sessions with translated numbers.
+    numbered: u32,
     /// Total size: whole cache lines, so that scratchpads do not share lines.
     pub bytes: usize,
 }
@@ -105,7 +107,7 @@ impl ScratchLayout {
     pub fn new(functions: usize) -> ScratchLayout {
         let functions = functions.next_multiple_of(8);
         let record = functions..functions + size_of::<SessionRecord>();
-        ScratchLayout { functions, bytes: record.end.next_multiple_of(Self::LINE), record }
+        ScratchLayout { functions, bytes: record.end.next_multiple_of(Self::LINE), record, numbered: 0 }
     }
 
     /// Returns the record of a session.
@@ -139,9 +141,17 @@ impl ScratchLayout {
         has.then(|| self.record(table, id).mangle)
     }
 
+    /// Whether some session has translated numbers.
+    #[inline(always)]
+    pub fn translates_numbers(&self) -> bool {
+        self.numbered != 0
+    }
+
     /// Sets the translated numbers of a session.
-    pub fn set_mangle(&self, table: &mut Table, id: SessionId, (mangle, new_isn): NumberTranslation) {
-        table.session_mut(id).flags |= SessionFlags::MANGLE;
+    pub fn set_mangle(&mut self, table: &mut Table, id: SessionId, (mangle, new_isn): NumberTranslation) {
+        let flags = &mut table.session_mut(id).flags;
+        self.numbered += u32::from(!flags.contains(SessionFlags::MANGLE));
+        *flags |= SessionFlags::MANGLE;
         self.update(table, id, |record| {
             (record.mangle, record.new_isn) = (mangle, new_isn.unwrap_or(0));
             record.edits = EditOffsets::default();
@@ -180,7 +190,7 @@ impl ScratchLayout {
 
     /// Adds what edits have left to the numbers of a session.
     pub fn add_edits(
-        &self,
+        &mut self,
         table: &mut Table,
         id: SessionId,
         SettledEdits { offsets, acknowledged }: SettledEdits,
@@ -207,7 +217,7 @@ impl ScratchLayout {
     }
 
     /// Removes what edits have added to the numbers of a session, and returns it.
-    pub fn take_edits(&self, table: &mut Table, id: SessionId) -> Option<EditOffsets> {
+    pub fn take_edits(&mut self, table: &mut Table, id: SessionId) -> Option<EditOffsets> {
         let edits = self.edits(table, id);
         if edits.is_zero() {
             return None;
@@ -221,12 +231,18 @@ impl ScratchLayout {
             let [key, reverse] = DIRECTIONS.map(|direction| table.key(FlowRef::new(id, direction)));
             let (flows, session) = table.parts_mut(id);
             session.flags -= SessionFlags::MANGLE;
+            self.numbered -= 1;
             flows.iter_mut().for_each(|flow| flow.flags -= FlowFlags::XLAT_SLOW);
             if reverse != key.reversed() {
                 set_translation(flows, &key, &reverse, true);
             }
         }
         Some(edits)
+    }
+
+    /// A session with these flags ends.
+    pub fn release(&mut self, flags: SessionFlags) {
+        self.numbered -= u32::from(flags.contains(SessionFlags::MANGLE));
     }
 
     /// Returns an acknowledgement number of a flow as the tracker counts: as the sender of the other
