@@ -91,6 +91,9 @@ pub(super) struct Position {
     value: Range<usize>,
     /// A request waits for its length: the position behind its body.
     pub end: Option<usize>,
+    /// A body is decoded behind others in these bytes: where its message begins, the changes that are planned
+    /// in front of it, and what is counted.
+    later: Option<(usize, usize, Counts)>,
 }
 
 impl<'a> Reader<'a> {
@@ -126,6 +129,26 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The bytes are not accepted as HTTP, or a body cannot be decoded.
     pub fn read(&mut self) -> Result<usize, ReadError> {
+        match self.read_all() {
+            Err(ReadError::Body(DecodeError::TooLarge)) => {
+                self.hold_later().ok_or(ReadError::Body(DecodeError::TooLarge))
+            }
+            result => result,
+        }
+    }
+
+    /// Several bodies in these bytes are too large together when they are decoded. The message of the last
+    /// one waits, and is read again when those in front of it have gone. Returns its position.
+    fn hold_later(&mut self) -> Option<usize> {
+        let (head, planned, counted) = self.position.later.filter(|_| self.can_hold)?;
+        self.scratch.decoders.close(self.side.take_decoder());
+        self.scratch.plan.truncate(planned);
+        self.counts = counted;
+        self.side = Side { held: self.side.held, ..Side::default() };
+        Some(head)
+    }
+
+    fn read_all(&mut self) -> Result<usize, ReadError> {
         #[cfg(test)]
         super::tests::note_read(self.bytes.len());
         loop {
@@ -303,7 +326,9 @@ impl<'a> Reader<'a> {
         self.facts = Facts::default();
         self.scratch.content.begin(at);
         if self.position.end.is_none() {
-            self.position.head = None;
+            let is_later = self.side.decoder() != 0 && self.scratch.plan.body_bytes() != 0;
+            let begins = self.position.head.take().filter(|_| is_later);
+            self.position.later = begins.map(|head| (head, planned, self.position.counted));
         }
     }
 

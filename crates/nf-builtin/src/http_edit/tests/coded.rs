@@ -62,6 +62,37 @@ fn is_reset(talk: &Talk, why: &str) -> bool {
     is_refused && talk.report().contains(why)
 }
 
+/// Two bodies of one segment that are too large together: the second one goes on behind the first one, with
+/// the next bytes or when the connection ends.
+#[test]
+fn a_body_that_is_too_large_behind_another_one_waits() {
+    let text = "an evil text. ".repeat(50_000);
+    let one = response("Content-Encoding: gzip\r\n", &gzip(text.as_bytes()), Framing::Length);
+    for has_third in [false, true] {
+        let mut talk = Talk::new(EDIT);
+        (0..3).for_each(|_| talk.send(0, GET.as_bytes(), 1000));
+        let acknowledge = |talk: &mut Talk| {
+            let mut before = usize::MAX;
+            while std::mem::replace(&mut before, talk.passed[1].len()) != talk.passed[1].len() {
+                talk.segment(0, ACK, b"");
+            }
+        };
+        talk.segment(1, ACK, &[&one[..], &one].concat());
+        acknowledge(&mut talk);
+        let count = |talk: &Talk| talk.texts()[1].matches("HTTP/1.1 200 OK").count();
+        assert_eq!((count(&talk), talk.verdict), (1, ChainVerdict::Pass), "{}", talk.report());
+        if has_third {
+            talk.segment(1, ACK, &response("", b"evil", Framing::Length));
+            acknowledge(&mut talk);
+        }
+        talk.end(1);
+        acknowledge(&mut talk);
+        assert_eq!(count(&talk), 2 + usize::from(has_third), "{}", talk.report());
+        assert_eq!(talk.texts()[1].matches("good-natured text. ").count(), 2 * 50_000);
+        assert!(talk.report().contains("bodies decoded 2; "), "{}", talk.report());
+    }
+}
+
 #[test]
 fn encoded_bodies_are_decoded_and_edited() {
     let headers = "ETag: \"1\"\r\nContent-MD5: x\r\nContent-Encoding: ";
