@@ -32,16 +32,22 @@ impl QuotedPacket {
         }
     }
 
-    /// Returns how many bytes behind the network header the link carries that the quoted packet did not fit
-    /// (RFC 1191, section 4; RFC 8201). None: the error is another one, or does not tell.
-    pub fn link_room(&self, head: &[u8], error: &Meta) -> Option<u32> {
+    /// Returns the MTU of the link that the quoted packet did not fit (RFC 1191, section 4; RFC 8201). None:
+    /// the error is another one, or does not tell.
+    pub fn link_mtu(&self, head: &[u8], error: &Meta) -> Option<u32> {
         let icmp = bytes::<8>(head, usize::from(error.l4_off))?;
         let mtu = match (error.kind.0, icmp[0], icmp[1]) {
             (IP4_ICMP, 3, 4) => u32::from(u16::from_be_bytes([icmp[6], icmp[7]])),
             (IP6_ICMP, 2, _) => u32::from_be_bytes([icmp[4], icmp[5], icmp[6], icmp[7]]),
             _ => 0,
         };
-        mtu.checked_sub(u32::from(self.meta.l4_off.checked_sub(self.meta.l3_off)?))
+        (mtu != 0).then_some(mtu)
+    }
+
+    /// Returns how many bytes behind the network header that link carries.
+    pub fn link_room(&self, head: &[u8], error: &Meta) -> Option<u32> {
+        let header = u32::from(self.meta.l4_off.checked_sub(self.meta.l3_off)?);
+        self.link_mtu(head, error)?.checked_sub(header)
     }
 
     /// Whether the length of a UDP datagram is that of its IP packet. True for other protocols and for

@@ -20,6 +20,7 @@
 //! functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that
 //! translate are ignored for them.
 
+pub(crate) mod path_mtu;
 pub(crate) mod process;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::rules::attached::SessionRule;
 use crate::slow_path::packet::SlowPacket;
 use crate::translation::record::ScratchLayout;
 use crate::{Environment, SessionConfig, tracking};
+use path_mtu::PathMtus;
 pub use process::chain_packet;
 
 /// [`mmb_packet::Meta::out_port`] of a packet that is hairpinned after its chain.
@@ -66,6 +68,8 @@ pub(crate) struct ChainState {
     verdicts: Box<[ChainVerdict; VECTOR]>,
     /// Layout of the sessions' scratchpads.
     pub layout: ScratchLayout,
+    /// MTUs of the paths of datagrams.
+    pub paths: PathMtus,
     /// Sessions that functions have ended, with their uid. They end when no released packet is under way.
     ending: Vec<(SessionId, u32)>,
 }
@@ -103,6 +107,7 @@ impl ChainState {
             runner: Runner::new(config.worker, config.seed, config.sessions),
             verdicts: Box::new([ChainVerdict::Pass; VECTOR]),
             layout: ScratchLayout::new(config.scratchpad),
+            paths: PathMtus::default(),
             ending: Vec::with_capacity(VECTOR),
         }
     }

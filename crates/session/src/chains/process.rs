@@ -14,6 +14,7 @@ use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
 
+use super::path_mtu::PathMtus;
 use super::{ChainState, OUT_HAIRPIN, has_chain, session_info};
 use crate::lifetime::EndReason;
 use crate::store::SessionStore;
@@ -30,8 +31,8 @@ pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_por
 impl ChainState {
     /// Takes packets through their chains, and stores the verdicts.
     fn run(&mut self, table: &mut Table, now: u32, env: &impl Environment, packets: &mut [Packet<'_>]) {
-        let ChainState { runner, layout, verdicts, .. } = self;
-        runner.run(now, packets, &mut ChainSessions { table, layout, env, now }, verdicts);
+        let ChainState { runner, layout, verdicts, paths, .. } = self;
+        runner.run(now, packets, &mut ChainSessions { table, layout, paths, env, now }, verdicts);
         translate_behind_chain(table, layout, packets, verdicts);
     }
 
@@ -85,8 +86,8 @@ pub(crate) fn process_released(
 ) -> NextSet {
     store.lifetime.now = now;
     let n = packets.len().min(VECTOR);
-    let ChainState { runner, layout, verdicts, .. } = &mut store.chains;
-    let sessions = &mut ChainSessions { table: &mut store.table, layout, env, now };
+    let ChainState { runner, layout, verdicts, paths, .. } = &mut store.chains;
+    let sessions = &mut ChainSessions { table: &mut store.table, layout, paths, env, now };
     let batch = packets.get_mut(..n).unwrap_or_default();
     runner.resume(now, batch, sessions, verdicts);
     translate_behind_chain(&store.table, &store.chains.layout, batch, &mut store.chains.verdicts);
@@ -254,6 +255,7 @@ fn is_packet_of_session(table: &Table, packet: &Packet<'_>) -> bool {
 struct ChainSessions<'a, E> {
     table: &'a mut Table,
     layout: &'a ScratchLayout,
+    paths: &'a PathMtus,
     env: &'a E,
     now: u32,
 }
@@ -306,7 +308,7 @@ impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
             0 => self.table.key(packet.flow_ref().opposite()).source,
             _ => own(),
         };
-        self.env.mtu(packet, &to)
+        self.env.mtu(packet, &to).min(self.paths.get(self.now, &to))
     }
 }
 

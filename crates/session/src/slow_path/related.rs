@@ -14,6 +14,8 @@ use crate::{Environment, Next};
 
 /// ICMP type of a redirect (RFC 792).
 const REDIRECT: u8 = 5;
+/// IP protocol number of UDP.
+const UDP: u8 = 17;
 
 impl SlowPath {
     /// Processes an ICMP error. It belongs to the session of the quoted packet and travels in the opposite
@@ -50,6 +52,7 @@ impl SlowPath {
             let path = (room, pkt.meta.kind.l3() == Kind::IP4);
             store.chains.note_path(&store.table, flow.opposite(), path);
         }
+        note_datagram_path(store, pkt, flow, &quote);
         if store.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             let to = store.table.key(flow.opposite()).reversed();
             let mangle = store.chains.layout.mangle(&store.table, flow.session());
@@ -61,6 +64,20 @@ impl SlowPath {
             }
         }
         self.send(store, pkt, flow)
+    }
+}
+
+/// Notes the MTU of a path that a datagram of a chain did not fit. `flow`: that of the error.
+fn note_datagram_path<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    flow: FlowRef,
+    quote: &QuotedPacket,
+) {
+    let is_datagram = quote.key.proto == UDP && store.table.flow(flow).flags.contains(FlowFlags::CHAINED);
+    if let Some(mtu) = quote.link_mtu(pkt.packet.head(), pkt.meta).filter(|_| is_datagram) {
+        let to = store.table.key(flow).source;
+        store.chains.paths.note(pkt.now, to, quote.key.is_ip4(), mtu);
     }
 }
 

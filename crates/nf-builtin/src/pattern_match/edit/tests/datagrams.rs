@@ -131,6 +131,24 @@ fn a_datagram_does_not_exceed_the_mtu() {
     assert_eq!(left, frame(ip4(), b"ev ev").build());
 }
 
+/// With and without DF, and over IPv6: an edit that needs a longer frame than the output takes is refused,
+/// and the datagram goes on as it is. The box neither drops it nor makes fragments.
+#[test]
+fn no_frame_is_longer_than_the_output_takes() {
+    let ip4 = |flags| Net::from(Ip4 { flags, ..Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]) });
+    for (net, header) in [(ip4(2), 20), (ip4(0), 20), (ip6(), 40)] {
+        for room in 0..6 {
+            let mut harness = harness("evil replace harmless");
+            harness.set_mtu(header + 8 + 4 + room);
+            let left = send(&mut harness, &frame(net.clone(), b"evil").build());
+            let expected: &[u8] = if room < 4 { b"evil" } else { b"harmless" };
+            assert_eq!(left, frame(net.clone(), expected).build());
+            assert!(left.len() <= 14 + header + 8 + 4 + room);
+            assert_eq!(report(&harness, "not edited: mtu"), u64::from(room < 4));
+        }
+    }
+}
+
 /// Bytes behind the length of the header are no payload (RFC 768). They stay where they are.
 #[test]
 fn bytes_behind_the_udp_length() {
