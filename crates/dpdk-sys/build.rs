@@ -49,7 +49,7 @@ const VALUES: &str = "
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
     RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
     RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID)
-    BPF_XDP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
+    BPF_XDP BPF_SK_LOOKUP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
     STEER_.* PASS_.* MMB_.*";
 
 const SHIM: &[&str] =
@@ -80,6 +80,7 @@ fn main() {
     compile_bpf("steer.c", "steer_fast.o", &["-DSTEER_FAST"]);
     compile_bpf("pass.c", "pass.o", &[]);
     compile_bpf("pass.c", "pass_frags.o", &["-DPASS_FRAGS"]);
+    compile_bpf("broker.c", "broker.o", &[]);
     generate(&flags);
     link();
 }

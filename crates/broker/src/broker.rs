@@ -1,7 +1,8 @@
 //! A broker as its owner sees it: a socket, a thread, and counters.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -11,19 +12,24 @@ use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use mmb_nf::Instance;
 use mmb_system::log;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::counters::Counters;
 use crate::event_loop::{Command, EventLoop, WAKER};
+use crate::exchange::Common;
 use crate::settings::Settings;
 
 /// Longest time until a port is free.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
+/// Most connections that wait to be accepted; the same as for sockets of [`TcpListener`].
+const BACKLOG: i32 = 1024;
 
 /// A socket that listens for a broker.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    is_transparent: bool,
 }
 
 impl Listener {
@@ -34,7 +40,31 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
         let socket = TcpListener::bind(address)?;
         let address = socket.local_addr()?;
-        Ok(Listener { socket, address })
+        Ok(Listener { socket, address, is_transparent: false })
+    }
+
+    /// Listens for connections of both address families to any address, in the network namespace of the
+    /// calling thread. The kernel must be told which ones ([`Listener::descriptor`]).
+    ///
+    /// # Errors
+    /// The process may not have the addresses of others (CAP_NET_ADMIN or CAP_NET_RAW).
+    pub fn transparent() -> io::Result<Listener> {
+        let socket = Socket::new(Domain::IPV6, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        socket.set_only_v6(false)?;
+        socket.set_ip_transparent_v4(true)?;
+        socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)).into())?;
+        socket.listen(BACKLOG)?;
+        let socket = TcpListener::from_std(socket.into());
+        let address = socket.local_addr()?;
+        Ok(Listener { socket, address, is_transparent: true })
+    }
+
+    /// Returns another descriptor of the socket.
+    ///
+    /// # Errors
+    /// The process has no free descriptor.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// Returns the address. Its port is not 0.
@@ -63,13 +93,14 @@ impl Broker {
         functions: Vec<Arc<Instance>>,
         settings: Settings,
     ) -> io::Result<Broker> {
-        let Listener { socket, address } = listener;
+        let Listener { socket, address, is_transparent } = listener;
         let (poll, counters) = (Poll::new()?, Arc::new(Counters::default()));
         let waker = Waker::new(poll.registry(), WAKER)?;
         let (commands, received) = channel();
         let (shared, name) = (counters.clone(), name.to_owned());
         let thread = thread::Builder::new().name(format!("broker-{name}")).spawn(move || {
-            let started = EventLoop::new(poll, socket, received, (functions, settings, shared));
+            let common = Common::new(&functions, settings, shared, is_transparent);
+            let started = EventLoop::new(poll, socket, received, common);
             if let Err(error) = started.and_then(|mut event_loop| event_loop.run()) {
                 log::error(format!("error: broker {name} has ended: {error}\n"));
             }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub response_timeout: u64,
     /// How long a tunnel is kept without a byte.
     pub tunnel_timeout: u64,
+    /// Servers see the addresses of clients. The thread must be where the addresses of others can be used.
+    pub keeps_source: bool,
 }
 
 impl Default for Settings {
@@ -32,6 +34,7 @@ impl Default for Settings {
             connect_timeout: 5_000,
             response_timeout: 60_000,
             tunnel_timeout: 3_600_000,
+            keeps_source: false,
         }
     }
 }

@@ -38,6 +38,7 @@ pub use config::{Brokers, Chains, Config, Interface, Nat, Platform, Routing, fil
 pub use error::{CommandError, Refusal, RefusalKind};
 pub use mmb_dataplane::{SessionFile, SessionFileError};
 pub use mmb_policy::RuleView;
+pub use mmb_router::{Namespace, NamespaceError};
 pub use query::{
     CaptureListing, ConnectionListing, FibListing, TraceListing, TraceView, fields, trace_entry,
 };

@@ -39,7 +39,9 @@ pub use features::trace::live::{LiveTrace, NextTrace, TraceSelection};
 pub use features::trace::record::{
     AppliedRules, PacketTrace, TraceDetail, TraceEnd, TraceRequest, TraceStep, TracedSession,
 };
-pub use mmb_dpdk::{NetDev, Offloads, Steering, is_veth, needs_physical_addresses};
+pub use mmb_dpdk::{
+    NetDev, Offloads, SelectorError, SocketSelector, Steering, is_veth, needs_physical_addresses,
+};
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_policy::Policy;
 pub use mmb_session::{

@@ -36,6 +36,9 @@ pub static PASS: &[u8] = &ALIGNED_PASS.bytes;
 /// The variant of [`PASS`] for frames of several fragments.
 pub static PASS_FRAGS: &[u8] = &ALIGNED_PASS_FRAGS.bytes;
 
+/// The socket lookup of transparent brokers (bpf/broker.c), compiled.
+pub static BROKER: &[u8] = &ALIGNED_BROKER.bytes;
+
 /// Aligns an ELF object for libelf, which reads its words in place.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized> {
@@ -47,5 +50,7 @@ static ALIGNED_FAST: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer_fast.o")) };
 static ALIGNED_PASS: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass.o")) };
+static ALIGNED_BROKER: &Aligned<[u8]> =
+    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/broker.o")) };
 static ALIGNED_PASS_FRAGS: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass_frags.o")) };

@@ -67,5 +67,5 @@ pub use port::{
 };
 pub use xdp::{
     FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs,
-    FastNumbers, FastPath, FastPort, FastTranslation, Steering,
+    FastNumbers, FastPath, FastPort, FastTranslation, SelectorError, SocketSelector, Steering,
 };

@@ -343,13 +343,42 @@ pub struct SessionState {
     pub(crate) table_flags: TableFlags,
     /// Properties of the session, which the caller sets.
     pub flags: SessionFlags,
-    /// Input ports of both directions.
-    pub in_port: [u16; 2],
+    /// Input ports of both directions; [`SessionState::NO_PORT`]: not known.
+    pub(crate) in_ports: [u8; 2],
+    /// The port that leads to the broker of the session, plus 1; 0: none.
+    pub(crate) broker: u8,
+    pub(crate) reserved: u8,
     /// Incremented each time the number is given to another session.
     pub(crate) uid: u32,
 }
 
 const _: () = assert!(size_of::<SessionState>() == 64);
+
+impl SessionState {
+    /// Stands for a port that is not known. Ids of ports are below it.
+    const NO_PORT: u8 = u8::MAX;
+
+    /// The input port of each direction; `u16::MAX` if no packet has come.
+    pub fn in_ports(&self) -> [u16; 2] {
+        self.in_ports.map(|port| if port == Self::NO_PORT { u16::MAX } else { port.into() })
+    }
+
+    /// Stores the input port of a direction.
+    pub fn set_in_port(&mut self, direction: Direction, port: u16) {
+        self.in_ports[direction as usize] = u8::try_from(port).unwrap_or(Self::NO_PORT);
+    }
+
+    /// The port that leads to the broker at which the session ends.
+    #[inline]
+    pub fn broker(&self) -> Option<u16> {
+        self.broker.checked_sub(1).map(u16::from)
+    }
+
+    /// Makes the session one of a broker. A port above 254 cannot be stored.
+    pub fn set_broker(&mut self, port: u16) {
+        self.broker = u8::try_from(port).map_or(0, |port| port.wrapping_add(1));
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -105,7 +105,9 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             table.iter().for_each(|keyword| each(keyword.word, keyword.help));
         }
         Expect::Target(kind) => {
-            let can = |word: &Keyword| kind == RuleKind::Stateful || !is_stateful(word.word);
+            // A rule with a broker is stateful by itself.
+            let is_open = |word: &str| !is_stateful(word) || kind == RuleKind::Add && word == "broker";
+            let can = |word: &Keyword| kind == RuleKind::Stateful || is_open(word.word);
             TARGETS.iter().filter(|word| can(word)).for_each(|word| each(word.word, word.help));
         }
         Expect::Show => {

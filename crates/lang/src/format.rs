@@ -260,7 +260,11 @@ impl Display for Chain {
 
 impl Display for Broker {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "broker add {} listen {} chain {}", self.name, self.listen, self.chain)?;
+        write!(f, "broker add {}", self.name)?;
+        self.listen.iter().try_for_each(|address| write!(f, " listen {address}"))?;
+        f.write_str(if self.is_transparent { " transparent" } else { "" })?;
+        f.write_str(if self.keeps_source { " keep-source" } else { "" })?;
+        write!(f, " chain {}", self.chain)?;
         self.options.iter().try_for_each(|(option, number)| write!(f, " {} {number}", option.word()))
     }
 }
@@ -424,7 +428,7 @@ impl Display for Action {
             Action::Accept | Action::Block | Action::Reject => Ok(()),
             Action::Log { prefix: None } => Ok(()),
             Action::Log { prefix: Some(text) } => write!(f, " prefix {}", quote_text(text)),
-            Action::Chain { name } => write!(f, " {name}"),
+            Action::Chain { name } | Action::Broker { name } => write!(f, " {name}"),
         }
     }
 }
@@ -446,6 +450,7 @@ impl Action {
             Action::Reject => "reject",
             Action::Log { .. } => "log",
             Action::Chain { .. } => "chain",
+            Action::Broker { .. } => "broker",
         }
     }
 }

@@ -76,6 +76,7 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("reject", "drop the packet, and tell its sender by a TCP reset or an ICMP error"),
     word("log", "write a line about the packet to the log: log [prefix \"<text>\"]"),
     word("chain", "send sessions through a service chain: chain <name>"),
+    word("broker", "send TCP connections to a transparent broker: broker <name>"),
 ];
 
 /// The option of the target `log`.
@@ -369,17 +370,20 @@ pub(crate) const NF: &[Keyword] = &[
 
 /// Words after `broker`.
 pub(crate) const BROKER: &[Keyword] = &[
-    word("add", "broker add <name> listen <address>:<port> chain <chain> [<option> <number>] …"),
+    word(
+        "add",
+        "broker add <name> [listen <address>:<port>] [transparent [keep-source]] chain <chain> [<option> <number>] …",
+    ),
     word("del", "broker del <name>"),
 ];
 
-/// The word in front of the address of a broker.
-pub(crate) const BROKER_LISTEN: &[Keyword] =
-    &[word("listen", "where clients connect to: listen <address>:<port>")];
-
-/// The word in front of the chain of a broker.
-pub(crate) const BROKER_CHAIN: &[Keyword] =
-    &[word("chain", "the functions that requests pass: chain <name>")];
+/// Words behind the name of a broker: where its connections come from, its chain, and what servers see.
+pub(crate) const BROKER_WORDS: &[Keyword] = &[
+    word("listen", "where clients connect to: listen <address>:<port>"),
+    word("transparent", "connections to any address, which rules send: add … broker <name>"),
+    word("chain", "the functions that requests pass: chain <name>"),
+    word("keep-source", "servers see the addresses of the clients"),
+];
 
 /// Options of a broker.
 pub(crate) const BROKER_OPTIONS: &[(BrokerOption, Keyword)] = &[
@@ -442,7 +446,7 @@ pub(crate) const STRIP: &[Keyword] = &[
 
 /// Whether a target is for stateful rules only.
 pub(crate) fn is_stateful(target: &str) -> bool {
-    matches!(target, "map" | "shuffle" | "lb" | "nat" | "chain")
+    matches!(target, "map" | "shuffle" | "lb" | "nat" | "chain" | "broker")
 }
 
 /// Whether `name` starts a target.

@@ -165,6 +165,7 @@ fn rules_built_by_hand() {
             "`tcp-opt` is written as a kind and bytes",
         ),
         (Action::Chain { name: "drop".into() }, "invalid name of a chain"),
+        (Action::Broker { name: "then".into() }, "invalid name of a broker"),
         (Action::Nat { pool: "nat".into() }, "invalid name of a pool"),
     ] {
         message_of(&rule(vec![Match::all()], vec![action]), &format!("malformed rule: {message}"));

@@ -188,8 +188,14 @@ fn brokers() {
     assert_eq!(offered("broker ").1, ["add", "del"]);
     assert_eq!(offered("broker del ").1, ["shop"]);
     assert_eq!(offered("show b").1, ["brokers"]);
-    assert_eq!(offered("broker add x ").1, ["listen"]);
-    assert_eq!(offered("broker add x listen 192.0.2.1:80 ").1, ["chain"]);
+    assert_eq!(offered("broker add x ").1, ["listen", "transparent"]);
+    assert_eq!(offered("broker add x listen 192.0.2.1:80 ").1, ["transparent", "chain"]);
+    assert_eq!(offered("broker add x transparent ").1, ["chain", "keep-source"]);
+    assert_eq!(offered("broker add x transparent keep-source ").1, ["chain"]);
+    assert_eq!(offered("add tcp-dport 80 br").1, ["broker"]);
+    assert_eq!(offered("add-stateful tcp-dport 80 br").1, ["broker"]);
+    assert_eq!(offered("add-stateless tcp-dport 80 br").1, [""; 0]);
+    assert_eq!(offered("add tcp-dport 80 broker ").1, ["shop"]);
     assert_eq!(offered("broker add x listen [::]:80 chain w").1, ["web"]);
     let line = "broker add x listen [::]:80 chain web body-limit 9 h";
     assert_eq!(offered(line).1, ["header-timeout"]);

@@ -303,7 +303,12 @@ fn commands_about_sessions() {
         "show domains verbose",
         "broker add all listen 192.0.2.1:80 chain site",
         "broker add web listen [2001:db8::1]:8080 chain site connections 9 body-limit 0 tunnel-timeout 604800",
+        "broker add all transparent chain site",
+        "broker add all transparent keep-source chain site header-timeout 3",
+        "broker add both listen [::]:80 transparent chain site connections 9",
         "broker del web",
+        "add in left tcp-dport 80 broker all",
+        "add-stateful tcp-dport 80 nat p broker name",
     ] {
         prints(line, line);
     }

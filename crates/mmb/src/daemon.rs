@@ -59,7 +59,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
-    privileges::restrict(&wanted(args, &config, directories))?;
+    let namespace = privileges::restrict(&wanted(args, &config, directories))?;
     log::install();
     processes.begin();
     let runtime = runtime()?;
@@ -70,7 +70,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
     let sessions = storage.as_ref().and_then(|storage| storage.take(args.sessions));
-    let (control, down, restored) = Control::start_with(engine, config, sessions);
+    let (control, down, restored) = Control::start_with(engine, config, namespace, sessions);
     let control = Arc::new(control);
     if let Some(file) = &args.config {
         // The directory of the process may change; a name from the root stays valid.

@@ -1,4 +1,4 @@
-//! Service chains, as far as rules refer to them.
+//! Service chains and brokers, as far as rules refer to them.
 
 use mmb_lang::{Action, Match, Rule};
 
@@ -30,6 +30,21 @@ pub fn matching_rules<'a>(
 /// and the chain.
 pub fn chain<'a>(matching: &[&'a (u32, Rule)]) -> Option<(u32, &'a str)> {
     matching.iter().rev().find_map(|(index, rule)| Some((*index, named(rule)?)))
+}
+
+/// The broker of a session if these rules match its first packet, a SYN: the index of the last rule with a
+/// broker, and the broker. Rules that drop open no session, and a session with a chain has no broker.
+pub fn broker<'a>(matching: &[&'a (u32, Rule)]) -> Option<(u32, &'a str)> {
+    let named = |rule: &'a Rule| {
+        rule.targets.iter().find_map(|target| match &target.action {
+            Action::Broker { name } => Some(&*name.text),
+            _ => None,
+        })
+    };
+    match chain(matching) {
+        Some(_) => None,
+        None => matching.iter().rev().find_map(|(index, rule)| Some((*index, named(rule)?))),
+    }
 }
 
 /// The chain that a rule names.

@@ -22,7 +22,7 @@ mod options;
 #[cfg(test)]
 mod tests;
 
-pub use chains::{ChainClasses, chain, matching_rules};
+pub use chains::{ChainClasses, broker, chain, matching_rules};
 
 use mmb_lang::{Action, ErrorPolicy, FieldId, Rule, Value};
 use mmb_packet::DropReason;
@@ -139,7 +139,8 @@ impl Outcome {
 /// made, and `settings` decide whether the frame is forwarded.
 ///
 /// # Panics
-/// On stateful rules with targets that stateless rules cannot have, except `chain`, which has no effect. On
+/// On stateful rules with targets that stateless rules cannot have, except `chain` and `broker`, which have
+/// no effect on a packet alone. On
 /// rules that [`mmb_lang::check`] rejects for more than a contradiction.
 pub fn evaluate_with(
     settings: &Settings<'_>,
@@ -273,7 +274,8 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
                 | Action::Block
                 | Action::Reject
                 | Action::Log { .. }
-                | Action::Chain { .. } => {}
+                | Action::Chain { .. }
+                | Action::Broker { .. } => {}
                 other => panic!("{other:?} is for sessions, or nothing that mmb_lang::check lets pass"),
             }
         }

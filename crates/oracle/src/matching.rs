@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use mmb_lang::{Comparison, Cond, FieldId, Match, MatchExpr, Rule, Value, ValueItem};
+use mmb_lang::{Action, Comparison, Cond, FieldId, Match, MatchExpr, Rule, Value, ValueItem};
 
 use crate::fields;
-use crate::headers::{Headers, Net};
+use crate::headers::{Headers, Net, Transport};
 use crate::options::{self, Opt, named};
 
 /// A packet and its ports.
@@ -18,9 +18,10 @@ pub(crate) struct Packet<'a> {
     pub in_set: &'a dyn Fn(&str, usize, u128) -> bool,
 }
 
-/// Whether all matches of `rule` hold.
+/// Whether all matches of `rule` hold. One with a broker matches packets with a TCP header only.
 pub(crate) fn rule_matches(rule: &Rule, packet: &Packet<'_>) -> bool {
-    all_hold(&rule.matches, packet)
+    let has_broker = rule.targets.iter().any(|target| matches!(target.action, Action::Broker { .. }));
+    all_hold(&rule.matches, packet) && (!has_broker || packet.headers.transport == Transport::Tcp)
 }
 
 /// Whether all of these matches hold.

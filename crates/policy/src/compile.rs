@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_classify::Pattern;
-use mmb_lang::{Action, Diagnostic, Match, Rule, RuleKind, Target};
+use mmb_lang::{Action, Diagnostic, Match, Rule, Target, Word};
 use mmb_rewrite::EditProgram;
 
 use crate::StatefulRule;
@@ -44,6 +44,11 @@ pub(crate) fn compile(
     classes: &ChainClasses<'_>,
 ) -> Result<Compiled, Diagnostic> {
     mmb_lang::check(rule)?;
+    if broker_of(rule).is_some() {
+        let mut tcp = rule.clone();
+        tcp.matches.push(Match::tcp());
+        return compile_checked(&tcp, rule, ifaces);
+    }
     let Some((target, name)) = chain_of(rule) else { return compile_checked(rule, rule, ifaces) };
     let class = classes(name).ok_or_else(|| {
         Diagnostic::new(target.span.span(), format!("there is no chain `{name}`"))
@@ -65,6 +70,28 @@ fn chain_of(rule: &Rule) -> Option<(&Target, &str)> {
     rule.targets.iter().find_map(|target| match &target.action {
         Action::Chain { name } => Some((target, &**name)),
         _ => None,
+    })
+}
+
+/// The broker that a rule names.
+fn broker_of(rule: &Rule) -> Option<&Word> {
+    rule.targets.iter().find_map(|target| match &target.action {
+        Action::Broker { name } => Some(name),
+        _ => None,
+    })
+}
+
+/// The name that stands for the port of a broker, where interfaces are mapped to their ports. No interface
+/// can have it.
+pub fn broker_port_name(broker: &str) -> String {
+    format!("broker {broker}")
+}
+
+/// The port that leads to a broker.
+fn broker_port(name: &Word, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<u16, Diagnostic> {
+    ifaces(&broker_port_name(name)).ok_or_else(|| {
+        Diagnostic::new(name.span.span(), format!("there is no transparent broker `{name}`"))
+            .with_help(format!("`broker add {name} transparent chain CHAIN` adds one"))
     })
 }
 
@@ -96,9 +123,10 @@ fn compile_checked(
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Compiled, Diagnostic> {
     let pattern = Pattern::compile(rule, ifaces)?;
-    let stateful = (rule.kind == RuleKind::Stateful).then(|| Arc::new(StatefulRule::of(rule)));
+    let broker = broker_of(rule).map(|name| broker_port(name, ifaces)).transpose()?;
+    let stateful = rule.is_stateful().then(|| Arc::new(StatefulRule::of(rule, broker)));
     let program = match &stateful {
-        Some(stateful) if !stateful.bindings.is_empty() || stateful.chain.is_some() => {
+        Some(stateful) if *stateful.as_ref() != StatefulRule::default() => {
             let others: Vec<Target> =
                 rule.targets.iter().filter(|target| !is_open_target(target)).cloned().collect();
             EditProgram::compile(&others, ifaces)?

@@ -57,6 +57,7 @@ mod stateful;
 mod texts;
 
 pub use chain::ChainClasses;
+pub use compile::broker_port_name;
 pub use decide::Verdict;
 pub use decision::Decision;
 pub use effect::{MAX_EDITS, Outcome};

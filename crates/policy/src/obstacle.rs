@@ -1,6 +1,6 @@
 //! What prevents offloading the flows of a rule.
 
-use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule, RuleKind};
+use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule};
 
 use crate::scope::{is_constant, is_out};
 
@@ -8,7 +8,7 @@ use crate::scope::{is_constant, is_out};
 pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
     let varies = |one: &&Match| !is_constant(one) && !is_out(one);
     // A rule that opens sessions logs their first packets only, which are never offloaded.
-    let opens = rule.kind == RuleKind::Stateful && !rule.targets.iter().any(|target| is_drop(&target.action));
+    let opens = rule.is_stateful() && !rule.targets.iter().any(|target| is_drop(&target.action));
     let is_log = |action: &Action| matches!(action, Action::Log { .. });
     let more = |action: &&Action| !(is_plain(action) || opens && is_log(action));
     let matched = rule.matches.iter().find(varies).map(field_name);
@@ -23,8 +23,8 @@ fn is_drop(action: &Action) -> bool {
 fn is_plain(action: &Action) -> bool {
     match action {
         Action::Accept | Action::Block | Action::Nat { .. } | Action::Lb { .. } => true,
-        // Only sessions have chains, and one that passes its chain is not offloaded.
-        Action::Chain { .. } => true,
+        // Only sessions have chains and brokers, and those that do are not offloaded.
+        Action::Chain { .. } | Action::Broker { .. } => true,
         Action::Drop { ten_thousandths } => *ten_thousandths >= 10_000,
         Action::Mod { field, .. } => *field == FieldId::Out || is_end(*field),
         Action::Map { field, .. } | Action::Shuffle { field, .. } => is_end(*field),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use mmb_classify::paged::SortedPages;
 use mmb_lang::{
-    Action, Comparison, Cond, FieldId, Layer, Match, MatchExpr, Rule, RuleKind, Value, ValueItem, ValueSet,
+    Action, Comparison, Cond, FieldId, Layer, Match, MatchExpr, Rule, Value, ValueItem, ValueSet,
 };
 
 use crate::scope::{is_constant, is_out};
@@ -131,7 +131,7 @@ impl Area {
     pub fn of(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Option<Area> {
         let asks = rule.matches.iter().any(matches_on_ports);
         let writes = rule.targets.iter().any(|target| writes_headers(&target.action));
-        if rule.kind == RuleKind::Stateful || !(asks || writes) {
+        if rule.is_stateful() || !(asks || writes) {
             return None;
         }
         let mut area = Area::default();

@@ -1,6 +1,6 @@
 //! How long a rule's match result holds within a session.
 
-use mmb_lang::{Comparison, Cond, FieldId, Match, MatchExpr, Rule, RuleKind, Value, ValueItem, ValueKind};
+use mmb_lang::{Comparison, Cond, FieldId, Match, MatchExpr, Rule, Value, ValueItem, ValueKind};
 
 use crate::stateful::is_open_target;
 
@@ -43,7 +43,7 @@ pub(crate) fn is_out(one: &Match) -> bool {
 
 /// Whether all targets of a rule apply only when a session opens.
 fn has_only_open_targets(rule: &Rule) -> bool {
-    rule.kind == RuleKind::Stateful && rule.targets.iter().all(is_open_target)
+    rule.is_stateful() && rule.targets.iter().all(is_open_target)
 }
 
 pub(crate) fn is_constant(one: &Match) -> bool {

@@ -1,8 +1,8 @@
 //! Bindings of stateful rules.
 //!
 //! The targets of a stateful rule that the reply direction reverses are *bindings*: `map`, `shuffle`, `lb`,
-//! `nat`, and `mod` of an address or a port. They and `chain` apply when a session opens. All other targets
-//! edit packet by packet, as in stateless rules.
+//! `nat`, and `mod` of an address or a port. They, `chain` and `broker` apply when a session opens. All other
+//! targets edit packet by packet, as in stateless rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,6 +17,8 @@ pub struct StatefulRule {
     pub bindings: Box<[Binding]>,
     /// Service chain of the sessions.
     pub chain: Option<Box<str>>,
+    /// The port that leads to the broker of the sessions.
+    pub broker: Option<u16>,
 }
 
 /// An end of a session, from the point of view of its first packet.
@@ -92,7 +94,7 @@ pub(crate) fn binds(target: &Target) -> bool {
 
 /// Whether a stateful rule's target applies only when a session opens.
 pub(crate) fn is_open_target(target: &Target) -> bool {
-    binds(target) || matches!(target.action, Action::Chain { .. })
+    binds(target) || matches!(target.action, Action::Chain { .. } | Action::Broker { .. })
 }
 
 /// Whether a field is part of the session key.
@@ -102,13 +104,14 @@ fn is_end(field: FieldId) -> bool {
 }
 
 impl StatefulRule {
-    /// The bindings and the chain of a stateful rule that [`mmb_lang::check`] accepted.
-    pub(crate) fn of(rule: &Rule) -> StatefulRule {
+    /// What a stateful rule that [`mmb_lang::check`] accepted does when a session opens. `broker`: see
+    /// [`StatefulRule::broker`].
+    pub(crate) fn of(rule: &Rule, broker: Option<u16>) -> StatefulRule {
         let chain = rule.targets.iter().find_map(|target| match &target.action {
             Action::Chain { name } => Some(name.text.clone()),
             _ => None,
         });
-        StatefulRule { bindings: rule.targets.iter().filter_map(binding).collect(), chain }
+        StatefulRule { bindings: rule.targets.iter().filter_map(binding).collect(), chain, broker }
     }
 }
 

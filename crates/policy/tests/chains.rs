@@ -3,9 +3,9 @@
 
 use mmb_lang::{Command, Diagnostic, Match, Rule, parse_line, parse_matches};
 use mmb_oracle::generate::{self, CHAINS, Frame};
-use mmb_oracle::{chain, matching_rules};
+use mmb_oracle::{broker, chain, matching_rules};
 use mmb_packet::VecPacket;
-use mmb_policy::{ChainClasses, Evaluator, PacketContext, Policy, RuleId, RuleScope};
+use mmb_policy::{ChainClasses, Evaluator, PacketContext, Policy, RuleId, RuleScope, broker_port_name};
 use proptest::prelude::*;
 
 fn rule(line: &str) -> Rule {
@@ -45,6 +45,11 @@ fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &NamedChains, frames: &
         let named = heard.and_then(|slot| Some((policy.index(slot)?, policy.chain_name(slot)?)));
         assert_eq!(named, chain(&expected), "{frame:?}");
         assert_eq!(policy.decision(slots()).chain(), heard);
+
+        let port = |slot| Some((policy.index(slot)?, policy.stateful(slot)?.broker?));
+        let sent = slots().filter_map(port).max().filter(|_| heard.is_none());
+        let port = |name| generate::port(&broker_port_name(name)).expect("a port of the broker");
+        assert_eq!(sent, broker(&expected).map(|(index, name)| (index, port(name))), "{frame:?}");
     }
 }
 

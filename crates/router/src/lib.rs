@@ -9,6 +9,7 @@
 //! | `model` | the kernel's state and the routes that it compiles to | `netlink` (events), `plane`, `query` |
 //! | `mirror` | the thread that keeps the model up to date, and TAP twins of ports | all above |
 //! | `links` | messages about interfaces, for those who own ports | `netlink` |
+//! | `namespace` | a network namespace of the process, where brokers meet the kernel's TCP | `netlink` |
 //! | `testing` | the model without a kernel, for tests of other crates | `netlink`, `model` |
 //! | `router` | the handle: start, stop, routed ports, queries | all above |
 //!
@@ -27,6 +28,7 @@ mod error;
 mod links;
 mod mirror;
 mod model;
+mod namespace;
 mod netlink;
 mod plane;
 mod query;
@@ -36,6 +38,7 @@ pub mod testing;
 
 pub use error::{PortFault, RouterError};
 pub use links::{LinkWaker, LinkWatch};
+pub use namespace::{Namespace, NamespaceError};
 pub use plane::{Device, ForwardingPlane, LocalTraffic, NeighborRequest, PortNumber, PortState, RoutedPort};
 pub use query::{FibEntry, FibHop, FibKey, FibPage, FibQuery, FibSelect, NeighborEntry, RouterCounters};
 pub use router::{Router, restore_settings};

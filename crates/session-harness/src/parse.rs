@@ -89,7 +89,10 @@ fn parse_after<L: AsRef<str>>(
     for line in lines.iter().map(AsRef::as_ref) {
         parsed.add(line)?;
     }
-    let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
+    let port = |name: &str| {
+        let number = name.strip_prefix("broker ").unwrap_or(name).strip_prefix("port")?;
+        number.parse().ok()
+    };
     let pools: Vec<String> = parsed.pools.iter().map(|pool| pool.name().to_owned()).collect();
     let program = Program::compile(&ProgramSpec {
         functions: &parsed.functions,

@@ -46,6 +46,8 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
+    /// Ports from this one on lead to brokers: `broker port8` is the first one.
+    pub const FIRST_BROKER: u16 = 8;
     /// Bytes of a session's scratchpad.
     pub const SCRATCHPAD_BYTES: usize = 256;
 
@@ -124,7 +126,11 @@ impl Environment for RuleSet {
     }
 
     fn routed(&self, in_port: u16) -> bool {
-        self.routing.ports.contains(&in_port)
+        self.routing.ports.contains(&in_port) || self.leads_to_broker(in_port)
+    }
+
+    fn leads_to_broker(&self, port: u16) -> bool {
+        port >= RuleSet::FIRST_BROKER
     }
 
     fn log(&self, packet: LoggedPacket) {

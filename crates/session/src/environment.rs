@@ -90,6 +90,16 @@ pub trait Environment {
         let _ = in_port;
         false
     }
+    /// Whether packets that come in by the port come from brokers, and those that leave by it go there.
+    fn leads_to_broker(&self, port: u16) -> bool {
+        let _ = port;
+        false
+    }
+    /// The Ethernet address of the kernel's side of a port. None: the port has no device.
+    fn mac_of(&self, port: u16) -> Option<[u8; 6]> {
+        let _ = port;
+        None
+    }
     /// Returns the bytes of the longest IP packet that the output of a packet in a chain takes. `to`: its
     /// destination behind the chain, as in [`mmb_flow::Key`].
     fn mtu(&self, packet: &mmb_nf::Packet<'_>, to: &[u8; 16]) -> usize {

@@ -30,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+mod broker;
 mod chains;
 mod control;
 mod environment;

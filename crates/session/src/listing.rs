@@ -41,7 +41,7 @@ impl SessionStore {
             age: now.wrapping_sub(session.created),
             idle: now.wrapping_sub(forward.last_seen).min(now.wrapping_sub(reverse.last_seen)),
             expires: self.deadline(id, now).map_or(0, |deadline| deadline.wrapping_sub(now)),
-            in_port: session.in_port,
+            in_port: session.in_ports(),
             packets: counts.map(|(packets, _)| packets),
             bytes: counts.map(|(_, bytes)| bytes),
             rules: self.rules.indexes(session.rule_list, env),

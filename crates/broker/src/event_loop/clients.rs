@@ -65,8 +65,10 @@ impl EventLoop {
         counters.add(Count::Accepted);
         counters.add(Count::Clients);
         self.next_uid += 1;
-        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let (peer, timer) = (Peer { client: address, broker }, Timer::new(self.next_uid));
+        // A socket of both families has IPv4 addresses in the form of IPv6.
+        let [client, broker] =
+            [address, broker].map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
+        let (peer, timer) = (Peer { client, broker }, Timer::new(self.next_uid));
         entry.insert(Client::new(Channel::new(socket, true), peer, timer, &self.common));
         self.arm(key);
     }

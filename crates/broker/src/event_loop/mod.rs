@@ -20,9 +20,8 @@ use mmb_system::log;
 use slab::Slab;
 
 use crate::chain::{LocalChain, filters};
-use crate::counters::Counters;
 use crate::exchange::{Client, Common, Server};
-use crate::io::{Owner, Pool, Timers};
+use crate::io::{Owner, Timers};
 use crate::settings::{GRACE, Settings};
 
 pub(crate) use servers::KeptServers;
@@ -82,19 +81,9 @@ impl EventLoop {
         poll: Poll,
         mut listener: TcpListener,
         commands: Receiver<Command>,
-        (functions, settings, counters): (Vec<Arc<Instance>>, Settings, Arc<Counters>),
+        common: Common,
     ) -> io::Result<EventLoop> {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let common = Common {
-            pool: Pool::default(),
-            settings,
-            counters,
-            chain: Rc::new(RefCell::new(LocalChain::new(&functions))),
-            filters: filters(&functions),
-            now: 0,
-            is_stopping: false,
-            next_exchange: 0,
-        };
         Ok(EventLoop {
             poll,
             listener: Some(listener),

@@ -1,12 +1,13 @@
 //! Connections to servers: which one a request gets, and which ones are kept.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
 
 use mio::Interest;
 use mio::net::TcpStream;
 use mmb_nf::ProxyHeader;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{EventLoop, server_token};
 use crate::counters::Count;
@@ -14,11 +15,14 @@ use crate::exchange::{Client, Failure, Server};
 use crate::io::{Channel, Owner, Timer};
 use crate::settings::{SERVER_IDLE, SERVER_KEPT};
 
+/// The connection is not there yet (errno(3)).
+const EINPROGRESS: i32 = 115;
+
 /// For whom a connection is: the address of its server, and the only client that may use it.
 type Use = (SocketAddr, Option<SocketAddr>);
 
 /// The only client of a connection, and the header that tells the server so.
-type Owned = Option<(SocketAddr, ProxyHeader)>;
+type Owned = Option<(SocketAddr, Option<ProxyHeader>)>;
 
 /// Connections without a request, by their use.
 #[derive(Debug, Default)]
@@ -27,6 +31,17 @@ pub(crate) struct KeptServers(HashMap<Use, Vec<usize>>);
 impl Server {
     fn usage(&self) -> Use {
         (self.address, self.owner.map(|(client, _)| client))
+    }
+}
+
+/// Begins to connect to a server from the address of a client. The kernel chooses the port.
+fn connect_from(source: IpAddr, server: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(server), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_ip_transparent_v4(true)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    match socket.connect(&server.into()) {
+        Err(error) if error.raw_os_error() != Some(EINPROGRESS) => Err(error),
+        _ => Ok(TcpStream::from_std(socket.into())),
     }
 }
 
@@ -71,7 +86,9 @@ impl EventLoop {
             upstream.begin(chosen.number);
             exchange.chosen = Some(chosen.number);
             client.since = self.common.now;
-            let owner = upstream.proxy_header().map(|header| (client.peer.client, header));
+            let header = upstream.proxy_header();
+            let is_owned = header.is_some() || self.common.settings.keeps_source;
+            let owner = is_owned.then_some((client.peer.client, header));
             if self.reuse(key, chosen.address, owner) || self.open(key, chosen.address, owner) {
                 return;
             }
@@ -115,7 +132,12 @@ impl EventLoop {
 
     /// Begins to open a connection. False: it cannot be opened.
     fn open(&mut self, client: usize, address: SocketAddr, owner: Owned) -> bool {
-        let Ok(mut socket) = TcpStream::connect(address) else { return false };
+        let source = owner.map(|(client, _)| client.ip()).filter(|_| self.common.settings.keeps_source);
+        let connected = match source {
+            Some(source) => connect_from(source, address),
+            None => TcpStream::connect(address),
+        };
+        let Ok(mut socket) = connected else { return false };
         let _ = socket.set_nodelay(true);
         let uid = self.uid();
         let entry = self.servers.vacant_entry();
@@ -143,9 +165,11 @@ impl EventLoop {
             upstream.end(chosen, failed);
         }
         let Some(number) = exchange.server.take() else { return };
+        // Clients of a transparent broker can name any number of servers.
+        let has_room = self.servers.len() <= self.common.settings.connections;
         let Some(server) = self.servers.get_mut(number) else { return };
         server.client = None;
-        if keep && !self.common.is_stopping && self.kept.keep(server.usage(), number) {
+        if keep && has_room && !self.common.is_stopping && self.kept.keep(server.usage(), number) {
             server.channel.rest(&mut self.common.pool);
             if server.owner.is_some() && !client.owned.contains(&number) {
                 client.owned.push(number);

@@ -7,18 +7,21 @@
 mod answer;
 mod body;
 mod head;
+mod original;
 mod request;
 mod response;
 mod tunnel;
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
-use mmb_nf::{ByteStreams, Follows, L7Finished, Peer, ProxyHeader, Upstream};
+use mmb_nf::{ByteStreams, Follows, Instance, L7Finished, Peer, ProxyHeader, Upstream};
 
 use self::body::{BodyWriter, Framing};
-use crate::chain::{Filters, SharedChain};
+use crate::chain::{Filters, LocalChain, SharedChain, filters};
 use crate::counters::{Count, Counters};
 use crate::io::{Channel, Filter, Pool, Timer};
 use crate::settings::Settings;
@@ -106,7 +109,7 @@ pub(crate) struct Server {
     pub channel: Channel,
     pub address: SocketAddr,
     /// The only client that it is for, and the header that tells the server so.
-    pub owner: Option<(SocketAddr, ProxyHeader)>,
+    pub owner: Option<(SocketAddr, Option<ProxyHeader>)>,
     pub timer: Timer,
     /// The client whose request is under way.
     pub client: Option<usize>,
@@ -135,6 +138,29 @@ pub(crate) struct Common {
     /// No connection is kept open.
     pub is_stopping: bool,
     pub next_exchange: u64,
+    /// Clients have connected to addresses of others, which are the servers where the chain has none.
+    pub is_transparent: bool,
+}
+
+impl Common {
+    pub fn new(
+        functions: &[Arc<Instance>],
+        settings: Settings,
+        counters: Arc<Counters>,
+        is_transparent: bool,
+    ) -> Common {
+        Common {
+            pool: Pool::default(),
+            settings,
+            counters,
+            chain: Rc::new(RefCell::new(LocalChain::new(functions))),
+            filters: filters(functions),
+            now: 0,
+            is_stopping: false,
+            next_exchange: 0,
+            is_transparent,
+        }
+    }
 }
 
 /// Why a server has not answered.

@@ -8,6 +8,7 @@ use mmb_nf::{L7Answer, L7Request, L7Verdict};
 use super::answer::{status_of, write_answer};
 use super::body::Framing;
 use super::head::{connection, keeps_open, upgrade, write_request};
+use super::original::Original;
 use super::{Exchange, Flow, Pair, Phase, Step};
 use crate::counters::Count;
 use crate::io::Filled;
@@ -114,7 +115,9 @@ impl Pair<'_> {
         client.exchange.passed = passed;
         match verdict {
             L7Verdict::Pass => {
-                client.exchange.upstream = chain.borrow().upstream();
+                let own = chain.borrow().upstream();
+                let original = || self.common.is_transparent.then(|| Original::upstream(client.peer.broker));
+                client.exchange.upstream = own.or_else(original);
                 let upstream = client.exchange.upstream.as_ref();
                 client.exchange.preferred = upstream.and_then(|upstream| upstream.preferred(&client.head));
                 Flow::Moved
@@ -206,7 +209,7 @@ impl Pair<'_> {
         let Some(head) = self.client.exchange.request else { return };
         server.is_ready = true;
         let text = server.channel.output.text(&mut self.common.pool);
-        if let Some((_, header)) = server.owner.filter(|_| !server.is_reused) {
+        if let Some((_, Some(header))) = server.owner.filter(|_| !server.is_reused) {
             header.write(Some(self.client.peer), text);
         }
         write_request(&self.client.head, &head, &self.client.peer, server.address, text);

@@ -16,8 +16,12 @@ pub struct BrokerList {
 pub struct BrokerEntry {
     /// Its name.
     pub name: String,
-    /// The address and port on which it listens.
-    pub listen: String,
+    /// The address and port on which it listens; absent if it is transparent only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// Whether it gets the connections that rules with the target `broker` select.
+    #[serde(default)]
+    pub transparent: bool,
     /// The chain that requests pass.
     pub chain: String,
     /// Why it does not listen; absent if it does.

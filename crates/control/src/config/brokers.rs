@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mmb_broker::Settings;
-use mmb_lang::{Broker, BrokerOption, Command, SourceSpan, Word};
+use mmb_dataplane::PortId;
+use mmb_lang::{Broker, BrokerOption, Command, Rule, SourceSpan, Word};
 use mmb_nf::Instance;
+use mmb_policy::{RuleView, broker_port_name};
 
 use super::chains::unknown;
-use super::{Chains, Config};
+use super::interfaces::no_free_port;
+use super::{Chains, Config, Interface, interfaces, references};
 use crate::error::CommandError;
 
 /// Most brokers. Each has a thread.
@@ -20,22 +23,73 @@ const SECOND: u64 = 1000;
 
 /// The brokers, in the order in which they were added.
 #[derive(Clone, Debug, Default)]
-pub struct Brokers(Vec<Broker>);
+pub struct Brokers {
+    all: Vec<Broker>,
+    /// The ports that lead to transparent brokers, in the same order.
+    ports: Vec<Option<PortId>>,
+}
+
+/// Where connections of a broker come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Entrance {
+    /// An address of the machine.
+    Listen(SocketAddr),
+    /// A port of the engine, with connections to any address.
+    Transparent {
+        /// The port.
+        port: PortId,
+        /// Servers see the addresses of the clients.
+        keeps_source: bool,
+    },
+}
 
 impl Brokers {
     /// The brokers.
     pub fn all(&self) -> &[Broker] {
-        &self.0
+        &self.all
     }
 
     /// The lines of a file with these brokers.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|broker| Command::BrokerAdd(broker.clone()).to_string())
+        self.all.iter().map(|broker| Command::BrokerAdd(broker.clone()).to_string())
     }
 
     /// Whether a broker needs the right to listen on a port below 1024.
     pub fn has_low_ports(&self) -> bool {
-        self.0.iter().any(|broker| is_low(broker.listen))
+        self.all.iter().filter_map(|broker| broker.listen).any(is_low)
+    }
+
+    /// The broker with this name.
+    fn get(&self, name: &str) -> Option<&Broker> {
+        self.all.iter().find(|broker| *broker.name == *name)
+    }
+
+    /// The port that leads to a transparent broker.
+    fn port(&self, name: &str) -> Option<PortId> {
+        let at = self.all.iter().position(|broker| *broker.name == *name)?;
+        self.ports.get(at).copied().flatten()
+    }
+
+    /// The ports that lead to transparent brokers.
+    pub(super) fn ports(&self) -> impl Iterator<Item = PortId> {
+        self.ports.iter().copied().flatten()
+    }
+
+    /// Where the connections of brokers come from.
+    pub(crate) fn entrances(&self) -> impl Iterator<Item = (&Broker, Entrance)> {
+        self.all.iter().zip(&self.ports).flat_map(|(broker, port)| {
+            let keeps_source = broker.keeps_source;
+            let transparent = port.map(|port| Entrance::Transparent { port, keeps_source });
+            let entrances = [broker.listen.map(Entrance::Listen), transparent];
+            entrances.into_iter().flatten().map(move |entrance| (broker, entrance))
+        })
+    }
+
+    /// The port id of an interface, or of a broker by [`broker_port_name`].
+    pub(super) fn port_of(&self, interfaces: &[Interface], name: &str) -> Option<u16> {
+        let is_own = |broker: &&Broker| broker_port_name(&broker.name) == *name;
+        interfaces::port_of(interfaces, name)
+            .or_else(|| self.port(&self.all.iter().find(is_own)?.name).map(|port| port.0))
     }
 }
 
@@ -44,9 +98,10 @@ pub(crate) fn is_low(address: SocketAddr) -> bool {
     address.port() < FIRST_FREE_PORT
 }
 
-/// The limits and times of a broker.
-pub(crate) fn settings(broker: &Broker) -> Settings {
-    let mut settings = Settings::default();
+/// The limits and times of an entrance of a broker.
+pub(crate) fn settings(broker: &Broker, entrance: Entrance) -> Settings {
+    let keeps_source = matches!(entrance, Entrance::Transparent { keeps_source: true, .. });
+    let mut settings = Settings { keeps_source, ..Settings::default() };
     for (option, &number) in &broker.options {
         let time = match option {
             BrokerOption::Connections => {
@@ -86,20 +141,22 @@ impl Config {
         &self.brokers
     }
 
-    /// `broker add`.
-    pub fn insert_broker(&mut self, broker: &Broker) -> Result<(), CommandError> {
+    /// `broker add`. A transparent broker gets the port that it has in `earlier`.
+    pub fn insert_broker(&mut self, broker: &Broker, earlier: Option<&Config>) -> Result<(), CommandError> {
         let Broker { name, listen, chain, .. } = broker;
-        if self.brokers.0.iter().any(|other| *other.name == **name) {
+        if self.brokers.get(name).is_some() {
             let message = format!("there is a broker `{}` already", &**name);
             return Err(
                 CommandError::conflict(message, name.span).help(format!("`broker del {}` first", &**name))
             );
         }
-        if let Some(other) = self.brokers.0.iter().find(|other| other.listen == *listen) {
-            let message = format!("broker `{}` listens on {listen} already", &*other.name);
+        if let Some(address) = listen
+            && let Some(other) = self.brokers.all.iter().find(|other| other.listen == *listen)
+        {
+            let message = format!("broker `{}` listens on {address} already", &*other.name);
             return Err(CommandError::conflict(message, SourceSpan::default()));
         }
-        if self.brokers.0.len() >= MAX_BROKERS {
+        if self.brokers.all.len() >= MAX_BROKERS {
             let message = format!("there are {MAX_BROKERS} brokers already, which is the maximum");
             return Err(CommandError::conflict(message, SourceSpan::default()));
         }
@@ -107,19 +164,64 @@ impl Config {
             return Err(self.unknown_chain(chain));
         }
         self.check_broker_chain(broker, chain)?;
-        Arc::make_mut(&mut self.brokers).0.push(broker.clone());
+        let port = match broker.is_transparent {
+            true => {
+                let keep = earlier.and_then(|earlier| earlier.brokers.port(name));
+                Some(self.hidden_port(keep, earlier).ok_or_else(|| no_free_port(name.span))?)
+            }
+            false => None,
+        };
+        let brokers = Arc::make_mut(&mut self.brokers);
+        brokers.all.push(broker.clone());
+        brokers.ports.push(port);
         Ok(())
     }
 
     /// `broker del`.
     pub fn delete_broker(&mut self, name: &Word) -> Result<(), CommandError> {
-        let at = self.brokers.0.iter().position(|broker| *broker.name == **name);
-        let Some(at) = at else {
-            let known: Vec<&str> = self.brokers.0.iter().map(|broker| &*broker.name.text).collect();
-            let add = || format!("`broker add {} listen ADDRESS:PORT chain CHAIN`", &**name);
-            return Err(unknown("broker", name, &known, add));
+        let at = self.brokers.all.iter().position(|broker| *broker.name == **name);
+        let Some(at) = at else { return Err(self.unknown_broker(name)) };
+        let uses = |view: &RuleView<'_>| {
+            view.text.contains(&**name)
+                && view.rule().is_ok_and(|rule| references::brokers(&rule).any(|used| **used == **name))
         };
-        Arc::make_mut(&mut self.brokers).0.remove(at);
+        if let Some(view) = self.policy.rules().find(uses) {
+            let message = format!("broker `{}` is used by rule {} (`{}`)", &**name, view.index, view.text);
+            let error = CommandError::conflict(message, name.span);
+            return Err(error.help(format!("`del {}` first", view.index)));
+        }
+        let brokers = Arc::make_mut(&mut self.brokers);
+        brokers.all.remove(at);
+        brokers.ports.remove(at);
+        Ok(())
+    }
+
+    fn unknown_broker(&self, name: &Word) -> CommandError {
+        let known: Vec<&str> = self.brokers.all.iter().map(|broker| &*broker.name.text).collect();
+        let add = || format!("`broker add {} listen ADDRESS:PORT chain CHAIN`", &**name);
+        unknown("broker", name, &known, add)
+    }
+
+    /// Checks that rules can send connections to their brokers.
+    pub(super) fn check_brokers(&self, rule: &Rule) -> Result<(), CommandError> {
+        for name in references::brokers(rule) {
+            let broker = self.brokers.get(name).ok_or_else(|| self.unknown_broker(name))?;
+            if !broker.is_transparent {
+                let message =
+                    format!("broker `{}` is not transparent: it only listens on an address", &**name);
+                let help = format!("`broker add {} transparent chain {}`", &**name, &*broker.chain);
+                return Err(CommandError::conflict(message, name.span).help(help));
+            }
+            let is_wired = |input: &&Word| self.interface(input).is_some_and(|one| one.peer.is_some());
+            if let Some(input) = references::inputs(rule).find(is_wired) {
+                let message = format!(
+                    "interface `{}` is wired, and a broker has no route to the ends of a wire",
+                    &**input
+                );
+                let help = "connections to brokers come in by routed interfaces: `route add INTERFACE`";
+                return Err(CommandError::conflict(message, input.span).help(help.to_owned()));
+            }
+        }
         Ok(())
     }
 
@@ -137,12 +239,12 @@ impl Config {
     /// Checks that brokers can use their chains.
     pub(super) fn check_broker_chains(&self) -> Result<(), CommandError> {
         let none = Word::from("");
-        self.brokers.0.iter().try_for_each(|broker| self.check_broker_chain(broker, &none))
+        self.brokers.all.iter().try_for_each(|broker| self.check_broker_chain(broker, &none))
     }
 
     /// Checks that no broker uses a chain.
     pub(super) fn check_chain_without_broker(&self, chain: &Word) -> Result<(), CommandError> {
-        let user = self.brokers.0.iter().find(|broker| *broker.chain == **chain);
+        let user = self.brokers.all.iter().find(|broker| *broker.chain == **chain);
         user.map_or(Ok(()), |broker| {
             let message = format!("chain `{}` is used by broker `{}`", &**chain, &*broker.name);
             let help = format!("`broker del {}` first", &*broker.name);
@@ -188,7 +290,8 @@ mod tests {
         let line = "broker add web listen [2001:db8::1]:80 chain site connections 7 header-timeout 3";
         let config = with(line).unwrap();
         assert_eq!(config.brokers().lines().collect::<Vec<_>>(), [line]);
-        let settings = settings(&config.brokers().all()[0]);
+        let (broker, entrance) = config.brokers().entrances().next().unwrap();
+        let settings = settings(broker, entrance);
         let expected = Settings { connections: 7, header_timeout: 3000, ..Settings::default() };
         assert_eq!(settings, expected);
         assert_eq!(config.chains().l7_functions("site").len(), 2);
@@ -234,5 +337,44 @@ mod tests {
         assert!(error.diagnostic.message.contains("no broker `wen`"), "{error:?}");
         assert!(config.delete_broker(&Word::from("web")).is_ok());
         assert!(config.delete_chain(&Word::from("site")).is_ok());
+    }
+
+    #[test]
+    fn rules_name_transparent_brokers() {
+        let all = "broker add all transparent keep-source chain site";
+        let both = "broker add both listen 10.0.0.1:80 transparent chain site";
+        let web = "broker add web listen 10.0.0.2:80 chain site";
+        let wired = ["interface add a null", "interface add b null", "wire a b", "interface add c null"];
+        let of = |rule| config(&[&LINES[..], &wired, &[all, both, web, "route c", rule]].concat());
+        let config = of("add in c tcp-dport 80 broker all").unwrap();
+        assert_eq!(config.brokers().lines().collect::<Vec<_>>(), [all, both, web]);
+        let entrances: Vec<_> = config.brokers().entrances().map(|(_, entrance)| entrance).collect();
+        let [Entrance::Transparent { port, keeps_source: true }, Entrance::Listen(_), ..] = entrances[..]
+        else {
+            panic!("{entrances:?}")
+        };
+        assert_eq!(entrances.len(), 4);
+        assert_eq!(config.port_of(&broker_port_name("all")), Some(port.0));
+        assert_eq!(config.port_of(&broker_port_name("web")), None);
+        let slot = config.policy().rule(1).unwrap().slot;
+        assert_eq!(config.policy().stateful(slot).unwrap().broker, Some(port.0));
+        assert_eq!(config.policy().rule(1).unwrap().text, "add in c tcp-dport 80 broker all");
+        for (rule, named) in [
+            ("add tcp-dport 80 broker none", "no broker `none`"),
+            ("add tcp-dport 80 broker web", "`web` is not transparent"),
+            ("add in a tcp-dport 80 broker all", "interface `a` is wired"),
+            ("add udp-dport 80 broker all", "this rule matches none"),
+        ] {
+            let error = of(rule).err().unwrap();
+            assert!(error.contains(named), "{rule}: {error}");
+        }
+        assert!(of("add ! in a tcp-dport 80 broker all").is_ok());
+        // The port of a broker stays, and a broker stays while a rule names it.
+        let text = super::super::file::text(&config).replace("keep-source ", "");
+        let next = super::super::file::load(text.as_bytes(), &config).map_err(|_| ()).unwrap();
+        assert_eq!(next.port_of(&broker_port_name("all")), Some(port.0));
+        let mut config = config;
+        let error = config.delete_broker(&Word::from("all")).unwrap_err();
+        assert!(error.diagnostic.message.contains("used by rule 1"), "{error:?}");
     }
 }

@@ -6,6 +6,11 @@ use mmb_lang::PortKind;
 /// The kernel's name of the TAP by which routed AF_XDP ports pass packets to the kernel.
 pub(crate) const PUNT: &str = "mmb-punt";
 
+/// The name of the TAP that leads to a transparent broker, in the namespace of brokers.
+pub(crate) fn broker_tap(port: PortId) -> String {
+    format!("mmb-broker{}", port.0)
+}
+
 /// A device that a configuration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
@@ -28,6 +33,8 @@ pub(crate) enum DeviceKind {
     Twin,
     /// [`PUNT`].
     Punt,
+    /// The TAP by which a transparent broker gets its connections, in a network namespace of its own.
+    Broker,
 }
 
 impl Device {
@@ -35,7 +42,9 @@ impl Device {
     pub fn port_kind(&self) -> PortKind {
         match &self.kind {
             DeviceKind::Port(kind) => kind.clone(),
-            DeviceKind::Twin | DeviceKind::Punt => PortKind::Tap { ifname: Some(self.name.clone()) },
+            DeviceKind::Twin | DeviceKind::Punt | DeviceKind::Broker => {
+                PortKind::Tap { ifname: Some(self.name.clone()) }
+            }
         }
     }
 }

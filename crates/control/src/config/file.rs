@@ -246,7 +246,7 @@ impl<'a> Builder<'a> {
 
     fn brokers(&mut self, brokers: &[(u32, Broker)], has_chains: bool) {
         for (line, broker) in brokers.iter().filter(|_| has_chains) {
-            self.note(*line, |b| b.config.insert_broker(broker));
+            self.note(*line, |b| b.config.insert_broker(broker, Some(b.base)));
         }
     }
 

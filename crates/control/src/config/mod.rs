@@ -33,7 +33,7 @@ use mmb_policy::{Policy, RuleView};
 pub use brokers::Brokers;
 pub use chains::{Chains, Platform};
 pub use devices::same_device;
-pub(crate) use devices::{Device, DeviceKind, PUNT};
+pub(crate) use devices::{Device, DeviceKind, PUNT, broker_tap};
 pub use interfaces::{Interface, Routing};
 pub use nat::Nat;
 pub(crate) use warnings::{rule_warnings, rule_warnings_about};
@@ -96,9 +96,9 @@ impl Config {
         self.interfaces.iter().find(|i| i.id == id)
     }
 
-    /// The port id of the interface with this name.
+    /// The port id of the interface with this name, or of a broker ([`mmb_policy::broker_port_name`]).
     pub fn port_of(&self, name: &str) -> Option<u16> {
-        interfaces::port_of(&self.interfaces, name)
+        self.brokers.port_of(&self.interfaces, name)
     }
 
     /// The rules.
@@ -240,7 +240,7 @@ impl Config {
         }
         match references::pools(rule).find(|name| self.nat.pool(name).is_none()) {
             Some(name) => Err(self.nat.unknown_pool(name)),
-            None => self.check_chains(rule),
+            None => self.check_chains(rule).and_then(|()| self.check_brokers(rule)),
         }
     }
 
@@ -262,8 +262,9 @@ impl Config {
     /// A name that does not exist, or a rule that can never match.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<u32, CommandError> {
         self.check_references(rule)?;
-        let (interfaces, chains) = (self.interfaces.clone(), self.chains.clone());
-        let resolve = |name: &str| interfaces::port_of(&interfaces, name);
+        let (interfaces, chains, brokers) =
+            (self.interfaces.clone(), self.chains.clone(), self.brokers.clone());
+        let resolve = |name: &str| brokers.port_of(&interfaces, name);
         Ok(self.policy_mut().add_with(rule, &resolve, &|chain| chains.class(chain))?)
     }
 }

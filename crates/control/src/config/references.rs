@@ -1,6 +1,6 @@
 //! The names that rules refer to.
 
-use mmb_lang::{Action, Match, MatchExpr, Rule, Value, ValueItem, Word};
+use mmb_lang::{Action, Cond, FieldId, Match, MatchExpr, Rule, Value, ValueItem, Word};
 use mmb_policy::RuleView;
 
 /// Whether a rule refers to an interface. The text is searched first, since parsing it is slow.
@@ -43,6 +43,23 @@ pub(super) fn pools(rule: &Rule) -> impl Iterator<Item = &Word> {
         Action::Nat { pool } => Some(pool),
         _ => None,
     })
+}
+
+/// The brokers of a rule.
+pub(super) fn brokers(rule: &Rule) -> impl Iterator<Item = &Word> {
+    rule.targets.iter().filter_map(|target| match &target.action {
+        Action::Broker { name } => Some(name),
+        _ => None,
+    })
+}
+
+/// The interfaces of which one is the input of each packet that a rule matches.
+pub(super) fn inputs(rule: &Rule) -> impl Iterator<Item = &Word> {
+    let is_input = |one: &&Match| {
+        let MatchExpr::Field { field: FieldId::In, arg: Some(arg) } = &one.what else { return false };
+        !one.negated && arg.cond == Cond::Eq
+    };
+    rule.matches.iter().filter(is_input).flat_map(|one| matched_interfaces(std::slice::from_ref(one)))
 }
 
 /// The chains of a rule.

@@ -14,7 +14,7 @@ use mmb_lang::{PortKind, Word};
 use mmb_router::RoutedPort;
 
 use super::Config;
-use super::devices::{Device, DeviceKind, PUNT, kernel_interface};
+use super::devices::{Device, DeviceKind, PUNT, broker_tap, kernel_interface};
 use super::interfaces::{Interface, Routing, no_free_port};
 use crate::error::CommandError;
 
@@ -155,7 +155,7 @@ impl Config {
     /// All port ids in use.
     fn ports(&self) -> impl Iterator<Item = PortId> {
         let twins = self.interfaces.iter().filter_map(|i| i.routed?.twin);
-        self.interfaces.iter().map(|i| i.id).chain(twins).chain(self.punt)
+        self.interfaces.iter().map(|i| i.id).chain(twins).chain(self.punt).chain(self.brokers.ports())
     }
 
     /// Whether a port id is in use.
@@ -172,13 +172,13 @@ impl Config {
         (0..MAX_PORTS as u16).map(PortId).filter(move |&id| !is_taken(id))
     }
 
-    /// An id for a twin or for [`PUNT`]: `keep` if it is free, else the highest free one.
-    fn hidden_port(&self, keep: Option<PortId>, earlier: Option<&Config>) -> Option<PortId> {
+    /// An id for a twin, for [`PUNT`] or for a broker: `keep` if it is free, else the highest free one.
+    pub(super) fn hidden_port(&self, keep: Option<PortId>, earlier: Option<&Config>) -> Option<PortId> {
         keep.filter(|&id| !self.has_port(id)).or_else(|| self.free_ports(earlier).next_back())
     }
 
-    /// The devices of the interfaces for which `is_up` holds. The device of an interface comes before its
-    /// twin.
+    /// The devices of the interfaces and of the ports of brokers for which `is_up` holds. The device of an
+    /// interface comes before its twin.
     pub(crate) fn devices(&self, is_up: impl Fn(PortId) -> bool) -> Vec<Device> {
         let mut devices = Vec::new();
         let mut needs_punt = false;
@@ -191,6 +191,12 @@ impl Config {
         if let Some(id) = self.punt.filter(|_| needs_punt) {
             devices.push(Device { id, interface: None, name: PUNT.to_owned(), kind: DeviceKind::Punt });
         }
+        devices.extend(self.brokers.ports().filter(|&id| is_up(id)).map(|id| Device {
+            id,
+            interface: None,
+            name: broker_tap(id),
+            kind: DeviceKind::Broker,
+        }));
         devices
     }
 
@@ -204,13 +210,16 @@ impl Config {
             if i.routed.is_some() && i.is_xdp() {
                 punt = self.punt;
             }
-            let routed = i.routed.map(|_| Routed { punt: if i.is_xdp() { self.punt } else { twin } });
+            let routed = i
+                .routed
+                .map(|_| Routed { punt: if i.is_xdp() { self.punt } else { twin }, is_broker: false });
             let (peer, enabled, reverse_path) = (i.peer, i.enabled, i.reverse_path);
             ports.push(PortConfig { id: i.id, peer, enabled, routed, reverse_path });
             // Packets that the kernel sends through a twin leave by its port, unchanged.
             ports.extend(twin.map(|twin| hidden(twin, Some(i.id))));
         }
         ports.extend(punt.map(|punt| hidden(punt, None)));
+        ports.extend(self.brokers.ports().filter(|&id| is_up(id)).map(PortConfig::broker));
         Forwarding {
             policy: self.policy.clone(),
             on_error: self.on_error,

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use mmb_lang::{Action, Rule, RuleKind};
+use mmb_lang::{Action, Rule, Target};
 use mmb_policy::{Policy, RuleInfo, RuleView};
 
 /// Most rules of each kind that are compared.
@@ -92,8 +92,9 @@ fn drops(info: &RuleInfo) -> bool {
 
 /// Whether an accepting rule lets all packets of a dropping rule pass.
 fn overrides(accept: &Rule, drop: &Rule) -> bool {
-    let has_chain = accept.targets.iter().any(|target| matches!(target.action, Action::Chain { .. }));
+    let is_narrow = |target: &Target| matches!(target.action, Action::Chain { .. } | Action::Broker { .. });
+    let is_narrow = accept.targets.iter().any(is_narrow);
     // A stateful rule also drops the replies, which a stateless one does not accept.
-    let is_wide = accept.kind == RuleKind::Stateful || drop.kind != RuleKind::Stateful;
-    is_wide && !has_chain && mmb_lang::covers(&accept.matches, &drop.matches)
+    let is_wide = accept.is_stateful() || !drop.is_stateful();
+    is_wide && !is_narrow && mmb_lang::covers(&accept.matches, &drop.matches)
 }

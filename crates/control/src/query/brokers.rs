@@ -11,14 +11,15 @@ impl Control {
         let config = self.state().config;
         let down = self.running_brokers().down();
         let entry = |broker: &mmb_lang::Broker| {
-            let counters = self.running_brokers().counters(broker.listen);
-            let count = |which| counters.as_ref().map_or(0, |counters| counters.get(which));
-            let reason = down.iter().find(|(name, _)| **name == *broker.name.text);
+            let count = |which| self.running_brokers().count(&config, &broker.name, which);
+            let reasons = down.iter().filter(|(name, _)| **name == *broker.name.text);
+            let reasons: Vec<&str> = reasons.map(|(_, reason)| reason.as_str()).collect();
             BrokerEntry {
                 name: broker.name.to_string(),
-                listen: broker.listen.to_string(),
+                listen: broker.listen.map(|address| address.to_string()),
+                transparent: broker.is_transparent,
                 chain: broker.chain.to_string(),
-                down: reason.map(|(_, reason)| reason.clone()),
+                down: (!reasons.is_empty()).then(|| reasons.join("; ")),
                 options: broker.options.iter().map(|(option, n)| (option.word().to_owned(), *n)).collect(),
                 counters: Count::ALL
                     .into_iter()

@@ -25,13 +25,14 @@ pub(crate) fn brokers(list: &BrokerList, verbose: bool) -> String {
         ("servers", Right),
     ]);
     for broker in &list.brokers {
-        let BrokerEntry { name, listen, chain, down, counters, .. } = broker;
+        let BrokerEntry { name, listen, transparent, chain, down, counters, .. } = broker;
+        let rules = transparent.then_some("transparent");
+        let listen: Vec<&str> = listen.as_deref().into_iter().chain(rules).collect();
         let state = if down.is_some() { "down" } else { "up" };
         let [clients, requests, errors, servers] =
             COLUMNS.map(|name| counters.get(name).copied().unwrap_or_default().to_string());
-        let words = [name, listen, chain].map(Clone::clone);
-        let [name, listen, chain] = words;
-        columns.row([name, listen, chain, state.to_owned(), clients, requests, errors, servers]);
+        let [name, chain] = [name, chain].map(Clone::clone);
+        columns.row([name, listen.join(", "), chain, state.to_owned(), clients, requests, errors, servers]);
     }
     let mut text = columns.render();
     for broker in &list.brokers {
@@ -56,7 +57,7 @@ mod tests {
         assert_eq!(brokers(&BrokerList::default(), true), "no brokers\n");
         let mut broker = BrokerEntry {
             name: "web".into(),
-            listen: "10.0.0.1:80".into(),
+            listen: Some("10.0.0.1:80".into()),
             chain: "site".into(),
             counters: [("clients".into(), 2), ("status_5xx".into(), 1)].into(),
             ..BrokerEntry::default()

@@ -61,11 +61,11 @@ impl Control {
 
     /// `broker add`.
     pub(crate) fn add_broker(&self, broker: &Broker) -> Result<Done, CommandError> {
-        self.add(|config| config.insert_broker(broker))?;
+        self.add(|config| config.insert_broker(broker, None))?;
         let name = &*broker.name;
         match self.running_brokers().down().into_iter().find(|(down, _)| down == name) {
             Some((_, reason)) => Err(CommandError::failed(reason, SourceSpan::default())),
-            None => Ok(Done::new(format!("broker {name} added: it listens on {}", broker.listen))),
+            None => Ok(Done::new(format!("broker {name} added: it {}", entrances(broker)))),
         }
     }
 
@@ -73,5 +73,15 @@ impl Control {
     pub(crate) fn delete_broker(&self, name: &Word) -> Result<Done, CommandError> {
         self.change(|config| config.delete_broker(name))?;
         Ok(Done::new(format!("broker {} deleted", &**name)))
+    }
+}
+
+/// Where a broker gets its connections, as the end of a sentence.
+fn entrances(broker: &Broker) -> String {
+    let by_rules = || format!("gets connections by rules: `add … broker {}`", &*broker.name);
+    match (broker.listen, broker.is_transparent) {
+        (Some(address), false) => format!("listens on {address}"),
+        (Some(address), true) => format!("listens on {address}, and {}", by_rules()),
+        (None, _) => by_rules(),
     }
 }

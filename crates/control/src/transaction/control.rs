@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, WorkerFailure};
 use mmb_lang::SourceSpan;
+use mmb_router::{Namespace, NamespaceError};
 
 use super::addresses::PortAddresses;
 use super::background::Background;
@@ -56,10 +57,14 @@ pub struct Control {
 impl Control {
     /// A control for an engine, with an empty configuration. `state` is the directory of what the process
     /// keeps.
-    pub(super) fn new(engine: Engine, state: Option<&Path>) -> Control {
+    pub(super) fn new(
+        engine: Engine,
+        state: Option<&Path>,
+        namespace: Result<Namespace, NamespaceError>,
+    ) -> Control {
         Control {
             background: Background::default(),
-            brokers: RunningBrokers::default(),
+            brokers: RunningBrokers::new(namespace),
             mirror: Mirror::new(state),
             engine: Arc::new(engine),
             changes: Mutex::default(),

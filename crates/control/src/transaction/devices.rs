@@ -9,6 +9,7 @@
 //! not routed.
 
 use mmb_dataplane::{PortError, PortId, WorkerFailure};
+use mmb_lang::PortKind;
 use mmb_router::RouterError;
 use nix::net::if_::if_nametoindex;
 
@@ -45,6 +46,9 @@ pub(super) enum DeviceError {
     /// The engine could not open the TAP twin of an interface.
     #[error("its twin in the kernel: {0}")]
     Twin(PortError),
+    /// The TAP of a transparent broker could not be opened.
+    #[error("the port of a transparent broker: {0}")]
+    Broker(String),
     /// The engine could not open the TAP for routed AF_XDP ports.
     #[error("{name}, by which routed AF_XDP ports reach the kernel: {reason}")]
     Punt {
@@ -124,12 +128,12 @@ impl Control {
         if !self.engine().has_room_for(new.config.chains().program()) {
             return Err(TransitionError::Programs);
         }
-        let listeners = self.running_brokers().prepare(&old.config, &new.config)?;
+        let listeners = self.running_brokers().prepare(&old, new)?;
         if let Err(error) = self.change_devices(&mut old, new) {
             self.running_brokers().give_up(listeners);
             return Err(error);
         }
-        self.running_brokers().switch(&new.config, listeners);
+        self.running_brokers().switch(new, listeners);
         Ok(())
     }
 
@@ -143,6 +147,9 @@ impl Control {
             let lost = self.reopen(old, &change.closed_first);
             self.mirror().set_or_log(self.engine(), Plan::of(old));
             return Err(TransitionError::Routes { error, lost });
+        }
+        if self.running_brokers().end_transparent(new) {
+            self.engine().settle();
         }
         self.publish(new)?;
         self.mirror().set_or_log(self.engine(), after);
@@ -198,6 +205,9 @@ impl Control {
     /// Opens a device.
     pub(super) fn open(&self, device: &Device) -> Result<(), DeviceError> {
         let name = device.name.clone();
+        if device.kind == DeviceKind::Broker {
+            return self.open_for_broker(device.id, name).map_err(DeviceError::Broker);
+        }
         // The TAP driver would attach to an interface that exists.
         if device.kind != DeviceKind::Port(device.port_kind()) && if_nametoindex(name.as_str()).is_ok() {
             return Err(match device.kind {
@@ -213,6 +223,20 @@ impl Control {
             DeviceKind::Port(_) => DeviceError::Port(error),
             DeviceKind::Twin => DeviceError::Twin(error),
             DeviceKind::Punt => DeviceError::Punt { name, reason: error },
+            DeviceKind::Broker => DeviceError::Broker(error.to_string()),
+        })
+    }
+
+    /// Opens the TAP of a transparent broker, in the network namespace of brokers.
+    fn open_for_broker(&self, port: PortId, tap: String) -> Result<(), String> {
+        let namespace = self.running_brokers().namespace()?;
+        let (engine, name) = (self.engine().clone(), tap.clone());
+        let kind = PortKind::Tap { ifname: Some(tap.clone()) };
+        let opened = namespace.run(move || engine.open_port(port, &name, &kind));
+        opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        namespace.connect(&tap).map(drop).map_err(|error| {
+            self.engine().close_port(port);
+            format!("{tap}: {error}")
         })
     }
 }
@@ -232,8 +256,12 @@ fn configure_punt() {
 }
 
 impl State {
-    /// Marks the interfaces that need a device as down.
+    /// Marks the interfaces that need a device, or the port of a broker, as down.
     pub(super) fn mark_down(&mut self, device: &Device, reason: &str) {
+        if device.kind == DeviceKind::Broker {
+            self.down.insert(device.id, reason.to_owned());
+            return;
+        }
         let needs = |id: PortId| match device.interface {
             Some(interface) => id == interface,
             None => self.config.devices(|other| other == id).contains(device),

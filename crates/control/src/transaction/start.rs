@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use mmb_dataplane::{Engine, SessionFile};
+use mmb_router::{Namespace, NamespaceError};
 
 use super::control::Control;
 use super::mirror::Plan;
@@ -14,18 +15,19 @@ impl Control {
     /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose
     /// device could not be opened; they stay down, and everything else works.
     pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
-        let (control, down, _) = Control::start_with(engine, config, None);
+        let (control, down, _) = Control::start_with(engine, config, Err(NamespaceError::NotPermitted), None);
         (control, down)
     }
 
-    /// Takes over an engine as [`Control::start`] does, with the sessions of an earlier process. The third
-    /// value tells what became of them.
+    /// Takes over an engine as [`Control::start`] does, with a network namespace for transparent brokers and the
+    /// sessions of an earlier process. The third value tells what became of them.
     pub fn start_with(
         engine: Engine,
         config: Config,
+        namespace: Result<Namespace, NamespaceError>,
         sessions: Option<SessionFile>,
     ) -> (Control, Vec<DownInterface>, Option<RestoredSessions>) {
-        let control = Control::new(engine, config.platform().files.state());
+        let control = Control::new(engine, config.platform().files.state(), namespace);
         let mut state = State { config, down: BTreeMap::new() };
         let restored = sessions.and_then(|file| control.restore(&mut state, file));
         control.open_available(&mut state);
@@ -34,7 +36,7 @@ impl Control {
         let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
         let down = state.config.interfaces().iter().filter_map(reason);
         let report = down.map(|(name, reason)| DownInterface { name, reason }).collect();
-        control.running_brokers().start(&state.config);
+        control.running_brokers().start(&state);
         control.commit(state);
         (control, report, restored)
     }

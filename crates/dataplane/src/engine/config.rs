@@ -106,13 +106,14 @@ pub struct Forwarding {
 
 impl Forwarding {
     /// Whether packets need sessions, or their slow path: for rules that are stateful, reject or log, for
-    /// NAT, or for connections that functions have edited.
+    /// NAT, or for connections that functions have edited or that end at a broker.
     pub fn needs_sessions(&self) -> bool {
         self.policy.is_stateful()
             || self.policy.has_reject()
             || self.policy.has_log()
             || !self.nat.is_empty()
             || self.chains.may_have_offsets()
+            || self.ports.iter().any(|port| port.routed.is_some_and(|routed| routed.is_broker))
     }
 }
 
@@ -153,6 +154,8 @@ pub struct Routed {
     /// The port that leads to the kernel, for ARP, packets for the machine itself and others. None: they are
     /// dropped.
     pub punt: Option<PortId>,
+    /// The port leads to a broker on the TCP of the kernel.
+    pub is_broker: bool,
 }
 
 impl PortConfig {
@@ -163,6 +166,13 @@ impl PortConfig {
 
     /// A routed port whose rules apply.
     pub fn routed(id: PortId, punt: Option<PortId>) -> PortConfig {
-        PortConfig { id, peer: None, enabled: true, routed: Some(Routed { punt }), reverse_path: None }
+        let routed = Some(Routed { punt, is_broker: false });
+        PortConfig { id, peer: None, enabled: true, routed, reverse_path: None }
+    }
+
+    /// A port that leads to a broker. Packets from there have the sources that their receivers know.
+    pub fn broker(id: PortId) -> PortConfig {
+        let routed = Some(Routed { punt: None, is_broker: true });
+        PortConfig { id, peer: None, enabled: true, routed, reverse_path: Some(ReversePathMode::Off) }
     }
 }

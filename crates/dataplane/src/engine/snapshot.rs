@@ -40,6 +40,8 @@ pub(crate) mod path {
     pub const REVERSE_PATH: u8 = 1 << 4;
     /// With [`REVERSE_PATH`]: the route to the source leads out of the port.
     pub const STRICT: u8 = 1 << 5;
+    /// The packets come from a broker. With [`ROUTED`].
+    pub const BROKER: u8 = 1 << 6;
 }
 
 /// Which nodes apply rules to a packet.
@@ -171,6 +173,7 @@ impl Snapshot {
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
                 | bit(port.as_ref().is_some_and(|p| p.replaces_service_tags()), path::TAG_PLACEHOLDER)
                 | bit(config.routed.is_some(), path::ROUTED)
+                | bit(config.routed.is_some_and(|routed| routed.is_broker), path::BROKER)
                 | reverse_path_bits(config, forwarding.address_checks);
             snapshot.peer[index] = match config.routed {
                 Some(_) => OUT_ROUTED,
@@ -179,6 +182,9 @@ impl Snapshot {
             snapshot.all_wired &= snapshot.peer[index] < OUT_ROUTED;
             snapshot.has_policy |= rules;
             snapshot.all_routed &= config.routed.is_some() || !rules;
+            if snapshot.path[index] & path::BROKER != 0 {
+                snapshot.kernel_ports |= port_bit(config.id.0);
+            }
             if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
                 let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
                 let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };
@@ -225,6 +231,12 @@ impl Snapshot {
     #[inline]
     pub fn is_routed(&self, port: u16) -> bool {
         self.path(port) & path::ROUTED != 0
+    }
+
+    /// Whether `port` leads to a broker.
+    #[inline]
+    pub fn leads_to_broker(&self, port: u16) -> bool {
+        self.path(port) & path::BROKER != 0
     }
 
     /// Where packets for the kernel go that came in by `port`.
@@ -326,6 +338,14 @@ impl Environment for WorkerSnapshot<'_> {
 
     fn routed(&self, in_port: u16) -> bool {
         self.snapshot.is_routed(in_port)
+    }
+
+    fn leads_to_broker(&self, port: u16) -> bool {
+        self.snapshot.leads_to_broker(port)
+    }
+
+    fn mac_of(&self, port: u16) -> Option<[u8; 6]> {
+        self.snapshot.port(port).map(OpenPort::mac)
     }
 
     fn mtu(&self, packet: &mmb_nf::Packet<'_>, to: &[u8; 16]) -> usize {

@@ -5,7 +5,7 @@ use crate::error::{PortError, strerror};
 /// A step that the kernel refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {step}: {}", strerror(*errno))]
-pub(crate) struct XdpError {
+pub struct XdpError {
     /// The step, as the end of a sentence that begins with "cannot".
     pub(crate) step: &'static str,
     /// The kernel's error number (positive).

@@ -1,4 +1,5 @@
-//! XDP: the kernel program of AF_XDP ports, and the flows that it forwards by itself.
+//! Programs for the kernel: XDP programs of ports, the flows that they forward by themselves, and the socket
+//! lookup of brokers.
 
 mod error;
 mod fast_flow;
@@ -7,6 +8,7 @@ mod fast_path;
 mod format;
 mod maps;
 mod program;
+mod selector;
 mod slot;
 
 pub(crate) use error::{XdpError, port_error};
@@ -17,3 +19,4 @@ pub use fast_flow::{
 pub use fast_path::FastPath;
 pub use program::Steering;
 pub(crate) use program::{XdpProgram, attach_pass_program};
+pub use selector::{SelectorError, SocketSelector};

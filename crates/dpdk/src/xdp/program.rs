@@ -196,7 +196,7 @@ pub(crate) fn attach_pass_program(if_index: u32) -> Result<OwnedFd, XdpError> {
 
 /// A loaded program and its maps.
 #[derive(Debug)]
-struct Object(NonNull<sys::bpf_object>);
+pub(super) struct Object(NonNull<sys::bpf_object>);
 
 // SAFETY: libbpf's objects belong to no thread. Once loaded, this one is only asked for descriptors, and
 // closed once.
@@ -212,7 +212,11 @@ impl Drop for Object {
 }
 
 impl Object {
-    fn load(name: &'static CStr, bytes: &'static [u8], member: Option<&Member>) -> Result<Object, XdpError> {
+    pub(super) fn load(
+        name: &'static CStr,
+        bytes: &'static [u8],
+        member: Option<&Member>,
+    ) -> Result<Object, XdpError> {
         let failed = XdpError::at(LOAD);
         let used = offset_of!(sys::bpf_object_open_opts, relaxed_maps);
         let options =
@@ -237,7 +241,7 @@ impl Object {
     }
 
     /// The descriptor of a map; the object keeps it.
-    fn map(&self, name: &CStr) -> Result<c_int, XdpError> {
+    pub(super) fn map(&self, name: &CStr) -> Result<c_int, XdpError> {
         // SAFETY: the object is open; an unknown map is NULL, which the outer function rejects.
         call(|| unsafe {
             sys::bpf_map__fd(sys::bpf_object__find_map_by_name(self.0.as_ptr(), name.as_ptr()))
@@ -246,7 +250,7 @@ impl Object {
     }
 
     /// The descriptor of a program; the object keeps it.
-    fn program(&self, name: &CStr) -> Result<c_int, XdpError> {
+    pub(super) fn program(&self, name: &CStr) -> Result<c_int, XdpError> {
         // SAFETY: as in `map`.
         call(|| unsafe {
             sys::bpf_program__fd(sys::bpf_object__find_program_by_name(self.0.as_ptr(), name.as_ptr()))

@@ -5,14 +5,18 @@ use std::net::SocketAddr;
 
 use super::Word;
 
-/// `broker add NAME listen ADDRESS:PORT chain CHAIN [OPTION NUMBER]…`: connections to an address, whose HTTP
-/// requests pass a chain.
+/// `broker add NAME [listen ADDRESS:PORT] [transparent [keep-source]] chain CHAIN [OPTION NUMBER]…`:
+/// connections whose HTTP requests pass a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broker {
     /// Its name.
     pub name: Word,
-    /// The address on which it listens. The port is not 0.
-    pub listen: SocketAddr,
+    /// The address on which it listens. The port is not 0. None: it is transparent only.
+    pub listen: Option<SocketAddr>,
+    /// It gets the connections, to any address, that rules with the target `broker` select.
+    pub is_transparent: bool,
+    /// Servers see the addresses of the clients of a transparent broker.
+    pub keeps_source: bool,
     /// A chain of functions of layer 7.
     pub chain: Word,
     /// Limits and times that are not the defaults.

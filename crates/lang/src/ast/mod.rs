@@ -356,12 +356,30 @@ pub enum Action {
         /// The chain.
         name: Word,
     },
+    /// `broker <name>`: to a transparent broker.
+    Broker {
+        /// The broker.
+        name: Word,
+    },
+}
+
+impl Rule {
+    /// Whether the rule opens sessions: by its keyword, or since connections to a broker are sessions.
+    pub fn is_stateful(&self) -> bool {
+        let is_broker = |target: &Target| matches!(target.action, Action::Broker { .. });
+        self.kind == RuleKind::Stateful || self.targets.iter().any(is_broker)
+    }
 }
 
 impl Match {
     /// `all`.
     pub fn all() -> Self {
         MatchExpr::All.into()
+    }
+
+    /// A match of packets with a TCP header.
+    pub fn tcp() -> Self {
+        Match::field(FieldId::TcpSport)
     }
 
     /// A match on the presence of a field.

@@ -8,7 +8,7 @@ mod options;
 mod sessions;
 mod shape;
 
-use crate::ast::{Action, Comparison, Cond, Match, MatchExpr, Rule, RuleKind, Target, Value, ValueItem};
+use crate::ast::{Action, Comparison, Cond, Match, MatchExpr, Rule, Target, Value, ValueItem};
 use crate::diag::Diagnostic;
 use crate::field::{FieldDef, FieldId, Support, ValueKind};
 use crate::keyword;
@@ -45,8 +45,9 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
         sessions::check_target(rule.kind, target)?;
     }
     let facts = Facts::of(&rule.matches)?;
+    sessions::check_broker(rule)?;
     check_together(&rule.targets)?;
-    if rule.kind == RuleKind::Stateful {
+    if rule.is_stateful() {
         sessions::check_together(&rule.targets)?;
     }
     options::check(&rule.targets)?;

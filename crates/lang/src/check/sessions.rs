@@ -1,6 +1,7 @@
 //! Checks of stateful rules, and of matches on connections.
 
-use crate::ast::{Action, Match, MatchExpr, RuleKind, Target};
+use super::check_matches;
+use crate::ast::{Action, Match, MatchExpr, Rule, RuleKind, Target};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::is_stateful;
@@ -8,26 +9,50 @@ use crate::keyword::is_stateful;
 /// Checks that targets for sessions are in rules that open sessions.
 pub(super) fn check_target(kind: RuleKind, target: &Target) -> Result<(), Diagnostic> {
     let word = target.action.word();
-    if kind == RuleKind::Stateful || !is_stateful(word) {
+    let is_broker = matches!(target.action, Action::Broker { .. });
+    if kind == RuleKind::Stateful || !is_stateful(word) || is_broker && kind == RuleKind::Add {
         return Ok(());
     }
     let what = match target.action {
         Action::Chain { .. } => "assigns sessions to a service chain",
+        Action::Broker { .. } => "assigns sessions to a broker",
         _ => "translates sessions",
     };
     let message = format!("`{word}` {what}, and `{kind}` opens none");
     Err(Diagnostic::new(target.span.span(), message).with_help("`add-stateful` opens sessions"))
 }
 
+/// Checks that packets of TCP can match a rule with a broker, and that it has no chain.
+pub(super) fn check_broker(rule: &Rule) -> Result<(), Diagnostic> {
+    let Some(broker) = rule.targets.iter().find(|target| matches!(target.action, Action::Broker { .. }))
+    else {
+        return Ok(());
+    };
+    if rule.targets.iter().any(|target| matches!(target.action, Action::Chain { .. })) {
+        let message = "a rule cannot say both `chain` and `broker`: a session passes one of them";
+        return Err(Diagnostic::new(broker.span.span(), message)
+            .with_help("the broker has a chain of its own: `chain add` puts more functions into it"));
+    }
+    let mut matches = rule.matches.clone();
+    matches.push(Match::tcp());
+    check_matches(&matches).map_err(|_| {
+        let message =
+            format!("{} gets TCP connections, and this rule matches none", quote(&broker.to_string()));
+        Diagnostic::new(broker.span.span(), message)
+            .with_help("for example: add in left tcp-dport 80 broker NAME")
+    })
+}
+
 /// Checks for targets of a stateful rule that set the same property of a session, or that never apply.
 /// Repeated fields are checked elsewhere.
 pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
-    let (mut nat, mut balances, mut chain) = (false, false, false);
+    let (mut nat, mut balances, mut chain, mut broker) = (false, false, false, false);
     for target in targets {
         let again = match target.action {
             Action::Nat { .. } => std::mem::replace(&mut nat, true),
             Action::Lb { .. } => std::mem::replace(&mut balances, true),
             Action::Chain { .. } => std::mem::replace(&mut chain, true),
+            Action::Broker { .. } => std::mem::replace(&mut broker, true),
             _ => false,
         };
         if again {

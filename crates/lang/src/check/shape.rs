@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::ast::{Action, Comparison, Cond, SetKind, Value, ValueItem, ValueSet};
 use crate::field::{FieldDef, FieldId, ValueKind};
-use crate::keyword::is_reserved;
+use crate::keyword::{is_body_word, is_reserved};
 use crate::shape::{accepts_cond, is_log_prefix, is_name, network, order};
 
 /// Why values do not have the shape that the parser produces.
@@ -143,6 +143,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
         Action::Lb { addresses } if addresses.is_empty() => Err(ShapeError::NoBackend),
         Action::Drop { ten_thousandths } if !(1..=10_000).contains(ten_thousandths) => Err(ShapeError::Share),
         Action::Chain { name } if !is_name(name) || is_reserved(name) => Err(ShapeError::Name("chain")),
+        Action::Broker { name } if !is_name(name) || is_body_word(name) => Err(ShapeError::Name("broker")),
         _ => Ok(()),
     }
 }

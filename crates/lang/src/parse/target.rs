@@ -57,6 +57,10 @@ impl Parser<'_> {
             "reject" => Ok(Action::Reject),
             "log" => self.log(),
             "chain" => Ok(Action::Chain { name: self.chain_name()? }),
+            "broker" => {
+                self.expect(Expect::Broker);
+                Ok(Action::Broker { name: self.instance("a broker")? })
+            }
             _ => Err(self.stray(token, WordPosition::Target)),
         }
     }

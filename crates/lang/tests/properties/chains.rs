@@ -20,7 +20,7 @@ fn word(shape: &'static str) -> impl Strategy<Value = Word> + Clone {
     shape.prop_map(|text| Word::from(&*text))
 }
 
-fn instance() -> impl Strategy<Value = Word> + Clone {
+pub fn instance() -> impl Strategy<Value = Word> + Clone {
     word("[A-Za-z0-9._-]{1,15}|nat|lb|all|tcp-syn")
         .prop_filter("a word of chains", |name| !matches!(&**name, "then" | "else" | "drop" | "pass"))
 }
@@ -92,12 +92,17 @@ fn broker() -> impl Strategy<Value = Broker> {
     );
     let options = btree_map(option, 1..1000_u64, 0..4);
     let listen = (any::<IpAddr>(), 1..=u16::MAX).prop_map(|(address, port)| SocketAddr::new(address, port));
-    (instance(), listen, name(), options).prop_map(|(name, listen, chain, options)| Broker {
-        name,
-        listen,
-        chain,
-        options,
-    })
+    let entrances = (option::of(listen), any::<bool>(), any::<bool>());
+    (instance(), entrances, name(), options).prop_map(
+        |(name, (listen, is_transparent, keeps_source), chain, options)| Broker {
+            name,
+            listen,
+            is_transparent: is_transparent || listen.is_none(),
+            keeps_source: keeps_source && (is_transparent || listen.is_none()),
+            chain,
+            options,
+        },
+    )
 }
 
 fn process() -> impl Strategy<Value = ProcessPlace> {

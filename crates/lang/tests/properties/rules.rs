@@ -14,6 +14,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::chains::instance;
+
 pub fn name() -> impl Strategy<Value = Word> {
     "[A-Za-z0-9._-]{1,15}"
         .prop_filter("a word of the language", |name| mmb_lang::parse_line(&format!("enable {name}")).is_ok())
@@ -172,6 +174,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Reject),
         1 => option::of("[a-z \"\\\\é]{1,12}").prop_map(|prefix| Action::Log { prefix: prefix.map(Into::into) }),
         1 => name().prop_map(|name| Action::Chain { name }),
+        1 => instance().prop_map(|name| Action::Broker { name }),
     ]
 }
 

@@ -3,12 +3,15 @@
 //! Theory of operation. Ports are added at run time, so the daemon keeps what opening a port needs, and gives
 //! up everything else for good: capabilities (capabilities(7)), new privileges by `execve`, and the system
 //! calls that it does not make ([`super::seccomp`]). This happens after the configuration and the socket are
-//! there, and before any other thread is, since these rights belong to threads and are inherited.
+//! there, and before any other thread is, since these rights belong to threads and are inherited. One thread
+//! is made in between: it needs CAP_SYS_ADMIN, for a moment, to get a network namespace of its own, in which
+//! transparent brokers work.
 
 use std::ffi::CString;
 use std::os::unix::fs::chown;
 use std::path::Path;
 
+use mmb_control::{Namespace, NamespaceError};
 use nix::unistd::{Gid, Uid, User};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -43,11 +46,11 @@ pub struct Wanted<'a> {
     pub directories: Vec<&'a Path>,
 }
 
-/// Gives up all rights that the daemon does not need.
+/// Gives up all rights that the daemon does not need. Returns the network namespace of transparent brokers.
 ///
 /// # Errors
 /// The user does not exist, or the system refuses.
-pub fn restrict(wanted: &Wanted<'_>) -> Result<(), Failure> {
+pub fn restrict(wanted: &Wanted<'_>) -> Result<Result<Namespace, NamespaceError>, Failure> {
     let failed =
         |what: &'static str| move |error: std::io::Error| Failure::new(format!("cannot {what}: {error}"));
     raise_descriptors()?;
@@ -59,17 +62,23 @@ pub fn restrict(wanted: &Wanted<'_>) -> Result<(), Failure> {
         become_user(name, &wanted.directories)?;
     }
     let held = capabilities(None).map_err(|error| failed("read the capabilities")(error.into()))?;
-    let kept = held.permitted & needed;
-    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    set_capabilities(None, sets).map_err(|error| failed("give up capabilities")(error.into()))?;
+    keep(held.permitted & (needed | CapabilitySet::SYS_ADMIN)).map_err(failed("give up capabilities"))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| failed("give up new privileges")(error.into()))?;
+    let namespace = Namespace::start(move || keep(held.permitted & needed));
+    keep(held.permitted & needed).map_err(failed("give up capabilities"))?;
     if !wanted.any_system_call {
         let limited = seccomp::limit_process(physical);
         limited.map_err(|reason| {
             Failure::new(format!("cannot limit system calls: {reason}; see --no-seccomp"))
         })?;
     }
-    Ok(())
+    Ok(namespace)
+}
+
+/// Gives up all capabilities of the calling thread but these.
+fn keep(kept: CapabilitySet) -> std::io::Result<()> {
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Raises the limit of open descriptors as far as the process may.

@@ -279,7 +279,9 @@ impl NestedSessions {
         }
         let id = entered.ok()?;
         let common = self.table.session_mut(id);
-        (common.track, common.in_port) = (track, [packet.in_port, u16::MAX]);
+        common.track = track;
+        common.set_in_port(Direction::Forward, packet.in_port);
+        common.set_in_port(Direction::Reverse, u16::MAX);
         for (direction, ack) in [Direction::Forward, Direction::Reverse].into_iter().zip(acks) {
             self.table.flow_mut(FlowRef::new(id, direction)).ack = ack;
         }
@@ -305,7 +307,7 @@ impl NestedSessions {
             egress_key: key,
             created: common.created,
             now,
-            in_port: common.in_port[0],
+            in_port: common.in_ports()[0],
             uid: self.table.uid(id),
             packets: counts.map(|(packets, _)| packets),
             bytes: counts.map(|(_, bytes)| bytes),

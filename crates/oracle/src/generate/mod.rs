@@ -19,7 +19,7 @@ use proptest::prelude::{Strategy, any};
 
 pub use byte_choices::ByteChoices;
 pub use frames::{frame, sound_frame};
-pub use pools::{CHAINS, IFACES, NAT_POOL, port};
+pub use pools::{BROKERS, CHAINS, IFACES, NAT_POOL, port};
 pub use rules::{any_rule, class, rule, stateful_rule};
 
 /// Number of bytes that determine a rule or a frame.

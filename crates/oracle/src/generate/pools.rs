@@ -15,9 +15,19 @@ pub const NAT_POOL: &str = "office";
 /// The service chains that stateful rules name.
 pub const CHAINS: [&str; 3] = ["web", "dns", "rest"];
 
-/// The port of an interface of [`IFACES`].
+/// The transparent brokers that stateful rules name.
+pub const BROKERS: [&str; 2] = ["all", "mail"];
+
+/// The port of the first broker.
+const FIRST_BROKER: u16 = 20;
+
+/// The port of an interface of [`IFACES`], or of `broker` and one of [`BROKERS`].
 pub fn port(name: &str) -> Option<u16> {
-    IFACES.iter().position(|iface| *iface == name).map(|i| i as u16)
+    let position = |all: &[&str], name: &str| all.iter().position(|one| *one == name).map(|at| at as u16);
+    match name.strip_prefix("broker ") {
+        Some(broker) => Some(position(&BROKERS, broker)? + FIRST_BROKER),
+        None => position(&IFACES, name),
+    }
 }
 
 const IP4: [Ipv4Addr; 7] = [

@@ -61,6 +61,7 @@ pub(super) fn gift(choices: &mut ByteChoices<'_>) -> Target {
             Action::Lb { addresses }
         }
         7 => Action::Nat { pool: pools::NAT_POOL.into() },
+        8 => Action::Broker { name: choices.pick(&pools::BROKERS).into() },
         _ => Action::Chain { name: choices.pick(&pools::CHAINS).into() },
     };
     action.into()

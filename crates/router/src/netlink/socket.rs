@@ -26,6 +26,12 @@ const DUMP_INTERRUPTED: u16 = 0x10;
 /// Request without statistics (`RTEXT_FILTER_SKIP_STATS`).
 const SKIP_STATS: u32 = 1 << 3;
 
+// linux/fib_rules.h
+const FR_ACT_TO_TBL: u8 = 1;
+const FIB_RULE_INVERT: u32 = 2;
+const FRA_IIFNAME: u16 = 3;
+const FRA_PRIORITY: u16 = 6;
+
 /// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadResult {
@@ -228,6 +234,52 @@ impl NetlinkSocket {
         attribute(&mut body, libc::IFA_LOCAL, &address.octets());
         attribute(&mut body, libc::IFA_ADDRESS, &address.octets());
         self.set(libc::RTM_NEWADDR, NLM_F_CREATE, &body)
+    }
+
+    /// Sets the flags of a link ([`libc::IFF_UP`] and others), besides those that it has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add_link_flags(&mut self, index: u32, flags: libc::c_int) -> io::Result<()> {
+        // struct ifinfomsg, as in `set_link`.
+        let mut body = vec![0; 16];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        body[8..12].copy_from_slice(&flags.to_ne_bytes());
+        body[12..16].copy_from_slice(&flags.to_ne_bytes());
+        self.set(libc::RTM_NEWLINK, 0, &body)
+    }
+
+    /// Adds a default route to an interface. `kind`: RTN_UNICAST, or RTN_LOCAL for the machine itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add_default_route(
+        &mut self,
+        family: libc::c_int,
+        table: u8,
+        kind: u8,
+        (interface, metric): (u32, u32),
+    ) -> io::Result<()> {
+        // struct rtmsg: family, destination and source lengths, TOS, table, protocol, scope, type, flags (4).
+        let scope = if kind == libc::RTN_LOCAL { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_LINK };
+        let mut body = vec![family as u8, 0, 0, 0, table, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
+        attribute(&mut body, libc::RTA_OIF, &interface.to_ne_bytes());
+        attribute(&mut body, libc::RTA_PRIORITY, &metric.to_ne_bytes());
+        self.set(libc::RTM_NEWROUTE, NLM_F_CREATE, &body)
+    }
+
+    /// Adds a rule: packets that come in by another interface than `interface` are routed by a table.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add_rule_except(&mut self, family: libc::c_int, interface: &str, table: u8) -> io::Result<()> {
+        // struct fib_rule_hdr: family, destination and source lengths, TOS, table, reserved (2), action,
+        // flags (4).
+        let mut body = vec![family as u8, 0, 0, 0, table, 0, 0, FR_ACT_TO_TBL];
+        body.extend(FIB_RULE_INVERT.to_ne_bytes());
+        attribute(&mut body, FRA_PRIORITY, &1u32.to_ne_bytes());
+        attribute(&mut body, FRA_IIFNAME, &[interface.as_bytes(), &[0]].concat());
+        self.set(libc::RTM_NEWRULE, NLM_F_CREATE, &body)
     }
 
     /// Sends a request for a change, and reads the kernel's result.

@@ -86,7 +86,7 @@ fn session_info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
         egress_key: reverse.key().reversed(),
         created: session.created,
         now,
-        in_port: session.in_port[0],
+        in_port: session.in_ports()[0],
         uid: table.uid(id),
         packets: counts.map(|(packets, _)| packets),
         bytes: counts.map(|(_, bytes)| bytes),

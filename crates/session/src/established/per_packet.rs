@@ -8,7 +8,7 @@ use super::set_edits;
 use super::uncommon::drop_packet;
 use crate::lookup::summary::steady_ack;
 use crate::store::SessionStore;
-use crate::{Environment, Next, NextSet, Packets};
+use crate::{Environment, Next, NextSet, Packets, broker};
 
 /// See [`crate::Sessions::process_per_packet`].
 pub(crate) fn process_per_packet(
@@ -75,9 +75,15 @@ fn apply_per_packet(
         return drop_packet(meta, DropReason::Rule);
     }
     let mut path = store.established_path();
-    if let Err(reason) = path.count_and_translate(now, flow_ref, (head, meta), bytes, ack) {
+    if let Err(reason) = path.count_and_translate(now, flow_ref, (&mut *head, meta), bytes, ack) {
         edits.truncate(first);
         return drop_packet(meta, reason);
+    }
+    if broker::divert(path.table, env, flow_ref, in_port, (head, meta)) {
+        return match set_edits(first, meta, edits) {
+            Next::Pass => Next::Send,
+            next => next,
+        };
     }
     meta.out_port = env.out_port(in_port);
     let next = set_edits(first, meta, edits);

@@ -9,7 +9,7 @@ use super::DecisionCache;
 use super::decisions::DecisionFlags;
 use crate::lookup::summary::{PacketSummary, steady_ack};
 use crate::translation::record::ScratchLayout;
-use crate::{Environment, Next, SessionCounters};
+use crate::{Environment, Next, SessionCounters, broker};
 
 /// The parts of a worker's sessions that the established path uses.
 pub(crate) struct EstablishedPath<'a> {
@@ -49,10 +49,13 @@ impl EstablishedPath<'_> {
         if let Err(reason) = self.count_and_translate(now, flow_ref, (head, meta), bytes, ack) {
             return drop_packet(meta, reason);
         }
+        let to_broker = broker::divert(self.table, env, flow_ref, in_port, (head, meta));
         if !decided.contains(DecisionFlags::EDIT) && !is_chained {
-            return Next::Pass;
+            return if to_broker { Next::Send } else { Next::Pass };
         }
-        meta.out_port = env.out_port(in_port);
+        if !to_broker {
+            meta.out_port = env.out_port(in_port);
+        }
         let first = edits.len();
         if let Some(decision) = self.cache.decisions.full(number) {
             edits.extend_from_slice(decision.edits());

@@ -49,6 +49,7 @@ impl OffloadSource for Sessions {
         let (layout, flags) = (&self.store.chains.layout, self.store.table.session(id).flags);
         let is_plain = !flow.flags.intersects(EXCLUDED_FLOWS)
             && !flags.intersects(EXCLUDED_SESSIONS)
+            && self.store.table.session(id).broker().is_none()
             && (!flags.contains(SessionFlags::MANGLE) || layout.has_only_edits(&self.store.table, id))
             && decisions.is_current(number, decisions.stamp(in_port))
             && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP);

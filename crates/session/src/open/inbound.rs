@@ -6,10 +6,11 @@ use mmb_packet::{DropReason, PacketBuf};
 
 use super::insert::{NewSession, RuleSource, check_source};
 use super::opener::Opener;
+use super::outbound::broker_of;
 use super::refusal::Refusal;
 use crate::Environment;
 use crate::rules::attached::{self, SessionRule};
-use crate::rules::opening::collect_stateful;
+use crate::rules::opening::{self, collect_stateful};
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
 
@@ -63,6 +64,8 @@ fn inbound_session<E: Environment, P: PacketBuf>(
     let mut session = NewSession::default();
     session.outcome = session.track.init(&input, &mut session.acks, &store.settings)?;
     session.chain = store.chains.plain_chain(pkt.env.policy(), list).map(|(_, chain)| chain);
+    let broker = opening::broker(pkt.env.policy(), list);
+    session.broker = broker_of(pkt, &input, broker).filter(|_| session.chain.is_none());
     if let Some(chain) = session.chain {
         ask_chain(store, pkt, key, chain)?;
     }

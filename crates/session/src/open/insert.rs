@@ -9,13 +9,13 @@ use mmb_packet::{DropReason, PacketBuf};
 
 use super::nat::nat_key;
 use super::refusal::Refusal;
-use crate::Environment;
 use crate::lifetime::EndReason;
 use crate::rules::attached::SessionRule;
 use crate::rules::opening::OpeningRules;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
 use crate::translation::record::{NumberTranslation, set_translation};
+use crate::{Environment, broker};
 
 /// A session that is to be inserted.
 #[derive(Default)]
@@ -31,6 +31,8 @@ pub(super) struct NewSession {
     pub flags: SessionFlags,
     pub numbers: Option<NumberTranslation>,
     pub chain: Option<ChainId>,
+    /// The port that leads to the broker of the session.
+    pub broker: Option<u16>,
     /// The chain translates the session.
     pub chain_translates: bool,
 }
@@ -80,6 +82,11 @@ impl NewSession {
         store.counters.created += 1;
         init_session(store, pkt, id, key, self, rules);
         let flow = FlowRef::new(id, Direction::Forward);
+        if let Some(port) = self.broker {
+            let is_of_broker = pkt.env.leads_to_broker(pkt.in_port);
+            let towards = if is_of_broker { Direction::Reverse } else { Direction::Forward };
+            broker::join(&mut store.table, id, port, towards);
+        }
         if let Some(numbers) = self.numbers {
             store.chains.layout.set_mangle(&mut store.table, id, numbers);
         }
@@ -177,7 +184,8 @@ fn init_session<E: Environment, P: PacketBuf>(
     let (flows, session) = store.table.parts_mut(id);
     (session.rule_list, session.track, session.flags) = (rule_list, new.track, flags);
     session.mapping = new.mapping.map_or(u32::MAX, |mapping| mapping.0);
-    session.in_port = [pkt.in_port, u16::MAX];
+    session.set_in_port(Direction::Forward, pkt.in_port);
+    session.set_in_port(Direction::Reverse, u16::MAX);
     let chain_flag = if new.chain_translates { FlowFlags::CHAIN_TRANSLATES } else { FlowFlags::empty() };
     for (at, flow) in flows.iter_mut().enumerate() {
         let is_settled = new.outcome.settled[at] && !flags.contains(SessionFlags::LOOPS[at]);

@@ -13,6 +13,7 @@ use super::opener::Opener;
 use super::plan::{NewAddress, TranslationPlan, has_free_port, wide};
 use super::refusal::Refusal;
 use crate::Environment;
+use crate::broker::begins_connection;
 use crate::rules::opening::OpeningRules;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
@@ -34,6 +35,21 @@ fn preceding_syn(input: TrackInput, early: u32) -> TrackInput {
         }),
         TrackInput::Tcp(segment) => TrackInput::Tcp(TcpSegment { len: segment.len + early, ..segment }),
         other => other,
+    }
+}
+
+/// Returns the port that leads to the broker of a new session, if the connection begins with this packet: its
+/// own port, if a broker has sent it; else `port`, if it comes from a routed port. A broker has no way back
+/// to a wire.
+pub(super) fn broker_of<E: Environment, P: PacketBuf>(
+    pkt: &SlowPacket<'_, E, P>,
+    input: &TrackInput,
+    port: Option<u16>,
+) -> Option<u16> {
+    match pkt.env.leads_to_broker(pkt.in_port) {
+        _ if !begins_connection(input) => None,
+        true => Some(pkt.in_port),
+        false => port.filter(|_| pkt.env.routed(pkt.in_port)),
     }
 }
 
@@ -88,6 +104,7 @@ impl Opener {
             input = preceding_syn(input, plan.early_bytes);
         }
         session.outcome = session.track.init(&input, &mut session.acks, &store.settings)?;
+        session.broker = broker_of(pkt, &input, opening.broker).filter(|_| chain.is_none());
         match plan.source {
             NewAddress::Pool(pool) => {
                 let (reverse, mapping) = self.map_by_pool(store, pkt, key, plan, pool, opening)?;

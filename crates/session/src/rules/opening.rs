@@ -33,6 +33,8 @@ pub(crate) struct OpeningRules {
     pub translating: Vec<u32>,
     /// The chain of the session.
     pub chain: Option<NamedChain>,
+    /// The port that leads to the broker of the session.
+    pub broker: Option<u16>,
     /// Sessions of IPv4 get an address of this pool, and no other translation; others get none.
     pub pool: Option<PoolId>,
     /// Sessions get neither a translation nor a chain.
@@ -82,6 +84,7 @@ impl OpeningRules {
         {
             self.rules.iter_mut().filter(|rule| rule.slot == slot).for_each(|rule| rule.translates = true);
         }
+        self.broker = broker(policy, &self.rules);
         (self.list_hint, self.decision_hint) = (None, None);
         self.compute_pool(policy, pkt.env.nat());
     }
@@ -158,6 +161,17 @@ impl LastOpening {
     pub fn keep(&mut self, opening: Box<OpeningRules>) {
         self.0 = Some(opening);
     }
+}
+
+/// Returns the port that leads to the broker of a session that these rules open: of several the one of the
+/// last rule.
+pub(crate) fn broker(policy: &Policy, rules: &[SessionRule]) -> Option<u16> {
+    let opens = |rule: &&SessionRule| policy.rule_info(rule.slot).opens_sessions();
+    let ports = rules
+        .iter()
+        .filter(opens)
+        .filter_map(|rule| Some((policy.index(rule.slot)?, policy.stateful(rule.slot)?.broker?)));
+    ports.max().map(|(_, port)| port)
 }
 
 /// Collects the stateful rules that match, in ascending order of slots.

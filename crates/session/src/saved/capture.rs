@@ -44,14 +44,15 @@ impl Sessions {
 }
 
 impl SessionStore {
-    /// Whether a session can outlive the process: it has not timed out, and functions hold nothing that
-    /// cannot be copied.
+    /// Whether a session can outlive the process: it has not timed out, no broker of the process ends it, and
+    /// functions hold nothing that cannot be copied.
     fn can_be_saved(&self, id: SessionId, now: u32) -> bool {
         let flow = self.table.flow(FlowRef::new(id, Direction::Forward));
         let session = self.table.session(id);
         let is_mapped = session.mapping != u32::MAX;
         self.deadline(id, now).is_some()
             && !session.flags.contains(SessionFlags::REFUSED)
+            && session.broker().is_none()
             && !(has_chain(&self.table, id) && flow.flags.contains(FlowFlags::CHAIN_TRANSLATES))
             && !self.chains.is_edited(&self.table, id)
             && (!is_mapped || self.pools.is_live(MappingId(session.mapping)))
@@ -88,7 +89,7 @@ impl SessionStore {
             acks: self.chains.acks(&self.table, id),
             rule_list,
             track: session.track,
-            in_port: session.in_port,
+            in_port: session.in_ports(),
             pool: pool.map_or(NO_POOL, |pool| pool.0),
             host_port: in_port,
             host_mac: mac,

@@ -3,6 +3,7 @@
 use mmb_flow::{FlowFlags, HostLocation, Key, MappingId, PoolId, SavedMapping, SessionFlags, SessionId};
 
 use super::{KEPT_FLAGS, KeptRules, NO_POOL, NO_PORT, NotRestored, SavedSession};
+use crate::lifetime::DIRECTIONS;
 use crate::open::nat::nat_key;
 use crate::open::plan::is_pool;
 use crate::rules::attached::SessionRule;
@@ -151,7 +152,9 @@ impl SessionStore {
         (session.rule_list, session.track, session.flags) = (rule_list, saved.track, flags);
         session.created = now.wrapping_sub(saved.age);
         session.mapping = mapping.map_or(u32::MAX, |mapping| mapping.0);
-        session.in_port = saved.in_port;
+        for direction in DIRECTIONS {
+            session.set_in_port(direction, saved.in_port[direction as usize]);
+        }
         let [forward, reverse] = &saved.keys;
         let has_numbers = flags.contains(SessionFlags::MANGLE);
         if has_numbers || *reverse != forward.reversed() {

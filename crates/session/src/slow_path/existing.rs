@@ -136,11 +136,12 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     list.retain(|rule| rule.is_alive(policy));
     if had_rules && list.is_empty() && !lost_translation {
         let key = store.table.key(FlowRef::new(flow.session(), Direction::Forward));
-        let ports = store.table.session(flow.session()).in_port;
+        let ports = store.table.session(flow.session()).in_ports();
         opener::add_opening_rules(&mut store.rules, &store.chains, pkt.env, (&key, ports), &mut list);
     }
     let has_cause = !list.is_empty()
         || flags.contains(SessionFlags::RULELESS)
+        || store.table.session(flow.session()).broker().is_some()
         || store.chains.has_offsets(&store.table, flow.session());
     let has_mapping = mapping == u32::MAX || store.pools.is_live(MappingId(mapping));
     for rule in pkt.stateful_slots().filter_map(|slot| SessionRule::new(policy, slot, false)) {
@@ -203,6 +204,6 @@ fn record_packet<E: Environment, P: PacketBuf>(
     flow.count(1, pkt.bytes());
     flow.last_seen = pkt.now;
     flow.flags |= FlowFlags::SEEN;
-    store.table.session_mut(id).in_port[flow_ref.direction() as usize] = pkt.in_port;
+    store.table.session_mut(id).set_in_port(flow_ref.direction(), pkt.in_port);
     tracking::apply(&mut store.table, pkt.now, id, outcome);
 }

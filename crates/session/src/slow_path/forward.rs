@@ -10,7 +10,7 @@ use crate::chains::OUT_HAIRPIN;
 use crate::established::set_edits;
 use crate::store::SessionStore;
 use crate::translation::routed::is_hairpinned;
-use crate::{Environment, Next};
+use crate::{Environment, Next, broker};
 
 impl SlowPath {
     /// Translates a packet of a session and sends it on, through the session's chain if it has one.
@@ -45,6 +45,9 @@ impl SlowPath {
     ) -> Next {
         if is_hairpinned(&store.table, flow) {
             return self.hairpin(store, pkt, flow);
+        }
+        if broker::divert(&store.table, pkt.env, flow, pkt.in_port, (pkt.packet.head_mut(), pkt.meta)) {
+            return send_on(pkt);
         }
         if pkt.is_looped() {
             return send_inside(store, pkt, flow);
@@ -123,6 +126,11 @@ fn send_inside<E: Environment, P: PacketBuf>(
         }
         inside.in_port
     };
+    send_on(pkt)
+}
+
+/// Sends a packet out by the port in its metadata, with its edits.
+fn send_on<E: Environment, P: PacketBuf>(pkt: &mut SlowPacket<'_, E, P>) -> Next {
     match set_edits(pkt.first_edit, pkt.meta, pkt.edits) {
         Next::Pass => Next::Send,
         next => next,

@@ -1,11 +1,12 @@
 //! Packets without session.
 
-use mmb_flow::{FlowRef, Key, NatConfig};
+use mmb_flow::{FlowRef, Key, NatConfig, TrackInput};
 use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 
 use super::SlowPath;
 use super::packet::SlowPacket;
 use super::process::{drops_stateless, process_stateless};
+use crate::broker::begins_connection;
 use crate::open::refusal::Refusal;
 use crate::rules::opening::OpeningRules;
 use crate::store::SessionStore;
@@ -57,7 +58,10 @@ impl SlowPath {
         if let Some(worker) = forward_worker(store, pkt, key) {
             return self.finish_opening(store, pkt, key, Err(Refusal::HandOff(worker)));
         }
-        if !opening.opens {
+        // A broker connects to a server: the answers come in by another port.
+        let is_of_broker = pkt.env.leads_to_broker(pkt.in_port)
+            && begins_connection(&TrackInput::of(pkt.packet.head(), pkt.meta));
+        if !opening.opens && !is_of_broker {
             return process_stateless(store, pkt);
         }
         if opening.only_counts {

@@ -1,103 +1,141 @@
 //! The brokers that run.
 //!
-//! Theory of operation. A broker is known by the address on which it listens. Before a change is published,
-//! the sockets of new brokers are opened; if one cannot be, the change fails. If a broker that ends has the
-//! port of a new one, it pauses first, and goes on if the change fails. Afterwards brokers that are not
-//! in the configuration any more stop to accept connections and finish their exchanges, and the others get
-//! the functions of their chains. A broker that cannot listen at the start of the daemon is down, and is
-//! tried again with each change.
+//! Theory of operation. A broker has an [`Entrance`] for each place that its connections come from, and a
+//! thread for each entrance. Before a change is published, the sockets of new entrances are opened; if one
+//! cannot be, the change fails. If an entrance that ends has the port of a new one, it pauses first, and goes
+//! on if the change fails. Afterwards entrances that are not in the configuration any more stop to accept
+//! connections and finish their exchanges, and the others get the functions of their chains. An entrance that
+//! cannot be opened at the start of the daemon is down. Addresses are tried again with each change.
+//!
+//! Sockets of transparent brokers are in a network namespace ([`Namespace`]), in which a program of the
+//! kernel gives them the connections that come in by their TAPs. Since the TAP ends with the broker, so do
+//! its connections.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mmb_broker::{Broker, Counters, Listener, Settings};
+use mmb_broker::{Broker, Count, Listener, Settings};
+use mmb_dataplane::SocketSelector;
 use mmb_nf::Instance;
+use mmb_router::{Namespace, NamespaceError};
 use mmb_system::log;
 
-use crate::config::Config;
-use crate::config::brokers::{is_low, settings};
+use super::state::State as ControlState;
+use crate::config::brokers::{Entrance, is_low, settings};
+use crate::config::{Config, broker_tap};
 
-/// Why a broker cannot listen.
+/// Why a broker gets no connections.
 #[derive(Debug, thiserror::Error)]
-#[error("broker `{name}` cannot listen on {address}: {reason}")]
+#[error("broker `{name}` cannot {what}: {reason}")]
 pub(crate) struct BrokerError {
     name: String,
-    address: SocketAddr,
+    what: String,
     reason: String,
 }
 
 impl BrokerError {
-    fn new(name: &str, address: SocketAddr, error: &std::io::Error) -> BrokerError {
-        let reason = match error.kind() {
-            ErrorKind::AddrInUse => "another program listens there".to_owned(),
-            ErrorKind::AddrNotAvailable => {
-                "this machine does not have the address; `ip address add` gives it one".to_owned()
-            }
-            ErrorKind::PermissionDenied if is_low(address) => {
-                "ports below 1024 need `mmb run --low-ports`".to_owned()
-            }
-            _ => error.to_string(),
+    fn new(name: &str, entrance: Entrance, reason: String) -> BrokerError {
+        let what = match entrance {
+            Entrance::Listen(address) => format!("listen on {address}"),
+            Entrance::Transparent { .. } => "be transparent".to_owned(),
         };
-        BrokerError { name: name.to_owned(), address, reason }
+        BrokerError { name: name.to_owned(), what, reason }
     }
 }
 
-/// A broker that runs, and what it was told last.
+/// Why a socket cannot be opened, as the end of a sentence.
+fn reason(entrance: Entrance, error: &std::io::Error) -> String {
+    match (error.kind(), entrance) {
+        (ErrorKind::AddrInUse, _) => "another program listens there".to_owned(),
+        (ErrorKind::AddrNotAvailable, _) => {
+            "this machine does not have the address; `ip address add` gives it one".to_owned()
+        }
+        (ErrorKind::PermissionDenied, Entrance::Listen(address)) if is_low(address) => {
+            "ports below 1024 need `mmb run --low-ports`".to_owned()
+        }
+        (ErrorKind::PermissionDenied, Entrance::Transparent { .. }) => {
+            "the daemon has no right to transparent sockets; start it with CAP_NET_ADMIN".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// An entrance that is open, and what its thread was told last.
 struct Running {
     broker: Broker,
     functions: Vec<Arc<Instance>>,
     settings: Settings,
+    /// The socket of a transparent broker.
+    socket: Option<OwnedFd>,
 }
 
 #[derive(Default)]
 struct State {
-    running: BTreeMap<SocketAddr, Running>,
+    running: BTreeMap<Entrance, Running>,
     /// Brokers that finish their exchanges.
     draining: Vec<Broker>,
-    /// Why brokers do not run, by name.
-    down: BTreeMap<String, String>,
+    /// Entrances that are not open: the names of their brokers, and why.
+    down: BTreeMap<Entrance, (String, String)>,
+    /// What gives transparent brokers their connections.
+    selector: Option<Arc<SocketSelector>>,
 }
 
 /// All brokers.
-#[derive(Default)]
-pub(crate) struct RunningBrokers(Mutex<State>);
+pub(crate) struct RunningBrokers {
+    state: Mutex<State>,
+    /// The network namespace of transparent brokers, or why there is none.
+    namespace: Result<Arc<Namespace>, String>,
+}
 
-/// Sockets of new brokers.
+/// Sockets of new entrances.
 #[derive(Default)]
 pub(super) struct Listeners {
-    opened: BTreeMap<SocketAddr, Listener>,
-    /// Addresses of brokers that will end, and have paused since they had the port of a new one.
-    paused: Vec<SocketAddr>,
+    opened: BTreeMap<Entrance, Listener>,
+    /// Entrances that will end, and have paused since they had the port of a new one.
+    paused: Vec<Entrance>,
 }
 
 impl RunningBrokers {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(namespace: Result<Namespace, NamespaceError>) -> RunningBrokers {
+        let namespace = namespace.map(Arc::new).map_err(|error| error.to_string());
+        RunningBrokers { state: Mutex::default(), namespace }
     }
 
-    /// Opens the sockets of the brokers that do not run.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The network namespace of transparent brokers. The error: why there is none.
+    pub(super) fn namespace(&self) -> Result<&Arc<Namespace>, String> {
+        self.namespace.as_ref().map_err(Clone::clone)
+    }
+
+    /// Opens the sockets of the entrances that are not open.
     ///
     /// # Errors
-    /// A broker that `old` does not have cannot listen.
-    pub(super) fn prepare(&self, old: &Config, new: &Config) -> Result<Listeners, BrokerError> {
-        let (state, mut listeners) = (self.lock(), Listeners::default());
-        for broker in new.brokers().all().iter().filter(|one| !state.running.contains_key(&one.listen)) {
-            let mut bound = Listener::bind(broker.listen);
-            if bound.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
-                let paused = state.pause_for(broker.listen, new);
+    /// An entrance that `old` does not have cannot be opened.
+    pub(super) fn prepare(&self, old: &ControlState, new: &ControlState) -> Result<Listeners, BrokerError> {
+        let (mut state, mut listeners) = (self.lock(), Listeners::default());
+        for (broker, entrance) in new.entrances() {
+            if state.running.contains_key(&entrance) {
+                continue;
+            }
+            let mut opened = self.open(&mut state, entrance);
+            if opened.as_ref().is_err_and(|(kind, _)| *kind == ErrorKind::AddrInUse) {
+                let paused = state.pause_for(entrance, &new.config);
                 if !paused.is_empty() {
                     listeners.paused.extend(paused);
-                    bound = Listener::bind(broker.listen);
+                    opened = self.open(&mut state, entrance);
                 }
             }
-            match bound {
-                Ok(listener) => drop(listeners.opened.insert(broker.listen, listener)),
-                Err(error) if old.brokers().all().iter().all(|known| known.listen != broker.listen) => {
+            match opened {
+                Ok(listener) => drop(listeners.opened.insert(entrance, listener)),
+                Err((_, reason)) if old.entrances().all(|(_, known)| known != entrance) => {
                     drop(state);
                     self.give_up(listeners);
-                    return Err(BrokerError::new(&broker.name, broker.listen, &error));
+                    return Err(BrokerError::new(&broker.name, entrance, reason));
                 }
                 // It was down before.
                 Err(_) => {}
@@ -106,94 +144,184 @@ impl RunningBrokers {
         Ok(listeners)
     }
 
+    /// Opens the socket of an entrance. The error has a kind and a reason.
+    fn open(&self, state: &mut State, entrance: Entrance) -> Result<Listener, (ErrorKind, String)> {
+        let Entrance::Listen(address) = entrance else {
+            return self.open_transparent(state, entrance).map_err(|reason| (ErrorKind::Other, reason));
+        };
+        Listener::bind(address).map_err(|error| (error.kind(), reason(entrance, &error)))
+    }
+
+    fn open_transparent(&self, state: &mut State, entrance: Entrance) -> Result<Listener, String> {
+        let namespace = self.namespace()?;
+        let failed = |error: std::io::Error| reason(entrance, &error);
+        if state.selector.is_none() {
+            let attached = namespace.run(SocketSelector::attach).map_err(failed)?;
+            state.selector = Some(Arc::new(attached.map_err(|error| error.to_string())?));
+        }
+        namespace.run(Listener::transparent).and_then(|opened| opened).map_err(failed)
+    }
+
     /// Closes the sockets of a change that failed. Brokers that have paused for it go on.
     pub(super) fn give_up(&self, listeners: Listeners) {
         let Listeners { opened, paused } = listeners;
         drop(opened);
-        let state = self.lock();
-        for address in paused {
-            let Some(running) = state.running.get(&address) else { continue };
-            match Listener::bind(address) {
+        let mut state = self.lock();
+        for entrance in paused {
+            let opened = self.open(&mut state, entrance);
+            let Some(running) = state.running.get(&entrance) else { continue };
+            match opened {
                 Ok(listener) => running.broker.resume(listener),
-                Err(error) => {
-                    log::error(format!("error: a broker cannot listen on {address} again: {error}\n"));
+                Err((_, reason)) => {
+                    log::error(format!("error: a broker has paused, and cannot go on: {reason}\n"));
                 }
             }
         }
     }
 
     /// Opens the sockets that can be opened, and starts their brokers.
-    pub(super) fn start(&self, config: &Config) {
+    pub(super) fn start(&self, new: &ControlState) {
         let mut listeners = Listeners::default();
-        for broker in config.brokers().all() {
-            match Listener::bind(broker.listen) {
-                Ok(listener) => drop(listeners.opened.insert(broker.listen, listener)),
-                Err(error) => {
-                    let reason = BrokerError::new(&broker.name, broker.listen, &error).to_string();
-                    self.lock().down.insert(broker.name.to_string(), reason);
-                }
+        for (broker, entrance) in new.config.brokers().entrances() {
+            let down = match entrance {
+                Entrance::Transparent { port, .. } => new.down.get(&port).cloned(),
+                Entrance::Listen(_) => None,
+            };
+            let mut state = self.lock();
+            let opened = down.map_or_else(|| self.open(&mut state, entrance).map_err(|error| error.1), Err);
+            match opened {
+                Ok(listener) => drop(listeners.opened.insert(entrance, listener)),
+                Err(reason) => state.note_down(&broker.name, entrance, reason),
             }
         }
-        self.switch(config, listeners);
+        self.switch(new, listeners);
     }
 
-    /// Makes the brokers of a configuration run.
-    pub(super) fn switch(&self, config: &Config, mut listeners: Listeners) {
+    /// Ends the transparent brokers that a new configuration does not have. Returns whether there were some:
+    /// their ports have what the kernel tells the clients.
+    pub(super) fn end_transparent(&self, new: &ControlState) -> bool {
+        let is_gone = |entrance: &Entrance| {
+            matches!(entrance, Entrance::Transparent { .. })
+                && new.entrances().all(|(_, wanted)| wanted != *entrance)
+        };
+        let gone: Vec<_> = self.lock().running.extract_if(.., |entrance, _| is_gone(entrance)).collect();
+        !gone.is_empty()
+    }
+
+    /// Makes the brokers of a state run.
+    pub(super) fn switch(&self, new: &ControlState, mut listeners: Listeners) {
         let state = &mut *self.lock();
         state.draining.retain(|broker| !broker.has_ended());
-        let wanted = config.brokers().all();
-        state.down.retain(|name, _| wanted.iter().any(|broker| *broker.name == **name));
-        let is_wanted = |address: &SocketAddr| wanted.iter().any(|broker| broker.listen == *address);
-        for (_, gone) in state.running.extract_if(.., |address, _| !is_wanted(address)) {
+        let wanted: Vec<_> = new.config.brokers().entrances().collect();
+        let is_wanted = |entrance: &Entrance| wanted.iter().any(|(_, other)| other == entrance);
+        state.down.retain(|entrance, _| is_wanted(entrance));
+        for (_, gone) in state.running.extract_if(.., |entrance, _| !is_wanted(entrance)) {
             gone.broker.drain();
             state.draining.push(gone.broker);
         }
-        for broker in wanted {
-            let (functions, settings) = (config.chains().l7_functions(&broker.chain), settings(broker));
-            if let Some(running) = state.running.get_mut(&broker.listen) {
+        for (broker, entrance) in wanted {
+            let (functions, settings) =
+                (new.config.chains().l7_functions(&broker.chain), settings(broker, entrance));
+            let started = match listeners.opened.remove(&entrance) {
+                Some(listener) => {
+                    self.start_thread(state, &broker.name, entrance, (listener, functions.clone(), settings))
+                }
+                None => Ok(()),
+            };
+            if let Some(running) = state.running.get_mut(&entrance) {
                 running.update(functions, settings);
-                continue;
             }
-            let Some(listener) = listeners.opened.remove(&broker.listen) else { continue };
-            match Broker::start(&broker.name, listener, functions.clone(), settings) {
-                Ok(started) => {
-                    state.down.remove(&*broker.name.text);
-                    state.running.insert(broker.listen, Running { broker: started, functions, settings });
-                }
-                Err(error) => {
-                    log::error(format!("error: broker `{}` cannot start: {error}\n", &*broker.name));
-                    state.down.insert(broker.name.to_string(), error.to_string());
-                }
+            if let Err(reason) = started.and_then(|()| self.select(state, entrance)) {
+                log::error(format!("error: broker `{}` cannot start: {reason}\n", &*broker.name));
+                state.note_down(&broker.name, entrance, reason);
             }
         }
     }
 
-    /// Returns the brokers that do not run, with the reasons.
-    pub(crate) fn down(&self) -> Vec<(String, String)> {
-        self.lock().down.iter().map(|(name, reason)| (name.clone(), reason.clone())).collect()
+    /// Starts the thread of an entrance: in the namespace if its connections to servers are to be there.
+    fn start_thread(
+        &self,
+        state: &mut State,
+        name: &str,
+        entrance: Entrance,
+        (listener, functions, settings): (Listener, Vec<Arc<Instance>>, Settings),
+    ) -> Result<(), String> {
+        let socket = match entrance {
+            Entrance::Transparent { .. } => Some(listener.descriptor().map_err(|error| error.to_string())?),
+            Entrance::Listen(_) => None,
+        };
+        let (own_name, own_functions) = (name.to_owned(), functions.clone());
+        let start = move || Broker::start(&own_name, listener, own_functions, settings);
+        let started = match settings.keeps_source {
+            true => self.namespace()?.run(start).and_then(|started| started),
+            false => start(),
+        };
+        let broker = started.map_err(|error| error.to_string())?;
+        state.down.remove(&entrance);
+        state.running.insert(entrance, Running { broker, functions, settings, socket });
+        Ok(())
     }
 
-    /// Returns the counters of the broker that listens on an address.
-    pub(crate) fn counters(&self, address: SocketAddr) -> Option<Arc<Counters>> {
-        self.lock().running.get(&address).map(|running| running.broker.counters().clone())
+    /// Makes the kernel give the connections of a transparent entrance to its socket. Its TAP may be a new
+    /// one.
+    fn select(&self, state: &State, entrance: Entrance) -> Result<(), String> {
+        let (Entrance::Transparent { port, .. }, Some(running)) = (entrance, state.running.get(&entrance))
+        else {
+            return Ok(());
+        };
+        let (Some(socket), Some(selector)) = (&running.socket, &state.selector) else { return Ok(()) };
+        let tap = broker_tap(port);
+        let index = self.namespace()?.run(move || nix::net::if_::if_nametoindex(tap.as_str()));
+        let index = index.and_then(|found| Ok(found?)).map_err(|error| error.to_string())?;
+        selector.select(index, socket.as_fd()).map_err(|error| error.to_string())
+    }
+
+    /// Returns the brokers of which an entrance is not open, with the reasons.
+    pub(crate) fn down(&self) -> Vec<(String, String)> {
+        self.lock().down.values().cloned().collect()
+    }
+
+    /// Returns a counter of the broker with these entrances.
+    pub(crate) fn count(&self, config: &Config, name: &str, which: Count) -> u64 {
+        let state = self.lock();
+        let own = config.brokers().entrances().filter(|(broker, _)| *broker.name == *name);
+        let running = own.filter_map(|(_, entrance)| state.running.get(&entrance));
+        running.map(|running| running.broker.counters().get(which)).sum()
     }
 }
 
 impl State {
-    /// Pauses the brokers that have the port of a new broker and that a configuration does not have any more:
-    /// one of both listens on all addresses. Returns their addresses.
-    fn pause_for(&self, new: SocketAddr, config: &Config) -> Vec<SocketAddr> {
-        let is_wanted =
-            |address: &SocketAddr| config.brokers().all().iter().any(|one| one.listen == *address);
-        let has_port = |old: &SocketAddr| {
-            old.port() == new.port() && (old.ip().is_unspecified() || new.ip().is_unspecified())
+    fn note_down(&mut self, name: &str, entrance: Entrance, reason: String) {
+        let reason = BrokerError::new(name, entrance, reason).to_string();
+        self.down.insert(entrance, (name.to_owned(), reason));
+    }
+
+    /// Pauses the brokers that have the port of a new one and that a configuration does not have any more:
+    /// one of both listens on all addresses. Returns their entrances.
+    fn pause_for(&self, new: Entrance, config: &Config) -> Vec<Entrance> {
+        let is_wanted = |entrance: &Entrance| config.brokers().entrances().any(|(_, one)| one == *entrance);
+        let has_port = |old: &Entrance| match (old, new) {
+            (Entrance::Listen(old), Entrance::Listen(new)) => {
+                old.port() == new.port() && (old.ip().is_unspecified() || new.ip().is_unspecified())
+            }
+            _ => false,
         };
-        let gone = self.running.iter().filter(|(address, _)| has_port(address) && !is_wanted(address));
-        gone.map(|(address, running)| {
+        let gone = self.running.iter().filter(|(entrance, _)| has_port(entrance) && !is_wanted(entrance));
+        gone.map(|(entrance, running)| {
             running.broker.pause();
-            *address
+            *entrance
         })
         .collect()
+    }
+}
+
+impl ControlState {
+    /// The entrances of brokers whose devices are not down.
+    fn entrances(&self) -> impl Iterator<Item = (&mmb_lang::Broker, Entrance)> {
+        self.config.brokers().entrances().filter(|(_, entrance)| match entrance {
+            Entrance::Transparent { port, .. } => self.is_up(*port),
+            Entrance::Listen(_) => true,
+        })
     }
 }
 

@@ -73,7 +73,11 @@ impl Control {
 
     /// Gives the engine the sessions of an earlier process, before any port is open. Pools that follow an
     /// interface have the address that it had then, until the present one is known.
-    pub(in crate::transaction) fn restore(&self, state: &mut State, file: SessionFile) -> Option<RestoredSessions> {
+    pub(in crate::transaction) fn restore(
+        &self,
+        state: &mut State,
+        file: SessionFile,
+    ) -> Option<RestoredSessions> {
         let begin = SystemTime::now();
         let nat = state.config.nat();
         let followed = file.followed.iter().filter(|(name, _)| nat.followers(name).next().is_some());

@@ -61,8 +61,12 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
     }
     let mut l2 = parse_l2(packet.data());
     if path & path::ROUTED != 0 {
-        let mac = macs.get(usize::from(packet.port())).copied().unwrap_or(u64::MAX);
         let to = packet.data().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) & MAC);
+        // What brokers send is for mmb, whatever the kernel takes for the address of its neighbour.
+        let mac = match path & path::BROKER {
+            0 => macs.get(usize::from(packet.port())).copied().unwrap_or(u64::MAX),
+            _ => to,
+        };
         if to != mac || usize::from(l2.l3_off) != ROUTED_L3 {
             if to != mac || remove_priority_tags(packet) == 0 {
                 return for_other_host(packet, to, mac);

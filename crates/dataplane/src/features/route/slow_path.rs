@@ -16,7 +16,7 @@ use super::fragment::fragment;
 use super::next_hop::parsed;
 use super::resolve::{Resolver, neighbor_of};
 use crate::engine::counters::WorkerCounters;
-use crate::engine::node::edges::{Edges, edges};
+use crate::engine::node::edges::{Edges, SINK, edges};
 use crate::engine::node::vector::{ROUTED_L3 as L3, VECTOR};
 use crate::engine::snapshot::{Snapshot, path};
 use crate::engine::worker::Worker;
@@ -28,6 +28,7 @@ edges! {
         Ip4Lookup => "ip4-lookup",
         Ip6Lookup => "ip6-lookup",
         Ip4Rewrite => "ip4-rewrite",
+        Transmit => SINK,
     }
 }
 
@@ -164,6 +165,11 @@ impl<'a> ErrorSender<'a> {
         self.budget.take(self.now);
         self.counters.routing.icmp_errors.add(1);
         self.counters.drops.add(port, reason, 1);
+        if self.snapshot.leads_to_broker(port) {
+            // Routes know who has the source of the packet, but a broker has used it.
+            packet.meta_mut().out_port = port;
+            return Edge::Transmit;
+        }
         increment_ttl(packet);
         if meta.kind.l3() == Kind::IP4 { Edge::Ip4Lookup } else { Edge::Ip6Lookup }
     }

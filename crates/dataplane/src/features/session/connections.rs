@@ -76,6 +76,20 @@ impl Engine {
         cleared
     }
 
+    /// Waits until workers have sent what ports had received before, unless ports receive more than workers
+    /// can process.
+    pub fn settle(&self) {
+        /// Walks that a packet may need: it is received, handed to the worker of its session, and given to
+        /// the worker that sends. A task runs between two walks.
+        const TASKS: usize = 4;
+        for _ in 0..TASKS {
+            for worker in &self.shared().workers {
+                // A worker that does not respond ends the process.
+                let _ = run_on_worker(worker, |_, _, _| ());
+            }
+        }
+    }
+
     /// Session counters of each worker.
     pub fn session_counters_by_worker(&self) -> Vec<SessionCounters> {
         let counters =
