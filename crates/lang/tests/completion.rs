@@ -115,7 +115,7 @@ fn rules() {
         offered("add all drop "),
         (
             13,
-            ["mod", "add", "strip", "drop", "accept", "block", "reject", "log", "name", "comment"]
+            ["mod", "add", "strip", "drop", "accept", "block", "reject", "log", "broker", "name", "comment"]
                 .map(str::to_owned)
                 .to_vec()
         )

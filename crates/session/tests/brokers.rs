@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use common::*;
 use mmb_flow::SessionSettings;
-use mmb_packet::build::{Frame, Ip4, Tcp};
+use mmb_packet::build::{Frame, Ip4, Tcp, Transport};
 use mmb_session_harness::{Outcome, RuleSet};
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
@@ -107,7 +107,10 @@ fn wires_have_no_brokers() {
 
 #[test]
 fn chains_come_before_brokers() {
-    let mut net = net(&["nf add c count", "chain add web c", "add-stateful tcp-dport 80 chain web", RULE]);
+    let lines = ["nf add c count", "chain add web c", "add-stateful tcp-dport 80 chain web", RULE];
+    let registry = mmb_nf_builtin::registry();
+    let rules = RuleSet::parse_with(&lines, SessionSettings::default(), None, &registry, 1);
+    let mut net = Net::with(routed(rules.unwrap_or_else(|error| panic!("{error}"))), 1, 100);
     goes(&mut net, IN, &tcp(CLIENT, SERVER, SYN, 100, 0), OUT);
 }
 
@@ -160,6 +163,30 @@ fn connections_of_brokers_come_back() {
         let about = tcp(CLIENT, SERVER, ACK, 101, 501);
         goes(&mut net, OUT, &error(3, 1, [192, 0, 2, 1], CLIENT.0, &about), BROKER);
     }
+}
+
+/// A range of the segment in a frame of the client, as a fragment.
+fn fragment(whole: &Frame, id: u16, range: std::ops::Range<usize>) -> Frame {
+    let segment = whole.build()[34..].to_vec();
+    let offset = range.start as u16 / 8;
+    let more = u8::from(range.end < segment.len());
+    let ip = Ip4 { id, flags: more, fragment_offset: offset, ..Ip4::new(CLIENT.0, SERVER.0) };
+    Frame::new(ip, Transport::Raw(6)).payload(&segment[range])
+}
+
+#[test]
+fn fragments_follow_their_connection() {
+    let mut net = net(&[RULE]);
+    connects(&mut net, BROKER);
+    change(&mut net, &[]);
+    let segment = tcp(CLIENT, SERVER, ACK, 101, 501).payload([7; 60]);
+    goes(&mut net, IN, &fragment(&segment, 1, 0..40), BROKER);
+    goes(&mut net, IN, &fragment(&segment, 1, 40..80), BROKER);
+    // The later one comes first, and waits.
+    assert_eq!(net.run(IN, &fragment(&segment, 2, 40..80)).len(), 0);
+    let outcomes: Vec<_> =
+        net.run(IN, &fragment(&segment, 2, 0..40)).into_iter().map(|sent| sent.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Out(BROKER); 2]);
 }
 
 /// An error about what the broker has sent goes to the broker; one about what the client has sent, to the
