@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{HugePages, Mempool, Packet, Slots, ThreadGuard, register_thread};
+use mmb_policy::ElementChange;
 use mmb_route::Routes;
 
 use crate::engine::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
@@ -86,6 +87,16 @@ impl Lab {
     /// Publishes other rules and ports with this fast path.
     pub fn publish_fast(&mut self, forwarding: Forwarding, fast: Arc<FastPathConfig>) {
         self.engine.publish_fast(forwarding, fast);
+    }
+
+    /// Publishes rules that differ by a change of elements of sets, with this fast path.
+    pub fn publish_fast_elements(
+        &mut self,
+        forwarding: Forwarding,
+        fast: Arc<FastPathConfig>,
+        change: ElementChange,
+    ) {
+        self.engine.publish_fast_elements(forwarding, fast, change);
     }
 
     /// Publishes other routes.

@@ -71,6 +71,6 @@ pub use ports::PortDependence;
 pub use rule_info::log::RuleLog;
 pub use rule_info::{PerPacketRules, RuleId, RuleInfo};
 pub use scope::RuleScope;
-pub use sets::{ElementInfo, PolicySet, SetTable, unknown_set};
+pub use sets::{ElementChange, ElementInfo, PolicySet, SetTable, unknown_set};
 pub use stateful::{Binding, Choice, Side, StatefulRule};
 pub use texts::RuleTexts;

@@ -14,7 +14,7 @@ use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::effect::{Effect, EffectFlags};
 use crate::rule_info::log::RuleLog;
-use crate::{PortDependence, RuleId, RuleScope, SetTable, StatefulRule};
+use crate::{ElementChange, PortDependence, RuleId, RuleScope, SetTable, StatefulRule};
 
 /// A rule set. See the crate's documentation.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Policy {
     names: Arc<BTreeMap<Box<str>, u32>>,
     /// The named sets.
     pub(crate) sets: Arc<SetTable>,
+    /// Elements that have changed since [`Policy::take_element_change`].
+    pub(crate) changed: ElementChange,
     /// Slots of the rules that refer to each set.
     pub(crate) set_rules: Arc<BTreeMap<Box<str>, Vec<u32>>>,
     /// Slot of each rule by index.
@@ -123,6 +125,7 @@ impl Policy {
             chained: SortedPages::default(),
             names: Arc::default(),
             sets: Arc::default(),
+            changed: ElementChange::default(),
             set_rules: Arc::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),

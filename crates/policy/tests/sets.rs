@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mmb_flow::parse_key;
 use mmb_lang::{Command, Rule, SetElement, SetKind, parse_element, parse_line};
 use mmb_oracle::{Settings, evaluate_with};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
@@ -199,6 +200,55 @@ proptest! {
                 let expected = evaluate_with(&settings, &rules, &|_| None, 0, 1, frame);
                 prop_assert_eq!(found, expected.matched, "{:?}", rules);
             }
+        }
+    }
+}
+
+proptest! {
+    /// A packet that a change of elements does not concern matches the same rules as before, and one whose
+    /// addresses and ports are in none of the changed elements is not concerned.
+    #[test]
+    fn a_change_concerns_all_packets_that_it_matters_to(
+        rules in vec(0..MATCHES.len(), 1..8),
+        known in vec(any_element(), 0..12),
+        changes in vec((any_element(), any::<bool>()), 1..6),
+        frames in vec(any_frame(), 1..24),
+    ) {
+        let mut policy = with_sets();
+        for at in rules {
+            policy.add(&rule(&format!("add {} accept", MATCHES[at])), &|_| None).unwrap();
+        }
+        for (set, element) in known {
+            policy.add_elements(set, [(element, ElementInfo::default())]);
+        }
+        policy.take_element_change();
+        let before = policy.clone();
+        for ((set, element), is_there) in &changes {
+            match is_there {
+                true => policy.add_elements(set, [(*element, ElementInfo::default())]),
+                false => policy.del_elements(set, &[*element]),
+            };
+        }
+        let change = policy.take_element_change().expect("few elements");
+        let mut batch = Batch::new();
+        let [old, new] = [&before, &policy].map(|policy| matching(policy, &mut batch, &frames));
+        for (frame, (old, new)) in frames.iter().zip(old.iter().zip(&new)) {
+            let mut meta = Meta::default();
+            parse(frame, frame.len(), &mut meta).unwrap();
+            let key = parse_key(frame, &meta).unwrap();
+            prop_assert!(change.concerns(&key) || old == new);
+            let values = [key.source, key.destination].map(|address| match key.is_ip4() {
+                true => (32, u128::from_be_bytes(address) >> 96),
+                false => (128, u128::from_be_bytes(address)),
+            });
+            let ports = [key.source_port, key.destination_port].map(|port| (16, u16::from_be_bytes(port).into()));
+            let is_in = |element: &SetElement| {
+                let (first, last) = element.bounds();
+                values.iter().chain(&ports).any(|&(width, value)| {
+                    element.width() == width && (first..=last).contains(&value)
+                })
+            };
+            prop_assert!(!change.concerns(&key) || changes.iter().any(|((_, element), _)| is_in(element)));
         }
     }
 }

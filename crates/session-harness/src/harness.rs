@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, EditLimits, VECTOR};
+use mmb_policy::{Batch, EditLimits, ElementChange, VECTOR};
 use mmb_session::{
     Environment, HeldEvent, Next, Packets, ReleasedFragment, SessionConfig, Sessions, SharedSessions,
     chain_packet,
@@ -112,6 +112,14 @@ impl SessionHarness {
             sessions.adopt(&self.rules, &rules);
         }
         std::mem::replace(&mut self.rules, rules)
+    }
+
+    /// Replaces the rules by those that differ by a change of elements of sets.
+    pub fn replace_elements(&mut self, rules: RuleSet, change: &Arc<ElementChange>) {
+        for sessions in &mut self.workers {
+            sessions.adopt_elements(change, &self.rules);
+        }
+        self.rules = rules;
     }
 
     /// Adds the counters of the workers to those of the rules.

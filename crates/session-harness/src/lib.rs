@@ -14,5 +14,5 @@ mod rule_set;
 
 pub use harness::SessionHarness;
 pub use outcome::{Outcome, ProcessedPacket};
-pub use parse::RuleSetError;
+pub use parse::{RuleSetError, change_set};
 pub use rule_set::RuleSet;

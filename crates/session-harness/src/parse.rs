@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use mmb_flow::{ForwardConfig, NatConfig, NatConfigError, PoolConfig, SessionSettings};
-use mmb_lang::{Chain, Command, Diagnostic, NfInstance, Rule, parse_line};
+use mmb_lang::{Chain, Command, Diagnostic, NfInstance, Rule, SetElements, parse_line};
 use mmb_nf::{Order, Program, ProgramError, ProgramSpec, Registry};
-use mmb_policy::{Policy, forward_config, pool_config};
+use mmb_policy::{ElementInfo, Policy, forward_config, pool_config};
 
 use crate::RuleSet;
 
@@ -43,6 +43,26 @@ pub enum RuleSetError {
     /// A function or a chain is invalid.
     #[error(transparent)]
     Program(#[from] ProgramError),
+}
+
+/// Runs `set add NAME KIND`, `set NAME add ELEMENT …` or `set NAME del ELEMENT …` on the sets of a policy.
+///
+/// # Errors
+/// The line does not parse, or is another command.
+pub fn change_set(policy: &mut Policy, line: &str) -> Result<(), RuleSetError> {
+    let other = || RuleSetError::OtherCommand { line: line.to_owned() };
+    let parsed = parse_line(line).map_err(|error| RuleSetError::Line { line: line.to_owned(), error })?;
+    match parsed.ok_or_else(other)? {
+        Command::SetAdd(set) => policy.define_set(&set.name, set.kind),
+        Command::ElementAdd(SetElements { name, elements, .. }) => {
+            policy.add_elements(&name, elements.into_iter().map(|element| (element, ElementInfo::default())));
+        }
+        Command::ElementDel { name, elements } => {
+            policy.del_elements(&name, &elements);
+        }
+        _ => return Err(other()),
+    }
+    Ok(())
 }
 
 impl RuleSet {

@@ -77,6 +77,7 @@ impl Sessions {
         }
         let mut uncommon = Positions::default();
         cache.next_hop_misses.clear();
+        cache.stale.clear();
         let context = &VectorContext { now, env, removals: lifetime.removals };
         let outcomes = &mut next[..n];
         let totals = match lookup.keys.has_ip6_keys() {
@@ -106,6 +107,9 @@ impl Sessions {
             }
         }
         self.process_all_uncommon((now, env), packets, edits, next, &uncommon);
+        if !self.store.cache.stale.get().is_empty() {
+            self.process_all_stale((now, env), packets, edits, next);
+        }
         next[..n].iter().for_each(|&next| set.insert(next));
         if set.contains(Next::SlowPath) {
             prefetch_replies(&self.lookup, &self.store, self.slow_path.opener.last_pool, &next[..n]);
@@ -140,6 +144,28 @@ impl Sessions {
                 packet,
                 edits,
             );
+        }
+    }
+
+    /// Finishes the packets whose decisions are of an earlier generation, if these hold.
+    #[cold]
+    fn process_all_stale(
+        &mut self,
+        (now, env): (u32, &impl Environment),
+        packets: &mut impl Packets,
+        edits: &mut Vec<u32>,
+        next: &mut [Next; VECTOR],
+    ) {
+        let stale = std::mem::take(&mut self.store.cache.stale);
+        for &at in stale.get() {
+            let at = usize::from(at);
+            let (Some(&flow), Some(&summary), Some(next)) =
+                (self.lookup.keys.results().get(at), self.lookup.summaries.get(at), next.get_mut(at))
+            else {
+                continue;
+            };
+            let (packet, mut path) = (packets.head_and_meta(at), self.store.established_path());
+            *next = path.process_stale((now, env), (flow, &summary), packet, edits);
         }
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use mmb_flow::{ScratchpadFile, Table};
+use mmb_policy::ElementChange;
 
 use crate::lookup::vector::VectorLookup;
 use crate::shared::SharedSessions;
@@ -73,6 +74,13 @@ impl Sessions {
     /// counted so far.
     pub fn adopt(&mut self, old: &impl Environment, new: &impl Environment) {
         self.store.adopt(old, new);
+        self.slow_path.opener.adopt();
+    }
+
+    /// Adopts rules that differ from those of `old`, the previous environment, by this change of elements of
+    /// sets and nothing else. Sessions that it does not concern keep their decisions.
+    pub fn adopt_elements(&mut self, change: &Arc<ElementChange>, old: &impl Environment) {
+        self.store.adopt_elements(change, old);
         self.slow_path.opener.adopt();
     }
 }

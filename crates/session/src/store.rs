@@ -13,8 +13,10 @@ use mmb_flow::{
     SessionState, Table,
 };
 use mmb_packet::{DropReason, Meta};
+use mmb_policy::ElementChange;
 
 use crate::chains::{ChainState, has_chain};
+use crate::established::carry_over::is_concerned;
 use crate::established::{DecisionCache, EstablishedPath, hand_off};
 use crate::hash::mix;
 use crate::lifetime::{DIRECTIONS, EndReason, Lifetime};
@@ -86,6 +88,18 @@ impl SessionStore {
         self.lifetime.chain_position = 0;
     }
 
+    /// Adopts rules that differ in elements of sets. `old`: the previous environment.
+    pub fn adopt_elements(&mut self, change: &Arc<ElementChange>, old: &impl Environment) {
+        for id in self.offloaded.sessions() {
+            if is_concerned(&self.table, id, change) {
+                self.revoke(self.lifetime.now, id, old);
+            }
+        }
+        self.cache.decisions.renew_elements(change.clone());
+        // Notes replace decisions.
+        self.cache.invalidate_next_hops(&mut self.table);
+    }
+
     /// Invalidates cached next hops.
     pub fn routes_changed(&mut self) {
         self.cache.invalidate_next_hops(&mut self.table);
@@ -121,7 +135,8 @@ impl SessionStore {
     #[inline(always)]
     pub fn established_path(&mut self) -> EstablishedPath<'_> {
         let SessionStore { table, cache, rules, chains, counters, .. } = self;
-        EstablishedPath { table, cache, random: &mut rules.random, layout: &chains.layout, counters }
+        let RuleState { random, lists, slots, .. } = rules;
+        EstablishedPath { table, cache, random, lists, slots, layout: &chains.layout, counters }
     }
 
     /// Returns the worker that processes packets with this key first, NAT included.

@@ -110,6 +110,19 @@ impl Config {
         Ok(set)
     }
 
+    /// Runs a command that changes the elements of a set. Returns how many are new or gone.
+    ///
+    /// # Errors
+    /// Nothing is changed: there is no such set, or the command does not fit it.
+    pub fn change_elements(&mut self, command: &Command) -> Result<usize, CommandError> {
+        match command {
+            Command::ElementAdd(added) => self.add_elements(added),
+            Command::ElementDel { name, elements } => self.delete_elements(name, elements),
+            Command::ElementFlush { name } => self.flush_set(name),
+            other => Err(CommandError::invalid(format!("`{other}` changes no set"), SourceSpan::default())),
+        }
+    }
+
     /// Adds elements to a set, or gives known elements another deadline and comment. Returns how many are
     /// new.
     ///

@@ -23,6 +23,7 @@ use mmb_router::{Namespace, NamespaceError};
 use super::addresses::PortAddresses;
 use super::background::Background;
 use super::brokers::RunningBrokers;
+use super::element_queue::ElementQueue;
 use super::links::LinkThread;
 use super::maintenance::{LimitedSources, Maintenance};
 use super::memory::check_memory;
@@ -43,6 +44,8 @@ pub struct Control {
     engine: Arc<Engine>,
     /// Held by the change in progress.
     changes: Mutex<()>,
+    /// Changes of elements of sets behind it.
+    elements: ElementQueue,
     state: Mutex<State>,
     started: Instant,
     maintenance: Maintenance,
@@ -68,6 +71,7 @@ impl Control {
             mirror: Mirror::new(state),
             engine: Arc::new(engine),
             changes: Mutex::default(),
+            elements: ElementQueue::default(),
             state: Mutex::default(),
             started: Instant::now(),
             maintenance: Maintenance::default(),
@@ -181,6 +185,11 @@ impl Control {
     /// A copy of the current state.
     pub(crate) fn state(&self) -> State {
         self.lock().clone()
+    }
+
+    /// Changes of elements of sets that wait for their turn.
+    pub(super) fn waiting_elements(&self) -> &ElementQueue {
+        &self.elements
     }
 
     /// The engine.

@@ -1,4 +1,7 @@
 //! Commands on named sets, and the end of elements whose time is over.
+//!
+//! Theory of operation. A change of elements waits for the change in progress in a queue. The first one that
+//! gets its turn makes all that wait, and publishes them at once.
 
 use std::time::Duration;
 
@@ -6,9 +9,9 @@ use mmb_lang::{Command, NamedSet, SetElement, SetElements, SourceSpan, Word};
 use mmb_system::log;
 
 use super::control::Control;
+use super::element_queue::{Changed, WaitingChange};
 use super::state::State;
 use crate::api::Done;
-use crate::config::Config;
 use crate::config::sets::now;
 use crate::error::CommandError;
 use crate::text::count;
@@ -51,7 +54,7 @@ impl Control {
 
     /// `set NAME add`.
     pub(crate) fn add_elements(&self, added: &SetElements) -> Result<Done, CommandError> {
-        let new = self.change_elements(&added.name, |config| config.add_elements(added))?;
+        let new = self.change_elements(Command::ElementAdd(added.clone()))?;
         let known = added.elements.len() - new;
         let known = if known > 0 { format!(", {known} known before") } else { String::new() };
         self.maintenance().request_expiry();
@@ -60,35 +63,57 @@ impl Control {
 
     /// `set NAME del`.
     pub(crate) fn delete_elements(&self, name: &Word, elements: &[SetElement]) -> Result<Done, CommandError> {
-        let gone = self.change_elements(name, |config| config.delete_elements(name, elements))?;
+        let gone =
+            self.change_elements(Command::ElementDel { name: name.clone(), elements: elements.to_vec() })?;
         Ok(Done::new(format!("{} removed from {}", count(gone as u64, "element"), &**name)))
     }
 
     /// `set NAME flush`.
     pub(crate) fn flush_set(&self, name: &Word) -> Result<Done, CommandError> {
-        let gone = self.change_elements(name, |config| config.flush_set(name))?;
+        let gone = self.change_elements(Command::ElementFlush { name: name.clone() })?;
         Ok(Done::new(format!("{} removed from {}", count(gone as u64, "element"), &**name)))
     }
 
-    /// Changes the elements of a set. No device, route or function depends on them, so the policy is
-    /// published at once, unless no rule refers to the set.
-    fn change_elements(
-        &self,
-        name: &Word,
-        edit: impl FnOnce(&mut Config) -> Result<usize, CommandError>,
-    ) -> Result<usize, CommandError> {
-        let (_turn, mut state) = self.begin();
-        let changed = edit(&mut state.config)?;
-        if changed > 0 && state.config.policy().rules_with_set(name).next().is_some() {
-            self.publish_elements(&state)?;
-        }
-        self.commit_elements(state);
-        Ok(changed)
+    /// Changes the elements of a set, with all other changes of elements that wait.
+    fn change_elements(&self, command: Command) -> Changed {
+        let result = self.waiting_elements().push(command);
+        let (_turn, state) = self.begin();
+        self.change_waiting(state);
+        result.recv().unwrap_or_else(|_| Err(failed("the change was not made".to_owned())))
     }
 
-    fn publish_elements(&self, state: &State) -> Result<(), CommandError> {
-        self.publish(state)
-            .map_err(|failure| CommandError::failed(failure.to_string(), SourceSpan::default()))
+    /// Makes the changes that wait. No device, route or function depends on elements, so the policy is
+    /// published at once, unless no rule refers to the sets.
+    fn change_waiting(&self, mut state: State) {
+        let waiting = self.waiting_elements().take();
+        let mut is_used = false;
+        let change = |WaitingChange { command, .. }: &WaitingChange| {
+            let changed = state.config.change_elements(command)?;
+            let name = set_of(command).filter(|_| changed > 0);
+            is_used |= name.is_some_and(|name| state.config.policy().rules_with_set(name).next().is_some());
+            Ok(changed)
+        };
+        let results: Vec<Changed> = waiting.iter().map(change).collect();
+        let published = if is_used { self.publish_elements(&mut state) } else { Ok(()) };
+        if published.is_ok() && results.iter().any(Result::is_ok) {
+            self.commit_elements(state);
+        }
+        for (WaitingChange { done, .. }, result) in waiting.into_iter().zip(results) {
+            let failure = published.as_ref().err().map(|error| failed(error.diagnostic.message.clone()));
+            // The client may have given up.
+            let _ = done.send(failure.map_or(result, Err));
+        }
+    }
+
+    /// Publishes a state that differs from the published one by elements.
+    fn publish_elements(&self, state: &mut State) -> Result<(), CommandError> {
+        let change = state.config.policy_mut().take_element_change();
+        let forwarding = state.config.forwarding(|id| state.is_up(id));
+        let published = match change {
+            Some(change) => self.engine().publish_elements(forwarding, change),
+            None => self.engine().publish(forwarding),
+        };
+        published.map_err(|failure| failed(failure.to_string()))
     }
 
     /// Removes the elements whose time is over. Returns the time to the next check.
@@ -97,7 +122,7 @@ impl Control {
         if next()? <= now() {
             let (_turn, mut state) = self.begin();
             if state.config.expire_elements() > 0 {
-                match self.publish_elements(&state) {
+                match self.publish_elements(&mut state) {
                     Ok(()) => self.commit_elements(state),
                     Err(error) => {
                         log::error(format!("error: elements of sets stay: {}\n", error.diagnostic.message))
@@ -107,4 +132,17 @@ impl Control {
         }
         Some(EXPIRY_INTERVAL.max(Duration::from_millis(next()?.saturating_sub(now()))))
     }
+}
+
+/// Returns the set whose elements a command changes.
+fn set_of(command: &Command) -> Option<&Word> {
+    match command {
+        Command::ElementAdd(added) => Some(&added.name),
+        Command::ElementDel { name, .. } | Command::ElementFlush { name } => Some(name),
+        _ => None,
+    }
+}
+
+fn failed(message: String) -> CommandError {
+    CommandError::failed(message, SourceSpan::default())
 }

@@ -14,6 +14,7 @@ use mmb_dpdk::{Eal, FlowHandle, Mempool, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
+use mmb_policy::ElementChange;
 use mmb_session::{LimitedSource, SharedSessions};
 use mmb_system::FileAccess;
 
@@ -154,6 +155,27 @@ impl Engine {
     /// # Errors
     /// A worker has ended, or does not respond within seconds. The engine works no longer.
     pub fn publish(&self, forwarding: Forwarding) -> Result<(), WorkerFailure> {
+        self.publish_change(forwarding, None)
+    }
+
+    /// Publishes `forwarding`, which differs from the published one by a change of elements of sets, and by
+    /// nothing else. Returns as [`Engine::publish`].
+    ///
+    /// # Errors
+    /// As [`Engine::publish`].
+    pub fn publish_elements(
+        &self,
+        forwarding: Forwarding,
+        change: ElementChange,
+    ) -> Result<(), WorkerFailure> {
+        self.publish_change(forwarding, Some(change))
+    }
+
+    fn publish_change(
+        &self,
+        forwarding: Forwarding,
+        elements: Option<ElementChange>,
+    ) -> Result<(), WorkerFailure> {
         let mut publisher = lock(&self.publisher);
         publisher.generation += 1;
         let slots = forwarding.policy.slots();
@@ -166,7 +188,10 @@ impl Engine {
         let devices = || participating.iter().map(|(id, port)| (*id, port.device()));
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
         let snapshot = Snapshot::new(generation, forwarding, open, publisher.counters.clone());
-        let snapshot = Snapshot { mark: plan.mark, ..snapshot };
+        let mut snapshot = Snapshot { mark: plan.mark, ..snapshot };
+        if let Some(change) = elements {
+            snapshot = snapshot.with_elements(change, &self.shared.current());
+        }
         // Kept until no session refers to it, so that no worker frees it.
         if !publisher.programs.iter().any(|program| Arc::ptr_eq(program, &snapshot.chains)) {
             publisher.programs.push(snapshot.chains.clone());

@@ -188,6 +188,18 @@ impl DetachedEngine {
         self.shared.publish(Snapshot { fast: Some(fast), ..self.next_snapshot(forwarding) });
     }
 
+    /// Publishes rules that differ by a change of elements of sets, with this fast path.
+    #[cfg(test)]
+    pub(crate) fn publish_fast_elements(
+        &self,
+        forwarding: Forwarding,
+        fast: Arc<mmb_fastpath::FastPathConfig>,
+        change: mmb_policy::ElementChange,
+    ) {
+        let snapshot = Snapshot { fast: Some(fast), ..self.next_snapshot(forwarding) };
+        self.shared.publish(snapshot.with_elements(change, &self.shared.current()));
+    }
+
     fn next_snapshot(&self, forwarding: Forwarding) -> Snapshot {
         snapshot(self.shared.current().generation + 1, forwarding, |_| None, self.config.workers)
     }

@@ -139,10 +139,11 @@ impl Shared {
 
     /// Publishes `snapshot`. Returns the snapshot before it, on which workers may still run.
     pub fn publish(&self, snapshot: Snapshot) -> Arc<Snapshot> {
-        let (generation, fast) = (snapshot.generation, snapshot.fast.clone());
+        let Snapshot { generation, fast_generation, .. } = snapshot;
+        let fast = snapshot.fast.clone();
         let old = self.current.swap(Arc::new(snapshot));
         self.generation.store(generation, Ordering::Release);
-        self.fast.publish(fast, generation);
+        self.fast.publish(fast, fast_generation);
         for worker in &self.workers {
             worker.wake_if_sleeping();
         }

@@ -13,7 +13,7 @@ use mmb_flow::{NatConfig, SessionSettings};
 use mmb_lang::{ErrorPolicy, ReversePathMode};
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
-use mmb_policy::Policy;
+use mmb_policy::{ElementChange, Policy};
 use mmb_route::Routes;
 use mmb_session::{Environment, LoggedPacket};
 
@@ -85,6 +85,10 @@ fn reverse_path_bits(port: &PortConfig, checks: AddressChecks) -> u8 {
 /// A published forwarding configuration, resolved for the nodes.
 pub(crate) struct Snapshot {
     pub generation: u64,
+    /// The snapshot differs from the one before by this change of elements of sets, and by nothing else.
+    pub elements: Option<Arc<ElementChange>>,
+    /// The first generation whose flows in the fast path this one goes on with.
+    pub fast_generation: u64,
     pub policy: Policy,
     /// What happens to packets whose edits fail.
     pub on_error: ErrorPolicy,
@@ -141,6 +145,8 @@ impl Snapshot {
         let needs_sessions = forwarding.needs_sessions();
         let mut snapshot = Snapshot {
             generation,
+            elements: None,
+            fast_generation: generation,
             ports: std::array::from_fn(|_| None),
             peer: [PortId::NONE.0; MAX_PORTS],
             punt: [NO_PUNT; MAX_PORTS],
@@ -197,6 +203,16 @@ impl Snapshot {
         snapshot.fast = fastpath::config::new(&snapshot.ports, &snapshot.policy, fast);
         snapshot.bypass = snapshot.path.iter().all(|&p| p == 0);
         snapshot
+    }
+
+    /// The snapshot behind `before` that differs by a change of elements. Workers judge the sessions that it
+    /// concerns anew, and revoke their flows in the fast path. Without sessions, all flows are learned again.
+    pub fn with_elements(mut self, change: ElementChange, before: &Snapshot) -> Snapshot {
+        if self.needs_sessions() && before.needs_sessions() {
+            self.elements = Some(Arc::new(change));
+            self.fast_generation = before.fast_generation;
+        }
+        self
     }
 
     /// Whether rules or NAT need sessions.

@@ -87,6 +87,7 @@ impl Worker {
     pub fn begin(&mut self) -> bool {
         self.rules.edits.clear();
         let is_published = self.shared.generation.load(Acquire) != self.snapshot.generation;
+        let fast_generation = self.snapshot.fast_generation;
         if self.routing.is_outdated(&self.shared) {
             self.adopt_routes();
         }
@@ -99,7 +100,7 @@ impl Worker {
         {
             self.maintain(is_published);
         }
-        if is_published {
+        if self.snapshot.fast_generation != fast_generation {
             let position = (self.id, self.shared.workers.len());
             self.fast.adopt(self.snapshot.fast.as_ref(), position, &mut self.flows.sessions);
         }
@@ -137,7 +138,7 @@ impl Worker {
             .fast
             .as_ref()
             .map_or(FastGranularity::Flow, |config| config.granularity(has_multipath));
-        self.shared.fast.generation(self.snapshot.generation, self.routing.generation, granularity)
+        self.shared.fast.generation(self.snapshot.fast_generation, self.routing.generation, granularity)
     }
 
     /// Whether sessions may keep next hops: routes have not changed for a while.

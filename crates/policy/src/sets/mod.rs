@@ -3,13 +3,15 @@
 //! Theory of operation. A [`SetTable`] is a value: clones share memory, and a change copies the pages that
 //! it changes. The classifiers of a policy index the elements of the sets that rules refer to
 //! ([`mmb_classify::Classifier::insert_element`]), so a change of elements compiles no rule. The policy
-//! with the change is published as any other one: sessions ask its rules again, also those with the set.
-//! The sessions that a stateful rule has opened stay open when their packets are in the set no more. A
-//! stateful rule that drops gets a new identity ([`RuleId`]): to sessions it is another rule from then on,
-//! and those that it has matched are judged anew.
+//! with the change is published with what has changed ([`ElementChange`]): the sessions that it concerns ask
+//! the rules again. The sessions that a stateful rule has opened stay open when their packets are in the set
+//! no more. A stateful rule that drops gets a new identity ([`RuleId`]): to sessions it is another rule from
+//! then on, and those that it has matched are judged anew.
 //!
 //! An element may have a deadline, in milliseconds of a clock of the caller. The elements of a set are also
 //! sorted by deadline, so that finding those that have expired costs nothing if there are none.
+
+mod change;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use mmb_classify::Classifier;
 use mmb_classify::paged::SortedPages;
 use mmb_lang::{Diagnostic, Match, Rule, SetElement, SetKind, Word};
 
+pub use self::change::ElementChange;
 use crate::{Policy, RuleId};
 
 /// The time and the comment of an element.
@@ -166,6 +169,7 @@ impl Policy {
                 new.push(element);
             }
         }
+        self.note_change(name, &new);
         for element in &new {
             self.classifier.insert_element(name, element.width(), element.bounds());
             self.per_packet.insert_element(name, element.width(), element.bounds());
@@ -207,7 +211,20 @@ impl Policy {
         over.iter().map(|(name, elements)| self.del_elements(name, elements)).sum()
     }
 
+    /// Notes elements of a set that were added or removed, if a rule refers to it.
+    fn note_change(&mut self, name: &str, elements: &[SetElement]) {
+        if self.set_rules.contains_key(name) {
+            elements.iter().for_each(|element| self.changed.note(element));
+        }
+    }
+
+    /// Returns the changes of elements since the last call. None: there are too many.
+    pub fn take_element_change(&mut self) -> Option<ElementChange> {
+        std::mem::take(&mut self.changed).merge()
+    }
+
     fn unindex(&mut self, name: &str, removed: &[SetElement]) {
+        self.note_change(name, removed);
         for element in removed {
             self.classifier.remove_element(name, element.width(), element.bounds());
             self.per_packet.remove_element(name, element.width(), element.bounds());

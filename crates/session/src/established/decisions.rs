@@ -3,7 +3,8 @@
 //! Theory of operation. The decision of a flow follows from the list of its session's rules and of the rules
 //! that match all packets of the flow. Flows with the same list share one decision. A decision is valid under
 //! one *stamp*: the generation of the rules and the input port. A packet with another stamp has the decision
-//! computed anew.
+//! computed anew. A generation that differs from the one before in elements of sets is noted with them: a
+//! flow that these do not concern carries its decision over ([`super::carry_over`]).
 //!
 //! The packet path reads and writes 16 bytes of a decision ([`HotDecision`]). Packets and bytes are counted
 //! there, and added to the counters of the rules later, since a decision stands for many packets and often
@@ -12,10 +13,11 @@
 //! Number 0 is no decision. It is never valid.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bitflags::bitflags;
 use mmb_packet::prefetch;
-use mmb_policy::{Decision, Policy};
+use mmb_policy::{Decision, ElementChange, Policy};
 
 use crate::Environment;
 use crate::rules::lists::{EMPTY, InternedLists, ListHint};
@@ -30,6 +32,9 @@ const L2_DECISIONS: usize = if cfg!(debug_assertions) { 4 } else { 4096 };
 const L1_DECISIONS: usize = if cfg!(debug_assertions) { 2 } else { 128 };
 /// If more sessions than this share a decision on average, avoiding the read of decisions gains nothing.
 const SHARED_SESSIONS: usize = 4;
+/// Most changes of elements that are kept. With more of them, asking the rules is faster. Small in builds
+/// with assertions, so that tests reach it.
+const MOST_CHANGES: usize = if cfg!(debug_assertions) { 4 } else { 32 };
 /// In place of a slot: the decision does not stand for exactly one rule.
 const NOT_SINGLE: u32 = u32::MAX;
 /// Counters that are prefetched before they are added to the rules.
@@ -84,6 +89,8 @@ pub(crate) struct Decisions {
     single: Vec<u32>,
     /// Generation of the rules, from [`Decisions::FIRST_EPOCH`].
     epoch: u16,
+    /// The changes of elements with which the last generations have begun, the current one last.
+    changes: VecDeque<Arc<ElementChange>>,
     /// Decisions with packets not yet added to rules, in the order of their first packet.
     counted: VecDeque<u32>,
     /// Decisions acquired since start.
@@ -101,6 +108,7 @@ impl Decisions {
             full: vec![Decision::default()],
             single: vec![NOT_SINGLE],
             epoch: Decisions::FIRST_EPOCH,
+            changes: VecDeque::new(),
             counted: VecDeque::new(),
             acquired: 0,
         }
@@ -136,12 +144,47 @@ impl Decisions {
 
     /// Begins a new generation: all decisions become invalid.
     pub fn renew(&mut self) {
+        self.changes.clear();
+        self.begin_epoch();
+    }
+
+    /// Begins a new generation whose rules differ by a change of elements.
+    pub fn renew_elements(&mut self, change: Arc<ElementChange>) {
+        if self.changes.len() == MOST_CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
+        self.begin_epoch();
+    }
+
+    fn begin_epoch(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
             // Decisions that remain from the first generations must not become valid again.
             self.epoch = Decisions::FIRST_EPOCH;
             self.hot.iter_mut().for_each(|hot| hot.stamp = 0);
         }
+    }
+
+    /// Whether decisions of earlier generations may still hold.
+    #[inline(always)]
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Returns the changes of elements since a decision about packets of a port was computed. None: more than
+    /// elements has changed, or too much.
+    pub fn changes_since(&self, number: u32, in_port: u16) -> Option<impl Iterator<Item = &ElementChange>> {
+        let stamp = self.hot.get(number as usize)?.stamp;
+        let age = usize::from(self.epoch.wrapping_sub((stamp >> 16) as u16));
+        let is_of_port = stamp != 0 && stamp & 0xffff == u32::from(in_port);
+        let first = self.changes.len().checked_sub(age).filter(|_| is_of_port)?;
+        Some(self.changes.range(first..).map(|change| &**change))
+    }
+
+    /// Returns the slots of the rules from which a decision follows.
+    pub fn slots(&self, number: u32) -> &[u32] {
+        self.lists.get(number)
     }
 
     /// Prefetches what [`Decisions::count`] reads.

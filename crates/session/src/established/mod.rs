@@ -7,9 +7,10 @@
 //! next hop; then the packet is routed at once ([`next_hops`]).
 //!
 //! Packets that need more take one of three ways: rules that edit or drop, complex translation, redirects and
-//! refused sessions ([`uncommon`]); rules that depend on each packet ([`per_packet`]); everything else takes
-//! the slow path.
+//! refused sessions ([`uncommon`]); decisions from before a change of elements ([`carry_over`]); rules that
+//! depend on each packet ([`per_packet`]); everything else takes the slow path.
 
+pub(crate) mod carry_over;
 pub(crate) mod decisions;
 pub(crate) mod deferred;
 pub(crate) mod next_hops;
@@ -35,6 +36,8 @@ pub(crate) struct DecisionCache {
     pub stamps: NoteStamps,
     /// Positions of packets of the last vector whose flow could cache a next hop and has none.
     pub next_hop_misses: Positions,
+    /// Positions of packets of the last vector whose decisions are of an earlier generation, which may hold.
+    pub stale: Positions,
     /// The last vector read decisions that may be out of the near caches: they are prefetched for the next
     /// vector.
     pub prefetch_decisions: bool,
@@ -49,6 +52,7 @@ impl DecisionCache {
             deferred: DeferredCounters::new(),
             stamps: NoteStamps::new(),
             next_hop_misses: Positions::default(),
+            stale: Positions::default(),
             prefetch_decisions: true,
             has_per_packet_rules: false,
         }

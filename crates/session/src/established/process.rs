@@ -45,6 +45,8 @@ enum Admission {
     Established,
     /// [`super::uncommon`] finishes it.
     Uncommon,
+    /// [`super::carry_over`] finishes it, and counts it.
+    Stale,
     /// The slow path finishes it.
     SlowPath,
     /// Rules that depend on each packet are to be found.
@@ -109,8 +111,7 @@ impl DecisionCache {
         totals: &mut Totals,
     ) -> usize {
         let note_decision = self.decisions.exceeds_cache(table.len() as usize);
-        let can_forward = packets.can_forward();
-        let (flows, keys) = (table.flows_mut(), &lookup.keys);
+        let (can_forward, flows, keys) = (packets.can_forward(), table.flows_mut(), &lookup.keys);
         for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
             let (flow_ref, summary) = (keys.candidate(at), &lookup.summaries[at % VECTOR]);
             if let Some(coming) = flows.get(keys.candidate(at + PREFETCH_FLOWS).0 as usize) {
@@ -127,6 +128,10 @@ impl DecisionCache {
                 Admission::SlowPath => continue,
                 Admission::Uncommon => {
                     uncommon.push(at);
+                    continue;
+                }
+                Admission::Stale => {
+                    self.stale.push(at);
                     continue;
                 }
                 Admission::PerPacketRules => {
@@ -198,6 +203,7 @@ impl DecisionCache {
         self.prefetch_decisions |= note_decision;
         let stamps = PacketStamps { decision, note, note_decision };
         match count_by_decision(flow, &mut self.decisions, summary, stamps) {
+            None if self.decisions.has_changes() => Admission::Stale,
             None => Admission::SlowPath,
             Some(flags) if flags.is_empty() && !flow.flags.contains(FlowFlags::XLAT_SLOW) => {
                 Admission::Established

@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use super::DecisionCache;
 use super::decisions::DecisionFlags;
 use crate::lookup::summary::{PacketSummary, steady_ack};
+use crate::rules::attached::RuleLists;
 use crate::translation::record::ScratchLayout;
 use crate::{Environment, Next, SessionCounters, broker};
 
@@ -16,6 +17,9 @@ pub(crate) struct EstablishedPath<'a> {
     pub table: &'a mut Table,
     pub cache: &'a mut DecisionCache,
     pub random: &'a mut SmallRng,
+    pub lists: &'a RuleLists,
+    /// Buffer for slots of rules.
+    pub slots: &'a mut Vec<u32>,
     pub layout: &'a ScratchLayout,
     pub counters: &'a mut SessionCounters,
 }

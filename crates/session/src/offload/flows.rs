@@ -67,7 +67,7 @@ impl OffloadedFlows {
     }
 
     /// Returns the sessions with offloaded flows.
-    pub(super) fn sessions(&self) -> Vec<SessionId> {
+    pub fn sessions(&self) -> Vec<SessionId> {
         self.by_session.keys().copied().collect()
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct RuleState {
     /// Buffers for the first packets of sessions.
     pub opener: OpenerScratch,
     /// Buffer for slots of rules.
-    slots: Vec<u32>,
+    pub slots: Vec<u32>,
     /// Buffer for rules of a session.
     pub buffer: Vec<SessionRule>,
 }

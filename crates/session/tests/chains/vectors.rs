@@ -1,12 +1,14 @@
 //! Vectors of packets, of which some have lost their session since that was found.
 
+use std::sync::Arc;
+
 use mmb_flow::{Direction, FlowRef};
 use mmb_nf::DropReason;
 use mmb_packet::build::Frame;
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, VECTOR};
+use mmb_policy::{Batch, Policy, VECTOR};
 use mmb_session::{Environment, Next, Packets, SessionConfig, Sessions, chain_packet};
-use mmb_session_harness::RuleSet;
+use mmb_session_harness::{RuleSet, change_set};
 
 use crate::common::*;
 use crate::functions::registry;
@@ -174,4 +176,30 @@ fn a_session_ends_once() {
     assert_eq!(worker.chain(&mut packets), expected);
     assert_eq!((worker.sessions.counters().closed, worker.sessions.counters().sessions), (2, 0));
     assert_eq!(worker.seen(), 6);
+}
+
+/// The first packet of a flow behind a change of elements renews its decision; each one is counted once.
+#[test]
+fn all_packets_behind_a_change_of_elements_are_counted() {
+    let mut policy = Policy::new();
+    change_set(&mut policy, "set add hosts address").expect("a set");
+    let lines = ["add-stateful in port0 accept", "add ip-saddr @hosts block"];
+    let mut policy = RuleSet::parse(&lines, Default::default(), Some(&policy)).expect("good lines").policy;
+    let with = |policy: &Policy| RuleSet::new(policy.clone(), Default::default(), Default::default());
+    let mut worker = Worker::new(&[]);
+    let (old, slot) = (with(&policy), policy.rule(1).expect("a rule").slot);
+    worker.sessions.adopt(&worker.rules, &old);
+    worker.rules = old;
+    let packets = |host: u8| (IN, udp(([10, 0, 0, host], 1000), ([192, 0, 2, 1], 53)));
+    worker.look_up(&[packets(1), packets(2)]);
+    worker.sessions.flush(&worker.rules);
+    change_set(&mut policy, "set hosts add 10.0.0.2").expect("a change");
+    let (new, change) = (with(&policy), policy.take_element_change().expect("few elements"));
+    worker.sessions.adopt_elements(&Arc::new(change), &worker.rules);
+    worker.rules = new;
+    let (_, next) = worker.look_up(&[packets(1), packets(2), packets(1), packets(1)]);
+    assert_eq!(next[..4], [Next::Pass, Next::Drop, Next::Pass, Next::Pass]);
+    worker.sessions.flush(&worker.rules);
+    // The rule matches the packet that another rule blocks, too.
+    assert_eq!(worker.rules.counts(slot).0, 4);
 }

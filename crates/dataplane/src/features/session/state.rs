@@ -122,7 +122,12 @@ impl FlowManager {
 
     /// Adopts a snapshot.
     pub fn adopt(&mut self, old: &WorkerSnapshot<'_>, new: &WorkerSnapshot<'_>) {
-        self.sessions.adopt(old, new);
+        match &new.snapshot.elements {
+            Some(change) if new.snapshot.generation == old.snapshot.generation + 1 => {
+                return self.sessions.adopt_elements(change, old);
+            }
+            _ => self.sessions.adopt(old, new),
+        }
         // Until these packets go on, their ports may go, and other ports get the numbers.
         self.held_in_chains.detach_ports(old.snapshot.replaced_ports(new.snapshot));
         self.held_in_chains.reserve(self.sessions.held_capacity());

@@ -9,7 +9,7 @@ use mmb_dpdk::{FastAction, FastKey, FastPort};
 use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
 use mmb_fastpath::{FastPathConfig, FastPathPort, RefusalReason};
 use mmb_flow::{NatConfig, PoolConfig, SessionSettings};
-use mmb_lang::{Command, parse_line};
+use mmb_lang::{Command, SetKind, parse_element, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 use mmb_policy::Policy;
 use mmb_route::Routes;
@@ -34,12 +34,16 @@ fn number(id: PortId) -> FastPort {
     FastPort(u32::from(id.0) + 7)
 }
 
-fn forwarding(lines: &[&str]) -> Forwarding {
-    let mut policy = Policy::new();
+fn with_rules(mut policy: Policy, lines: &[&str]) -> Policy {
     for line in lines {
         let Ok(Some(Command::Add(rule))) = parse_line(line) else { panic!("{line}") };
         policy.add(&rule, &|name| Some(if name == "left" { 0 } else { 1 })).unwrap();
     }
+    policy
+}
+
+fn forwarding(lines: &[&str]) -> Forwarding {
+    let policy = with_rules(Policy::new(), lines);
     let pool = PoolConfig::new("p", [203, 0, 113, 1].into(), [203, 0, 113, 4].into()).unwrap();
     let nat = if lines.iter().any(|line| line.contains("nat p")) {
         NatConfig::new(vec![pool], Vec::new()).unwrap()
@@ -68,23 +72,24 @@ impl World {
     }
 
     fn publish(&mut self, forwarding: Forwarding) {
+        let fast = self.fast(&forwarding);
+        self.lab.publish_fast(forwarding, fast);
+    }
+
+    fn fast(&self, forwarding: &Forwarding) -> Arc<FastPathConfig> {
         let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
             let can_redirect = Arc::new(AtomicBool::new(true));
             ports[usize::from(id.0)] = Some(FastPathPort { number: number(id), can_redirect });
         }
-        let is_learning = config::is_learning(&forwarding);
-        self.lab.publish_fast(
-            forwarding,
-            Arc::new(FastPathConfig {
-                kernel: self.kernel.clone(),
-                is_learning,
-                needs_sessions: true,
-                is_plain: false,
-                pairs: None,
-                ports: ports.into(),
-            }),
-        );
+        Arc::new(FastPathConfig {
+            kernel: self.kernel.clone(),
+            is_learning: config::is_learning(forwarding),
+            needs_sessions: true,
+            is_plain: false,
+            pairs: None,
+            ports: ports.into(),
+        })
     }
 
     fn send(&mut self, port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
@@ -136,6 +141,39 @@ fn key(port: PortId, frame: &[u8]) -> FastKey {
 
 fn udp(payload: u8) -> Vec<u8> {
     Frame::new(Ip4::new(INSIDE, SERVER), Udp::new(1000, 53)).payload([payload; 20]).build()
+}
+
+/// The other flows stay in the kernel, and none has to be learned again.
+#[test]
+fn a_change_of_elements_revokes_the_flows_that_it_concerns() {
+    const OTHER: [u8; 4] = [10, 0, 0, 2];
+    let mut policy = Policy::new();
+    policy.define_set("blocked", SetKind::Address);
+    let lines = ["add-stateful in left accept", "add ip-saddr @blocked block"];
+    let mut rules = Forwarding { policy: with_rules(policy, &lines), ..forwarding(&[]) };
+    let mut world = World::with(rules.clone());
+    let datagram = |from| Frame::new(Ip4::new(from, SERVER), Udp::new(1000, 53)).payload([7; 20]).build();
+    let [kept, blocked] = [INSIDE, OTHER].map(datagram);
+    assert!(world.learns(LEFT, &kept) && world.learns(LEFT, &blocked));
+    let generation = world.kernel.generation();
+    for is_blocked in [true, false] {
+        let element = parse_element("10.0.0.2").unwrap();
+        match is_blocked {
+            true => rules.policy.add_elements("blocked", [(element, Default::default())]),
+            false => rules.policy.del_elements("blocked", &[element]),
+        };
+        let change = rules.policy.take_element_change().unwrap();
+        let fast = world.fast(&rules);
+        world.lab.publish_fast_elements(rules.clone(), fast, change);
+        world.wait(1);
+        assert!(world.works(LEFT, &kept) && !world.works(LEFT, &blocked));
+        assert!(world.send(LEFT, &kept).is_some());
+        assert_eq!(world.send(LEFT, &blocked).is_some(), !is_blocked);
+    }
+    assert_eq!(world.kernel.generation(), generation);
+    world.publish(rules);
+    world.wait(1);
+    assert!(!world.works(LEFT, &kept), "other rules: all flows are learned again");
 }
 
 /// A reply to a sent packet.
