@@ -163,6 +163,26 @@ def test_elements_of_a_set_hold_from_their_command_on(fast_wire, stream):
         wire.daemon.line(f"set blocked del {CLIENT4}")
 
 
+def test_an_element_concerns_its_sessions_only(fast_wire, stream):
+    """With stateful rules, flows with other addresses stay in the kernel when an element comes."""
+    wire = fast_wire("set add blocked address\nadd-stateful all accept\nadd ip-saddr @blocked block\n")
+    one = stream(wire.client, wire.server, SERVER4)
+    learnt(wire, one)
+    installed = fast(wire)["installed"]
+    for number in range(20):
+        wire.daemon.line(f"set blocked add 192.0.2.{number}")
+        one.send(64)
+    learnt(wire, one)
+    assert fast(wire)["installed"] == installed
+    wire.daemon.line(f"set blocked add {CLIENT4}")
+    before, dropped = len(one.datagrams.arrived), wire.daemon.drops()["rule"]
+    for _ in range(300):
+        one.datagrams.sender.send(struct.pack("!Q", 1 << 40) + bytes(40))
+    wait.until(lambda: wire.daemon.drops()["rule"] == dropped + 300, "all to be dropped")
+    one.datagrams.collect()
+    assert len(one.datagrams.arrived) == before
+
+
 def test_ports_of_a_pair(fast_wire, stream):
     """If no rule reads ports, one entry covers a pair of addresses; a new rule that reads ports takes effect
     at once.

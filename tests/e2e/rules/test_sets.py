@@ -193,3 +193,27 @@ def test_a_thousand_changes_do_not_cut_a_transfer(make_nat):
     connection.close()
     assert sent == received
     assert len(elements(daemon, "inside")) == min(changes, 65536) + 1
+
+
+def test_clients_that_change_a_set_at_the_same_time(daemon):
+    """Their changes may be made together, and each has its own answer."""
+    daemon.line("set add blocked address")
+    daemon.add("ip-saddr @blocked block")
+
+    def change(client):
+        connection = http_connection(daemon)
+        statuses = []
+        for number in range(100):
+            # Every tenth element is no address.
+            element = "10.0.0.0/8" if number % 10 == 9 else f"10.0.{client}.{number}"
+            connection.request("POST", "/v1/sets/blocked/elements", json.dumps({"elements": [element]}))
+            answer = connection.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+        connection.close()
+        return statuses
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(change, range(4)))
+    assert statuses == [[400 if number % 10 == 9 else 200 for number in range(100)]] * 4
+    assert len(elements(daemon, "blocked")) == 4 * 90
