@@ -5,13 +5,16 @@
 //! excluded term, with the union of the excluded values, so that a thousand subtractions of addresses are one
 //! set. Sets are exact. So the intersection and the difference of two filters are exact too, as
 //! [`crate::ordered`] needs them. `net-proto` stands for the IP version, and `ip-proto` for the transport
-//! protocol of both versions. [`crate::matches`] writes both as fields of the language.
+//! protocol of both versions. [`crate::matches`] writes both as fields of the language. A filter also has
+//! [`States`] of connections, which the language does not match: [`crate::ordered`] makes stateful rules of
+//! them. Named sets of other systems stay names ([`Member`]): nothing is known about their elements.
 
 use std::collections::BTreeSet;
 
 use mmb_lang::{FieldId, Layer, ValueKind};
 
 use crate::intervals::Intervals;
+use crate::states::States;
 
 /// Ethertype of IPv4.
 pub const IP4: u128 = 0x0800;
@@ -139,13 +142,34 @@ pub struct Term {
     pub values: Values,
 }
 
+/// Whether the value of a field is in a named set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The field.
+    pub field: FieldId,
+    /// The name of the set.
+    pub set: String,
+    /// Whether the packet has the field with a value of the set, or not.
+    pub is_in: bool,
+}
+
 /// A set of packets. See the module documentation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
+    /// The states of connections.
+    states: States,
+    /// Named sets.
+    members: Vec<Member>,
     /// Terms that must all match: at most one per field, sorted by field, none with an empty set.
     terms: Vec<Term>,
     /// Terms that must not match: at most one per field, sorted by field.
     excluded: Vec<Term>,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter { states: States::ALL, members: Vec::new(), terms: Vec::new(), excluded: Vec::new() }
+    }
 }
 
 impl Filter {
@@ -157,6 +181,32 @@ impl Filter {
     /// The filter with one more term, and the terms for its header. None if no packet matches.
     pub fn and(mut self, field: FieldId, values: &Values) -> Option<Self> {
         self.narrow(field, values)?;
+        self.narrow_header(field)?;
+        (!self.is_contradictory()).then_some(self)
+    }
+
+    /// The filter with one more named set, and the terms for the header of the field. None if no packet
+    /// matches.
+    pub fn and_member(mut self, member: Member) -> Option<Self> {
+        self.narrow_header(member.field)?;
+        self.add_member(member);
+        (!self.is_contradictory()).then_some(self)
+    }
+
+    /// The filter with only these of its states. None if there are none.
+    pub fn and_states(mut self, states: States) -> Option<Self> {
+        self.states = self.states.and(states);
+        (!self.states.is_empty()).then_some(self)
+    }
+
+    /// The filter with other states.
+    pub fn with_states(mut self, states: States) -> Self {
+        self.states = states;
+        self
+    }
+
+    /// Narrows the terms to the packets with the header of a field.
+    fn narrow_header(&mut self, field: FieldId) -> Option<()> {
         let (network, transport) = match field.def().proto {
             // The transport protocol of both IP versions.
             _ if field == FieldId::IpProto => (None, None),
@@ -174,7 +224,65 @@ impl Filter {
         if let Some(transport) = transport {
             self.narrow(FieldId::IpProto, &Values::one(transport))?;
         }
-        (!self.is_contradictory()).then_some(self)
+        Some(())
+    }
+
+    fn add_member(&mut self, member: Member) {
+        if !self.members.contains(&member) {
+            self.members.push(member);
+        }
+    }
+
+    /// The filter for packets whose field has this value, without its tests of the field. None if no such
+    /// packet matches. Sets that are not known match if `assumed`.
+    pub fn given(&self, field: FieldId, value: u128, assumed: bool) -> Option<Self> {
+        let has_value = |values: &Values| !values.is_disjoint(&Values::one(value));
+        let is_excluded = self.excluded_values(field).is_some_and(has_value);
+        let is_unknown = self.members.iter().any(|member| member.field == field);
+        if is_excluded
+            || !assumed && is_unknown
+            || self.values(field).is_some_and(|values| !has_value(values))
+        {
+            return None;
+        }
+        Some(self.retain(|tested| tested != field))
+    }
+
+    /// The filter with only its tests of some fields.
+    pub fn retain(&self, mut keeps: impl FnMut(FieldId) -> bool) -> Self {
+        let mut kept = self.clone();
+        kept.terms.retain(|term| keeps(term.field));
+        kept.excluded.retain(|term| keeps(term.field));
+        kept.members.retain(|member| keeps(member.field));
+        kept
+    }
+
+    /// The filter with its tests moved to other fields, which are all different.
+    pub fn renamed(&self, name: impl Fn(FieldId) -> FieldId) -> Self {
+        let mut renamed = self.clone();
+        for term in renamed.terms.iter_mut().chain(&mut renamed.excluded) {
+            term.field = name(term.field);
+        }
+        renamed.members.iter_mut().for_each(|member| member.field = name(member.field));
+        renamed.terms.sort_by_key(|term| term.field);
+        renamed.excluded.sort_by_key(|term| term.field);
+        renamed
+    }
+
+    /// The fields that the filter tests.
+    pub fn fields(&self) -> impl Iterator<Item = FieldId> {
+        let terms = self.terms.iter().chain(&self.excluded).map(|term| term.field);
+        terms.chain(self.members.iter().map(|member| member.field))
+    }
+
+    /// The states of connections.
+    pub fn states(&self) -> States {
+        self.states
+    }
+
+    /// The tests for named sets.
+    pub fn members(&self) -> &[Member] {
+        &self.members
     }
 
     /// The filter with other values of a field that it tests.
@@ -202,22 +310,26 @@ impl Filter {
             both.narrow(term.field, &term.values)?;
         }
         other.excluded.iter().for_each(|term| both.exclude(term));
+        other.members.iter().for_each(|member| both.add_member(member.clone()));
+        both.states = both.states.and(other.states);
         (!both.is_contradictory()).then_some(both)
     }
 
     /// Whether no packet matches both, as far as the terms show. Cheaper than the intersection, and weaker:
     /// filters whose excluded terms leave nothing are not found.
     pub fn is_disjoint(&self, other: &Self) -> bool {
-        self.terms
-            .iter()
-            .any(|term| other.values(term.field).is_some_and(|values| values.is_disjoint(&term.values)))
+        let is_apart = |term: &Term| other.values(term.field).is_some_and(|v| v.is_disjoint(&term.values));
+        self.states.and(other.states).is_empty()
+            || self.terms.iter().any(is_apart)
+            || self.members.iter().any(|member| other.members.contains(&opposite(member)))
             || self.excluded.iter().any(|term| other.implies(term))
             || other.excluded.iter().any(|term| self.implies(term))
     }
 
     /// Number of terms, intervals and names: the cost of an operation.
     pub fn cost(&self) -> usize {
-        self.terms.iter().chain(&self.excluded).map(|term| 1 + term.values.count()).sum()
+        self.terms.iter().chain(&self.excluded).map(|term| 1 + term.values.count()).sum::<usize>()
+            + self.members.len()
     }
 
     /// Excludes the packets that match a term.
@@ -236,7 +348,9 @@ impl Filter {
 
     /// Whether the excluded terms leave no packet: they exclude all values of a field that every packet has.
     fn is_contradictory(&self) -> bool {
-        self.excluded.iter().any(|term| self.implies(term) || self.is_exhausted(term.field))
+        self.states.is_empty()
+            || self.members.iter().any(|member| self.members.contains(&opposite(member)))
+            || self.excluded.iter().any(|term| self.implies(term) || self.is_exhausted(term.field))
     }
 
     /// Whether the excluded terms of a field cover all its values.
@@ -292,7 +406,9 @@ impl Filter {
 
     /// Whether this filter is a subset of the other, as far as their terms show.
     pub fn is_within(&self, other: &Self) -> bool {
-        other.terms.iter().all(|term| self.implies(term))
+        self.states.is_within(other.states)
+            && other.members.iter().all(|member| self.members.contains(member))
+            && other.terms.iter().all(|term| self.implies(term))
             && other.excluded.iter().all(|term| match self.excluded_values(term.field) {
                 Some(excluded) => {
                     let rest = term.values.intersection(&excluded.complement(term.field));
@@ -304,7 +420,8 @@ impl Filter {
 
     /// Whether no packet of the filter can match a term.
     pub fn excludes(&self, term: &Term) -> bool {
-        Filter { excluded: Vec::new(), terms: self.terms.clone() }.and(term.field, &term.values).is_none()
+        let terms = Filter { terms: self.terms.clone(), ..Filter::default() };
+        terms.and(term.field, &term.values).is_none()
     }
 
     /// Whether a term on a protocol follows from another term: a packet with a TCP port is TCP.
@@ -325,66 +442,29 @@ impl Filter {
             return vec![self.clone()];
         }
         let mut rest = Vec::new();
+        rest.extend(self.clone().and_states(self.states.without(other.states)));
+        let common = self.clone().with_states(self.states.and(other.states));
+        for member in other.members.iter().filter(|member| !self.members.contains(member)) {
+            let mut part = common.clone();
+            part.add_member(opposite(member));
+            rest.push(part);
+        }
         for term in other.terms.iter().filter(|term| !self.implies(term) && !other.is_implied(term)) {
-            let mut part = self.clone();
+            let mut part = common.clone();
             part.exclude(term);
             rest.extend(Some(part).filter(|part| !part.is_contradictory()));
         }
         for term in &other.excluded {
-            rest.extend(self.clone().and(term.field, &term.values));
+            rest.extend(common.clone().and(term.field, &term.values));
         }
         rest
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ports(low: u128, high: u128) -> Filter {
-        Filter::of(FieldId::TcpDport, Values::range(low, high)).unwrap()
-    }
-
-    fn from(name: &str) -> Filter {
-        Filter::of(FieldId::In, Values::name(name)).unwrap()
-    }
-
-    #[test]
-    fn a_field_requires_its_header() {
-        let udp = Filter::of(FieldId::UdpDport, Values::one(53)).unwrap();
-        assert_eq!(udp.values(FieldId::IpProto), Some(&Values::one(UDP)));
-        assert_eq!(udp.intersection(&ports(53, 53)), None);
-        let v4 = Filter::of(FieldId::IpTtl, Values::one(1)).unwrap();
-        assert_eq!(v4.and(FieldId::Icmp6Type, &Values::one(1)), None);
-    }
-
-    #[test]
-    fn the_difference_is_exact() {
-        assert_eq!(ports(80, 90).minus(&ports(1, 79)), [ports(80, 90)]);
-        assert_eq!(ports(80, 90).minus(&ports(1, 100)), []);
-        let both = ports(85, 100).intersection(&from("a")).unwrap();
-        let parts = ports(80, 90).minus(&both);
-        assert_eq!(parts.len(), 2);
-        assert!(parts.iter().all(|part| part.excluded().len() == 1));
-        // No part intersects the other filter.
-        assert!(parts.iter().all(|part| part.intersection(&both).is_none_or(|i| !i.excluded().is_empty())));
-        // Two excluded terms that cover all values leave no packet.
-        let high = Filter::of(FieldId::IpTtl, Values::range(9, 255)).unwrap();
-        let low = Filter::of(FieldId::IpTtl, Values::range(0, 8)).unwrap();
-        let v4 = Filter::of(FieldId::NetProto, Values::one(IP4)).unwrap();
-        assert_eq!(v4.minus(&high).iter().flat_map(|rest| rest.minus(&low)).count(), 0);
-        let v6 = Filter::of(FieldId::NetProto, Values::one(IP6)).unwrap();
-        assert_eq!(Filter::default().minus(&v4).iter().flat_map(|rest| rest.minus(&v6)).count(), 0);
-        // Excluded terms of the other remain: 80-90 minus (80-90 minus 85) is 85.
-        let hole = ports(80, 90).minus(&ports(85, 85)).remove(0);
-        assert_eq!(ports(80, 90).minus(&hole), [ports(85, 85)]);
-    }
-
-    #[test]
-    fn names_form_sets() {
-        let others = Values::name("a").complement(FieldId::In);
-        assert_eq!(others.intersection(&Values::name("a")), Values::Names { names: [].into(), listed: true });
-        assert!(from("a").and(FieldId::In, &others).is_none());
-        assert_eq!(from("b").and(FieldId::In, &others), Some(from("b")));
-    }
+/// The test that holds if this one does not.
+fn opposite(member: &Member) -> Member {
+    Member { is_in: !member.is_in, ..member.clone() }
 }
+
+#[cfg(test)]
+mod tests;

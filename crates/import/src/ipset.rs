@@ -46,18 +46,20 @@ pub enum IpsetError {
 
 /// Converts the output of `ipset save`.
 pub fn convert(text: &str, script: &mut Script) {
-    let mut kinds = HashMap::new();
+    let (mut kinds, mut total) = (HashMap::new(), 0);
     for (number, line) in (1..).zip(text.lines()) {
         let words = words(line);
         if words.is_empty() || words[0].starts_with('#') || words[0] == "COMMIT" {
             continue;
         }
+        total += 1;
         let place = format!("line {number}");
         match converted(&words, &mut kinds) {
-            Ok(converted) => script.set_line(&converted, &place, line),
+            Ok(converted) => _ = script.line(&converted, &place, line),
             Err(error) => script.remark(Kind::NotMapped, &place, line, error.to_string()),
         }
     }
+    script.set_total(total);
 }
 
 /// The words of a line. A text in quotes is one word.

@@ -2,7 +2,7 @@
 
 use mmb_lang::{FieldId, ValueKind};
 
-use crate::filter::{Filter, ICMP6, IP4, IP6, TCP, Term, UDP, Values, max};
+use crate::filter::{Filter, ICMP6, IP4, IP6, Member, TCP, Term, UDP, Values, max};
 use crate::intervals::Intervals;
 
 /// Maximum number of protocols of an IPv6 rule. Each becomes a rule.
@@ -89,6 +89,7 @@ fn line(filter: &Filter, next: Option<u128>) -> Result<String, TooManyProtocols>
             _ => words.push(term_text(term)),
         }
     }
+    words.extend(filter.members().iter().filter(|member| member.is_in).map(member_text));
     words.extend(next.map(|number| match header_field(number) {
         Some(field) => field.to_owned(),
         None => format!("ip6-next {number}"),
@@ -102,6 +103,8 @@ fn line(filter: &Filter, next: Option<u128>) -> Result<String, TooManyProtocols>
     for term in filter.excluded().iter().filter(|term| !filter.excludes(term)) {
         words.extend(excluded(term, version)?.iter().map(|term| format!("! {term}")));
     }
+    let others = filter.members().iter().filter(|member| !member.is_in);
+    words.extend(others.map(|member| format!("! {}", member_text(member))));
     if words.is_empty() {
         words.push("all".into());
     }
@@ -169,6 +172,11 @@ fn term_text(term: &Term) -> String {
             }
         }
     }
+}
+
+/// A named set as a match.
+fn member_text(member: &Member) -> String {
+    format!("{} @{}", member.field.name(), member.set)
 }
 
 fn braces(mut items: Vec<String>) -> String {

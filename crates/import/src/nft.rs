@@ -1,18 +1,24 @@
 //! The output of `nft -j list ruleset`: one base chain, and the chains that it jumps to.
 //!
 //! The format is libnftables-json(5). A rule is a list of statements: matches select packets, a verdict
-//! decides. A verdict map becomes one rule per element.
+//! decides. A verdict map becomes one rule per element. Chains for NAT translate what the chain filters.
 
+mod error;
 mod expression;
+mod sets;
+mod translation;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mmb_lang::FieldId;
 use serde_json::Value;
 
-use self::expression::{ExpressionError, Sets, TableSets, narrow, narrow_by};
+use self::error::ExpressionError;
+use self::expression::{Sets, TableSets, narrow, narrow_by};
+use self::sets::SetLines;
 use crate::filter::{Filter, IP4, IP6, Values};
-use crate::ordered::{self, Chains, OTHER_ANSWER, Step, Verdict};
+use crate::nat::{self, Machine, Translations};
+use crate::ordered::{self, Chains, OTHER_ANSWER, Policy, Step, Verdict};
 use crate::script::{Kind, Script};
 
 /// Why the input is not a usable output of `nft -j list ruleset`.
@@ -42,6 +48,7 @@ pub enum NftError {
 }
 
 /// A base chain.
+#[derive(Default)]
 struct Base {
     /// Family and name of the table, and name of the chain.
     path: String,
@@ -53,25 +60,33 @@ struct Base {
 }
 
 /// A ruleset.
-#[derive(Default)]
-struct Ruleset {
+struct Ruleset<'a> {
+    machine: &'a Machine,
     sets: Sets,
+    /// The sets that stay sets.
+    named: HashMap<String, SetLines>,
     bases: Vec<Base>,
     chains: Chains,
     /// Number of rules in each chain.
     rules: HashMap<String, usize>,
 }
 
-/// Converts the rules of a chain.
+/// Converts the rules of a chain, and translations.
 ///
 /// # Errors
 /// See [`NftError`].
-pub fn convert(text: &str, chain: Option<&str>, script: &mut Script) -> Result<(), NftError> {
+pub fn convert(
+    text: &str,
+    chain: Option<&str>,
+    machine: &Machine,
+    script: &mut Script,
+) -> Result<(), NftError> {
     let document: Value = serde_json::from_str(text)?;
     let Some(objects) = document["nftables"].as_array() else {
         return Err(NftError::NotARuleset);
     };
-    let mut ruleset = Ruleset::default();
+    let (sets, named, bases, chains, rules) = Default::default();
+    let mut ruleset = Ruleset { machine, sets, named, bases, chains, rules };
     for object in objects {
         ruleset.declare(object);
     }
@@ -92,8 +107,14 @@ fn path(object: &Value, name: &str) -> String {
     format!("{} {name}", table(object))
 }
 
-impl Ruleset {
+impl Ruleset<'_> {
     fn declare(&mut self, object: &Value) {
+        if let Some(set) = object.get("set")
+            && let Some(lines) = SetLines::of(set)
+            && !self.named.values().any(|other| other.name == lines.name)
+        {
+            self.named.insert(path(set, &lines.name), lines);
+        }
         if let Some(set) = object.get("set").or_else(|| object.get("map")) {
             let name = path(set, set["name"].as_str().unwrap_or_default());
             self.sets.insert(name, set["elem"].as_array().cloned().unwrap_or_default());
@@ -155,31 +176,103 @@ impl Ruleset {
     }
 
     fn write(self, chain: Option<&str>, script: &mut Script) -> Result<(), NftError> {
-        let base = self.base(chain)?;
+        let only_nat = || Base { hook: "forward".into(), ..Base::default() };
+        let translates =
+            || self.nat_bases("prerouting").chain(self.nat_bases("postrouting")).next().is_some();
+        let base = match self.base(chain) {
+            Ok(base) if chain.is_some() || base.hook == "forward" || !translates() => base,
+            Ok(_) | Err(NftError::NoFilterChain) if translates() => &only_nat(),
+            other => other?,
+        };
         let family = match base.path.split(' ').next() {
             Some("ip") => Filter::of(FieldId::NetProto, Values::one(IP4)),
             Some("ip6") => Filter::of(FieldId::NetProto, Values::one(IP6)),
-            Some("inet") => Some(Filter::default()),
+            Some("inet" | "") => Some(Filter::default()),
             other => {
                 return Err(NftError::UnsupportedFamily { family: other.unwrap_or_default().to_owned() });
             }
         };
         let policy = if base.drops { "drop" } else { "accept" };
-        script.comment(format!("chain {}, hook {}, policy {policy}", base.path, base.hook));
-        for other in self.bases.iter().filter(|other| other.path != base.path && self.rules_of(other) > 0) {
-            let reason = format!("one base chain is converted; --chain {} converts this one", other.name);
-            let source = format!("rules: {}, hook {}", self.rules_of(other), other.hook);
-            script.remark(Kind::NotMapped, &other.path, &source, reason);
+        match base.path.as_str() {
+            "" => script.comment("no chain filters forwarded packets"),
+            path => script.comment(format!("chain {path}, hook {}, policy {policy}", base.hook)),
         }
-        let rest = family.filter(|_| base.drops);
-        ordered::convert(&self.chains, &base.path, rest.as_ref(), script);
+        let others = self.others(base, script);
+        self.write_sets(script);
+        let (nat, total) = self.translations(base, script);
+        script.set_total(total + others + ordered::count_rules(&self.chains, &[&base.path]));
+        let policy = Policy { filter: family.unwrap_or_default(), drops: base.drops };
+        ordered::convert(&self.chains, &base.path, &policy, &nat, script);
         Ok(())
+    }
+
+    /// The chains for NAT with a hook that have rules, in their order.
+    fn nat_bases(&self, hook: &str) -> impl Iterator<Item = &Base> {
+        let mut all: Vec<&Base> =
+            self.bases.iter().filter(|base| base.kind == "nat" && base.hook == hook).collect();
+        all.retain(|base| self.rules_of(base) > 0);
+        all.sort_by_key(|base| base.priority);
+        all.into_iter()
+    }
+
+    /// Remarks on the other base chains. Returns the number of rules that are about the same packets.
+    fn others(&self, base: &Base, script: &mut Script) -> usize {
+        let mut rules = 0;
+        for other in self.bases.iter().filter(|other| other.path != base.path && self.rules_of(other) > 0) {
+            let Base { path, hook, name, kind, .. } = other;
+            let reason = format!("one base chain is converted; --chain {name} converts this one");
+            let is_of_machine = matches!(hook.as_str(), "input" | "output");
+            match (kind.as_str(), is_of_machine || base.hook != "forward") {
+                ("nat", false) if matches!(hook.as_str(), "prerouting" | "postrouting") => {}
+                (_, false) => {
+                    rules += self.rules_of(other);
+                    script.skip_chain(path, self.rules_of(other), reason);
+                }
+                (_, true) => {
+                    let reason = match is_of_machine {
+                        true => format!(
+                            "packets of the machine itself stay with the packet filter of its kernel; \
+                                         --chain {name} converts this one"
+                        ),
+                        false => reason,
+                    };
+                    let source = format!("rules: {}, hook {hook}", self.rules_of(other));
+                    script.remark(Kind::Note, path, &source, reason);
+                }
+            }
+        }
+        rules
+    }
+
+    /// Writes the named sets that rules refer to.
+    fn write_sets(&self, script: &mut Script) {
+        let steps = self.chains.values().flatten();
+        let members = steps.flat_map(|step| &step.filters).flat_map(Filter::members);
+        let used: BTreeSet<&str> = members.map(|member| member.set.as_str()).collect();
+        let mut all: Vec<_> = self.named.iter().filter(|(_, set)| used.contains(set.name.as_str())).collect();
+        all.sort_by_key(|(path, _)| *path);
+        for (path, set) in all {
+            script.comment(format!("set {path}"));
+            set.lines.iter().for_each(|line| _ = script.line(line, path, line));
+        }
+    }
+
+    /// Writes the translations for a chain, and returns how many rules they have.
+    fn translations(&self, base: &Base, script: &mut Script) -> (Translations, usize) {
+        if base.hook != "forward" {
+            return Default::default();
+        }
+        let [before, behind] = ["prerouting", "postrouting"]
+            .map(|hook| self.nat_bases(hook).map(|base| base.path.clone()).collect::<Vec<_>>());
+        let all: Vec<&str> = before.iter().chain(&behind).map(String::as_str).collect();
+        let total = ordered::count_rules(&self.chains, &all);
+        (nat::convert(&self.chains, &before, &behind, self.machine, script), total)
     }
 }
 
 /// A rule whose statements are being read.
 struct Reader<'a> {
-    ruleset: &'a Ruleset,
+    ruleset: &'a Ruleset<'a>,
     rule: &'a Value,
     place: &'a str,
     source: &'a str,
@@ -197,7 +290,7 @@ impl<'a> Reader<'a> {
                 return Err(ExpressionError::UnsupportedFamily { family });
             }
         };
-        let (sets, mut logs) = (self.sets(), false);
+        let (sets, mut logs, mut is_limited) = (self.sets(), false, false);
         for statement in statements {
             if let Some(test) = statement.get("match") {
                 if is_loopback(test) {
@@ -206,13 +299,19 @@ impl<'a> Reader<'a> {
                 }
                 filters = narrow(filters, test, &sets)?;
             } else if let Some(map) = statement.get("vmap") {
-                return self.map(filters, map);
+                return if is_limited { Err(ExpressionError::Limited) } else { self.map(filters, map) };
+            } else if statement.get("limit").is_some() {
+                is_limited = true;
+                self.note("a rule logs twenty packets at once, and ten a second");
             } else if let Some(log) = statement.get("log") {
                 logs = true;
                 let prefix = log["prefix"].as_str().and_then(ordered::log_prefix);
                 self.step(filters.clone(), Verdict::Log(prefix));
             } else if let Some(verdict) = self.verdict(statement)? {
-                self.step(filters, verdict);
+                if is_limited {
+                    return Err(ExpressionError::Limited);
+                }
+                self.decide(filters, verdict, statement);
                 return Ok(());
             }
         }
@@ -223,7 +322,8 @@ impl<'a> Reader<'a> {
     }
 
     fn sets(&self) -> TableSets<'a> {
-        TableSets { all: &self.ruleset.sets, table: table(self.rule) }
+        let Ruleset { machine, sets: all, named, .. } = self.ruleset;
+        TableSets { all, named, table: table(self.rule), machine }
     }
 
     fn note(&mut self, reason: &str) {
@@ -237,6 +337,17 @@ impl<'a> Reader<'a> {
     fn step(&mut self, filters: Vec<Filter>, verdict: Verdict) {
         let (place, source) = (self.place.to_owned(), self.source.to_owned());
         self.steps.push(Step { filters, verdict, place, source });
+    }
+
+    /// Adds a step that decides. Packets do not come back from the target of `goto`.
+    fn decide(&mut self, filters: Vec<Filter>, verdict: Verdict, statement: &Value) {
+        if filters.is_empty() {
+            return self.note("no packet of mmb has such a state or such addresses");
+        }
+        self.step(filters.clone(), verdict);
+        if statement.get("goto").is_some() {
+            self.step(filters, Verdict::Return);
+        }
     }
 
     /// The verdict of a statement, if it has one.
@@ -255,7 +366,10 @@ impl<'a> Reader<'a> {
                 }
                 Some(Verdict::Reject)
             }
-            "jump" => Some(Verdict::Jump(path(self.rule, value["target"].as_str().unwrap_or_default()))),
+            "masquerade" | "snat" | "dnat" => Some(Verdict::Translate(translation::of(name, value)?)),
+            "jump" | "goto" => {
+                Some(Verdict::Jump(path(self.rule, value["target"].as_str().unwrap_or_default())))
+            }
             other => return Err(ExpressionError::UnknownStatement { name: other.to_owned() }),
         })
     }
@@ -273,7 +387,7 @@ impl<'a> Reader<'a> {
             };
             let narrowed = narrow_by(filters.clone(), &map["key"], "==", value, &sets)?;
             if let Some(verdict) = self.verdict(statement)? {
-                self.step(narrowed, verdict);
+                self.decide(narrowed, verdict, statement);
             }
         }
         Ok(())

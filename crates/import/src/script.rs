@@ -15,6 +15,10 @@ pub struct Script {
     lines: Vec<Line>,
     /// Place and reason of each remark: a rule may be reached several times.
     remarked: HashSet<(String, String)>,
+    /// Number of rules of the source that are to be converted.
+    total: usize,
+    /// Number of rules of the source that share a remark with others and are not converted.
+    skipped: usize,
 }
 
 #[derive(Debug)]
@@ -91,18 +95,30 @@ impl Script {
         self.remark(Kind::NotMapped, place, source, format!("`{}`: {refused}", plain(text)));
     }
 
-    /// Adds a line about a named set in its canonical form. A line that is refused becomes a remark.
-    pub fn set_line(&mut self, text: &str, place: &str, source: &str) {
-        match parse_line(text) {
-            Ok(Some(command @ (Command::SetAdd(_) | Command::ElementAdd(_)))) => {
+    /// Adds a line about named sets or NAT in its canonical form. A line that is refused becomes a remark.
+    /// Returns whether it was added.
+    pub fn line(&mut self, text: &str, place: &str, source: &str) -> bool {
+        use Command::{ElementAdd, NatForwardAdd, NatPoolAdd, SetAdd};
+        let reason = match parse_line(text) {
+            Ok(Some(command @ (SetAdd(_) | ElementAdd(_) | NatPoolAdd(_) | NatForwardAdd(_)))) => {
                 self.lines.push(Line::Rule(command.to_string()));
+                return true;
             }
-            Ok(_) => self.remark(Kind::NotMapped, place, source, "not a set"),
-            Err(refused) => {
-                let reason = format!("`{}`: {}", plain(text), refused.message);
-                self.remark(Kind::NotMapped, place, source, reason);
-            }
-        }
+            Ok(_) => "neither a set nor NAT".into(),
+            Err(refused) => format!("`{}`: {}", plain(text), refused.message),
+        };
+        self.remark(Kind::NotMapped, place, source, reason);
+        false
+    }
+
+    /// Adds a line with a setting.
+    pub fn setting(&mut self, text: &'static str) {
+        self.lines.push(Line::Rule(text.to_owned()));
+    }
+
+    /// Notes the number of rules that are to be converted.
+    pub fn set_total(&mut self, rules: usize) {
+        self.total = rules;
     }
 
     /// Adds a remark.
@@ -112,6 +128,12 @@ impl Script {
         if self.remarked.insert((remark.place.clone(), remark.reason.clone())) {
             self.lines.push(Line::Remark(remark));
         }
+    }
+
+    /// Adds a remark on a chain whose rules are not converted, although they are about the same packets.
+    pub fn skip_chain(&mut self, place: &str, rules: usize, reason: impl Into<String>) {
+        self.remark(Kind::NotMapped, place, &format!("rules: {rules}"), reason);
+        self.skipped += rules.saturating_sub(1);
     }
 
     /// The script as a configuration file.
@@ -143,17 +165,25 @@ impl Script {
         self.lines.iter().filter_map(|line| if let Line::Remark(remark) = line { Some(remark) } else { None })
     }
 
-    /// The rules that were not converted or differ, as a list with counts at its end. None if there are none.
-    pub fn failures(&self) -> Option<String> {
-        let failures: Vec<_> = self.remarks().filter(|remark| remark.kind != Kind::Note).collect();
-        let mut text = String::new();
-        for Remark { kind, place, source, reason } in &failures {
-            text.push_str(&format!("{place}: {}: {source}\n  {reason}\n", kind.words()));
-        }
-        let count = |kind| failures.iter().filter(|remark| remark.kind == kind).count();
-        let (lost, differs) = (count(Kind::NotMapped), count(Kind::Differs));
-        text.push_str(&format!("not mapped: {lost}, mapped with a difference: {differs}"));
-        (!failures.is_empty()).then_some(text)
+    /// The rules that were not converted or differ, as a list. Empty if there are none.
+    pub fn failures(&self) -> String {
+        let failures = self.remarks().filter(|remark| remark.kind != Kind::Note);
+        let line = |Remark { kind, place, source, reason }: &Remark| {
+            format!("{place}: {}: {source}\n  {reason}\n", kind.words())
+        };
+        failures.map(line).collect()
+    }
+
+    /// How many rules were converted, in one line.
+    pub fn summary(&self) -> String {
+        let places = |kind| {
+            let all: HashSet<&str> =
+                self.remarks().filter(|remark| remark.kind == kind).map(|remark| &*remark.place).collect();
+            all.len()
+        };
+        let (lost, differs) = (places(Kind::NotMapped), places(Kind::Differs));
+        let converted = self.total.saturating_sub(lost + self.skipped);
+        format!("{converted} of {} rules converted, {differs} with a difference", self.total)
     }
 }
 
@@ -183,9 +213,11 @@ mod tests {
         ));
         assert!(text.ends_with("# note: line 3: log\n#   nothing to do\n"));
         assert!(text.lines().all(|line| parse_line(line).is_ok()), "{text}");
-        let failures = script.failures().unwrap();
-        assert!(failures.ends_with("not mapped: 1, mapped with a difference: 0"), "{failures}");
+        assert!(script.failures().starts_with("line 2: not mapped: tcp with ?\n  `add ip-proto"));
+        script.remark(Kind::Differs, "line 1", "tcp", "other");
+        script.set_total(3);
+        assert_eq!(script.summary(), "2 of 3 rules converted, 1 with a difference");
         assert_eq!(plain(&"ä".repeat(300)).chars().count(), SHOWN + 1);
-        assert!(Script::default().failures().is_none());
+        assert!(Script::default().failures().is_empty());
     }
 }

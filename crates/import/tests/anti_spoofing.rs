@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use mmb_import::{Kind, Script, from_iptables, from_nft};
+use mmb_import::{Kind, Machine, Script, from_iptables, from_nft};
 use mmb_lang::{Command, Rule, parse_line};
 use mmb_oracle::Verdict;
 use mmb_packet::build::{Frame, Ip4, Udp};
@@ -221,7 +221,9 @@ fn compare(set: &Set, script: &Script, packets: &[Packet]) {
 }
 
 fn converted(set: &Set) -> [Script; 2] {
-    [from_iptables(&iptables(set), None).expect("a file"), from_nft(&nft(set), None).expect("a file")]
+    let machine = Machine::default();
+    let iptables = from_iptables(&iptables(set), None, &machine).expect("a file");
+    [iptables, from_nft(&nft(set), None, &machine).expect("a file")]
 }
 
 /// A thousand subtracted addresses are one set in one rule.
@@ -276,8 +278,11 @@ fn large_sets_are_converted_in_bounded_time() {
         let rules = set.iter().map(Vec::len).sum::<usize>();
         for input in [iptables(&set), nft(&set)] {
             let start = Instant::now();
-            let script =
-                if input.starts_with('*') { from_iptables(&input, None) } else { from_nft(&input, None) };
+            let script = if input.starts_with('*') { from_iptables } else { from_nft }(
+                &input,
+                None,
+                &Machine::default(),
+            );
             // A release build takes less than a second; this one is slower, and may run beside others.
             let (taken, lines) = (start.elapsed(), script.expect("a file").text().lines().count());
             assert!(taken < Duration::from_secs(20), "{rules} rules, {lines} lines: {taken:?}");

@@ -1,6 +1,6 @@
 //! The command line and its help.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::network::{NetworkArgs, TokenArgs};
@@ -328,9 +328,9 @@ pub enum ImportCmd {
     Classbench(ClassbenchArgs),
     /// The output of `ipset save`: sets and their elements
     Ipset(FileArgs),
-    /// The output of `iptables-save` or `ip6tables-save`: one chain of the table filter
+    /// The output of `iptables-save` or `ip6tables-save`: one chain of the table filter, and the table nat
     IptablesSave(FilterArgs),
-    /// The output of `nft -j list ruleset`: one base chain
+    /// The output of `nft -j list ruleset`: one base chain, and the chains for NAT
     Nft(FilterArgs),
 }
 
@@ -352,6 +352,12 @@ pub struct FilterArgs {
     /// The chain to convert; by default the one of forwarded packets, or else of received packets
     #[arg(long, value_name = "NAME")]
     pub chain: Option<String>,
+    /// The interface of masqueraded packets, for rules that do not name it
+    #[arg(long, value_name = "IFACE")]
+    pub outside: Option<String>,
+    /// An address of the machine, for rules that forward ports of any of them; repeatable
+    #[arg(long, value_name = "ADDRESS")]
+    pub local: Vec<Ipv4Addr>,
 }
 
 /// `replay`.

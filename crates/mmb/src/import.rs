@@ -1,6 +1,6 @@
 //! `mmb import`: reads a rule set of another system and prints it as lines of the language.
 
-use mmb_import::{ImportError, Script};
+use mmb_import::{ImportError, Machine, Script};
 
 use crate::cli::{FilterArgs, ImportCmd};
 use crate::failure::{Failure, PARTIAL, print, print_json};
@@ -28,16 +28,23 @@ pub fn run(command: &ImportCmd, json: bool) -> Result<(), Failure> {
     } else {
         print(&script.text())?
     }
-    script.failures().map_or(Ok(()), |text| Err(Failure { text, status: PARTIAL }))
+    match script.failures() {
+        failures if failures.is_empty() => {
+            eprintln!("{}", script.summary());
+            Ok(())
+        }
+        failures => Err(Failure { text: failures + &script.summary(), status: PARTIAL }),
+    }
 }
 
 /// Converts one chain of a packet filter.
-type Convert = fn(text: &str, chain: Option<&str>) -> Result<Script, ImportError>;
+type Convert = fn(text: &str, chain: Option<&str>, machine: &Machine) -> Result<Script, ImportError>;
 
 fn from_filter(args: &FilterArgs, convert: Convert) -> Result<Script, Failure> {
     let text = read_file(&args.file)?;
     let name = name(&args.file);
-    let script = convert(&String::from_utf8_lossy(&text), args.chain.as_deref());
+    let machine = Machine { outside: args.outside.clone(), addresses: args.local.clone() };
+    let script = convert(&String::from_utf8_lossy(&text), args.chain.as_deref(), &machine);
     let script = script.map_err(|error| Failure::new(format!("{name}: {error}")))?;
     Ok(script.with_title(&format!("from {name}")))
 }

@@ -2,122 +2,36 @@
 
 use mmb_lang::FieldId;
 
-use crate::filter::{Filter, IP4, IP6, Values};
+use super::error::OptionError;
+use super::target::Target;
+use crate::filter::{Filter, IP4, IP6, Member, Values};
 use crate::intervals::Intervals;
 use crate::names;
-use crate::ordered::{Chains, OTHER_ANSWER, Verdict, log_prefix};
+use crate::nat::Machine;
+use crate::ordered::{Chains, Verdict};
 use crate::script::Kind;
+use crate::states::States;
 use crate::values::{addresses, flags_equal};
-
-/// Why a rule cannot be converted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum OptionError {
-    /// An option has no value.
-    #[error("`{option}` has no value")]
-    NoValue {
-        /// The option.
-        option: String,
-    },
-    /// The import does not know an option.
-    #[error("unknown option `{option}`")]
-    UnknownOption {
-        /// The option.
-        option: String,
-    },
-    /// A match needs connection state.
-    #[error("`-m {name}` needs connection state, which `add` rules do not have")]
-    NeedsState {
-        /// Name of the match.
-        name: String,
-    },
-    /// mmb has no equivalent of a match.
-    #[error("mmb has no equivalent of `-m {name}`")]
-    UnknownMatch {
-        /// Name of the match.
-        name: String,
-    },
-    /// mmb has no equivalent of a target.
-    #[error("mmb has no equivalent of the target {name}")]
-    UnknownTarget {
-        /// Name of the target.
-        name: String,
-    },
-    /// Not an address, a subnet or a range of addresses.
-    #[error("`{text}` is neither a subnet nor a range")]
-    InvalidAddress {
-        /// The text.
-        text: String,
-    },
-    /// A pattern for interface names.
-    #[error("mmb matches interfaces by their full names, not by `{name}`")]
-    InterfacePattern {
-        /// The pattern.
-        name: String,
-    },
-    /// Not the name or number of a protocol.
-    #[error("unknown protocol `{name}`")]
-    UnknownProtocol {
-        /// The text.
-        name: String,
-    },
-    /// Ports of a protocol other than TCP and UDP.
-    #[error("mmb matches ports of TCP and UDP only")]
-    UnsupportedPorts,
-    /// Not a list of TCP flags.
-    #[error("`{mask} {set}` are not TCP flags")]
-    InvalidFlags {
-        /// The flags that are compared.
-        mask: String,
-        /// The flags that are set.
-        set: String,
-    },
-    /// Not an ICMP type.
-    #[error("unknown ICMP type `{text}`")]
-    UnknownType {
-        /// The text.
-        text: String,
-    },
-    /// A negated ICMP type with a code.
-    #[error("a negated ICMP type with a code is not supported")]
-    NegatedCode,
-    /// Not a DSCP code point.
-    #[error("`{text}` is not a code point")]
-    InvalidCodePoint {
-        /// The text.
-        text: String,
-    },
-    /// Not a number of hops.
-    #[error("`{text}` is not a number of hops")]
-    InvalidHops {
-        /// The text.
-        text: String,
-    },
-    /// Not a number or a range of numbers.
-    #[error("`{text}` is not a range of numbers")]
-    InvalidRange {
-        /// The text.
-        text: String,
-    },
-}
 
 /// A rule whose options are being read.
 pub(super) struct Rule<'a> {
     ip6: bool,
+    machine: &'a Machine,
     words: std::slice::Iter<'a, String>,
     filters: Vec<Filter>,
     /// The transport protocol, after `-p`.
     protocol: Option<u128>,
-    target: Option<&'a str>,
-    /// What the target `REJECT` answers, if the rule says it.
-    answer: Option<&'a str>,
-    /// The prefix of the target `LOG`.
-    log_prefix: Option<&'a str>,
+    target: Option<Target<'a>>,
+    /// Whether the rule has a limit of its rate.
+    is_limited: bool,
+    /// Named sets that the rule refers to.
+    has_sets: bool,
     /// Whether the rule is about the loopback interface.
     is_loopback: bool,
 }
 
 /// Matches whose options are all supported, or that only add comments.
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 19] = [
     "tcp",
     "udp",
     "icmp",
@@ -132,21 +46,27 @@ const MODULES: [&str; 14] = [
     "tcpmss",
     "comment",
     "ecn",
+    "conntrack",
+    "state",
+    "limit",
+    "set",
+    "addrtype",
 ];
 
 impl<'a> Rule<'a> {
     /// The rule of the words after the name of the chain.
-    pub(super) fn new(ip6: bool, words: &'a [String]) -> Self {
+    pub(super) fn new(ip6: bool, machine: &'a Machine, words: &'a [String]) -> Self {
         let version = Filter::of(FieldId::NetProto, Values::one(if ip6 { IP6 } else { IP4 }));
         let filters = version.into_iter().collect();
         Rule {
             ip6,
+            machine,
             words: words.iter(),
             filters,
             protocol: None,
             target: None,
-            answer: None,
-            log_prefix: None,
+            is_limited: false,
+            has_sets: false,
             is_loopback: false,
         }
     }
@@ -193,26 +113,26 @@ impl<'a> Rule<'a> {
         let value = self.value(option)?;
         match option {
             "-m" | "--match" if MODULES.contains(&value) => Ok(()),
-            "-m" | "--match"
-                if matches!(value, "conntrack" | "state" | "connlimit" | "recent" | "hashlimit") =>
-            {
-                Err(OptionError::NeedsState { name: value.to_owned() })
-            }
             "-m" | "--match" => Err(OptionError::UnknownMatch { name: value.to_owned() }),
             "--comment" => Ok(()),
             "-c" => self.value(option).map(drop),
-            "-j" | "--jump" => {
-                self.target = Some(value);
+            "-j" | "--jump" | "-g" | "--goto" => {
                 // The other words are options of the target.
                 let options = std::mem::take(&mut self.words);
-                let value_of = |option: &str| {
-                    let mut options = options.clone();
-                    options.find(|word| *word == option).and(options.next()).map(String::as_str)
-                };
-                self.answer = value_of("--reject-with");
-                self.log_prefix = value_of("--log-prefix").or_else(|| value_of("--nflog-prefix"));
+                self.target = Some(Target { name: value, goes: matches!(option, "-g" | "--goto"), options });
                 Ok(())
             }
+            "--ctstate" | "--state" => self.states(value, negated),
+            "--limit" | "--limit-burst" => {
+                self.is_limited = true;
+                Ok(())
+            }
+            "--match-set" => {
+                let sides = self.value(option)?;
+                self.set(value, sides, negated)
+            }
+            "--dst-type" if !negated && !self.ip6 => self.local(value),
+            "--dst-type" | "--src-type" => Err(OptionError::AddressType),
             "-s" | "--source" => {
                 self.address(self.by_version(FieldId::IpSaddr, FieldId::Ip6Saddr), value, negated)
             }
@@ -376,25 +296,74 @@ impl<'a> Rule<'a> {
         self.and(self.by_version(FieldId::IpTtl, FieldId::Ip6HopLimit), values, negated)
     }
 
+    /// Connection states.
+    fn states(&mut self, text: &str, negated: bool) -> Result<(), OptionError> {
+        let unknown = || OptionError::UnknownStates { states: text.to_owned() };
+        let states = match text {
+            // Later packets of such connections are established, too.
+            "DNAT" if !negated => States::REDIRECTED,
+            text if text.split(',').any(|word| word == "DNAT") => return Err(OptionError::MixedDnat),
+            text => {
+                let all: Option<Vec<States>> = text.split(',').map(States::of).collect();
+                all.ok_or_else(unknown)?.into_iter().fold(States::NONE, States::or)
+            }
+        };
+        let states = if negated { States::ALL.without(states) } else { states };
+        let filters = std::mem::take(&mut self.filters);
+        self.filters = filters.into_iter().filter_map(|filter| filter.and_states(states)).collect();
+        Ok(())
+    }
+
+    /// A named set of addresses.
+    fn set(&mut self, name: &str, side: &str, negated: bool) -> Result<(), OptionError> {
+        let field = match side {
+            "src" => self.by_version(FieldId::IpSaddr, FieldId::Ip6Saddr),
+            "dst" => self.by_version(FieldId::IpDaddr, FieldId::Ip6Daddr),
+            _ => return Err(OptionError::UnsupportedSet),
+        };
+        self.has_sets = true;
+        let member = Member { field, set: name.to_owned(), is_in: !negated };
+        let filters = std::mem::take(&mut self.filters);
+        self.filters = filters.into_iter().filter_map(|filter| filter.and_member(member.clone())).collect();
+        Ok(())
+    }
+
+    /// Addresses of the machine.
+    fn local(&mut self, kind: &str) -> Result<(), OptionError> {
+        let local = self.machine.local().filter(|_| kind == "LOCAL").ok_or(OptionError::AddressType)?;
+        let filters = std::mem::take(&mut self.filters);
+        self.filters = filters.iter().filter_map(|filter| filter.intersection(&local)).collect();
+        Ok(())
+    }
+
     /// The verdicts of the rule, in order.
-    pub(super) fn verdicts(&self, chains: &Chains) -> Result<Vec<Verdict>, OptionError> {
+    pub(super) fn verdicts(
+        &self,
+        chains: &Chains,
+        key: impl Fn(&str) -> String,
+    ) -> Result<Vec<Verdict>, OptionError> {
         let note = |reason: &str| Verdict::Remark(Kind::Note, reason.to_owned());
         if self.is_loopback {
             return Ok(vec![note("packets of the loopback interface do not pass mmb")]);
         }
-        Ok(vec![match self.target {
-            None => note("it only counts, which all rules of mmb do"),
-            Some("LOG" | "NFLOG" | "ULOG") => Verdict::Log(self.log_prefix.and_then(log_prefix)),
-            Some("ACCEPT") => Verdict::Accept,
-            Some("DROP") => Verdict::Drop,
-            Some("REJECT") => {
-                let remark = (self.answer != Some("tcp-reset")).then(|| note(OTHER_ANSWER));
-                return Ok(remark.into_iter().chain([Verdict::Reject]).collect());
+        let Some(target) = &self.target else {
+            return Ok(vec![note("it only counts, which all rules of mmb do")]);
+        };
+        let mut notes = Vec::new();
+        if self.is_limited {
+            if !target.logs() {
+                return Err(OptionError::Limited);
             }
-            Some("RETURN") => Verdict::Return,
-            Some(chain) if chains.contains_key(chain) => Verdict::Jump(chain.to_owned()),
-            Some(target) => return Err(OptionError::UnknownTarget { name: target.to_owned() }),
-        }])
+            notes.push(note("a rule logs twenty packets at once, and ten a second"));
+        }
+        if self.filters.is_empty() {
+            return Ok(vec![note("no packet of mmb has such a state or such addresses")]);
+        }
+        if self.has_sets {
+            notes.push(note("`import ipset` converts the set, whose lines come before"));
+        }
+        notes.extend(target.verdicts(chains, key)?);
+        Ok(notes)
     }
 }
 

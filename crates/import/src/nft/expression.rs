@@ -5,95 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use mmb_lang::{FieldId, ValueKind};
 use serde_json::Value;
 
-use crate::filter::{Filter, IP4, Values, max};
+use super::error::ExpressionError;
+use super::sets::SetLines;
+use crate::filter::{Filter, IP4, Member, Values, max};
 use crate::intervals::Intervals;
 use crate::names;
+use crate::nat::Machine;
+use crate::states::States;
 use crate::values::{addresses, flags_equal};
-
-/// Why a rule cannot be converted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ExpressionError {
-    /// The family of the table is not supported.
-    #[error("tables of the family {family} are not converted")]
-    UnsupportedFamily {
-        /// Name of the family.
-        family: String,
-    },
-    /// A statement is not a JSON object.
-    #[error("a statement is not an object")]
-    InvalidStatement,
-    /// mmb has no equivalent of a statement.
-    #[error("mmb has no equivalent of the statement `{name}`")]
-    UnknownStatement {
-        /// Name of the statement.
-        name: String,
-    },
-    /// A verdict map is not a list of pairs.
-    #[error("a verdict map is not a list of pairs")]
-    InvalidMap,
-    /// A DSCP is not a number.
-    #[error("a code point is not a number")]
-    InvalidCodePoint,
-    /// A concatenation is compared with an operator other than `==`.
-    #[error("a concatenation can be compared with == only")]
-    ConcatenationOperator,
-    /// An element of a concatenation does not have its parts.
-    #[error("an element of a concatenation has the wrong number of parts")]
-    ConcatenationElement,
-    /// There is no such set.
-    #[error("there is no set `{name}`")]
-    UnknownSet {
-        /// Name of the set.
-        name: String,
-    },
-    /// mmb has no field for an expression.
-    #[error("mmb has no field for {expression}")]
-    UnknownField {
-        /// The expression as JSON.
-        expression: String,
-    },
-    /// The expression needs connection state.
-    #[error("`ct` needs connection state, which `add` rules do not have")]
-    NeedsState,
-    /// An inequality compares with something other than one number.
-    #[error("`{op}` needs one number")]
-    NotOneNumber {
-        /// The operator.
-        op: String,
-    },
-    /// The operator is unknown.
-    #[error("unknown comparison `{op}`")]
-    UnknownOperator {
-        /// The operator.
-        op: String,
-    },
-    /// The operator does not apply to flags.
-    #[error("flags cannot be compared with `{op}`")]
-    FlagOperator {
-        /// The operator.
-        op: String,
-    },
-    /// Not a set of TCP flags.
-    #[error("{value} are not TCP flags")]
-    InvalidFlags {
-        /// The value as JSON.
-        value: String,
-    },
-    /// A pattern for interface names.
-    #[error("mmb matches interfaces by their full names, not by {pattern}")]
-    InterfacePattern {
-        /// The pattern as JSON.
-        pattern: String,
-    },
-    /// Not a value of the field.
-    #[error("{value} is not a value of {field}")]
-    InvalidValue {
-        /// The value as JSON.
-        value: String,
-        /// Name of the field.
-        field: &'static str,
-    },
-}
 
 /// Elements of named sets and maps, by family, table and name.
 pub type Sets = HashMap<String, Vec<Value>>;
@@ -102,14 +21,24 @@ pub type Sets = HashMap<String, Vec<Value>>;
 pub struct TableSets<'a> {
     /// All sets.
     pub all: &'a Sets,
+    /// The names of those that stay sets, by family, table and name.
+    pub named: &'a HashMap<String, SetLines>,
     /// Family and name of the table.
     pub table: String,
+    /// Properties of the machine that rulesets do not contain.
+    pub machine: &'a Machine,
 }
 
 impl<'a> TableSets<'a> {
     /// The elements of a set.
     pub fn get(&self, name: &str) -> Option<&'a [Value]> {
         self.all.get(&format!("{} {name}", self.table)).map(Vec::as_slice)
+    }
+
+    /// The name of a set that stays a set, if a comparison is with one.
+    fn named(&self, op: &str, right: &Value) -> Option<&'a str> {
+        let name = right.as_str()?.strip_prefix('@').filter(|_| matches!(op, "==" | "!="))?;
+        self.named.get(&format!("{} {name}", self.table)).map(|set| set.name.as_str())
     }
 }
 
@@ -125,6 +54,12 @@ enum Key {
     Flags { mask: u128 },
     /// A concatenation, whose parts are compared one by one.
     Concat(Vec<Value>),
+    /// The state of the connection.
+    States,
+    /// Whether addresses of the connection are translated.
+    Status,
+    /// The type of the destination address.
+    AddressType,
 }
 
 /// The packets of filters that pass a `match` statement.
@@ -153,8 +88,29 @@ pub fn narrow_by(
     let mut narrowed = Vec::new();
     match key(left)? {
         Key::Concat(keys) => return concatenated(filters, &keys, op, right, sets),
+        Key::States => {
+            let states = states(op, right)?;
+            narrowed.extend(filters.into_iter().filter_map(|filter| filter.and_states(states)));
+        }
+        // Later packets of such connections are established, too.
+        Key::Status if matches!(op, "in" | "==") && right == "dnat" => {
+            narrowed.extend(filters.into_iter().filter_map(|filter| filter.and_states(States::REDIRECTED)));
+        }
+        Key::Status => return Err(ExpressionError::UnknownConnection { expression: left.to_string() }),
+        Key::AddressType => {
+            let local = sets.machine.local().filter(|_| op == "==" && right == "local");
+            let local = local.ok_or(ExpressionError::AddressType)?;
+            narrowed.extend(filters.iter().filter_map(|filter| filter.intersection(&local)));
+        }
         Key::Fields(fields) => {
+            let named = sets.named(op, right);
             for field in fields {
+                if let Some(set) = named {
+                    let member = Member { field, set: set.to_owned(), is_in: op == "==" };
+                    let with = |filter: &Filter| filter.clone().and_member(member.clone());
+                    narrowed.extend(filters.iter().filter_map(with));
+                    continue;
+                }
                 let values = compared(field, op, values(field, right, sets)?)?;
                 narrowed.extend(filters.iter().cloned().filter_map(|filter| filter.and(field, &values)));
             }
@@ -227,8 +183,16 @@ fn key(left: &Value) -> Result<Key, ExpressionError> {
             _ => Err(unknown()),
         };
     }
-    if left.get("ct").is_some() {
-        return Err(ExpressionError::NeedsState);
+    if let Some(connection) = left.get("ct") {
+        return match connection["key"].as_str() {
+            Some("state") => Ok(Key::States),
+            Some("status") => Ok(Key::Status),
+            _ => Err(ExpressionError::UnknownConnection { expression: left.to_string() }),
+        };
+    }
+    let flags = &left["fib"]["flags"];
+    if left["fib"]["result"] == "type" && (flags == "daddr" || *flags == serde_json::json!(["daddr"])) {
+        return Ok(Key::AddressType);
     }
     let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     if let Some(payload) = left.get("payload") {
@@ -315,6 +279,22 @@ fn compared(field: FieldId, op: &str, right: Values) -> Result<Values, Expressio
         _ => return Err(ExpressionError::UnknownOperator { op: op.to_owned() }),
     };
     Ok(Values::Numbers(Intervals::of(interval)))
+}
+
+/// The connection states for which `op right` holds.
+fn states(op: &str, right: &Value) -> Result<States, ExpressionError> {
+    let unknown = || ExpressionError::UnknownStates { value: right.to_string() };
+    let words = match right {
+        Value::Array(words) => words.as_slice(),
+        right => right["set"].as_array().map_or(std::slice::from_ref(right), Vec::as_slice),
+    };
+    let all: Option<Vec<States>> = words.iter().map(|word| States::of(word.as_str()?)).collect();
+    let all = all.ok_or_else(unknown)?.into_iter().fold(States::NONE, States::or);
+    match op {
+        "in" | "==" => Ok(all),
+        "!=" => Ok(States::ALL.without(all)),
+        _ => Err(unknown()),
+    }
 }
 
 fn flags(mask: u128, op: &str, set: u128) -> Result<Vec<Filter>, ExpressionError> {

@@ -9,7 +9,7 @@ use std::iter;
 
 use mmb_lang::FieldId;
 
-use super::{Chains, Step, Verdict};
+use super::step::{Chains, Step, Verdict};
 use crate::filter::{Filter, Values};
 use crate::intervals::Intervals;
 
@@ -52,7 +52,13 @@ fn address(step: &Step) -> Option<(FieldId, &Intervals)> {
 /// The only filter of a return, if it excludes nothing.
 fn single_filter(step: &Step) -> Option<&Filter> {
     match step.filters.as_slice() {
-        [filter] if step.verdict == Verdict::Return && filter.excluded().is_empty() => Some(filter),
+        [filter]
+            if step.verdict == Verdict::Return
+                && filter.excluded().is_empty()
+                && filter.members().is_empty() =>
+        {
+            Some(filter)
+        }
         _ => None,
     }
 }
@@ -64,7 +70,9 @@ fn values_if_alike<'a>(step: &'a Step, filter: &Filter, field: FieldId) -> Optio
         filter.terms().iter().filter(|term| term.field != field).cloned().collect::<Vec<_>>()
     };
     match own.values(field)? {
-        Values::Numbers(numbers) if others(own) == others(filter) => Some(numbers),
+        Values::Numbers(numbers) if others(own) == others(filter) && own.states() == filter.states() => {
+            Some(numbers)
+        }
         _ => None,
     }
 }

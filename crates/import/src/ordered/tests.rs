@@ -11,10 +11,14 @@ fn step(terms: &[(FieldId, Values)], verdict: Verdict) -> Step {
     Step { filters: vec![filter], verdict, place: "here".into(), source: "rule".into() }
 }
 
+fn policy(drops: bool) -> Policy {
+    Policy { filter: Filter::default(), drops }
+}
+
 fn rules(chains: &[(&str, Vec<Step>)]) -> Vec<String> {
     let chains = chains.iter().map(|(name, steps)| ((*name).to_owned(), steps.clone())).collect();
     let mut script = Script::default();
-    convert(&chains, "main", Some(&Filter::default()), &mut script);
+    convert(&chains, "main", &policy(true), &Translations::default(), &mut script);
     script.text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -156,7 +160,7 @@ fn first_match(chains: &Chains, chain: &str, packet: Packet) -> Option<bool> {
                 None => {}
                 decided => return decided,
             },
-            Verdict::Log(_) | Verdict::Remark(..) => {}
+            Verdict::Log(_) | Verdict::Translate(_) | Verdict::Remark(..) => {}
         }
     }
     None
@@ -201,7 +205,14 @@ fn work(chains: Vec<(&str, Vec<Step>)>) -> usize {
     let chains = chains.into_iter().map(|(name, steps)| (name.to_owned(), steps)).collect();
     let mut budget = Budget::default();
     let before = budget.left();
-    convert_within(&mut budget, &chains, "main", Some(&Filter::default()), &mut Script::default());
+    convert_within(
+        &mut budget,
+        &chains,
+        "main",
+        &policy(true),
+        &Translations::default(),
+        &mut Script::default(),
+    );
     before - budget.left()
 }
 
@@ -248,11 +259,11 @@ fn many_ways_through_chains_take_bounded_work() {
         })
         .collect();
     let mut script = Script::default();
-    convert(&chains, "main", None, &mut script);
+    convert(&chains, "main", &policy(false), &Translations::default(), &mut script);
     assert!(script.text().lines().count() < 60_000 && script.remarks().count() < 100);
     chains.insert("c3".into(), vec![step(&[], Jump("c1".into()))]);
     let mut script = Script::default();
-    convert(&chains, "main", None, &mut script);
+    convert(&chains, "main", &policy(false), &Translations::default(), &mut script);
     let looped = script.remarks().filter(|remark| remark.reason.contains("loop")).count();
     assert!(looped == 1, "{looped}");
 }
@@ -283,12 +294,26 @@ fn a_small_budget_drops_more_and_never_less() {
         .collect();
     let whole = {
         let mut budget = Budget::default();
-        convert_within(&mut budget, &chains, "main", None, &mut Script::default());
+        convert_within(
+            &mut budget,
+            &chains,
+            "main",
+            &policy(false),
+            &Translations::default(),
+            &mut Script::default(),
+        );
         Budget::default().left() - budget.left()
     };
     for total in 0..=whole {
         let mut script = Script::default();
-        convert_within(&mut Budget::of(total), &chains, "main", None, &mut script);
+        convert_within(
+            &mut Budget::of(total),
+            &chains,
+            "main",
+            &policy(false),
+            &Translations::default(),
+            &mut script,
+        );
         let text = script.text();
         let dropped = |low: &str| text.lines().any(|line| line == format!("add ip-saddr {low} drop"));
         assert!(dropped("0.0.0.100-0.0.0.109") && dropped("0.0.0.200-0.0.0.209"), "{total}: {text}");
