@@ -5,6 +5,7 @@ Random rule sets are loaded into the kernel of the middlebox, which routes here,
 """
 
 import json
+import pathlib
 import random
 import shutil
 
@@ -253,6 +254,30 @@ def test_rules_of_nft_decide_the_same(router, tmp_path):
         passed += compare(tmp_path, router, packets, "nft", saved)
         total += len(packets)
     assert total > 15 * 150 and 0.1 < passed / total < 0.9
+
+
+TYPICAL = pathlib.Path(__file__).parents[3] / "crates/import/tests/data"
+HOST = ("--outside", "eth0", "--local", "198.51.100.2")
+
+
+@pytest.mark.parametrize("name", ["home-router.rules", "docker.rules", "ufw.rules", "home-router.json", "firewalld.json"])
+def test_typical_rulesets_become_configurations(make_bench, tmp_path, name):
+    """Rulesets as people have them, read back from the kernel, are converted wholly to a valid configuration."""
+    kernel, rules = make_bench().mbox, (TYPICAL / name).read_text(encoding="utf-8")
+    if name.endswith(".rules"):
+        kernel.run("iptables-restore", input=rules)
+        format_, saved = "iptables-save", kernel.run("iptables-save").stdout
+    else:
+        kernel.run("nft", "-j", "-f", "-", input=rules)
+        format_, saved = "nft", kernel.run("nft", "-j", "list", "ruleset").stdout
+    imported = mmb("import", format_, *HOST, "-", input=saved, check=False)
+    total = imported.stderr.splitlines()[-1].split()
+    assert total[0] == total[2], imported.stderr
+    config = tmp_path / "config"
+    interfaces = ("lan", "wan", "eth0", "eth1", "docker0")
+    ends = "".join(f"interface add {interface} null\n" for interface in interfaces)
+    config.write_text(ends + imported.stdout, encoding="utf-8")
+    assert mmb("check", config).stdout.endswith("ok\n")
 
 
 def test_json(tmp_path):

@@ -11,6 +11,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from lab import frames, traffic, wait
+from lab.daemon import mmb
 from lab.natbench import Mirror, Speaker
 from lab.netns import CLIENT_MAC, SERVER_MAC, CommandFailed
 from lab.raw import RawPort
@@ -463,6 +464,44 @@ def test_forward_to_the_inside(make_router, driver):
     inside = web(bench, bench.client)
     assert traffic.fetch(bench.servers, url(FAR, 8080)) == inside.content
     assert {line.split()[0] for line in inside.log_lines()} == {SERVER}
+
+
+HOME_ROUTER = f"""*nat
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+-A PREROUTING -d {FAR} -i right -p tcp --dport 8080 -j DNAT --to-destination {CLIENT}:80
+-A POSTROUTING -s 10.1.0.0/24 -o right -j MASQUERADE
+COMMIT
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -s 10.1.0.0/24 -i right -j DROP
+-A FORWARD -m conntrack --ctstate INVALID -j DROP
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -i left -o right -j ACCEPT
+-A FORWARD -d {CLIENT} -i right -o left -p tcp --dport 80 -m conntrack --ctstate NEW -j ACCEPT
+COMMIT
+"""
+
+
+def test_imported_home_router(make_bench, make_router):
+    """The rules of a home router, read back from a kernel and imported: inside hosts reach the outside under the
+    router's address, and outside hosts reach a forwarded port and nothing else.
+    """
+    kernel = make_bench().mbox
+    kernel.run("iptables-restore", input=HOME_ROUTER)
+    imported = mmb("import", "iptables-save", "-", input=kernel.run("iptables-save").stdout, check=False)
+    assert "7 of 7 rules converted, 1 with a difference" in imported.stderr, imported.stderr
+    bench = make_router(imported.stdout)
+    wait.until(lambda: pool(bench)["addresses"] == [FAR, FAR], "the pool's address")
+    mirror(bench, SERVER, 7000)
+    assert speaker(bench, CLIENT, 30002).ask(SERVER, 7000) == (FAR, 30002)
+    inside, outside = web(bench, bench.client), web(bench, bench.servers)
+    assert traffic.fetch(bench.client, url(SERVER)) == outside.content
+    assert {line.split()[0] for line in outside.log_lines()} == {FAR}
+    assert traffic.fetch(bench.servers, url(FAR, 8080)) == inside.content
+    # Neither the inside address nor another port of it.
+    assert "1 received" not in ping(bench.servers, CLIENT, "-W", "1")
+    assert bench.servers.run("curl", "-s", "-m", "1", url(CLIENT, 8080), check=False).returncode == 28
 
 
 def test_rules_see_in_and_out(make_router, driver):

@@ -199,7 +199,7 @@ impl Sessions<'_> {
             self.known.iter().any(|(at, accept)| *at > number && accept.intersection(filter).is_some())
         };
         left.retain(behind);
-        left
+        left.into_iter().flat_map(covered::only_errors).collect()
     }
 
     /// Says how the rules with `block` for a drop differ from it.

@@ -84,14 +84,25 @@ pub(super) fn errors(first: &Filter) -> Vec<Filter> {
                 FieldId::In | FieldId::Out | FieldId::IpDaddr | FieldId::Ip6Daddr | FieldId::NetProto
             )
         });
-        let error = move |(field, version, types): &(FieldId, u128, &[(u128, u128)])| {
-            let back = back.clone().and(FieldId::NetProto, &Values::one(*version))?;
-            let types = Values::Numbers(Intervals::of(types.iter().copied()));
-            Some(back.and(*field, &types)?.with_states(States::RELATED))
-        };
-        ERRORS.iter().filter_map(error).collect::<Vec<_>>()
+        errors_within(back).map(|error| error.with_states(States::RELATED)).collect::<Vec<_>>()
     };
     [about(first), about(&mirror(first))].concat()
+}
+
+/// The filter; if it has only related packets, those that are errors.
+pub(super) fn only_errors(filter: Filter) -> Vec<Filter> {
+    match filter.states().and(States::ESTABLISHED).is_empty() {
+        true => errors_within(filter).collect(),
+        false => vec![filter],
+    }
+}
+
+/// The packets of a filter that are errors.
+fn errors_within(filter: Filter) -> impl Iterator<Item = Filter> {
+    ERRORS.iter().filter_map(move |(field, version, types)| {
+        let filter = filter.clone().and(FieldId::NetProto, &Values::one(*version))?;
+        filter.and(*field, &Values::Numbers(Intervals::of(types.iter().copied())))
+    })
 }
 
 /// The filter with only the tests of fields that all packets of a session's direction share.
