@@ -2,8 +2,7 @@
 //! fuzzer's bytes, tests of `mmb-session` on the corpus and on random bytes.
 //!
 //! * A file is refused, or written again it has the same bytes.
-//! * Any session that is read is restored or left out. Then packets pass as they would otherwise, and when all
-//!   sessions have ended, nothing is left.
+//! * Any session that is read is restored or left out. When all sessions have ended, nothing is left.
 
 use std::hash::Hasher;
 

@@ -44,8 +44,10 @@ pub use query::{
 };
 pub use server::{
     BODY_LIMIT, ConnectionServer, ControlSocket, Limits, Listeners, NetworkAccess, NetworkFiles,
-    NetworkListener, Role, SocketError, SocketGroups, client_path, default_path, new_token, reload_access,
-    router, serve,
+    NetworkListener, Role, SocketDescriptors, SocketError, SocketGroups, client_path, default_path,
+    new_token, reload_access, router, serve,
 };
 pub use text::count;
-pub use transaction::{Control, DownInterface, RestoredSessions, check_session_file};
+pub use transaction::{
+    Control, DownInterface, RestoredSessions, SuspendError, Suspension, check_session_file,
+};

@@ -164,6 +164,10 @@ pub struct RunArgs {
     /// Configuration to start with
     #[arg(short, long = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Take ports, sessions and the control socket over from the running daemon, which ends; without `-c`,
+    /// its configuration too
+    #[arg(long)]
+    pub takeover: bool,
     /// Directory for what the daemon keeps; commands may name files in its directory `files` only
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,

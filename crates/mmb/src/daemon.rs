@@ -1,6 +1,7 @@
 //! `mmb run`: the daemon in the foreground.
 
 mod end;
+mod handover;
 mod privileges;
 mod reload;
 mod seccomp;
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 use mmb_control::count;
 use mmb_control::{
-    Config, Control, ControlSocket, DownInterface, Limits, Listeners, NetworkListener, Platform,
-    SocketGroups, default_path, serve,
+    Config, Control, ControlSocket, DownInterface, Limits, Listeners, NetworkAccess, NetworkListener,
+    Platform, SessionFile, SocketGroups, default_path, file, serve,
 };
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_fabric::{Host, Supervisor};
@@ -26,6 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use end::{End, Signals};
+use handover::Predecessor;
 use privileges::Wanted;
 use sessions::SessionStorage;
 
@@ -43,19 +45,15 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let state = state_dir::open(args.state_dir.as_deref(), rustix::process::geteuid().is_root())?;
     let files = Arc::new(state.files);
     let processes = process_host(args)?;
-    let base = base(args, functions, files.clone(), processes.clone());
+    let base = Config::with_platform(platform(args, functions, files.clone(), processes.clone()));
+    let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
+    let mut predecessor = args.takeover.then(|| Predecessor::connect(&path)).transpose()?;
     // Errors of the file and the socket are found before any device is opened.
-    let config = args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?;
+    let config = first_config(args, predecessor.as_ref(), &base)?;
     // The file of the administrator has named what it needs. Clients may name no other files.
     files.seal();
-    let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
-    let groups = SocketGroups { operators: args.group.clone(), readers: args.read_group.clone() };
-    let mut socket = ControlSocket::bind(&path, &groups).map_err(Failure::new)?;
-    let Some(mut listeners) = socket.take_listeners() else { return Ok(()) };
-    listeners.metrics = args.metrics.map(|address| listen(address, "metrics")).transpose()?;
-    listeners.network = args.network.listen()?;
-    let access = listeners.network.first().map(|listener| listener.access.clone());
-    let addresses = addresses(&path, &listeners);
+    let access = args.network.access()?;
+    let bound = predecessor.is_none().then(|| bind(args, access.as_ref(), &path)).transpose()?;
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
@@ -69,12 +67,22 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let signalled = runtime.spawn(signals.wait());
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
-    let sessions = storage.as_ref().and_then(|storage| storage.take(args.sessions));
+    let (mut socket, sessions) = match (bound, &mut predecessor) {
+        (None, Some(predecessor)) => take_over(args, access.as_ref(), predecessor)?,
+        (Some(socket), _) => (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions))),
+        (None, None) => return Ok(()),
+    };
+    let Some(listeners) = socket.take_listeners() else { return Ok(()) };
+    let addresses = addresses(&path, &listeners);
     let (control, down, restored) = Control::start_with(engine, config, namespace, sessions);
     let control = Arc::new(control);
-    if let Some(file) = &args.config {
+    if let Some(file) = args.config.clone().or_else(|| predecessor.as_ref()?.file.clone()) {
         // The directory of the process may change; a name from the root stays valid.
-        control.set_file(std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+        control.set_file(std::path::absolute(&file).unwrap_or(file));
+    }
+    if let Some(predecessor) = predecessor {
+        predecessor.finish()?;
+        socket.set_removed(true);
     }
     runtime.spawn(reload::run(control.clone(), access, hangups));
     log_start(&control, &down, state.warning.as_deref());
@@ -88,12 +96,14 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
     let mut end = None;
-    let stop = async { end = Some(stop_reason(&control, signalled).await) };
+    let taken_over = handover::serve(control.clone(), socket.descriptors(), &path);
+    let stop = async { end = Some(stop_reason(&control, signalled, taken_over).await) };
     let served = runtime.block_on(serve(control.clone(), listeners, Limits::default(), stop));
     end::limit_time();
     if let (Some(storage), Some(End::Signal(_))) = (storage, &end) {
         storage.save(&control);
     }
+    socket.set_removed(!matches!(end, Some(End::TakenOver(_))));
     // Open requests hold the control. They end before the engine does.
     runtime.shutdown_timeout(REQUESTS);
     drop(control);
@@ -104,22 +114,40 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
 }
 
 /// Waits for something that stops the daemon.
-async fn stop_reason(control: &Control, signalled: JoinHandle<End>) -> End {
+async fn stop_reason(
+    control: &Control,
+    signalled: JoinHandle<End>,
+    taken_over: impl Future<Output = u32>,
+) -> End {
     let failed = end::failure_of(control);
     let reason = tokio::select! {
         signal = signalled => signal.unwrap_or(End::Signal("a panic")),
         failure = failed => failure,
+        process = taken_over => End::TakenOver(process),
     };
-    notify(&[NotifyState::Stopping]);
-    if let End::Signal(name) = reason {
-        log::info(format!("{name}: stopping\n"));
+    match reason {
+        End::TakenOver(process) => {
+            end::limit_time();
+            notify(&[NotifyState::MainPid(process)]);
+            log::info(format!("process {process} has taken over: stopping\n"));
+        }
+        End::Signal(name) => {
+            notify(&[NotifyState::Stopping]);
+            log::info(format!("{name}: stopping\n"));
+        }
+        End::Failure(_) => notify(&[NotifyState::Stopping]),
     }
     reason
 }
 
-/// The configuration before any file.
-fn base(args: &RunArgs, functions: Arc<Registry>, files: Arc<FileAccess>, processes: Arc<Host>) -> Config {
-    Config::with_platform(Platform {
+/// The platform of functions.
+fn platform(
+    args: &RunArgs,
+    functions: Arc<Registry>,
+    files: Arc<FileAccess>,
+    processes: Arc<Host>,
+) -> Platform {
+    Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
         // An unpredictable number: the standard library seeds its hash tables from the system.
@@ -127,7 +155,47 @@ fn base(args: &RunArgs, functions: Arc<Registry>, files: Arc<FileAccess>, proces
         scratchpad: args.scratchpad,
         files,
         processes: Some(processes),
-    })
+    }
+}
+
+/// The configuration to start with: that of a file, of the daemon that is taken over, or an empty one.
+fn first_config(args: &RunArgs, predecessor: Option<&Predecessor>, base: &Config) -> Result<Config, Failure> {
+    match (&args.config, predecessor) {
+        (Some(path), _) => load(path, base),
+        (None, Some(Predecessor { text, .. })) => file::load_transferred(text.as_bytes(), base)
+            .map_err(|refusal| Failure::of_file("the running configuration", text.as_bytes(), &refusal)),
+        (None, None) => Ok(base.clone()),
+    }
+}
+
+/// Listens on the control socket, and by TCP.
+fn bind(args: &RunArgs, access: Option<&Arc<NetworkAccess>>, path: &Path) -> Result<ControlSocket, Failure> {
+    let groups = SocketGroups { operators: args.group.clone(), readers: args.read_group.clone() };
+    let mut socket = ControlSocket::bind(path, &groups).map_err(Failure::new)?;
+    open_services(args, access, &mut socket)?;
+    Ok(socket)
+}
+
+/// Listens by TCP.
+fn open_services(
+    args: &RunArgs,
+    access: Option<&Arc<NetworkAccess>>,
+    socket: &mut ControlSocket,
+) -> Result<(), Failure> {
+    let metrics = args.metrics.map(|address| listen(socket, address, "metrics")).transpose()?;
+    let network = access.map(|access| args.network.listen(access, socket)).transpose()?;
+    socket.set_services(metrics, network.unwrap_or_default()).map_err(Failure::new)
+}
+
+/// Takes the control socket and the sessions of the daemon that is taken over.
+fn take_over(
+    args: &RunArgs,
+    access: Option<&Arc<NetworkAccess>>,
+    predecessor: &mut Predecessor,
+) -> Result<(ControlSocket, Option<SessionFile>), Failure> {
+    let (mut socket, sessions) = predecessor.take()?;
+    open_services(args, access, &mut socket)?;
+    Ok((socket, Some(sessions)))
 }
 
 /// The size of the engine.

@@ -1,14 +1,14 @@
 //! The API on the network: the options of `mmb run`, the listener, and `mmb token`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use mmb_control::{NetworkAccess, NetworkFiles, NetworkListener, new_token};
+use mmb_control::{ControlSocket, NetworkAccess, NetworkFiles, NetworkListener, new_token};
 
 use crate::failure::{Failure, print};
 
@@ -37,24 +37,21 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Reads the files and listens; none without `--api` and `--web`.
+    /// Reads the files; none without `--api` and `--web`.
     ///
     /// # Errors
-    /// An address may not be used so, a file cannot be read or is invalid, or the system refused.
-    pub fn listen(&self) -> Result<Vec<NetworkListener>, Failure> {
-        let Some(users) = self.api_users.clone() else { return Ok(Vec::new()) };
-        let addresses = [("--api", self.api, false), ("--web", self.web, true)];
-        let addresses =
-            || addresses.iter().filter_map(|(option, address, page)| Some((*option, (*address)?, *page)));
+    /// An address may not be used so, or a file cannot be read or is invalid.
+    pub fn access(&self) -> Result<Option<Arc<NetworkAccess>>, Failure> {
+        let Some(users) = self.api_users.clone() else { return Ok(None) };
         if self.api_cert.is_none()
             && let Some((option, address, _)) =
-                addresses().find(|(_, address, _)| !address.ip().is_loopback())
+                self.addresses().find(|(_, address, _)| !address.ip().is_loopback())
         {
             return Err(Failure::new(format!(
                 "{option} {address} would send tokens unencrypted: give --api-cert and --api-key, or a loopback address"
             )));
         }
-        if addresses().next().is_none() {
+        if self.addresses().next().is_none() {
             return Err(Failure::usage("--api-users needs --api or --web"));
         }
         let access = NetworkAccess::load(NetworkFiles {
@@ -62,12 +59,29 @@ impl NetworkArgs {
             certificate: self.api_cert.clone().zip(self.api_key.clone()),
             client_authorities: self.api_client_ca.clone(),
         });
-        let access = Arc::new(access.map_err(Failure::new)?);
+        access.map(|access| Some(Arc::new(access))).map_err(Failure::new)
+    }
+
+    /// Listens with what [`NetworkArgs::access`] has read.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn listen(
+        &self,
+        access: &Arc<NetworkAccess>,
+        socket: &ControlSocket,
+    ) -> Result<Vec<NetworkListener>, Failure> {
         let listener = |(_, address, has_page)| {
-            let socket = listen(address, if has_page { "the web page" } else { "the API" })?;
+            let socket = listen(socket, address, if has_page { "the web page" } else { "the API" })?;
             Ok(NetworkListener { socket, access: access.clone(), has_page })
         };
-        addresses().map(listener).collect()
+        self.addresses().map(listener).collect()
+    }
+
+    /// The options with their addresses, and whether they serve the web page.
+    fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr, bool)> {
+        let addresses = [("--api", self.api, false), ("--web", self.web, true)];
+        addresses.into_iter().filter_map(|(option, address, has_page)| Some((option, address?, has_page)))
     }
 }
 
@@ -75,13 +89,9 @@ impl NetworkArgs {
 ///
 /// # Errors
 /// The system refused.
-pub fn listen(address: SocketAddr, service: &str) -> Result<TcpListener, Failure> {
-    let listen = || {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    };
-    listen().map_err(|e: io::Error| Failure::new(format!("cannot listen for {service} on {address}: {e}")))
+pub fn listen(socket: &ControlSocket, address: SocketAddr, service: &str) -> Result<TcpListener, Failure> {
+    let failed = |e| Failure::new(format!("cannot listen for {service} on {address}: {e}"));
+    socket.listen(address).map_err(failed)
 }
 
 /// `token`.

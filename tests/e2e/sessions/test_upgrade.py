@@ -1,10 +1,12 @@
-"""Sessions outlive the daemon: a stop saves them, and the next start goes on with them."""
+"""Sessions outlive the daemon: a stop saves them and the next start goes on with them, or another daemon takes over."""
 
+import contextlib
 import pathlib
 import socket
 
 import pytest
 
+from lab import daemon as lab_daemon
 from lab import wait
 from lab.natbench import INSIDE, OUTSIDE, SERVER, Mirror, Speaker
 from lab.traffic import WebServer
@@ -15,7 +17,7 @@ nat pool add wan {OUTSIDE[0]} ports 30000-40000
 add-stateful ip-saddr 10.0.0.0/24 nat wan accept
 add all drop
 """
-SIZE = 3 << 20
+SIZE = 8 << 20
 
 
 class Download:
@@ -26,10 +28,10 @@ class Download:
         self.web = WebServer(bench.servers, 80, SIZE)
         self.file = pathlib.Path(directory) / "download"
         self.process = bench.hosts.popen(
-            "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--limit-rate", "1M", "--max-time", "60",
+            "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--limit-rate", "700k", "--max-time", "60",
             "--interface", INSIDE[0], "-o", self.file, f"http://{SERVER}/file",
         )  # fmt: skip
-        self.progress(SIZE // 10)
+        self.progress(SIZE // 20)
 
     def size(self):
         return self.file.stat().st_size if self.file.exists() else 0
@@ -91,7 +93,7 @@ def test_a_download_survives_a_restart(make_nat, driver, workers, tmp_path):
         before = flows(bench)
         restart(bench)
         assert flows(bench) == before
-        download.progress(download.size() + SIZE // 10)
+        download.progress(download.size() + SIZE // 20)
         talks.check()
         restart(bench)
         talks.check()
@@ -155,3 +157,100 @@ def test_the_configuration_of_the_new_start_decides(make_nat):
         assert bench.connections()["connections"] == []
     finally:
         talks.close()
+
+
+def take_over(bench, workers=1, arguments=()):
+    """Starts a daemon that takes over from the bench's daemon, which ends."""
+    old = bench.daemon
+    new = lab_daemon.Daemon(
+        bench.mbox, None, workers, old.directory, arguments=["--takeover", *arguments], seed=None
+    )  # fmt: skip
+    bench.on_close(new.close)
+    new.start()
+    assert wait.for_end(old.process, "the daemon that was taken over") == 0
+    bench.daemon = new
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_download_survives_a_takeover(make_nat, driver, workers, tmp_path):
+    bench = make_nat("set add blocked address\n" + CONFIG, driver, workers=workers, seed=None)
+    bench.daemon.line("set blocked add 192.0.2.7 timeout 1h")
+    bench.daemon.line("add tcp-dport 9 drop")
+    talks, download = Talks(bench), Download(bench, tmp_path)
+    try:
+        before, config = flows(bench), bench.daemon.json("show", "config")
+        take_over(bench, workers)
+        assert flows(bench) == before
+        assert bench.daemon.json("show", "config") == config
+        (element,) = bench.daemon.json("show", "set", "blocked")["elements"]
+        assert element["element"] == "192.0.2.7"
+        talks.check()
+        download.progress(download.size() + SIZE // 20)
+        take_over(bench, workers)
+        talks.check()
+        download.finish()
+    finally:
+        talks.close()
+        download.close()
+    log = bench.daemon.log()
+    assert log.count(" has taken over: stopping") == 2 and "error" not in log, log
+
+
+@contextlib.contextmanager
+def half_a_takeover(daemon):
+    """What a daemon does that dies when it has got everything."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.settimeout(wait.PATIENCE)
+        stream.connect(f"{daemon.socket}.next")
+        with stream.makefile("rb") as reader:
+            assert reader.read(1) == b"c"
+            for _ in range(2):
+                reader.read(int.from_bytes(reader.read(4), "little"))
+        stream.send(b"g")
+        message, files, *_ = socket.recv_fds(stream, 2, 8)
+        assert message == b"p\0" and len(files) == 4
+        yield
+    for file in files:
+        with contextlib.suppress(OSError):
+            socket.close(file)
+
+
+def test_the_old_daemon_goes_on_if_the_new_one_dies(make_nat, driver):
+    bench = make_nat(CONFIG, driver)
+    talks = Talks(bench)
+    try:
+        before = flows(bench)
+        with half_a_takeover(bench.daemon):
+            assert bench.daemon.running()
+        wait.until(lambda: "another daemon has not taken over" in bench.daemon.log(), "the old daemon to go on")
+        talks.check()
+        assert flows(bench) == before
+        bench.daemon.line("add tcp-dport 9 drop")
+        take_over(bench)
+        talks.check()
+    finally:
+        talks.close()
+
+
+def test_a_change_that_waits_is_not_taken_over(make_nat, tmp_path):
+    bench = make_nat(CONFIG)
+    file = tmp_path / "next"
+    file.write_text("add udp-dport 9 drop\n", encoding="utf-8")
+    bench.daemon.command("apply", "--confirm", "60s", file)
+    with pytest.raises(lab_daemon.DidNotStart, match="a change waits for its confirmation"):
+        take_over(bench)
+    assert bench.daemon.running()
+    bench.daemon.command("confirm")
+    take_over(bench)
+    assert [rule["text"] for rule in bench.daemon.rules().values()] == ["add udp-dport 9 drop"]
+
+
+def test_strangers_do_not_take_over(make_nat):
+    bench = make_nat(CONFIG)
+    socket_file = pathlib.Path(f"{bench.daemon.socket}.next")
+    assert socket_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_daemon_there_is_nothing_to_take_over(root, make_daemon):
+    with pytest.raises(lab_daemon.DidNotStart, match="cannot take over the daemon at"):
+        make_daemon(None, None, arguments=["--takeover"])

@@ -285,6 +285,24 @@ pub fn text(config: &Config) -> String {
     Snapshot::new(config).text()
 }
 
+/// The text of a file with this configuration, and with the elements of sets that have a time.
+pub(crate) fn transferable_text(config: &Config) -> String {
+    let mut text = text(config);
+    for line in sets::temporary_lines(config.policy().sets()) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// The configuration of a text that [`transferable_text`] has made, as the successor of `base`.
+///
+/// # Errors
+/// Lines that are wrong.
+pub fn load_transferred(text: &[u8], base: &Config) -> Result<Config, Refusal> {
+    load_complete(text, base)
+}
+
 /// The lines of a configuration, as a file with it has them. Copies share their texts.
 #[derive(Clone, Default)]
 pub struct Snapshot {

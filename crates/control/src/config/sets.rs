@@ -268,13 +268,32 @@ pub(crate) fn lasting(set: &PolicySet) -> impl Iterator<Item = (&SetElement, &El
 
 /// The line that adds an element.
 pub(crate) fn element_line(name: &str, element: &SetElement, info: &ElementInfo) -> String {
+    element_line_with(name, element, info, None)
+}
+
+/// The line that adds an element, for a time in seconds.
+fn element_line_with(name: &str, element: &SetElement, info: &ElementInfo, timeout: Option<u32>) -> String {
     Command::ElementAdd(SetElements {
         name: name.into(),
         elements: vec![*element],
-        timeout: None,
+        timeout,
         comment: info.comment.as_deref().map(Box::from),
     })
     .to_string()
+}
+
+/// The lines that add the elements with a time, with the time that is left.
+pub(crate) fn temporary_lines(table: &SetTable) -> impl Iterator<Item = String> {
+    let now = now();
+    table.iter().flat_map(move |(name, set)| {
+        let left = move |info: &ElementInfo| {
+            let left = info.deadline?.checked_sub(now)?.div_ceil(1000);
+            u32::try_from(left).ok().filter(|seconds| *seconds > 0)
+        };
+        set.elements().filter_map(move |(element, info)| {
+            Some(element_line_with(name, element, info, Some(left(info)?)))
+        })
+    })
 }
 
 /// The lines of the elements in `table` that `other` does not have with the same comment.

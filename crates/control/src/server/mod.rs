@@ -28,7 +28,9 @@ pub use network::{NetworkAccess, NetworkFiles, NetworkListener, new_token, reloa
 pub(crate) use network::{authorities, certificates, private_key};
 pub use role::Role;
 pub use routes::router;
-pub use socket::{ControlSocket, Listeners, SocketError, SocketGroups, client_path, default_path};
+pub use socket::{
+    ControlSocket, Listeners, SocketDescriptors, SocketError, SocketGroups, client_path, default_path,
+};
 
 use crate::transaction::Control;
 use accept::Server;

@@ -9,7 +9,8 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -124,12 +125,53 @@ fn readers_path(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// The path of the socket by which another daemon takes over.
+fn takeover_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".next");
+    name.into()
+}
+
 /// A socket that this process listens on, with its lock. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct ControlSocket {
     paths: Vec<PathBuf>,
+    /// Whether dropping it removes the paths.
+    is_removed: bool,
     listeners: Option<Listeners>,
-    _lock: File,
+    descriptors: SocketDescriptors,
+}
+
+/// Copies of the descriptors of a [`ControlSocket`]. A process that gets them serves the paths as the one
+/// that has opened them, and holds the lock with it.
+#[derive(Debug)]
+pub struct SocketDescriptors {
+    /// The file with the lock.
+    pub lock: OwnedFd,
+    /// The socket by which another daemon takes over.
+    pub takeover: OwnedFd,
+    /// The socket of operators.
+    pub operators: OwnedFd,
+    /// The socket of readers.
+    pub readers: Option<OwnedFd>,
+    /// The sockets for metrics and for the API on the network.
+    pub services: Vec<OwnedFd>,
+}
+
+impl SocketDescriptors {
+    /// Copies of all descriptors.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn copy(&self) -> io::Result<SocketDescriptors> {
+        Ok(SocketDescriptors {
+            lock: self.lock.try_clone()?,
+            takeover: self.takeover.try_clone()?,
+            operators: self.operators.try_clone()?,
+            readers: self.readers.as_ref().map(OwnedFd::try_clone).transpose()?,
+            services: self.services.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?,
+        })
+    }
 }
 
 impl ControlSocket {
@@ -145,6 +187,7 @@ impl ControlSocket {
         let readers_group = groups.readers.as_deref().map(group).transpose()?;
         let mut paths = vec![path.to_owned()];
         paths.extend(readers_group.map(|_| readers_path(path)));
+        paths.push(takeover_path(path));
         if let Some(path) = paths.iter().find(|path| path.as_os_str().len() > MAX_PATH) {
             return Err(SocketError::TooLong(path.clone()));
         }
@@ -155,13 +198,92 @@ impl ControlSocket {
             refuse_other_files(path)?;
             remove_stale(path)?;
         }
-        let operators = listen(path, operators_group)?;
-        let readers = readers_group.map(|group| listen(&readers_path(path), Some(group))).transpose()?;
-        Ok(ControlSocket {
-            paths,
-            listeners: Some(Listeners { operators, readers, metrics: None, network: Vec::new() }),
-            _lock: lock,
-        })
+        let operators = listen(path, MODE, operators_group)?;
+        let readers =
+            readers_group.map(|group| listen(&readers_path(path), MODE, Some(group))).transpose()?;
+        // Only root, and the user of the daemon, may take over.
+        let takeover = listen(&takeover_path(path), MODE & 0o600, None)?;
+        let descriptors = SocketDescriptors {
+            lock: lock.into(),
+            takeover: takeover.into(),
+            operators: operators.into(),
+            readers: readers.map(OwnedFd::from),
+            services: Vec::new(),
+        };
+        let mut socket = ControlSocket::from_descriptors(path, descriptors)?;
+        socket.set_removed(true);
+        Ok(socket)
+    }
+
+    /// The socket of another daemon on this path, which has handed it over. Dropping it does not remove it.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn from_descriptors(
+        path: &Path,
+        descriptors: SocketDescriptors,
+    ) -> Result<ControlSocket, SocketError> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map(UnixListener::from).map_err(io_error("listen on", path));
+        let operators = copy(&descriptors.operators)?;
+        let readers = descriptors.readers.as_ref().map(copy).transpose()?;
+        let mut paths = vec![path.to_owned(), takeover_path(path)];
+        paths.extend(readers.as_ref().map(|_| readers_path(path)));
+        let listeners = Some(Listeners { operators, readers, metrics: None, network: Vec::new() });
+        Ok(ControlSocket { paths, is_removed: false, listeners, descriptors })
+    }
+
+    /// Listens by TCP, in non-blocking mode: with the socket of the daemon that has handed this over, if it has
+    /// one at this address.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        for service in &self.descriptors.services {
+            let listener = TcpListener::from(service.try_clone()?);
+            if listener.local_addr()? == address {
+                return Ok(listener);
+            }
+        }
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// Sets what listens by TCP. To be called before [`ControlSocket::take_listeners`].
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn set_services(
+        &mut self,
+        metrics: Option<TcpListener>,
+        network: Vec<NetworkListener>,
+    ) -> io::Result<()> {
+        let sockets = metrics.iter().chain(network.iter().map(|listener| &listener.socket));
+        self.descriptors.services =
+            sockets.map(|socket| socket.as_fd().try_clone_to_owned()).collect::<io::Result<_>>()?;
+        if let Some(listeners) = &mut self.listeners {
+            (listeners.metrics, listeners.network) = (metrics, network);
+        }
+        Ok(())
+    }
+
+    /// Sets whether the sockets are removed when this is dropped, and not left to another daemon.
+    pub fn set_removed(&mut self, is_removed: bool) {
+        self.is_removed = is_removed;
+    }
+
+    /// The descriptors, for another daemon. The socket by which it takes over is in non-blocking mode.
+    pub fn descriptors(&self) -> &SocketDescriptors {
+        &self.descriptors
+    }
+
+    /// Connects to the socket by which the daemon on this path is taken over.
+    ///
+    /// # Errors
+    /// No daemon listens, or this user may not.
+    pub fn connect_takeover(path: &Path) -> Result<UnixStream, SocketError> {
+        let path = takeover_path(path);
+        UnixStream::connect(&path).map_err(io_error("take over the daemon at", &path))
     }
 
     /// The listeners, once.
@@ -172,8 +294,10 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // The lock is still held, so no other daemon has a socket here.
-        self.paths.iter().for_each(|path| drop(fs::remove_file(path)));
+        if self.is_removed {
+            // The lock is still held, so no other daemon has a socket here.
+            self.paths.iter().for_each(|path| drop(fs::remove_file(path)));
+        }
     }
 }
 
@@ -233,14 +357,14 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-fn listen(path: &Path, group: Option<Gid>) -> Result<UnixListener, SocketError> {
+fn listen(path: &Path, mode: u32, group: Option<Gid>) -> Result<UnixListener, SocketError> {
     use nix::sys::stat::{Mode, umask};
     // The umask sets the mode at once. A chmod after bind would leave a gap.
-    let before = umask(Mode::from_bits_truncate(0o777 & !MODE));
+    let before = umask(Mode::from_bits_truncate(0o777 & !mode));
     let bound = UnixListener::bind(path);
     umask(before);
     let listener = bound.map_err(io_error("listen on", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(io_error("set the mode of", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error("set the mode of", path))?;
     if let Some(group) = group {
         nix::unistd::chown(path, None, Some(group))
             .map_err(|e| io_error("set the group of", path)(e.into()))?;

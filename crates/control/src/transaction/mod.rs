@@ -22,6 +22,6 @@ mod start;
 mod state;
 
 pub use control::Control;
-pub use sessions::{RestoredSessions, check_session_file};
+pub use sessions::{RestoredSessions, SuspendError, Suspension, check_session_file};
 pub use state::DownInterface;
 pub(crate) use state::State;

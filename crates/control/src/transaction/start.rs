@@ -27,6 +27,7 @@ impl Control {
         namespace: Result<Namespace, NamespaceError>,
         sessions: Option<SessionFile>,
     ) -> (Control, Vec<DownInterface>, Option<RestoredSessions>) {
+        engine.restore_offloads();
         let control = Control::new(engine, config.platform().files.state(), namespace);
         let mut state = State { config, down: BTreeMap::new() };
         let restored = sessions.and_then(|file| control.restore(&mut state, file));
@@ -48,7 +49,7 @@ impl Control {
 
     /// Opens all devices that can be opened, and marks the interfaces of the others as down. Nothing may be
     /// published yet.
-    fn open_available(&self, state: &mut State) {
+    pub(super) fn open_available(&self, state: &mut State) {
         for device in state.config.devices(|_| true) {
             if device.interface.is_none_or(|id| state.is_up(id))
                 && let Err(error) = self.open(&device)

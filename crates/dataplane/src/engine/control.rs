@@ -27,6 +27,7 @@ use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
+use crate::features::port::offloads::restore_offloads;
 use crate::features::port::open as port;
 
 /// How long a publisher polls the workers without a pause.
@@ -111,6 +112,12 @@ impl Engine {
     /// are private ([`crate::EngineConfig::share_scratchpads`]).
     pub fn scratchpads(&self, worker: usize) -> Option<&SharedScratchpads> {
         self.workers.get(worker)?.scratchpads.as_ref()
+    }
+
+    /// Switches on the receive offloads of interfaces that a killed process has left off. Call it before the
+    /// first port is opened, and while no other process has ports with the same state directory.
+    pub fn restore_offloads(&self) {
+        restore_offloads(self.files.state());
     }
 
     /// Opens a device as port `id`, which must not be open. The port takes part once a published forwarding

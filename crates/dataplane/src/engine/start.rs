@@ -30,7 +30,6 @@ use crate::engine::worker::Worker;
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
-use crate::features::port::offloads::restore_offloads;
 use crate::features::punt::queue::PuntQueue;
 use crate::features::punt::writer;
 use crate::graph;
@@ -52,7 +51,6 @@ impl Engine {
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config)?;
         let pools = Pools::create(config.memory_mb)?;
-        restore_offloads(config.files.state());
         let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
         let (queue, punted) = PuntQueue::new()?;
         shared.punt.queue = Some(queue);

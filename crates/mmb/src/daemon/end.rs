@@ -24,6 +24,8 @@ pub enum End {
     Signal(&'static str),
     /// The engine works no longer.
     Failure(WorkerFailure),
+    /// The process with this number has taken over.
+    TakenOver(u32),
 }
 
 /// Makes the process end [`LIMIT`] from now at the latest. Something may hold it: a device that does not
@@ -98,6 +100,6 @@ pub async fn failure_of(control: &Control) -> End {
 pub fn outcome(end: Option<End>) -> Result<(), Failure> {
     match end {
         Some(End::Failure(failure)) => Err(Failure::new(failure)),
-        Some(End::Signal(_)) | None => Ok(()),
+        Some(End::Signal(_) | End::TakenOver(_)) | None => Ok(()),
     }
 }

@@ -16,6 +16,12 @@ const NAME: &str = "sessions";
 /// Most bytes of a session, and of everything else in a file.
 const LIMITS: (u64, u64) = (256, 256 << 20);
 
+/// The name of the daemon with this control socket.
+pub fn owner_of(socket: &Path) -> String {
+    let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    socket.to_string_lossy().into_owned()
+}
+
 /// The file of a daemon.
 pub struct SessionStorage {
     path: PathBuf,
@@ -26,8 +32,7 @@ pub struct SessionStorage {
 impl SessionStorage {
     /// The file in a state directory, of the daemon with this control socket.
     pub fn new(state: &Path, socket: &Path) -> SessionStorage {
-        let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
-        SessionStorage { path: state.join(NAME), owner: socket.to_string_lossy().into_owned() }
+        SessionStorage { path: state.join(NAME), owner: owner_of(socket) }
     }
 
     /// Takes the sessions of an earlier process, of at most `most`. Logs why they are not read.

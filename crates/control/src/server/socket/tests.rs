@@ -100,3 +100,24 @@ fn readers_have_a_socket_of_their_own() {
     let error = ControlSocket::bind(&path, &groups).unwrap_err().to_string();
     assert!(error.starts_with("there is no group `no such group`"), "{error}");
 }
+
+#[test]
+fn the_paths_pass_to_another_daemon_without_a_gap() {
+    let dir = dir();
+    let path = dir.path().join("s");
+    let mut old = bind(&path).unwrap();
+    assert_eq!(fs::metadata(takeover_path(&path)).unwrap().permissions().mode() & 0o7777, 0o600);
+    drop(ControlSocket::connect_takeover(&path).unwrap());
+    // A daemon that fails leaves everything as it was.
+    drop(ControlSocket::from_descriptors(&path, old.descriptors().copy().unwrap()).unwrap());
+    assert!(UnixStream::connect(&path).is_ok() && path.exists());
+    let mut new = ControlSocket::from_descriptors(&path, old.descriptors().copy().unwrap()).unwrap();
+    old.set_removed(false);
+    drop(old);
+    assert!(UnixStream::connect(&path).is_ok());
+    assert!(matches!(bind(&path).unwrap_err(), SocketError::Running(_)), "the lock has passed, too");
+    new.set_removed(true);
+    drop(new);
+    assert!(!path.exists() && !takeover_path(&path).exists());
+    assert!(bind(&path).is_ok());
+}

@@ -50,6 +50,11 @@ impl Control {
     /// The engine works no longer.
     pub fn save_sessions(&self, owner: &str) -> Result<SessionFile, WorkerFailure> {
         let (_turn, state) = self.begin();
+        self.save(&state, owner)
+    }
+
+    /// Does what [`Control::save_sessions`] does, within a change.
+    pub(super) fn save(&self, state: &State, owner: &str) -> Result<SessionFile, WorkerFailure> {
         self.engine().publish(state.config.forwarding(|_| false))?;
         let saved = self.engine().save_sessions().unwrap_or_default();
         let slots: HashSet<u32> = saved.lists.iter().flatten().map(|rule| rule.slot).collect();

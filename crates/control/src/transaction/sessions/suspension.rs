@@ -1,0 +1,113 @@
+//! Handing everything over to another process, and going on if that fails.
+//!
+//! Theory of operation. A [`Suspension`] holds the lock on changes. Its ports are closed, brokers do not
+//! listen, and the kernel's settings are what they were before the ports were opened, so that another process
+//! can open them. Rules, sessions and the whole configuration stay in memory. When the suspension is dropped,
+//! all that was open is opened again, and sessions go on where they were. When it is completed, everything
+//! stays closed until the process ends.
+
+use std::sync::MutexGuard;
+
+use mmb_dataplane::{SessionFile, WorkerFailure};
+use mmb_system::log;
+
+use crate::config::{Config, Interface, file};
+use crate::transaction::brokers::Listeners;
+use crate::transaction::mirror::Plan;
+use crate::transaction::{Control, State};
+
+/// Why a daemon does not hand its ports over.
+#[derive(Debug, thiserror::Error)]
+pub enum SuspendError {
+    /// A change waits for its confirmation.
+    #[error("a change waits for its confirmation; run `mmb confirm` or `mmb rollback` first")]
+    Unconfirmed,
+    /// The engine works no longer.
+    #[error(transparent)]
+    Worker(#[from] WorkerFailure),
+}
+
+/// A control whose ports are closed. Changes wait.
+pub struct Suspension<'a> {
+    control: &'a Control,
+    /// The state to go back to; none when the suspension is completed.
+    state: Option<State>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Control {
+    /// The running configuration as a text that makes another process run it, elements of sets with a time
+    /// included.
+    ///
+    /// # Errors
+    /// A change waits for its confirmation.
+    pub fn transferable_text(&self) -> Result<String, SuspendError> {
+        if self.history().confirmation().is_some() {
+            return Err(SuspendError::Unconfirmed);
+        }
+        Ok(file::transferable_text(&self.state().config))
+    }
+
+    /// Closes all ports, and returns the sessions as [`Control::save_sessions`] does.
+    ///
+    /// # Errors
+    /// A change waits for its confirmation, or the engine works no longer. Nothing is closed then.
+    pub fn suspend(&self, owner: &str) -> Result<(SessionFile, Suspension<'_>), SuspendError> {
+        let (turn, state) = self.begin();
+        if self.history().confirmation().is_some() {
+            return Err(SuspendError::Unconfirmed);
+        }
+        // Ports that are stopped now start again when this is dropped.
+        let suspension = Suspension { control: self, state: Some(state.clone()), _turn: turn };
+        let sessions = self.save(&state, owner)?;
+        self.close_all(&state);
+        Ok((sessions, suspension))
+    }
+
+    /// The file that the configuration came from, for a process that goes on with it.
+    pub fn configuration_file(&self) -> Option<&std::path::Path> {
+        self.file()
+    }
+}
+
+impl Suspension<'_> {
+    /// Leaves everything closed. The process should end.
+    pub fn complete(mut self) {
+        self.state = None;
+    }
+}
+
+impl Drop for Suspension<'_> {
+    fn drop(&mut self) {
+        let Some(state) = self.state.take() else { return };
+        let names = |state: &State| -> Vec<String> {
+            let down = state.config.interfaces().iter().filter(|i| !state.is_up(i.id));
+            down.map(|i| i.name.clone()).collect()
+        };
+        let before = names(&state);
+        for lost in self.control.reopen_all(state).into_iter().filter(|(name, _)| !before.contains(name)) {
+            log::error(format!("error: interface `{}` is down: {}\n", lost.0, lost.1));
+        }
+    }
+}
+
+impl Control {
+    /// Closes what an empty configuration does not have.
+    fn close_all(&self, state: &State) {
+        self.mirror().set_or_log(self.engine(), Plan::default());
+        self.close_unused(&State::default(), &state.config.devices(|id| state.is_up(id)));
+        self.running_brokers().switch(&Config::default(), Listeners::default());
+    }
+
+    /// Opens what a state has open. Returns the interfaces that are down, with the reasons.
+    fn reopen_all(&self, mut state: State) -> Vec<(String, String)> {
+        self.open_available(&mut state);
+        // If it fails, the hook of `Control::on_failure` tells why.
+        let _ = self.publish(&state);
+        self.running_brokers().start(&state);
+        let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
+        let down = state.config.interfaces().iter().filter_map(reason).collect();
+        self.commit(state);
+        down
+    }
+}
