@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The fast path: forwards packets of flows that the engine has handed over, so that they never leave the
- * kernel.
+ * kernel. This file finds the action of a packet; fast_xdp.h and fast_tc.h apply it.
  *
  * The engine writes the action of a flow to a slot of `fast_slots`, together with the flow's key, and the
  * slot's number to `fast_index`. Unusual packets, and those that the engine must see (mostly the first and
- * last packets of TCP connections), go to the socket, so that the program needs little knowledge of
- * protocols. It modifies nothing before it is certain that the packet is forwarded.
+ * last packets of TCP connections), go to the socket, so that the programs need little knowledge of
+ * protocols. They modify nothing before it is certain that the packet is forwarded.
  */
 #ifndef MMB_FAST_H
 #define MMB_FAST_H
@@ -30,53 +30,46 @@ static __always_inline int fast_covers(const struct fast_slot *slot, const struc
 	return tcp->ack_seq == action->awaits;
 }
 
-/* Forwards a packet if its flow has an action. 0: the packet is unchanged and goes to the socket. */
-static __always_inline int fast_forward(struct xdp_md *context, const volatile struct steer_state *state)
+/* Finds the action in force for a packet, whose frame has `bytes`, of which those from `data` to `end` are
+ * readable. Fills in `packet`, `action` and the time `now`. NULL: the packet goes to the socket. */
+static __always_inline struct fast_slot *fast_find(void *data, void *end, __u64 bytes,
+						   const volatile struct steer_state *state,
+						   struct fast_packet *packet, struct fast_action *action,
+						   __u64 *now)
 {
-	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	const struct fast_slot *header;
-	struct fast_packet packet = {};
-	struct fast_action action;
 	struct fast_slot *slot;
 	__u32 first = 0, i;
-	__s64 check;
-	__u64 stamp, now, beat;
+	__u64 stamp, beat;
 	__u8 hops;
 
 	header = bpf_map_lookup_elem(&fast_slots, &first);
 	if (header == NULL)
-		return 0;
+		return NULL;
 	stamp = *(volatile const __u64 *)&header->action.stamp;
-	if (stamp == 0 || !fast_parse(context, &packet))
-		return 0;
+	if (stamp == 0 || !fast_parse(data, end, bytes, packet))
+		return NULL;
 	if (stamp & STEER_FAST_DESTINATION) {
-		if (fast_is_martian(&packet))
-			return 0;
+		if (fast_is_martian(packet))
+			return NULL;
 		for (i = 0; i < 4; i++)
-			packet.key.src[i] = 0;
-		packet.key.ports = 0;
-		packet.key.kind &= 0xff;
+			packet->key.src[i] = 0;
+		packet->key.ports = 0;
+		packet->key.kind &= 0xff;
 	}
-	packet.key.port = state->port;
-	slot = fast_lookup_any(&packet.key, state->secrets, stamp, &action);
-	if (slot == NULL || !fast_covers(slot, &packet, &action))
-		return 0;
+	packet->key.port = state->port;
+	slot = fast_lookup_any(&packet->key, state->secrets, stamp, action);
+	if (slot == NULL || !fast_covers(slot, packet, action))
+		return NULL;
 	/* A process that stands still neither ends sessions nor takes changes into account. */
-	now = bpf_ktime_get_coarse_ns();
+	*now = bpf_ktime_get_coarse_ns();
 	beat = *(volatile const __u64 *)&header->last;
-	if (beat != 0 && (__s64)(now - beat) > (__s64)STEER_FAST_BEAT_MAX)
-		return 0;
-	hops = packet.is_ip4 ? ((struct iphdr *)packet.l3)->ttl : ((struct ipv6hdr *)packet.l3)->hop_limit;
-	if (((action.flags & STEER_FAST_TTL) && hops <= 1) || end - data - ETH_HLEN > action.max_len)
-		return 0;
-	check = fast_checksum(context, &packet, &action);
-	/* The packet is sent by the verdict XDP_REDIRECT. The helper returns another one if the port is
-	 * gone. */
-	if (check < 0 || bpf_redirect_map(&fast_ports, action.out, 0) != XDP_REDIRECT)
-		return 0;
-	fast_count(slot, &packet, &action, end - data, now);
-	fast_rewrite(data, &packet, &action, check);
-	return 1;
+	if (beat != 0 && (__s64)(*now - beat) > (__s64)STEER_FAST_BEAT_MAX)
+		return NULL;
+	hops = packet->is_ip4 ? ((struct iphdr *)packet->l3)->ttl : ((struct ipv6hdr *)packet->l3)->hop_limit;
+	if ((action->flags & STEER_FAST_TTL) && hops <= 1)
+		return NULL;
+	return slot;
 }
 
 #endif

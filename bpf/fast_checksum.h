@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fast path: ones' complement sums (RFC 1071).
+ * The fast path at XDP: ones' complement sums of frames (RFC 1071).
  */
 #ifndef MMB_FAST_CHECKSUM_H
 #define MMB_FAST_CHECKSUM_H
@@ -8,16 +8,6 @@
 /* Where transport headers stand at most, and the bytes that are summed at most. */
 #define FAST_FROM_MAX (ETH_HLEN + sizeof(struct ipv6hdr))
 #define FAST_SUM_MAX 16383
-
-/* Folds a sum to 16 bits (RFC 1071). */
-static __always_inline __u16 fast_fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
 
 /* Adds `size` bytes at `at` to a ones' complement sum; negative: they are outside the frame. */
 static __always_inline __s64 fast_add(void *at, void *end, __u32 size, __s64 sum)

@@ -13,7 +13,17 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
-#include "fast_checksum.h"
+#include "steer.h"
+
+/* Folds a sum to 16 bits (RFC 1071). */
+static __always_inline __u16 fast_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
 
 /* A parsed packet. */
 struct fast_packet {
@@ -45,7 +55,8 @@ static __always_inline __u64 fast_opaque(__u64 number)
 	return number;
 }
 
-static __always_inline int fast_parse_ip4(void *l3, void *end, struct fast_packet *packet)
+/* `bytes`: of the frame behind its Ethernet header, also where not all of them are readable. */
+static __always_inline int fast_parse_ip4(void *l3, void *end, __u64 bytes, struct fast_packet *packet)
 {
 	struct iphdr *ip = l3;
 	__u32 *words = l3, len;
@@ -53,7 +64,7 @@ static __always_inline int fast_parse_ip4(void *l3, void *end, struct fast_packe
 	if ((void *)(ip + 1) > end || *(__u8 *)l3 != 0x45 || (ip->frag_off & bpf_htons(0xbfff)) != 0)
 		return 0;
 	len = bpf_ntohs(ip->tot_len);
-	if (len < sizeof(*ip) || len > (__u64)(end - l3))
+	if (len < sizeof(*ip) || len > bytes)
 		return 0;
 	if (fast_fold((__u64)words[0] + words[1] + words[2] + words[3] + words[4]) != 0xffff)
 		return 0;
@@ -67,7 +78,7 @@ static __always_inline int fast_parse_ip4(void *l3, void *end, struct fast_packe
 	return 1;
 }
 
-static __always_inline int fast_parse_ip6(void *l3, void *end, struct fast_packet *packet)
+static __always_inline int fast_parse_ip6(void *l3, void *end, __u64 bytes, struct fast_packet *packet)
 {
 	struct ipv6hdr *ip = l3;
 	__u32 *words = l3, len, i;
@@ -75,7 +86,7 @@ static __always_inline int fast_parse_ip6(void *l3, void *end, struct fast_packe
 	if ((void *)(ip + 1) > end || *(__u8 *)l3 >> 4 != 6)
 		return 0;
 	len = bpf_ntohs(ip->payload_len);
-	if (len > (__u64)(end - (void *)(ip + 1)))
+	if (len + sizeof(*ip) > bytes)
 		return 0;
 	packet->pseudo = 0;
 	for (i = 0; i < 4; i++) {
@@ -148,10 +159,10 @@ static __always_inline int fast_parse_echo(void *end, struct fast_packet *packet
 	return 1;
 }
 
-/* Parses a packet and fills in its key. 0: the packet goes to the socket. */
-static __always_inline int fast_parse(struct xdp_md *context, struct fast_packet *packet)
+/* Parses a packet and fills in its key. Readable are the bytes from `data` to `end`, at least all headers;
+ * the frame has `bytes`. 0: the packet goes to the socket. */
+static __always_inline int fast_parse(void *data, void *end, __u64 bytes, struct fast_packet *packet)
 {
-	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	__u16 *ether = data;
 
 	if (data + ETH_HLEN > end)
@@ -159,9 +170,10 @@ static __always_inline int fast_parse(struct xdp_md *context, struct fast_packet
 	packet->l3 = data + ETH_HLEN;
 	packet->is_tcp = fast_opaque(0);
 	if (ether[6] == bpf_htons(ETH_P_IP)) {
-		if (!fast_parse_ip4(packet->l3, end, packet))
+		if (!fast_parse_ip4(packet->l3, end, bytes - ETH_HLEN, packet))
 			return 0;
-	} else if (ether[6] != bpf_htons(ETH_P_IPV6) || !fast_parse_ip6(packet->l3, end, packet)) {
+	} else if (ether[6] != bpf_htons(ETH_P_IPV6) ||
+		   !fast_parse_ip6(packet->l3, end, bytes - ETH_HLEN, packet)) {
 		return 0;
 	}
 	packet->pseudo += bpf_htons(packet->proto) + bpf_htons(packet->len);

@@ -13,38 +13,9 @@ static __always_inline __u64 fast_number_diff(__be32 old, __u32 add)
 	return (__u64)(__u32)~old + bpf_htonl(bpf_ntohl(old) + add);
 }
 
-/* The transport checksum of a packet after its action; negative: it cannot be computed.
- *
- * Where a sending kernel left the checksum to hardware, which a veth does not have, the field holds the
- * folded sum of the pseudo header. One correct checksum in 65,536 has this value by chance; completing it
- * yields the same value. */
-static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct fast_packet *packet,
-					   const struct fast_action *action)
-{
-	const struct tcphdr *tcp = packet->l4;
-	__u16 check = *packet->check;
-	__u8 proto = packet->proto;
-	__s64 sum;
-
-	if (proto == IPPROTO_UDP && check == 0)
-		return 0;
-	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && check == fast_fold(packet->pseudo)) {
-		sum = fast_sum(context, packet->l4 - (void *)(long)context->data, packet->len);
-		if (sum < 0)
-			return -1;
-		check = ~fast_fold(sum);
-	}
-	if (action->flags & STEER_FAST_NUMBERS && packet->is_tcp)
-		check = ~fast_fold((__u64)(__u16)~check + fast_number_diff(tcp->seq, action->add_seq) +
-				   fast_number_diff(tcp->ack_seq, action->add_ack));
-	if (action->l4_diff != 0)
-		check = ~fast_fold((__u64)(__u16)~check + action->l4_diff);
-	return proto == IPPROTO_UDP && check == 0 ? 0xffff : check;
-}
-
-/* Applies an action to a packet. */
+/* Applies an action to a packet, except to its transport checksum. */
 static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet *packet,
-					 const struct fast_action *action, __u16 check)
+					 const struct fast_action *action)
 {
 	struct ipv6hdr *ip6 = packet->l3;
 	struct iphdr *ip4 = packet->l3;
@@ -54,7 +25,6 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 	if (action->flags & STEER_FAST_MAC)
 		for (i = 0; i < 6; i++)
 			ether[i] = action->mac[i];
-	*packet->check = check;
 	if (packet->is_ip4) {
 		ip4->check = ~fast_fold((__u64)(__u16)~ip4->check + action->l3_diff);
 		ip4->ttl -= (action->flags & STEER_FAST_TTL) != 0;
@@ -84,15 +54,15 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 	}
 }
 
-/* Counts a packet before it is rewritten. When two CPUs handle packets of one direction at once, the
- * tracked TCP state may fall behind until the next packet. */
+/* Counts a packet before it is rewritten, as `packets` segments. When two CPUs handle packets of one
+ * direction at once, the tracked TCP state may fall behind until the next packet. */
 static __always_inline void fast_count(struct fast_slot *slot, const struct fast_packet *packet,
-				       const struct fast_action *action, __u32 bytes, __u64 now)
+				       const struct fast_action *action, __u32 packets, __u32 bytes, __u64 now)
 {
 	const struct tcphdr *tcp = packet->l4;
 	__u32 ack;
 
-	__sync_fetch_and_add(&slot->packets, 1);
+	__sync_fetch_and_add(&slot->packets, packets);
 	__sync_fetch_and_add(&slot->bytes, bytes);
 	slot->last = now;
 	if (!packet->is_tcp)

@@ -10,7 +10,7 @@
 #ifndef MMB_FAST_TABLE_H
 #define MMB_FAST_TABLE_H
 
-/* The maps, which all ports share. The loader creates them and maps the first two into its memory. */
+/* The maps, which all ports share. The loader creates them and maps them into its memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -26,14 +26,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fast_slot);
 } fast_slots SEC(".maps");
-
-/* Interfaces by port number. Port numbers are never reused. */
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
-	__uint(max_entries, STEER_FAST_PORTS);
-	__type(key, __u32);
-	__type(value, __u32);
-} fast_ports SEC(".maps");
 
 /* The hash of a key. Two different keys have the same sum for at most one choice of secrets in 2^32: a
  * difference in one word is multiplied by the sum of the other word of its pair and that word's secret.

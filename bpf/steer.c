@@ -8,7 +8,8 @@
  * addresses, packets to an address in `local4` or `local6`, and DHCP replies for the interface's client.
  * Without a socket, the kernel gets every frame.
  *
- * Compiled with STEER_FAST, it forwards packets of some flows itself instead of handing them over (fast.h).
+ * Compiled with STEER_FAST, it forwards packets of some flows itself instead of handing them over
+ * (fast_xdp.h).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -23,9 +24,10 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "gate.h"
 #include "steer.h"
 #ifdef STEER_FAST
-#include "fast.h"
+#include "fast_xdp.h"
 #endif
 
 /* Sockets by receive queue; a port has one. */
@@ -125,14 +127,13 @@ static __always_inline int keeps_ip4(const __u16 *ether, struct iphdr *ip4, cons
 
 static __always_inline int belongs_to_kernel(const struct xdp_md *context, __u64 gate)
 {
-	/* Read two bytes at a time: struct ethhdr is packed and would be read byte by byte. */
 	const __u16 *ether = (void *)(long)context->data;
 	const void *end = (void *)(long)context->data_end;
 	const struct ipv6hdr *ip6 = (const void *)ether + ETH_HLEN;
 
 	if ((const void *)ether + ETH_HLEN > end)
 		return 1;
-	if ((STEER_ON | (__u64)ether[2] << 32 | (__u64)ether[1] << 16 | ether[0]) != gate)
+	if (!gate_admits(gate, ether))
 		return 1;
 	if (ether[6] == bpf_htons(ETH_P_IP))
 		return keeps_ip4(ether, (void *)ether + ETH_HLEN, end);

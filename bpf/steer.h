@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interface between the XDP program (steer.c, fast.h) and its loader (crates/dpdk/src/xdp).
+ * The interface between the programs that steer and forward frames (steer.c, tc.c) and their loader
+ * (crates/dpdk/src/xdp).
  */
 #ifndef MMB_STEER_H
 #define MMB_STEER_H
@@ -25,6 +26,21 @@ struct steer_state {
 	__u32 padding;
 	__u32 secrets[STEER_FAST_SECRETS];
 };
+
+/* The variables of the tc programs (tc.c). `engaged` is written while they run, the others before they are
+ * attached. */
+struct tc_state {
+	struct steer_state steer;
+	/* Whether the programs act. Otherwise the interface is as without them. */
+	__u32 engaged;
+	/* The interface of the port, and that of its segmenter. */
+	__u32 if_index;
+	__u32 segmenter;
+	__u32 padding[13];
+};
+
+/* The mark of packets that the tc programs have received again, for the port's socket. */
+#define STEER_TC_MARK 0x6d6d6221
 
 /* Slots of the fast path. Slot 0 is the header: `stamp` is the one in force, `last` the heartbeat of the
  * process in nanoseconds of CLOCK_MONOTONIC_COARSE; 0: none yet. */

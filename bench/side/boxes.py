@@ -4,7 +4,7 @@ import contextlib
 import random
 
 from .peers import rules
-from .results import FAST, MMB
+from .results import FAST, FAST_TC, MMB
 from .layer7.web import PORT
 from .wire import CLIENT, IPERF, OUTSIDE
 
@@ -14,9 +14,9 @@ CLIENTS = "10.1.0.0/16"
 TRACKED = f"{CLIENT}:{IPERF},{CLIENT}:{PORT}"
 
 # mmb's best configuration over af-xdp: what it has decided of a flow is done in the kernel.
-ON = "set xdp-fast-path on\n"
+ON = "set fast-path auto\n"
 AF_XDP = "`route left right` over af-xdp ports"
-FASTER = "the same with `set xdp-fast-path on`"
+FASTER = "the same with `set fast-path auto`"
 XDP = "the paper's program on both interfaces, native mode, forwarding by bpf_fib_lookup and a redirect"
 
 
@@ -120,6 +120,35 @@ NAT = {
     FAST: FASTER,
     "nftables": "`snat to` an address",
     "iptables": "`-j SNAT` (nf_tables back end)",
+    "nothing": "ip_forward only",
+}
+
+
+STATEFUL = f"add-stateful ip-saddr {CLIENTS} accept\n"
+SOURCE_NAT = f"nat pool add wan {OUTSIDE}\nadd-stateful in left ip-saddr {CLIENTS} nat wan\n"
+AF_PACKET = "mmb, af-packet"
+
+
+def bulk(wire, is_nat):
+    """mmb on all kinds of port, and the kernel: tracking all flows, or with source NAT."""
+    lines = SOURCE_NAT if is_nat else STATEFUL
+    known = f"table ip t {{\n chain f {{\n  type filter hook forward priority 0;\n{rules.NFT_KNOWN}"
+    nft = rules.nft_snat(CLIENTS, OUTSIDE) if is_nat else f"{known}  ip saddr {CLIENTS} ct state new accept\n }}\n}}\n"
+    return {
+        **ours(wire, lines),
+        AF_PACKET: lambda: wire.mmb_on_packet_sockets(lines),
+        FAST_TC: lambda: wire.mmb_on_packet_sockets(ON + lines),
+        "nftables": lambda: netfilter(wire, nft),
+        "nothing": contextlib.nullcontext,
+    }
+
+
+BULK = {
+    MMB: AF_XDP + "; `add-stateful` or `nat`, without further rules",
+    FAST: FASTER,
+    AF_PACKET: "the same over af-packet ports",
+    FAST_TC: "the same over af-packet ports with `set fast-path auto`",
+    "nftables": "`ct state established accept` and an accept of new flows; `snat to`",
     "nothing": "ip_forward only",
 }
 

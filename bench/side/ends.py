@@ -96,6 +96,30 @@ def nat(rounds, full):
         return together(figures, series, rounds)
 
 
+def bulk(rounds, full):
+    """Bulk TCP between ends that leave segmentation and checksums to their interfaces, as containers and virtual machines do,
+    and between ends that do not."""
+    figures = []
+    for is_nat, name, title in ((False, "bulk-tracking", "tracking of flows"), (True, "bulk-nat", "source NAT")):
+        both = pair(
+            name, f"{title}, by the ends' segmentation offload", "offload", "none", boxes.BULK,
+            ["Buffers of up to 64 KiB pass whole where offloads are on, unless XDP is in their way."], ["off", "on"],
+        )
+        with Wire() as without, Wire(offloads=True) as offloading:
+            wires = [without, offloading]
+
+            def measured(name, is_nat=is_nat, wires=wires):
+                def measure(x):
+                    wire = wires[int(x)]
+                    with boxes.bulk(wire, is_nat)[name]():
+                        return wire.goodput()
+
+                return measure
+
+            figures += together(both, [Series(name, measured(name), [0, 1]) for name in boxes.BULK], rounds)
+    return figures
+
+
 def options(rounds, full):
     """Figure 9f as the paper has it: bandwidth behind rules about TCP options."""
     figures = pair(
@@ -239,6 +263,7 @@ ALL = {
     "firewall-goodput": firewall,
     "tracking-goodput": tracking,
     "nat-goodput": nat,
+    "bulk-tracking-goodput": bulk,
     "options-goodput": options,
     "sessions": sessions,
     "round-trips": round_trips,

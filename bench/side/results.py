@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = pathlib.Path(os.environ.get("BENCH_RESULTS", ROOT / "bench" / "results"))
 
 
-# mmb's series, and that of what it does at best where settled flows may stay in the kernel.
-MMB, FAST = "mmb", "mmb, XDP fast path"
+# mmb's series, and those of what it does at best where settled flows may stay in the kernel.
+MMB, FAST, FAST_TC = "mmb", "mmb, XDP fast path", "mmb, tc fast path"
 # A place on which so many seconds were spent is not measured again: a million rules take some peers a minute
 # to fill in.
 ENOUGH = 50

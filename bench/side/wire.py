@@ -4,7 +4,7 @@
     [ c0 ]===============[ b0   b1 ]===============[ s0 ]
     10.1.0.2/16        10.1.0.1  10.2.0.1       10.2.0.2/24
 
-Everything is routed by the kernel of the box, unless mmb or an XDP program takes the frames before. No interface
+Everything is routed by the kernel of the box, unless mmb or an XDP program takes the frames before. Unless asked to, no interface
 segments or fills in checksums: on veth, frames of 64 KiB and without checksums would pass through the kernel as they never
 pass through a network card. What arrives at an end is put together again by GRO, as with any network card, in a thread of
 its own (threaded NAPI): otherwise an end would receive in the time of whoever sends it a frame, packet by packet where a
@@ -30,9 +30,11 @@ from lab.daemon import Daemon  # noqa: E402 isort: skip
 from lab.netns import Network, end  # noqa: E402 isort: skip
 
 CLIENT, SERVER = "10.1.0.2", "10.2.0.2"
+BOX = {"b0": "10.1.0.1/16", "b1": "10.2.0.1/24"}
 # Where source NAT sends from: the server's way back leads to the box.
 OUTSIDE = "200.0.0.1"
 IPERF = 5201
+PACKET_PORTS = "interface add left af-packet b0\ninterface add right af-packet b1\nroute left right\n"
 PORTS = "interface add left af-xdp b0\ninterface add right af-xdp b1\nroute left right\n"
 # A load that is limited comes in pieces of so many bytes, for which iperf3 looks at the time as often as it
 # is told (in microseconds): with the pieces that it sends otherwise there are pauses in which mmb sleeps.
@@ -53,8 +55,10 @@ SETTINGS = {
 class Wire(Network, Netfilter):
     """The namespaces; a context."""
 
-    def __init__(self, boxes=1, threads=True):
-        """`threads`: ends receive in threads of their own. Waking those takes longer than a round trip."""
+    def __init__(self, boxes=1, threads=True, offloads=False):
+        """`threads`: ends receive in threads of their own. Waking those takes longer than a round trip.
+        `offloads`: interfaces take checksums and segmentation from senders, as those of containers do.
+        """
         super().__init__()
         try:
             self.client, self.box, self.server = (self._namespace(role) for role in ("client", "box", "server"))
@@ -70,7 +74,8 @@ class Wire(Network, Netfilter):
             for a, b in links:
                 self._veth((*a, None), (*b, None))
                 for space, interface in (a, b):
-                    space.run("ethtool", "-K", interface, *(word for name in SENDING for word in (name, "off")))
+                    state = "on" if offloads else "off"
+                    space.run("ethtool", "-K", interface, *(word for name in SENDING for word in (name, state)))
             for space, interface, address, gateway in (
                 (self.client, "c0", f"{CLIENT}/16", "10.1.0.1"),
                 (self.server, "s0", f"{SERVER}/24", "10.2.0.1"),
@@ -81,8 +86,8 @@ class Wire(Network, Netfilter):
                 # well.
                 space.run("ethtool", "-K", interface, "gro", "on")
                 space.run("sh", "-c", f"echo {int(threads)} > /sys/class/net/{interface}/threaded")
-            self._address(self.box, "b0", "10.1.0.1/16")
-            self._address(self.box, "b1", "10.2.0.1/24")
+            for interface, address in BOX.items():
+                self._address(self.box, interface, address)
             self.box.sysctl("net/ipv4/ip_forward", 1)
         except BaseException:
             self.close()
@@ -119,6 +124,21 @@ class Wire(Network, Netfilter):
                 yield daemon.start()
             finally:
                 daemon.close()
+
+    @contextlib.contextmanager
+    def mmb_on_packet_sockets(self, config=""):
+        """A daemon in the box on af-packet ports, whose twins have the addresses of the box."""
+        try:
+            with self.mmb(config, PACKET_PORTS) as daemon:
+                for (interface, address), twin in zip(BOX.items(), ("left", "right"), strict=True):
+                    self.box.run("ip", "address", "flush", "dev", interface)
+                    self._address(self.box, twin, address)
+                self.box.run("ip", "neigh", "flush", "all")
+                wait.until(lambda: self.client.run("ping", "-c1", "-W1", SERVER, check=False).returncode == 0, "a way")
+                yield daemon
+        finally:
+            for interface, address in BOX.items():
+                self._address(self.box, interface, address)
 
     @contextlib.contextmanager
     def xdp(self, program, **options):

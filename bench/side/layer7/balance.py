@@ -22,7 +22,7 @@ def setup():
     how = "its stream module, `proxy_pass` to an upstream" if STREAM.exists() else "a reverse proxy by HTTP (no stream module here)"
     return {
         MMB: "`lb` of four servers by round robin in a chain, af-xdp ports; connections pass through it",
-        FAST: "`lb` of the same servers as the target of a rule, each equally likely, and `set xdp-fast-path on`",
+        FAST: "`lb` of the same servers as the target of a rule, each equally likely, and `set fast-path auto`",
         "HAProxy": "mode tcp, round robin, one thread, splice-auto, no logs; ends connections",
         "nginx": f"{how}, round robin, one worker, reuseport, no logs; ends connections",
         "nothing": "ip_forward only: clients ask one server",

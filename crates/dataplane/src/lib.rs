@@ -40,9 +40,9 @@ pub use features::trace::record::{
     AppliedRules, PacketTrace, TraceDetail, TraceEnd, TraceRequest, TraceStep, TracedSession,
 };
 pub use mmb_dpdk::{
-    NetDev, Offloads, SelectorError, SocketSelector, Steering, is_veth, needs_physical_addresses,
+    FastHook, NetDev, Offloads, SelectorError, SocketSelector, Steering, is_veth, needs_physical_addresses,
 };
-pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
+pub use mmb_fastpath::{FastPathInfo, FastPortInfo, FastPortRole, fast_path_obstacle};
 pub use mmb_policy::Policy;
 pub use mmb_session::{
     FunctionVisit, KeptRules, LimitedSource, LogVerdict, LoggedHeaders, LoggedPacket, NO_POOL, NO_PORT,

@@ -27,8 +27,11 @@ include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 /// The XDP program of AF_XDP ports (bpf/steer.c), compiled: an ELF object for libbpf.
 pub static STEER: &[u8] = &ALIGNED.bytes;
 
-/// The variant of [`STEER`] with the fast path (bpf/fast.h).
+/// The variant of [`STEER`] with the fast path (bpf/fast_xdp.h).
 pub static STEER_FAST: &[u8] = &ALIGNED_FAST.bytes;
+
+/// The programs of AF_PACKET ports with the fast path (bpf/tc.c), compiled.
+pub static TC: &[u8] = &ALIGNED_TC.bytes;
 
 /// The XDP program that passes every frame (bpf/pass.c), compiled.
 pub static PASS: &[u8] = &ALIGNED_PASS.bytes;
@@ -48,6 +51,7 @@ struct Aligned<T: ?Sized> {
 static ALIGNED: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer.o")) };
 static ALIGNED_FAST: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer_fast.o")) };
+static ALIGNED_TC: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/tc.o")) };
 static ALIGNED_PASS: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass.o")) };
 static ALIGNED_BROKER: &Aligned<[u8]> =

@@ -66,6 +66,6 @@ pub use port::{
     SERVICE_TAG_PLACEHOLDER, TxCount, TxQueue, is_veth,
 };
 pub use xdp::{
-    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs,
+    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastHook, FastKey, FastMacs,
     FastNumbers, FastPath, FastPort, FastTranslation, SelectorError, SocketSelector, Steering,
 };

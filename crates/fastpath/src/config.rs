@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mmb_dpdk::{FastGranularity, FastKey, FastPort};
+use mmb_dpdk::{FastGranularity, FastHook, FastKey, FastPort};
 use mmb_policy::PortDependence;
 
 use crate::kernel::KernelTable;
@@ -13,7 +13,9 @@ use crate::kernel::KernelTable;
 pub struct FastPathPort {
     /// Its number in the kernel; no other port ever has it.
     pub number: FastPort,
-    /// Whether its interface takes redirected frames, as of the last check.
+    /// The program that forwards the packets it receives.
+    pub hook: FastHook,
+    /// Whether its interface takes frames redirected at XDP, as of the last check.
     pub can_redirect: Arc<AtomicBool>,
 }
 
@@ -47,10 +49,11 @@ impl FastPathConfig {
         self.ports.get(usize::from(port))?.as_ref()
     }
 
-    /// The number of a port as an egress of flows; None: frames cannot be redirected to it.
-    pub(crate) fn egress(&self, port: u16) -> Option<FastPort> {
+    /// The number of a port as an egress of flows from `ingress`; None: frames cannot be redirected to it.
+    pub(crate) fn egress(&self, ingress: u16, port: u16) -> Option<FastPort> {
+        let from_tc = self.ingress(ingress)?.hook == FastHook::Tc;
         let port = self.ingress(port)?;
-        port.can_redirect.load(Ordering::Acquire).then_some(port.number)
+        (from_tc || port.can_redirect.load(Ordering::Acquire)).then_some(port.number)
     }
 
     /// The granularity of entries. `is_multipath`: some route has several next hops.

@@ -1,6 +1,6 @@
 //! The state of the fast path for `show fast-path` and the metrics.
 
-use mmb_dpdk::FastGranularity;
+use mmb_dpdk::{FastGranularity, FastHook};
 use serde::Serialize;
 
 use crate::generation::{FastPathState, granularity};
@@ -51,13 +51,24 @@ impl FastPathInfo {
     }
 }
 
+/// A port on the fast path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastPortInfo {
+    /// The program of its kind; None: there is none.
+    pub hook: Option<FastHook>,
+    /// Its role.
+    pub role: FastPortRole,
+}
+
 /// A port's role on the fast path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FastPortInfo {
+pub enum FastPortRole {
     /// Flows may enter and leave by it.
     Both,
     /// Flows may enter by it, but its interface takes no redirected frames.
     InOnly,
+    /// Flows may enter and leave by it, but none is learned: its program is not attached.
+    Unused,
     /// Neither, for this reason.
     None(String),
 }

@@ -66,7 +66,7 @@ pub mod testing;
 pub use config::{FastPathConfig, FastPathPort};
 pub use generation::FastPathState;
 pub use host::{FastPathHost, PortSide, TxContext};
-pub use info::{FastPathInfo, FastPortInfo};
+pub use info::{FastPathInfo, FastPortInfo, FastPortRole};
 pub use kernel::KernelTable;
 pub use learner::FlowLearner;
 pub use monitor::PortMonitor;

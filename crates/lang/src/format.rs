@@ -107,7 +107,7 @@ fn format_setting(setting: &Command, f: &mut Formatter<'_>) -> fmt::Result {
         Command::SetInterfaceRpf { mode, names } => {
             list(f, &format!("set rpf {}", mode.map_or("default", ReversePathMode::word)), names)
         }
-        Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
+        Command::SetFastPath(mode) => write!(f, "set fast-path {}", mode.word()),
         _ => Ok(()),
     }
 }

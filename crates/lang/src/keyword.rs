@@ -222,7 +222,15 @@ pub(crate) const SET: &[Keyword] = &[
         "rpf",
         "how routes confirm the sources of routed packets: strict, loose or off, for all or for some interfaces",
     ),
-    word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
+    word("fast-path", "which interfaces' settled flows stay in the kernel: auto, xdp, tc or off"),
+];
+
+/// Words after `set fast-path`.
+pub(crate) const FAST_PATH: &[Keyword] = &[
+    word("auto", "those of af-xdp and af-packet interfaces"),
+    word("xdp", "those of af-xdp interfaces, by a program at XDP"),
+    word("tc", "those of af-packet interfaces, by a program at tc"),
+    word("off", "none"),
 ];
 
 /// Words after `set rpf`.

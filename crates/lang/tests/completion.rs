@@ -77,7 +77,7 @@ fn the_grammar_step_by_step() {
             "stream-hold-time",
             "martian-check",
             "rpf",
-            "xdp-fast-path"
+            "fast-path"
         ]
     );
     assert_eq!(offered("set punt-limit ").1, ["neighbor", "routing", "local", "other"]);

@@ -296,7 +296,7 @@ fn commands_about_sessions() {
         "set rpf off",
         "set rpf strict left right",
         "set rpf default left",
-        "set xdp-fast-path on",
+        "set fast-path auto",
         "show fast-path",
         "show brokers verbose",
         "show domains",

@@ -268,7 +268,7 @@ ONE_MONTH = 30 * 86_400
 def test_a_time_namespace_does_not_keep_a_stopped_daemon_forwarding(make_wire, seconds):
     """The XDP program reads the machine's clock. With the namespace's, the heartbeat lay in the future or in the past."""
     wrapper = ("unshare", "--time", "--monotonic", str(seconds), "--")
-    wire = make_wire("af-xdp", "set xdp-fast-path on\nadd udp-dport 7000 accept\n", wrapper=wrapper)
+    wire = make_wire("af-xdp", "set fast-path auto\nadd udp-dport 7000 accept\n", wrapper=wrapper)
     wire.right.close()
     wire.left.close()
     wire.bench.know_neighbours()

@@ -1,4 +1,4 @@
-"""The XDP fast path: offloaded flows, and their revocation."""
+"""The fast path at XDP and at tc: offloaded flows, and their revocation."""
 
 import concurrent.futures
 import contextlib
@@ -19,7 +19,7 @@ from lab.routebench import SERVER as FAR4
 from lab.routebench import SERVER6 as FAR6
 from lab.routebench import answered
 
-ON = "set xdp-fast-path on\n"
+ON = "set fast-path auto\n"
 
 
 def receives_by_napi(namespace, *interfaces):
@@ -28,14 +28,22 @@ def receives_by_napi(namespace, *interfaces):
         namespace.run("ethtool", "-K", interface, "gro", "on")
 
 
+@pytest.fixture(params=["af-xdp", "af-packet"])
+def ports(request):
+    """The kind of ports, each of which has a fast path of its own. The end points' segmentation offload is on."""
+    return request.param
+
+
+XDP_ONLY = pytest.mark.parametrize("ports", ["af-xdp"])
+TC_ONLY = pytest.mark.parametrize("ports", ["af-packet"])
+
+
 @pytest.fixture
-def fast_wire(make_wire):
-    """fast_wire(config) -> a wire on af-xdp ports with the fast path on, whose end points accept redirected
-    frames.
-    """
+def fast_wire(make_wire, ports):
+    """fast_wire(config) -> a wire with the fast path on, whose end points accept redirected frames."""
 
     def make(config="", workers=1, **options):
-        wire = make_wire("af-xdp", ON + config, workers=workers, **options)
+        wire = make_wire(ports, ON + config, workers=workers, **options)
         wire.right.close()
         wire.left.close()
         wire.bench.know_neighbours()
@@ -104,9 +112,9 @@ def test_off_unless_it_is_switched_on(make_wire, stream):
     stream(wire.client, wire.server, SERVER4).send(2048)
     shown = fast(wire)
     assert (shown["enabled"], shown["active"], shown["entries"], shown["packets"]) == (False, False, 0, 0)
-    assert "xdp-fast-path" not in wire.daemon.command("show", "config").stdout
-    wire.daemon.line("set xdp-fast-path on")
-    assert "set xdp-fast-path on\n" in wire.daemon.command("show", "config").stdout
+    assert "fast-path" not in wire.daemon.command("show", "config").stdout
+    wire.daemon.line("set fast-path auto")
+    assert "set fast-path auto\n" in wire.daemon.command("show", "config").stdout
     assert fast(wire)["active"]
 
 
@@ -219,7 +227,7 @@ def test_rules_that_come_and_go_lose_nothing(fast_wire, stream):
         wire.daemon.command("del", index)
         one.send(512)
     learnt(wire, one)
-    wire.daemon.line("set xdp-fast-path off")
+    wire.daemon.line("set fast-path off")
     wait.until(lambda: fast(wire)["entries"] == 0, "all flows to be given up")
     before = hits(wire)
     one.send(2048)
@@ -239,6 +247,7 @@ def test_other_rules_keep_it_off_and_say_so(fast_wire, stream):
     learnt(wire, one)
 
 
+@XDP_ONLY
 def test_frames_are_not_sent_where_they_would_be_lost(fast_wire, stream):
     """A veth whose peer does not use NAPI accepts no redirected frames: the engine forwards, and no packet is
     lost.
@@ -263,9 +272,9 @@ def test_tcp_with_unfinished_checksums(fast_wire):
 
 
 @pytest.fixture
-def fast_router(make_router):
+def fast_router(make_router, ports):
     def make(config=""):
-        bench = make_router(ON + config)
+        bench = make_router(ON + config, driver=ports)
         receives_by_napi(bench.client, "c0")
         receives_by_napi(bench.servers, "s0")
         wait.until(lambda: all(i["egress"] for i in fast(bench)["interfaces"][:2]), "interfaces to take frames")
@@ -321,14 +330,99 @@ def test_addresses_are_rewritten(fast_router):
     assert hits(bench) >= 100
 
 
-def test_nothing_about_the_interface_is_left_when_it_goes(fast_wire, stream):
+def test_nothing_about_the_interface_is_left_when_it_goes(fast_wire, stream, ports):
     wire = fast_wire()
     one = stream(wire.client, wire.server, SERVER4)
     learnt(wire, one)
-    for line in ("wire del left", "interface del right", "interface add right af-xdp m1", "wire left right"):
+    for line in ("wire del left", "interface del right", f"interface add right {ports} m1", "wire left right"):
         wire.daemon.line(line)
     learnt(wire, one)
-    assert wire.bench.mbox.run("ip", "-o", "link", "show", "m1").stdout.count("xdp") >= 1
+    shown = wire.bench.mbox.run("ip", "-o", "link", "show").stdout
+    assert shown.count(" m1@") == 1 and ("xdp" in shown) == (ports == "af-xdp")
+    # One TAP for each port cuts what the engine does not take whole.
+    assert shown.count(" mmb-seg") == (2 if ports == "af-packet" else 0)
+
+
+def frame_size(bench, interface):
+    """(frames, bytes) that an interface of the box has received."""
+    counted = bench.mbox.run("cat", *(f"/sys/class/net/{interface}/statistics/rx_{what}" for what in ("packets", "bytes")))
+    return [int(word) for word in counted.stdout.split()]
+
+
+@TC_ONLY
+@pytest.mark.parametrize("address", [SERVER4, SERVER6])
+def test_buffers_of_many_segments_stay_whole(fast_wire, address):
+    """The offload of the ends stays on, and their buffers are forwarded as they are, through a stateful firewall. The
+    counters have the segments."""
+    wire = fast_wire(FIREWALL)
+    frames, octets = frame_size(wire, "m0")
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, address, size=256 << 20)
+    assert sent == received
+    frames, octets = (after - before for after, before in zip(frame_size(wire, "m0"), (frames, octets), strict=True))
+    assert octets / frames > 5000
+    assert "tcp-segmentation-offload: on" in wire.client.run("ethtool", "-k", "c0").stdout
+    wait.until(lambda: hits(wire) > 150_000, "segments to be counted")
+    assert wire.daemon.drops().get("gso-frame", 0) == 0
+    assert wire.daemon.interfaces()["left"]["rx_packets"] > 150_000
+
+
+@TC_ONLY
+@pytest.mark.parametrize("address", [SERVER4, SERVER6])
+def test_buffers_that_the_engine_has_to_see_are_cut(fast_wire, address):
+    """Sessions that pass a function stay in the engine, which gets their buffers as segments with right checksums."""
+    wire = fast_wire("nf add m payload-count\nchain add c m\nadd-stateful in left tcp-dport 5001 chain c\n")
+    assert fast(wire)["active"]
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, address, size=16 << 20)
+    assert sent == received
+    assert hits(wire) == 0 and wire.daemon.hits(1) > 10_000
+    assert sum(wire.daemon.drops().values()) == 0
+
+
+@TC_ONLY
+def test_ends_of_connections_reach_the_engine(fast_wire):
+    """Buffers of many segments with FIN go to the engine, which closes the session."""
+    wire = fast_wire(FIREWALL)
+    for port in range(5001, 5021):
+        sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4, port=port, size=300_000)
+        assert sent == received
+    wait.until(lambda: fast(wire)["entries"] == 0, "the closed connections to be given up", 30)
+    states = {one["state"] for one in wire.daemon.json("show", "connections")["connections"]}
+    # Whoever closes before the last segment of the other end has come answers it with RST.
+    assert states <= {"closed", "time-wait", "reset"}, states
+
+
+@TC_ONLY
+def test_the_setting_chooses_the_program(fast_wire):
+    wire = fast_wire()
+    shown = fast(wire)
+    assert (shown["mode"], [one["program"] for one in shown["interfaces"]]) == ("auto", ["tc", "tc"])
+    assert "left: in and out at tc\n" in wire.daemon.command("show", "fast-path").stdout
+    wire.daemon.line("set fast-path xdp")
+    assert not any(one["ingress"] for one in fast(wire)["interfaces"])
+    assert "leaves it out" in wire.daemon.command("show", "fast-path").stdout
+    assert "mmb-seg" not in wire.bench.mbox.run("ip", "-o", "link", "show").stdout
+    # Frames are kept short by other means again.
+    assert "xdp" in wire.bench.mbox.run("ip", "-o", "link", "show", "m0").stdout
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4, size=8 << 20)
+    assert sent == received and hits(wire) == 0
+    wire.daemon.line("set fast-path tc")
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
+    assert sent == received
+    wait.until(lambda: hits(wire) > 10_000, "segments to be counted")
+
+
+@TC_ONLY
+def test_nothing_is_left_of_a_killed_daemon(fast_wire, stream):
+    wire = fast_wire()
+    learnt(wire, stream(wire.client, wire.server, SERVER4))
+    assert "mmb-seg0" in wire.bench.mbox.run("ip", "-o", "link", "show").stdout
+    wire.daemon.stop(signal.SIGKILL)
+
+    def is_gone():
+        shown = wire.bench.mbox.run("ip", "-o", "link", "show").stdout
+        return "mmb-seg" not in shown and "xdp" not in shown
+
+    wait.until(is_gone, "TAPs and programs to be gone")
 
 
 FIREWALL = "add-stateful in left accept\nadd all drop\n"
@@ -670,9 +764,9 @@ def test_an_icmp_error_and_the_next_segment(fast_wire, figure):
 
 
 @pytest.fixture
-def fast_nat(make_nat):
+def fast_nat(make_nat, ports):
     def make(config, **options):
-        nat = make_nat(ON + config, driver="af-xdp", **options)
+        nat = make_nat(ON + config, driver=ports, **options)
         receives_by_napi(nat.hosts, "c0")
         receives_by_napi(nat.router, "r0")
         wait.until(lambda: all(i["egress"] for i in fast(nat)["interfaces"]), "interfaces to take frames")

@@ -4,11 +4,13 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `show fast-path`: flows that the XDP program forwards in the kernel.
+/// `show fast-path`: flows that the kernel forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastPathReply {
-    /// Value of `set xdp-fast-path`.
+    /// Whether `set fast-path` is not `off`.
     pub enabled: bool,
+    /// Value of `set fast-path`: `off`, `auto`, `xdp` or `tc`.
+    pub mode: String,
     /// Whether flows are offloaded: the fast path is enabled, an interface supports it, and the rules allow
     /// it.
     pub active: bool,
@@ -23,7 +25,7 @@ pub struct FastPathReply {
     pub entries: u64,
     /// Flows offloaded since the start.
     pub installed: u64,
-    /// Packets that the XDP program forwarded.
+    /// Packets that the kernel forwarded; each segment of a large buffer is one.
     pub packets: u64,
     /// Bytes of the frames of these packets.
     pub bytes: u64,
@@ -38,6 +40,9 @@ pub struct FastPathReply {
 pub struct FastInterfaceEntry {
     /// Name of the interface.
     pub name: String,
+    /// The program that forwards its flows: `xdp` or `tc`. None: its kind has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Whether flows received on it can be offloaded.
     pub ingress: bool,
     /// Whether offloaded flows can be sent on it.

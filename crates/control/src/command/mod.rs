@@ -87,7 +87,7 @@ impl Control {
             Command::SetMartianCheck(on) => self.set_martian_check(*on),
             Command::SetRpf(mode) => self.set_reverse_path(*mode),
             Command::SetInterfaceRpf { mode, names } => self.set_interface_reverse_path(names, *mode),
-            Command::SetXdpFastPath(on) => self.set_fast_path(*on),
+            Command::SetFastPath(mode) => self.set_fast_path(*mode),
         };
         done.map(Output::Done)
     }

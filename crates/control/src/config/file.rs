@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_dataplane::AddressChecks;
-use mmb_lang::{Broker, Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
+use mmb_lang::{
+    Broker, Command, Diagnostic, ErrorPolicy, FastPathMode, FileItem, PortKind, Rule, SourceSpan, Word,
+};
 use mmb_nf::ProgramItem;
 use mmb_policy::{Policy, RuleTexts, SetTable};
 
@@ -160,7 +162,7 @@ impl<'a> Builder<'a> {
                 Command::SetInterfaceRpf { mode, names } => {
                     self.note(c.line, |b| b.config.set_reverse_path(&names, mode));
                 }
-                Command::SetXdpFastPath(on) => self.config.set_fast_path(on),
+                Command::SetFastPath(mode) => self.config.set_fast_path(mode),
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -400,8 +402,8 @@ fn setting_lines(config: &Config) -> Vec<String> {
             lines.push(command.to_string());
         }
     }
-    if config.fast_path() {
-        lines.push(Command::SetXdpFastPath(true).to_string());
+    if config.fast_path() != FastPathMode::Off {
+        lines.push(Command::SetFastPath(config.fast_path()).to_string());
     }
     lines.extend(config.sets().iter().map(|set| Command::SetAdd(set.clone()).to_string()));
     lines.extend(config.nat().lines());

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, Match, NamedSet, NatPool, Rule, Word};
+use mmb_lang::{ErrorPolicy, FastPathMode, Match, NamedSet, NatPool, Rule, Word};
 use mmb_policy::{Policy, RuleView};
 
 pub use brokers::Brokers;
@@ -55,8 +55,8 @@ pub struct Config {
     address_checks: AddressChecks,
     settings: SessionSettings,
     punt_limits: PuntLimits,
-    /// Whether flows between af-xdp interfaces may be offloaded to XDP.
-    fast_path: bool,
+    /// Which interfaces' flows may be offloaded.
+    fast_path: FastPathMode,
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
     punt: Option<PortId>,
     chains: Arc<Chains>,
@@ -147,14 +147,14 @@ impl Config {
         &mut self.address_checks
     }
 
-    /// Whether flows between af-xdp interfaces may be offloaded to XDP.
-    pub fn fast_path(&self) -> bool {
+    /// Which interfaces' flows may be offloaded.
+    pub fn fast_path(&self) -> FastPathMode {
         self.fast_path
     }
 
-    /// Sets whether flows between af-xdp interfaces may be offloaded to XDP.
-    pub fn set_fast_path(&mut self, on: bool) {
-        self.fast_path = on;
+    /// Sets which interfaces' flows may be offloaded.
+    pub fn set_fast_path(&mut self, mode: FastPathMode) {
+        self.fast_path = mode;
     }
 
     /// NAT pools and forwards.
@@ -225,7 +225,7 @@ impl Config {
         Arc::make_mut(&mut self.interfaces).iter_mut().for_each(|i| i.reverse_path = None);
         self.settings = SessionSettings::default();
         self.punt_limits = PuntLimits::default();
-        self.fast_path = false;
+        self.fast_path = FastPathMode::Off;
         self.nat = Arc::new(self.nat.cleared());
         self.reset_sets();
     }

@@ -338,7 +338,7 @@ impl Scrape {
 
     fn fast_path(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         let fast = &self.fast_path;
-        describe(e, "fast_path_entries", "Flows that are offloaded to XDP", MetricType::Gauge)?
+        describe(e, "fast_path_entries", "Flows that are offloaded to the kernel", MetricType::Gauge)?
             .encode_gauge(&fast.entries)?;
         for (name, help, get) in FAST_COUNTERS {
             describe(e, name, help, MetricType::Counter)?

@@ -133,9 +133,9 @@ pub(super) const BROKER_METRICS: [(&str, &str, bool); 21] = [
 ];
 
 pub(super) const FAST_COUNTERS: [Metric<FastPathReply>; 3] = [
-    ("fast_path_flows", "Flows offloaded to XDP", |f| f.installed),
-    ("fast_path_packets", "Packets that the XDP program forwarded", |f| f.packets),
-    ("fast_path_bytes", "Bytes of the frames that the XDP program forwarded", |f| f.bytes),
+    ("fast_path_flows", "Flows offloaded to the kernel", |f| f.installed),
+    ("fast_path_packets", "Packets that the kernel forwarded", |f| f.packets),
+    ("fast_path_bytes", "Bytes of the frames that the kernel forwarded", |f| f.bytes),
 ];
 
 pub(super) const ROUTING_GAUGES: [Metric<RoutingCounts>; 3] = [

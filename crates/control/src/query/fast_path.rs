@@ -1,10 +1,14 @@
-//! `show fast-path`: flows that the XDP program forwards in the kernel.
+//! `show fast-path`: flows that the kernel forwards.
 
-use mmb_dataplane::{FastPortInfo, fast_path_obstacle};
+use mmb_dataplane::{FastHook, FastPortRole, fast_path_obstacle};
+use mmb_lang::FastPathMode;
 
 use crate::api::{FastInterfaceEntry, FastPathReply};
 use crate::config::Interface;
 use crate::transaction::Control;
+
+/// The reason of an interface that the setting leaves out.
+const NOT_SET: &str = "`set fast-path` leaves it out";
 
 /// The reason of an interface to which XDP cannot redirect frames.
 const NO_REDIRECT: &str =
@@ -15,17 +19,23 @@ impl Control {
     pub fn fast_path(&self) -> FastPathReply {
         let config = self.state().config;
         let info = self.engine().fast_path();
+        let mode = config.fast_path();
         let entry = |i: &Interface| {
-            let (ingress, egress, reason) = match self.engine().fast_port(i.id) {
-                Some(FastPortInfo::Both) => (true, true, None),
-                Some(FastPortInfo::InOnly) => (true, false, Some(NO_REDIRECT.to_owned())),
-                Some(FastPortInfo::None(reason)) => (false, false, Some(reason)),
+            let port = self.engine().fast_port(i.id);
+            let hook = port.as_ref().and_then(|port| port.hook);
+            let program = hook.map(|hook| if hook == FastHook::Xdp { "xdp" } else { "tc" }.to_owned());
+            let (ingress, egress, reason) = match port.map(|port| port.role) {
+                _ if is_left_out(mode, hook) => (false, false, Some(NOT_SET.to_owned())),
+                Some(FastPortRole::Both | FastPortRole::Unused) => (true, true, None),
+                Some(FastPortRole::InOnly) => (true, false, Some(NO_REDIRECT.to_owned())),
+                Some(FastPortRole::None(reason)) => (false, false, Some(reason)),
                 None => (false, false, Some("the interface is down".to_owned())),
             };
-            FastInterfaceEntry { name: i.name.clone(), ingress, egress, reason }
+            FastInterfaceEntry { name: i.name.clone(), program, ingress, egress, reason }
         };
         FastPathReply {
-            enabled: config.fast_path(),
+            enabled: mode != FastPathMode::Off,
+            mode: mode.word().to_owned(),
             active: info.learns,
             obstacle: fast_path_obstacle(config.policy(), config.nat().compiled(), config.settings())
                 .map(|obstacle| obstacle.to_string()),
@@ -38,4 +48,9 @@ impl Control {
             interfaces: config.interfaces().iter().map(entry).collect(),
         }
     }
+}
+
+/// Whether the setting leaves out interfaces with this program.
+fn is_left_out(mode: FastPathMode, hook: Option<FastHook>) -> bool {
+    matches!((mode, hook), (FastPathMode::Xdp, Some(FastHook::Tc)) | (FastPathMode::Tc, Some(FastHook::Xdp)))
 }

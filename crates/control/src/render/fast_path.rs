@@ -17,7 +17,7 @@ const REASONS: [(&str, &str); 8] = [
     ("kernel", "the kernel refused the entry"),
 ];
 
-/// What one entry of the XDP table stands for.
+/// What one entry of the table stands for.
 const KEYS: [(&str, &str); 3] = [
     ("flow", "packets between two addresses and ports"),
     ("pair", "packets between two addresses, where no rule matches ports; else also ports"),
@@ -27,10 +27,10 @@ const KEYS: [(&str, &str); 3] = [
 /// `show fast-path`; `verbose` adds the reasons that have not occurred.
 pub(crate) fn fast_path(reply: &FastPathReply, verbose: bool) -> String {
     let state = match (reply.enabled, &reply.obstacle) {
-        (false, _) => "off (`set xdp-fast-path on` enables it)".to_owned(),
-        (true, Some(reason)) => format!("on, but no flow can be offloaded: {reason}"),
-        (true, None) if reply.active => "on".to_owned(),
-        (true, None) => "on, but no interface supports it".to_owned(),
+        (false, _) => "off (`set fast-path auto` enables it)".to_owned(),
+        (true, Some(reason)) => format!("{}, but no flow can be offloaded: {reason}", reply.mode),
+        (true, None) if reply.active => reply.mode.clone(),
+        (true, None) => format!("{}, but no interface supports it", reply.mode),
     };
     let mut text = format!("fast path: {state}\n");
     if let Some((_, what)) = reply.key.as_ref().and_then(|key| KEYS.iter().find(|(name, _)| name == key)) {
@@ -51,8 +51,10 @@ pub(crate) fn fast_path(reply: &FastPathReply, verbose: bool) -> String {
             (true, false) => "in only",
             _ => "no",
         };
+        let program = i.program.as_ref().filter(|_| i.ingress || i.egress);
+        let program = program.map_or_else(String::new, |program| format!(" at {program}"));
         let reason = i.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-        let _ = writeln!(text, "{}: {what}{reason}", i.name);
+        let _ = writeln!(text, "{}: {what}{program}{reason}", i.name);
     }
     for (reason, n) in reply.refused.iter().filter(|&(_, &n)| verbose || n > 0) {
         let meaning = REASONS.iter().find(|(name, _)| name == reason).map_or("", |(_, meaning)| meaning);
@@ -70,6 +72,7 @@ mod tests {
         let refused = REASONS.iter().map(|(reason, _)| ((*reason).to_owned(), 0)).collect();
         FastPathReply {
             enabled: true,
+            mode: "auto".to_owned(),
             active: true,
             entries: 1,
             installed: 2,
@@ -83,9 +86,9 @@ mod tests {
         let first =
             |reply: &FastPathReply| fast_path(reply, false).lines().next().unwrap_or_default().to_owned();
         let mut it = reply();
-        assert_eq!(first(&it), "fast path: on");
+        assert_eq!(first(&it), "fast path: auto");
         it.active = false;
-        assert_eq!(first(&it), "fast path: on, but no interface supports it");
+        assert_eq!(first(&it), "fast path: auto, but no interface supports it");
         it.obstacle = Some("rule 3 has to see each packet: `ip-ttl`".to_owned());
         assert!(first(&it).ends_with("no flow can be offloaded: rule 3 has to see each packet: `ip-ttl`"));
         it.enabled = false;
@@ -106,10 +109,11 @@ mod tests {
         assert_eq!(fast_path(&it, true).lines().count(), 2 + REASONS.len());
         it.interfaces = vec![FastInterfaceEntry {
             name: "lan".into(),
+            program: Some("xdp".into()),
             ingress: true,
             egress: false,
             reason: Some("so".into()),
         }];
-        assert!(fast_path(&it, false).contains("\nlan: in only: so\n"));
+        assert!(fast_path(&it, false).contains("\nlan: in only at xdp: so\n"));
     }
 }

@@ -2,7 +2,9 @@
 
 use mmb_dataplane::AddressChecks;
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout, Word};
+use mmb_lang::{
+    ErrorPolicy, FastPathMode, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout, Word,
+};
 
 use super::control::Control;
 use super::interfaces::list;
@@ -26,14 +28,21 @@ impl Control {
         Ok(Done::new(format!("packets that cannot be edited {what}")))
     }
 
-    /// `set xdp-fast-path`.
-    pub(crate) fn set_fast_path(&self, on: bool) -> Result<Done, CommandError> {
+    /// `set fast-path`.
+    pub(crate) fn set_fast_path(&self, mode: FastPathMode) -> Result<Done, CommandError> {
         self.change(|config| {
-            config.set_fast_path(on);
+            config.set_fast_path(mode);
             Ok(())
         })?;
-        let what = if on { "may be offloaded to XDP" } else { "are not offloaded to XDP" };
-        Ok(Done::new(format!("flows between af-xdp interfaces {what}")))
+        let what = match mode {
+            FastPathMode::Off => "flows are not offloaded",
+            FastPathMode::Auto => {
+                "flows may be offloaded, to XDP on af-xdp interfaces and to tc on af-packet interfaces"
+            }
+            FastPathMode::Xdp => "flows of af-xdp interfaces may be offloaded to XDP",
+            FastPathMode::Tc => "flows of af-packet interfaces may be offloaded to tc",
+        };
+        Ok(Done::new(what.to_owned()))
     }
 
     /// `set timeout`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::{ErrorPolicy, ReversePathMode};
+use mmb_lang::{ErrorPolicy, FastPathMode, ReversePathMode};
 use mmb_nf::Program;
 use mmb_policy::Policy;
 use mmb_system::FileAccess;
@@ -98,8 +98,8 @@ pub struct Forwarding {
     pub address_checks: AddressChecks,
     /// Packets per second that the kernel gets.
     pub punt_limits: PuntLimits,
-    /// Flows between af-xdp ports may stay in the kernel ([`crate::fast_path_obstacle`]).
-    pub fast_path: bool,
+    /// Which ports' flows may stay in the kernel ([`crate::fast_path_obstacle`]).
+    pub fast_path: FastPathMode,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

@@ -24,6 +24,7 @@ use crate::engine::pools::{Pools, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
+use crate::features::fastpath::config::uses_tc;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
@@ -193,6 +194,8 @@ impl Engine {
         let participating: Vec<_> =
             forwarding.ports.iter().filter_map(|config| Some((config.id, open(config.id)?))).collect();
         let devices = || participating.iter().map(|(id, port)| (*id, port.device()));
+        let uses_tc = uses_tc(&forwarding);
+        participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
         let snapshot = Snapshot::new(generation, forwarding, open, publisher.counters.clone());
         let mut snapshot = Snapshot { mark: plan.mark, ..snapshot };
@@ -207,6 +210,7 @@ impl Engine {
         self.port_monitor.check_now();
         self.wait_for(generation)?;
         drop(old);
+        participating.iter().filter(|_| !uses_tc).for_each(|(_, port)| port.engage_tc(false));
         publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
         Ok(())

@@ -142,7 +142,7 @@ impl Snapshot {
         counters: Vec<RuleTable>,
     ) -> Snapshot {
         let is_learning = fastpath::config::is_learning(&forwarding);
-        let needs_sessions = forwarding.needs_sessions();
+        let (needs_sessions, fast_path) = (forwarding.needs_sessions(), forwarding.fast_path);
         let mut snapshot = Snapshot {
             generation,
             elements: None,
@@ -200,7 +200,7 @@ impl Snapshot {
             snapshot.ports[index] = port;
         }
         let fast = (is_learning, needs_sessions, !snapshot.has_policy);
-        snapshot.fast = fastpath::config::new(&snapshot.ports, &snapshot.policy, fast);
+        snapshot.fast = fastpath::config::new(&snapshot.ports, &snapshot.policy, fast_path, fast);
         snapshot.bypass = snapshot.path.iter().all(|&p| p == 0);
         snapshot
     }

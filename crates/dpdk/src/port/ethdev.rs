@@ -26,7 +26,7 @@ use super::spec::{PortInfo, PortSpec, PortStats};
 use super::{open, redirect};
 use crate::eal::Eal;
 use crate::error::{Error, PortError};
-use crate::xdp::{FastPath, FastPort, Steering, XdpProgram, port_error};
+use crate::xdp::{FastHook, FastPath, FastPort, Member, Steering, XdpProgram, port_error};
 
 /// An open port.
 #[derive(Debug)]
@@ -167,11 +167,15 @@ impl Port {
     }
 
     /// Sets which frames of an AF_XDP port stay with the kernel; None: none, as after opening. May be called
-    /// at any time; no frame is lost. Ports of other kinds ignore it.
+    /// at any time; no frame is lost. On an AF_PACKET port, it sets which frames may take the fast path:
+    /// those to the steering's Ethernet address. Ports of other kinds ignore it.
     ///
     /// # Errors
     /// When the kernel refuses; nothing has changed then.
     pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
+        if let Some(tc) = &self.handle.tc {
+            tc.steer(steering);
+        }
         let Some(program) = &self.handle.xdp else { return Ok(()) };
         program.steer(steering).map_err(|error| {
             let interface = self.handle.device.interface().unwrap_or_default();
@@ -185,20 +189,47 @@ impl Port {
         self.handle.xdp.as_ref().is_some_and(XdpProgram::is_generic)
     }
 
-    /// The fast path of the process's AF_XDP ports. None for ports of other kinds, and where the kernel
-    /// refuses ([`Port::fast_path_error`]).
+    /// The program by which the port can take part in the fast path; None: its kind has none.
+    pub fn fast_hook(&self) -> Option<FastHook> {
+        let xdp = self.handle.xdp.as_ref().map(|_| FastHook::Xdp);
+        xdp.or_else(|| self.handle.tc.as_ref().map(|_| FastHook::Tc))
+    }
+
+    /// Engages the tc programs of an AF_PACKET port, or removes them. Returns whether they are engaged. While
+    /// they are, large packets of its interface do no harm. No packet is lost or received twice by the
+    /// change.
+    pub fn engage_tc(&self, engaged: bool) -> bool {
+        self.handle.tc.as_ref().is_some_and(|tc| tc.engage(engaged))
+    }
+
+    fn fast_member(&self) -> Option<&Member> {
+        let xdp = self.handle.xdp.as_ref().and_then(|program| program.fast().ok());
+        xdp.or_else(|| self.handle.tc.as_ref()?.member())
+    }
+
+    /// The fast path of the process's ports. None where the kernel refuses ([`Port::fast_path_error`]), for
+    /// AF_PACKET ports that were never engaged, and for ports of other kinds.
     pub fn fast_path(&self) -> Option<&Arc<FastPath>> {
-        Some(&self.handle.xdp.as_ref()?.fast().ok()?.path)
+        Some(&self.fast_member()?.path)
     }
 
-    /// The port's number on the fast path.
+    /// The port's number on the fast path, under the conditions of [`Port::fast_path`].
     pub fn fast_port(&self) -> Option<FastPort> {
-        Some(self.handle.xdp.as_ref()?.fast().ok()?.port)
+        Some(self.fast_member()?.port)
     }
 
-    /// Why an AF_XDP port is not on the fast path; None: it is, or it is of another kind.
+    /// Whether packets that the port receives can take the fast path.
+    pub fn is_fast(&self) -> bool {
+        match &self.handle.tc {
+            Some(tc) => tc.is_engaged(),
+            None => self.fast_port().is_some(),
+        }
+    }
+
+    /// Why a port is not on the fast path; None: it is or was not asked to be, or its kind has none.
     pub fn fast_path_error(&self) -> Option<String> {
-        Some(self.handle.xdp.as_ref()?.fast().err()?.to_string())
+        let tc = self.handle.tc.as_ref().and_then(|tc| tc.error());
+        Some(tc.or_else(|| self.handle.xdp.as_ref()?.fast().err())?.to_string())
     }
 
     /// Whether the interface takes frames that the kernel redirects to it; frames it does not take are lost

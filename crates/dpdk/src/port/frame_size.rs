@@ -64,6 +64,7 @@ pub struct FrameSizeGuard {
     /// Offloads that were on before, and are off now.
     off: Vec<ReceiveOffload>,
     xdp: Option<OwnedFd>,
+    is_veth: bool,
     notes: Vec<String>,
 }
 
@@ -78,17 +79,14 @@ impl FrameSizeGuard {
         before_change: impl FnOnce(&[ReceiveOffload]),
     ) -> io::Result<FrameSizeGuard> {
         let device = NetDev::lookup(interface)?.ok_or(io::ErrorKind::NotFound)?;
-        let mut guard =
-            FrameSizeGuard { interface: interface.to_owned(), off: Vec::new(), xdp: None, notes: Vec::new() };
-        if is_veth(interface) {
-            match attach_pass_program(device.index) {
-                Ok(link) => guard.xdp = Some(link),
-                Err(e) => guard.notes.push(format!(
-                    "segmentation offload of its peer could not be switched off ({e}); run `ethtool -K PEER tso off gso \
-                     off` there, or frames longer than the MTU are dropped as gso-frame"
-                )),
-            }
-        }
+        let mut guard = FrameSizeGuard {
+            interface: interface.to_owned(),
+            off: Vec::new(),
+            xdp: None,
+            is_veth: is_veth(interface),
+            notes: Vec::new(),
+        };
+        guard.attach_pass(device.index);
         let is_on = |offload: &ReceiveOffload| match offload {
             ReceiveOffload::Gro => device.offloads.gro,
             ReceiveOffload::Lro => device.offloads.lro,
@@ -99,14 +97,49 @@ impl FrameSizeGuard {
         Ok(guard)
     }
 
-    /// Whether service tags of received frames are replaced by [`SERVICE_TAG_PLACEHOLDER`].
+    /// Whether service tags of received frames are replaced by [`SERVICE_TAG_PLACEHOLDER`], by bpf/pass.c or
+    /// by what cuts packets instead.
     pub fn replaces_service_tags(&self) -> bool {
-        self.xdp.is_some()
+        self.is_veth
     }
 
     /// Sentences about what was changed on the interface, and what has to be changed by hand.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Lets large packets arrive until [`FrameSizeGuard::enforce`]: another program cuts them, as that of
+    /// [`crate::Port::engage_tc`] does. LRO stays off: the kernel cannot cut what it merges.
+    pub fn relax(&mut self) {
+        self.xdp = None;
+        self.notes.clear();
+        if self.off.contains(&ReceiveOffload::Gro) {
+            self.off.retain(|offload| *offload != ReceiveOffload::Gro);
+            ReceiveOffload::Gro.switch(&self.interface, true);
+        }
+    }
+
+    /// Keeps frames short again.
+    pub fn enforce(&mut self) {
+        let Ok(Some(device)) = NetDev::lookup(&self.interface) else { return };
+        self.attach_pass(device.index);
+        if device.offloads.gro {
+            self.switch_off(ReceiveOffload::Gro);
+        }
+    }
+
+    /// Attaches bpf/pass.c to a veth interface.
+    fn attach_pass(&mut self, index: u32) {
+        if !self.is_veth || self.xdp.is_some() {
+            return;
+        }
+        match attach_pass_program(index) {
+            Ok(link) => self.xdp = Some(link),
+            Err(e) => self.notes.push(format!(
+                "segmentation offload of its peer could not be switched off ({e}); run `ethtool -K PEER tso off gso \
+                 off` there, or frames longer than the MTU are dropped as gso-frame"
+            )),
+        }
     }
 
     fn switch_off(&mut self, offload: ReceiveOffload) {

@@ -12,7 +12,7 @@ use super::spec::PortInfo;
 use crate::error::{PortError, last_errno, strerror};
 use crate::log;
 use crate::memory::Mempool;
-use crate::xdp::XdpProgram;
+use crate::xdp::{TcPort, XdpProgram};
 
 /// An open device. It is closed when its port, all queues and all flow rules are dropped.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(super) struct DeviceHandle {
     pub(super) sends_segments: bool,
     /// The XDP program of an AF_XDP port.
     pub(super) xdp: Option<XdpProgram>,
+    /// The tc programs of an AF_PACKET port.
+    pub(super) tc: Option<TcPort>,
     /// Frames that the kernel dropped because the ring of an AF_PACKET port was full. The driver does not
     /// count them.
     pub(super) ring_drops: AtomicU64,
@@ -47,6 +49,7 @@ impl Drop for DeviceHandle {
         let _guard = HOTPLUG.lock().unwrap_or_else(PoisonError::into_inner);
         // Before the socket closes, frames go to the kernel again.
         self.xdp = None;
+        self.tc = None;
         // SAFETY: the port is open and nothing uses its queues any more.
         unsafe { unplug(self.id, self.plugged) };
     }

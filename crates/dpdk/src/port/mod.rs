@@ -11,6 +11,7 @@ mod queue;
 mod redirect;
 mod rss;
 mod spec;
+mod tap;
 
 pub use device::Device;
 pub use ethdev::Port;
@@ -21,3 +22,4 @@ pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
 pub(crate) use redirect::can_receive_redirects;
 pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
+pub(crate) use tap::Tap;

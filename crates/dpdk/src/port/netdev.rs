@@ -214,7 +214,7 @@ pub(super) fn socket(family: libc::c_int, kind: libc::c_int, protocol: libc::c_i
 /// A socket for ioctls, and a request with the interface's name.
 pub(super) struct InterfaceQuery {
     socket: OwnedFd,
-    request: libc::ifreq,
+    pub(super) request: libc::ifreq,
 }
 
 impl InterfaceQuery {
@@ -234,7 +234,7 @@ impl InterfaceQuery {
         Ok(Some(InterfaceQuery { socket: socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?, request }))
     }
 
-    fn ioctl(&mut self, number: libc::c_ulong) -> io::Result<()> {
+    pub(super) fn ioctl(&mut self, number: libc::c_ulong) -> io::Result<()> {
         // SAFETY: all requests used here take an ifreq; its pointer member, if used, is valid during the
         // call.
         let status = unsafe { libc::ioctl(self.socket.as_raw_fd(), number as _, &raw mut self.request) };

@@ -18,7 +18,7 @@ use crate::eal::Eal;
 use crate::error::PortError;
 use crate::log;
 use crate::memory::{Burst, Slots, VECTOR_MAX};
-use crate::xdp::{XdpError, XdpProgram, port_error};
+use crate::xdp::{TcPort, XdpError, XdpProgram, port_error};
 
 /// Descriptors of a hardware queue; drivers adjust it.
 const DESCRIPTORS: u16 = 1024;
@@ -62,6 +62,7 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
     }
     let info = opening.describe(rx_queues, tx_queues)?;
     let xdp = attach_xdp(spec, interface.as_ref())?;
+    let tc = tc_port(spec, interface.as_ref(), &fds);
     let own_mtu = interface.map_or_else(|| device_mtu(opening.id), |interface| interface.mtu);
     let sends_segments = opening.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS != 0
         || matches!(spec.device, Device::Null { .. } | Device::Pcap { .. });
@@ -76,6 +77,7 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         fds,
         sends_segments,
         xdp,
+        tc,
         ring_drops: AtomicU64::new(0),
         _promiscuous: promiscuous,
     })
@@ -213,6 +215,14 @@ fn attach_xdp(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<Xdp
     XdpProgram::attach(netdev.index, socket)
         .map(Some)
         .map_err(|error| port_error(spec.name, interface, error, None))
+}
+
+/// The fast path of an AF_PACKET port, whose only descriptor is its socket.
+fn tc_port(spec: &PortSpec<'_>, netdev: Option<&NetDev>, fds: &[RawFd]) -> Option<TcPort> {
+    match (&spec.device, netdev, fds) {
+        (Device::AfPacket { .. }, Some(netdev), [socket]) => Some(TcPort::new(netdev.index, *socket)),
+        _ => None,
+    }
 }
 
 /// A plugged-in device, which is unplugged on drop. Lives while [`HOTPLUG`] is held.

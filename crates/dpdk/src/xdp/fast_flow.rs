@@ -127,6 +127,15 @@ pub const FAST_FIN: u8 = 1;
 /// In [`FastFlowStats::ended`]: an RST.
 pub const FAST_RST: u8 = 4;
 
+/// The kind of program by which a port takes part in the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastHook {
+    /// At XDP. Frames can only be redirected to interfaces whose drivers take them.
+    Xdp,
+    /// At tc. Packets can be sent out of every interface, with many segments as one.
+    Tc,
+}
+
 /// Which header fields a key contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FastGranularity {

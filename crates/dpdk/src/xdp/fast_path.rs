@@ -1,10 +1,11 @@
-//! The fast path of AF_XDP ports: flows whose packets the kernel rewrites and forwards by itself.
+//! The fast path: flows whose packets the kernel rewrites and forwards by itself.
 //!
 //! # Theory of operation
-//! The XDP program of every AF_XDP port (bpf/fast.h) looks up a packet's flow before it hands the packet to
-//! the socket. The action of a flow is stored in a *slot*: three cache lines of memory that kernel and
-//! process share. An index in shared memory leads from a flow's key to its slot ([`super::fast_index`]). A
-//! map leads from a port number to its interface. All ports of the process use the same slots, index and map.
+//! The XDP program of every AF_XDP port (bpf/fast_xdp.h) looks up a packet's flow before it hands the packet
+//! to the socket, and so does the tc program of an AF_PACKET port ([`super::tc`]). The action of a flow is
+//! stored in a *slot*: three cache lines of memory that kernel and process share. An index in shared memory
+//! leads from a flow's key to its slot ([`super::fast_index`]). A map leads from a port number to its
+//! interface, one for XDP and one for tc. All ports of the process use the same slots, index and maps.
 //! Installing a flow, revoking it and reading its counters take no system call.
 //!
 //! A wrong index entry cannot make the kernel apply one flow's action to another flow's packets:
@@ -33,13 +34,15 @@ use super::slot::Slot;
 /// The header slot. Only its stamp counts, the one in force, and its time, the heartbeat.
 const HEADER: u32 = 0;
 
-/// The tables that all AF_XDP ports of the process share. One thread at a time uses a slot and its key;
+/// The tables that all ports of the process share. One thread at a time uses a slot and its key;
 /// everything else may be called from any thread.
 #[derive(Debug)]
 pub struct FastPath {
     pub(super) index: Index,
     slots: OwnedFd,
+    /// The interfaces by port number, for XDP and for tc.
     ports: OwnedFd,
+    interfaces: OwnedFd,
     /// The values of `slots`.
     memory: Mapped<Slot>,
 }
@@ -71,19 +74,24 @@ impl FastPath {
     }
 
     fn create() -> Result<FastPath, i32> {
-        use sys::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_DEVMAP_HASH};
+        use sys::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_DEVMAP_HASH, BPF_MAP_TYPE_HASH};
         let index = Index::create(c"fast_index", sys::STEER_FAST_BUCKETS)?;
         let slots = create::<u32, Slot>(c"fast_slots", BPF_MAP_TYPE_ARRAY, sys::BPF_F_MMAPABLE, FAST_SLOTS)?;
         let ports = create::<u32, u32>(c"fast_ports", BPF_MAP_TYPE_DEVMAP_HASH, 0, sys::STEER_FAST_PORTS)?;
+        let interfaces = create::<u32, u32>(c"fast_interfaces", BPF_MAP_TYPE_HASH, 0, sys::STEER_FAST_PORTS)?;
         // SAFETY: the map was created with this many values of this type; a slot consists of atomics.
         let memory = unsafe { Mapped::map(slots.as_raw_fd(), FAST_SLOTS as usize) };
-        Ok(FastPath { index, slots, ports, memory: memory.map_err(|error| errno_of(&error))? })
+        Ok(FastPath { index, slots, ports, interfaces, memory: memory.map_err(|error| errno_of(&error))? })
     }
 
-    /// The maps, by the names that the program gives them.
-    pub(super) fn maps(&self) -> [(&'static CStr, RawFd); 3] {
-        let (index, slots, ports) = (self.index.map(), self.slots.as_raw_fd(), self.ports.as_raw_fd());
-        [(c"fast_index", index), (c"fast_slots", slots), (c"fast_ports", ports)]
+    /// The maps, by the names that the programs give them.
+    pub(super) fn maps(&self) -> [(&'static CStr, RawFd); 4] {
+        [
+            (c"fast_index", self.index.map()),
+            (c"fast_slots", self.slots.as_raw_fd()),
+            (c"fast_ports", self.ports.as_raw_fd()),
+            (c"fast_interfaces", self.interfaces.as_raw_fd()),
+        ]
     }
 
     /// The secrets of the index's hash function.
@@ -178,18 +186,22 @@ impl Member {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1))
             .map_err(|_| failed(libc::EOVERFLOW))?;
         let port = last + 1;
-        // SAFETY: key and value have the sizes of this map.
-        unsafe { put(path.ports.as_raw_fd(), &port.to_ne_bytes(), &if_index.to_ne_bytes()) }
-            .map_err(failed)?;
-        Ok(Member { path, port: FastPort(port) })
+        let member = Member { path, port: FastPort(port) };
+        for map in [&member.path.ports, &member.path.interfaces] {
+            // SAFETY: key and value have the sizes of this map.
+            unsafe { put(map.as_raw_fd(), &port.to_ne_bytes(), &if_index.to_ne_bytes()) }.map_err(&failed)?;
+        }
+        Ok(member)
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Fails when the interface is gone, and its entry with it.
-        // SAFETY: the key has the size of this map's keys.
-        let _ = unsafe { delete(self.path.ports.as_raw_fd(), &self.port.0.to_ne_bytes()) };
+        for map in [&self.path.ports, &self.path.interfaces] {
+            // Fails for XDP when the interface is gone, and its entry with it.
+            // SAFETY: the key has the size of this map's keys.
+            let _ = unsafe { delete(map.as_raw_fd(), &self.port.0.to_ne_bytes()) };
+        }
     }
 }
 

@@ -15,21 +15,18 @@
 //! driver, and the kernel may refuse it; then the port works without the fast path.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, c_int};
-use std::io;
-use std::mem::offset_of;
+use std::ffi::c_int;
 use std::net::IpAddr;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
 use super::error::{ENOTSUPP, XdpError};
 use super::fast_path::Member;
-use super::maps::{Mapped, call, delete, errno_of, put};
-use crate::log;
+use super::maps::{Mapped, delete, errno_of, put};
+use super::object::{ACCESS, Hook, Object, link};
+use super::variables::Variables;
 
 /// Which frames of an AF_XDP port stay with the kernel: those not addressed to `mac`, those that are neither
 /// IPv4 nor IPv6 (including tagged ones), and packets to an address in `local` or to an IPv6 link-local
@@ -42,9 +39,7 @@ pub struct Steering {
     pub local: Vec<IpAddr>,
 }
 
-const LOAD: &str = "load its XDP program";
 const ATTACH: &str = "attach its XDP program";
-const ACCESS: &str = "access its XDP program";
 const STEER: &str = "steer its frames";
 
 /// An attached program.
@@ -75,11 +70,11 @@ impl XdpProgram {
             }
         };
         let local = Mutex::default();
-        match link(object.program(c"steer")?, if_index, sys::XDP_FLAGS_DRV_MODE) {
+        match link(object.program(c"steer")?, if_index, Hook::Xdp(sys::XDP_FLAGS_DRV_MODE)) {
             Ok(_link) => Ok(XdpProgram { _link, state, local, is_generic: false, fast, object }),
             Err(errno @ (libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL)) => {
                 let (object, state) = load(sys::STEER, None, socket)?;
-                let _link = link(object.program(c"steer")?, if_index, sys::XDP_FLAGS_SKB_MODE)
+                let _link = link(object.program(c"steer")?, if_index, Hook::Xdp(sys::XDP_FLAGS_SKB_MODE))
                     .map_err(XdpError::at(ATTACH))?;
                 // Before the kernel's stack, frames may be longer than any interface takes.
                 let fast = Err(XdpError { step: "use XDP in its driver", errno });
@@ -113,8 +108,7 @@ impl XdpProgram {
             local.insert(*address);
         }
         if let Some(variables) = self.state.get(0) {
-            let gate = steering.map_or(0, |steering| sys::STEER_ON | mac_word(steering.mac));
-            variables.gate.store(gate, Ordering::Release);
+            variables.set_gate(steering);
         }
         // An address that cannot be removed stays in the set and is removed the next time.
         local.retain(|address| wanted.contains(address) || self.remove_local(*address).is_err());
@@ -142,27 +136,6 @@ impl XdpProgram {
     }
 }
 
-/// An Ethernet address as the program reads it: two bytes at a time, the first ones in the lowest bits.
-fn mac_word(mac: [u8; 6]) -> u64 {
-    let [a, b, c, d, e, f] = mac;
-    [[e, f], [c, d], [a, b]]
-        .into_iter()
-        .fold(0, |word, bytes| word << 16 | u64::from(u16::from_ne_bytes(bytes)))
-}
-
-/// Attaches a program to an interface for as long as the result is open.
-fn link(program: c_int, if_index: u32, flags: u32) -> Result<OwnedFd, i32> {
-    // libbpf reads only the fields that are used: padding behind them would have to be zero.
-    let used = offset_of!(sys::bpf_link_create_opts, flags) + size_of_val(&flags);
-    let options = sys::bpf_link_create_opts { sz: used, flags, ..Default::default() };
-    // SAFETY: the options are live and carry their size.
-    let fd = call(|| unsafe {
-        sys::bpf_link_create(program, if_index.cast_signed(), sys::BPF_XDP, &raw const options)
-    })?;
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// Loads one of the two programs, with the maps of the fast path if it has a member, and gives it the socket.
 fn load(
     bytes: &'static [u8],
@@ -174,10 +147,7 @@ fn load(
     let state = unsafe { Mapped::<Variables>::map(object.map(c".bss")?, 1) }
         .map_err(|error| XdpError { step: ACCESS, errno: errno_of(&error) })?;
     if let (Some(variables), Some(member)) = (state.get(0), member) {
-        variables.port.store(member.port.0, Ordering::Release);
-        for (to, secret) in variables.secrets.iter().zip(member.path.secrets()) {
-            to.store(*secret, Ordering::Release);
-        }
+        variables.join(member);
     }
     // SAFETY: key (a queue's number) and value have the sizes of this map.
     unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
@@ -191,90 +161,8 @@ pub(crate) fn attach_pass_program(if_index: u32) -> Result<OwnedFd, XdpError> {
     // Before 5.18 the kernel knows no programs for frames in several fragments.
     let object = object.or_else(|_| Object::load(c"mmb_pass", sys::PASS, None))?;
     // The link keeps the program when the object is closed.
-    link(object.program(c"pass")?, if_index, 0).map_err(XdpError::at(ATTACH))
+    link(object.program(c"pass")?, if_index, Hook::Xdp(0)).map_err(XdpError::at(ATTACH))
 }
-
-/// A loaded program and its maps.
-#[derive(Debug)]
-pub(super) struct Object(NonNull<sys::bpf_object>);
-
-// SAFETY: libbpf's objects belong to no thread. Once loaded, this one is only asked for descriptors, and
-// closed once.
-unsafe impl Send for Object {}
-// SAFETY: as above.
-unsafe impl Sync for Object {}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        // SAFETY: the object is open, and nothing uses its descriptors afterwards.
-        unsafe { sys::bpf_object__close(self.0.as_ptr()) }
-    }
-}
-
-impl Object {
-    pub(super) fn load(
-        name: &'static CStr,
-        bytes: &'static [u8],
-        member: Option<&Member>,
-    ) -> Result<Object, XdpError> {
-        let failed = XdpError::at(LOAD);
-        let used = offset_of!(sys::bpf_object_open_opts, relaxed_maps);
-        let options =
-            sys::bpf_object_open_opts { sz: used, object_name: name.as_ptr(), ..Default::default() };
-        // SAFETY: the bytes are static; the options are live and carry their size.
-        let (object, _) = log::capture(|| unsafe {
-            sys::bpf_object__open_mem(bytes.as_ptr().cast(), bytes.len(), &raw const options)
-        });
-        let object =
-            NonNull::new(object).map(Object).ok_or_else(|| failed(errno_of(&io::Error::last_os_error())))?;
-        for (name, fd) in member.iter().flat_map(|member| member.path.maps()) {
-            // SAFETY: the object is open; an unknown map is NULL, which the second function rejects.
-            call(|| unsafe {
-                let map = sys::bpf_object__find_map_by_name(object.0.as_ptr(), name.as_ptr());
-                sys::bpf_map__reuse_fd(map, fd)
-            })
-            .map_err(&failed)?;
-        }
-        // SAFETY: the object is open.
-        call(|| unsafe { sys::bpf_object__load(object.0.as_ptr()) }).map_err(failed)?;
-        Ok(object)
-    }
-
-    /// The descriptor of a map; the object keeps it.
-    pub(super) fn map(&self, name: &CStr) -> Result<c_int, XdpError> {
-        // SAFETY: the object is open; an unknown map is NULL, which the outer function rejects.
-        call(|| unsafe {
-            sys::bpf_map__fd(sys::bpf_object__find_map_by_name(self.0.as_ptr(), name.as_ptr()))
-        })
-        .map_err(XdpError::at(ACCESS))
-    }
-
-    /// The descriptor of a program; the object keeps it.
-    pub(super) fn program(&self, name: &CStr) -> Result<c_int, XdpError> {
-        // SAFETY: as in `map`.
-        call(|| unsafe {
-            sys::bpf_program__fd(sys::bpf_object__find_program_by_name(self.0.as_ptr(), name.as_ptr()))
-        })
-        .map_err(XdpError::at(ACCESS))
-    }
-}
-
-/// The program's variables (`struct steer_state`).
-#[derive(Debug)]
-#[repr(C)]
-struct Variables {
-    gate: AtomicU64,
-    port: AtomicU32,
-    padding: AtomicU32,
-    secrets: [AtomicU32; sys::STEER_FAST_SECRETS as usize],
-}
-
-const _: () = {
-    assert!(size_of::<Variables>() == size_of::<sys::steer_state>());
-    assert!(offset_of!(Variables, gate) == offset_of!(sys::steer_state, gate));
-    assert!(offset_of!(Variables, port) == offset_of!(sys::steer_state, port));
-    assert!(offset_of!(Variables, secrets) == offset_of!(sys::steer_state, secrets));
-};
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -10,7 +10,7 @@ use mmb_dpdk_sys as sys;
 
 use super::error::XdpError;
 use super::maps::{call, errno_of, put};
-use super::program::Object;
+use super::object::Object;
 
 /// Why the kernel cannot select sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

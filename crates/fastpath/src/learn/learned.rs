@@ -81,7 +81,7 @@ fn derive_action(
     sent: &Packet,
 ) -> Result<FastAction, RefusalReason> {
     let (meta, is_routed) = (sent.meta(), context.host.routed(sample.port));
-    let out = config.egress(meta.out_port).ok_or(RefusalReason::Target)?;
+    let out = config.egress(sample.port, meta.out_port).ok_or(RefusalReason::Target)?;
     if sent.nb_segs() != 1 {
         return Err(RefusalReason::Otherwise);
     }

@@ -243,8 +243,8 @@ pub enum Command {
         /// The interfaces; at least one.
         names: Vec<Word>,
     },
-    /// `set xdp-fast-path on|off`: whether settled flows between af-xdp interfaces stay in the kernel.
-    SetXdpFastPath(bool),
+    /// `set fast-path auto|xdp|tc|off`: which interfaces' settled flows stay in the kernel.
+    SetFastPath(FastPathMode),
 }
 
 /// What `capture` selects beside matches, and when it ends.
@@ -392,6 +392,32 @@ impl ReversePathMode {
             ReversePathMode::Off => "off",
             ReversePathMode::Loose => "loose",
             ReversePathMode::Strict => "strict",
+        }
+    }
+}
+
+/// Which interfaces' settled flows stay in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FastPathMode {
+    /// None. The default.
+    #[default]
+    Off,
+    /// Those of `af-xdp` interfaces, by a program at XDP, and those of `af-packet` interfaces, by one at tc.
+    Auto,
+    /// Those of `af-xdp` interfaces.
+    Xdp,
+    /// Those of `af-packet` interfaces.
+    Tc,
+}
+
+impl FastPathMode {
+    /// The keyword after `set fast-path`.
+    pub fn word(self) -> &'static str {
+        match self {
+            FastPathMode::Off => "off",
+            FastPathMode::Auto => "auto",
+            FastPathMode::Xdp => "xdp",
+            FastPathMode::Tc => "tc",
         }
     }
 }

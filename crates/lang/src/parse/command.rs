@@ -4,15 +4,15 @@ use super::{Expect, Parse, Parser};
 use mmb_stream::{OnOverflow, OnPickup, Policy};
 
 use crate::ast::{
-    CaptureSelection, Command, HeldScope, Match, PortKind, PuntClass, ReversePathMode, RuleKind,
-    SessionLimit, Subnet, Timeout, Word,
+    CaptureSelection, Command, FastPathMode, HeldScope, Match, PortKind, PuntClass, ReversePathMode,
+    RuleKind, SessionLimit, Subnet, Timeout, Word,
 };
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::foreign;
 use crate::keyword::{
-    CAPTURE, COMMANDS, CONNECTIONS, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS,
-    PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET, STREAM_OVERFLOW,
-    STREAM_PICKUP, SWITCH, TIMEOUTS, TRACE, VERBOSE, WIRE, is_target, words,
+    CAPTURE, COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR,
+    PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET,
+    STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, TRACE, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -338,8 +338,18 @@ impl Parser<'_> {
             }
             "martian-check" => Ok(Command::SetMartianCheck(self.switch("martian-check")?)),
             "rpf" => self.reverse_path(),
-            _ => Ok(Command::SetXdpFastPath(self.switch("xdp-fast-path")?)),
+            _ => self.fast_path(),
         }
+    }
+
+    /// What follows `set fast-path`.
+    fn fast_path(&mut self) -> Parse<Command> {
+        Ok(Command::SetFastPath(match self.keyword(FAST_PATH, "`fast-path` value")? {
+            "auto" => FastPathMode::Auto,
+            "xdp" => FastPathMode::Xdp,
+            "tc" => FastPathMode::Tc,
+            _ => FastPathMode::Off,
+        }))
     }
 
     /// What follows `set rpf`.

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
-    Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering,
-    HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses, PortKind, PuntClass,
-    ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject, SourceSpan, Subnet,
-    Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word, parse_line,
+    Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FastPathMode, FieldDef, FieldId,
+    Filtering, HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses, PortKind,
+    PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject, SourceSpan,
+    Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word, parse_line,
 };
 use mmb_stream::{OnOverflow, OnPickup};
 use proptest::collection::vec;
@@ -289,7 +289,8 @@ fn about_sessions() -> impl Strategy<Value = Command> {
             .prop_map(Command::SetRpf),
         (option::of(select(&[ReversePathMode::Off, ReversePathMode::Strict][..])), vec(name(), 1..4))
             .prop_map(|(mode, names)| Command::SetInterfaceRpf { mode, names }),
-        any::<bool>().prop_map(Command::SetXdpFastPath),
+        select(&[FastPathMode::Off, FastPathMode::Auto, FastPathMode::Xdp, FastPathMode::Tc][..])
+            .prop_map(Command::SetFastPath),
     ]
 }
 

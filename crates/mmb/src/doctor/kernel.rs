@@ -15,6 +15,8 @@ const OLDEST: (u32, u32) = (5, 10);
 struct Feature {
     check: &'static str,
     symbol: &'static str,
+    /// Whether kernels that mmb supports may lack it.
+    is_optional: bool,
     /// What works without it, and what to do; none: nothing of this release needs it.
     without: Option<(&'static str, &'static str)>,
 }
@@ -23,14 +25,23 @@ const FEATURES: [Feature; 4] = [
     Feature {
         check: "bpf",
         symbol: "bpf_prog_load",
+        is_optional: false,
         without: Some((
             "the kernel has no BPF: `af-xdp` interfaces and the fast path do not work",
             "use `af-packet`, or a kernel with CONFIG_BPF_SYSCALL",
         )),
     },
-    Feature { check: "tcx", symbol: "tcx_prog_attach", without: None },
-    Feature { check: "sockmap", symbol: "sock_map_update_elem", without: None },
-    Feature { check: "landlock", symbol: "landlock_add_rule", without: None },
+    Feature {
+        check: "tcx",
+        symbol: "tcx_prog_attach",
+        is_optional: true,
+        without: Some((
+            "the kernel has no tcx: the fast path does not serve `af-packet` interfaces",
+            "use Linux 6.6 or later",
+        )),
+    },
+    Feature { check: "sockmap", symbol: "sock_map_update_elem", is_optional: true, without: None },
+    Feature { check: "landlock", symbol: "landlock_add_rule", is_optional: true, without: None },
 ];
 
 pub(super) fn check(system: &System) -> Vec<Finding> {
@@ -123,6 +134,7 @@ fn feature(feature: &Feature, symbols: Option<&str>) -> Finding {
     match (found, feature.without) {
         (true, _) => Finding::ok(feature.check, "the kernel has it"),
         (false, None) => Finding::ok(feature.check, "the kernel does not have it; mmb does not use it"),
+        (false, Some((text, advice))) if feature.is_optional => Finding::warning(feature.check, text, advice),
         (false, Some((text, advice))) => Finding::failure(feature.check, text, advice),
     }
 }
@@ -159,7 +171,7 @@ mod tests {
             ("proc/kallsyms", "0000000000000000 T bpf_prog_load_old\n"),
         ]);
         let findings = check(&system);
-        for name in ["kernel", "tap", "bpf-jit", "user-namespaces"] {
+        for name in ["kernel", "tap", "bpf-jit", "user-namespaces", "tcx"] {
             assert_eq!(status(&findings, name), Status::Warning, "{name}");
         }
         assert_eq!(status(&findings, "bpf"), Status::Failure);

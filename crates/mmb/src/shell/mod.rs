@@ -48,7 +48,8 @@ interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDR
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
 settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf strict|loose|off [INTERFACE…]
-            set tcp-pickup|tcp-window-check|martian-check|xdp-fast-path on|off
+            set tcp-pickup|tcp-window-check|martian-check on|off
+            set fast-path auto|xdp|tc|off
             set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
             set held-packets session|worker NUMBER
             set stream-pickup pass|inspect|reset   set stream-overflow drop|pass|reset

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use mmb_dpdk::FastHook;
 use mmb_fastpath::{FastPathConfig, FastPathPort, KernelTable, address_pairs, fast_path_obstacle};
+use mmb_lang::FastPathMode;
 use mmb_policy::Policy;
 
 use crate::engine::config::{Forwarding, MAX_PORTS};
@@ -10,23 +12,41 @@ use crate::features::port::device::OpenPort;
 
 /// Whether flows are learned: the fast path is on, and the policy allows it.
 pub(crate) fn is_learning(forwarding: &Forwarding) -> bool {
-    forwarding.fast_path
+    forwarding.fast_path != FastPathMode::Off
         && fast_path_obstacle(&forwarding.policy, &forwarding.nat, &forwarding.settings).is_none()
 }
 
-/// The fast path of these ports, by id, if one of them has any. `is_plain`: no rules apply to packets from
-/// them.
+/// Whether the tc programs of AF_PACKET ports are engaged.
+pub(crate) fn uses_tc(forwarding: &Forwarding) -> bool {
+    admits(forwarding.fast_path, FastHook::Tc) && is_learning(forwarding)
+}
+
+/// Whether the setting admits ports with this program.
+fn admits(mode: FastPathMode, hook: FastHook) -> bool {
+    match mode {
+        FastPathMode::Off => false,
+        FastPathMode::Auto => true,
+        FastPathMode::Xdp => hook == FastHook::Xdp,
+        FastPathMode::Tc => hook == FastHook::Tc,
+    }
+}
+
+/// The fast path of these ports, by id, if the setting admits one of them that has any. `is_plain`: no rules
+/// apply to packets from them.
 pub(crate) fn new(
     ports: &[Option<Arc<OpenPort>>; MAX_PORTS],
     policy: &Policy,
+    mode: FastPathMode,
     (is_learning, needs_sessions, is_plain): (bool, bool, bool),
 ) -> Option<Arc<FastPathConfig>> {
     let devices = || ports.iter().flatten().map(|port| port.device());
+    // Entries of ports that the setting does not admit any more end in the same table.
     let kernel: Arc<dyn KernelTable> = devices().find_map(|device| device.fast_path())?.clone();
     let fast_port = |port: &Option<Arc<OpenPort>>| {
         let port = port.as_ref()?;
-        let number = port.device().fast_port()?;
-        Some(FastPathPort { number, can_redirect: port.can_redirect().clone() })
+        let device = port.device();
+        let hook = device.fast_hook().filter(|hook| device.is_fast() && admits(mode, *hook))?;
+        Some(FastPathPort { number: device.fast_port()?, hook, can_redirect: port.can_redirect().clone() })
     };
     let ports = ports.iter().map(fast_port).collect();
     let pairs = address_pairs(policy, needs_sessions);

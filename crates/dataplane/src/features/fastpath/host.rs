@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use mmb_dpdk::FastPort;
-use mmb_fastpath::{FastPathHost, FastPathInfo, FastPortInfo, PortSide};
+use mmb_dpdk::{FastHook, FastPort};
+use mmb_fastpath::{FastPathHost, FastPathInfo, FastPortInfo, FastPortRole, PortSide};
 
 use crate::engine::config::PortId;
 use crate::engine::control::Engine;
@@ -56,10 +56,14 @@ impl Engine {
             true => port.can_redirect().load(Ordering::Acquire),
             false => device.can_receive_redirects(),
         };
-        Some(match (device.fast_port(), device.fast_path_error()) {
-            (Some(_), _) if can_redirect() => FastPortInfo::Both,
-            (Some(_), _) => FastPortInfo::InOnly,
-            (None, error) => FastPortInfo::None(error.unwrap_or_else(|| "not af-xdp".to_owned())),
-        })
+        let hook = device.fast_hook();
+        let role = match (hook, device.fast_path_error()) {
+            (None, _) => FastPortRole::None("neither af-xdp nor af-packet".to_owned()),
+            (_, Some(error)) => FastPortRole::None(error),
+            _ if !device.is_fast() => FastPortRole::Unused,
+            (Some(FastHook::Xdp), _) if !can_redirect() => FastPortRole::InOnly,
+            _ => FastPortRole::Both,
+        };
+        Some(FastPortInfo { hook, role })
     }
 }

@@ -8,9 +8,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mmb_dpdk::{NetDev, Port, RxQueue, Steering, TxQueue};
+use mmb_dpdk::{FastHook, NetDev, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
 use serde::Serialize;
 
@@ -58,7 +58,7 @@ pub(crate) struct OpenPort {
     pub(super) rx: Vec<Mutex<RxQueue>>,
     pub(super) tx: Vec<Mutex<TxQueue>>,
     pub(super) port: Port,
-    pub(super) small: Option<GuardedInterface>,
+    pub(super) small: Option<Mutex<GuardedInterface>>,
     /// The descriptors behind the paths that the driver knows.
     pub(super) _files: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
@@ -100,7 +100,26 @@ impl OpenPort {
 
     /// Whether the port replaces service tags by a placeholder.
     pub fn replaces_service_tags(&self) -> bool {
-        self.small.as_ref().is_some_and(GuardedInterface::replaces_service_tags)
+        self.small().is_some_and(|small| small.replaces_service_tags())
+    }
+
+    fn small(&self) -> Option<MutexGuard<'_, GuardedInterface>> {
+        Some(self.small.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Engages the tc programs of an af-packet port, or removes them. While they are engaged, the interface
+    /// keeps its offloads, since they cut what is longer than the MTU.
+    pub fn engage_tc(&self, engaged: bool) {
+        if self.port.fast_hook() != Some(FastHook::Tc) || engaged == self.port.is_fast() {
+            return;
+        }
+        // Large packets must not arrive before the programs, nor after them.
+        if engaged && self.port.engage_tc(true) {
+            self.small().iter_mut().for_each(|small| small.relax());
+        } else if !engaged {
+            self.small().iter_mut().for_each(|small| small.enforce());
+            self.port.engage_tc(false);
+        }
     }
 
     /// Whether the kernel interface of the port has disappeared.
@@ -170,8 +189,7 @@ impl OpenPort {
         &self.port
     }
 
-    /// Makes an af-xdp port leave the machine's own frames to the kernel. None: the port receives all frames.
-    /// Has no effect on other ports.
+    /// See [`Port::steer`].
     pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
         self.port.steer(steering).map_err(|e| PortError::Device(e.into()))
     }
@@ -181,6 +199,8 @@ impl OpenPort {
         let stats = self.port.stats().unwrap_or_default();
         let info = self.port.info();
         let [received, sent] = &self.fast;
+        let mut notes = self.notes.clone();
+        notes.extend(self.small().iter().flat_map(|small| small.notes().to_vec()));
         let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         PortInfo {
             driver: info.driver.clone(),
@@ -195,7 +215,7 @@ impl OpenPort {
             rx_missed: stats.rx_missed + stats.rx_no_buffer,
             rx_errors: stats.rx_errors,
             tx_errors: stats.tx_errors,
-            notes: self.notes.clone(),
+            notes,
         }
     }
 }

@@ -35,6 +35,16 @@ impl GuardedInterface {
         self.guard.as_ref().is_some_and(FrameSizeGuard::replaces_service_tags)
     }
 
+    /// See [`FrameSizeGuard::relax`].
+    pub fn relax(&mut self) {
+        self.guard.iter_mut().for_each(FrameSizeGuard::relax);
+    }
+
+    /// See [`FrameSizeGuard::enforce`].
+    pub fn enforce(&mut self) {
+        self.guard.iter_mut().for_each(FrameSizeGuard::enforce);
+    }
+
     /// See [`FrameSizeGuard::notes`].
     pub fn notes(&self) -> &[String] {
         self.guard.as_ref().map_or(&[], FrameSizeGuard::notes)

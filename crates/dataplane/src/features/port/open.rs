@@ -37,8 +37,8 @@ pub(crate) fn open(
     port.checks_frames =
         matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     port.kind = kind.to_string();
-    port.notes = notes(kind, &port.port, small.as_ref());
-    port.small = small;
+    port.notes = notes(kind, &port.port);
+    port.small = small.map(Mutex::new);
     if let PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } = kind {
         // An index that no interface has, if the interface has disappeared meanwhile.
         port.kernel_index = Some(NetDev::lookup(ifname).ok().flatten().map_or(0, |dev| dev.index));
@@ -52,8 +52,8 @@ pub fn is_interface_up(name: &str) -> bool {
 }
 
 /// Notes about the device for the operator.
-fn notes(kind: &PortKind, port: &Port, small: Option<&GuardedInterface>) -> Vec<String> {
-    let mut notes = small.map(|small| small.notes().to_vec()).unwrap_or_default();
+fn notes(kind: &PortKind, port: &Port) -> Vec<String> {
+    let mut notes = Vec::new();
     if port.is_generic_xdp() {
         notes.push(
             "its interface's driver has no XDP, so the kernel does it in the driver's place: slower, and frames longer \

@@ -1,8 +1,10 @@
 //! Runs the program in the kernel (as root) and compares its verdicts with those of a naive parser.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
+use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::Command;
 use std::sync::MutexGuard;
 
@@ -10,6 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::super::error::port_error;
+use super::super::maps::call;
 use super::*;
 use crate::port::NetDev;
 

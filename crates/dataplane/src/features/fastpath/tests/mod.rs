@@ -5,10 +5,10 @@ mod sessions;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use mmb_dpdk::{FastAction, FastGranularity, FastKey, FastPort};
+use mmb_dpdk::{FastAction, FastGranularity, FastHook, FastKey, FastPort};
 use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
 use mmb_fastpath::{FastPathConfig, FastPathPort, RefusalReason, address_pairs};
-use mmb_lang::{Command, parse_line};
+use mmb_lang::{Command, FastPathMode, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_policy::Policy;
 use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
@@ -81,11 +81,13 @@ impl World {
             false => PortConfig { enabled, ..PortConfig::wire(id, peer) },
         };
         let ports = vec![port(LEFT, RIGHT), port(RIGHT, LEFT)];
+        let fast_path = if fast_path { FastPathMode::Auto } else { FastPathMode::Off };
         let forwarding = Forwarding { policy, ports, fast_path, ..Forwarding::default() };
         let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
             let can_redirect = self.can_redirect.clone();
-            ports[usize::from(id.0)] = Some(FastPathPort { number: number(id), can_redirect });
+            ports[usize::from(id.0)] =
+                Some(FastPathPort { number: number(id), hook: FastHook::Xdp, can_redirect });
         }
         let is_learning = config::is_learning(&forwarding);
         let (is_plain, needs_sessions) = (forwarding.policy.is_empty(), forwarding.policy.is_stateful());

@@ -5,11 +5,11 @@ mod answers;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use mmb_dpdk::{FastAction, FastKey, FastPort};
+use mmb_dpdk::{FastAction, FastHook, FastKey, FastPort};
 use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
 use mmb_fastpath::{FastPathConfig, FastPathPort, RefusalReason};
 use mmb_flow::{NatConfig, PoolConfig, SessionSettings};
-use mmb_lang::{Command, SetKind, parse_element, parse_line};
+use mmb_lang::{Command, FastPathMode, SetKind, parse_element, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 use mmb_policy::Policy;
 use mmb_route::Routes;
@@ -53,7 +53,7 @@ fn forwarding(lines: &[&str]) -> Forwarding {
     Forwarding {
         policy,
         nat: Arc::new(nat),
-        fast_path: true,
+        fast_path: FastPathMode::Auto,
         ports: vec![PortConfig::wire(LEFT, RIGHT), PortConfig::wire(RIGHT, LEFT)],
         ..Forwarding::default()
     }
@@ -80,7 +80,8 @@ impl World {
         let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
             let can_redirect = Arc::new(AtomicBool::new(true));
-            ports[usize::from(id.0)] = Some(FastPathPort { number: number(id), can_redirect });
+            ports[usize::from(id.0)] =
+                Some(FastPathPort { number: number(id), hook: FastHook::Xdp, can_redirect });
         }
         Arc::new(FastPathConfig {
             kernel: self.kernel.clone(),

@@ -6,6 +6,7 @@ mod cost;
 mod endings;
 mod numbers;
 mod rules;
+mod tc;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::MutexGuard;

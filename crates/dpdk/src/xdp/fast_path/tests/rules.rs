@@ -429,7 +429,7 @@ fn map_exists(id: u32) -> bool {
 fn the_last_port_frees_the_maps() {
     let Some(rig) = rig() else { return };
     let ids = map_ids(&rig.path);
-    assert!(ids.len() == 3 && ids.iter().all(|id| map_exists(*id)));
+    assert!(ids.len() == 4 && ids.iter().all(|id| map_exists(*id)));
     let Rig { port, out, path, _alone } = rig;
     drop((port, out, path));
     // The kernel frees maps asynchronously.

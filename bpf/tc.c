@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The programs of af-packet ports with the fast path.
+ *
+ * The kernel gives a packet first to the port's socket (accept), then to tc (ingress), which forwards it or
+ * not (fast_tc.h). A packet must not go both ways, so it is decided once, by `ingress`: the socket refuses a
+ * packet at first; `ingress` lets the interface receive packets for the engine a second time, with a mark.
+ * With the mark, the socket accepts the packet, and the kernel's stack gets it, as without these programs.
+ *
+ * A buffer of many segments, which the engine does not take, goes through the segmenter of the port: a TAP
+ * that takes no large buffers, so that the kernel cuts them. A thread writes back what it reads there, and
+ * `segmenter_in` has the port's interface receive it. Buffers with a service tag take the same way: the
+ * kernel would strip the tag and the socket's reader would not learn its kind. The thread replaces the tag as
+ * pass.c does.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+
+#include <stddef.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "fast_tc.h"
+#include "pass.h"
+#include "steer.h"
+
+/* The next program, or the kernel's stack (enum tcx_action_base). */
+#define NEXT -1
+
+/* Written by user space, which maps it into its memory. */
+volatile struct tc_state state;
+
+/* The value of `engaged` that `accept` has used for the packet that `ingress` gets next on this CPU, so that
+ * both agree while it changes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} seen SEC(".maps");
+
+/* Whether the port's socket gets a packet. */
+SEC("socket")
+int accept(struct __sk_buff *skb)
+{
+	__u32 first = 0, *engaged = bpf_map_lookup_elem(&seen, &first);
+
+	if (engaged == NULL)
+		return 0;
+	*engaged = state.engaged;
+	return *engaged == 0 || skb->mark == STEER_TC_MARK ? -1 : 0;
+}
+
+/* At the ingress of the port's interface. */
+SEC("tc")
+int ingress(struct __sk_buff *skb)
+{
+	const __u32 *engaged;
+	__u32 first = 0;
+
+	if (skb->mark == STEER_TC_MARK) {
+		skb->mark = 0;
+		return NEXT;
+	}
+	engaged = bpf_map_lookup_elem(&seen, &first);
+	if (engaged == NULL || *engaged == 0)
+		return NEXT;
+	if (fast_forward(skb, &state.steer))
+		return TC_ACT_REDIRECT;
+	skb->mark = STEER_TC_MARK;
+	if (skb->gso_size != 0 || (skb->vlan_present && skb->vlan_proto == bpf_htons(PASS_SERVICE_TAG)))
+		return bpf_redirect(state.segmenter, 0);
+	return bpf_redirect(state.if_index, BPF_F_INGRESS);
+}
+
+/* At the egress of the segmenter: drops what the kernel itself sends there. */
+SEC("tc")
+int segmenter_out(struct __sk_buff *skb)
+{
+	return skb->mark == STEER_TC_MARK ? NEXT : TC_ACT_SHOT;
+}
+
+/* At the ingress of the segmenter. */
+SEC("tc")
+int segmenter_in(struct __sk_buff *skb)
+{
+	skb->mark = STEER_TC_MARK;
+	return bpf_redirect(state.if_index, BPF_F_INGRESS);
+}
+
+char LICENSE[] SEC("license") = "Apache-2.0";
