@@ -540,6 +540,32 @@ class ForwardEntry(TypedDict):
     protocol: str
 
 
+class FrameReply(TypedDict):
+    """What the rules say about a frame that was not received."""
+
+    # Index of the rule that decides whether it goes on; absent if no rule decides.
+    decider: NotRequired[int | None]
+
+    # Bytes of the frame.
+    length: int
+
+    # Number of further rules, which do not match.
+    more_rules: int
+
+    # The interface by which rules with `out` see it leave; absent if it is not known.
+    out: NotRequired[str | None]
+
+    # The drop reason that tells why the headers are malformed; absent if they are not. No rule applies
+    # then.
+    parse_error: NotRequired[str | None]
+
+    # The rules that match, match by match, and then the first ones that do not.
+    rules: list[TraceWhy]
+
+    # Addresses, ports and flags, in one line.
+    summary: str
+
+
 class FunctionEntry(TypedDict):
     """An instance of a network function."""
 
@@ -1564,6 +1590,14 @@ class Client(Transport):
     def drops(self) -> DropList:
         """Packets dropped, by reason; all reasons."""
         return self._json("GET", "/v1/drops", {}, {})
+
+    def explain(self, interface: str, data: bytes, out: str | None = None) -> FrameReply:
+        """What the rules say about a frame that is not received: the rules that match, the one that decides, and
+        why others do not match. Sessions, translation and routes are not asked, and nothing is counted.
+        """
+        # interface: the interface that receives the frame
+        # out: the interface that sends it, for rules with `out`; the other end of the wire if absent
+        return self._json("POST", "/v1/explain", {}, {"interface": interface, "out": out}, data)
 
     def fast_path(self) -> FastPathReply:
         """Flows that the XDP program forwards in the kernel."""

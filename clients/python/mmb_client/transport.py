@@ -85,7 +85,7 @@ class Transport:
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
     def _pieces(
-        self, method: str, path: str, names: Mapping[str, Any], query: Mapping[str, Any], body: str | Mapping[str, Any] | None = None
+        self, method: str, path: str, names: Mapping[str, Any], query: Mapping[str, Any], body: str | bytes | Mapping[str, Any] | None = None
     ) -> Iterator[bytes]:
         """The body of an answer as it comes. Closing the iterator ends the request."""
         path = path.format_map({name: urllib.parse.quote(str(value), safe="") for name, value in names.items()})
@@ -98,7 +98,7 @@ class Transport:
             headers["Content-Type"] = "application/json"
         connection = self._connection()
         try:
-            connection.request(method, path, None if body is None else body.encode(), headers)
+            connection.request(method, path, body.encode() if isinstance(body, str) else body, headers)
             answer = connection.getresponse()
             if not 200 <= answer.status < 300:
                 raise _error(answer.status, answer.read())
@@ -117,6 +117,6 @@ class Transport:
 def _error(status: int, body: bytes) -> ApiError:
     try:
         document = json.loads(body)
-        return ApiError(status, document["error"], document["diagnostics"])
+        return ApiError(status, document["error"], document.get("diagnostics", []))
     except (ValueError, KeyError, TypeError):
         return ApiError(status, body.decode(errors="replace"), [])

@@ -15,12 +15,13 @@ BODIES = {
     ("post", "/v1/diff"): "add udp-dport 2 drop\n",
     ("post", "/v1/check"): "add udp-dport 2 drop\n",
     ("post", "/v1/rules"): {"rule": "add udp-dport 3 drop"},
+    ("post", "/v1/explain"): "a frame that no rule understands",
     ("post", "/v1/capture"): {"line": "capture seconds 1"},
     ("post", "/v1/sets/{set}/elements"): {"elements": ["80"], "timeout": 60},
     ("delete", "/v1/sets/{set}/elements"): {"elements": ["443"]},
 }
-# What ends without packets.
-QUERIES = {"/v1/trace": "?seconds=1"}
+# What ends without packets, and what has to be named.
+QUERIES = {"/v1/trace": "?seconds=1", "/v1/explain": "?interface=n"}
 
 
 @pytest.fixture
@@ -44,6 +45,7 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
     for path, operations in document(daemon)["paths"].items():
         for method, operation in operations.items():
             index = daemon.add("udp-dport 1 drop")
+            daemon.line("interface add n null", check=False)
             daemon.line("set add web port", check=False)
             daemon.line("set web add 443")
             if path == "/v1/confirm":

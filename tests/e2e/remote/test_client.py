@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
 
 from lab.daemon import ROOT, mmb
 
@@ -56,7 +58,7 @@ def test_rules_sets_and_errors(package, daemon):
     assert client.command("list", format="text")["text"] == client.print("list")
     with pytest.raises(package.ApiError) as error:
         client.delete_rule("web")
-    assert error.value.status == 404 and "web" in str(error.value)
+    assert error.value.status == 404 and str(error.value) == "there is no rule web"
     with pytest.raises(package.ApiError) as error:
         client.check("add all drop\nadd tcp-dport x drop\n")
     assert error.value.diagnostics[0]["line"] == 2
@@ -64,6 +66,27 @@ def test_rules_sets_and_errors(package, daemon):
         client.apply("")
     assert error.value.status == 400
     assert client.apply("", allow_empty=True)["done"]
+
+
+def test_a_frame_is_explained(package, daemon):
+    """The frame is scapy's; the values are those that it was made of."""
+    client = package.Client(daemon.socket)
+    client.add_rule("add tcp-dport 80 drop")
+    client.add_rule("add udp-dport 53 accept")
+    frame = Ether() / IP(src="192.0.2.7", dst="198.51.100.1") / UDP(sport=5000, dport=53)
+    reply = client.explain("n", bytes(frame))
+    assert reply["summary"] == "udp 192.0.2.7:5000 > 198.51.100.1:53" and reply["length"] == len(frame)
+    (matched, other) = reply["rules"]
+    assert (matched["index"], matched["matches"], "decider" in reply) == (2, True, False)
+    assert (other["index"], other["matches"], other["checks"][0]["holds"]) == (1, False, False)
+    web = Ether() / IP(src="192.0.2.7", dst="198.51.100.1") / TCP(dport=80, flags="S")
+    assert client.explain("n", bytes(web))["decider"] == 1
+    assert client.explain("n", bytes(web)[:30])["parse_error"]
+    assert [rule["packets"] for rule in client.rules()["rules"]] == [0, 0]
+    for arguments, status in ((("n", b""), 400), (("nowhere", bytes(web)), 404), (("n", bytes(web), "x"), 404)):
+        with pytest.raises(package.ApiError) as error:
+            client.explain(*arguments)
+        assert error.value.status == status
 
 
 def test_a_capture_comes_in_pieces(package, daemon):

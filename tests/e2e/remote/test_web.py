@@ -10,6 +10,9 @@ import socket
 import subprocess
 
 import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import wrpcap, wrpcapng
 
 from lab import wait
 from lab.daemon import mmb
@@ -237,6 +240,33 @@ def test_packets_are_explained(page):
     page.find("main input").send_keys(" nonsense")
     page.find("main form button").click()
     page.wait_for("nonsense")
+    assert page.problems() == []
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_a_packet_of_a_capture_is_explained(page, tmp_path, kind):
+    address = {"src": CLIENT4, "dst": SERVER4}
+    packets = [Ether() / IP(**address) / UDP(dport=53), Ether() / IP(**address) / TCP(dport=23, flags="S")]
+    (wrpcap if kind == "pcap" else wrpcapng)(str(tmp_path / "packets"), packets)
+    page.sign_in(page.tokens["read"])
+    page.wait_for("Interfaces")
+    page.show("trace")
+    page.find("input[type=file]").send_keys(str(tmp_path / "packets"))
+    page.wait_for(f"udp {CLIENT4}:53 > {SERVER4}:53, to right, 42 bytes. No rule decides: the packet goes on.")
+    number = page.find("input[type=number]")
+    number.clear()
+    number.send_keys("2\n")
+    page.wait_for("Rule 1 decides.")
+    for text in (f"tcp {CLIENT4}:20 > {SERVER4}:23 syn", "✓ tcp-dport 23", "3 add in right ip-proto udp drop does not match"):
+        page.wait_for(text)
+    if "MMB_SCREENSHOTS" in os.environ:
+        page.browser.save_screenshot(os.path.join(os.environ["MMB_SCREENSHOTS"], f"explain-{kind}.png"))
+    number.clear()
+    number.send_keys("3\n")
+    page.wait_for("There is no packet 3.")
+    (tmp_path / "text").write_text("no capture, but a text", encoding="utf-8")
+    page.find("input[type=file]").send_keys(str(tmp_path / "text"))
+    page.wait_for("text is no capture: pcap and pcapng are known")
     assert page.problems() == []
 
 

@@ -182,6 +182,29 @@ pub struct TraceWhy {
     pub checks: Vec<TraceCheck>,
 }
 
+/// What the rules say about a frame that was not received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FrameReply {
+    /// Bytes of the frame.
+    pub length: u64,
+    /// Addresses, ports and flags, in one line.
+    pub summary: String,
+    /// The drop reason that tells why the headers are malformed; absent if they are not. No rule applies
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parse_error: Option<String>,
+    /// The interface by which rules with `out` see it leave; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<String>,
+    /// Index of the rule that decides whether it goes on; absent if no rule decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decider: Option<u32>,
+    /// The rules that match, match by match, and then the first ones that do not.
+    pub rules: Vec<TraceWhy>,
+    /// Number of further rules, which do not match.
+    pub more_rules: u64,
+}
+
 /// A match of a rule, and a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceCheck {

@@ -8,6 +8,7 @@ mod domains;
 mod fast_path;
 mod fib;
 mod filter;
+mod frame;
 mod masks;
 mod pcapng;
 pub(crate) mod ports;

@@ -14,6 +14,7 @@ use mmb_flow::Direction;
 use mmb_lang::{Action, Diagnostic, FieldId, Match, MatchExpr, Rule, RuleKind, SourceSpan};
 use mmb_nf::Verdict;
 use mmb_packet::Kind;
+use mmb_policy::RuleView;
 use mmb_policy::explain::{FieldChange, HeaderFields, differences, explain_matches};
 
 use super::connections::entry;
@@ -344,7 +345,6 @@ fn session_entry(session: &TracedSession, names: &PortNames) -> TraceSession {
 /// Evaluates a rule match by match on the packet as rules saw it.
 fn explain_rule(trace: &PacketTrace, config: &Config, names: &PortNames, index: u32) -> Option<TraceWhy> {
     let view = config.policy().rule(index)?;
-    let text = view.text.to_owned();
     let note = |note: &str| TraceWhy {
         index,
         text: view.text.to_owned(),
@@ -360,15 +360,19 @@ fn explain_rule(trace: &PacketTrace, config: &Config, names: &PortNames, index: 
         return Some(note("the headers of the packet are malformed"));
     };
     let port_names = |port: u16| names.get(PortId(port));
-    let checks = explain_matches(
-        &view.rule().ok()?,
-        config.policy(),
-        &fields,
-        &|name| config.port_of(name),
-        &port_names,
-    )
-    .ok()?;
-    let matches = applied.matched.contains(&index);
+    why(&view, config, &fields, &port_names, applied.matched.contains(&index))
+}
+
+/// A rule match by match. `matches`: whether it matches the packet.
+pub(super) fn why(
+    view: &RuleView<'_>,
+    config: &Config,
+    fields: &HeaderFields<'_>,
+    port_names: &dyn Fn(u16) -> Option<String>,
+    matches: bool,
+) -> Option<TraceWhy> {
+    let ports = |name: &str| config.port_of(name);
+    let checks = explain_matches(&view.rule().ok()?, config.policy(), fields, &ports, port_names).ok()?;
     let is_denied_by_chain = !matches && checks.iter().all(|check| check.holds);
     let check = |check: mmb_policy::explain::MatchOutcome| TraceCheck {
         match_: check.text,
@@ -376,8 +380,8 @@ fn explain_rule(trace: &PacketTrace, config: &Config, names: &PortNames, index: 
         value: check.value,
     };
     Some(TraceWhy {
-        index,
-        text,
+        index: view.index,
+        text: view.text.to_owned(),
         matches,
         note: is_denied_by_chain
             .then(|| "the service chain of the rule does not accept this traffic".to_owned()),

@@ -5,6 +5,7 @@ mod audit;
 mod body;
 mod descriptors;
 mod document;
+mod frame_route;
 mod limits;
 mod network;
 mod role;

@@ -29,9 +29,10 @@ impl Role {
     /// # Errors
     /// It does not.
     pub(super) fn check_request(self, method: &Method, path: &str) -> Result<(), Refusal> {
-        let runs_line = matches!(path, "/v1/command" | "/v1/print");
+        // Lines are checked one by one; a frame changes nothing.
+        let is_checked = matches!(path, "/v1/command" | "/v1/print" | "/v1/explain");
         match self {
-            Role::Reader if *method != Method::GET && *method != Method::HEAD && !runs_line => {
+            Role::Reader if *method != Method::GET && *method != Method::HEAD && !is_checked => {
                 Err(refusal(&format!("{method} {path}")))
             }
             _ => Ok(()),
@@ -125,6 +126,7 @@ mod tests {
             (Method::GET, "/v1/rules", true),
             (Method::GET, "/metrics", true),
             (Method::POST, "/v1/print", true),
+            (Method::POST, "/v1/explain", true),
             (Method::POST, "/v1/rules", false),
             (Method::DELETE, "/v1/connections", false),
             (Method::POST, "/v1/apply", false),

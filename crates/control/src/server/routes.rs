@@ -15,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::document::{JSON, Reply, blocking, convert_errors, inline, parse, reply};
+use super::frame_route;
 use super::role::Role;
 use super::set_routes;
 use super::stream;
@@ -493,6 +494,7 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(connections, clear_connections))
         .routes(routes!(trace))
         .routes(routes!(capture))
+        .routes(routes!(frame_route::explain))
         .routes(routes!(nat))
         .routes(routes!(chains))
         .routes(routes!(functions))

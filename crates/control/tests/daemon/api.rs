@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 34] = [
+const ENDPOINTS: [(&str, &[&str]); 35] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/brokers", &["get"]),
@@ -19,6 +19,7 @@ const ENDPOINTS: [(&str, &[&str]); 34] = [
     ("/v1/diff", &["post"]),
     ("/v1/domains", &["get"]),
     ("/v1/drops", &["get"]),
+    ("/v1/explain", &["post"]),
     ("/v1/fast-path", &["get"]),
     ("/v1/fib", &["get"]),
     ("/v1/fields", &["get"]),
@@ -242,6 +243,17 @@ fn replies_to_queries_have_their_schema() {
     {
         let body = json!({ "line": line }).to_string();
         checker.json("post", "/v1/capture", "/v1/capture", &body, status);
+    }
+    checker.daemon.run("interface add f null").unwrap();
+    for (query, frame, status) in [
+        ("interface=f", "not a frame", 200),
+        ("interface=f&out=f", "\0", 200),
+        ("interface=f", "", 400),
+        ("", "frame", 400),
+        ("interface=nowhere", "frame", 404),
+        ("interface=f&out=nowhere", "frame", 404),
+    ] {
+        checker.json("post", "/v1/explain", &format!("/v1/explain?{query}"), frame, status);
     }
     checker.json("get", "/v1/fib", "/v1/fib?limit=3", "", 200);
     checker.json("get", "/v1/fib", "/v1/fib?limit=many", "", 400);

@@ -7,7 +7,7 @@ mod why;
 
 pub use difference::{FieldChange, differences};
 pub use fields::HeaderFields;
-pub use why::{MatchOutcome, explain_matches};
+pub use why::{MatchOutcome, explain_matches, matching_slots};
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,16 @@ pub fn explain_matches(
     rule.matches.iter().map(outcome).collect()
 }
 
-/// Whether some rule of a policy matches.
+/// The slots of the rules of a policy that match, by the code of the packet path.
+pub fn matching_slots(policy: &Policy, packet: &HeaderFields<'_>) -> Vec<u32> {
+    let mut batch = Batch::default();
+    match matches(policy, packet, &mut batch) {
+        true => batch.hits.iter().map(|hit| hit.slot).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// Whether some rule of a policy matches. The hits of the batch are the rules.
 fn matches(policy: &Policy, packet: &HeaderFields<'_>, batch: &mut Batch) -> bool {
     if packet.meta.kind == Kind::default() {
         return false;

@@ -108,7 +108,7 @@ impl NetworkServer {
         origin: (SocketAddr, bool),
         place: OwnedSemaphorePermit,
     ) {
-        // The kernel notices clients that are gone without a word, in about two hours. Replies are small.
+        // A reply is sent at once; without the option it may wait for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         match self.access.current().tls.clone() {
             None => self.exchange(stream, origin, None, place).await,

@@ -10,11 +10,12 @@ use axum::response::{IntoResponse, Response};
 use hyper::header;
 
 /// Path, media type and content of each file.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     ("/", "text/html; charset=utf-8", include_str!("web/index.html")),
     ("/style.css", "text/css; charset=utf-8", include_str!("web/style.css")),
     ("/main.js", SCRIPT, include_str!("web/main.js")),
     ("/api.js", SCRIPT, include_str!("web/api.js")),
+    ("/capture.js", SCRIPT, include_str!("web/capture.js")),
     ("/dom.js", SCRIPT, include_str!("web/dom.js")),
     ("/views.js", SCRIPT, include_str!("web/views.js")),
     ("/editor.js", SCRIPT, include_str!("web/editor.js")),

@@ -1,6 +1,7 @@
-// The path of packets, and why: live, as `mmb trace` shows it.
+// What happens to packets, and why: live, as `mmb trace` shows it, and for a packet of a capture, by the rules.
 
-import { Refusal, stream } from "./api.js";
+import { Refusal, get, post, stream } from "./api.js";
+import { readCapture } from "./capture.js";
 import { h } from "./dom.js";
 
 const COUNT = 20;
@@ -47,7 +48,74 @@ export function openTrace({ signal, fail }) {
   }
 
   const form = h("form", { class: "bar", onsubmit: run }, matches, button);
-  return { element: h("div", {}, form, state, list), refresh: async () => {} };
+  const element = h("div", {}, h("section", { class: "sheet" }, h("h2", {}, "Live packets"), form, state), list, openFile({ signal, fail }));
+  return { element, refresh: async () => {} };
+}
+
+/** A packet of a capture file, and what the rules say about it. */
+function openFile({ signal, fail }) {
+  const file = h("input", { type: "file", accept: ".pcap,.pcapng,.cap", "aria-label": "Capture", onchange: load });
+  const input = h("select", { "aria-label": "Comes in by", onchange: explain });
+  const number = h("input", { type: "number", min: 1, value: 1, "aria-label": "Packet", onchange: explain });
+  const choice = h("span", { class: "bar", hidden: true }, "Packet", number, h("span", {}), "comes in by", input);
+  const state = h("p", { class: "soft", role: "status" }, "The rules of now are asked as about the first packet of its flow. The file stays in the browser; the packet is sent to the daemon.");
+  const result = h("div", {});
+  let frames = [];
+
+  async function load() {
+    result.replaceChildren();
+    choice.hidden = true;
+    try {
+      frames = file.files.length > 0 ? await readCapture(file.files[0]) : [];
+      if (frames.length === 0) return;
+      const { interfaces } = await get("/v1/interfaces", signal);
+      input.replaceChildren(...interfaces.map(({ name }) => h("option", {}, name)));
+    } catch (error) {
+      return problem(error);
+    }
+    number.max = frames.length;
+    number.value = 1;
+    number.nextSibling.textContent = `of ${frames.length}`;
+    choice.hidden = false;
+    await explain();
+  }
+
+  async function explain() {
+    const frame = frames[Number(number.value) - 1];
+    if (!frame) return problem(new Error(`There is no packet ${number.value}.`));
+    try {
+      const reply = await post(`/v1/explain?interface=${encodeURIComponent(input.value)}`, frame, signal);
+      state.textContent = "";
+      result.replaceChildren(...verdict(reply));
+    } catch (error) {
+      problem(error);
+    }
+  }
+
+  function problem(error) {
+    result.replaceChildren();
+    if (error.name === "AbortError" || error.status === 401) return fail(error);
+    state.textContent = error.message;
+    state.className = "bad";
+  }
+
+  return h("section", { class: "sheet" }, h("h2", {}, "A packet of a capture"), h("div", { class: "bar" }, file, choice), state, result);
+}
+
+/** The rules that match and those that do not, each match by match. */
+function verdict(reply) {
+  const check = (one) => h("div", { class: one.holds ? "good" : "bad" }, `${one.holds ? "✓" : "✗"} ${one.match}${one.value === undefined ? "" : `: the packet has ${one.value}`}`);
+  const rule = (one) => h("details", { open: one.matches },
+    h("summary", {}, h("span", { class: "mono" }, `${one.index}  ${one.text}  `), one.index === reply.decider ? h("strong", {}, "decides") : one.matches ? "" : h("span", { class: "soft" }, "does not match")),
+    one.note ? h("p", {}, one.note) : null, h("div", { class: "mono" }, one.checks.map(check)));
+  const matched = reply.rules.filter((one) => one.matches).length;
+  const end = reply.parse_error ? `The headers are malformed (${reply.parse_error}): no rule applies.`
+    : matched === 0 ? "No rule matches." : reply.decider === undefined ? "No rule decides: the packet goes on." : `Rule ${reply.decider} decides.`;
+  return [
+    h("p", {}, h("span", { class: "mono" }, reply.summary), reply.out ? `, to ${reply.out}` : "", `, ${reply.length} bytes. `, h("strong", {}, end)),
+    ...reply.rules.map(rule),
+    reply.more_rules > 0 ? h("p", { class: "soft" }, `${reply.more_rules} more rules do not match.`) : "",
+  ];
 }
 
 const change = ({ field, before, after }) => `${field}: ${before ?? "absent"} → ${after ?? "absent"}`;
