@@ -21,6 +21,9 @@ use crate::states::States;
 
 pub use self::write::convert;
 
+/// Maximum number of filters that one becomes.
+const MAX_FILTERS: usize = 64;
+
 /// How a rule translates the connections of its packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Translation {
@@ -88,28 +91,46 @@ fn is_destination(field: FieldId) -> bool {
     matches!(field, FieldId::IpDaddr | FieldId::TcpDport | FieldId::UdpDport)
 }
 
-/// The packets as received of a filter on translated packets. Sets that are not known match if `assumed`.
-/// Both are unions of filters.
-pub fn as_received(filters: &[Filter], redirects: &[Redirect], assumed: bool) -> Vec<Filter> {
-    let of = |filter| received(filter, redirects, assumed);
-    filters.iter().flat_map(of).collect()
+/// The packets as received of filters on translated packets. Sets that are not known match if `assumed`. None:
+/// they would be too many filters; if `assumed`, there are more packets instead.
+pub fn as_received(filters: &[Filter], redirects: &[Redirect], assumed: bool) -> Option<Vec<Filter>> {
+    let mut all = Vec::new();
+    for filter in filters {
+        all.extend(received(filter, redirects, assumed)?);
+    }
+    Some(all)
 }
 
-fn received(filter: &Filter, redirects: &[Redirect], assumed: bool) -> Vec<Filter> {
+fn received(filter: &Filter, redirects: &[Redirect], assumed: bool) -> Option<Vec<Filter>> {
     let sees_any = States::NEW.is_within(filter.states()) || filter.states().and(States::NEW).is_empty();
     if redirects.is_empty() || sees_any && !filter.fields().any(is_destination) {
-        return match filter.states() == States::REDIRECTED && redirects.is_empty() {
-            true => Vec::new(),
-            false => vec![filter.clone()],
-        };
+        let needs_redirect = filter.states() == States::REDIRECTED;
+        return Some(if needs_redirect { Vec::new() } else { vec![filter.clone()] });
     }
     let direct = filter.clone().and_states(filter.states().without(States::REDIRECTED));
-    let mut all: Vec<Filter> = direct.into_iter().collect();
-    for redirect in redirects {
-        all = all.iter().flat_map(|filter| filter.minus(&redirect.received)).collect();
-    }
+    let direct: Vec<Filter> = direct.into_iter().collect();
+    let left = minus_all(direct.clone(), redirects.iter().map(|redirect| &redirect.received));
+    let mut all = left.or_else(|| assumed.then_some(direct))?;
     all.extend(redirects.iter().filter_map(|redirect| redirect.before(filter, assumed)));
-    all
+    Some(all)
+}
+
+/// The packets of filters that are in none of the others. None: they would be too many filters.
+fn minus_all<'a>(filters: Vec<Filter>, others: impl Iterator<Item = &'a Filter>) -> Option<Vec<Filter>> {
+    let mut left = filters;
+    for other in others {
+        let mut kept: Vec<Filter> = Vec::new();
+        for filter in left.iter().flat_map(|filter| filter.minus(other)) {
+            if !kept.iter().any(|kept| filter.is_within(kept)) {
+                kept.push(filter);
+            }
+        }
+        left = kept;
+        if left.len() > MAX_FILTERS {
+            return None;
+        }
+    }
+    Some(left)
 }
 
 /// The translations of a ruleset that are converted.

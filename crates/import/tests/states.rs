@@ -120,6 +120,25 @@ fn destinations_become_forwards_or_maps() {
     );
 }
 
+/// Many forwards that overlap with rules take bounded work, and no accept is lost without a word.
+#[test]
+fn many_forwards_are_converted_in_bounded_time() {
+    let nat: String = (0..400)
+        .map(|n| {
+            let matches =
+                format!("-d 203.0.113.{}/32 -i w{} -p udp -m udp --dport {}", n % 7, n % 5, 1000 + n);
+            format!("-A PREROUTING {matches} -j DNAT --to-destination 10.0.0.{}:80\n", n % 200)
+        })
+        .collect();
+    let accept = "-A FORWARD -p udp -m udp --dport 900:1500 -j ACCEPT\n";
+    let (rules, reasons) = parts(&converted(accept, &nat));
+    assert_eq!(rules.iter().filter(|rule| rule.starts_with("nat forward add udp")).count(), 400);
+    assert!(
+        reasons.iter().any(|reason| reason.contains("too many rules: translations overlap")),
+        "{reasons:?}"
+    );
+}
+
 #[test]
 fn odd_states_are_refused() {
     for states in ["NEW,DNAT", "SNAT", "! --ctstate DNAT"] {

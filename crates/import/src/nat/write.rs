@@ -5,12 +5,17 @@ use std::net::Ipv4Addr;
 
 use mmb_lang::FieldId;
 
-use super::{Machine, Redirect, Translation, Translations, as_received, ip4, port_field, single_destination};
+use super::{
+    Machine, Redirect, Translation, Translations, as_received, ip4, minus_all, port_field, single_destination,
+};
 use crate::filter::{Filter, UDP, Values};
 use crate::matches::matches;
 use crate::ordered::{Chains, Step, Verdict, exact_decisions};
 use crate::script::{Kind, Script};
 use crate::states::States;
+
+/// The remark on a rule from which others cannot be subtracted.
+const TOO_MANY: &str = "too many rules: the translations before it overlap with it";
 
 /// Maximum number of forwards of a rule with a range of ports.
 const MAX_FORWARDS: u128 = 64;
@@ -28,11 +33,13 @@ pub fn convert(
     let mut decided: Vec<Filter> = Vec::new();
     let mut destinations = Vec::new();
     for (step, filters) in decisions(chains, before, writer.script) {
-        let left = filters.iter().flat_map(|filter| minus_all(filter, &decided));
-        let left: Vec<Filter> = left.collect();
+        let left = minus_all(filters.clone(), decided.iter());
         if let Verdict::Translate(_) = step.verdict {
             decided.extend(filters);
-            destinations.push((step, left));
+            match left {
+                Some(left) => destinations.push((step, left)),
+                None => writer.remark(&step, Kind::NotMapped, TOO_MANY),
+            }
         }
     }
     let sources: Vec<_> = decisions(chains, behind, writer.script)
@@ -43,8 +50,10 @@ pub fn convert(
         writer.destination(&step, &filters);
     }
     for (step, filters, pool) in &sources {
-        let received = as_received(filters, &writer.redirects, false);
-        writer.rules(&received, &format!("nat {pool}"), step);
+        match as_received(filters, &writer.redirects, false) {
+            Some(received) => writer.rules(&received, &format!("nat {pool}"), step),
+            None => writer.remark(step, Kind::NotMapped, TOO_MANY),
+        }
     }
     Translations { redirects: writer.redirects, has_sources: !sources.is_empty() }
 }
@@ -75,12 +84,6 @@ fn decisions(chains: &Chains, bases: &[String], script: &mut Script) -> Vec<(Ste
         }
     }
     all
-}
-
-fn minus_all(filter: &Filter, others: &[Filter]) -> Vec<Filter> {
-    others
-        .iter()
-        .fold(vec![filter.clone()], |left, other| left.iter().flat_map(|one| one.minus(other)).collect())
 }
 
 /// A pool that is written.

@@ -61,7 +61,9 @@ impl Output<'_> {
         let Step { place, source, .. } = step;
         self.script.comment(format!("{place}: {source}"));
         let is_drop = matches!(rule.target, "drop" | "reject" | "block");
-        let received = as_received(filters, &self.nat.redirects, is_drop);
+        let Some(received) = as_received(filters, &self.nat.redirects, is_drop) else {
+            return self.remark(step, Kind::NotMapped, "too many rules: translations overlap with it");
+        };
         if received.is_empty() {
             let reason = "it needs a translated destination, and no rule that is converted translates one";
             return self.remark(step, Kind::Note, reason);
