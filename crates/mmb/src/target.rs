@@ -66,9 +66,9 @@ impl Target {
     pub fn local(&self, command: &str) -> Result<Option<PathBuf>, Failure> {
         match self.remote {
             None => Ok(self.socket.clone()),
-            Some(_) => {
-                Err(Failure::usage(format!("`mmb {command}` is about this machine: leave out --remote")))
-            }
+            Some(_) => Err(Failure::usage(format!(
+                "`mmb {command}` is about this machine: leave out --remote and MMB_REMOTE"
+            ))),
         }
     }
 }
