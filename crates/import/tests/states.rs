@@ -153,6 +153,34 @@ fn odd_states_are_refused() {
     assert_eq!(untracked.summary(), "1 of 1 rules converted, 0 with a difference");
 }
 
+/// Of several chains with a hook, the first one that translates a packet decides.
+#[test]
+fn chains_for_nat_stand_in_order() {
+    let base = |name: &str, priority: i32| {
+        json!({"chain": {"family": "ip", "table": "t", "name": name, "type": "nat", "hook": "postrouting",
+            "prio": priority, "policy": "accept"}})
+    };
+    let rule = |chain: &str, handle: u32, address: &str| {
+        let wan = json!({"match": {"op": "==", "left": {"meta": {"key": "oifname"}}, "right": "wan"}});
+        let expr = json!([wan, {"snat": {"addr": address}}]);
+        json!({"rule": {"family": "ip", "table": "t", "chain": chain, "handle": handle, "expr": expr}})
+    };
+    let document = json!({"nftables": [
+        base("late", 110),
+        base("early", 90),
+        rule("late", 1, "203.0.113.9"),
+        rule("early", 2, "203.0.113.1"),
+    ]});
+    let script = from_nft(&document.to_string(), None, &Machine::default()).expect("a ruleset");
+    let (rules, reasons) = parts(&script);
+    assert_eq!(
+        rules[..2],
+        ["nat pool add snat-1 203.0.113.1", "add-stateful net-proto ip out wan nat snat-1"]
+    );
+    assert!(reasons[0].starts_with("Note: the translations before it"), "{reasons:?}");
+    assert_eq!(script.summary(), "2 of 2 rules converted, 0 with a difference");
+}
+
 /// Packets do not come back from `goto`, and translations that mmb does not have are refused.
 #[test]
 fn statements_of_nft() {

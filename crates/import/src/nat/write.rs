@@ -30,22 +30,10 @@ pub fn convert(
 ) -> Translations {
     let mut writer =
         Writer { machine, script, pools: Vec::new(), endpoints: BTreeSet::new(), redirects: Vec::new() };
-    let mut decided: Vec<Filter> = Vec::new();
-    let mut destinations = Vec::new();
-    for (step, filters) in decisions(chains, before, writer.script) {
-        let left = minus_all(filters.clone(), decided.iter());
-        if let Verdict::Translate(_) = step.verdict {
-            decided.extend(filters);
-            match left {
-                Some(left) => destinations.push((step, left)),
-                None => writer.remark(&step, Kind::NotMapped, TOO_MANY),
-            }
-        }
-    }
-    let sources: Vec<_> = decisions(chains, behind, writer.script)
-        .into_iter()
-        .filter_map(|(step, filters)| writer.source(step, &filters))
-        .collect();
+    let destinations = writer.translations(chains, before);
+    let sources = writer.translations(chains, behind);
+    let sources: Vec<_> =
+        sources.into_iter().filter_map(|(step, filters)| writer.source(step, &filters)).collect();
     for (step, filters) in destinations {
         writer.destination(&step, &filters);
     }
@@ -107,6 +95,23 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn remark(&mut self, step: &Step, kind: Kind, reason: &str) {
         self.script.remark(kind, &step.place, &step.source, reason);
+    }
+
+    /// The steps of base chains that translate, with the packets that no step before them translates.
+    fn translations(&mut self, chains: &Chains, bases: &[String]) -> Vec<(Step, Vec<Filter>)> {
+        let (mut translated, mut all): (Vec<Filter>, Vec<(Step, Vec<Filter>)>) = Default::default();
+        for (step, filters) in decisions(chains, bases, self.script) {
+            match minus_all(filters.clone(), translated.iter()) {
+                _ if step.verdict == Verdict::Accept => continue,
+                Some(left) if left.is_empty() => {
+                    self.remark(&step, Kind::Note, "the translations before it match all its packets");
+                }
+                Some(left) => all.push((step, left)),
+                None => self.remark(&step, Kind::NotMapped, TOO_MANY),
+            }
+            translated.extend(filters);
+        }
+        all
     }
 
     fn rules(&mut self, filters: &[Filter], target: &str, step: &Step) {

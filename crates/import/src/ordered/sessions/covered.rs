@@ -6,8 +6,11 @@ use crate::filter::{Filter, IP4, IP6, Values};
 use crate::intervals::Intervals;
 use crate::states::States;
 
+/// The field of the type, the IP version, and ranges of types.
+type ErrorTypes = (FieldId, u128, &'static [(u128, u128)]);
+
 /// Types of ICMP errors (RFC 792), and of ICMPv6 errors (RFC 4443).
-const ERRORS: [(FieldId, u128, &[(u128, u128)]); 2] =
+const ERRORS: [ErrorTypes; 2] =
     [(FieldId::IcmpType, IP4, &[(3, 5), (11, 12)]), (FieldId::Icmp6Type, IP6, &[(1, 4)])];
 
 /// The packets of sessions that a chain accepts.
@@ -24,7 +27,7 @@ impl Accepted {
         let (mut established, mut related) = (Vec::new(), Vec::new());
         for filter in filters {
             // Packets of a session differ in the other fields.
-            if filter.fields().all(|field| is_of_session(field)) {
+            if filter.fields().all(is_of_session) {
                 established.extend(filter.clone().and_states(States::ESTABLISHED));
             }
             related.extend(filter.clone().and_states(States::RELATED));
@@ -107,7 +110,7 @@ fn errors_within(filter: Filter) -> impl Iterator<Item = Filter> {
 
 /// The filter with only the tests of fields that all packets of a session's direction share.
 fn session_part(filter: &Filter) -> Filter {
-    filter.retain(|field| is_of_session(field))
+    filter.retain(is_of_session)
 }
 
 /// Whether all packets of a session's direction have the same value of a field.
