@@ -91,8 +91,8 @@ fn is_destination(field: FieldId) -> bool {
     matches!(field, FieldId::IpDaddr | FieldId::TcpDport | FieldId::UdpDport)
 }
 
-/// The packets as received of filters on translated packets. Sets that are not known match if `assumed`. None:
-/// they would be too many filters; if `assumed`, there are more packets instead.
+/// The packets as received of filters on translated packets. Sets that are not known match if `assumed`.
+/// None: they would be too many filters; if `assumed`, there are more packets instead.
 pub fn as_received(filters: &[Filter], redirects: &[Redirect], assumed: bool) -> Option<Vec<Filter>> {
     let mut all = Vec::new();
     for filter in filters {
