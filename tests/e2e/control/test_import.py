@@ -260,7 +260,10 @@ TYPICAL = pathlib.Path(__file__).parents[3] / "crates/import/tests/data"
 HOST = ("--outside", "eth0", "--local", "198.51.100.2")
 
 
-@pytest.mark.parametrize("name", ["home-router.rules", "docker.rules", "ufw.rules", "home-router.json", "firewalld.json"])
+NAMES = ["home-router.rules", "docker.rules", "ufw.rules", "home-router.json", "firewalld.json"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_typical_rulesets_become_configurations(make_bench, tmp_path, name):
     """Rulesets as people have them, read back from the kernel, are converted wholly to a valid configuration."""
     kernel, rules = make_bench().mbox, (TYPICAL / name).read_text(encoding="utf-8")
