@@ -346,6 +346,10 @@ def test_without_the_right_to_a_namespace(make_bench, make_daemon):
     with pytest.raises(CommandFailed, match="broker `more` cannot be transparent.*CAP_SYS_ADMIN"):
         daemon.line("broker add more transparent chain site")
     assert daemon.state() == before
+    # The port of the broker that is down is free again, and not down for the next one.
+    daemon.line("broker del all")
+    with pytest.raises(CommandFailed, match="broker `all` cannot be transparent.*CAP_SYS_ADMIN"):
+        daemon.line("broker add all transparent chain site")
 
 
 def test_slow_and_idle_clients(make_router):

@@ -159,7 +159,7 @@ impl Config {
     }
 
     /// Whether a port id is in use.
-    pub(super) fn has_port(&self, id: PortId) -> bool {
+    pub(crate) fn has_port(&self, id: PortId) -> bool {
         self.ports().any(|port| port == id)
     }
 

@@ -171,6 +171,7 @@ impl Control {
         let (_turn, state) = self.begin();
         let mut next = state.clone();
         let value = edit(&mut next.config)?;
+        next.forget_deleted_ports();
         self.transition(state, &next)
             .map_err(|error| CommandError::failed(error.reason(), SourceSpan::default()))?;
         self.commit(next);

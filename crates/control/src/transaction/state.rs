@@ -10,14 +10,20 @@ use crate::config::Config;
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub config: Config,
-    /// Interfaces whose device could not be opened, each with the reason.
+    /// Interfaces, and ports of brokers, whose device could not be opened, each with the reason.
     pub down: BTreeMap<PortId, String>,
 }
 
 impl State {
-    /// Whether the device of an interface is open.
+    /// Whether the device of an interface or of a broker is open.
     pub fn is_up(&self, id: PortId) -> bool {
         !self.down.contains_key(&id)
+    }
+
+    /// Forgets why ports were down that the configuration does not have any more: their ids are free.
+    pub(super) fn forget_deleted_ports(&mut self) {
+        let State { config, down } = self;
+        down.retain(|id, _| config.has_port(*id));
     }
 }
 

@@ -40,7 +40,8 @@ fn xdp_ports_share_one_tap_and_others_have_twins() {
     let forwarding = config.forwarding(up);
     let of = |id: u16| *forwarding.ports.iter().find(|p| p.id == PortId(id)).unwrap();
     let punt = config.punt;
-    assert_eq!((of(0).routed, of(2).routed), [Some(Routed { punt, is_broker: false }); 2].into());
+    let routed = Some(Routed { punt, is_broker: false });
+    assert_eq!((of(0).routed, of(2).routed), (routed, routed));
     let twin = of(1).routed.unwrap().punt.unwrap();
     assert_eq!(
         of(twin.0),
