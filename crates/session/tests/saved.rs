@@ -9,7 +9,7 @@ use mmb_flow::SessionSettings;
 use mmb_packet::DropReason;
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_session::{DumpCursor, KeptRules, NotRestored, Placement, SavedRule, SavedSessions, SessionFile};
-use mmb_session_harness::Outcome;
+use mmb_session_harness::{Outcome, RuleSet};
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const OTHER: End = ([10, 0, 0, 2], 40_000);
@@ -326,4 +326,37 @@ fn sources_are_counted() {
     assert_eq!(hand_over(&mut net, &mut new, 0), []);
     new.drops(IN, &udp(CLIENT, ([192, 0, 2, 9], 80)), DropReason::SessionLimit);
     assert_eq!(new.one(IN, &udp(OTHER, SERVER)).0, Outcome::Out(OUT));
+}
+
+/// Sessions in chains go on, and join them again in the middle. Those that a function translates are left
+/// out, since the function chooses anew.
+#[test]
+fn sessions_in_chains_go_on_unless_functions_translate_them() {
+    let net = |chain: &str| {
+        let lines = [
+            POOL,
+            "nf add a acl allow ip-saddr 10.0.0.0/8 deny",
+            "nf add l lb 192.0.2.11 192.0.2.12 by hash",
+            "nf add n nat p",
+            &format!("chain add web {chain}"),
+            "add-stateful in port0 chain web",
+        ];
+        let registry = mmb_nf_builtin::registry();
+        let rules = RuleSet::parse_with(&lines, SessionSettings::default(), None, &registry, 1);
+        Net::with(rules.unwrap_or_else(|error| panic!("{error}")), 1, 10)
+    };
+    for (chain, goes_on) in [("a", true), ("n", false), ("a | l", false)] {
+        let (mut old, mut new) = (net(chain), net(chain));
+        assert_eq!(old.one(IN, &udp(CLIENT, SERVER)).0, Outcome::Out(OUT));
+        assert!(old.view().chain.is_some());
+        let saved = save(&mut old);
+        assert_eq!((saved.sessions.len(), saved.left_out), if goes_on { (1, 0) } else { (0, 1) }, "{chain}");
+        assert_eq!(hand_over(&mut old, &mut new, 0), []);
+        assert_eq!(new.views().len(), usize::from(goes_on));
+        if goes_on {
+            assert_eq!(new.view().chain, None);
+            new.passes(OUT, &udp(SERVER, CLIENT));
+            assert_eq!(new.view().chain.as_deref(), Some("web"));
+        }
+    }
 }
