@@ -386,7 +386,7 @@ def test_ends_of_connections_reach_the_engine(fast_wire):
         sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4, port=port, size=300_000)
         assert sent == received
     wait.until(lambda: fast(wire)["entries"] == 0, "the closed connections to be given up", 30)
-    states = {one["state"] for one in wire.daemon.json("show", "connections")["connections"]}
+    states = {the_connection(wire, "tcp-dport", port)["state"] for port in range(5001, 5021)}
     # Whoever closes before the last segment of the other end has come answers it with RST.
     assert states <= {"closed", "time-wait", "reset"}, states
 
