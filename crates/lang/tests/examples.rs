@@ -316,6 +316,9 @@ fn commands_about_sessions() {
         "nat pool add p 192.0.2.1-192.0.2.1 limit 9 filtering address-dependent block 8 ports 1-65535",
         "nat pool add p 192.0.2.1 block 8 limit 9",
     );
+    // The former name.
+    prints("set xdp-fast-path on", "set fast-path xdp");
+    prints("set xdp-fast-path off", "set fast-path off");
     prints("show connections not tcp-dport eq x50", "show connections ! tcp-dport 80");
     for timeout in Timeout::ALL {
         prints(&format!("set timeout {} 60", timeout.word()), &format!("set timeout {} 60", timeout.word()));

@@ -274,6 +274,11 @@ impl Parser<'_> {
     }
 
     fn set(&mut self) -> Parse<Command> {
+        // The former name, for the files of earlier releases.
+        if self.eat_word("xdp-fast-path") {
+            let is_on = self.switch("xdp-fast-path")?;
+            return Ok(Command::SetFastPath(if is_on { FastPathMode::Xdp } else { FastPathMode::Off }));
+        }
         match self.keyword(SET, "setting")? {
             "on-error" => {
                 self.expect(Expect::ErrorPolicy);

@@ -169,7 +169,7 @@ impl ScratchLayout {
     }
 
     /// Sets the numbers of a session.
-    pub fn restore_numbers(&self, table: &mut Table, id: SessionId, numbers: &SavedNumbers) {
+    pub fn restore_numbers(&mut self, table: &mut Table, id: SessionId, numbers: &SavedNumbers) {
         let &SavedNumbers { mangle, edits, new_isn, awaits_isn } = numbers;
         self.set_mangle(table, id, (mangle, (awaits_isn != 0).then_some(new_isn)));
         self.update(table, id, |record| record.edits = edits);
