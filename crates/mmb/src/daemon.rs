@@ -95,22 +95,39 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     log::info(addresses);
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
-    let mut end = None;
-    let taken_over = handover::serve(control.clone(), socket.descriptors(), &path);
-    let stop = async { end = Some(stop_reason(&control, signalled, taken_over).await) };
-    let served = runtime.block_on(serve(control.clone(), listeners, Limits::default(), stop));
-    end::limit_time();
-    if let (Some(storage), Some(End::Signal(_))) = (storage, &end) {
-        storage.save(&control);
+    Running { control, runtime, socket, path, storage }.serve(listeners, signalled)
+}
+
+/// A daemon that has started.
+struct Running {
+    control: Arc<Control>,
+    runtime: Runtime,
+    socket: ControlSocket,
+    path: PathBuf,
+    storage: Option<SessionStorage>,
+}
+
+impl Running {
+    /// Serves until something stops the daemon, and ends everything in good order.
+    fn serve(self, listeners: Listeners, signalled: JoinHandle<End>) -> Result<(), Failure> {
+        let Running { control, runtime, mut socket, path, storage } = self;
+        let mut end = None;
+        let taken_over = handover::serve(control.clone(), socket.descriptors(), &path);
+        let stop = async { end = Some(stop_reason(&control, signalled, taken_over).await) };
+        let served = runtime.block_on(serve(control.clone(), listeners, Limits::default(), stop));
+        end::limit_time();
+        if let (Some(storage), Some(End::Signal(_))) = (storage, &end) {
+            storage.save(&control);
+        }
+        socket.set_removed(!matches!(end, Some(End::TakenOver(_))));
+        // Open requests hold the control. They end before the engine does.
+        runtime.shutdown_timeout(REQUESTS);
+        drop(control);
+        drop(socket);
+        log::flush(end::FLUSH);
+        served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))?;
+        end::outcome(end)
     }
-    socket.set_removed(!matches!(end, Some(End::TakenOver(_))));
-    // Open requests hold the control. They end before the engine does.
-    runtime.shutdown_timeout(REQUESTS);
-    drop(control);
-    drop(socket);
-    log::flush(end::FLUSH);
-    served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))?;
-    end::outcome(end)
 }
 
 /// Waits for something that stops the daemon.

@@ -11,7 +11,7 @@ use std::sync::MutexGuard;
 use mmb_dataplane::{SessionFile, WorkerFailure};
 use mmb_system::log;
 
-use crate::config::{Config, Interface, file};
+use crate::config::{Interface, file};
 use crate::transaction::brokers::Listeners;
 use crate::transaction::mirror::Plan;
 use crate::transaction::{Control, State};
@@ -96,7 +96,7 @@ impl Control {
     fn close_all(&self, state: &State) {
         self.mirror().set_or_log(self.engine(), Plan::default());
         self.close_unused(&State::default(), &state.config.devices(|id| state.is_up(id)));
-        self.running_brokers().switch(&Config::default(), Listeners::default());
+        self.running_brokers().switch(&State::default(), Listeners::default());
     }
 
     /// Opens what a state has open. Returns the interfaces that are down, with the reasons.
