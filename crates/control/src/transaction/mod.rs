@@ -6,7 +6,6 @@ mod brokers;
 mod chains;
 mod control;
 mod devices;
-mod element_queue;
 mod engine_plane;
 mod interfaces;
 mod links;

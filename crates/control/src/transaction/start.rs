@@ -19,8 +19,8 @@ impl Control {
         (control, down)
     }
 
-    /// Takes over an engine as [`Control::start`] does, with a network namespace for transparent brokers and the
-    /// sessions of an earlier process. The third value tells what became of them.
+    /// Takes over an engine as [`Control::start`] does, with a network namespace for transparent brokers and
+    /// the sessions of an earlier process. The third value tells what became of them.
     pub fn start_with(
         engine: Engine,
         config: Config,

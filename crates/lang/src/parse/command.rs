@@ -56,9 +56,12 @@ impl Parser<'_> {
             "show" => self.show()?,
             "interface" => self.interface()?,
             "route" => self.route()?,
-            "set" => match self.named_set()? {
+            "set" => match self.former_setting()? {
                 Some(command) => command,
-                None => self.set()?,
+                None => match self.named_set()? {
+                    Some(command) => command,
+                    None => self.set()?,
+                },
             },
             "nat" => self.nat()?,
             "domain" => self.domain()?,
@@ -274,11 +277,6 @@ impl Parser<'_> {
     }
 
     fn set(&mut self) -> Parse<Command> {
-        // The former name, for the files of earlier releases.
-        if self.eat_word("xdp-fast-path") {
-            let is_on = self.switch("xdp-fast-path")?;
-            return Ok(Command::SetFastPath(if is_on { FastPathMode::Xdp } else { FastPathMode::Off }));
-        }
         match self.keyword(SET, "setting")? {
             "on-error" => {
                 self.expect(Expect::ErrorPolicy);
@@ -345,6 +343,15 @@ impl Parser<'_> {
             "rpf" => self.reverse_path(),
             _ => self.fast_path(),
         }
+    }
+
+    /// A setting by its former name, for the files of earlier releases: `set xdp-fast-path on|off`.
+    fn former_setting(&mut self) -> Parse<Option<Command>> {
+        if !self.eat_word("xdp-fast-path") {
+            return Ok(None);
+        }
+        let is_on = self.switch("xdp-fast-path")?;
+        Ok(Some(Command::SetFastPath(if is_on { FastPathMode::Xdp } else { FastPathMode::Off })))
     }
 
     /// What follows `set fast-path`.

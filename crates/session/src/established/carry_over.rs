@@ -21,8 +21,8 @@ pub(crate) fn is_concerned(table: &Table, id: SessionId, change: &ElementChange)
 }
 
 impl EstablishedPath<'_> {
-    /// Finishes a packet that was not counted, since the decision of its flow was of an earlier generation. An
-    /// earlier packet of the vector may have renewed it.
+    /// Finishes a packet that was not counted, since the decision of its flow was of an earlier generation.
+    /// An earlier packet of the vector may have renewed it.
     #[cold]
     pub fn process_stale(
         &mut self,

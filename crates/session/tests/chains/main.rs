@@ -10,6 +10,7 @@ mod holder;
 mod kinds;
 mod live;
 mod numbers;
+mod path_mtu;
 mod settled;
 mod translation;
 mod vectors;

@@ -1,12 +1,11 @@
 //! Datagrams that functions make longer, and the MTU of their path behind the box.
 
-mod common;
-
-use common::*;
 use mmb_flow::SessionSettings;
 use mmb_packet::PacketBuf;
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Net as Network, Udp};
 use mmb_session_harness::{Outcome, RuleSet};
+
+use crate::common::*;
 
 /// A datagram of a client to its server.
 fn datagram(is_ip4: bool, has_df: bool, text: &[u8]) -> Frame {

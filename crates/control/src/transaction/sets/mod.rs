@@ -3,13 +3,15 @@
 //! Theory of operation. A change of elements waits for the change in progress in a queue. The first one that
 //! gets its turn makes all that wait, and publishes them at once.
 
+pub(super) mod queue;
+
 use std::time::Duration;
 
 use mmb_lang::{Command, NamedSet, SetElement, SetElements, SourceSpan, Word};
 use mmb_system::log;
 
+use self::queue::{Changed, WaitingChange};
 use super::control::Control;
-use super::element_queue::{Changed, WaitingChange};
 use super::state::State;
 use crate::api::Done;
 use crate::config::sets::now;

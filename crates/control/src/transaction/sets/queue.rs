@@ -8,14 +8,14 @@ use mmb_lang::Command;
 use crate::error::CommandError;
 
 /// The number of elements that a change has added or removed.
-pub(super) type Changed = Result<usize, CommandError>;
+pub(in crate::transaction) type Changed = Result<usize, CommandError>;
 
 /// Changes that wait for their turn.
 #[derive(Default)]
-pub(super) struct ElementQueue(Mutex<Vec<WaitingChange>>);
+pub(in crate::transaction) struct ElementQueue(Mutex<Vec<WaitingChange>>);
 
 /// A change, and where its result goes.
-pub(super) struct WaitingChange {
+pub(in crate::transaction) struct WaitingChange {
     pub command: Command,
     pub done: SyncSender<Changed>,
 }
