@@ -48,7 +48,8 @@ fn stateful_rules_of_every_kind() {
     let given = FIELDS.iter().filter(|def| def.translate == Support::Yes);
     let mut expected: BTreeSet<String> =
         given.flat_map(|def| ["map", "shuffle"].map(|word| format!("{word} {}", def.name))).collect();
-    let others = ["mod", "add", "strip", "drop", "accept", "block", "log", "reject", "lb", "nat", "chain"];
+    let others =
+        ["mod", "add", "strip", "drop", "accept", "block", "log", "reject", "lb", "nat", "chain", "broker"];
     expected.extend(others.map(str::to_owned));
     assert_eq!(seen, expected);
 }

@@ -143,7 +143,9 @@ impl SessionStore {
         mapping: Option<MappingId>,
         list: &[SessionRule],
     ) {
-        let mut flags = saved.flags & KEPT_FLAGS;
+        // The flag of translated numbers comes with them.
+        let has_numbers = saved.flags.contains(SessionFlags::MANGLE);
+        let mut flags = (saved.flags & KEPT_FLAGS) - SessionFlags::MANGLE;
         // Looped packets have the address of a pool as source.
         let is_counted = !flags.contains(SessionFlags::LOOP_REVERSE) && self.admission.add(&saved.keys[0]);
         flags.set(SessionFlags::COUNTED, is_counted);
@@ -156,7 +158,6 @@ impl SessionStore {
             session.set_in_port(direction, saved.in_port[direction as usize]);
         }
         let [forward, reverse] = &saved.keys;
-        let has_numbers = flags.contains(SessionFlags::MANGLE);
         if has_numbers || *reverse != forward.reversed() {
             set_translation(flows, forward, reverse, !has_numbers);
         }
