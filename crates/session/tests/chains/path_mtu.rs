@@ -50,13 +50,13 @@ fn a_datagram_does_not_become_longer_than_its_path_takes() {
                 sent.iter().filter(|one| matches!(one.outcome, Outcome::Out(OUT) | Outcome::Emitted(OUT)));
             out.map(|one| one.packet.head().to_vec()).collect::<Vec<_>>()
         };
-        assert_eq!(sent(&mut net), [longer.clone()]);
+        assert_eq!(sent(&mut net), std::slice::from_ref(&longer));
         // One byte more than the link carries.
         net.passes(OUT, &too_big(is_ip4, 1403, &longer));
         assert_eq!(sent(&mut net), [plain]);
         // A larger one carries it.
         net.passes(OUT, &too_big(is_ip4, 1404, &longer));
-        assert_eq!(sent(&mut net), [longer.clone()]);
+        assert_eq!(sent(&mut net), std::slice::from_ref(&longer));
         net.passes(OUT, &too_big(is_ip4, 1403, &longer));
         for _ in 0..25 {
             net.wait(25_000);
