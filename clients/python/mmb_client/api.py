@@ -48,14 +48,17 @@ class BrokerEntry(TypedDict):
     # Why it does not listen; absent if it does.
     down: NotRequired[str | None]
 
-    # The address and port on which it listens.
-    listen: str
+    # The address and port on which it listens; absent if it is transparent only.
+    listen: NotRequired[str | None]
 
     # Its name.
     name: str
 
     # Limits and times in seconds that are not the defaults, by their keywords.
     options: dict[str, int]
+
+    # Whether it gets the connections that rules with the target `broker` select.
+    transparent: NotRequired[bool]
 
 
 class BrokerList(TypedDict):
@@ -408,12 +411,15 @@ class FastInterfaceEntry(TypedDict):
     # Name of the interface.
     name: str
 
+    # The program that forwards its flows: `xdp` or `tc`. None: its kind has none.
+    program: NotRequired[str | None]
+
     # Why one of them is not possible.
     reason: NotRequired[str | None]
 
 
 class FastPathReply(TypedDict):
-    """`show fast-path`: flows that the XDP program forwards in the kernel."""
+    """`show fast-path`: flows that the kernel forwards."""
 
     # Whether flows are offloaded: the fast path is enabled, an interface supports it, and the rules allow
     # it.
@@ -422,7 +428,7 @@ class FastPathReply(TypedDict):
     # Bytes of the frames of these packets.
     bytes: int
 
-    # Value of `set xdp-fast-path`.
+    # Whether `set fast-path` is not `off`.
     enabled: bool
 
     # Entries in the kernel.
@@ -438,10 +444,13 @@ class FastPathReply(TypedDict):
     # and a protocol; also ports where a rule may match ports. `destination`: the destination address.
     key: NotRequired[str | None]
 
+    # Value of `set fast-path`: `off`, `auto`, `xdp` or `tc`.
+    mode: str
+
     # Why the configuration does not allow to offload flows, as a sentence.
     obstacle: NotRequired[str | None]
 
-    # Packets that the XDP program forwarded.
+    # Packets that the kernel forwarded; each segment of a large buffer is one.
     packets: int
 
     # Flows that were not offloaded, by reason; all reasons.
