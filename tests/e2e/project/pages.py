@@ -39,7 +39,7 @@ def shape(text):
     """The lines of a text without what differs from run to run."""
     text = re.sub(r"\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b", "MAC", text)
     # A link may come up a moment later.
-    lines = text.replace(", no link)", ")").strip().split("\n")
+    lines = text.replace(", no link", "").strip().split("\n")
     for at, line in enumerate(lines):
         # Whether a ping was answered does not differ.
         numbers = r"time \d+ms" if " packets transmitted" in line else r"\d+([.,:-]\d+)*"

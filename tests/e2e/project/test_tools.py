@@ -143,7 +143,7 @@ def documents():
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_documented_rules_are_right(path, tmp_path):
     """Each `mmb add …` of the pages is accepted as a shell would pass it, with the pools, sets, functions,
-    chains and files that it names.
+    chains, brokers and files that it names.
     """
     config = tmp_path / "config"
 
@@ -163,11 +163,12 @@ def test_documented_rules_are_right(path, tmp_path):
     sets = {f"@{words.split()[2]}": words for words in commands("set add").values()}
     chains = {words.split()[2]: words for words in commands("chain add").values()}
     functions = {words.split()[2]: words for words in commands("nf add").values()}
+    brokers = {words.split()[2]: words for words in commands("broker add").values()}
 
     def with_what_they_name(words):
         """The line, preceded by the lines that define what it names."""
         names = re.sub(r"[][|,:]", " ", words).split()[2 if words.startswith("add") else 3 :]
-        known = [*pools.items(), *sets.items(), *functions.items(), *chains.items()]
+        known = [*pools.items(), *sets.items(), *functions.items(), *chains.items(), *brokers.items()]
         before = [line for name, line in known if name in names and line != words]
         return [*(line for other in before for line in with_what_they_name(other)), words]
 
