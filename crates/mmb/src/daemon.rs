@@ -67,6 +67,9 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let signalled = runtime.spawn(signals.wait());
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
+    if predecessor.is_some() {
+        Control::prepare(&engine, &config);
+    }
     let (mut socket, sessions) = match (bound, &mut predecessor) {
         (None, Some(predecessor)) => take_over(args, access.as_ref(), predecessor)?,
         (Some(socket), _) => (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions))),

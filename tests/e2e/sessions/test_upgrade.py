@@ -17,7 +17,7 @@ nat pool add wan {OUTSIDE[0]} ports 30000-40000
 add-stateful ip-saddr 10.0.0.0/24 nat wan accept
 add all drop
 """
-SIZE = 8 << 20
+SIZE = 16 << 20
 
 
 class Download:
