@@ -17,15 +17,15 @@ nat pool add wan {OUTSIDE[0]} ports 30000-40000
 add-stateful ip-saddr 10.0.0.0/24 nat wan accept
 add all drop
 """
-SIZE = 16 << 20
+SIZE = 8 << 20
 
 
 class Download:
     """curl, which fetches a file slowly through NAT."""
 
-    def __init__(self, bench, directory):
+    def __init__(self, bench, directory, size=SIZE):
         self.bench = bench
-        self.web = WebServer(bench.servers, 80, SIZE)
+        self.web = WebServer(bench.servers, 80, size)
         self.file = pathlib.Path(directory) / "download"
         self.process = bench.hosts.popen(
             "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--limit-rate", "700k", "--max-time", "60",
@@ -73,6 +73,11 @@ class Talks:
     def close(self):
         for end in (*self.speakers, *self.mirrors):
             end.close()
+
+
+def logs(daemon, text):
+    """Waits until a daemon has written a text: it is ready before its lines are."""
+    wait.until(lambda: text in daemon.log(), text)
 
 
 def flows(bench):
@@ -138,7 +143,7 @@ def test_a_wrong_file_is_refused(make_nat, change, reason):
         file = bench.daemon.state_directory / "sessions"
         file.write_bytes(change(file.read_bytes()))
         bench.daemon.start()
-        assert f"error: the sessions in {file} are not restored: {reason}\n" in bench.daemon.log()
+        logs(bench.daemon, f"error: the sessions in {file} are not restored: {reason}\n")
         assert bench.connections()["connections"] == []
         assert not file.exists()
     finally:
@@ -153,7 +158,7 @@ def test_the_configuration_of_the_new_start_decides(make_nat):
         text = bench.daemon.config.read_text(encoding="utf-8")
         bench.daemon.config.write_text(text.replace("add-stateful ip-saddr", "add-stateful udp-dport 7000 ip-saddr"))
         bench.daemon.start()
-        assert "left out: 6 not allowed by the rules" in bench.daemon.log()
+        logs(bench.daemon, "left out: 6 not allowed by the rules")
         assert bench.connections()["connections"] == []
     finally:
         talks.close()
@@ -176,7 +181,8 @@ def test_a_download_survives_a_takeover(make_nat, driver, workers, tmp_path):
     bench = make_nat("set add blocked address\n" + CONFIG, driver, workers=workers, seed=None)
     bench.daemon.line("set blocked add 192.0.2.7 timeout 1h")
     bench.daemon.line("add tcp-dport 9 drop")
-    talks, download = Talks(bench), Download(bench, tmp_path)
+    # Long enough for two takeovers on a busy machine.
+    talks, download = Talks(bench), Download(bench, tmp_path, 3 * SIZE // 2)
     try:
         before, config = flows(bench), bench.daemon.json("show", "config")
         take_over(bench, workers)
