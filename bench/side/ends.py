@@ -102,7 +102,7 @@ def bulk(rounds, full):
     figures = []
     for is_nat, name, title in ((False, "bulk-tracking", "tracking of flows"), (True, "bulk-nat", "source NAT")):
         both = pair(
-            name, f"{title}, by the ends' segmentation offload", "offload", "none", boxes.BULK,
+            name, f"{title}, by the ends' segmentation offload", "offload", "not in the papers", boxes.BULK,
             ["Buffers of up to 64 KiB pass whole where offloads are on, unless XDP is in their way."], ["off", "on"],
         )
         with Wire() as without, Wire(offloads=True) as offloading:

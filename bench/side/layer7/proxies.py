@@ -183,7 +183,7 @@ def interference(rounds, full):
     how = f"iperf3, two streams through the box; wrk, {CONNECTIONS} connections to the proxy of the box. Together, both run at once."
     figures = [
         Experiment(
-            name, f"Packets and requests in one box: {what}", END_TO_END, "", unit, "MiddleNet, Figure 13", planes(), [SHARED, how],
+            name, f"Packets and requests in one box: {what}", END_TO_END, "load", unit, "MiddleNet, Figure 13", planes(), [SHARED, how],
             ["alone", "together"],
         )
         for name, what, unit in (

@@ -19,8 +19,8 @@ impl Control {
         (control, down)
     }
 
-    /// Makes the workers of an engine allocate what a configuration needs, before [`Control::start_with`]: the
-    /// first touch of a table with a million sessions takes a tenth of a second.
+    /// Makes the workers of an engine allocate what a configuration needs, before [`Control::start_with`]:
+    /// the first touch of a table with a million sessions takes a tenth of a second.
     pub fn prepare(engine: &Engine, config: &Config) {
         // If it fails, the start fails, too.
         let _ = engine.publish(config.forwarding(|_| false));
