@@ -47,13 +47,16 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let processes = process_host(args)?;
     let base = Config::with_platform(platform(args, functions, files.clone(), processes.clone()));
     let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
-    let mut predecessor = args.takeover.then(|| Predecessor::connect(&path)).transpose()?;
+    let predecessor = args.takeover.then(|| Predecessor::connect(&path)).transpose()?;
     // Errors of the file and the socket are found before any device is opened.
     let config = first_config(args, predecessor.as_ref(), &base)?;
     // The file of the administrator has named what it needs. Clients may name no other files.
     files.seal();
     let access = args.network.access()?;
-    let bound = predecessor.is_none().then(|| bind(args, access.as_ref(), &path)).transpose()?;
+    let origin = match predecessor {
+        Some(predecessor) => Origin::Predecessor(predecessor),
+        None => Origin::Bound(bind(args, access.as_ref(), &path)?),
+    };
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
@@ -67,13 +70,15 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let signalled = runtime.spawn(signals.wait());
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
-    if predecessor.is_some() {
-        Control::prepare(&engine, &config);
-    }
-    let (mut socket, sessions) = match (bound, &mut predecessor) {
-        (None, Some(predecessor)) => take_over(args, access.as_ref(), predecessor)?,
-        (Some(socket), _) => (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions))),
-        (None, None) => return Ok(()),
+    let (mut socket, sessions, predecessor) = match origin {
+        Origin::Bound(socket) => {
+            (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions)), None)
+        }
+        Origin::Predecessor(mut predecessor) => {
+            Control::prepare(&engine, &config);
+            let (socket, sessions) = take_over(args, access.as_ref(), &mut predecessor)?;
+            (socket, Some(sessions), Some(predecessor))
+        }
     };
     let Some(listeners) = socket.take_listeners() else { return Ok(()) };
     let addresses = addresses(&path, &listeners);
@@ -99,6 +104,14 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
     Running { control, runtime, socket, path, storage }.serve(listeners, signalled)
+}
+
+/// Where the control socket comes from.
+enum Origin {
+    /// It is new.
+    Bound(ControlSocket),
+    /// A running daemon has it, and will hand it over.
+    Predecessor(Predecessor),
 }
 
 /// A daemon that has started.
@@ -212,10 +225,10 @@ fn take_over(
     args: &RunArgs,
     access: Option<&Arc<NetworkAccess>>,
     predecessor: &mut Predecessor,
-) -> Result<(ControlSocket, Option<SessionFile>), Failure> {
+) -> Result<(ControlSocket, SessionFile), Failure> {
     let (mut socket, sessions) = predecessor.take()?;
     open_services(args, access, &mut socket)?;
-    Ok((socket, Some(sessions)))
+    Ok((socket, sessions))
 }
 
 /// The size of the engine.

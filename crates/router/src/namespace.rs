@@ -38,7 +38,7 @@ const SETTINGS: [(&str, &str); 8] = [
 /// Both address families.
 const FAMILIES: [libc::c_int; 2] = [libc::AF_INET, libc::AF_INET6];
 
-/// Why there is no namespace.
+/// The reason for which the daemon has no network namespace of its own.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// The process may not make one.

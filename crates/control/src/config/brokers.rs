@@ -23,10 +23,13 @@ const SECOND: u64 = 1000;
 
 /// The brokers, in the order in which they were added.
 #[derive(Clone, Debug, Default)]
-pub struct Brokers {
-    all: Vec<Broker>,
-    /// The ports that lead to transparent brokers, in the same order.
-    ports: Vec<Option<PortId>>,
+pub struct Brokers(Vec<Configured>);
+
+/// A broker, and the port that leads to it if it is transparent.
+#[derive(Clone, Debug)]
+struct Configured {
+    broker: Broker,
+    port: Option<PortId>,
 }
 
 /// Where connections of a broker come from.
@@ -45,39 +48,38 @@ pub(crate) enum Entrance {
 
 impl Brokers {
     /// The brokers.
-    pub fn all(&self) -> &[Broker] {
-        &self.all
+    pub fn all(&self) -> impl Iterator<Item = &Broker> {
+        self.0.iter().map(|one| &one.broker)
     }
 
     /// The lines of a file with these brokers.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.all.iter().map(|broker| Command::BrokerAdd(broker.clone()).to_string())
+        self.all().map(|broker| Command::BrokerAdd(broker.clone()).to_string())
     }
 
     /// Whether a broker needs the right to listen on a port below 1024.
     pub fn has_low_ports(&self) -> bool {
-        self.all.iter().filter_map(|broker| broker.listen).any(is_low)
+        self.all().filter_map(|broker| broker.listen).any(is_low)
     }
 
     /// The broker with this name.
     fn get(&self, name: &str) -> Option<&Broker> {
-        self.all.iter().find(|broker| *broker.name == *name)
+        self.all().find(|broker| *broker.name == *name)
     }
 
     /// The port that leads to a transparent broker.
     fn port(&self, name: &str) -> Option<PortId> {
-        let at = self.all.iter().position(|broker| *broker.name == *name)?;
-        self.ports.get(at).copied().flatten()
+        self.0.iter().find(|one| *one.broker.name == *name)?.port
     }
 
     /// The ports that lead to transparent brokers.
     pub(super) fn ports(&self) -> impl Iterator<Item = PortId> {
-        self.ports.iter().copied().flatten()
+        self.0.iter().filter_map(|one| one.port)
     }
 
     /// Where the connections of brokers come from.
     pub(crate) fn entrances(&self) -> impl Iterator<Item = (&Broker, Entrance)> {
-        self.all.iter().zip(&self.ports).flat_map(|(broker, port)| {
+        self.0.iter().flat_map(|Configured { broker, port }| {
             let keeps_source = broker.keeps_source;
             let transparent = port.map(|port| Entrance::Transparent { port, keeps_source });
             let entrances = [broker.listen.map(Entrance::Listen), transparent];
@@ -87,9 +89,8 @@ impl Brokers {
 
     /// The port id of an interface, or of a broker by [`broker_port_name`].
     pub(super) fn port_of(&self, interfaces: &[Interface], name: &str) -> Option<u16> {
-        let is_own = |broker: &&Broker| broker_port_name(&broker.name) == *name;
-        interfaces::port_of(interfaces, name)
-            .or_else(|| self.port(&self.all.iter().find(is_own)?.name).map(|port| port.0))
+        let is_own = |one: &&Configured| broker_port_name(&one.broker.name) == *name;
+        interfaces::port_of(interfaces, name).or_else(|| self.0.iter().find(is_own)?.port.map(|port| port.0))
     }
 }
 
@@ -151,12 +152,12 @@ impl Config {
             );
         }
         if let Some(address) = listen
-            && let Some(other) = self.brokers.all.iter().find(|other| other.listen == *listen)
+            && let Some(other) = self.brokers.all().find(|other| other.listen == *listen)
         {
             let message = format!("broker `{}` listens on {address} already", &*other.name);
             return Err(CommandError::conflict(message, SourceSpan::default()));
         }
-        if self.brokers.all.len() >= MAX_BROKERS {
+        if self.brokers.0.len() >= MAX_BROKERS {
             let message = format!("there are {MAX_BROKERS} brokers already, which is the maximum");
             return Err(CommandError::conflict(message, SourceSpan::default()));
         }
@@ -171,15 +172,13 @@ impl Config {
             }
             false => None,
         };
-        let brokers = Arc::make_mut(&mut self.brokers);
-        brokers.all.push(broker.clone());
-        brokers.ports.push(port);
+        Arc::make_mut(&mut self.brokers).0.push(Configured { broker: broker.clone(), port });
         Ok(())
     }
 
     /// `broker del`.
     pub fn delete_broker(&mut self, name: &Word) -> Result<(), CommandError> {
-        let at = self.brokers.all.iter().position(|broker| *broker.name == **name);
+        let at = self.brokers.all().position(|broker| *broker.name == **name);
         let Some(at) = at else { return Err(self.unknown_broker(name)) };
         let uses = |view: &RuleView<'_>| {
             view.text.contains(&**name)
@@ -190,14 +189,12 @@ impl Config {
             let error = CommandError::conflict(message, name.span);
             return Err(error.help(format!("`del {}` first", view.index)));
         }
-        let brokers = Arc::make_mut(&mut self.brokers);
-        brokers.all.remove(at);
-        brokers.ports.remove(at);
+        Arc::make_mut(&mut self.brokers).0.remove(at);
         Ok(())
     }
 
     fn unknown_broker(&self, name: &Word) -> CommandError {
-        let known: Vec<&str> = self.brokers.all.iter().map(|broker| &*broker.name.text).collect();
+        let known: Vec<&str> = self.brokers.all().map(|broker| &*broker.name.text).collect();
         let add = || format!("`broker add {} listen ADDRESS:PORT chain CHAIN`", &**name);
         unknown("broker", name, &known, add)
     }
@@ -239,12 +236,12 @@ impl Config {
     /// Checks that brokers can use their chains.
     pub(super) fn check_broker_chains(&self) -> Result<(), CommandError> {
         let none = Word::from("");
-        self.brokers.all.iter().try_for_each(|broker| self.check_broker_chain(broker, &none))
+        self.brokers.all().try_for_each(|broker| self.check_broker_chain(broker, &none))
     }
 
     /// Checks that no broker uses a chain.
     pub(super) fn check_chain_without_broker(&self, chain: &Word) -> Result<(), CommandError> {
-        let user = self.brokers.all.iter().find(|broker| *broker.chain == **chain);
+        let user = self.brokers.all().find(|broker| *broker.chain == **chain);
         user.map_or(Ok(()), |broker| {
             let message = format!("chain `{}` is used by broker `{}`", &**chain, &*broker.name);
             let help = format!("`broker del {}` first", &*broker.name);

@@ -27,6 +27,6 @@ impl Control {
                     .collect(),
             }
         };
-        BrokerList { brokers: config.brokers().all().iter().map(entry).collect() }
+        BrokerList { brokers: config.brokers().all().map(entry).collect() }
     }
 }

@@ -244,7 +244,7 @@ impl Control {
     }
 
     /// The file that the first configuration came from.
-    pub(crate) fn file(&self) -> Option<&Path> {
+    pub fn file(&self) -> Option<&Path> {
         self.file.get().map(PathBuf::as_path)
     }
 

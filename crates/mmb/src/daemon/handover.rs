@@ -233,7 +233,7 @@ fn hand_over(
     };
     stream.write_all(&[OFFER])?;
     send_text(&mut stream, &text)?;
-    let file = control.configuration_file().map(Path::to_string_lossy).unwrap_or_default();
+    let file = control.file().map(Path::to_string_lossy).unwrap_or_default();
     send_text(&mut stream, &file)?;
     if receive_byte(&mut stream, PREPARATION)? != GO {
         return Ok(None);

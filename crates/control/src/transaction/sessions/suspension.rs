@@ -63,11 +63,6 @@ impl Control {
         self.close_all(&state);
         Ok((sessions, suspension))
     }
-
-    /// The file that the configuration came from, for a process that goes on with it.
-    pub fn configuration_file(&self) -> Option<&std::path::Path> {
-        self.file()
-    }
 }
 
 impl Suspension<'_> {
