@@ -168,7 +168,7 @@ class Wire(Network, Netfilter):
     def listening(self):
         """An iperf3 at the server, for one test."""
         server = self.server.popen("iperf3", "-s", "-1", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait.until(lambda: f":{IPERF} " in self.server.run("ss", "-tln").stdout, "iperf3 to listen")
+        wait.until(lambda: self.server.listens(IPERF), "iperf3 to listen")
         return server
 
     @contextlib.contextmanager

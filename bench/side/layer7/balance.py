@@ -30,12 +30,8 @@ def setup():
 
 
 def haproxy():
-    servers = "".join(f"  server s{n} {address}:{web.PORT}\n" for n, address in enumerate(BACKENDS))
-    return (
-        "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n"
-        "  timeout server 30s\n  option splice-auto\n"
-        f"listen web\n  bind {web.PROXY}:{web.PORT}\n  balance roundrobin\n{servers}"
-    )
+    listen = f"listen web\n  bind {web.PROXY}:{web.PORT}\n{web.haproxy_servers(BACKENDS)}"
+    return web.haproxy("tcp", listen, "  option splice-auto\n")
 
 
 def nginx(directory, stream):
@@ -128,11 +124,10 @@ def setup_by_request():
 
 
 def haproxy_by_request():
-    servers = "".join(f"  server s{n} {address}:{web.PORT}\n" for n, address in enumerate(BACKENDS))
-    return (
-        "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n"
-        f"  timeout server 30s\nfrontend web\n  bind {web.PROXY}:{web.PORT}\n  use_backend all if {{ path_beg / }}\n"
-        f"backend all\n  balance roundrobin\n{servers}"
+    return web.haproxy(
+        "http",
+        f"frontend web\n  bind {web.PROXY}:{web.PORT}\n  use_backend all if {{ path_beg / }}\n"
+        f"backend all\n{web.haproxy_servers(BACKENDS)}",
     )
 
 

@@ -51,13 +51,9 @@ def nginx(at, servers, rewrites):
 
 
 def haproxy():
-    servers = "".join(f"  server s{n} {address}:{web.PORT}\n" for n, address in enumerate(SERVERS))
-    return (
-        "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode http\n  http-reuse always\n  timeout connect 5s\n"
-        "  timeout client 30s\n  timeout server 30s\n"
-        f"listen web\n  bind {web.PROXY}:{web.PORT}\n  balance roundrobin\n"
-        f"  http-request replace-path {OLD}(.*) {NEW}\\1\n{servers}"
-    )
+    rewrite = f"  http-request replace-path {OLD}(.*) {NEW}\\1\n"
+    listen = f"listen web\n  bind {web.PROXY}:{web.PORT}\n{rewrite}{web.haproxy_servers(SERVERS)}"
+    return web.haproxy("http", listen, "  http-reuse always\n")
 
 
 def one_nginx(space, servers, rewrites):

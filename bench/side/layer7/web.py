@@ -42,7 +42,7 @@ def program(space, command, what):
     def listens():
         if process.poll() is not None:
             raise RuntimeError(f"{what} ended with {process.returncode}")
-        return f":{PORT} " in space.run("ss", "-tln").stdout
+        return space.listens(PORT)
 
     try:
         wait.until(listens, f"{what} to listen")
@@ -65,6 +65,20 @@ def nginx_http(directory, lines):
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     places = " ".join(f"{kind}_temp_path {directory}/tmp;" for kind in kinds)
     return f"{nginx_head(directory)}http {{\n access_log off; {places}\n{lines}\n}}\n"
+
+
+def haproxy(mode, sections, defaults=""):
+    """A configuration of HAProxy with one thread and without logs: these sections behind the common ones."""
+    return (
+        f"global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode {mode}\n  timeout connect 5s\n  timeout client 30s\n"
+        f"  timeout server 30s\n{defaults}{sections}"
+    )
+
+
+def haproxy_servers(addresses):
+    """The lines of a section of HAProxy that takes servers in turn."""
+    servers = "".join(f"  server s{n} {address}:{PORT}\n" for n, address in enumerate(addresses))
+    return f"  balance roundrobin\n{servers}"
 
 
 def nginx_head(directory):

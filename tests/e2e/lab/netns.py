@@ -83,6 +83,10 @@ class Namespace:
         self._processes.append(process)
         return process
 
+    def listens(self, port, address=""):
+        """Whether a program listens on a TCP port."""
+        return f"{address}:{port} " in self.run("ss", "-tln").stdout
+
     @contextlib.contextmanager
     def entered(self):
         """Moves the calling thread into the namespace; sockets made here stay here."""

@@ -1,12 +1,15 @@
 """Traffic between the end points: TCP streams hashed on both sides, numbered datagrams, a web server."""
 
 import concurrent.futures
+import contextlib
 import hashlib
+import http.server
 import os
 import pathlib
 import socket
 import struct
 import tempfile
+import threading
 import time
 
 from . import wait
@@ -107,6 +110,21 @@ class Datagrams:
     def close(self):
         self.sender.close()
         self.receiver.close()
+
+
+@contextlib.contextmanager
+def serving(namespace, address, handler, tls=None):
+    """A web server of Python in a namespace; `handler` answers, `tls` is the context of its connections."""
+    with namespace.entered():
+        server = http.server.ThreadingHTTPServer(address, handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class WebServer:

@@ -105,7 +105,7 @@ def test_ssh_to_the_box(make_router, tmp_path):
     words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     bench.mbox.run("mkdir", "-p", "/run/sshd")
     bench.mbox.popen("/usr/sbin/sshd", "-D", "-f", "/dev/null", *words, stderr=-3)
-    wait.until(lambda: f"{BOX}:22 " in bench.mbox.run("ss", "-tln").stdout, "sshd to listen")
+    wait.until(lambda: bench.mbox.listens(22, BOX), "sshd to listen")
     quiet = ["-F", "/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
     done = bench.client.run("ssh", *quiet, "-i", tmp_path / "user", f"root@{BOX}", "ip", "-o", "-4", "address")
     assert FAR in done.stdout

@@ -102,7 +102,7 @@ def start(site, tmp_path):
         command = ("haproxy", "-db", "-f") if program == "haproxy" else ("nginx", "-c")
         process = site.space.popen(*command, path)
         site.on_close(end, process)
-        wait.until(lambda: f":{port} " in site.space.run("ss", "-tln").stdout, f"{program} to listen")
+        wait.until(lambda: site.space.listens(port), f"{program} to listen")
 
     return started
 

@@ -75,6 +75,17 @@ class Talks:
             end.close()
 
 
+@contextlib.contextmanager
+def traffic(bench, directory, size=SIZE):
+    """Hosts that talk to a server, and a download."""
+    talks, download = Talks(bench), Download(bench, directory, size)
+    try:
+        yield talks, download
+    finally:
+        talks.close()
+        download.close()
+
+
 def logs(daemon, text):
     """Waits until a daemon has written a text: it is ready before its lines are."""
     wait.until(lambda: text in daemon.log(), text)
@@ -93,8 +104,7 @@ def restart(bench):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_download_survives_a_restart(make_nat, driver, workers, tmp_path):
     bench = make_nat(CONFIG, driver, workers=workers, seed=None)
-    talks, download = Talks(bench), Download(bench, tmp_path)
-    try:
+    with traffic(bench, tmp_path) as (talks, download):
         before = flows(bench)
         restart(bench)
         assert flows(bench) == before
@@ -103,9 +113,6 @@ def test_a_download_survives_a_restart(make_nat, driver, workers, tmp_path):
         restart(bench)
         talks.check()
         download.finish()
-    finally:
-        talks.close()
-        download.close()
     log = bench.daemon.log()
     assert log.count(" saved\n") == 2 and log.count(" restored in ") == 2, log
     assert not (bench.daemon.state_directory / "sessions").exists(), "the file is taken"
@@ -182,8 +189,7 @@ def test_a_download_survives_a_takeover(make_nat, driver, workers, tmp_path):
     bench.daemon.line("set blocked add 192.0.2.7 timeout 1h")
     bench.daemon.line("add tcp-dport 9 drop")
     # Long enough for two takeovers on a busy machine.
-    talks, download = Talks(bench), Download(bench, tmp_path, 3 * SIZE // 2)
-    try:
+    with traffic(bench, tmp_path, 3 * SIZE // 2) as (talks, download):
         before, config = flows(bench), bench.daemon.json("show", "config")
         take_over(bench, workers)
         assert flows(bench) == before
@@ -195,9 +201,6 @@ def test_a_download_survives_a_takeover(make_nat, driver, workers, tmp_path):
         take_over(bench, workers)
         talks.check()
         download.finish()
-    finally:
-        talks.close()
-        download.close()
     log = bench.daemon.log()
     assert log.count(" has taken over: stopping") == 2 and "error" not in log, log
 

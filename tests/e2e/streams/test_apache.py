@@ -45,7 +45,7 @@ def wire(make_wire, tmp_path):
     config = tmp_path / "apache.conf"
     config.write_text(loaded + APACHE.format(directory=tmp_path, address=SERVER4, port=PORT), encoding="ascii")
     server = made.server.popen("apache2", "-X", "-f", config)
-    wait.until(lambda: f":{PORT} " in made.server.run("ss", "-tln").stdout, "Apache to listen")
+    wait.until(lambda: made.server.listens(PORT), "Apache to listen")
     yield made
     end(server)
 

@@ -3,9 +3,9 @@
 import gzip
 import http.server
 import itertools
-import threading
 
 from lab.netns import SERVER4
+from lab.traffic import serving
 
 PORT = 8080
 CONFIG = """nf add words http-edit type text/* type application/* body replace evil goodness response header set X-Box mmb
@@ -65,17 +65,11 @@ class Site(http.server.BaseHTTPRequestHandler):
 
 def test_chromium_shows_the_edited_page(make_wire, tmp_path):
     wire = make_wire("af-packet", CONFIG)
-    with wire.server.entered():
-        server = http.server.ThreadingHTTPServer((SERVER4, PORT), Site)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}")
-    try:
-        # The budget is of the page's own time: it ends when nothing is left to load.
-        budget = ("--virtual-time-budget=60000", "--dump-dom")
+    # The budget is of the page's own time: it ends when nothing is left to load.
+    budget = ("--virtual-time-budget=60000", "--dump-dom")
+    with serving(wire.server, (SERVER4, PORT), Site):
         shown = wire.client.run("chromium", *options, *budget, f"http://{SERVER4}:{PORT}/", timeout=120).stdout
-    finally:
-        server.shutdown()
-        server.server_close()
     assert 'data-done="yes"' in shown
     for text in (
         "<title>goodness title</title>",

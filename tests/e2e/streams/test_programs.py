@@ -6,10 +6,10 @@ import http.server
 import os
 import socket
 import ssl
-import threading
 
 from lab import wait
 from lab.netns import SERVER4, end
+from lab.traffic import serving
 
 SSH, TLS, BULK = 2222, 8443, 7000
 OLD, NEW = b"attack", b"a longer text"
@@ -18,10 +18,6 @@ CONFIG = f"{EDITED}chain add c words\nadd-stateful ip-proto tcp chain c\n"
 # 1 GiB in the long mode.
 SIZE = 1 << 30 if os.environ.get("E2E_LONG") else 4 << 20
 BLOCK = (OLD.ljust(1024, b".")) * 64
-
-
-def listens(namespace, port):
-    wait.until(lambda: f":{port} " in namespace.run("ss", "-tln").stdout, "the server to listen")
 
 
 def test_secure_shell_passes_untouched(make_wire, tmp_path):
@@ -37,7 +33,7 @@ def test_secure_shell_passes_untouched(make_wire, tmp_path):
     )
     server = wire.server.popen("/usr/sbin/sshd", "-D", "-e", "-f", tmp_path / "config")
     try:
-        listens(wire.server, SSH)
+        wait.until(lambda: wire.server.listens(SSH), "the server to listen")
         content = os.urandom(1 << 20) + OLD * 1000
         (tmp_path / "file").write_bytes(content)
         options = ("-q", "-P", SSH, "-i", tmp_path / "client", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no")
@@ -71,17 +67,10 @@ def test_tls_passes_untouched(make_wire, tmp_path):
     wire.client.run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, *subject)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with wire.server.entered():
-        server = http.server.ThreadingHTTPServer((SERVER4, TLS), Page)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
+    with serving(wire.server, (SERVER4, TLS), Page, context):
         url = f"https://{SERVER4}:{TLS}/"
         command = ("curl", "-sS", "--noproxy", "*", "--max-time", "40", "--cacert", certificate, url)
         assert wire.client.run(*command).stdout.encode() == BLOCK
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def receive(connection):
