@@ -24,7 +24,8 @@ use crate::engine::pools::{Pools, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
-use crate::features::fastpath::config::uses_tc;
+use crate::features::fastpath::config::{is_learning, uses_tc};
+use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
@@ -197,6 +198,10 @@ impl Engine {
         let uses_tc = uses_tc(&forwarding);
         participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
+        if is_learning(&forwarding) && elements.is_none() {
+            // Before workers learn: they would refuse flows to ports that have not been checked yet.
+            update_redirects(&self.ports);
+        }
         let snapshot = Snapshot::new(generation, forwarding, open, publisher.counters.clone());
         let mut snapshot = Snapshot { mark: plan.mark, ..snapshot };
         if let Some(change) = elements {
