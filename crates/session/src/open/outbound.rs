@@ -104,6 +104,9 @@ impl Opener {
             input = preceding_syn(input, plan.early_bytes);
         }
         session.outcome = session.track.init(&input, &mut session.acks, &store.settings)?;
+        if plan.proxied_isn.is_some() {
+            session.track.promise_scale();
+        }
         session.broker = broker_of(pkt, &input, opening.broker).filter(|_| chain.is_none());
         match plan.source {
             NewAddress::Pool(pool) => {

@@ -94,6 +94,31 @@ fn windows_are_not_scaled_if_one_side_cannot() {
     }
 }
 
+/// A function has answered the originator's SYN in the place of the other side, which may not scale.
+#[test]
+fn a_promised_scale_holds_whatever_the_other_side_supports() {
+    for (own, other, windows) in [
+        (Some(7), None, [1000 << 7, 1000]),
+        (Some(7), Some(2), [1000 << 7, 1000 << 2]),
+        (Some(7), Some(0), [1000 << 7, 1000]),
+        (None, None, [1000, 1000]),
+    ] {
+        let syn = TcpSegment { scale: own, ..segment(Forward, SYN, 0, 0, 0) };
+        let mut acks = [0; 2];
+        let (mut track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, &checked()).expect("opens");
+        track.promise_scale();
+        let mut c = Connection { track, acks, settings: checked() };
+        for _ in 0..2 {
+            c.segment(Reverse, TcpSegment { scale: other, ..segment(Reverse, SYN | ACK, 0, 1, 0) });
+        }
+        c.then(Forward, ACK, 1, 1, 0, "established")
+            .refuses(Reverse, ACK, 2, 1, windows[0])
+            .then(Reverse, ACK, 1, 1, windows[0], "established")
+            .refuses(Forward, ACK, 2, 1, windows[1])
+            .then(Forward, ACK, 1, 1, windows[1], "established");
+    }
+}
+
 /// Connections that were not seen from the beginning, or not completely, are accepted as they are.
 #[test]
 fn the_window_check_can_be_turned_on_late() {
