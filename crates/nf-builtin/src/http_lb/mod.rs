@@ -17,15 +17,17 @@
 //! Without one it gets a page with status 503. Only time counts: a repetition may have several segments, and
 //! the network may duplicate them.
 //!
-//! A server that uses SYN cookies keeps nothing before the end of the handshake. If that and the first bytes
-//! behind it are lost, it answers later ones by a reset. It has got nothing of the request then, so the
-//! client's next repetition opens another session.
+//! A server that uses SYN cookies keeps nothing before the end of the handshake, and answers segments further
+//! behind by resets. Such a reset may arrive late, when the server has the connection. So the server gets no
+//! more than the first bytes before it has acknowledged some; the rest of the head waits here, and what the
+//! client sends behind it in the engine. A server that does not know the connection all the same has got
+//! nothing of the request, so the client's next repetition opens another session.
 //!
 //! What the server gets of the request passes the chain of the session as if the client had sent it, marked
 //! as a packet of the engine ([`mmb_packet::PacketFlags::OURS`]). So stream functions, which come behind
 //! this one, read and edit the whole connection to the server.
 //!
-//! What the client sends behind the head before the server has answered is held by the engine.
+//! What the client sends behind the head before the server has something of it is held by the engine.
 
 mod config;
 mod heads;

@@ -259,7 +259,6 @@ impl HttpLb {
             let options = if timestamp(packet.head, packet.meta).is_some() { 12 } else { 0 };
             pad.piece = mss_of(packet.head, packet.meta).saturating_sub(options).max(64);
             self.send_request(packet, pad, &segment, cx);
-            cx.held(packet).opposite().release();
             return Verdict::Consume;
         }
         if segment.flags & ACK != 0 && !answers {
@@ -274,15 +273,21 @@ impl HttpLb {
         STRANGE
     }
 
-    /// Answers the server's SYN, and sends the request. The acknowledgment goes first, as that of a host
-    /// does: a server with SYN cookies resets a connection whose first segment is not at its beginning. If
-    /// one of two such segments is lost or overtaken, there is another one.
+    /// Answers the server's SYN, and sends the beginning of the request: no more before the server has
+    /// acknowledged something ([`HttpLb::server_begins`]). A server with SYN cookies knows a connection by the
+    /// numbers of its first segment. It answers segments further behind by resets, which may arrive when
+    /// segments at the beginning have opened the connection. The acknowledgment goes first, as that of a host
+    /// does. Behind bytes with others to follow it goes again: it is old then, and so it is answered at once
+    /// (RFC 9293, 3.10.7.4), not after the time of a delayed acknowledgment.
     fn send_request(&self, packet: &Packet<'_>, pad: &Pad, syn: &TcpSegment, cx: &mut Context<'_, Local>) {
         let acknowledgment = pad.splice.acknowledgment(packet, syn);
-        if let Some(frame) = acknowledgment.frame(packet.head, packet.meta, SegmentTo::Sender) {
-            cx.emit(SegmentTo::Sender.target(), frame.bytes());
+        let to = SegmentTo::Sender;
+        let Some(frame) = acknowledgment.frame(packet.head, packet.meta, to) else { return };
+        cx.emit(to.target(), frame.bytes());
+        self.send_bytes(packet, pad, (acknowledgment, to), pad.piece, cx);
+        if pad.len > pad.piece || !cx.held(packet).opposite().is_empty() {
+            cx.reinject(packet, to, &[frame.bytes()]);
         }
-        self.send_bytes(packet, pad, (acknowledgment, SegmentTo::Sender), pad.len, cx);
     }
 
     /// The server repeats its SYN: it has nothing of what was sent.
@@ -329,14 +334,26 @@ impl HttpLb {
             if is_unknown_to_server(&came, pad) {
                 return self.reconnect(pad);
             }
+            let begins = came.flags & (ACK | RST) == ACK && pad.at_server == 0 && pad.position(came.ack) > 0;
+            if begins {
+                self.server_begins(packet, pad, came.ack, cx);
+            }
             pad.splice.translate(packet);
             if came.flags & ACK != 0 {
                 self.server_acknowledges(packet, pad, came.ack);
             }
             return Verdict::Pass;
         }
-        pad.splice.translate(packet);
         let position = pad.position(came.seq);
+        if pad.at_server == 0 && came.flags & RST == 0 && position != 0 {
+            if came.len == 0 && came.flags & FIN == 0 {
+                return Verdict::Consume;
+            }
+            if position >= i32::from(pad.len) {
+                return cx.hold_at(came.seq);
+            }
+        }
+        pad.splice.translate(packet);
         let is_repeated = came.flags & RST == 0 && came.len != 0 && position < i32::from(pad.len);
         if is_repeated && let Some(sent) = TcpSegment::read(packet.head, packet.meta) {
             let mut options = Options::default();
@@ -345,9 +362,31 @@ impl HttpLb {
             }
             let like = OutgoingSegment { seq: 0, ack: sent.ack, flags: ACK, window: sent.window, options };
             let end = u16::try_from(position).unwrap_or(0);
+            if pad.at_server == 0 && position > 0 {
+                self.send_bytes(packet, pad, (like, SegmentTo::Receiver), end.min(pad.piece), cx);
+                return Verdict::Consume;
+            }
             self.send_bytes(packet, pad, (like, SegmentTo::Receiver), end, cx);
         }
         Verdict::Pass
+    }
+
+    /// The server has something of the request: it gets the rest, and what the client has sent behind it.
+    fn server_begins(&self, packet: &Packet<'_>, pad: &mut Pad, ack: u32, cx: &mut Context<'_, Local>) {
+        pad.at_server = u16::try_from(pad.position(ack)).unwrap_or(pad.len).min(pad.len);
+        let mut options = Options::default();
+        if let Some((_, value, echo)) = timestamp(packet.head, packet.meta) {
+            options.push_timestamp(echo, value);
+        }
+        let like = OutgoingSegment {
+            seq: 0,
+            ack: pad.splice.cookie.wrapping_add(1),
+            flags: ACK,
+            window: pad.splice.translated_window(),
+            options,
+        };
+        self.send_bytes(packet, pad, (like, SegmentTo::Sender), pad.len, cx);
+        cx.held(packet).opposite().release();
     }
 
     /// Notes what the server has acknowledged. The client is never told less than it was.

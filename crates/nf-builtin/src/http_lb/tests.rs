@@ -144,6 +144,12 @@ fn what_follows_the_head_waits_for_the_server() {
         assert_eq!(done.verdict, Verdict::Hold);
     }
     let answer = Tcp { flags: SYN | ACK, seq: 70, ack: 1001, ..Tcp::new(80, 4000) };
+    let done = bench.packet(session, Reverse, &Frame::new(Ip4::new(SERVICE, CLIENT), answer).build());
+    let sent: Vec<_> = done.emitted.iter().map(|(_, frame)| read(frame)).collect();
+    let sent: Vec<_> = sent.iter().map(|sent| (sent.seq, sent.len)).collect();
+    assert_eq!(sent, [(1001, 0), (1001, request.len() as u32), (1001, 0)], "all of it is the beginning");
+    assert!(bench.released().is_empty(), "the server may know nothing of the connection");
+    let answer = Tcp { flags: ACK, seq: 71, ack: next, ..Tcp::new(80, 4000) };
     bench.packet(session, Reverse, &Frame::new(Ip4::new(SERVICE, CLIENT), answer).build());
     let released: Vec<_> =
         bench.released().into_iter().map(|done| (done.verdict, read(&done.frame).seq)).collect();

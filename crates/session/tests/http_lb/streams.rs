@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::hosts::Offer;
-use super::{World, address, offer, plain};
+use super::world::{World, address};
+use super::{offer, plain};
 
 /// What the functions `m` and `x` make of bytes. Their patterns have one byte: of a longer one, a part that
 /// its sender repeats goes on.

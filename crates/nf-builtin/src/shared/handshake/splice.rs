@@ -145,8 +145,13 @@ impl Splice {
         if let Some((_, value, echo)) = timestamp(packet.head, packet.meta) {
             options.push_timestamp(echo, value);
         }
-        let window = shifted(self.window, self.there);
+        let window = self.translated_window();
         OutgoingSegment { seq: syn.ack, ack: syn.seq.wrapping_add(1), flags: ACK, window, options }
+    }
+
+    /// Returns the window of the client's SYN as the server reads windows.
+    pub fn translated_window(&self) -> u16 {
+        shifted(self.window, self.there)
     }
 
     /// Translates timestamps, and windows if the scales differ.
