@@ -60,11 +60,12 @@ enum Count {
     Corrupt,
     Truncated,
     TooLarge,
+    Memory,
     Lost,
 }
 
 /// Names, and whether `show functions` prints them without an occurrence.
-const COUNTS: [(&str, bool); 23] = [
+const COUNTS: [(&str, bool); 24] = [
     ("requests", true),
     ("responses", true),
     ("headers added", true),
@@ -87,6 +88,7 @@ const COUNTS: [(&str, bool); 23] = [
     ("connections reset: the encoded data of a body is corrupt", false),
     ("connections reset: the encoded data of a body has no end", false),
     ("connections reset: a body grows too much when it is decoded", false),
+    ("connections reset: bodies need too much memory when they are decoded", false),
     ("connections reset", false),
 ];
 
@@ -394,6 +396,7 @@ impl HttpEdit {
             DecodeError::Corrupt => Count::Corrupt,
             DecodeError::Truncated => Count::Truncated,
             DecodeError::TooLarge => Count::TooLarge,
+            DecodeError::Memory => Count::Memory,
         };
         self.totals.add(worker, count as usize, 1);
         StreamVerdict::Reset(self.refused)

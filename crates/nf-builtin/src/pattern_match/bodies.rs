@@ -20,7 +20,7 @@ use super::{PatternMatch, Place, State, Worker, close};
 use crate::shared::content_coding::{DecodeError, Decoders, MOST_DECODED};
 use crate::shared::http::{CauseCounters, has_joined};
 
-/// Encoded bytes that are decoded at a time. They mean at most a thousand times as many.
+/// Encoded bytes that are decoded at a time. With gzip, they mean at most a thousand times as many.
 const PIECE: usize = 256;
 
 const BODIES: usize = 0;
@@ -29,13 +29,15 @@ const OTHER_CODING: usize = 2;
 const NO_DECODER: usize = 3;
 const NOT_DECODED: usize = 4;
 const TOO_LARGE: usize = 5;
-const COUNTERS: [&str; 6] = [
+const NO_MEMORY: usize = 6;
+const COUNTERS: [&str; 7] = [
     "bodies",
     "bodies decoded",
     "bodies not decoded: Content-Encoding",
     "bodies not decoded: too many are decoded",
     "bodies not decoded: corrupt data",
     "bodies not read to their end: they grow too much",
+    "bodies not read to their end: too much memory",
 ];
 
 /// What becomes of the content of a direction.
@@ -294,8 +296,9 @@ impl BodyMatch {
         state: &mut BodyState,
         cx: &mut Context<'_, BodyWorker>,
     ) -> StreamVerdict {
-        if error == DecodeError::TooLarge {
-            self.totals.add(cx.worker, TOO_LARGE, 1);
+        if matches!(error, DecodeError::TooLarge | DecodeError::Memory) {
+            let counter = if error == DecodeError::TooLarge { TOO_LARGE } else { NO_MEMORY };
+            self.totals.add(cx.worker, counter, 1);
             state.contents[direction] = Content::Skipped as u8;
             return self.search.full(cx.worker);
         }

@@ -8,11 +8,9 @@ use crate::shared::content_coding::Coding;
 const NAME: &[u8] = b"content-encoding";
 /// The name is another one.
 const OTHER_NAME: u8 = u8::MAX;
-/// The codings so far are none, one that is decoded, or others.
+/// The codings so far are none, one of [`Coding::ALL`] by its position and one, or others.
 const NONE: u8 = 0;
-const GZIP: u8 = 1;
-const DEFLATE: u8 = 2;
-const OTHER: u8 = 3;
+const OTHER: u8 = u8::MAX;
 
 /// The state of a reader of the headers of a direction.
 #[repr(C)]
@@ -54,9 +52,7 @@ impl CodingReader {
     pub fn end(&mut self) -> Result<Option<Coding>, ()> {
         match std::mem::take(self).found {
             NONE => Ok(None),
-            GZIP => Ok(Some(Coding::Gzip)),
-            DEFLATE => Ok(Some(Coding::Deflate)),
-            _ => Err(()),
+            found => Coding::ALL.get(usize::from(found) - 1).map(|&coding| Some(coding)).ok_or(()),
         }
     }
 
@@ -85,8 +81,7 @@ impl CodingReader {
             return;
         }
         self.found = match (self.found, Coding::of(word)) {
-            (NONE, Some(Coding::Gzip)) => GZIP,
-            (NONE, Some(Coding::Deflate)) => DEFLATE,
+            (NONE, Some(coding)) => coding as u8 + 1,
             _ => OTHER,
         };
     }

@@ -1,32 +1,32 @@
-//! Content codings of HTTP bodies that are decoded: gzip and deflate (RFC 9110, 8.4.1).
+//! Content codings of HTTP bodies that are decoded: gzip, deflate, br and zstd (RFC 9110, 8.4.1).
 //!
 //! Theory of operation. A [`Decoder`] gets the bytes of a body in pieces that may end anywhere, and appends
-//! what they mean to a buffer. It reads the framing of gzip members (RFC 1952) itself. So its state has a
-//! fixed size, and a body of many members costs no more memory than one. Decoders are from a pool of the
-//! worker ([`Decoders`]). One is made when more bodies than ever before are decoded at the same time, and is
-//! used again from then on.
+//! what they mean to a buffer. Decoders are from a pool of the worker ([`Decoders`]). One is made when more
+//! bodies than ever before are decoded at the same time, and is used again from then on. With gzip and
+//! deflate its size is fixed. With br and zstd the body says how much memory its window needs. What all
+//! bodies of a worker need has a limit.
 //!
-//! Decoded bytes leave before the body has ended. An error is noticed at the checksum at the latest.
+//! Decoded bytes leave before the body has ended. An error is noticed at the checksum at the latest. br has
+//! none.
 
-use flate2::{Crc, Decompress, FlushDecompress, Status};
+mod brotli;
+mod inflate;
+mod zstd;
 
-/// Most bodies of a worker that are decoded at the same time. A decoder has some 44 KiB.
+use brotli::Brotli;
+use inflate::Inflate;
+use zstd::Zstd;
+
+/// Most bodies of a worker that are decoded at the same time. A decoder has some 44 KiB, and what the windows
+/// of br and zstd need.
 pub(crate) const MOST_DECODERS: usize = if cfg!(test) { 8 } else { 1024 };
 /// Most decoded bytes of one call.
 pub(crate) const MOST_DECODED: usize = 1 << 20;
 /// Most decoded bytes for each byte of a body, if the body has more than [`MOST_DECODED`].
 const MOST_RATIO: u64 = 200;
-/// Room that is made for decoded bytes.
-const PIECE: usize = 16 << 10;
-const MAGIC: [u8; 2] = [0x1f, 0x8b];
-const DEFLATE: u8 = 8;
-
-/// Flags of a gzip member.
-const HEADER_CRC: u8 = 1 << 1;
-const EXTRA: u8 = 1 << 2;
-const NAME: u8 = 1 << 3;
-const COMMENT: u8 = 1 << 4;
-const RESERVED: u8 = 0xe0;
+/// Most memory for br and zstd of a worker, in bytes. With half of it, no other body is begun. A body has at
+/// most some 20 MiB.
+const MOST_MEMORY: usize = if cfg!(test) { 24 << 20 } else { 128 << 20 };
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +34,24 @@ pub(crate) enum Coding {
     Gzip,
     /// Data of zlib (RFC 1950), or bare deflate data (RFC 1951), which some servers send.
     Deflate,
+    /// Brotli (RFC 7932).
+    Br,
+    /// RFC 8878 and 9659.
+    Zstd,
 }
 
 impl Coding {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Coding; 4] = [Coding::Gzip, Coding::Deflate, Coding::Br, Coding::Zstd];
+
     /// Returns the coding with a name, if it is decoded.
     pub fn of(name: &[u8]) -> Option<Coding> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         match () {
             () if is(b"gzip") || is(b"x-gzip") => Some(Coding::Gzip),
             () if is(b"deflate") => Some(Coding::Deflate),
+            () if is(b"br") => Some(Coding::Br),
+            () if is(b"zstd") => Some(Coding::Zstd),
             () => None,
         }
     }
@@ -57,48 +66,44 @@ pub(crate) enum DecodeError {
     Truncated,
     /// There are too many decoded bytes at a time, or for the bytes of the body.
     TooLarge,
+    /// The bodies that are being decoded need too much memory.
+    Memory,
 }
 
-/// What comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// The fixed part of a member's header: 10 bytes.
-    Header,
-    /// The length of the extra field.
-    ExtraLength,
-    Extra,
-    Name,
-    Comment,
-    HeaderCrc,
-    /// The first two bytes of the coding deflate.
-    Format,
-    Data,
-    /// Checksum and length behind the data of a member.
-    Trailer,
-    /// Bytes that are ignored.
-    Behind,
+/// Bytes of a body, and decoded bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    read: u64,
+    decoded: u64,
+}
+
+impl Tally {
+    /// Counts bytes that were read, and those that were appended to `out` for them.
+    ///
+    /// # Errors
+    /// They are too many. `out` has `most` bytes then.
+    fn add(&mut self, read: u64, made: usize, out: &mut Vec<u8>, most: usize) -> Result<(), DecodeError> {
+        (self.read, self.decoded) = (self.read + read, self.decoded + made as u64);
+        let is_large = self.decoded > MOST_DECODED as u64 && self.decoded / MOST_RATIO > self.read;
+        if out.len() > most || is_large {
+            out.truncate(most);
+            return Err(DecodeError::TooLarge);
+        }
+        Ok(())
+    }
 }
 
 /// A body that is being decoded.
 pub(crate) struct Decoder {
-    inflate: Decompress,
-    crc: Crc,
     coding: Coding,
-    step: Step,
-    /// The flags of the member whose fields have not been read.
-    flags: u8,
-    /// Bytes of a part with a fixed length, and how many there are.
-    part: [u8; 10],
-    len: usize,
-    /// Bytes of the extra field that are missing.
-    extra: u16,
-    /// A member is complete.
-    has_member: bool,
-    /// Bytes behind the data were ignored.
-    has_garbage: bool,
-    /// Bytes of the body, and decoded bytes.
-    read: u64,
-    decoded: u64,
+    inflate: Inflate,
+    /// The body that has the coding br.
+    brotli: Option<Brotli>,
+    /// Made for the first body with the coding zstd.
+    zstd: Option<Zstd>,
+    /// Memory for br and zstd, and that of all decoders of the pool before this body was read further.
+    memory: usize,
+    others: usize,
     /// Decoded bytes that the owner keeps.
     pub kept: Vec<u8>,
 }
@@ -106,55 +111,57 @@ pub(crate) struct Decoder {
 impl Decoder {
     fn new(keeps: usize) -> Decoder {
         Decoder {
-            inflate: Decompress::new(false),
-            crc: Crc::new(),
             coding: Coding::Gzip,
-            step: Step::Header,
-            flags: 0,
-            part: [0; 10],
-            len: 0,
-            extra: 0,
-            has_member: false,
-            has_garbage: false,
-            read: 0,
-            decoded: 0,
+            inflate: Inflate::new(),
+            brotli: None,
+            zstd: None,
+            memory: 0,
+            others: 0,
             kept: Vec::with_capacity(keeps),
         }
     }
 
-    fn begin(&mut self, coding: Coding) {
-        self.inflate.reset(false);
-        self.crc.reset();
+    /// Begins a body. Returns whether there is memory for it.
+    fn begin(&mut self, coding: Coding) -> bool {
         self.coding = coding;
-        self.step = if coding == Coding::Gzip { Step::Header } else { Step::Format };
-        (self.flags, self.len, self.extra) = (0, 0, 0);
-        (self.has_member, self.has_garbage) = (false, false);
-        (self.read, self.decoded) = (0, 0);
         self.kept.clear();
+        match coding {
+            Coding::Gzip | Coding::Deflate => self.inflate.begin(coding == Coding::Gzip),
+            Coding::Br => self.brotli = Some(Brotli::new()),
+            Coding::Zstd => {
+                self.zstd = self.zstd.take().or_else(Zstd::new);
+                let Some(zstd) = &mut self.zstd else { return false };
+                zstd.begin();
+            }
+        }
+        true
+    }
+
+    /// The body is over. `keeps`: memory is kept for the next one.
+    fn finish(&mut self, keeps: bool) {
+        self.brotli = None;
+        self.zstd = self.zstd.take().filter(|_| keeps);
+        self.count_memory();
+    }
+
+    fn count_memory(&mut self) {
+        let brotli = self.brotli.as_ref().map_or(0, Brotli::memory);
+        self.memory = brotli + self.zstd.as_ref().map_or(0, Zstd::memory);
     }
 
     /// Decodes bytes of the body. Appends what they mean to `out`, which has then at most `most` bytes.
     ///
     /// # Errors
     /// The body cannot be decoded. `out` has what is in front of the error.
-    pub fn decode(&mut self, mut bytes: &[u8], out: &mut Vec<u8>, most: usize) -> Result<(), DecodeError> {
-        while !bytes.is_empty() {
-            let used = match self.step {
-                Step::Header => self.header(bytes)?,
-                Step::ExtraLength | Step::HeaderCrc => self.fixed(bytes)?,
-                Step::Extra => self.extra(bytes),
-                Step::Name | Step::Comment => self.text(bytes),
-                Step::Format => self.format(bytes, out, most)?,
-                Step::Data => self.data(bytes, out, most)?,
-                Step::Trailer => self.trailer(bytes)?,
-                Step::Behind => {
-                    self.has_garbage = true;
-                    bytes.len()
-                }
-            };
-            bytes = bytes.get(used..).unwrap_or(&[]);
-        }
-        Ok(())
+    pub fn decode(&mut self, bytes: &[u8], out: &mut Vec<u8>, most: usize) -> Result<(), DecodeError> {
+        let result = match (self.coding, &mut self.brotli, &mut self.zstd) {
+            (Coding::Gzip | Coding::Deflate, ..) => return self.inflate.decode(bytes, out, most),
+            (Coding::Br, Some(brotli), _) => brotli.decode(bytes, out, most),
+            (Coding::Zstd, _, Some(zstd)) => zstd.decode(bytes, out, most),
+            _ => Err(DecodeError::Memory),
+        };
+        self.count_memory();
+        if self.others + self.memory > MOST_MEMORY { Err(DecodeError::Memory) } else { result }
     }
 
     /// The body has ended.
@@ -162,187 +169,21 @@ impl Decoder {
     /// # Errors
     /// The data has not. A body without a byte is accepted.
     pub fn end(&self) -> Result<(), DecodeError> {
-        match self.step {
-            Step::Behind => Ok(()),
-            // One byte behind a member is not the beginning of another one.
-            Step::Header if self.has_member && self.len < MAGIC.len() => Ok(()),
-            Step::Header | Step::Format if self.read == 0 => Ok(()),
-            _ => Err(DecodeError::Truncated),
+        match (self.coding, &self.brotli, &self.zstd) {
+            (Coding::Gzip | Coding::Deflate, ..) => self.inflate.end(),
+            (Coding::Br, Some(brotli), _) => brotli.end(),
+            (Coding::Zstd, _, Some(zstd)) => zstd.end(),
+            _ => Err(DecodeError::Memory),
         }
     }
 
     /// Whether bytes were found behind the data.
     pub fn has_garbage(&self) -> bool {
-        self.has_garbage || self.step == Step::Header && self.has_member && self.len != 0
-    }
-
-    /// Takes bytes of a part with a fixed length. Returns how many, and whether the part is complete.
-    fn take(&mut self, bytes: &[u8], of: usize) -> (usize, bool) {
-        let used = of.saturating_sub(self.len).min(bytes.len());
-        if let (Some(place), Some(bytes)) = (self.part.get_mut(self.len..self.len + used), bytes.get(..used))
-        {
-            place.copy_from_slice(bytes);
+        match self.coding {
+            Coding::Gzip | Coding::Deflate => self.inflate.has_garbage(),
+            Coding::Br => self.brotli.as_ref().is_some_and(Brotli::has_garbage),
+            Coding::Zstd => self.zstd.as_ref().is_some_and(Zstd::has_garbage),
         }
-        self.len += used;
-        self.read += used as u64;
-        (used, self.len >= of)
-    }
-
-    /// Notes bytes of a header for its checksum.
-    fn note(&mut self, bytes: &[u8]) {
-        self.read += bytes.len() as u64;
-        self.crc.update(bytes);
-    }
-
-    /// The part that follows begins.
-    fn go(&mut self, step: Step) {
-        (self.step, self.len) = (step, 0);
-    }
-
-    fn header(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
-        let (used, is_complete) = self.take(bytes, 10);
-        let len = self.len.min(MAGIC.len());
-        if self.part[..len] != MAGIC[..len] {
-            // What stands behind a member and is no other one is ignored, as gzip does.
-            if !self.has_member {
-                return Err(DecodeError::Corrupt);
-            }
-            (self.step, self.has_garbage) = (Step::Behind, true);
-            return Ok(used);
-        }
-        let [_, _, method, flags, ..] = self.part;
-        if self.len > 2 && method != DEFLATE || self.len > 3 && flags & RESERVED != 0 {
-            return Err(DecodeError::Corrupt);
-        }
-        if is_complete {
-            self.crc.reset();
-            self.crc.update(&self.part);
-            self.flags = flags;
-            self.next_field();
-        }
-        Ok(used)
-    }
-
-    /// Goes on to the next field of a header, or to the data.
-    fn next_field(&mut self) {
-        let fields = [
-            (EXTRA, Step::ExtraLength),
-            (NAME, Step::Name),
-            (COMMENT, Step::Comment),
-            (HEADER_CRC, Step::HeaderCrc),
-        ];
-        match fields.into_iter().find(|(flag, _)| self.flags & flag != 0) {
-            Some((flag, step)) => {
-                self.flags &= !flag;
-                self.go(step);
-            }
-            None => {
-                self.crc.reset();
-                self.inflate.reset(false);
-                self.go(Step::Data);
-            }
-        }
-    }
-
-    /// A field of two bytes.
-    fn fixed(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
-        let (used, is_complete) = self.take(bytes, 2);
-        if is_complete {
-            let number = u16::from_le_bytes([self.part[0], self.part[1]]);
-            if self.step == Step::HeaderCrc {
-                if number != self.crc.sum() as u16 {
-                    return Err(DecodeError::Corrupt);
-                }
-                self.next_field();
-            } else {
-                self.crc.update(&number.to_le_bytes());
-                self.extra = number;
-                self.go(Step::Extra);
-                if number == 0 {
-                    self.next_field();
-                }
-            }
-        }
-        Ok(used)
-    }
-
-    fn extra(&mut self, bytes: &[u8]) -> usize {
-        let used = bytes.len().min(self.extra.into());
-        self.note(bytes.get(..used).unwrap_or(&[]));
-        self.extra -= used as u16;
-        if self.extra == 0 {
-            self.next_field();
-        }
-        used
-    }
-
-    /// A text that ends with 0.
-    fn text(&mut self, bytes: &[u8]) -> usize {
-        let end = bytes.iter().position(|&byte| byte == 0);
-        let used = end.map_or(bytes.len(), |end| end + 1);
-        self.note(bytes.get(..used).unwrap_or(&[]));
-        if end.is_some() {
-            self.next_field();
-        }
-        used
-    }
-
-    /// The first bytes of deflate tell whether they are the header of zlib (RFC 1950, 2.2).
-    fn format(&mut self, bytes: &[u8], out: &mut Vec<u8>, most: usize) -> Result<usize, DecodeError> {
-        let (used, is_complete) = self.take(bytes, 2);
-        if is_complete {
-            let [method, check, ..] = self.part;
-            let is_zlib = method & 0xf == DEFLATE && u16::from_be_bytes([method, check]) % 31 == 0;
-            self.inflate.reset(is_zlib);
-            self.go(Step::Data);
-            self.read -= 2;
-            self.data(&[method, check], out, most)?;
-        }
-        Ok(used)
-    }
-
-    fn data(&mut self, bytes: &[u8], out: &mut Vec<u8>, most: usize) -> Result<usize, DecodeError> {
-        let mut used = 0;
-        while self.step == Step::Data {
-            let rest = bytes.get(used..).unwrap_or(&[]);
-            let (read, from) = (self.inflate.total_in(), out.len());
-            out.reserve(PIECE);
-            let status = self.inflate.decompress_vec(rest, out, FlushDecompress::None);
-            let (taken, made) = (self.inflate.total_in() - read, out.len() - from);
-            used += taken as usize;
-            (self.read, self.decoded) = (self.read + taken, self.decoded + made as u64);
-            if self.coding == Coding::Gzip {
-                self.crc.update(out.get(from..).unwrap_or(&[]));
-            }
-            let is_large = self.decoded > MOST_DECODED as u64 && self.decoded / MOST_RATIO > self.read;
-            if out.len() > most || is_large {
-                out.truncate(most);
-                return Err(DecodeError::TooLarge);
-            }
-            match status {
-                Ok(Status::StreamEnd) => {
-                    self.go(if self.coding == Coding::Gzip { Step::Trailer } else { Step::Behind });
-                }
-                Ok(_) if taken == 0 && made == 0 => break,
-                Ok(_) => {}
-                Err(_) => return Err(DecodeError::Corrupt),
-            }
-        }
-        // Without progress, bytes that are left would come again and again.
-        if used < bytes.len() && self.step == Step::Data { Err(DecodeError::Corrupt) } else { Ok(used) }
-    }
-
-    fn trailer(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
-        let (used, is_complete) = self.take(bytes, 8);
-        if is_complete {
-            let [crc, len] = [self.crc.sum(), self.crc.amount()].map(u32::to_le_bytes);
-            if !self.part.starts_with(&crc) || self.part.get(4..8) != Some(&len) {
-                return Err(DecodeError::Corrupt);
-            }
-            self.has_member = true;
-            self.go(Step::Header);
-        }
-        Ok(used)
     }
 }
 
@@ -352,16 +193,24 @@ pub(crate) struct Decoders {
     free: Vec<u16>,
     /// Room in [`Decoder::kept`].
     keeps: usize,
+    /// Memory for br and zstd of all decoders but the one that was returned last.
+    memory: usize,
+    last: u16,
 }
 
 impl Decoders {
     /// `keeps`: bytes that owners keep in a decoder.
     pub fn new(keeps: usize) -> Decoders {
-        Decoders { all: Vec::with_capacity(MOST_DECODERS), free: Vec::with_capacity(MOST_DECODERS), keeps }
+        let (all, free) = (Vec::with_capacity(MOST_DECODERS), Vec::with_capacity(MOST_DECODERS));
+        Decoders { all, free, keeps, memory: 0, last: 0 }
     }
 
-    /// Takes a decoder for a body. Returns its number. None: all are in use.
+    /// Takes a decoder for a body. Returns its number. None: all are in use, or their memory is.
     pub fn open(&mut self, coding: Coding) -> Option<u16> {
+        self.settle_last();
+        if matches!(coding, Coding::Br | Coding::Zstd) && self.memory > MOST_MEMORY / 2 {
+            return None;
+        }
         let number = match self.free.pop() {
             Some(number) => number,
             None if self.all.len() < MOST_DECODERS => {
@@ -370,17 +219,31 @@ impl Decoders {
             }
             None => return None,
         };
-        self.get(number)?.begin(coding);
+        if !self.get(number)?.begin(coding) {
+            self.free.push(number);
+            return None;
+        }
         Some(number)
     }
 
     pub fn get(&mut self, number: u16) -> Option<&mut Decoder> {
-        self.all.get_mut(usize::from(number).checked_sub(1)?)
+        self.settle_last();
+        let decoder = self.all.get_mut(usize::from(number).checked_sub(1)?)?;
+        self.memory -= decoder.memory;
+        (decoder.others, self.last) = (self.memory, number);
+        Some(decoder)
+    }
+
+    /// Counts the memory of the decoder that was used last.
+    fn settle_last(&mut self) {
+        let last = usize::from(std::mem::take(&mut self.last)).checked_sub(1);
+        self.memory += last.and_then(|last| self.all.get(last)).map_or(0, |decoder| decoder.memory);
     }
 
     /// Gives a decoder back. 0: there is none.
     pub fn close(&mut self, number: u16) {
-        if number != 0 {
+        if let Some(decoder) = self.get(number) {
+            decoder.finish(decoder.others + decoder.memory <= MOST_MEMORY / 4);
             self.free.push(number);
         }
     }

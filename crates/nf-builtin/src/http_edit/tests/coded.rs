@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::*;
 use crate::shared::content_coding::MOST_DECODERS;
-use crate::shared::content_coding::tests::{gzip, raw, zlib};
+use crate::shared::content_coding::tests::{br, gzip, raw, zlib, zstd};
 
 const EDIT: &str = "body replace evil good-natured";
 const TEXT: &str = "an evil text, an eviil one, and at its end ev";
@@ -102,6 +102,8 @@ fn encoded_bodies_are_decoded_and_edited() {
         ("X-GZIP", two),
         ("deflate", zlib(TEXT.as_bytes())),
         ("identity, deflate", raw(TEXT.as_bytes())),
+        ("br", br(TEXT.as_bytes())),
+        ("zstd", zstd(TEXT.as_bytes())),
     ] {
         for framing in [Framing::Length, Framing::Chunks, Framing::Close] {
             let message = response(&format!("{headers}{coding}\r\n"), &body, framing);
@@ -142,22 +144,35 @@ fn bodies_that_cannot_be_decoded_reset_the_connection() {
     let whole = gzip(TEXT.as_bytes());
     let (mut bad, end) = (whole.clone(), whole.len() - 5);
     bad[end] ^= 1;
-    let bomb = gzip(&vec![b' '; 3 << 20]);
-    for (body, why) in [
-        (&whole[..whole.len() - 1], "has no end 1"),
-        (&whole[..15], "has no end 1"),
-        (&bad, "corrupt 1"),
-        (&b"<html> no gzip"[..], "corrupt 1"),
-        (&bomb, "grows too much when it is decoded 1"),
+    let spaces = vec![b' '; 3 << 20];
+    let (bomb, br_bomb, zstd_bomb) = (gzip(&spaces), br(&spaces), zstd(&spaces));
+    let (br, zstd) = (br(TEXT.as_bytes()), zstd(TEXT.as_bytes()));
+    for (coding, body, why) in [
+        ("gzip", &whole[..whole.len() - 1], "has no end 1"),
+        ("gzip", &whole[..15], "has no end 1"),
+        ("gzip", &bad, "corrupt 1"),
+        ("gzip", &b"<html> no gzip"[..], "corrupt 1"),
+        ("gzip", &bomb, "grows too much when it is decoded 1"),
+        ("br", &br[..br.len() - 1], "has no end 1"),
+        ("br", b"\xff no brotli", "corrupt 1"),
+        ("br", &br_bomb, "grows too much when it is decoded 1"),
+        ("zstd", &zstd[..zstd.len() - 1], "has no end 1"),
+        ("zstd", b"<html> no zstd", "corrupt 1"),
+        ("zstd", &zstd_bomb, "grows too much when it is decoded 1"),
     ] {
         for framing in [Framing::Length, Framing::Chunks, Framing::Close] {
             for size in [1, 20, 1400] {
                 if size == 1 && body.len() > 1000 {
                     continue;
                 }
-                let message = response("Content-Encoding: gzip\r\n", body, framing);
+                let message = response(&format!("Content-Encoding: {coding}\r\n"), body, framing);
                 let talk = exchange(EDIT, GET, &message, size);
-                assert!(is_reset(&talk, why), "{framing:?} {size}: {:?} {}", talk.verdict, talk.report());
+                assert!(
+                    is_reset(&talk, why),
+                    "{coding} {framing:?} {size}: {:?} {}",
+                    talk.verdict,
+                    talk.report()
+                );
                 // The client does not take what it has for the whole body.
                 assert!(!talk.texts()[1].ends_with("0\r\n\r\n"));
             }

@@ -1,7 +1,7 @@
 use mmb_nf::ChainVerdict;
 
 use crate::shared::connection::{ACK, FIN, Talk, dropped};
-use crate::shared::content_coding::tests::{gzip, raw, zlib};
+use crate::shared::content_coding::tests::{br, gzip, raw, zlib, zstd};
 
 const GET: &[u8] = b"GET /evil HTTP/1.1\r\nHost: evil\r\nX: evil\r\n\r\n";
 
@@ -52,10 +52,16 @@ fn in_chunks(headers: &str, body: &[u8], size: usize) -> Vec<u8> {
 fn patterns_are_found_in_bodies_only() {
     let body = b"an evil text, evil at last: evi";
     let plain = [with_length("X: evil\r\n", body), in_chunks("", body, 3)];
-    let coded =
-        [("gzip", gzip(body)), ("x-gzip", gzip(body)), ("deflate", zlib(body)), ("deflate", raw(body))]
-            .map(|(coding, body)| (format!("Content-Encoding: {coding}\r\n"), body))
-            .map(|(header, body)| [with_length(&header, &body), in_chunks(&header, &body, 5)]);
+    let coded = [
+        ("gzip", gzip(body)),
+        ("x-gzip", gzip(body)),
+        ("deflate", zlib(body)),
+        ("deflate", raw(body)),
+        ("br", br(body)),
+        ("zstd", zstd(body)),
+    ]
+    .map(|(coding, body)| (format!("Content-Encoding: {coding}\r\n"), body))
+    .map(|(header, body)| [with_length(&header, &body), in_chunks(&header, &body, 5)]);
     for message in plain.iter().chain(coded.iter().flatten()) {
         for size in [1, 2, 3, 10, 33, 1400] {
             let (matches, report) = found("evil alert", message, size);
@@ -131,7 +137,9 @@ fn what_cannot_be_read_is_searched_as_it_comes() {
     bad[last] ^= 1;
     for (coding, body, why) in [
         ("gzip", &text[..], "not decoded: corrupt data 1"),
-        ("br", text, "not decoded: Content-Encoding 1"),
+        ("br", b"\xff no brotli, and evil", "not decoded: corrupt data 1"),
+        ("zstd", text, "not decoded: corrupt data 1"),
+        ("compress", text, "not decoded: Content-Encoding 1"),
         ("gzip", &bad, "not decoded: corrupt data 1"),
         ("gzip", &bad[..last - 3], "not decoded: corrupt data 1"),
     ] {
@@ -145,13 +153,15 @@ fn what_cannot_be_read_is_searched_as_it_comes() {
 
 #[test]
 fn what_grows_too_much_is_not_searched_to_its_end() {
-    let body = gzip(&[&vec![b' '; 3 << 20], &b"evil"[..]].concat());
-    let message = with_length("Content-Encoding: gzip\r\n", &body);
-    let (matches, report) = found("evil alert", &message, 1400);
-    assert!(matches == 0 && report.contains("they grow too much 1"), "{report}");
-    let mut talk = talk("evil reset");
-    send(&mut talk, 0, GET, 1400);
-    dropped(send(&mut talk, 1, &message, 1400), "stream-room");
+    let body = [&vec![b' '; 3 << 20], &b"evil"[..]].concat();
+    for (coding, body) in [("gzip", gzip(&body)), ("br", br(&body)), ("zstd", zstd(&body))] {
+        let message = with_length(&format!("Content-Encoding: {coding}\r\n"), &body);
+        let (matches, report) = found("evil alert", &message, 1400);
+        assert!(matches == 0 && report.contains("they grow too much 1"), "{report}");
+        let mut talk = talk("evil reset");
+        send(&mut talk, 0, GET, 1400);
+        dropped(send(&mut talk, 1, &message, 1400), "stream-room");
+    }
 }
 
 #[test]
