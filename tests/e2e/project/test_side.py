@@ -14,7 +14,7 @@ from lab.daemon import ROOT, mmb
 sys.path.insert(0, str(ROOT / "bench"))
 
 from side import boxes, page  # noqa: E402
-from side.peers import acl, fastclick, frames, ovs, rules, testpmd, vpp  # noqa: E402
+from side.peers import acl, fastclick, frames, ovs, rules, search, testpmd, vpp  # noqa: E402
 from side.results import FAST, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
 
 # What VPP prints, in the columns that its documentation shows; a node's state may be two words.
@@ -153,6 +153,31 @@ def test_classification_alone_is_compared_with_the_same_of_the_same_run(monkeypa
         ("mmb", [40, 40, 40]), (acl.THEIRS, [20, 21]), (acl.OURS, [5, 7]),
     ]  # fmt: skip
     assert not page.ahead(experiment)
+
+
+def test_a_search_is_compared_with_the_library_in_the_same_run(monkeypatch):
+    """The lines are those of `crates/search/examples/cost.rs`."""
+    shown = "hs_scan_stream     100.5 ns\nhyperscan 5.4.0    104.0 ns\naho-corasick      1800.0 ns\n"
+    runs = []
+
+    def measure(literals):
+        runs.append(literals)
+        return search.read(shown)
+
+    monkeypatch.setattr(search, "measure", measure)
+    experiment = Experiment("try", "A try", "memory", "literals", "ns a segment", "", {}, [])
+    experiment.measure(search.series([10, 100]), 2)
+    assert runs == [10, 100, 10, 100]
+    found = {(point.series, point.x): point.values for point in experiment.points}
+    assert found[search.RAW, 10] == [100.5, 100.5] and found[search.MMB, 100] == [104, 104]
+    assert found[search.OWN, 10] == [1800, 1800] and not experiment.failed
+
+
+def test_a_search_without_the_library_is_left_out(monkeypatch):
+    monkeypatch.setattr(search, "is_installed", lambda: False)
+    experiment = Experiment("try", "A try", "memory", "literals", "ns a segment", "", {}, [])
+    experiment.measure(search.series([10]), 2)
+    assert not experiment.points and experiment.absent[search.RAW] == "not installed" and not experiment.failed
 
 
 def test_captures_hold_each_flow_and_its_answer(tmp_path):
