@@ -12,7 +12,7 @@ import zlib
 import pytest
 from scapy.utils import rdpcap, wrpcap
 
-from lab import frames, wait
+from lab import codings, frames, wait
 from lab.daemon import mmb
 from lab.frames import IP, TCP
 from lab.links.impair import Impairment
@@ -501,6 +501,58 @@ def test_words_are_found_in_compressed_pages(make_wire):
         assert curl(wire.client, "--compressed", url("/good.html")).stdout == page.decode()
         # 56: the connection was reset.
         assert curl(wire.client, "--compressed", "-o", "/dev/null", url("/evil.html"), check=False).returncode == 56
+    finally:
+        web.close()
+    counted = report(wire.daemon)
+    assert [counted[name] for name in ("bodies", "bodies decoded", "matches", "reset sessions")] == ["2", "2", "1", "1"]
+
+
+class CodedServer(WebServer):
+    """nginx with files that have the codings br and zstd."""
+
+    FILES = (
+        r"location ~ [.](br|zstd)$ {{ types {{ }} default_type text/html; add_header Content-Encoding $1; }} "
+        "root {directory}/www;"
+    )
+    CONFIG = WebServer.CONFIG.replace("root {directory}/www;", FILES)
+
+
+@pytest.mark.parametrize("coding, encode", [("br", codings.brotli), ("zstd", codings.zstd)])
+def test_pages_with_other_codings_are_edited(make_wire, tmp_path, coding, encode):
+    wire = make_wire("af-packet", chain("http-edit body replace evil good-natured"))
+    web = CodedServer(wire.server, PORT)
+    page = "".join(f"<p>{n}: an evil text, number {n * n}<hr>\n" for n in range(20_000)).encode()
+    new = page.replace(b"evil", b"good-natured")
+    web.put(f"page.{coding}", encode(page))
+    web.put(f"cut.{coding}", encode(page)[:-1000])
+    body, heads = tmp_path / "body", tmp_path / "heads"
+    try:
+        for options in ((), ("--compressed",), ("--http1.0",)):
+            curl(wire.client, *options, "-D", heads, "-o", body, url(f"/page.{coding}"))
+            assert body.read_bytes() == new, options
+            assert "Content-Encoding" not in heads.read_text(encoding="ascii")
+        # 56: the connection was reset.
+        cut = curl(wire.client, "-o", body, url(f"/cut.{coding}"), check=False)
+        assert cut.returncode == 56 and new.startswith(body.read_bytes())
+    finally:
+        web.close()
+    counted = report(wire.daemon)
+    assert counted["bodies decoded"] == "4"
+    assert counted["connections reset: the encoded data of a body has no end"] == "1"
+
+
+@pytest.mark.parametrize("coding, encode", [("br", codings.brotli), ("zstd", codings.zstd)])
+def test_words_are_found_in_pages_with_other_codings(make_wire, coding, encode):
+    """What goes on is not changed: curl decodes it."""
+    wire = make_wire("af-packet", chain('match "an evil word" reset http-body reverse'))
+    web = CodedServer(wire.server, PORT)
+    page = "".join(f"<p>{n}: a good word</p>" for n in range(5_000)).encode()
+    web.put(f"good.{coding}", encode(page))
+    web.put(f"evil.{coding}", encode(page + b"an evil word"))
+    try:
+        assert curl(wire.client, "--compressed", url(f"/good.{coding}")).stdout == page.decode()
+        evil = curl(wire.client, "--compressed", "-o", "/dev/null", url(f"/evil.{coding}"), check=False)
+        assert evil.returncode == 56
     finally:
         web.close()
     counted = report(wire.daemon)

@@ -274,11 +274,13 @@ impl HttpLb {
     }
 
     /// Answers the server's SYN, and sends the beginning of the request: no more before the server has
-    /// acknowledged something ([`HttpLb::server_begins`]). A server with SYN cookies knows a connection by the
-    /// numbers of its first segment. It answers segments further behind by resets, which may arrive when
-    /// segments at the beginning have opened the connection. The acknowledgment goes first, as that of a host
-    /// does. Behind bytes with others to follow it goes again: it is old then, and so it is answered at once
-    /// (RFC 9293, 3.10.7.4), not after the time of a delayed acknowledgment.
+    /// acknowledged something ([`HttpLb::server_begins`]). A server with SYN cookies knows a connection by
+    /// the numbers of its first segment. It answers segments further behind by resets, which may arrive when
+    /// segments at the beginning have opened the connection.
+    ///
+    /// The acknowledgment goes first, as that of a host does. Behind bytes with others to follow it goes
+    /// again: it is old then, and so it is answered at once (RFC 9293, 3.10.7.4), not after the time of a
+    /// delayed acknowledgment.
     fn send_request(&self, packet: &Packet<'_>, pad: &Pad, syn: &TcpSegment, cx: &mut Context<'_, Local>) {
         let acknowledgment = pad.splice.acknowledgment(packet, syn);
         let to = SegmentTo::Sender;

@@ -29,7 +29,7 @@ const ROOM: usize = 500;
 enum Hop {
     /// On the way to mmb.
     In,
-    /// The same, and it is late.
+    /// Late on the way to mmb.
     LateIn,
     /// On the way to a host.
     Out,

@@ -324,8 +324,8 @@ fn decoders_are_used_again() {
 }
 
 proptest! {
-    /// Whatever comes in whatever pieces: the result is the same, and nothing but the beginning of the text is
-    /// accepted.
+    /// Whatever comes in whatever pieces: the result is the same, and data that ends too early means the
+    /// beginning of the text.
     #[test]
     fn spoiled_data_of_br_and_zstd_is_handled(
         text in "[ab]{0,400}",
