@@ -108,6 +108,8 @@ fn format_setting(setting: &Command, f: &mut Formatter<'_>) -> fmt::Result {
             list(f, &format!("set rpf {}", mode.map_or("default", ReversePathMode::word)), names)
         }
         Command::SetFastPath(mode) => write!(f, "set fast-path {}", mode.word()),
+        Command::SetLogFormat(format) => write!(f, "set log-format {}", format.word()),
+        Command::SetLogTo(sink) => write!(f, "set log-to {}", sink.word()),
         _ => Ok(()),
     }
 }

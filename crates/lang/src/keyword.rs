@@ -223,6 +223,8 @@ pub(crate) const SET: &[Keyword] = &[
         "how routes confirm the sources of routed packets: strict, loose or off, for all or for some interfaces",
     ),
     word("fast-path", "which interfaces' settled flows stay in the kernel: auto, xdp, tc or off"),
+    word("log-format", "how the lines of packets that rules log are written: text or json"),
+    word("log-to", "where the lines of packets that rules log go: stderr or syslog"),
 ];
 
 /// Words after `set fast-path`.
@@ -231,6 +233,16 @@ pub(crate) const FAST_PATH: &[Keyword] = &[
     word("xdp", "those of af-xdp interfaces, by a program at XDP"),
     word("tc", "those of af-packet interfaces, by a program at tc"),
     word("off", "none"),
+];
+
+/// Words after `set log-format`.
+pub(crate) const LOG_FORMAT: &[Keyword] =
+    &[word("text", "one line for each packet, for people"), word("json", "one JSON object for each line")];
+
+/// Words after `set log-to`.
+pub(crate) const LOG_TO: &[Keyword] = &[
+    word("stderr", "to standard error of the daemon: under systemd, to the journal"),
+    word("syslog", "to the system's log, by its socket /dev/log"),
 ];
 
 /// Words after `set rpf`.

@@ -77,7 +77,9 @@ fn the_grammar_step_by_step() {
             "stream-hold-time",
             "martian-check",
             "rpf",
-            "fast-path"
+            "fast-path",
+            "log-format",
+            "log-to"
         ]
     );
     assert_eq!(offered("set punt-limit ").1, ["neighbor", "routing", "local", "other"]);

@@ -297,6 +297,8 @@ fn commands_about_sessions() {
         "set rpf strict left right",
         "set rpf default left",
         "set fast-path auto",
+        "set log-format json",
+        "set log-to syslog",
         "show fast-path",
         "show brokers verbose",
         "show domains",

@@ -183,6 +183,9 @@ pub struct RunArgs {
     /// Serve metrics to Prometheus by TCP at this address: anyone who reaches it may read them
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
+    /// Socket of the system's log, for `set log-to syslog`
+    #[arg(long, value_name = "PATH", default_value = mmb_system::syslog::DEFAULT_SOCKET)]
+    pub syslog_socket: PathBuf,
     /// The API on the network.
     #[command(flatten)]
     pub network: NetworkArgs,

@@ -88,6 +88,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         // The directory of the process may change; a name from the root stays valid.
         control.set_file(std::path::absolute(&file).unwrap_or(file));
     }
+    control.set_syslog_socket(args.syslog_socket.clone());
     if let Some(predecessor) = predecessor {
         predecessor.finish()?;
         socket.set_removed(true);

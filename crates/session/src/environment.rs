@@ -66,6 +66,8 @@ pub struct LoggedHeaders {
     pub icmp: Option<[u8; 2]>,
     /// The packet is a fragment.
     pub is_fragment: bool,
+    /// Ethernet addresses: source and destination.
+    pub ethernet: [[u8; 6]; 2],
     /// Bytes of the frame.
     pub length: u32,
 }

@@ -7,6 +7,7 @@ mod files;
 mod interface_files;
 pub mod log;
 mod memory;
+pub mod syslog;
 mod whole_file;
 
 pub use files::{FileAccess, FileError, SocketPlace};

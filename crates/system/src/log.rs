@@ -33,9 +33,17 @@ pub fn info(text: impl Into<String>) {
     OUT.put(text.into());
 }
 
+/// Lines that other outputs have lost.
+static LOST_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
 /// Number of lines that were lost because nobody read them in time.
 pub fn lost() -> u64 {
-    OUT.shared.lost.load(Relaxed) + ERR.shared.lost.load(Relaxed)
+    OUT.shared.lost.load(Relaxed) + ERR.shared.lost.load(Relaxed) + LOST_ELSEWHERE.load(Relaxed)
+}
+
+/// Counts lines that another output has lost.
+pub(crate) fn count_lost(lines: u64) {
+    LOST_ELSEWHERE.fetch_add(lines, Relaxed);
 }
 
 /// Waits until all lines before this call are written, at most for `timeout` for each stream. Returns whether

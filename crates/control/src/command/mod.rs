@@ -39,10 +39,7 @@ impl Control {
                 return Ok(Output::Trace(Box::new(self.trace(matches, (*count, *seconds))?)));
             }
             Command::ClearConnections { matches } => return self.cleared(matches),
-            Command::History { revision: None } => return Ok(Output::History(self.revisions())),
-            Command::History { revision: Some(number) } => {
-                return self.revision_diff(*number).map(Output::RevisionDiff);
-            }
+            Command::History { revision } => return self.changes(*revision),
             Command::ShowSet { name } => return self.set_elements(name).map(Output::SetElements),
             Command::Rollback { revision } => self.rollback(*revision),
             Command::Confirm => self.confirm(),
@@ -88,8 +85,18 @@ impl Control {
             Command::SetRpf(mode) => self.set_reverse_path(*mode),
             Command::SetInterfaceRpf { mode, names } => self.set_interface_reverse_path(names, *mode),
             Command::SetFastPath(mode) => self.set_fast_path(*mode),
+            Command::SetLogFormat(format) => self.set_log_format(*format),
+            Command::SetLogTo(sink) => self.set_log_sink(*sink),
         };
         done.map(Output::Done)
+    }
+
+    /// All changes, or what one change did.
+    fn changes(&self, revision: Option<u64>) -> Result<Output, CommandError> {
+        match revision {
+            None => Ok(Output::History(self.revisions())),
+            Some(number) => self.revision_diff(number).map(Output::RevisionDiff),
+        }
     }
 
     fn cleared(&self, matches: &[Match]) -> Result<Output, CommandError> {

@@ -17,7 +17,7 @@ use mmb_lang::{
 use mmb_nf::ProgramItem;
 use mmb_policy::{Policy, RuleTexts, SetTable};
 
-use super::{Config, Interface, rule_warnings, sets, settings};
+use super::{Config, Interface, PacketLog, rule_warnings, sets, settings};
 use crate::api::{ApplyReply, CheckReply, DiffReply};
 use crate::error::{CommandError, Refusal, RefusalKind};
 
@@ -163,6 +163,8 @@ impl<'a> Builder<'a> {
                     self.note(c.line, |b| b.config.set_reverse_path(&names, mode));
                 }
                 Command::SetFastPath(mode) => self.config.set_fast_path(mode),
+                Command::SetLogFormat(format) => self.config.packet_log_mut().format = format,
+                Command::SetLogTo(sink) => self.config.packet_log_mut().sink = sink,
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -404,6 +406,13 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     if config.fast_path() != FastPathMode::Off {
         lines.push(Command::SetFastPath(config.fast_path()).to_string());
+    }
+    let (log, default) = (config.packet_log(), PacketLog::default());
+    if log.format != default.format {
+        lines.push(Command::SetLogFormat(log.format).to_string());
+    }
+    if log.sink != default.sink {
+        lines.push(Command::SetLogTo(log.sink).to_string());
     }
     lines.extend(config.sets().iter().map(|set| Command::SetAdd(set.clone()).to_string()));
     lines.extend(config.nat().lines());

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, FastPathMode, Match, NamedSet, NatPool, Rule, Word};
+use mmb_lang::{ErrorPolicy, FastPathMode, LogFormat, LogSink, Match, NamedSet, NatPool, Rule, Word};
 use mmb_policy::{Policy, RuleView};
 
 pub use brokers::Brokers;
@@ -39,6 +39,15 @@ pub use nat::Nat;
 pub(crate) use warnings::{rule_warnings, rule_warnings_about};
 
 use crate::error::CommandError;
+
+/// How and where packets that rules log become lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketLog {
+    /// How the lines are written.
+    pub format: LogFormat,
+    /// Where they go.
+    pub sink: LogSink,
+}
 
 /// A configuration.
 #[derive(Clone, Default)]
@@ -57,6 +66,7 @@ pub struct Config {
     punt_limits: PuntLimits,
     /// Which interfaces' flows may be offloaded.
     fast_path: FastPathMode,
+    packet_log: PacketLog,
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
     punt: Option<PortId>,
     chains: Arc<Chains>,
@@ -157,6 +167,16 @@ impl Config {
         self.fast_path = mode;
     }
 
+    /// How and where packets that rules log become lines.
+    pub fn packet_log(&self) -> PacketLog {
+        self.packet_log
+    }
+
+    /// How and where packets that rules log become lines, to be changed.
+    pub fn packet_log_mut(&mut self) -> &mut PacketLog {
+        &mut self.packet_log
+    }
+
     /// NAT pools and forwards.
     pub fn nat(&self) -> &Nat {
         &self.nat
@@ -226,6 +246,7 @@ impl Config {
         self.settings = SessionSettings::default();
         self.punt_limits = PuntLimits::default();
         self.fast_path = FastPathMode::Off;
+        self.packet_log = PacketLog::default();
         self.nat = Arc::new(self.nat.cleared());
         self.reset_sets();
     }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use mmb_dataplane::{Engine, WorkerFailure};
 use mmb_lang::SourceSpan;
 use mmb_router::{Namespace, NamespaceError};
+use mmb_system::syslog::DEFAULT_SOCKET;
 
 use super::addresses::PortAddresses;
 use super::background::Background;
@@ -55,6 +56,8 @@ pub struct Control {
     history: History,
     /// The file that the first configuration came from.
     file: OnceLock<PathBuf>,
+    /// The socket of the system's log.
+    syslog: OnceLock<PathBuf>,
 }
 
 impl Control {
@@ -80,6 +83,7 @@ impl Control {
             api: Arc::default(),
             history: History::default(),
             file: OnceLock::new(),
+            syslog: OnceLock::new(),
         }
     }
 
@@ -246,6 +250,16 @@ impl Control {
     /// The file that the first configuration came from.
     pub fn file(&self) -> Option<&Path> {
         self.file.get().map(PathBuf::as_path)
+    }
+
+    /// Notes the socket of the system's log, once. Without a call, it is that of syslog(3).
+    pub fn set_syslog_socket(&self, socket: PathBuf) {
+        self.syslog.get_or_init(|| socket);
+    }
+
+    /// The socket of the system's log.
+    pub(super) fn syslog_socket(&self) -> &Path {
+        self.syslog.get().map_or(Path::new(DEFAULT_SOCKET), PathBuf::as_path)
     }
 
     /// Time since the start.

@@ -3,7 +3,8 @@
 use mmb_dataplane::AddressChecks;
 use mmb_flow::SessionSettings;
 use mmb_lang::{
-    ErrorPolicy, FastPathMode, HeldScope, PuntClass, ReversePathMode, SessionLimit, Timeout, Word,
+    ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PuntClass, ReversePathMode, SessionLimit,
+    Timeout, Word,
 };
 
 use super::control::Control;
@@ -43,6 +44,32 @@ impl Control {
             FastPathMode::Tc => "flows of af-packet interfaces may be offloaded to tc",
         };
         Ok(Done::new(what.to_owned()))
+    }
+
+    /// `set log-format`.
+    pub(crate) fn set_log_format(&self, format: LogFormat) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.packet_log_mut().format = format;
+            Ok(())
+        })?;
+        let what = match format {
+            LogFormat::Text => "lines of text",
+            LogFormat::Json => "lines with JSON",
+        };
+        Ok(Done::new(format!("packets that rules log are {what}")))
+    }
+
+    /// `set log-to`.
+    pub(crate) fn set_log_sink(&self, sink: LogSink) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.packet_log_mut().sink = sink;
+            Ok(())
+        })?;
+        let to = match sink {
+            LogSink::Stderr => "standard error".to_owned(),
+            LogSink::Syslog => format!("the system's log at {}", self.syslog_socket().display()),
+        };
+        Ok(Done::new(format!("packets that rules log go to {to}")))
     }
 
     /// `set timeout`.

@@ -197,6 +197,8 @@ set tcp-window-check on
 set martian-check off
 set rpf loose
 set fast-path auto
+set log-format json
+set log-to syslog
 nat pool add home 192.0.2.1-192.0.2.4 ports 2000-3999 block 100 limit 50 filtering endpoint-independent
 nat pool add office 192.0.2.9
 nat forward add udp 192.0.2.1 53 to 10.0.0.53 53

@@ -245,6 +245,10 @@ pub enum Command {
     },
     /// `set fast-path auto|xdp|tc|off`: which interfaces' settled flows stay in the kernel.
     SetFastPath(FastPathMode),
+    /// `set log-format text|json`: how the lines of packets that rules log are written.
+    SetLogFormat(LogFormat),
+    /// `set log-to stderr|syslog`: where these lines go.
+    SetLogTo(LogSink),
 }
 
 /// What `capture` selects beside matches, and when it ends.
@@ -418,6 +422,46 @@ impl FastPathMode {
             FastPathMode::Auto => "auto",
             FastPathMode::Xdp => "xdp",
             FastPathMode::Tc => "tc",
+        }
+    }
+}
+
+/// How lines of packets that rules log are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LogFormat {
+    /// For people. The default.
+    #[default]
+    Text,
+    /// A JSON object (RFC 8259) for each line.
+    Json,
+}
+
+impl LogFormat {
+    /// The keyword after `set log-format`.
+    pub fn word(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
+}
+
+/// Where lines of packets that rules log go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LogSink {
+    /// Standard error of the daemon. The default.
+    #[default]
+    Stderr,
+    /// The system's log, by its socket (syslog(3)).
+    Syslog,
+}
+
+impl LogSink {
+    /// The keyword after `set log-to`.
+    pub fn word(self) -> &'static str {
+        match self {
+            LogSink::Stderr => "stderr",
+            LogSink::Syslog => "syslog",
         }
     }
 }

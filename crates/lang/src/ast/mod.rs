@@ -19,8 +19,8 @@ pub use chain::{
     Body, Branch, BranchEnd, Chain, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
 };
 pub use command::{
-    CaptureSelection, Command, ErrorPolicy, FastPathMode, HeldScope, PortKind, ReversePathMode, ShowSubject,
-    Timeout,
+    CaptureSelection, Command, ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PortKind,
+    ReversePathMode, ShowSubject, Timeout,
 };
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};

@@ -4,15 +4,15 @@ use super::{Expect, Parse, Parser};
 use mmb_stream::{OnOverflow, OnPickup, Policy};
 
 use crate::ast::{
-    CaptureSelection, Command, FastPathMode, HeldScope, Match, PortKind, PuntClass, ReversePathMode,
-    RuleKind, SessionLimit, Subnet, Timeout, Word,
+    CaptureSelection, Command, FastPathMode, HeldScope, LogFormat, LogSink, Match, PortKind, PuntClass,
+    ReversePathMode, RuleKind, SessionLimit, Subnet, Timeout, Word,
 };
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::foreign;
 use crate::keyword::{
-    CAPTURE, COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR,
-    PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET,
-    STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, TRACE, VERBOSE, WIRE, is_target, words,
+    CAPTURE, COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, LOG_FORMAT, LOG_TO,
+    NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW,
+    SHOW_SET, STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, TRACE, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -341,7 +341,9 @@ impl Parser<'_> {
             }
             "martian-check" => Ok(Command::SetMartianCheck(self.switch("martian-check")?)),
             "rpf" => self.reverse_path(),
-            _ => self.fast_path(),
+            "fast-path" => self.fast_path(),
+            "log-format" => self.log_format(),
+            _ => self.log_to(),
         }
     }
 
@@ -362,6 +364,18 @@ impl Parser<'_> {
             "tc" => FastPathMode::Tc,
             _ => FastPathMode::Off,
         }))
+    }
+
+    /// What follows `set log-format`.
+    fn log_format(&mut self) -> Parse<Command> {
+        let is_json = self.keyword(LOG_FORMAT, "`log-format` value")? == "json";
+        Ok(Command::SetLogFormat(if is_json { LogFormat::Json } else { LogFormat::Text }))
+    }
+
+    /// What follows `set log-to`.
+    fn log_to(&mut self) -> Parse<Command> {
+        let is_syslog = self.keyword(LOG_TO, "`log-to` value")? == "syslog";
+        Ok(Command::SetLogTo(if is_syslog { LogSink::Syslog } else { LogSink::Stderr }))
     }
 
     /// What follows `set rpf`.

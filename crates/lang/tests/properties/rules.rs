@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FastPathMode, FieldDef, FieldId,
-    Filtering, HeldScope, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses, PortKind,
-    PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject, SourceSpan,
-    Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word, parse_line,
+    Filtering, HeldScope, LogFormat, LogSink, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses,
+    PortKind, PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject,
+    SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word, parse_line,
 };
 use mmb_stream::{OnOverflow, OnPickup};
 use proptest::collection::vec;
@@ -236,6 +236,8 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => (name(), name()).prop_map(|(a, b)| Command::Wire { a, b }),
         1 => name().prop_map(|a| Command::Unwire { a }),
         1 => select(&[ErrorPolicy::Forward, ErrorPolicy::Drop][..]).prop_map(Command::SetOnError),
+        1 => select(&[LogFormat::Text, LogFormat::Json][..]).prop_map(Command::SetLogFormat),
+        1 => select(&[LogSink::Stderr, LogSink::Syslog][..]).prop_map(Command::SetLogTo),
         1 => vec(name(), 1..4).prop_map(Command::Route),
         1 => name().prop_map(|name| Command::Unroute { name }),
         1 => prop::option::of(subnet()).prop_map(|within| Command::ShowFib { within }),

@@ -71,6 +71,11 @@ fn read_headers(head: &[u8], meta: &Meta, length: u32) -> LoggedHeaders {
         }),
         _ => None,
     };
+    if let Some((destination, rest)) = head.split_first_chunk()
+        && let Some(source) = rest.first_chunk()
+    {
+        headers.ethernet = [*source, *destination];
+    }
     headers.is_fragment = meta.flags.contains(PacketFlags::FRAGMENT);
     match (meta.kind.l4(), transport) {
         (Kind::TCP | Kind::UDP, [a, b, c, d, ..]) => {

@@ -12,7 +12,7 @@
 //!
 //! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one
 //! line each to standard error. So it does with the sources that have reached their limit of sessions, and
-//! with packets that rules log.
+//! with packets that rules log, which may go to the system's log instead.
 //! Workers never wait for it. Events that did not fit the workers' buffers are counted, and the log has their
 //! number.
 
@@ -24,6 +24,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use mmb_system::log;
+use mmb_system::syslog::Syslog;
 
 pub(super) use self::limited::LimitedSources;
 pub(super) use self::nat_log::utc;
@@ -107,7 +108,8 @@ impl Maintenance {
 impl Control {
     /// Runs maintenance work until [`Control::stop_maintenance`]. Call it on a thread of its own.
     pub fn run_maintenance(&self) {
-        let (mut lost, mut failed_rebuilds, mut rule_log) = (0, 0, RuleLogWriter::default());
+        let (mut lost, mut failed_rebuilds) = (0, 0);
+        let mut rule_log = RuleLogWriter::new(Syslog::new(self.syslog_socket().to_owned()));
         loop {
             let config = self.state().config;
             let has_pools = !config.nat().pools().is_empty();
@@ -136,10 +138,7 @@ impl Control {
     /// Logs the packets that rules have logged since the last call.
     fn log_packets(&self, writer: &mut RuleLogWriter) {
         let (packets, lost) = self.engine().logged_packets();
-        let text = writer.write((&packets, lost), &self.state().config);
-        if !text.is_empty() {
-            log::error(text);
-        }
+        writer.write((&packets, lost), &self.state().config);
     }
 
     /// Logs the events of NAT pools, and sources that have reached their limit, since the last call.
