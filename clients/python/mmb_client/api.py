@@ -366,7 +366,7 @@ class ElementEntry(TypedDict):
     # Why it is there.
     comment: NotRequired[str | None]
 
-    # The address, prefix, port or range of ports.
+    # The address, prefix, port or range of ports, or address with ports.
     element: str
 
     # Seconds until it is removed; absent if it stays.

@@ -47,9 +47,10 @@ mod predicate;
 mod table;
 mod vector;
 
-pub use classifier::{Batch, Classifier, Structure, TableInfo};
+pub use classifier::{Batch, Bounds, Classifier, Structure, TableInfo};
 pub use pattern::{
-    ByteSource, Entry, Field, MaskedKey, OptionKinds, Pattern, Predicate, Presence, Ranges, Relation,
+    ByteSource, Entry, Field, MaskedKey, MemberKey, OptionKinds, Pattern, Predicate, Presence, Ranges,
+    Relation,
 };
 pub use pattern::{Test, TruePredicates};
 pub use predicate::{PredicateResults, PredicateSet};

@@ -142,15 +142,24 @@ pub struct Term {
     pub values: Values,
 }
 
-/// Whether the value of a field is in a named set.
+/// Whether the value of a field, or an address and a port, are in a named set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The field.
     pub field: FieldId,
+    /// The port beside an address.
+    pub port: Option<FieldId>,
     /// The name of the set.
     pub set: String,
     /// Whether the packet has the field with a value of the set, or not.
     pub is_in: bool,
+}
+
+impl Member {
+    /// The fields that are tested.
+    fn fields(&self) -> impl Iterator<Item = FieldId> + use<> {
+        [Some(self.field), self.port].into_iter().flatten()
+    }
 }
 
 /// A set of packets. See the module documentation.
@@ -188,7 +197,7 @@ impl Filter {
     /// The filter with one more named set, and the terms for the header of the field. None if no packet
     /// matches.
     pub fn and_member(mut self, member: Member) -> Option<Self> {
-        self.narrow_header(member.field)?;
+        member.fields().try_for_each(|field| self.narrow_header(field))?;
         self.add_member(member);
         (!self.is_contradictory()).then_some(self)
     }
@@ -238,7 +247,7 @@ impl Filter {
     pub fn given(&self, field: FieldId, value: u128, assumed: bool) -> Option<Self> {
         let has_value = |values: &Values| !values.is_disjoint(&Values::one(value));
         let is_excluded = self.excluded_values(field).is_some_and(has_value);
-        let is_unknown = self.members.iter().any(|member| member.field == field);
+        let is_unknown = self.members.iter().any(|member| member.fields().any(|tested| tested == field));
         if is_excluded
             || !assumed && is_unknown
             || self.values(field).is_some_and(|values| !has_value(values))
@@ -253,7 +262,7 @@ impl Filter {
         let mut kept = self.clone();
         kept.terms.retain(|term| keeps(term.field));
         kept.excluded.retain(|term| keeps(term.field));
-        kept.members.retain(|member| keeps(member.field));
+        kept.members.retain(|member| member.fields().all(&mut keeps));
         kept
     }
 
@@ -263,7 +272,9 @@ impl Filter {
         for term in renamed.terms.iter_mut().chain(&mut renamed.excluded) {
             term.field = name(term.field);
         }
-        renamed.members.iter_mut().for_each(|member| member.field = name(member.field));
+        for member in &mut renamed.members {
+            (member.field, member.port) = (name(member.field), member.port.map(&name));
+        }
         renamed.terms.sort_by_key(|term| term.field);
         renamed.excluded.sort_by_key(|term| term.field);
         renamed
@@ -272,7 +283,7 @@ impl Filter {
     /// The fields that the filter tests.
     pub fn fields(&self) -> impl Iterator<Item = FieldId> {
         let terms = self.terms.iter().chain(&self.excluded).map(|term| term.field);
-        terms.chain(self.members.iter().map(|member| member.field))
+        terms.chain(self.members.iter().flat_map(Member::fields))
     }
 
     /// The states of connections.

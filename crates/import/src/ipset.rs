@@ -5,7 +5,8 @@
 //! add blocked 192.0.2.7 timeout 600 comment "port scan"
 //! ```
 //!
-//! Sets of one kind of value become named sets. Those of several values (`hash:ip,port`) have no equal.
+//! Sets of one kind of value become named sets. A set of addresses and ports (`hash:ip,port`) becomes two:
+//! one for TCP with its name, and one for UDP ([`udp_set`]). Other sets of several values have no equal.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,10 @@ use crate::script::{Kind, Script};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IpsetError {
     /// The type of the set has no equal.
-    #[error("sets of type {kind} have no equal: there are sets of addresses, of prefixes and of ports")]
+    #[error(
+        "sets of type {kind} have no equal: there are sets of addresses, of prefixes, of ports, and of addresses \
+         with ports"
+    )]
     Type {
         /// The type.
         kind: String,
@@ -55,7 +59,7 @@ pub fn convert(text: &str, script: &mut Script) {
         total += 1;
         let place = format!("line {number}");
         match converted(&words, &mut kinds) {
-            Ok(converted) => _ = script.line(&converted, &place, line),
+            Ok(converted) => _ = converted.iter().all(|converted| script.line(converted, &place, line)),
             Err(error) => script.remark(Kind::NotMapped, &place, line, error.to_string()),
         }
     }
@@ -77,8 +81,27 @@ fn words(line: &str) -> Vec<&str> {
     words
 }
 
-/// The line of the language for a line of words. `kinds`: the kinds of the sets so far.
-fn converted<'a>(words: &[&'a str], kinds: &mut HashMap<&'a str, SetKind>) -> Result<String, IpsetError> {
+/// The name of the set with the elements for UDP of a set of addresses and ports.
+pub fn udp_set(name: &str) -> String {
+    format!("{name}-udp")
+}
+
+/// The protocol and the text in the language of an element of a set of addresses and ports.
+fn pair(element: &str) -> Option<(&str, String)> {
+    let (address, service) = element.split_once(',')?;
+    let (protocol, ports) = service.split_once(':').unwrap_or(("tcp", service));
+    let text = match address.contains(':') {
+        true => format!("[{address}]:{ports}"),
+        false => format!("{address}:{ports}"),
+    };
+    matches!(protocol, "tcp" | "udp").then_some((protocol, text))
+}
+
+/// The lines of the language for a line of words. `kinds`: the kinds of the sets so far.
+fn converted<'a>(
+    words: &[&'a str],
+    kinds: &mut HashMap<&'a str, SetKind>,
+) -> Result<Vec<String>, IpsetError> {
     let [command, name, what, options @ ..] = words else { return Err(IpsetError::Line) };
     match *command {
         "create" | "-N" | "-exist" => {
@@ -86,21 +109,31 @@ fn converted<'a>(words: &[&'a str], kinds: &mut HashMap<&'a str, SetKind>) -> Re
                 "hash:ip" | "bitmap:ip" => SetKind::Address,
                 "hash:net" => SetKind::Prefix,
                 "bitmap:port" => SetKind::Port,
+                "hash:ip,port" | "hash:net,port" => SetKind::AddressPort,
                 other => return Err(IpsetError::Type { kind: other.to_owned() }),
             };
             kinds.insert(name, kind);
-            Ok(format!("set add {name} {}{}", kind.word(), time(options)))
+            let names = [Some((*name).to_owned()), kind.has_pairs().then(|| udp_set(name))];
+            let line = |name| format!("set add {name} {}{}", kind.word(), time(options));
+            Ok(names.into_iter().flatten().map(line).collect())
         }
         "add" | "-A" => {
             let kind = *kinds.get(name).ok_or_else(|| IpsetError::UnknownSet { name: (*name).to_owned() })?;
             if options.contains(&"nomatch") {
                 return Err(IpsetError::Exception);
             }
-            let element = parse_element(what).ok().filter(|element: &SetElement| kind.accepts(element));
             let invalid = || IpsetError::Element { element: (*what).to_owned(), kind: kind.word() };
+            let (name, text) = match kind.has_pairs() {
+                false => ((*name).to_owned(), (*what).to_owned()),
+                true => match pair(what).ok_or_else(invalid)? {
+                    ("udp", text) => (udp_set(name), text),
+                    (_, text) => ((*name).to_owned(), text),
+                },
+            };
+            let element = parse_element(&text).ok().filter(|element: &SetElement| kind.accepts(element));
             let element = element.ok_or_else(invalid)?;
             let comment = option(options, "comment").map(|text| format!(" comment \"{}\"", escaped(text)));
-            Ok(format!("set {name} add {element}{}{}", time(options), comment.unwrap_or_default()))
+            Ok(vec![format!("set {name} add {element}{}{}", time(options), comment.unwrap_or_default())])
         }
         _ => Err(IpsetError::Line),
     }
@@ -135,7 +168,10 @@ mod tests {
                      add blocked 2001:db8::1 timeout 0\n\
                      create nets hash:net family inet\nadd nets 10.0.0.0/8\nadd nets 10.1.0.0/16 nomatch\n\
                      create web bitmap:port range 0-1023\nadd web 80\nadd web 443-444\n\
-                     create pairs hash:ip,port\nadd pairs 192.0.2.1,tcp:80\nswap a b\n";
+                     create pairs hash:ip,port timeout 60\nadd pairs 192.0.2.1,tcp:80\n\
+                     add pairs 192.0.2.1,udp:53-54 timeout 0\nadd pairs 192.0.2.1,icmp:8/0\n\
+                     create nets6 hash:net,port family inet6\nadd nets6 2001:db8::/32,tcp:443\n\
+                     create macs hash:mac\nadd macs 02:00:00:00:00:01\nswap a b\n";
         let mut script = Script::default();
         convert(saved, &mut script);
         let text = script.text();
@@ -149,8 +185,15 @@ mod tests {
             "set add web port",
             "set web add 80",
             "set web add 443-444",
+            "set add pairs address-port timeout 1m",
+            "set add pairs-udp address-port timeout 1m",
+            "set pairs add 192.0.2.1:80",
+            "set pairs-udp add 192.0.2.1:53-54",
+            "set add nets6 address-port",
+            "set add nets6-udp address-port",
+            "set nets6 add [2001:db8::/32]:443",
         ];
         assert_eq!(lines, expected);
-        assert_eq!(script.remarks().count(), 4, "{text}");
+        assert_eq!(script.remarks().count(), 5, "{text}");
     }
 }

@@ -176,7 +176,8 @@ fn term_text(term: &Term) -> String {
 
 /// A named set as a match.
 fn member_text(member: &Member) -> String {
-    format!("{} @{}", member.field.name(), member.set)
+    let port = member.port.map(|port| format!(",{port}")).unwrap_or_default();
+    format!("{}{port} @{}", member.field, member.set)
 }
 
 fn braces(mut items: Vec<String>) -> String {

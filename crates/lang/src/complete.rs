@@ -141,6 +141,10 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             let fitting = sets(names).filter(|(_, kind)| kind.fits(field));
             fitting.for_each(|(name, _)| each(&format!("@{name}"), "set"));
         }
+        Expect::PairSet => {
+            let fitting = sets(names).filter(|(_, kind)| kind.has_pairs());
+            fitting.for_each(|(name, _)| each(&format!("@{name}"), "set"));
+        }
         Expect::BrokerOption => table(BROKER_OPTIONS, each),
         Expect::Broker => outside_chains(names.brokers).for_each(|name| each(name, "broker")),
         Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),

@@ -386,6 +386,9 @@ impl Display for Match {
             MatchExpr::Field { field, arg: None } => f.write_str(field.name()),
             MatchExpr::Field { field, arg: Some(arg) } => {
                 f.write_str(field.name())?;
+                if let Some(port) = arg.pair_port() {
+                    write!(f, ",{}", port.name())?;
+                }
                 if arg.cond != Cond::Eq {
                     write!(f, " {}", arg.cond)?;
                 }
@@ -518,7 +521,7 @@ impl Display for One<'_> {
             Value::Prefix { addr, len } if self.1.is_subnet() => write!(f, "{addr}/{len}"),
             Value::Prefix { addr, .. } => addr.fmt(f),
             Value::Iface(name) => name.fmt(f),
-            Value::Set(name) => write!(f, "@{name}"),
+            Value::Set(name) | Value::PairSet(name, _) => write!(f, "@{name}"),
             Value::Bytes(bytes) => literal(f, bytes),
             Value::Option { kind, data } if data.is_empty() => kind.fmt(f),
             Value::Option { kind, data } => {

@@ -176,6 +176,10 @@ pub(crate) const SET_KINDS: &[(SetKind, Keyword)] = &[
     (SetKind::Address, word("address", "IPv4 and IPv6 addresses")),
     (SetKind::Prefix, word("prefix", "prefixes; the set has all addresses that they contain")),
     (SetKind::Port, word("port", "ports and ranges of ports")),
+    (
+        SetKind::AddressPort,
+        word("address-port", "addresses with ports: 192.0.2.1:443, [2001:db8::1]:8000-8100"),
+    ),
 ];
 
 /// Options of a new set.

@@ -14,7 +14,9 @@ impl Value {
             Value::Int(number) => return Some(((*number).into(), (*number).into())),
             Value::Prefix { addr: IpAddr::V4(addr), len } => (addr.to_bits().into(), 32, u32::from(*len)),
             Value::Prefix { addr: IpAddr::V6(addr), len } => (addr.to_bits(), 128, u32::from(*len)),
-            Value::Iface(_) | Value::Bytes(_) | Value::Set(_) | Value::Option { .. } => return None,
+            Value::Iface(_) | Value::Bytes(_) | Value::Set(_) | Value::PairSet(..) | Value::Option { .. } => {
+                return None;
+            }
         };
         let hosts = u128::MAX.checked_shr(128 - u32::saturating_sub(bits, len)).unwrap_or(0);
         Some((first & !hosts, first | hosts))

@@ -9,8 +9,13 @@ fn offered(line: &str) -> (usize, Vec<String>) {
     let instances = ["acl1", "nat", "then", "no name"].map(str::to_owned);
     let chains = ["web", "drop"].map(str::to_owned);
     let brokers = ["shop", "no name"].map(str::to_owned);
-    let sets = [("blocked", SetKind::Address), ("ports", SetKind::Port), ("no name", SetKind::Port)]
-        .map(|(name, kind)| (name.to_owned(), kind));
+    let sets = [
+        ("blocked", SetKind::Address),
+        ("ports", SetKind::Port),
+        ("services", SetKind::AddressPort),
+        ("no name", SetKind::Port),
+    ]
+    .map(|(name, kind)| (name.to_owned(), kind));
     let types = [("acl", "lets sessions pass or not"), ("count", "counts")]
         .map(|(a, b)| (a.to_owned(), b.to_owned()));
     let rules =
@@ -65,6 +70,7 @@ fn the_grammar_step_by_step() {
             "del",
             "blocked",
             "ports",
+            "services",
             "on-error",
             "timeout",
             "tcp-pickup",
@@ -207,11 +213,16 @@ fn brokers() {
 fn named_sets() {
     assert_eq!(offered("add ip-saddr @").1, ["@blocked"]);
     assert_eq!(offered("add ip-saddr != @").1, ["@blocked"]);
+    assert_eq!(offered("add ip-daddr,tcp-d"), (13, vec!["tcp-dport".into()]));
+    assert_eq!(offered("add ip-daddr,").1, ["udp-sport", "udp-dport", "tcp-sport", "tcp-dport"]);
+    assert_eq!(offered("add ip-daddr,tcp-dport @").1, ["@services"]);
+    assert_eq!(offered("add ! ip-daddr,tcp-dport != ").1, ["@services"]);
+    assert_eq!(offered("add ip-ttl,").1, [""; 0]);
     assert_eq!(offered("add ip-ttl @").1, [""; 0]);
     assert_eq!(offered("add all mod ip-saddr @").1, [""; 0]);
     assert_eq!(offered("set ports ").1, ["add", "del", "flush"]);
-    assert_eq!(offered("set del ").1, ["blocked", "ports"]);
-    assert_eq!(offered("set add x ").1, ["address", "prefix", "port"]);
+    assert_eq!(offered("set del ").1, ["blocked", "ports", "services"]);
+    assert_eq!(offered("set add x ").1, ["address", "prefix", "port", "address-port"]);
     assert_eq!(offered("set add x port ").1, ["timeout", "file", "comment"]);
     assert_eq!(offered("set blocked add 192.0.2.1 ").1, ["timeout", "comment"]);
     assert_eq!(offered("show set b").1, ["blocked"]);

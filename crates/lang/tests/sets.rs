@@ -13,6 +13,16 @@ fn commands_have_one_canonical_text() {
         ("set b del 192.0.2.1 192.0.2.2", "set b del 192.0.2.1 192.0.2.2"),
         ("set timeout add 1", "set timeout add 1"),
         ("set b flush", "set b flush"),
+        ("set add b address-port timeout 60", "set add b address-port timeout 1m"),
+        ("set b add 192.0.2.1:https [2001:db8::1]:9-9", "set b add 192.0.2.1:443 [2001:db8::1]:9"),
+        (
+            "set b add 10.1.2.3/8:1-9 [2001:DB8::1/32]:80 comment x",
+            "set b add 10.0.0.0/8:1-9 [2001:db8::/32]:80 comment \"x\"",
+        ),
+        ("set b del [192.0.2.1/32]:443", "set b del 192.0.2.1:443"),
+        ("add ip-daddr,tcp-dport @b accept", "add ip-daddr,tcp-dport @b accept"),
+        ("add ip6-saddr , udp-sport == @b accept", "add ip6-saddr,udp-sport @b accept"),
+        ("add ! ip-saddr,tcp-dport ne @b drop", "add ! ip-saddr,tcp-dport != @b drop"),
         ("set del b", "set del b"),
         ("show set b", "show set b"),
         ("show sets", "show sets"),
@@ -38,6 +48,18 @@ fn errors_name_the_word() {
         ("set add drop port", "cannot name a set"),
         ("set b add", "an element is missing"),
         ("set b add eth0", "`eth0` cannot be in a set"),
+        ("set b add 192.0.2.1:x", "`x` is neither a port"),
+        ("set b add 192.0.2.1:", "`` is neither a port"),
+        ("set b add 192.0.2.1:9-1", "ends before it starts"),
+        ("set b add [2001:db8::1]", "is not an IP address"),
+        ("set b add 192.0.2.1/40:80", "out of range"),
+        ("add ip-daddr,tcp-dport accept", "expected the name of a set"),
+        ("add ip-daddr,tcp-dport", "the name of a set is missing"),
+        ("add ip-daddr,tcp-dport 80 accept", "expected the name of a set, found `80`"),
+        ("add ip-daddr,tcp-dport < @b accept", "compares with one value, not with a set"),
+        ("add ip-daddr,ip-saddr @b accept", "`ip-saddr` cannot be the second field of a pair"),
+        ("add ip-daddr, @b accept", "`@b` cannot be the second field of a pair"),
+        ("add tcp-dport,ip-daddr @b accept", "`tcp-dport` cannot be the first field of a pair"),
         ("set b add 9-1", "ends before it starts"),
         ("set b add 10.0.0.0/33", "out of range"),
         ("add ip-saddr @ drop", "is not the name of a set"),
@@ -58,6 +80,9 @@ fn a_set_contradicts_nothing() {
         parse_matches("ip-saddr @a ip-saddr != @a ip-saddr 10.0.0.1 ip-saddr {10.0.0.1,10.0.0.2}").is_ok()
     );
     assert!(parse_matches("ip-saddr @a ip6-saddr @a").is_err(), "no packet has both headers");
+    assert!(parse_matches("ip-saddr,tcp-dport @a ip-saddr,tcp-dport != @a").is_ok());
+    assert!(parse_matches("ip-saddr,tcp-dport @a udp-dport 5").is_err(), "no packet has both headers");
+    assert!(parse_matches("! ip-saddr,tcp-dport @a udp-dport 5").is_ok());
     let Ok(Some(Command::Add(rule))) = parse_line("add-stateful all map ip-saddr @a") else {
         panic!("parses")
     };
@@ -71,6 +96,10 @@ fn sets_cover_only_themselves() {
     };
     assert!(covers("ip-saddr @a", "ip-saddr @a tcp-dport 80"));
     assert!(covers("ip-saddr", "ip-saddr @a"));
+    assert!(covers("ip-saddr", "ip-saddr,tcp-dport @a"));
+    assert!(covers("ip-saddr,tcp-dport @a", "ip-saddr,tcp-dport @a ip-ttl 1"));
+    assert!(!covers("ip-saddr,tcp-dport @a", "ip-saddr,udp-dport @a"));
+    assert!(!covers("ip-saddr @a", "ip-saddr,tcp-dport @a"));
     assert!(!covers("ip-saddr @a", "ip-saddr @b"));
     assert!(!covers("ip-saddr 10.0.0.0/8", "ip-saddr @a"));
     assert!(!covers("ip-saddr @a", "ip-saddr 10.0.0.1"));

@@ -18,7 +18,7 @@ pub fn matching_rules<'a>(
     frame: &[u8],
 ) -> Vec<&'a (u32, Rule)> {
     let Ok(Some(headers)) = headers::read(frame) else { return Vec::new() };
-    let packet = Packet { frame, headers: &headers, in_port, out_port, ifaces, in_set: &|_, _, _| false };
+    let packet = Packet { frame, headers: &headers, in_port, out_port, ifaces, in_set: &|_, _, _, _| false };
     let holds = |rule: &Rule| {
         let class = named(rule).map(classes).unwrap_or_default();
         matching::rule_matches(rule, &packet) && matching::all_hold(&class, &packet)

@@ -42,6 +42,9 @@ pub enum Verdict {
     MayDrop,
 }
 
+/// Whether a named set has a value of a field of so many bits, or an address of so many bits with a port.
+pub type InSet<'a> = dyn Fn(&str, usize, u128, Option<u16>) -> bool + 'a;
+
 /// Settings outside the rules.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
@@ -49,14 +52,14 @@ pub struct Settings<'a> {
     pub on_error: ErrorPolicy,
     /// Maximum frame length in bytes, by output port.
     pub frame_max: &'a dyn Fn(u16) -> usize,
-    /// Whether a named set has a value of a field of so many bits.
-    pub in_set: &'a dyn Fn(&str, usize, u128) -> bool,
+    /// The elements of named sets.
+    pub in_set: &'a InSet<'a>,
 }
 
 impl Default for Settings<'_> {
     /// Forward packets if edits fail; no limit of frames; sets are empty.
     fn default() -> Self {
-        Self { on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX, in_set: &|_, _, _| false }
+        Self { on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX, in_set: &|_, _, _, _| false }
     }
 }
 

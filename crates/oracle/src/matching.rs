@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use mmb_lang::{Action, Comparison, Cond, FieldId, Match, MatchExpr, Rule, Value, ValueItem};
 
+use crate::InSet;
 use crate::fields;
 use crate::headers::{Headers, Net, Transport};
 use crate::options::{self, Opt, named};
@@ -15,7 +16,7 @@ pub(crate) struct Packet<'a> {
     pub in_port: u16,
     pub out_port: u16,
     pub ifaces: &'a dyn Fn(&str) -> Option<u16>,
-    pub in_set: &'a dyn Fn(&str, usize, u128) -> bool,
+    pub in_set: &'a InSet<'a>,
 }
 
 /// Whether all matches of `rule` hold. One with a broker matches packets with a TCP header only.
@@ -53,7 +54,14 @@ fn field_holds(field: FieldId, arg: Option<&Comparison>, packet: &Packet<'_>) ->
     if let Some(arg) = arg
         && let Some(set) = arg.named_set()
     {
-        return (packet.in_set)(set, width, value) == (arg.cond == Cond::Eq);
+        let port = match arg.pair_port() {
+            None => None,
+            Some(port) => match read(port.name(), packet) {
+                Some((port, _)) => Some(port as u16),
+                None => return false,
+            },
+        };
+        return (packet.in_set)(set, width, value, port) == (arg.cond == Cond::Eq);
     }
     match (arg, fields::shorthand(name)) {
         (Some(arg), _) => arg_holds(arg, value, width, packet),
@@ -193,7 +201,7 @@ pub(crate) fn number(value: &Value, packet: &Packet<'_>) -> Option<u128> {
         Value::Prefix { addr: IpAddr::V4(addr), .. } => Some(u32::from(*addr).into()),
         Value::Prefix { addr: IpAddr::V6(addr), .. } => Some((*addr).into()),
         Value::Iface(name) => (packet.ifaces)(name).map(u128::from),
-        Value::Bytes(_) | Value::Set(_) | Value::Option { .. } => {
+        Value::Bytes(_) | Value::Set(_) | Value::PairSet(..) | Value::Option { .. } => {
             panic!("mmb_lang::check lets no such value pass")
         }
     }

@@ -138,6 +138,7 @@ impl Area {
         for one in rule.matches.iter().filter(|one| !one.negated) {
             if let MatchExpr::Field { field, arg } = &one.what {
                 area.narrow(*field);
+                one.pair_port().into_iter().for_each(|port| area.narrow(port));
                 area.narrow_to(*field, arg.as_ref(), ifaces);
             }
         }
@@ -190,7 +191,7 @@ fn matches_on_ports(one: &Match) -> bool {
     use FieldId::*;
     let MatchExpr::Field { field, arg } = &one.what else { return false };
     let is_port = matches!(field, TcpSport | TcpDport | UdpSport | UdpDport);
-    is_port && arg.is_some() || !(is_constant(one) || is_out(one))
+    (is_port || one.pair_port().is_some()) && arg.is_some() || !(is_constant(one) || is_out(one))
 }
 
 /// Whether a target does more than drop, accept or redirect.

@@ -1,9 +1,10 @@
 //! Named sets: a policy against the oracle while rules and elements change, and examples.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use mmb_flow::parse_key;
-use mmb_lang::{Command, Rule, SetElement, SetKind, parse_element, parse_line};
+use mmb_lang::{Command, Rule, SetElement, SetKind, Subnet, parse_element, parse_line};
 use mmb_oracle::{Settings, evaluate_with};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_packet::{Meta, fill_window, parse};
@@ -11,15 +12,16 @@ use mmb_policy::{Batch, ElementInfo, Policy};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const SETS: [(&str, SetKind); 4] = [
+const SETS: [(&str, SetKind); 5] = [
     ("hosts", SetKind::Address),
     ("nets", SetKind::Prefix),
     ("ports", SetKind::Port),
     ("none", SetKind::Address),
+    ("services", SetKind::AddressPort),
 ];
 
 /// Matches on sets, alone and with others.
-const MATCHES: [&str; 20] = [
+const MATCHES: [&str; 29] = [
     "ip-saddr @hosts",
     "ip-daddr @hosts",
     "ip-saddr != @hosts",
@@ -37,6 +39,15 @@ const MATCHES: [&str; 20] = [
     "ip-saddr @hosts tcp-dport != @ports",
     "ip-saddr @none",
     "ip-saddr != @none",
+    "ip-daddr,tcp-dport @services",
+    "ip-daddr,tcp-dport != @services",
+    "! ip-daddr,tcp-dport @services",
+    "! ip-daddr,tcp-dport != @services",
+    "ip-saddr,udp-sport @services",
+    "ip6-daddr,tcp-dport @services",
+    "! ip6-saddr,udp-dport != @services",
+    "ip-daddr,tcp-dport @services ip-saddr @hosts tcp-dport @ports",
+    "ip-daddr,tcp-dport @services ip-daddr,tcp-sport != @services",
     "ip-saddr 10.0.0.0/30",
     "tcp-dport {80,443}",
     "all",
@@ -62,7 +73,7 @@ fn with_sets() -> Policy {
     policy
 }
 
-/// An element for one of the first three sets, from a small space, so that elements contain each other.
+/// An element for one of the sets but `none`, from a small space, so that elements contain each other.
 fn any_element() -> impl Strategy<Value = (&'static str, SetElement)> {
     let host = (0u8..12).prop_map(|n| ("hosts", element(&format!("10.0.0.{n}"))));
     let host6 = (0u8..12).prop_map(|n| ("hosts", element(&format!("2001:db8::{n:x}"))));
@@ -71,7 +82,15 @@ fn any_element() -> impl Strategy<Value = (&'static str, SetElement)> {
         (0u8..16, 120u8..=128).prop_map(|(n, len)| ("nets", element(&format!("2001:db8::{n:x}/{len}"))));
     let port = (78u16..84, 0u16..4)
         .prop_map(|(first, more)| ("ports", element(&format!("{first}-{}", first + more))));
-    prop_oneof![host, host6, net, net6, port]
+    let pair = (0u8..16, prop_oneof![4 => Just(32u8), 1 => 28u8..32], 78u16..84, 0u16..3).prop_map(
+        |(n, len, first, more)| ("services", element(&format!("10.0.0.{n}/{len}:{first}-{}", first + more))),
+    );
+    let pair6 = (0u8..16, prop_oneof![4 => Just(128u8), 1 => 124u8..128], 78u16..84, 0u16..3).prop_map(
+        |(n, len, first, more)| {
+            ("services", element(&format!("[2001:db8::{n:x}/{len}]:{first}-{}", first + more)))
+        },
+    );
+    prop_oneof![1 => host, 1 => host6, 1 => net, 1 => net6, 1 => port, 2 => pair, 1 => pair6]
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +111,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => any_element().prop_map(|(set, element)| Step::Insert(set, element)),
         3 => any_element().prop_map(|(set, element)| Step::Remove(set, element)),
         1 => any_element().prop_map(|(set, element)| Step::Expire(set, element)),
-        1 => (0usize..4).prop_map(Step::Flush),
+        1 => (0..SETS.len()).prop_map(Step::Flush),
         4 => matches.clone().prop_map(Step::Add),
         2 => (0usize..8).prop_map(Step::Del),
         1 => vec(matches, 0..6).prop_map(Step::Replace),
@@ -162,6 +181,27 @@ fn apply(step: &Step, policy: &mut Policy, model: &mut Model, rules: &mut Vec<(u
     }
 }
 
+/// Whether a value of a field of so many bits, or an address and a port, are in an element.
+fn is_in(element: &SetElement, width: usize, value: u128, port: Option<u16>) -> bool {
+    let within = |subnet: &Subnet| {
+        let (bits, network) = match subnet.address {
+            IpAddr::V4(address) => (32, u128::from(u32::from(address))),
+            IpAddr::V6(address) => (128, u128::from(address)),
+        };
+        let free = bits - u32::from(subnet.len);
+        width == bits as usize
+            && value.checked_shr(free).unwrap_or(0) == network.checked_shr(free).unwrap_or(0)
+    };
+    match (element, port) {
+        (SetElement::Prefix(subnet), None) => within(subnet),
+        (SetElement::Ports(first, last), None) => width == 16 && (*first..=*last).contains(&(value as u16)),
+        (SetElement::Pair(subnet, first, last), Some(port)) => {
+            within(subnet) && (*first..=*last).contains(&port)
+        }
+        _ => false,
+    }
+}
+
 /// The indexes of the rules that match each frame, looked up together.
 fn matching(policy: &Policy, batch: &mut Batch, frames: &[Vec<u8>]) -> Vec<Vec<u32>> {
     batch.len = frames.len();
@@ -190,9 +230,9 @@ proptest! {
             let before = policy.clone();
             apply(step, &mut policy, &mut model, &mut rules);
             drop(before);
-            let in_set = |name: &str, width: usize, value: u128| {
-                let of = model.get(name).into_iter().flatten();
-                of.filter(|e| usize::from(e.width()) == width).any(|e| (e.bounds().0..=e.bounds().1).contains(&value))
+            let in_set = |name: &str, width: usize, value: u128, port: Option<u16>| {
+                let mut of = model.get(name).into_iter().flatten();
+                of.any(|element| is_in(element, width, value, port))
             };
             let settings = Settings { in_set: &in_set, ..Settings::default() };
             let found = matching(&policy, &mut batch, frames);
@@ -278,5 +318,10 @@ fn rules_name_sets_that_exist_and_fit() {
     assert!(unknown.contains("there is no set `hots`"), "{unknown}");
     let other = add("add tcp-dport @hosts drop").unwrap_err();
     assert!(other.contains("of kind address"), "{other}");
+    let single = add("add ip-daddr @services drop").unwrap_err();
+    assert!(single.contains("of kind address-port, and `ip-daddr` is not"), "{single}");
+    assert!(single.contains("ip-daddr,tcp-dport @services"), "{single}");
+    let pair = add("add ip-daddr,tcp-dport @hosts drop").unwrap_err();
+    assert!(pair.contains("of kind address, and `ip-daddr,tcp-dport` is not"), "{pair}");
     assert!(add("add ip-saddr @hosts drop").is_ok());
 }

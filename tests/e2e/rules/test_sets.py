@@ -7,11 +7,11 @@ import socket
 
 import pytest
 
-from lab import frames, traffic, wait
-from lab.daemon import http_connection
+from lab import captures, frames, traffic, wait
+from lab.daemon import http_connection, mmb
 from lab.frames import UDP
 from lab.natbench import SERVER
-from lab.netns import CLIENT4, SERVER4
+from lab.netns import CLIENT4, SERVER4, SERVER6
 
 STREAM = socket.SOCK_STREAM
 
@@ -64,6 +64,63 @@ def test_elements_decide_without_a_change_of_rules(wire, daemon):
     assert elements(daemon, "blocked")["10.0.0.2"]["comment"] == "scanner"
     metrics = daemon.request("GET", "/metrics")[1].decode()
     assert 'mmb_set_elements{set="blocked"} 2' in metrics
+
+
+def test_addresses_with_ports(wire, daemon):
+    """Both must be in one element; elements of both families, prefixes and ranges of ports."""
+    daemon.line("set add services address-port timeout 1h")
+    daemon.line("add in left ip-daddr,udp-dport @services accept")
+    daemon.line("add in left ip6-daddr,udp-dport @services accept")
+    daemon.line("add in left udp-dport drop")
+    to = f"{SERVER4}:80"
+    assert not wire.passes(udp(port=80))
+    daemon.line(f"set services add {to} {SERVER4}:8000-8100 192.0.2.9:81 [{SERVER6}/120]:domain comment web")
+    assert wire.passes(udp(port=80)) and wire.passes(udp(port=8100)) and wire.passes(udp("2001:db8::1", 53, True))
+    # The port of another address, another port, the other family.
+    assert not any(wire.passes(udp(port=port)) for port in (81, 8101, 53))
+    assert not wire.passes(udp("2001:db8::1", 80, True))
+    daemon.line(f"set services del {to}")
+    assert not wire.passes(udp(port=80)) and wire.passes(udp(port=8000))
+    daemon.line(f"set services add {to} timeout 1s")
+    wait.until(lambda: not wire.passes(udp(port=80)), "the element is removed")
+    assert set(elements(daemon, "services")) == {f"{SERVER4}:8000-8100", "192.0.2.9:81", f"[{SERVER6[:-1]}/120]:53"}
+    for bad, words in (
+        ("add ip-daddr @services drop", "compare an address and a port with it: ip-daddr,tcp-dport @services"),
+        ("set services add 10.0.0.1", "kind address-port"),
+        ("set services add 10.0.0.1:99999", "neither a port nor a range of ports"),
+        ("add ip-daddr,ip-saddr @services drop", "cannot be the second field"),
+    ):
+        answer = daemon.line(bad, check=False)
+        assert answer.returncode == 1 and words in answer.stderr, (bad, answer.stderr)
+
+
+def test_an_explanation_tells_the_pair_that_is_not_in_the_set(daemon, tmp_path):
+    daemon.line("set add services address-port")
+    daemon.line(f"set services add {SERVER4}:80")
+    daemon.line("add ip-daddr,udp-dport @services drop")
+    config, packets = tmp_path / "rules", tmp_path / "in.pcap"
+    config.write_text(daemon.json("show", "config")["config"])
+    packets.write_bytes(captures.pcap([(captures.START, udp(port=81))]))
+    told = mmb("explain", "-c", config, packets, "--why", "1").stdout
+    assert "ip-daddr,udp-dport @services" in told and f"{SERVER4}:81" in told, told
+
+
+def test_many_addresses_with_ports(make_daemon, tmp_path):
+    """A file with 100,000 elements, and a thousand changes behind it."""
+    daemon = make_daemon()
+    lines = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}:{1 + n % 60000}" for n in range(100_000)]
+    (daemon.state_directory / "files" / "services").write_text("\n".join(lines))
+    daemon.line("set add services address-port file services")
+    daemon.add("ip-daddr,tcp-dport @services accept")
+    connection = http_connection(daemon)
+    for number in range(1000):
+        connection.request("POST", "/v1/sets/services/elements", json.dumps({"elements": [f"192.0.2.1:{1 + number}"]}))
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.read()
+    connection.close()
+    (entry,) = daemon.json("show", "sets")["sets"]
+    assert (entry["kind"], entry["elements"]) == ("address-port", 101_000)
 
 
 def test_elements_expire(wire, daemon):
@@ -170,6 +227,33 @@ def test_a_blocked_connection_stops_and_others_go_on(connected):
     wait.until(lambda: daemon.drops()["rule"] > dropped, "the segment to be dropped")
     assert not wait.readable([server], 0)
     daemon.line(f"set blocked del {CLIENT4}")
+    assert server.recv(1) == b"b", "TCP repeats the segment, which passes now"
+
+
+def test_an_address_with_a_port_blocks_this_port_alone(connected):
+    wire, connect = connected
+    daemon = wire.daemon
+    for line in (
+        "set add services address-port",
+        "set add closed address-port",
+        f"set services add {SERVER4}:5000-5001",
+        "add-stateful ip-daddr,tcp-dport @services accept",
+        "add ip-proto tcp drop",
+        "add ip-daddr,tcp-dport @closed block",
+    ):
+        daemon.line(line)
+    client, server = connect()
+    daemon.line(f"set closed add {SERVER4}:5002 192.0.2.1:5001")
+    client.sendall(b"a")
+    assert server.recv(1) == b"a"
+    (session,) = daemon.json("show", "connections", "ip-daddr,tcp-dport", "@services")["connections"]
+    assert not daemon.json("show", "connections", "ip-daddr,tcp-dport", "@closed")["connections"], session
+    dropped = daemon.drops()["rule"]
+    daemon.line(f"set closed add {SERVER4}:5001")
+    client.sendall(b"b")
+    wait.until(lambda: daemon.drops()["rule"] > dropped, "the segment to be dropped")
+    assert not wait.readable([server], 0)
+    daemon.line(f"set closed del {SERVER4}:5001")
     assert server.recv(1) == b"b", "TCP repeats the segment, which passes now"
 
 

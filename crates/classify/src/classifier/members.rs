@@ -1,11 +1,11 @@
 //! The elements of named sets, and the search for those that packets have.
 //!
-//! Theory of operation. A rule refers to a set by a predicate: the value of a field is in the set. The
-//! elements are not part of the rule. All elements of all sets, once for each field that rules compare with
-//! the set, are the rules of a second [`Classifier`]. It is asked first, and its hits are the true
-//! predicates. So the lookup of an element costs what the lookup of a rule on the same field costs, an
-//! element is added without compiling a rule, and a clone shares memory as every clone of a classifier
-//! does. Elements may overlap.
+//! Theory of operation. A rule refers to a set by a predicate: the value of a field is in the set, or the
+//! pair of an address and a port. The elements are not part of the rule. All elements of all sets, once for
+//! each field or pair that rules compare with the set, are the rules of a second [`Classifier`]. It is asked
+//! first, and its hits are the true predicates. So the lookup of an element costs what the lookup of a rule
+//! on the same fields costs, an element is added without compiling a rule, and a clone shares memory as every
+//! clone of a classifier does. Elements may overlap.
 
 use std::sync::Arc;
 
@@ -13,21 +13,47 @@ use mmb_packet::window::CHUNKS;
 
 use super::{Batch, Classifier};
 use crate::paged::{PagedVec, SortedPages};
-use crate::pattern::{Field, Pattern, Predicate};
+use crate::pattern::{MemberKey, Pattern, Predicate};
 use crate::predicate::{PredicateResults, PredicateSet};
 use crate::table::Seeds;
 use crate::vector::VECTOR;
 
-/// First and last value of an element.
-pub type Bounds = (u128, u128);
+/// What an element contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bounds {
+    /// First value of the field.
+    pub first: u128,
+    /// Last value of the field.
+    pub last: u128,
+    /// First and last port of a pair.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl From<(u128, u128)> for Bounds {
+    fn from((first, last): (u128, u128)) -> Bounds {
+        Bounds { first, last, ports: None }
+    }
+}
+
+impl Bounds {
+    /// The packets that have the element. None: the bounds do not belong to these fields.
+    fn pattern(&self, key: &MemberKey) -> Option<Pattern> {
+        let ports = match (key.port, self.ports) {
+            (Some(field), Some((first, last))) => Some((field, (first.into(), last.into()))),
+            (None, None) => None,
+            _ => return None,
+        };
+        Pattern::of_ranges(std::iter::once((key.field, (self.first, self.last))).chain(ports))
+    }
+}
 
 /// The elements of the sets that predicates refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
     /// By the number of the predicate.
     lists: SortedPages<(u32, List), 64>,
-    /// The predicates that a packet has a field.
-    present: SortedPages<(u32, Field), 64>,
+    /// The predicates that a packet has fields.
+    present: SortedPages<(u32, MemberKey), 64>,
     /// The elements of all lists. None: there are no lists.
     index: Option<Arc<Classifier>>,
     /// The predicate of each slot of the index.
@@ -37,11 +63,11 @@ pub(super) struct Members {
     chunks: u8,
 }
 
-/// The elements of one set for one field.
+/// The elements of one set for one field or pair.
 #[derive(Clone, Debug)]
 struct List {
     set: Arc<str>,
-    field: Field,
+    key: MemberKey,
     is_filled: bool,
     /// Slot of each element.
     slots: SortedPages<(Bounds, u32), 256>,
@@ -66,7 +92,7 @@ impl Members {
             return;
         }
         let gone = |(id, list): &(u32, List)| {
-            let same = |p: &Predicate| matches!(p, Predicate::Member { set, field } if **set == *list.set && *field == list.field);
+            let same = |p: &Predicate| matches!(p, Predicate::Member { set, key } if **set == *list.set && *key == list.key);
             (!predicates.predicate(*id).is_some_and(same)).then_some(*id)
         };
         let gone: Vec<u32> = self.lists.iter().filter_map(gone).collect();
@@ -75,16 +101,16 @@ impl Members {
         self.chunks = 0;
         for (id, predicate) in predicates.about_sets() {
             match predicate {
-                Predicate::Member { set, field } => {
-                    self.chunks |= field.chunks();
+                Predicate::Member { set, key } => {
+                    self.chunks |= key.chunks();
                     if self.lists.get(id).is_none() {
                         let (set, slots) = (Arc::from(&**set), SortedPages::default());
-                        self.lists.insert((id, List { set, field: *field, is_filled: false, slots }));
+                        self.lists.insert((id, List { set, key: *key, is_filled: false, slots }));
                     }
                 }
-                Predicate::Present(field) => {
-                    self.chunks |= field.chunks();
-                    self.present.insert((id, *field));
+                Predicate::Present(key) => {
+                    self.chunks |= key.chunks();
+                    self.present.insert((id, *key));
                 }
                 _ => {}
             }
@@ -106,10 +132,11 @@ impl Members {
         }
     }
 
-    /// A set without its elements, and the width of the field that is compared with it.
+    /// A set without its elements, and the width of the field, or of a pair's address, that is compared with
+    /// it.
     pub fn unfilled(&self) -> Option<(Arc<str>, u8)> {
         let (_, list) = self.lists.iter().find(|(_, list)| !list.is_filled)?;
-        Some((list.set.clone(), list.field.width))
+        Some((list.set.clone(), list.key.field.width))
     }
 
     /// Adds the elements of the set that [`Members::unfilled`] returns.
@@ -118,7 +145,7 @@ impl Members {
         let Some((_, mut list)) = self.lists.get(id).cloned() else { return };
         let mut patterns = Vec::new();
         for bounds in elements {
-            if let Some(pattern) = Pattern::of_range(list.field, bounds.0, bounds.1) {
+            if let Some(pattern) = bounds.pattern(&list.key) {
                 let slot = self.new_slot(id);
                 list.slots.insert((bounds, slot));
                 patterns.push((slot, pattern));
@@ -148,7 +175,7 @@ impl Members {
 
     /// The lists of a set for fields of this width.
     fn lists_of(&self, set: &str, width: u8) -> Vec<u32> {
-        let fits = |list: &List| *list.set == *set && list.field.width == width && list.is_filled;
+        let fits = |list: &List| *list.set == *set && list.key.field.width == width && list.is_filled;
         self.lists.iter().filter(|(_, list)| fits(list)).map(|(id, _)| *id).collect()
     }
 
@@ -156,11 +183,11 @@ impl Members {
     pub fn insert(&mut self, set: &str, width: u8, bounds: Bounds) {
         for id in self.lists_of(set, width) {
             let Some((_, list)) = self.lists.get(id) else { continue };
-            let field = list.field;
+            let key = list.key;
             if list.slots.get(bounds).is_some() {
                 continue;
             }
-            let Some(pattern) = Pattern::of_range(field, bounds.0, bounds.1) else { continue };
+            let Some(pattern) = bounds.pattern(&key) else { continue };
             let slot = self.new_slot(id);
             if let (Some((_, list)), Some(index)) = (self.lists.get_mut(id), &mut self.index) {
                 list.slots.insert((bounds, slot));
@@ -204,7 +231,7 @@ impl Members {
         let Batch { windows, len, results, .. }: &mut Batch = batch;
         let results: &mut PredicateResults = results;
         for (pkt, window) in windows[..(*len).min(VECTOR)].iter().enumerate() {
-            let present = self.present.iter().filter(|(_, field)| field.present.holds(window));
+            let present = self.present.iter().filter(|(_, key)| key.is_present(window));
             results.add(pkt, present.map(|(id, _)| *id));
         }
     }
@@ -242,18 +269,18 @@ impl Classifier {
     }
 
     /// Adds all elements of the set that [`Classifier::unfilled_set`] returns.
-    pub fn fill_set(&mut self, elements: impl Iterator<Item = Bounds>) {
-        self.members.fill(elements);
+    pub fn fill_set<B: Into<Bounds>>(&mut self, elements: impl Iterator<Item = B>) {
+        self.members.fill(elements.map(B::into));
     }
 
-    /// Adds an element to a named set: the values from the first to the second of fields of this width. It
-    /// has no effect for sets that no rule refers to.
-    pub fn insert_element(&mut self, set: &str, width: u8, bounds: Bounds) {
-        self.members.insert(set, width, bounds);
+    /// Adds an element to a named set: values of fields of this width, or addresses of this width with ports.
+    /// It has no effect for sets that no rule refers to.
+    pub fn insert_element(&mut self, set: &str, width: u8, bounds: impl Into<Bounds>) {
+        self.members.insert(set, width, bounds.into());
     }
 
     /// Removes an element that was added with the same bounds.
-    pub fn remove_element(&mut self, set: &str, width: u8, bounds: Bounds) {
-        self.members.remove(set, width, bounds);
+    pub fn remove_element(&mut self, set: &str, width: u8, bounds: impl Into<Bounds>) {
+        self.members.remove(set, width, bounds.into());
     }
 }

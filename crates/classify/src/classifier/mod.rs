@@ -16,6 +16,7 @@ use mmb_packet::window::CHUNKS;
 
 pub use batch::Batch;
 pub use info::{Structure, TableInfo};
+pub use members::Bounds;
 use members::Members;
 
 use crate::leaf::PreFilter;

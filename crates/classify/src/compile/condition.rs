@@ -6,7 +6,7 @@ use mmb_lang::{
 use mmb_packet::{Ip6Ext, Kind, Loc, NamedOption, PayloadLayer};
 
 use crate::pattern::{
-    ByteSource, Field, MaskedKey, OptionKinds, Predicate, Presence, Ranges, Relation, largest,
+    ByteSource, Field, MaskedKey, MemberKey, OptionKinds, Predicate, Presence, Ranges, Relation, largest,
 };
 
 /// The condition of a match, without its `!`.
@@ -31,11 +31,11 @@ pub(super) enum Condition {
         predicate: Predicate,
         equal: bool,
     },
-    /// The packet has a field, and its value is in a named set (`equal`) or not.
+    /// The packet has a field or a pair of fields, whose value is in a named set (`equal`) or not.
     Member {
-        /// Holds for every packet that has the field, and for no other.
+        /// Holds for every packet that has the fields, and for no other.
         implied: MaskedKey,
-        /// The predicate that the packet has the field.
+        /// The predicate that the packet has the fields.
         present: Predicate,
         /// The predicate that the value is in the set.
         predicate: Predicate,
@@ -68,7 +68,7 @@ fn fixed(
     if let Some(arg) = arg
         && let Some(name) = arg.named_set()
     {
-        return member(def, loc, name, arg.cond).ok_or_else(|| unsupported(one));
+        return member(def, loc, name, arg).ok_or_else(|| unsupported(one));
     }
     let set = match (arg, def.kind) {
         (Some(arg), _) => values(one, def, arg, ifaces)?,
@@ -91,17 +91,27 @@ fn field_of(def: &FieldDef, loc: Loc) -> Option<Field> {
     Some(Field { chunk: chunk as u8, shift: shift as u8, width, present: test(loc.valued()) })
 }
 
-/// The condition that the value of a field is in a named set, or is not.
-fn member(def: &FieldDef, loc: Loc, name: &str, cond: Cond) -> Option<Condition> {
-    let field = field_of(def, loc)?;
-    let equal = match cond {
+/// The condition that the value of a field, or a pair of values, is in a named set, or is not.
+fn member(def: &FieldDef, loc: Loc, name: &str, arg: &Comparison) -> Option<Condition> {
+    let equal = match arg.cond {
         Cond::Eq => true,
         Cond::Ne => false,
         _ => return None,
     };
-    let predicate = Predicate::Member { set: name.into(), field };
-    let implied = implied(loc)?.and(&field.present.masked())?;
-    Some(Condition::Member { implied, present: Predicate::Present(field), predicate, equal })
+    let (field, mut all) = present_field(def, loc)?;
+    let mut key = MemberKey { field, port: None };
+    if let Some(port) = arg.pair_port() {
+        let (port, implied) = present_field(port.def(), port.def().loc?)?;
+        (key.port, all) = (Some(port), all.and(&implied)?);
+    }
+    let predicate = Predicate::Member { set: name.into(), key };
+    Some(Condition::Member { implied: all, present: Predicate::Present(key), predicate, equal })
+}
+
+/// A field, and bits that the packets that have it have, and no others.
+fn present_field(def: &FieldDef, loc: Loc) -> Option<(Field, MaskedKey)> {
+    let field = field_of(def, loc)?;
+    Some((field, implied(loc)?.and(&field.present.masked())?))
 }
 
 /// The condition that the packet has the field at `loc`.

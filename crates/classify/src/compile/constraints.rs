@@ -59,11 +59,13 @@ impl Constraints {
         self.propagate()
     }
 
-    /// The pattern of the packets whose value of a field is in a range.
-    pub fn of_range(field: Field, range: (u128, u128)) -> Option<Pattern> {
+    /// The pattern of the packets whose values of all of these fields are in their ranges.
+    pub fn of_ranges(ranges: impl Iterator<Item = (Field, (u128, u128))>) -> Option<Pattern> {
         let mut constraints = Constraints::of_ip();
-        let implied = field.present.masked();
-        constraints.require(Condition::Value { field, implied, set: Ranges::new([range]) })?;
+        for (field, range) in ranges {
+            let implied = field.present.masked();
+            constraints.require(Condition::Value { field, implied, set: Ranges::new([range]) })?;
+        }
         constraints.into_pattern()
     }
 

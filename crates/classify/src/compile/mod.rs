@@ -20,9 +20,10 @@ use crate::pattern::{Field, Pattern};
 use constraints::{Constraints, contradiction};
 
 impl Pattern {
-    /// The packets whose value of a field is from `first` to `last`. None: the range is empty.
-    pub(crate) fn of_range(field: Field, first: u128, last: u128) -> Option<Pattern> {
-        Constraints::of_range(field, (first, last))
+    /// The packets whose values of these fields are within the bounds, first and last included. None: there
+    /// can be no such packets.
+    pub(crate) fn of_ranges(ranges: impl Iterator<Item = (Field, (u128, u128))>) -> Option<Pattern> {
+        Constraints::of_ranges(ranges)
     }
 
     /// Compiles the matches of a rule. `ifaces` maps an interface name to its port, an index of the

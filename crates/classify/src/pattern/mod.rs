@@ -16,7 +16,7 @@ pub use entry::{Entry, Test, TruePredicates};
 pub use field::{Field, Presence};
 pub use masked_key::MaskedKey;
 pub(crate) use masked_key::SparseKey;
-pub use predicate::{ByteSource, OptionKinds, Predicate, Relation};
+pub use predicate::{ByteSource, MemberKey, OptionKinds, Predicate, Relation};
 pub use ranges::Ranges;
 pub(crate) use ranges::largest;
 pub use rule::Pattern;

@@ -1,6 +1,6 @@
 //! Predicates about bytes of a packet, and about membership in named sets.
 
-use mmb_packet::{NamedOption, PayloadLayer};
+use mmb_packet::{NamedOption, PayloadLayer, Window};
 
 use super::field::Field;
 
@@ -20,15 +20,37 @@ pub enum Predicate {
         /// At least one literal; in ascending order, without duplicates, none empty.
         literals: Box<[Box<[u8]>]>,
     },
-    /// The value of a field is in a named set.
+    /// The value of a field, or the pair of an address and a port, is in a named set.
     Member {
         /// Name of the set.
         set: Box<str>,
-        /// The field.
-        field: Field,
+        /// The fields.
+        key: MemberKey,
     },
-    /// The packet has a field that is compared with a set.
-    Present(Field),
+    /// The packet has the fields that are compared with a set.
+    Present(MemberKey),
+}
+
+/// The fields that are compared with the elements of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberKey {
+    /// The field, or the address of a pair.
+    pub field: Field,
+    /// The port of a pair.
+    pub port: Option<Field>,
+}
+
+impl MemberKey {
+    /// Whether a packet has all of the fields.
+    #[inline]
+    pub fn is_present(&self, window: &Window) -> bool {
+        self.field.present.holds(window) && self.port.is_none_or(|port| port.present.holds(window))
+    }
+
+    /// The chunks of the window that are needed to read the fields, as a bit set.
+    pub fn chunks(&self) -> u8 {
+        self.field.chunks() | self.port.map_or(0, |port| port.chunks())
+    }
 }
 
 /// Bytes that a predicate can refer to.

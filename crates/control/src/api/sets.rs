@@ -48,7 +48,7 @@ pub struct SetElementList {
 /// An element of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ElementEntry {
-    /// The address, prefix, port or range of ports.
+    /// The address, prefix, port or range of ports, or address with ports.
     pub element: String,
     /// Seconds until it is removed; absent if it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]

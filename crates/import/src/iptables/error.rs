@@ -28,7 +28,10 @@ pub(super) enum OptionError {
     #[error("`-m limit` is converted for LOG only: `police` in a service chain limits rates")]
     Limited,
     /// Not a test of a named set that rules can have.
-    #[error("`--match-set` is converted with one of `src` and `dst`, for addresses")]
+    #[error(
+        "`--match-set` is converted with one of `src` and `dst`, for addresses, or not negated with two, for an \
+         address and a port"
+    )]
     UnsupportedSet,
     /// The type of an address is not known.
     #[error("only `--dst-type LOCAL` has an equal, with `--local ADDRESS` for each address of the machine")]

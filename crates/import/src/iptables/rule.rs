@@ -6,6 +6,7 @@ use super::error::OptionError;
 use super::target::Target;
 use crate::filter::{Filter, IP4, IP6, Member, Values};
 use crate::intervals::Intervals;
+use crate::ipset::udp_set;
 use crate::names;
 use crate::nat::Machine;
 use crate::ordered::{Chains, Verdict};
@@ -314,17 +315,34 @@ impl<'a> Rule<'a> {
         Ok(())
     }
 
-    /// A named set of addresses.
-    fn set(&mut self, name: &str, side: &str, negated: bool) -> Result<(), OptionError> {
-        let field = match side {
+    /// A named set of addresses, or of addresses and ports.
+    fn set(&mut self, name: &str, sides: &str, negated: bool) -> Result<(), OptionError> {
+        let (address, port) =
+            sides.split_once(',').map_or((sides, None), |(address, port)| (address, Some(port)));
+        let field = match address {
             "src" => self.by_version(FieldId::IpSaddr, FieldId::Ip6Saddr),
             "dst" => self.by_version(FieldId::IpDaddr, FieldId::Ip6Daddr),
             _ => return Err(OptionError::UnsupportedSet),
         };
+        let member = |port, set| Member { field, port, set, is_in: !negated };
+        let members = match port {
+            None => vec![member(None, name.to_owned())],
+            Some("src") if !negated => vec![
+                member(Some(FieldId::TcpSport), name.to_owned()),
+                member(Some(FieldId::UdpSport), udp_set(name)),
+            ],
+            Some("dst") if !negated => vec![
+                member(Some(FieldId::TcpDport), name.to_owned()),
+                member(Some(FieldId::UdpDport), udp_set(name)),
+            ],
+            Some(_) => return Err(OptionError::UnsupportedSet),
+        };
         self.has_sets = true;
-        let member = Member { field, set: name.to_owned(), is_in: !negated };
         let filters = std::mem::take(&mut self.filters);
-        self.filters = filters.into_iter().filter_map(|filter| filter.and_member(member.clone())).collect();
+        let with = |filter: &Filter| -> Vec<Filter> {
+            members.iter().filter_map(|member| filter.clone().and_member(member.clone())).collect()
+        };
+        self.filters = filters.iter().flat_map(with).collect();
         Ok(())
     }
 

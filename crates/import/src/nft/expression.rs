@@ -106,7 +106,7 @@ pub fn narrow_by(
             let named = sets.named(op, right);
             for field in fields {
                 if let Some(set) = named {
-                    let member = Member { field, set: set.to_owned(), is_in: op == "==" };
+                    let member = Member { field, port: None, set: set.to_owned(), is_in: op == "==" };
                     let with = |filter: &Filter| filter.clone().and_member(member.clone());
                     narrowed.extend(filters.iter().filter_map(with));
                     continue;
@@ -139,7 +139,24 @@ pub fn narrow_by(
     Ok(narrowed)
 }
 
-/// `a . b == { x . y, … }`: one filter per element.
+/// `a . b == @set`, where the set stays a set: `a` is an address and `b` a port. None: they are not.
+fn pair_members(
+    filters: &[Filter],
+    keys: &[Value],
+    (set, is_in): (&str, bool),
+) -> Result<Option<Vec<Filter>>, ExpressionError> {
+    let [address, port] = keys else { return Ok(None) };
+    let (Key::Fields(addresses), Key::Fields(ports)) = (key(address)?, key(port)?) else { return Ok(None) };
+    let mut narrowed = Vec::new();
+    for (field, port) in addresses.iter().flat_map(|address| ports.iter().map(move |port| (*address, *port)))
+    {
+        let member = Member { field, port: Some(port), set: set.to_owned(), is_in };
+        narrowed.extend(filters.iter().filter_map(|filter| filter.clone().and_member(member.clone())));
+    }
+    Ok(Some(narrowed))
+}
+
+/// `a . b == { x . y, … }`: one filter per element, if the set does not stay a set.
 fn concatenated(
     filters: Vec<Filter>,
     keys: &[Value],
@@ -147,6 +164,11 @@ fn concatenated(
     right: &Value,
     sets: &TableSets<'_>,
 ) -> Result<Vec<Filter>, ExpressionError> {
+    if let Some(set) = sets.named(op, right)
+        && let Some(narrowed) = pair_members(&filters, keys, (set, op == "=="))?
+    {
+        return Ok(narrowed);
+    }
     if op != "==" {
         return Err(ExpressionError::ConcatenationOperator);
     }

@@ -23,10 +23,11 @@ impl SetLines {
         let elements = set["elem"].as_array().map_or(&[][..], Vec::as_slice);
         let is_interval =
             set["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "interval"));
-        let kind = match set["type"].as_str()? {
-            "inet_service" => "port",
-            "ipv4_addr" | "ipv6_addr" if is_interval => "prefix",
-            "ipv4_addr" | "ipv6_addr" => "address",
+        let kind = match (set["type"].as_str(), concatenation(&set["type"]).as_slice()) {
+            (Some("inet_service"), _) => "port",
+            (Some("ipv4_addr" | "ipv6_addr"), _) if is_interval => "prefix",
+            (Some("ipv4_addr" | "ipv6_addr"), _) => "address",
+            (None, ["ipv4_addr" | "ipv6_addr", "inet_service"]) => "address-port",
             _ => return None,
         };
         let mut lines = vec![format!("set add {name} {kind}{}", time(&set["timeout"]))];
@@ -38,11 +39,20 @@ impl SetLines {
                 }
                 None => (element, String::new()),
             };
-            let values = if kind == "port" { vec![port(value)?] } else { prefixes(value)? };
+            let values = match kind {
+                "port" => vec![port(value)?],
+                "address-port" => pairs(value)?,
+                _ => prefixes(value)?,
+            };
             lines.extend(values.iter().map(|value| format!("set {name} add {value}{timeout}")));
         }
         lines.iter().all(|line| parse_line(line).is_ok()).then_some(SetLines { name, lines })
     }
+}
+
+/// The types that a type concatenates.
+fn concatenation(types: &Value) -> Vec<&str> {
+    types.as_array().map(|types| types.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
 /// The time of a set or an element.
@@ -69,6 +79,17 @@ fn prefixes(value: &Value) -> Option<Vec<String>> {
         return Some(vec![format!("{}/{}", prefix["addr"].as_str()?, prefix["len"].as_u64()?)]);
     }
     value.as_str().map(|address| vec![address.to_owned()])
+}
+
+/// Addresses or prefixes, each with a port or a range of ports.
+fn pairs(value: &Value) -> Option<Vec<String>> {
+    let [address, service] = value["concat"].as_array()?.as_slice() else { return None };
+    let service = port(service)?;
+    let pair = |prefix: String| match prefix.contains(':') {
+        true => format!("[{prefix}]:{service}"),
+        false => format!("{prefix}:{service}"),
+    };
+    Some(prefixes(address)?.into_iter().map(pair).collect())
 }
 
 /// The prefixes that together have the addresses from `low` to `high`: at most two for each bit.
@@ -120,6 +141,24 @@ mod tests {
         assert_eq!(lines(set), some(&["set add b address timeout 60s", "set b add 2001:db8::1 timeout 30s"]));
         let set = json!({"name": "c", "type": "inet_service", "elem": [22, {"range": [80, 90]}]});
         assert_eq!(lines(set), some(&["set add c port", "set c add 22", "set c add 80-90"]));
+        let (one, many) = (json!({"concat": ["192.0.2.1", 443]}), json!({"range": [8000, 8100]}));
+        let (net, low) =
+            (json!({"prefix": {"addr": "10.0.0.0", "len": 8}}), json!({"range": ["10.0.0.5", "10.0.0.6"]}));
+        let elements =
+            json!([one, {"elem": {"val": {"concat": [net, many]}, "timeout": 60}}, {"concat": [low, 53]}]);
+        let set = json!({"name": "e", "type": ["ipv4_addr", "inet_service"], "flags": ["interval"], "elem": elements});
+        let expected = [
+            "set add e address-port",
+            "set e add 192.0.2.1:443",
+            "set e add 10.0.0.0/8:8000-8100 timeout 60s",
+            "set e add 10.0.0.5/32:53",
+            "set e add 10.0.0.6/32:53",
+        ];
+        assert_eq!(lines(set), some(&expected));
+        let pair = json!({"concat": ["2001:db8::1", 53]});
+        let set = json!({"name": "f", "type": ["ipv6_addr", "inet_service"], "elem": [pair]});
+        assert_eq!(lines(set), some(&["set add f address-port", "set f add [2001:db8::1]:53"]));
+        assert_eq!(lines(json!({"name": "g", "type": ["inet_service", "ipv4_addr"]})), None);
         assert_eq!(lines(json!({"name": "d", "type": "ether_addr"})), None);
         assert_eq!(lines(json!({"name": "no name", "type": "ipv4_addr"})), None);
         assert_eq!(cover(0, u128::from(u32::MAX), 32), ["0.0.0.0/0"]);

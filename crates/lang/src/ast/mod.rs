@@ -25,6 +25,7 @@ pub use command::{
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
 pub use set::{NamedSet, SetElement, SetElements, SetKind, Subnet};
+pub(crate) use set::{is_address_field, is_port_field};
 
 use crate::field::FieldId;
 use crate::span::SourceSpan;
@@ -261,6 +262,8 @@ pub enum Value {
     Bytes(Box<[u8]>),
     /// `@name`: the elements of a named set. The only value of a match, with [`Cond::Eq`] or [`Cond::Ne`].
     Set(Word),
+    /// `@name` behind two fields: that of the match, an address, and this one, a port. As [`Value::Set`].
+    PairSet(Word, FieldId),
     /// A TCP option by number, for `add` and `mod`.
     Option {
         /// The option's kind.
@@ -407,13 +410,29 @@ impl Match {
         let MatchExpr::Field { field, arg: Some(arg) } = &self.what else { return None };
         arg.named_set().map(|name| (*field, name))
     }
+
+    /// The port that the match compares with a named set, beside its field.
+    pub fn pair_port(&self) -> Option<FieldId> {
+        match &self.what {
+            MatchExpr::Field { arg: Some(arg), .. } => arg.pair_port(),
+            _ => None,
+        }
+    }
 }
 
 impl Comparison {
     /// The named set among the values.
     pub fn named_set(&self) -> Option<&Word> {
         match self.values.single() {
-            Some(Value::Set(name)) => Some(name),
+            Some(Value::Set(name) | Value::PairSet(name, _)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The port that is compared with a named set beside the field of the match.
+    pub fn pair_port(&self) -> Option<FieldId> {
+        match self.values.single() {
+            Some(Value::PairSet(_, port)) => Some(*port),
             _ => None,
         }
     }

@@ -51,11 +51,13 @@ pub enum SetKind {
     Prefix,
     /// Ports and ranges of ports.
     Port,
+    /// Addresses or prefixes of both families, each with a port or a range of ports.
+    AddressPort,
 }
 
 impl SetKind {
     /// All kinds.
-    pub const ALL: [SetKind; 3] = [SetKind::Address, SetKind::Prefix, SetKind::Port];
+    pub const ALL: [SetKind; 4] = [SetKind::Address, SetKind::Prefix, SetKind::Port, SetKind::AddressPort];
 
     /// The keyword after the name of a new set.
     pub fn word(self) -> &'static str {
@@ -63,27 +65,46 @@ impl SetKind {
             SetKind::Address => "address",
             SetKind::Prefix => "prefix",
             SetKind::Port => "port",
+            SetKind::AddressPort => "address-port",
         }
     }
 
     /// Whether rules can compare a field with sets of this kind.
     pub fn fits(self, field: FieldId) -> bool {
-        use FieldId::{Ip6Daddr, Ip6Saddr, IpDaddr, IpSaddr, TcpDport, TcpSport, UdpDport, UdpSport};
-        match field {
-            IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr => self != SetKind::Port,
-            TcpSport | TcpDport | UdpSport | UdpDport => self == SetKind::Port,
-            _ => false,
+        match self {
+            SetKind::Address | SetKind::Prefix => is_address_field(field),
+            SetKind::Port => is_port_field(field),
+            SetKind::AddressPort => false,
         }
+    }
+
+    /// Whether rules compare an address and a port with sets of this kind.
+    pub fn has_pairs(self) -> bool {
+        self == SetKind::AddressPort
     }
 
     /// Whether an element can be in sets of this kind.
     pub fn accepts(self, element: &SetElement) -> bool {
         match (self, element) {
             (SetKind::Address, SetElement::Prefix(subnet)) => subnet.is_address(),
-            (SetKind::Prefix, SetElement::Prefix(_)) | (SetKind::Port, SetElement::Ports(..)) => true,
+            (SetKind::Prefix, SetElement::Prefix(_))
+            | (SetKind::Port, SetElement::Ports(..))
+            | (SetKind::AddressPort, SetElement::Pair(..)) => true,
             _ => false,
         }
     }
+}
+
+/// Whether a field is an address.
+pub(crate) fn is_address_field(field: FieldId) -> bool {
+    use FieldId::{Ip6Daddr, Ip6Saddr, IpDaddr, IpSaddr};
+    matches!(field, IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr)
+}
+
+/// Whether a field is a port.
+pub(crate) fn is_port_field(field: FieldId) -> bool {
+    use FieldId::{TcpDport, TcpSport, UdpDport, UdpSport};
+    matches!(field, TcpSport | TcpDport | UdpSport | UdpDport)
 }
 
 /// An element of a set.
@@ -93,23 +114,32 @@ pub enum SetElement {
     Prefix(Subnet),
     /// The ports from the first to the second, inclusive.
     Ports(u16, u16),
+    /// An address or a prefix, together with ports from the first to the second, inclusive.
+    Pair(Subnet, u16, u16),
 }
 
 impl SetElement {
-    /// Bits of the fields that the element can equal: 32, 128 or 16.
+    /// Bits of the fields that the element can equal: 32, 128 or 16. Of a pair: bits of the address.
     pub fn width(&self) -> u8 {
         match self {
-            SetElement::Prefix(Subnet { address: IpAddr::V4(_), .. }) => 32,
-            SetElement::Prefix(Subnet { address: IpAddr::V6(_), .. }) => 128,
+            SetElement::Prefix(subnet) | SetElement::Pair(subnet, ..) => address_bits(&subnet.address),
             SetElement::Ports(..) => 16,
         }
     }
 
-    /// The first and the last value of these fields that the element contains.
+    /// The first and the last port of a pair.
+    pub fn pair_ports(&self) -> Option<(u16, u16)> {
+        match *self {
+            SetElement::Pair(_, first, last) => Some((first, last)),
+            _ => None,
+        }
+    }
+
+    /// The first and the last value of these fields that the element contains. Of a pair: of the address.
     pub fn bounds(&self) -> (u128, u128) {
         match *self {
             SetElement::Ports(first, last) => (first.into(), last.into()),
-            SetElement::Prefix(Subnet { address, len }) => {
+            SetElement::Prefix(Subnet { address, len }) | SetElement::Pair(Subnet { address, len }, ..) => {
                 let (first, width) = match address {
                     IpAddr::V4(address) => (address.to_bits().into(), 32),
                     IpAddr::V6(address) => (address.to_bits(), 128),

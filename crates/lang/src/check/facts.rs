@@ -109,7 +109,8 @@ impl<'a> Facts<'a> {
                     }
                 };
         }
-        match def.proto {
+        let port = one.pair_port().is_none_or(|port| set(&mut self.l4, port.def().proto));
+        port && match def.proto {
             Layer::Interface | Layer::Network => true,
             l3 @ (Layer::Ip4 | Layer::Ip6) => set(&mut self.l3, l3),
             l4 @ Layer::Icmp => set(&mut self.l4, l4) && set(&mut self.l3, Layer::Ip4),
@@ -341,7 +342,7 @@ fn wanted(one: &Match) -> Option<Wanted<'_>> {
                 Value::Iface(name) => {
                     return Some(Wanted { def, what: Bits::Name(name), equal: equal != one.negated });
                 }
-                Value::Bytes(_) | Value::Set(_) | Value::Option { .. } => return None,
+                Value::Bytes(_) | Value::Set(_) | Value::PairSet(..) | Value::Option { .. } => return None,
             }
         }
     };

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::ast::{Action, Comparison, Cond, SetKind, Value, ValueItem, ValueSet};
+use crate::ast::{
+    Action, Comparison, Cond, SetKind, Value, ValueItem, ValueSet, is_address_field, is_port_field,
+};
 use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::{is_body_word, is_reserved};
 use crate::shape::{accepts_cond, is_log_prefix, is_name, network, order};
@@ -65,7 +67,7 @@ pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
     if arg.values.len() > 1 && arg.values.iter().any(is_set) {
         return Err(ShapeError::SetAmongValues);
     }
-    let one = arg.values.single().is_some_and(|value| !value.is_subnet() && !matches!(value, Value::Set(_)));
+    let one = arg.values.single().is_some_and(|value| !value.is_subnet() && !is_set_name(value));
     match arg.cond {
         cond if !accepts_cond(def, cond) => Err(ShapeError::Condition { field: def.name, cond }),
         Cond::Eq | Cond::Ne | Cond::Contains => Ok(()),
@@ -75,7 +77,11 @@ pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
 }
 
 fn is_set(item: &ValueItem) -> bool {
-    matches!(item, ValueItem::Single(Value::Set(_)))
+    matches!(item, ValueItem::Single(value) if is_set_name(value))
+}
+
+fn is_set_name(value: &Value) -> bool {
+    matches!(value, Value::Set(_) | Value::PairSet(..))
 }
 
 fn check_values(def: &FieldDef, values: &ValueSet) -> Shape {
@@ -107,6 +113,7 @@ fn check_value(def: &FieldDef, value: &Value) -> Shape {
         }
         (ValueKind::Interface, Value::Iface(name)) => is_name(name) && !is_reserved(name),
         (_, Value::Set(name)) => is_name(name) && SetKind::ALL.iter().any(|kind| kind.fits(def.id)),
+        (_, Value::PairSet(name, port)) => is_name(name) && is_address_field(def.id) && is_port_field(*port),
         (ValueKind::Bytes { max }, Value::Bytes(bytes)) => (1..=usize::from(max)).contains(&bytes.len()),
         _ => false,
     };
@@ -160,7 +167,7 @@ fn check_operand(def: &FieldDef, value: &Value) -> Shape {
         }
         _ if def.id == FieldId::TcpOpt => Err(ShapeError::OptionBytes),
         _ if value.is_subnet() => Err(ShapeError::Subnet(def.name)),
-        Value::Set(_) => Err(ShapeError::SetWritten(def.name)),
+        value if is_set_name(value) => Err(ShapeError::SetWritten(def.name)),
         _ => check_value(def, value),
     }
 }

@@ -9,12 +9,28 @@ use crate::lex::quote_text;
 impl Display for SetElement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            SetElement::Prefix(subnet) if subnet.is_address() => subnet.address.fmt(f),
-            SetElement::Prefix(Subnet { address, len }) => write!(f, "{address}/{len}"),
-            SetElement::Ports(first, last) if first == last => first.fmt(f),
-            SetElement::Ports(first, last) => write!(f, "{first}-{last}"),
+            SetElement::Prefix(subnet) => prefix(f, subnet),
+            SetElement::Ports(first, last) => ports(f, *first, *last),
+            SetElement::Pair(subnet, first, last) => {
+                let (open, close) = if subnet.address.is_ipv6() { ("[", "]:") } else { ("", ":") };
+                f.write_str(open)?;
+                prefix(f, subnet)?;
+                f.write_str(close)?;
+                ports(f, *first, *last)
+            }
         }
     }
+}
+
+fn prefix(f: &mut Formatter<'_>, subnet: &Subnet) -> fmt::Result {
+    match subnet {
+        Subnet { address, .. } if subnet.is_address() => address.fmt(f),
+        Subnet { address, len } => write!(f, "{address}/{len}"),
+    }
+}
+
+fn ports(f: &mut Formatter<'_>, first: u16, last: u16) -> fmt::Result {
+    if first == last { first.fmt(f) } else { write!(f, "{first}-{last}") }
 }
 
 /// A time in seconds with the largest unit that divides it.

@@ -55,6 +55,8 @@ pub(crate) enum Expect {
     Filtering,
     /// A protocol of forwards.
     NatProto,
+    /// A set whose elements are an address and a port.
+    PairSet,
     /// A condition that the field supports.
     Cond(FieldId),
     /// A field for which the function returns true.

@@ -75,7 +75,7 @@ impl<'a> Parser<'a> {
             word => match word.and_then(field) {
                 Some(def) => {
                     self.lex.next();
-                    self.question(def)?
+                    if self.eat(Tok::Comma) { self.pair(def, token.span)? } else { self.question(def)? }
                 }
                 None if negated => return Err(self.stray(token, WordPosition::Negated)),
                 None => return Err(self.stray(token, WordPosition::Match)),
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         Ok(Some(Comparison { cond, values, span }))
     }
 
-    fn cond(&mut self) -> Parse<Option<Cond>> {
+    pub(super) fn cond(&mut self) -> Parse<Option<Cond>> {
         let cond = match self.lex.peek() {
             Token { tok: Tok::Cond(cond), .. } => Some(cond),
             Token { tok: Tok::Assign, span } => {

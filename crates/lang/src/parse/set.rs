@@ -117,14 +117,41 @@ impl Parser<'_> {
     }
 }
 
-/// An address, a prefix, a port, a service, or a range of ports.
+/// An address, a prefix, a port, a service, a range of ports, or an address or a prefix with ports.
 ///
 /// # Errors
 /// The text is none of these.
 pub(super) fn element(text: &str, span: Span) -> Parse<SetElement> {
+    if let Some((address, ports)) = pair(text) {
+        let subnet = subnet(address, span, None)?;
+        let (first, last) = port_range(ports, span)?.ok_or_else(|| {
+            Diagnostic::new(span, format!("{} is neither a port nor a range of ports", quote(ports)))
+                .with_help(
+                    "an address with ports is 192.0.2.1:443, [2001:db8::1]:https or 10.0.0.0/8:8000-8100",
+                )
+        })?;
+        return Ok(SetElement::Pair(subnet, first, last));
+    }
     if text.contains(['.', ':', '/']) {
         return subnet(text, span, None).map(SetElement::Prefix);
     }
+    let (first, last) = port_range(text, span)?.ok_or_else(|| {
+        Diagnostic::new(span, format!("{} cannot be in a set", quote(text)))
+            .with_help("elements are addresses, prefixes, ports and ranges of ports, or addresses with ports")
+    })?;
+    Ok(SetElement::Ports(first, last))
+}
+
+/// The two parts of an address with ports.
+fn pair(text: &str) -> Option<(&str, &str)> {
+    match text.strip_prefix('[') {
+        Some(rest) => rest.split_once("]:"),
+        None => text.split_once(':').filter(|(address, ports)| address.contains('.') && !ports.contains(':')),
+    }
+}
+
+/// A port, a service, or a range of ports. None: it is none of these.
+fn port_range(text: &str, span: Span) -> Parse<Option<(u16, u16)>> {
     let port = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if digits { text.parse::<u16>().ok() } else { names::service(text) }
@@ -132,9 +159,9 @@ pub(super) fn element(text: &str, span: Span) -> Parse<SetElement> {
     let single = port(text).map(|port| (port, port));
     let range = || text.split_once('-').and_then(|(first, last)| Some((port(first)?, port(last)?)));
     match single.or_else(range) {
-        Some((first, last)) if first <= last => Ok(SetElement::Ports(first, last)),
-        Some(_) => Err(Diagnostic::new(span, format!("the range {} ends before it starts", quote(text)))),
-        None => Err(Diagnostic::new(span, format!("{} cannot be in a set", quote(text)))
-            .with_help("elements are addresses, prefixes, ports and ranges of ports")),
+        Some((first, last)) if first > last => {
+            Err(Diagnostic::new(span, format!("the range {} ends before it starts", quote(text))))
+        }
+        ports => Ok(ports),
     }
 }

@@ -36,6 +36,9 @@ impl Subject {
     fn named_by(one: &Match) -> Self {
         let MatchExpr::Field { field, arg } = &one.what else { return Self::None };
         let (def, Some(arg)) = (field.def(), arg) else { return Self::One(field.def(), None) };
+        if arg.pair_port().is_some() {
+            return Self::Several;
+        }
         if *field != FieldId::TcpOpt {
             return Self::One(def, None);
         }

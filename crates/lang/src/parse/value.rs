@@ -4,14 +4,20 @@ use std::net::IpAddr;
 
 use super::rule::no_value;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Cond, SetKind, Subnet, Value, ValueItem, ValueSet, Word, address_bits};
+use crate::ast::{
+    Comparison, Cond, MatchExpr, SetKind, Subnet, Value, ValueItem, ValueSet, Word, address_bits,
+    is_address_field, is_port_field,
+};
 use crate::diag::{Diagnostic, quote, suggest};
-use crate::field::{FieldDef, ValueKind};
+use crate::field::{FieldDef, ValueKind, field};
 use crate::keyword::is_reserved;
 use crate::lex::{Tok, Token, hex_digit};
 use crate::names;
 use crate::shape::{is_name, network, order};
 use crate::span::Span;
+
+/// What a match of two fields looks like.
+const PAIR: &str = "two fields are an address and a port, compared with a set of kind address-port: ip-daddr,tcp-dport @name";
 
 /// A word or one end of a range (`1024-65535`), with its position.
 #[derive(Clone, Copy)]
@@ -64,21 +70,62 @@ impl<'a> Parser<'a> {
     /// `@name`, if it stands here.
     fn set_value(&mut self, def: &'static FieldDef, behind: Option<Cond>) -> Parse<Option<ValueSet>> {
         let token = self.lex.peek();
-        let Some(name) = self.peek_word().and_then(|word| word.strip_prefix('@')) else { return Ok(None) };
-        let error = |message: String| Err(Diagnostic::new(token.span, message));
-        if !SetKind::ALL.iter().any(|kind| kind.fits(def.id)) {
-            return error(format!("`{}` cannot be compared with a set", def.name));
+        if !self.peek_word().is_some_and(|word| word.starts_with('@')) {
+            return Ok(None);
         }
-        match behind {
-            Some(cond) if !matches!(cond, Cond::Eq | Cond::Ne) => {
-                return error(format!("`{cond}` compares with one value, not with a set"));
-            }
-            _ if !is_name(name) => return error(format!("{} is not the name of a set", quote(name))),
-            _ => {}
+        if !SetKind::ALL.iter().any(|kind| kind.fits(def.id)) {
+            let message = format!("`{}` cannot be compared with a set", def.name);
+            return Err(Diagnostic::new(token.span, message));
+        }
+        self.set_reference(behind).map(|name| Some(Value::Set(name).into()))
+    }
+
+    /// `@name`, which stands here.
+    fn set_reference(&mut self, behind: Option<Cond>) -> Parse<Word> {
+        let token = self.lex.peek();
+        let error = |message: String| Err(Diagnostic::new(token.span, message));
+        if let Some(cond) = behind.filter(|cond| !matches!(cond, Cond::Eq | Cond::Ne)) {
+            return error(format!("`{cond}` compares with one value, not with a set"));
+        }
+        let Some(name) = self.peek_word().and_then(|word| word.strip_prefix('@')) else {
+            let found = match token.tok {
+                Tok::End => "the name of a set is missing".to_owned(),
+                _ => format!("expected the name of a set, found {}", quote(self.text(token))),
+            };
+            return Err(Diagnostic::new(token.span, found).with_help(PAIR));
+        };
+        if !is_name(name) {
+            return error(format!("{} is not the name of a set", quote(name)));
         }
         self.lex.next();
-        let span = Span::new(token.span.start + 1, token.span.end).into();
-        Ok(Some(Value::Set(Word { text: name.into(), span }).into()))
+        Ok(Word { text: name.into(), span: Span::new(token.span.start + 1, token.span.end).into() })
+    }
+
+    /// What follows the comma behind the first field of a match: another field, a condition and a set.
+    /// `first` is the place of the first field.
+    pub(super) fn pair(&mut self, def: &'static FieldDef, first: Span) -> Parse<MatchExpr> {
+        if !is_address_field(def.id) {
+            let message = format!("`{}` cannot be the first field of a pair", def.name);
+            return Err(Diagnostic::new(first, message).with_help(PAIR));
+        }
+        self.expect(Expect::Field(|def| is_port_field(def.id)));
+        let (name, span) = self.operand("the port behind the comma")?;
+        let port = field(name).filter(|def| is_port_field(def.id)).ok_or_else(|| {
+            let message = format!("{} cannot be the second field of a pair", quote(name));
+            Diagnostic::new(span, message).with_help(PAIR)
+        })?;
+        let start = self.lex.peek().span.start;
+        self.expect(Expect::PairSet);
+        self.expect(Expect::Cond(def.id));
+        let written = self.cond()?;
+        if written.is_some() {
+            self.expect(Expect::PairSet);
+        }
+        let name = self.set_reference(written)?;
+        let values = Value::PairSet(name, port.id).into();
+        let span = self.since(start);
+        let arg = Comparison { cond: written.unwrap_or(Cond::Eq), values, span };
+        Ok(MatchExpr::Field { field: def.id, arg: Some(arg) })
     }
 
     /// One value or a range.
@@ -124,7 +171,7 @@ impl<'a> Parser<'a> {
                 span,
                 format!("`{target} {}` takes a whole address, not a subnet", def.name),
             )),
-            Some(Value::Set(_)) => {
+            Some(Value::Set(_) | Value::PairSet(..)) => {
                 Err(Diagnostic::new(span, format!("`{target} {}` takes one value, not a set", def.name)))
             }
             Some(value) => Ok(value.clone()),

@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(texts("add tcp-dport != "), ["@web"]);
         assert_eq!(texts("set blo"), ["blocked"]);
         assert_eq!(texts("set blocked "), ["add", "del", "flush"]);
-        assert_eq!(texts("set add x "), ["address", "prefix", "port"]);
+        assert_eq!(texts("set add x "), ["address", "prefix", "port", "address-port"]);
         assert_eq!(texts("set blocked add 192.0.2.1 t"), ["timeout"]);
         assert_eq!(texts("show set w"), ["web"]);
         assert!(!texts("add he").contains(&"help".to_owned()));

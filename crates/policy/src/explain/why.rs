@@ -4,7 +4,7 @@
 //! answer is the engine's.
 
 use mmb_classify::Batch;
-use mmb_lang::{Action, Diagnostic, MatchExpr, Rule, RuleKind};
+use mmb_lang::{Action, Diagnostic, FieldId, MatchExpr, Rule, RuleKind};
 use mmb_packet::{Kind, fill_window};
 
 use super::fields::HeaderFields;
@@ -47,11 +47,26 @@ pub fn explain_matches(
         policy.add(&single, ifaces)?;
         let value = match one.what {
             MatchExpr::All => None,
-            MatchExpr::Field { field, .. } => packet.text(field, names),
+            MatchExpr::Field { field, .. } => value_text(packet, (field, one.pair_port()), names),
         };
         Ok(MatchOutcome { text: one.to_string(), holds: matches(&policy, packet, &mut batch), value })
     };
     rule.matches.iter().map(outcome).collect()
+}
+
+/// The packet's value of a field, or of an address and a port as in elements of sets.
+fn value_text(
+    packet: &HeaderFields<'_>,
+    (field, port): (FieldId, Option<FieldId>),
+    names: &dyn Fn(u16) -> Option<String>,
+) -> Option<String> {
+    let value = packet.text(field, names)?;
+    let Some(port) = port else { return Some(value) };
+    Some(match packet.text(port, names) {
+        Some(number) if value.contains(':') => format!("[{value}]:{number}"),
+        Some(number) => format!("{value}:{number}"),
+        None => format!("{value} without {port}"),
+    })
 }
 
 /// The slots of the rules of a policy that match, by the code of the packet path.

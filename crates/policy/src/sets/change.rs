@@ -10,7 +10,8 @@ use mmb_lang::SetElement;
 /// Elements that were added to sets to which rules refer, or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElementChange {
-    /// Bits of the field, and the first and the last value of each element. Behind [`ElementChange::merge`],
+    /// Bits of the field, and the first and the last value of each element; of pairs, those of the address.
+    /// Behind [`ElementChange::merge`],
     /// in ascending order and without overlap.
     ranges: Vec<(u8, u128, u128)>,
     /// There were more than [`ElementChange::MOST`].

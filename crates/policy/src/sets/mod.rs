@@ -16,8 +16,8 @@ mod change;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mmb_classify::Classifier;
 use mmb_classify::paged::SortedPages;
+use mmb_classify::{Bounds, Classifier};
 use mmb_lang::{Diagnostic, Match, Rule, SetElement, SetKind, Word};
 
 pub use self::change::ElementChange;
@@ -84,11 +84,16 @@ impl PolicySet {
         self.elements.get(*element).map(|(_, info)| info)
     }
 
-    /// Whether a value of a field of `width` bits is in the set.
-    pub fn contains(&self, width: u8, value: u128) -> bool {
+    /// Whether a value of a field of `width` bits is in the set, or together with a port.
+    pub fn contains(&self, width: u8, value: u128, port: Option<u16>) -> bool {
         let has = |element: &SetElement| {
             let (first, last) = element.bounds();
-            element.width() == width && (first..=last).contains(&value)
+            let has_port = match (element.pair_ports(), port) {
+                (Some((first, last)), Some(port)) => (first..=last).contains(&port),
+                (None, None) => true,
+                _ => false,
+            };
+            element.width() == width && (first..=last).contains(&value) && has_port
         };
         self.elements.iter().any(|(element, _)| has(element))
     }
@@ -171,8 +176,8 @@ impl Policy {
         }
         self.note_change(name, &new);
         for element in &new {
-            self.classifier.insert_element(name, element.width(), element.bounds());
-            self.per_packet.insert_element(name, element.width(), element.bounds());
+            self.classifier.insert_element(name, element.width(), bounds(element));
+            self.per_packet.insert_element(name, element.width(), bounds(element));
         }
         if !new.is_empty() {
             self.renew_rules(name);
@@ -226,8 +231,8 @@ impl Policy {
     fn unindex(&mut self, name: &str, removed: &[SetElement]) {
         self.note_change(name, removed);
         for element in removed {
-            self.classifier.remove_element(name, element.width(), element.bounds());
-            self.per_packet.remove_element(name, element.width(), element.bounds());
+            self.classifier.remove_element(name, element.width(), bounds(element));
+            self.per_packet.remove_element(name, element.width(), bounds(element));
         }
         if !removed.is_empty() {
             self.renew_rules(name);
@@ -303,14 +308,20 @@ impl Policy {
     /// # Errors
     /// The first one that does not.
     pub fn check_set_matches(&self, matches: &[Match]) -> Result<(), Diagnostic> {
-        for (field, name) in matches.iter().filter_map(Match::named_set) {
+        for one in matches {
+            let Some((field, name)) = one.named_set() else { continue };
             let Some(set) = self.sets.get(&*name.text) else { return Err(unknown_set(name)) };
-            if !set.kind.fits(field) {
-                let (kind, field) = (set.kind.word(), field.def().name);
+            let port = one.pair_port();
+            if !port.map_or_else(|| set.kind.fits(field), |_| set.kind.has_pairs()) {
+                let fields = port.map_or(field.name().to_owned(), |port| format!("{field},{port}"));
+                let (set, kind) = (&**name, set.kind);
                 let message =
-                    format!("the elements of `@{}` are of kind {kind}, and `{field}` is not", &**name);
-                return Err(Diagnostic::new(name.span.span(), message)
-                    .with_help("`show sets` lists the sets and their kinds"));
+                    format!("the elements of `@{set}` are of kind {}, and `{fields}` is not", kind.word());
+                let help = match kind.has_pairs() {
+                    true => format!("compare an address and a port with it: ip-daddr,tcp-dport @{set}"),
+                    false => "`show sets` lists the sets and their kinds".to_owned(),
+                };
+                return Err(Diagnostic::new(name.span.span(), message).with_help(help));
             }
         }
         Ok(())
@@ -332,11 +343,16 @@ pub(crate) fn names(matches: &[Match]) -> Vec<Box<str>> {
     names
 }
 
+/// What an element contains, for classifiers.
+fn bounds(element: &SetElement) -> Bounds {
+    Bounds { ports: element.pair_ports(), ..element.bounds().into() }
+}
+
 fn fill(classifier: &mut Classifier, sets: &SetTable) {
     while let Some((name, width)) = classifier.unfilled_set() {
         let elements = sets.get(&*name).into_iter().flat_map(PolicySet::elements);
         let fitting = elements.filter(|(element, _)| element.width() == width);
-        classifier.fill_set(fitting.map(|(element, _)| element.bounds()));
+        classifier.fill_set(fitting.map(|(element, _)| bounds(element)));
     }
 }
 

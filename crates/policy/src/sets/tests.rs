@@ -26,8 +26,8 @@ fn the_last_time_of_an_element_counts() {
 fn values_are_in_prefixes_of_their_family() {
     let mut set = PolicySet::new(SetKind::Prefix);
     set.insert(element("10.0.0.0/8"), ElementInfo::default());
-    assert!(set.contains(32, 0x0aff_ffff) && !set.contains(32, 0x0b00_0000));
-    assert!(!set.contains(128, 0x0aff_ffff));
+    assert!(set.contains(32, 0x0aff_ffff, None) && !set.contains(32, 0x0b00_0000, None));
+    assert!(!set.contains(128, 0x0aff_ffff, None));
 }
 
 #[test]
