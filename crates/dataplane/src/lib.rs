@@ -33,7 +33,9 @@ pub use features::port::open::is_interface_up;
 pub use features::punt::limit::PuntLimits;
 pub use features::route::control::RoutingCounters;
 pub use features::route::requests::{NeighborRequest, NeighborRequests};
-pub use features::session::connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
+pub use features::session::connections::{
+    Connection, ConnectionCursor, ConnectionId, KeptSession, SessionCounters,
+};
 pub use features::session::saved::RestoreReport;
 pub use features::trace::live::{LiveTrace, NextTrace, TraceSelection};
 pub use features::trace::record::{

@@ -133,6 +133,7 @@ impl Display for CaptureSelection {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(if self.drops { " drops" } else { "" })?;
         self.rule.map_or(Ok(()), |rule| write!(f, " rule {rule}"))?;
+        self.session.map_or(Ok(()), |session| write!(f, " session {session}"))?;
         Limits(&self.count, &self.seconds).fmt(f)
     }
 }

@@ -45,7 +45,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("trace", "show the path of the next packets, live: trace [<match> …] [count <n>] [seconds <n>]"),
     word(
         "capture",
-        "show or record packets, live: capture [<match> …] [drops] [rule <n>] [count <n>] [seconds <n>]",
+        "show or record packets, live: capture [<match> …] [drops] [rule <n>] [session <id>] [count <n>] [seconds <n>]",
     ),
 ];
 
@@ -53,6 +53,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
 pub(crate) const CAPTURE: &[Keyword] = &[
     word("drops", "only packets that are dropped"),
     word("rule", "only packets to which a rule applies: rule <index>"),
+    word("session", "only packets of a session, until it ends: session <id> (`show connections verbose`)"),
     word("count", "how many packets: count <n>"),
     word("seconds", "for how long: seconds <n>"),
 ];

@@ -37,8 +37,8 @@ pub use ast::{
     Cond, Domain, Endpoint4, ErrorPolicy, FastPathMode, Filtering, HeldScope, LogFormat, LogSink, Match,
     MatchExpr, NamedSet, NatForward, NatPool, NatProto, NfInstance, OnFailure, PoolAddresses, PortKind,
     ProcessMode, ProcessPlace, PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit,
-    SetElement, SetElements, SetKind, ShowSubject, Step, Subnet, Target, Timeout, Value, ValueItem, ValueSet,
-    Word,
+    SessionName, SetElement, SetElements, SetKind, ShowSubject, Step, Subnet, Target, Timeout, Value,
+    ValueItem, ValueSet, Word,
 };
 pub use check::{check, check_filter, check_matches};
 pub use complete::{Candidate, Completion, Names, complete};

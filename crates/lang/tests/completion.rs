@@ -155,7 +155,7 @@ fn sessions() {
     assert_eq!(offered("show connections verbose tcp-dp").1, ["tcp-dport"]);
     assert_eq!(offered("clear connections tcp-dport 80 ! ip-sad").1, ["ip-saddr"]);
     assert_eq!(offered("trace tcp-dport 80 co").1, ["count"]);
-    assert_eq!(offered("capture drops se").1, ["seconds"]);
+    assert_eq!(offered("capture drops se").1, ["session", "seconds"]);
 }
 
 #[test]

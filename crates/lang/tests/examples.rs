@@ -269,6 +269,7 @@ fn commands_about_sessions() {
         "trace in lan tcp-dport {80,443} count 3",
         "trace all count 10 seconds 5",
         "capture ip-proto udp drops rule 3 count 100 seconds 60",
+        "capture session 0.12.345 count 1000",
         "nat pool add office 192.0.2.1",
         "nat pool add office 192.0.2.1-192.0.2.9 ports 1024-65535 block 64 limit 4 filtering endpoint-independent",
         "nat pool add office 192.0.2.1 filtering address-and-port-dependent",

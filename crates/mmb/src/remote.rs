@@ -1,5 +1,7 @@
 //! One-shot commands, which the daemon runs.
 
+mod pcapng_tail;
+
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +11,7 @@ use mmb_control::api::ConfigEntry;
 use mmb_control::{Client, ClientError, count, render};
 use serde::Serialize;
 
+use self::pcapng_tail::Tail;
 use crate::cli::{ApplyArgs, CaptureArgs, SaveArgs};
 use crate::failure::{Failure, Pipe, print};
 use crate::target::Target;
@@ -74,14 +77,23 @@ pub fn capture(args: &CaptureArgs, target: &Target, json: bool) -> Result<(), Fa
     let text = join("capture", &args.words);
     let failed = |e: &ClientError| Failure::of_line(&text, None, e);
     let mut client = target.connect()?;
+    let mut tail = Tail::default();
     if path == Path::new("-") {
         let mut out = Pipe::new();
-        client.capture(&text, |piece| out.write(piece)).map_err(|e| failed(&e))?;
+        let write = |piece: &[u8]| {
+            tail.push(piece);
+            out.write(piece)
+        };
+        client.capture(&text, write).map_err(|e| failed(&e))?;
+        if let Some(sentence) = tail.comment() {
+            eprintln!("{sentence}");
+        }
         return out.end();
     }
     // Only a capture that has begun replaces a file.
     let (mut file, mut error) = (None, None);
     let write = |piece: &[u8]| {
+        tail.push(piece);
         let written = match &mut file {
             Some(file) => std::fs::File::write_all(file, piece),
             None => std::fs::File::create(path).and_then(|new| file.insert(new).write_all(piece)),
@@ -92,7 +104,7 @@ pub fn capture(args: &CaptureArgs, target: &Target, json: bool) -> Result<(), Fa
     client.capture(&text, write).map_err(|e| failed(&e))?;
     match error {
         Some(e) => Err(Failure::new(format!("cannot write {}: {e}", name(path)))),
-        None => Ok(()),
+        None => tail.comment().map_or(Ok(()), |sentence| print(&format!("{sentence}\n"))),
     }
 }
 

@@ -56,6 +56,22 @@ impl Sessions {
         self.store.dump(now, env, cursor, limit, f)
     }
 
+    /// Returns the session with this number and uid. `None`: it has ended.
+    pub fn open_session(
+        &self,
+        (id, uid): (SessionId, u32),
+        now: u32,
+        env: &impl Environment,
+    ) -> Option<SessionView> {
+        self.store.open_view(id, uid, now, env)
+    }
+
+    /// Returns the packets of the session with this number and uid to the engine, and offloads it no more. It
+    /// replaces the session of the last call; with `None`, each session may be offloaded.
+    pub fn keep_in_engine(&mut self, now: u32, session: Option<(SessionId, u32)>, env: &impl Environment) {
+        self.store.keep_in_engine(now, session, env);
+    }
+
     /// Ends the session with this number and uid. Returns `false` if it has ended before.
     pub fn clear(&mut self, id: SessionId, uid: u32, env: &impl Environment) -> bool {
         self.store.clear(id, uid, env)

@@ -52,6 +52,35 @@ impl SessionStore {
         }
     }
 
+    /// See [`crate::Sessions::open_session`].
+    pub fn open_view(
+        &self,
+        id: SessionId,
+        uid: u32,
+        now: u32,
+        env: &impl Environment,
+    ) -> Option<SessionView> {
+        let is_open = self.is_open(id, uid) && self.deadline(id, now).is_some();
+        is_open.then(|| self.view(id, now, env))
+    }
+
+    /// Whether the session with this number and uid is in the table.
+    fn is_open(&self, id: SessionId, uid: u32) -> bool {
+        self.table.is_live(id)
+            && self.table.uid(id) == uid
+            && self.table.redirect_worker(FlowRef::new(id, Direction::Forward)).is_none()
+    }
+
+    /// See [`crate::Sessions::keep_in_engine`].
+    pub fn keep_in_engine(&mut self, now: u32, session: Option<(SessionId, u32)>, env: &impl Environment) {
+        self.kept = session;
+        if let Some((id, uid)) = session
+            && self.is_open(id, uid)
+        {
+            self.revoke(now, id, env);
+        }
+    }
+
     /// See [`crate::Sessions::clear`].
     pub fn clear(&mut self, id: SessionId, uid: u32, env: &impl Environment) -> bool {
         let is_open = self.table.is_live(id) && self.table.uid(id) == uid;

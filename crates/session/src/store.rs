@@ -38,6 +38,8 @@ pub(crate) struct SessionStore {
     /// NAT pools and their mappings.
     pub pools: Nat,
     pub offloaded: OffloadedFlows,
+    /// The session with this uid is not offloaded: its packets are captured.
+    pub kept: Option<(SessionId, u32)>,
     pub lifetime: Lifetime,
     pub counters: SessionCounters,
     pub admission: Admission,
@@ -65,6 +67,7 @@ impl SessionStore {
             chains,
             pools: Nat::of_worker(Arc::default(), config.sessions, place, config.seed, shared.ports.clone())?,
             offloaded: OffloadedFlows::default(),
+            kept: None,
             lifetime: Lifetime::default(),
             counters: SessionCounters::default(),
             admission: Admission::new(shared),

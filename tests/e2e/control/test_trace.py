@@ -9,7 +9,7 @@ import pytest
 from lab import frames, wait
 from lab.daemon import binary
 from lab.frames import TCP, UDP
-from lab.netns import run
+from lab.netns import CLIENT4, SERVER4, SERVER_MAC, run
 
 
 def udp(port, sport=7):
@@ -103,6 +103,9 @@ def test_one_trace_at_a_time_and_none_is_left_behind(wire):
         ("trace count 0", ["number of packets"]),
         ("trace in nowhere", ["nowhere"]),
         ("capture rule 77", ["no rule 77"]),
+        ("capture session 0.1.77777", ["there is no session 0.1.77777", "`show connections verbose` lists them"]),
+        ("capture session 9.1.7", ["there is no session 9.1.7"]),
+        ("capture session 12", ["invalid session `12`"]),
         ("capture seconds 0", ["time in seconds"]),
     ],
 )
@@ -134,3 +137,75 @@ def test_a_capture_has_packets_in_out_and_dropped(wire, tmp_path):
 def test_a_capture_ends_after_its_time(wire):
     assert wire.daemon.line("capture udp-dport 1 seconds 1").stdout == ""
     assert json.loads(wire.daemon.line("capture drops seconds 1 --json").stdout) == {"packets": [], "missed": 0}
+
+
+TRANSLATED = "198.51.100.9"
+
+
+def answer(port=9):
+    """The server's answer to the session of `udp(port)`, whose client is translated."""
+    ends = frames.ip4(src=SERVER4, dst=TRANSLATED)
+    return frames.ether(src=SERVER_MAC) / ends / UDP(sport=port, dport=7) / frames.payload()
+
+
+def session_id(wire, port=9):
+    (connection,) = wire.daemon.json("show", "connections", "udp-dport", port, "udp-sport", 7)["connections"]
+    return connection["id"]
+
+
+def exchange(wire):
+    """Packets of the session in both directions, and one of another session."""
+    wire.cross(udp(9), udp(9, sport=8))
+    wire.cross(answer(), backwards=True)
+
+
+@pytest.fixture
+def translated(wire):
+    """A wire with a translated session."""
+    wire.daemon.line(f"add-stateful in left ip-proto udp map ip-saddr {TRANSLATED} accept")
+    exchange(wire)
+    return wire
+
+
+def test_a_capture_of_a_session_has_both_directions_translated(translated):
+    wire = translated
+    name = session_id(wire)
+    assert name in wire.daemon.command("show", "connections", "verbose").stdout
+    process = start(wire, "capture", "session", name, "count", "8", "--json")
+
+    def has_ended():
+        exchange(wire)
+        return process.poll() is not None
+
+    wait.until(has_ended, "the end of the command")
+    packets = json.loads(process.communicate()[0])["packets"]
+    ways = {(packet["in"], packet["summary"], packet["summary_out"]) for packet in packets}
+    assert ways == {
+        ("left", f"udp {CLIENT4}:7 > {SERVER4}:9", f"udp {TRANSLATED}:7 > {SERVER4}:9"),
+        ("right", f"udp {SERVER4}:9 > {TRANSLATED}:7", f"udp {SERVER4}:9 > {CLIENT4}:7"),
+    }
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_a_capture_of_a_session_ends_with_it(translated, tmp_path, file):
+    wire, path = translated, tmp_path / "session.pcapng"
+    name = session_id(wire)
+    process = start(wire, "capture", "session", name, *(["-w", path] if file else []))
+
+    def has_begun():
+        exchange(wire)
+        assert process.poll() is None
+        return path.exists() and path.stat().st_size > 2000 if file else wait.readable([process.stdout], 0)
+
+    wait.until(has_begun, "the first packet")
+    wire.daemon.line("clear connections udp-sport 7")
+    out, err = process.communicate(timeout=wait.PATIENCE)
+    assert (process.returncode, err) == (0, b"")
+    last = out.decode().splitlines()[-1]
+    assert last.startswith(f"session {name} has ended: replied, ") and " packets forward and " in last
+    if file:
+        assert out.decode().count("\n") == 1 and last.encode() in path.read_bytes()
+        shown = run("tcpdump", "-n", "-r", path).stdout
+        for way in (f"{CLIENT4}.7 > {SERVER4}.9:", f"{TRANSLATED}.7 > {SERVER4}.9:", f"{SERVER4}.9 > {CLIENT4}.7:"):
+            assert way in shown
+        assert f"{CLIENT4}.8 >" not in shown

@@ -3,17 +3,19 @@
 import concurrent.futures
 import contextlib
 import itertools
+import json
 import os
 import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
 from scapy.all import ICMP, IP, TCP, Ether
 
 from lab import raw, traffic, wait
-from lab.daemon import FrozenThread
+from lab.daemon import FrozenThread, binary
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
 from lab.netns import CLIENT4, SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4
@@ -624,6 +626,23 @@ def test_sessions_last_while_the_kernel_has_them(fast_wire, stream):
     assert hits(wire) >= before + 96
     wait.until(lambda: not wire.daemon.json("show", "connections", *datagrams)["connections"], "the session to end")
     one.send(4)
+
+
+def test_a_captured_session_comes_back_from_the_kernel(fast_wire, stream, tmp_path):
+    """`capture session` sees each packet of a flow that the kernel forwarded, which has it back afterwards."""
+    wire = fast_wire(FIREWALL)
+    one = stream(wire.client, wire.server, SERVER4)
+    learnt(wire, one)
+    name = the_connection(wire, "udp-dport", 7000)["id"]
+    command = [binary(), "capture", "session", name, "count", "500", "--json", "--socket", wire.daemon.socket]
+    output = tmp_path / "captured"
+    with output.open("w") as file:
+        process = subprocess.Popen([str(word) for word in command], stdout=file)
+    one.until(lambda: process.poll() is not None, "packets of the session")
+    captured = json.loads(output.read_text(encoding="utf-8"))
+    assert len(captured["packets"]) == 500
+    assert {packet["summary"].split()[0] for packet in captured["packets"]} == {"udp"}
+    learnt(wire, one)
 
 
 def test_a_stopped_daemon_forwards_nothing(fast_wire, stream):

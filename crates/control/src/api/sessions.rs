@@ -45,6 +45,9 @@ pub struct ConnectionEntry {
     /// What functions of the chain say about the session, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub functions: BTreeMap<String, String>,
+    /// Names the session until it ends: `capture session 0.12.345`.
+    #[serde(default)]
+    pub id: String,
     /// The worker that owns the session.
     pub worker: u64,
     /// Distinguishes the session from others that use the same slot of the worker's table.

@@ -66,6 +66,9 @@ pub struct CaptureList {
     pub packets: Vec<CapturedEntry>,
     /// Packets that were selected and not captured, as they came too fast.
     pub missed: u64,
+    /// `capture session`: a sentence, if the session has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_end: Option<String>,
 }
 
 /// A packet of `capture`.
@@ -83,6 +86,9 @@ pub struct CapturedEntry {
     pub length: u64,
     /// Addresses, ports and flags as it came in, in one line.
     pub summary: String,
+    /// Addresses, ports and flags as it left, if they are others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary_out: Option<String>,
     /// Why it was dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -1,14 +1,18 @@
 //! `capture`: packets as they come in and leave, as lines of text or as a pcapng file.
 
+mod pcapng;
+mod session;
+
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use mmb_dataplane::{LiveTrace, PacketTrace, PortId, TraceDetail, TraceEnd, TraceSelection};
+use mmb_dataplane::{LiveTrace, PacketTrace, PortId, TraceDetail, TraceEnd, TraceSelection, TraceStep};
 use mmb_lang::{CaptureSelection, Match, SourceSpan};
 use mmb_policy::explain::HeaderFields;
 
-use super::pcapng::{Direction, PcapngWriter};
+use self::pcapng::{Direction, PcapngWriter};
+use self::session::CapturedSession;
 use super::ports::PortNames;
 use super::trace::{for_each_packet, packet_filter, summary};
 use crate::api::CapturedEntry;
@@ -24,6 +28,7 @@ pub struct CaptureListing {
     config: Arc<Config>,
     names: PortNames,
     selection: CaptureSelection,
+    session: Option<Arc<CapturedSession>>,
 }
 
 impl fmt::Debug for CaptureListing {
@@ -40,15 +45,23 @@ impl Control {
         selection: CaptureSelection,
     ) -> Result<CaptureListing, CommandError> {
         let config = self.state().config;
-        let filter = packet_filter(matches, &config)?;
+        let mut filter = packet_filter(matches, &config)?;
         if let Some(index) = selection.rule.filter(|index| config.policy().rule(*index).is_none()) {
             let message = format!("there is no rule {index}; `list` shows the rules");
             return Err(CommandError::not_found(message, SourceSpan::default()));
         }
-        let wants = Arc::new(move |trace: &PacketTrace| is_wanted(trace, selection));
+        let session = selection.session.map(|name| CapturedSession::find(self.engine(), name)).transpose()?;
+        let session = session.map(Arc::new);
+        if let (Some(session), None) = (&session, &filter) {
+            filter = Some(session.filter(&config)?);
+        }
+        let wanted = session.clone();
+        let wants = Arc::new(move |trace: &PacketTrace| {
+            is_wanted(trace, selection) && wanted.as_ref().is_none_or(|session| session.has(trace))
+        });
         let traced = TraceSelection { filter, wants, count: selection.count, detail: TraceDetail::Ends };
         let (trace, names) = (Arc::new(self.begin_trace(&traced)?), PortNames::of(&config));
-        Ok(CaptureListing { trace, config: Arc::new(config), names, selection })
+        Ok(CaptureListing { trace, config: Arc::new(config), names, selection, session })
     }
 }
 
@@ -66,9 +79,15 @@ impl CaptureListing {
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         self.for_each(out, |out, trace| out.write_all(render::captured(&self.entry(trace)).as_bytes()))?;
         match self.trace.missed() {
-            0 => Ok(()),
-            missed => writeln!(out, "{missed} more were not captured: they came too fast"),
+            0 => {}
+            missed => writeln!(out, "{missed} more were not captured: they came too fast")?,
         }
+        self.session_end().map_or(Ok(()), |sentence| writeln!(out, "{sentence}"))
+    }
+
+    /// A sentence, if the session that is captured has ended.
+    fn session_end(&self) -> Option<String> {
+        self.session.as_ref()?.end()
     }
 
     /// Writes a [`crate::api::CaptureList`], one packet per line.
@@ -80,7 +99,11 @@ impl CaptureListing {
             separator = ",\n";
             Ok(serde_json::to_writer(&mut out, &self.entry(trace))?)
         })?;
-        write!(out, "],\"missed\":{}}}", self.trace.missed())
+        write!(out, "],\"missed\":{}", self.trace.missed())?;
+        if let Some(sentence) = self.session_end() {
+            write!(out, ",\"session_end\":{}", serde_json::Value::String(sentence))?;
+        }
+        out.write_all(b"}")
     }
 
     /// Writes a pcapng file: each packet as it came in, with a comment if it was dropped, and as it left.
@@ -90,7 +113,7 @@ impl CaptureListing {
         writer.begin(out)?;
         out.flush()?;
         self.for_each(out, |out, trace| self.write_packet(&writer, out, trace))?;
-        writer.end(out, self.trace.missed())
+        writer.end(out, self.trace.missed(), &self.session_end().unwrap_or_default())
     }
 
     fn write_packet(
@@ -119,12 +142,17 @@ impl CaptureListing {
 
     fn entry(&self, trace: &PacketTrace) -> CapturedEntry {
         let first = trace.steps.first();
-        let parse = |head, len| HeaderFields::parse(head, len, [trace.in_port.0, PortId::NONE.0]);
-        let summary = match first.map(|step| parse(&step.head, step.len)) {
-            Some(Ok(fields)) => summary(&fields),
-            Some(Err(reason)) => format!("malformed: {reason}"),
-            None => String::new(),
+        let describe = |step: &TraceStep| match HeaderFields::parse(
+            &step.head,
+            step.len,
+            [trace.in_port.0, PortId::NONE.0],
+        ) {
+            Ok(fields) => summary(&fields),
+            Err(reason) => format!("malformed: {reason}"),
         };
+        let summary = first.map(describe).unwrap_or_default();
+        let last = trace.steps.last().filter(|_| matches!(trace.end, TraceEnd::Sent(_)));
+        let summary_out = last.map(describe).filter(|out| *out != summary);
         let (out, reason) = match trace.end {
             TraceEnd::Sent(port) => (self.names.get(port), None),
             TraceEnd::Dropped(reason) => (None, Some(reason.name().to_owned())),
@@ -138,6 +166,7 @@ impl CaptureListing {
             out,
             length: first.map_or(0, |step| step.len as u64),
             summary,
+            summary_out,
             reason,
             rule: rule.map(|rule| rule.index),
             rule_text: rule.map(|rule| rule.text.to_owned()),
@@ -150,6 +179,7 @@ impl CaptureListing {
         write: impl FnMut(&mut dyn Write, &PacketTrace) -> io::Result<()>,
     ) -> io::Result<()> {
         let limits = (self.selection.count, self.selection.seconds);
-        for_each_packet(&self.trace, limits, out, write)
+        let is_over = || self.session.as_ref().is_some_and(|session| session.has_ended());
+        for_each_packet(&self.trace, limits, is_over, out, write)
     }
 }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_dataplane::{Connection, ConnectionCursor, ConnectionId, PortId};
 use mmb_flow::Key;
-use mmb_lang::Match;
+use mmb_lang::{Match, SessionName};
 use mmb_packet::Kind;
 use mmb_policy::Batch;
 
@@ -160,16 +160,22 @@ pub(super) fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {
         chain: view.chain.as_deref().map(str::to_owned),
         refused: view.refused.map(|reason| reason.name().to_owned()),
         functions: view.functions.iter().cloned().collect(),
+        id: name(view).to_string(),
         worker: u64::from(view.worker),
         uid: view.uid,
     }
+}
+
+/// The name of a session in the language.
+pub(super) fn name(view: &Connection) -> SessionName {
+    SessionName { worker: view.worker, number: view.id.0, uid: view.uid }
 }
 
 fn protocol(number: u8) -> Cow<'static, str> {
     mmb_lang::protocol_name(number).map_or_else(|| number.to_string().into(), Cow::from)
 }
 
-fn address(key: &Key, bytes: &[u8; 16]) -> IpAddr {
+pub(super) fn address(key: &Key, bytes: &[u8; 16]) -> IpAddr {
     let [a, b, c, d, ..] = *bytes;
     if key.is_ip4() { Ipv4Addr::new(a, b, c, d).into() } else { Ipv6Addr::from(*bytes).into() }
 }

@@ -10,7 +10,6 @@ mod fib;
 mod filter;
 mod frame;
 mod masks;
-mod pcapng;
 pub(crate) mod ports;
 mod sets;
 mod status;

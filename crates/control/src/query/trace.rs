@@ -118,35 +118,43 @@ impl TraceListing {
         mut write: impl FnMut(&mut dyn Write, &TraceEntry) -> io::Result<()>,
     ) -> io::Result<()> {
         let view = TraceView::default();
-        for_each_packet(&self.trace, self.limits, out, |out, trace| {
-            write(out, &trace_entry(trace, &self.config, view))
-        })
+        let write =
+            |out: &mut dyn Write, trace: &PacketTrace| write(out, &trace_entry(trace, &self.config, view));
+        for_each_packet(&self.trace, self.limits, || false, out, write)
     }
 }
 
-/// Calls `write` with packets as they leave the graph, until there are enough, or the time in seconds is
-/// over.
+/// Calls `write` with packets as they leave the graph, until there are enough, the time in seconds is over,
+/// or
+/// `is_over` returns true, which is asked several times a second.
 ///
 /// # Errors
 /// Those of the writer: above all, the reader has gone.
 pub(super) fn for_each_packet(
     trace: &LiveTrace,
     (count, seconds): (u32, Option<u32>),
+    mut is_over: impl FnMut() -> bool,
     out: &mut dyn Write,
     mut write: impl FnMut(&mut dyn Write, &PacketTrace) -> io::Result<()>,
 ) -> io::Result<()> {
     let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
-    let mut left = count;
+    let (mut left, mut has_asked) = (count, Instant::now());
+    let mut has_ended = false;
     while left > 0 {
         let rest = end.map_or(PATIENCE, |end| end.saturating_duration_since(Instant::now()));
         if rest.is_zero() {
             break;
         }
-        match trace.next(rest.min(PATIENCE)) {
+        if !has_ended && has_asked.elapsed() >= PATIENCE {
+            (has_ended, has_asked) = (is_over(), Instant::now());
+        }
+        // Packets that have left before the end are written, too.
+        match trace.next(if has_ended { Duration::ZERO } else { rest.min(PATIENCE) }) {
             NextTrace::Packet(packet) => {
                 write(out, &packet)?;
                 left -= 1;
             }
+            NextTrace::TimedOut if has_ended => break,
             NextTrace::TimedOut => {}
             NextTrace::Ended => break,
         }

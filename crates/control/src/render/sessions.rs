@@ -12,7 +12,7 @@ pub(crate) enum ConnectionColumns {
     /// The columns that fit a line.
     Short(Columns<9>),
     /// All columns.
-    Verbose(Columns<14>),
+    Verbose(Columns<15>),
 }
 
 impl ConnectionColumns {
@@ -35,7 +35,8 @@ impl ConnectionColumns {
         let [a, b, c, d, e, f, g, h, i] = short;
         let more = [("idle", Right), ("in", Left), ("worker", Right), ("translated", Left), ("chain", Left)];
         let [j, k, l, m, n] = more;
-        ConnectionColumns::Verbose(Columns::new([a, b, c, d, e, j, f, g, h, k, l, m, n, i]))
+        let id = ("id", Left);
+        ConnectionColumns::Verbose(Columns::new([id, a, b, c, d, e, j, f, g, h, k, l, m, n, i]))
     }
 
     /// Adds a connection.
@@ -69,6 +70,7 @@ impl ConnectionColumns {
                 let [protocol, state, forward, reverse, age, expires, packets, bytes, rules] = short;
                 let interface = |f: &FlowEntry| f.in_.clone().unwrap_or_else(|| "-".to_owned());
                 columns.row([
+                    c.id.clone(),
                     protocol,
                     state,
                     forward,

@@ -13,7 +13,8 @@ pub(crate) fn captured(entry: &CapturedEntry) -> String {
         comment => format!(", {comment}"),
     };
     let path = format!("{} > {}", name(&entry.in_), name(&entry.out));
-    format!("{path}  {} bytes, {}{comment}\n", entry.length, entry.summary)
+    let translated = entry.summary_out.as_ref().map_or_else(String::new, |out| format!(", leaves as {out}"));
+    format!("{path}  {} bytes, {}{translated}{comment}\n", entry.length, entry.summary)
 }
 
 /// Why a packet was dropped, or which rule let it pass; empty if nothing decided about it.

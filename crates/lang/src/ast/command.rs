@@ -3,8 +3,8 @@
 use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
-    Broker, Chain, Domain, Endpoint4, Match, NamedSet, NatForward, NatPool, NatProto, NfInstance, PuntClass,
-    Rule, RuleRef, SessionLimit, SetElement, SetElements, Subnet, Word,
+    Broker, CaptureSelection, Chain, Domain, Endpoint4, Match, NamedSet, NatForward, NatPool, NatProto,
+    NfInstance, PuntClass, Rule, RuleRef, SessionLimit, SetElement, SetElements, Subnet, Word,
 };
 
 /// One line of the language.
@@ -111,7 +111,7 @@ pub enum Command {
         /// For how long, from 1 to [`CaptureSelection::MAX_SECONDS`]. None: until there are enough.
         seconds: Option<u32>,
     },
-    /// `capture [<match> …] [drops] [rule N] [count N] [seconds N]`: shows or records packets.
+    /// `capture [<match> …] [drops] [rule N] [session ID] [count N] [seconds N]`: shows or records packets.
     Capture {
         /// The packets, as they come in. Empty: all.
         matches: Vec<Match>,
@@ -249,32 +249,6 @@ pub enum Command {
     SetLogFormat(LogFormat),
     /// `set log-to stderr|syslog`: where these lines go.
     SetLogTo(LogSink),
-}
-
-/// What `capture` selects beside matches, and when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CaptureSelection {
-    /// Only packets that are dropped.
-    pub drops: bool,
-    /// Only packets to which the rule with this index applies.
-    pub rule: Option<u32>,
-    /// How many, from 1 to [`CaptureSelection::MAX_COUNT`].
-    pub count: u32,
-    /// For how long, from 1 to [`CaptureSelection::MAX_SECONDS`]. None: until there are enough.
-    pub seconds: Option<u32>,
-}
-
-impl CaptureSelection {
-    /// The largest number of packets.
-    pub const MAX_COUNT: u32 = 1_000_000;
-    /// The longest time.
-    pub const MAX_SECONDS: u32 = 86_400;
-}
-
-impl Default for CaptureSelection {
-    fn default() -> Self {
-        CaptureSelection { drops: false, rule: None, count: 1000, seconds: None }
-    }
 }
 
 impl Command {

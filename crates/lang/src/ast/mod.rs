@@ -5,6 +5,7 @@
 //! gives the same guarantees for rules that were built by hand.
 
 mod broker;
+mod capture;
 mod chain;
 mod command;
 mod limit;
@@ -15,12 +16,13 @@ use std::net::IpAddr;
 use std::ops::Deref;
 
 pub use broker::{Broker, BrokerOption};
+pub use capture::{CaptureSelection, SessionName};
 pub use chain::{
     Body, Branch, BranchEnd, Chain, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
 };
 pub use command::{
-    CaptureSelection, Command, ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PortKind,
-    ReversePathMode, ShowSubject, Timeout,
+    Command, ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PortKind, ReversePathMode,
+    ShowSubject, Timeout,
 };
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};

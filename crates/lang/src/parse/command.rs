@@ -4,15 +4,15 @@ use super::{Expect, Parse, Parser};
 use mmb_stream::{OnOverflow, OnPickup, Policy};
 
 use crate::ast::{
-    CaptureSelection, Command, FastPathMode, HeldScope, LogFormat, LogSink, Match, PortKind, PuntClass,
-    ReversePathMode, RuleKind, SessionLimit, Subnet, Timeout, Word,
+    Command, FastPathMode, HeldScope, LogFormat, LogSink, Match, PortKind, PuntClass, ReversePathMode,
+    RuleKind, SessionLimit, Subnet, Timeout, Word,
 };
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::foreign;
 use crate::keyword::{
-    CAPTURE, COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, LOG_FORMAT, LOG_TO,
-    NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW,
-    SHOW_SET, STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, TRACE, VERBOSE, WIRE, is_target, words,
+    COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, LOG_FORMAT, LOG_TO, NEIGHBOURS,
+    ON_ERROR, PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET,
+    STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -216,64 +216,6 @@ impl Parser<'_> {
             self.expect_match();
         }
         Ok(matches)
-    }
-
-    /// Matches, and limits in any order.
-    fn trace(&mut self) -> Parse<Command> {
-        let (mut matches, mut count, mut seconds) = (Vec::new(), Command::TRACED, None);
-        loop {
-            self.expect_match();
-            self.expect(Expect::Words(TRACE));
-            if self.peek() == Tok::End {
-                return Ok(Command::Trace { matches, count, seconds });
-            }
-            if self.eat_word("count") {
-                count = self.number("number of packets", 1..=Command::MAX_TRACED.into())? as u32;
-            } else if self.eat_word("seconds") {
-                seconds = Some(self.seconds()?);
-            } else {
-                matches.push(self.packet_match("trace")?);
-            }
-        }
-    }
-
-    fn seconds(&mut self) -> Parse<u32> {
-        Ok(self.number("time in seconds", 1..=CaptureSelection::MAX_SECONDS.into())? as u32)
-    }
-
-    /// A match of a command that takes no targets.
-    fn packet_match(&mut self, command: &str) -> Parse<Match> {
-        match self.peek_word().filter(|word| is_target(word)) {
-            Some(word) => {
-                let message = format!("{} is a target, and `{command}` takes matches only", quote(word));
-                Err(self.error_here(message))
-            }
-            None => self.single_match(),
-        }
-    }
-
-    /// Matches, and options in any order.
-    fn capture(&mut self) -> Parse<Command> {
-        let (mut matches, mut selection) = (Vec::new(), CaptureSelection::default());
-        loop {
-            self.expect_match();
-            self.expect(Expect::Words(CAPTURE));
-            if self.peek() == Tok::End {
-                return Ok(Command::Capture { matches, selection });
-            }
-            if self.eat_word("drops") {
-                selection.drops = true;
-            } else if self.eat_word("rule") {
-                selection.rule = Some(self.number("index of the rule", 1..=u32::MAX.into())? as u32);
-            } else if self.eat_word("count") {
-                let most = CaptureSelection::MAX_COUNT.into();
-                selection.count = self.number("number of packets", 1..=most)? as u32;
-            } else if self.eat_word("seconds") {
-                selection.seconds = Some(self.seconds()?);
-            } else {
-                matches.push(self.packet_match("capture")?);
-            }
-        }
     }
 
     fn set(&mut self) -> Parse<Command> {

@@ -13,6 +13,7 @@ mod chain;
 mod command;
 mod file;
 mod label;
+mod live;
 mod nat;
 mod rule;
 mod set;

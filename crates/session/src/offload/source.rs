@@ -44,6 +44,9 @@ impl OffloadSource for Sessions {
         if self.store.table.uid(id) != uid {
             return OffloadState::Ended;
         }
+        if self.store.kept == Some((id, uid)) {
+            return OffloadState::Ineligible;
+        }
         let (flow, reply) = (self.store.table.flow(flow_ref), self.store.table.flow(flow_ref.opposite()));
         let (number, decisions) = (flow.decision(), &self.store.cache.decisions);
         let (layout, flags) = (&self.store.chains.layout, self.store.table.session(id).flags);

@@ -27,6 +27,7 @@ fn connection(forward: FlowEntry, reverse: FlowEntry) -> ConnectionEntry {
         chain: None,
         refused: None,
         functions: Default::default(),
+        id: "0.0.1".to_owned(),
         worker: 0,
         uid: 1,
     }
@@ -67,7 +68,7 @@ fn verbose_adds_columns() {
     let heads: Vec<_> = text.lines().next().unwrap_or_default().split_whitespace().collect();
     let cells: Vec<_> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     // `A > B` are three words, twice.
-    assert_eq!((heads.len(), cells.len()), (14, 18), "{text}");
+    assert_eq!((heads.len(), cells.len()), (15, 19), "{text}");
     assert!(cells.contains(&"left/-") && cells.contains(&"yes"), "{text}");
 }
 

@@ -1,5 +1,7 @@
 //! Sessions on the control side: listing, clearing, counters, and use of NAT pools.
 
+use std::sync::Arc;
+
 use mmb_flow::{NatEvent, PoolUsage, SessionId};
 use mmb_session::LoggedPacket;
 pub use mmb_session::SessionCounters;
@@ -23,9 +25,28 @@ pub struct ConnectionId {
     uid: u32,
 }
 
+impl ConnectionId {
+    /// The session with this number and uid at this worker.
+    pub fn new(worker: u16, session: u32, uid: u32) -> ConnectionId {
+        ConnectionId { worker, session: SessionId(session), uid }
+    }
+}
+
 impl From<&Connection> for ConnectionId {
     fn from(view: &Connection) -> Self {
         ConnectionId { worker: view.worker, session: view.id, uid: view.uid }
+    }
+}
+
+/// A session whose packets are not left to the fast path while this exists.
+pub struct KeptSession {
+    engine: Arc<Engine>,
+    worker: u16,
+}
+
+impl Drop for KeptSession {
+    fn drop(&mut self) {
+        self.engine.set_kept(self.worker, None);
     }
 }
 
@@ -56,6 +77,30 @@ impl Engine {
             false => ConnectionCursor { worker: cursor.worker + 1, at: DumpCursor::default() },
         };
         true
+    }
+
+    /// A session. None: it has ended.
+    pub fn connection(&self, id: ConnectionId) -> Option<Connection> {
+        let worker = self.shared().workers.get(usize::from(id.worker))?;
+        run_on_worker(worker, move |sessions, host, now| {
+            sessions.open_session((id.session, id.uid), now, host)
+        })?
+    }
+
+    /// Returns the packets of a session from the fast path to the engine until the result is dropped, one
+    /// session at a time.
+    pub fn keep_in_engine(self: &Arc<Engine>, id: ConnectionId) -> KeptSession {
+        self.set_kept(id.worker, Some((id.session, id.uid)));
+        KeptSession { engine: self.clone(), worker: id.worker }
+    }
+
+    fn set_kept(&self, worker: u16, session: Option<(SessionId, u32)>) {
+        if let Some(worker) = self.shared().workers.get(usize::from(worker)) {
+            // A worker that does not respond ends the process.
+            let _ = run_on_worker(worker, move |sessions, host, now| {
+                sessions.keep_in_engine(now, session, host);
+            });
+        }
     }
 
     /// Ends those of the sessions that have not ended yet. Returns how many.

@@ -79,10 +79,13 @@ impl PcapngWriter {
         block.write(out)
     }
 
-    /// Writes how many packets are missing.
-    pub fn end(&self, out: &mut dyn Write, missed: u64) -> io::Result<()> {
+    /// Writes how many packets are missing, with a comment unless it is empty.
+    pub fn end(&self, out: &mut dyn Write, missed: u64, comment: &str) -> io::Result<()> {
         let mut block = Block::new(STATISTICS);
         block.words(&[self.number(PortId::NONE), 0, 0]);
+        if !comment.is_empty() {
+            block.option(COMMENT, comment.as_bytes());
+        }
         block.option(DROPPED, &missed.to_le_bytes());
         block.write(out)
     }

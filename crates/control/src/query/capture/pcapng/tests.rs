@@ -22,7 +22,7 @@ fn packets_have_interface_time_direction_and_comment() {
     let time = 0x1234_5678_9abc_def0;
     writer.packet(&mut file, (PortId(7), Direction::Out), time, (b"abcde", 9), "dropped: acl").unwrap();
     writer.packet(&mut file, (PortId(5), Direction::In), time, (b"abcd", 4), "").unwrap();
-    writer.end(&mut file, 6).unwrap();
+    writer.end(&mut file, 6, "").unwrap();
     let blocks = blocks(&file);
     let kinds: Vec<_> = blocks.iter().map(|(kind, _)| *kind).collect();
     // Section, three interfaces, two packets, statistics (draft-ietf-opsawg-pcapng, 4.1 to 4.6).
