@@ -1,6 +1,7 @@
 //! The policy value: rules by index and slot, with everything compiled from them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub struct Policy {
     pub(crate) port_dependence: PortDependence,
     /// Slot by index of each rule with a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
+    /// Slot by index of each rule with virtual addresses ([`StatefulRule::virtual_addresses`]).
+    virtuals: SortedPages<(u32, u32), 256>,
     /// Index of each rule with a name. Copied whole when it changes: names are for people.
     names: Arc<BTreeMap<Box<str>, u32>>,
     /// The named sets.
@@ -123,6 +126,7 @@ impl Policy {
             not_offloadable: 0,
             port_dependence: PortDependence::default(),
             chained: SortedPages::default(),
+            virtuals: SortedPages::default(),
             names: Arc::default(),
             sets: Arc::default(),
             changed: ElementChange::default(),
@@ -134,6 +138,18 @@ impl Policy {
             next_slot: 0,
             free: SortedPages::default(),
         }
+    }
+
+    /// The virtual addresses of all rules ([`StatefulRule::virtual_addresses`]), in no order, some twice.
+    pub fn virtual_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let rules = self.virtuals.iter().filter_map(|&(_, slot)| self.stateful(slot));
+        rules.flat_map(|rule| rule.virtual_addresses.iter().copied())
+    }
+
+    /// Whether some rule has virtual addresses.
+    #[inline]
+    pub fn has_virtual_addresses(&self) -> bool {
+        self.virtuals.len() > 0
     }
 
     /// Number of rules.
@@ -258,6 +274,9 @@ impl Policy {
         if effect.flags.contains(EffectFlags::CHAIN) {
             self.chained.insert((index, slot));
         }
+        if stateful.as_ref().is_some_and(|stateful| !stateful.virtual_addresses.is_empty()) {
+            self.virtuals.insert((index, slot));
+        }
         let area = area.map(|area| self.port_dependence.add_shape(&area));
         while self.records.len() <= slot as usize {
             self.records.push(None);
@@ -289,6 +308,7 @@ impl Policy {
         self.stateful -= usize::from(record.stateful.is_some());
         record.area.into_iter().for_each(|area| self.port_dependence.remove(area));
         self.chained.remove(index);
+        self.virtuals.remove(index);
         self.remove_set_rule(slot);
         self.classifier.remove(slot);
         self.per_packet.remove(slot);

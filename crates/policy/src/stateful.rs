@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use mmb_lang::{Action, FieldId, Rule, Target};
+use mmb_lang::{Action, Cond, FieldId, Match, MatchExpr, Rule, Target, Value, ValueItem};
 
 use crate::number_set::NumberSet;
 
@@ -19,6 +19,9 @@ pub struct StatefulRule {
     pub chain: Option<Box<str>>,
     /// The port that leads to the broker of the sessions.
     pub broker: Option<u16>,
+    /// Virtual addresses: single destination addresses that the rule matches, and whose sessions get another
+    /// destination, a broker or a chain. They may be the machine's own.
+    pub virtual_addresses: Box<[IpAddr]>,
 }
 
 /// An end of a session, from the point of view of its first packet.
@@ -111,8 +114,41 @@ impl StatefulRule {
             Action::Chain { name } => Some(name.text.clone()),
             _ => None,
         });
-        StatefulRule { bindings: rule.targets.iter().filter_map(binding).collect(), chain, broker }
+        let bindings: Box<[Binding]> = rule.targets.iter().filter_map(binding).collect();
+        let gives_away = broker.is_some() || chain.is_some() || bindings.iter().any(Binding::is_destination);
+        let virtual_addresses =
+            if gives_away { rule.matches.iter().flat_map(named_addresses).collect() } else { Box::default() };
+        StatefulRule { bindings, chain, broker, virtual_addresses }
     }
+
+    /// Whether sessions get another destination, or a broker, whatever functions of a chain do.
+    pub fn gives_destination(&self) -> bool {
+        self.broker.is_some() || self.bindings.iter().any(Binding::is_destination)
+    }
+}
+
+impl Binding {
+    /// Whether it gives sessions another destination address.
+    fn is_destination(&self) -> bool {
+        matches!(self, Binding::Address { side: Side::Destination, .. } | Binding::Balance { .. })
+    }
+}
+
+/// The single addresses that a match on the destination names.
+fn named_addresses(one: &Match) -> impl Iterator<Item = IpAddr> + '_ {
+    let values = match &one.what {
+        MatchExpr::Field { field: FieldId::IpDaddr | FieldId::Ip6Daddr, arg: Some(arg) }
+            if arg.cond == Cond::Eq && !one.negated =>
+        {
+            Some(arg.values.iter())
+        }
+        _ => None,
+    };
+    values.into_iter().flatten().filter_map(|item| match item {
+        ValueItem::Single(Value::Prefix { addr: addr @ IpAddr::V4(_), len: 32 }) => Some(*addr),
+        ValueItem::Single(Value::Prefix { addr: addr @ IpAddr::V6(_), len: 128 }) => Some(*addr),
+        _ => None,
+    })
 }
 
 fn binding(target: &Target) -> Option<Binding> {
@@ -163,4 +199,37 @@ fn bound(field: FieldId, choice: Choice) -> Option<Binding> {
         TcpAckNum => Binding::AckNum(choice),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_lang::Command;
+
+    use super::*;
+
+    fn virtual_addresses(line: &str) -> Vec<String> {
+        let Ok(Some(Command::Add(rule))) = mmb_lang::parse_line(line) else { panic!("{line}") };
+        StatefulRule::of(&rule, None).virtual_addresses.iter().map(IpAddr::to_string).collect()
+    }
+
+    /// Single addresses are named; subnets, ranges and what is excluded are not.
+    #[test]
+    fn rules_name_virtual_addresses() {
+        for (line, expected) in [
+            ("add-stateful ip-daddr 192.0.2.1 tcp-dport 80 lb 10.0.0.1", &["192.0.2.1"][..]),
+            ("add-stateful ip-daddr {192.0.2.1,192.0.2.3} lb 10.0.0.1", &["192.0.2.1", "192.0.2.3"]),
+            ("add-stateful ip6-daddr 2001:db8::1 map ip6-daddr 2001:db8::2", &["2001:db8::1"]),
+            ("add-stateful ip-daddr 192.0.2.1 chain web", &["192.0.2.1"]),
+            ("add-stateful ip-daddr 192.0.2.0/24 lb 10.0.0.1", &[]),
+            ("add-stateful ip-daddr 192.0.2.1-192.0.2.9 lb 10.0.0.1", &[]),
+            ("add-stateful ip-daddr != 192.0.2.1 lb 10.0.0.1", &[]),
+            ("add-stateful ! ip-daddr 192.0.2.1 lb 10.0.0.1", &[]),
+            ("add-stateful ip-saddr 192.0.2.1 lb 10.0.0.1", &[]),
+            ("add-stateful ip-daddr 192.0.2.1 accept", &[]),
+            ("add-stateful ip-daddr 192.0.2.1 map ip-saddr 192.0.2.9", &[]),
+            ("add-stateful ip-daddr 192.0.2.1 nat home", &[]),
+        ] {
+            assert_eq!(virtual_addresses(line), expected, "{line}");
+        }
+    }
 }

@@ -27,6 +27,9 @@ pub struct LocalTraffic {
     pub mac: [u8; 6],
     /// The machine's addresses, in ascending order.
     pub addresses: Vec<IpAddr>,
+    /// The machine's addresses that rules or NAT use, too, in ascending order. The kernel gets those packets
+    /// to them that are for neither.
+    pub shared: Vec<IpAddr>,
     /// The IPv4 address of the interface itself; of several, the lowest primary one with the widest scope.
     pub own: Option<Ipv4Addr>,
 }

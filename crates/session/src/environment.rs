@@ -92,6 +92,12 @@ pub trait Environment {
         let _ = in_port;
         false
     }
+    /// Whether an address is the machine's, for packets that come in by the port, and rules or NAT use it,
+    /// too.
+    fn is_shared(&self, in_port: u16, address: IpAddr) -> bool {
+        let _ = (in_port, address);
+        false
+    }
     /// Whether packets that come in by the port come from brokers, and those that leave by it go there.
     fn leads_to_broker(&self, port: u16) -> bool {
         let _ = port;

@@ -142,9 +142,10 @@ impl FrameSimulator {
         self.engine.publish_routes(routes);
     }
 
-    /// Sets the machine's own addresses for packets that arrive at a port; rules do not apply to these.
-    pub fn set_locals(&mut self, port: PortId, local: &[IpAddr]) {
-        self.engine.set_locals(port, local);
+    /// Sets the machine's own addresses for packets that arrive at a port, as
+    /// [`mmb_dataplane::detached::DetachedEngine::set_locals`] does.
+    pub fn set_locals(&mut self, port: PortId, local: &[IpAddr], shared: &[IpAddr]) {
+        self.engine.set_locals(port, local, shared);
     }
 
     /// Publishes other rules and ports.

@@ -88,9 +88,8 @@ def test_the_box_itself(make_router, driver):
         assert traffic.fetch(bench.mbox, url(server)) == there.content
 
 
-def test_ssh_to_the_box(make_router, tmp_path):
-    """An ssh login to the router itself."""
-    bench = make_router()
+def ssh_server(bench, tmp_path):
+    """An ssh server of the box; runs a command there, as the client."""
     for key in ("host", "user"):
         bench.mbox.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key)
     options = {
@@ -107,8 +106,13 @@ def test_ssh_to_the_box(make_router, tmp_path):
     bench.mbox.popen("/usr/sbin/sshd", "-D", "-f", "/dev/null", *words, stderr=-3)
     wait.until(lambda: bench.mbox.listens(22, BOX), "sshd to listen")
     quiet = ["-F", "/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
-    done = bench.client.run("ssh", *quiet, "-i", tmp_path / "user", f"root@{BOX}", "ip", "-o", "-4", "address")
-    assert FAR in done.stdout
+    return lambda *command: bench.client.run("ssh", *quiet, "-i", tmp_path / "user", f"root@{BOX}", *command)
+
+
+def test_ssh_to_the_box(make_router, tmp_path):
+    """An ssh login to the router itself."""
+    bench = make_router()
+    assert FAR in ssh_server(bench, tmp_path)("ip", "-o", "-4", "address").stdout
 
 
 def dhcp_server(bench, tmp_path):
@@ -438,7 +442,7 @@ def test_masquerade_follows_the_interface(make_router, driver, tmp_path):
 
 def test_masquerade_refusals(make_router):
     """What a pool cannot follow, and what an interface that a pool follows cannot lose."""
-    bench = make_router(MASQUERADE)
+    bench = make_router(MASQUERADE, ways=1)
 
     def refused(line):
         with pytest.raises(CommandFailed) as failure:
@@ -454,6 +458,12 @@ def test_masquerade_refusals(make_router):
     assert "NAT pool `home` follows interface `right`" in refused("interface del right")
     assert "until `route" not in bench.daemon.line("nat pool add q interface left").stdout
     assert "until `route right`" in bench.daemon.line("nat pool add r interface right").stdout
+    # Ports of the machine's own connections.
+    bench.mbox.sysctl("net/ipv4/ip_local_port_range", "30000 40000")
+    shares = "shares the ports 35000-40000 with connections of the machine itself"
+    assert shares in bench.daemon.line("nat pool add s interface way1 ports 35000-50000").stdout
+    bench.daemon.line("nat pool del s")
+    assert "shares" not in bench.daemon.line("nat pool add s interface way1 ports 1024-29999").stdout
 
 
 def test_forward_to_the_inside(make_router, driver):
@@ -464,6 +474,75 @@ def test_forward_to_the_inside(make_router, driver):
     inside = web(bench, bench.client)
     assert traffic.fetch(bench.servers, url(FAR, 8080)) == inside.content
     assert {line.split()[0] for line in inside.log_lines()} == {SERVER}
+
+
+VIRTUAL = """\
+add-stateful ip-daddr {%s} tcp-dport 80 lb %s accept
+add-stateful ip6-daddr %s tcp-dport 80 lb %s accept
+add in right drop
+""" % (f"{BOX},{FAR}", SERVER, BOX6, SERVER6)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_boxs_addresses_are_virtual_addresses(make_router, driver, workers):
+    """`lb` at addresses of the box: what the rules name goes to the servers and comes back translated; all else is the
+    kernel's as before, whatever rules drop.
+    """
+    bench = make_router(VIRTUAL, driver=driver, workers=workers)
+    there, here = web(bench, bench.servers), web(bench, bench.mbox, port=8080)
+    for address in (BOX, FAR, BOX6):
+        assert traffic.fetch(bench.client, url(address)) == there.content
+        assert answered(bench.client, address, count=3) == [64] * 3
+        assert traffic.fetch(bench.client, url(address, 8080)) == here.content
+    assert {line.split()[0] for line in there.log_lines()} == {CLIENT, CLIENT6}
+    # `add in right drop` is not about the machine's own packets: it opens connections and answers others.
+    assert traffic.fetch(bench.mbox, url(SERVER)) == there.content
+    assert traffic.fetch(bench.servers, url(FAR, 8080)) == here.content
+    # Large and fragmented packets for the kernel, and its errors.
+    assert answered(bench.client, BOX, "-s", "4000") == [64]
+    with pytest.raises(CommandFailed):
+        bench.client.run("curl", "-sf", "-m", "5", url(BOX, 81))
+    # The rules gone, the address is the kernel's alone.
+    own = web(bench, bench.mbox)
+    bench.daemon.line("flush")
+    assert traffic.fetch(bench.client, url(BOX)) == own.content
+    # A rule that comes takes new connections.
+    bench.daemon.line(f"add-stateful ip-daddr {BOX} tcp-dport 80 map ip-daddr {SERVER}")
+    assert traffic.fetch(bench.client, url(BOX)) == there.content
+
+
+def test_ssh_beside_a_virtual_address(make_router, tmp_path):
+    """The box's address is virtual on one port; a login to the box on another one goes on."""
+    bench = make_router(f"add-stateful ip-daddr {BOX} tcp-dport 80 lb {SERVER}\nadd in left tcp-dport 22 drop\n")
+    site = web(bench, bench.servers)
+    login = ssh_server(bench, tmp_path)
+    assert FAR in login("ip", "-o", "-4", "address").stdout
+    assert traffic.fetch(bench.client, url(BOX)) == site.content
+
+
+def test_a_rule_that_names_no_address_leaves_the_box_alone(make_router, driver):
+    """Rules that redirect all of a port, or a whole subnet, do not name the box: its services stay with the kernel."""
+    config = f"add-stateful in left tcp-dport 80 lb {SERVER}\nadd-stateful ip-daddr 10.1.0.0/24 tcp-dport 80 lb {SERVER}\n"
+    bench = make_router(config, driver=driver)
+    here, there = web(bench, bench.mbox), web(bench, bench.servers)
+    assert traffic.fetch(bench.client, url(BOX)) == here.content
+    assert traffic.fetch(bench.client, url("10.9.0.9")) == there.content
+
+
+def test_a_virtual_address_beside_masquerade(make_router, driver):
+    """A pool, a forward and a balanced port share the outside address of the box with the box itself."""
+    config = (
+        f"nat pool add home interface right ports 20000-40000\nadd-stateful out right ip-saddr 10.1.0.0/24 nat home\n"
+        f"nat forward add tcp {FAR} 8080 to {CLIENT} 80\n"
+        f"add-stateful in right ip-daddr {FAR} tcp-dport 80 lb {CLIENT}\n"
+    )
+    bench = make_router(config, driver=driver)
+    wait.until(lambda: pool(bench)["addresses"] == [FAR, FAR], "the pool's address")
+    inside, here = web(bench, bench.client), web(bench, bench.mbox, port=8081)
+    mirror(bench, SERVER, 7000, STREAM)
+    for port, site in ((80, inside), (8080, inside), (8081, here)):
+        assert traffic.fetch(bench.servers, url(FAR, port)) == site.content, port
+    assert speaker(bench, CLIENT, 30001, STREAM).connect(SERVER, 7000).ask() == (FAR, 30001)
 
 
 HOME_ROUTER = f"""*nat

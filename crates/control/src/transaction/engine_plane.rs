@@ -26,7 +26,8 @@ impl ForwardingPlane for EnginePlane {
     fn set_local_traffic(&self, port: PortNumber, local: Option<&LocalTraffic>) -> Result<(), PortError> {
         self.addresses.set(PortId(port), local.and_then(|local| local.own));
         let steering = local.map(|local| Steering { mac: local.mac, local: local.addresses.clone() });
-        self.engine.steer(PortId(port), steering.as_ref())
+        let shared = local.map_or(&[][..], |local| &local.shared);
+        self.engine.steer(PortId(port), steering.as_ref(), shared)
     }
 
     fn neighbor_requests_fd(&self) -> BorrowedFd<'_> {

@@ -23,8 +23,8 @@ use super::state::State;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     ports: Vec<RoutedPort>,
-    /// Addresses of NAT pools and forwards. Packets to them stay with mmb even if the kernel has these
-    /// addresses too.
+    /// Addresses of NAT pools and forwards, and virtual addresses of rules. Packets to them stay with mmb
+    /// even if the kernel has these addresses too.
     keep: Vec<RangeInclusive<IpAddr>>,
 }
 
@@ -32,7 +32,13 @@ impl Plan {
     /// The plan for a state.
     pub fn of(state: &State) -> Plan {
         let ports = state.config.routed_ports(|id| state.is_up(id));
-        let keep = if ports.is_empty() { Vec::new() } else { state.config.nat().outside() };
+        let mut keep = if ports.is_empty() { Vec::new() } else { state.config.nat().outside() };
+        if !ports.is_empty() {
+            let mut virtuals: Vec<_> = state.config.policy().virtual_addresses().collect();
+            virtuals.sort_unstable();
+            virtuals.dedup();
+            keep.extend(virtuals.into_iter().map(|address| address..=address));
+        }
         Plan { ports, keep }
     }
 

@@ -24,6 +24,7 @@ use mmb_route::Routes;
 use mmb_session::{DumpCursor, SharedSessions};
 
 use crate::engine::config::{Forwarding, PortId};
+use crate::engine::control::Engine;
 use crate::engine::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
 use crate::engine::error::EngineError;
 use crate::engine::handoff::Inbox;
@@ -215,9 +216,16 @@ impl DetachedEngine {
         self.shared.publish_routes(routes);
     }
 
-    /// Sets the machine's own addresses for packets that arrive at a port; rules do not apply to these.
-    pub fn set_locals(&self, port: PortId, local: &[IpAddr]) {
-        self.shared.set_locals(port, local);
+    /// Takes the routes and the machine's own addresses of a running engine with the same port ids.
+    pub fn follow(&self, running: &Engine) {
+        self.shared.follow(running.shared());
+    }
+
+    /// Sets the machine's own addresses for packets that arrive at a port; rules do not apply to these. Nor
+    /// do they apply to packets to `shared`, unless a rule names the address and gives it away, or NAT has
+    /// it.
+    pub fn set_locals(&self, port: PortId, local: &[IpAddr], shared: &[IpAddr]) {
+        self.shared.set_locals(port, local, shared);
     }
 
     /// Takes the workers' requests to the kernel.

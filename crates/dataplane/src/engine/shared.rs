@@ -164,14 +164,22 @@ impl Shared {
         retired.retain(|routes| Arc::strong_count(routes) > 1);
     }
 
+    /// Takes the routes and the machine's own addresses of another engine.
+    pub fn follow(&self, other: &Shared) {
+        self.routes.store(other.routes());
+        self.locals.store(other.locals());
+        self.routes_changed();
+    }
+
     /// The machine's own addresses.
     pub fn locals(&self) -> Arc<LocalAddresses> {
         self.locals.load_full()
     }
 
-    /// Sets the machine's own addresses for packets that come in by a port.
-    pub fn set_locals(&self, port: PortId, local: &[IpAddr]) {
-        self.locals.rcu(|locals| locals.with(port, local));
+    /// Sets the machine's own addresses for packets that come in by a port, and those that rules or NAT use,
+    /// too.
+    pub fn set_locals(&self, port: PortId, local: &[IpAddr], shared: &[IpAddr]) {
+        self.locals.rcu(|locals| locals.with(port, local, shared));
         self.routes_changed();
     }
 

@@ -5,6 +5,7 @@
 //! and rule slots are free (quiescent-state reclamation). A worker takes over a new generation between two
 //! walks only. So all nodes of a walk see the same rules, ports and wires.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_dpdk::Packet;
@@ -22,6 +23,7 @@ use crate::engine::counters::RuleTable;
 use crate::engine::log_queue::LogQueue;
 use crate::features::fastpath;
 use crate::features::flow_rules::mark::is_sessionless;
+use crate::features::ip::locals::LocalAddresses;
 use crate::features::port::device::OpenPort;
 use crate::features::punt::limit::PuntLimits;
 use crate::features::route::next_hop::mtu_of_route;
@@ -298,7 +300,13 @@ impl Snapshot {
     /// The snapshot with the rule counters of `worker`.
     #[inline]
     pub fn for_worker(&self, worker: usize) -> WorkerSnapshot<'_> {
-        WorkerSnapshot { snapshot: self, counters: &self.counters[worker], routes: None, log: None }
+        WorkerSnapshot {
+            snapshot: self,
+            counters: &self.counters[worker],
+            routes: None,
+            log: None,
+            locals: None,
+        }
     }
 }
 
@@ -310,6 +318,8 @@ pub(crate) struct WorkerSnapshot<'a> {
     routes: Option<&'a Routes>,
     /// Where packets that rules log go.
     log: Option<&'a LogQueue>,
+    /// The machine's own addresses.
+    locals: Option<&'a LocalAddresses>,
 }
 
 impl<'a> WorkerSnapshot<'a> {
@@ -321,6 +331,11 @@ impl<'a> WorkerSnapshot<'a> {
     /// The snapshot with a queue for packets that rules log.
     pub fn with_log(self, log: &'a LogQueue) -> WorkerSnapshot<'a> {
         WorkerSnapshot { log: Some(log), ..self }
+    }
+
+    /// The snapshot with the machine's own addresses.
+    pub fn with_locals(self, locals: &'a LocalAddresses) -> WorkerSnapshot<'a> {
+        WorkerSnapshot { locals: Some(locals), ..self }
     }
 
     /// Whether rules or NAT need sessions.
@@ -354,6 +369,10 @@ impl Environment for WorkerSnapshot<'_> {
 
     fn routed(&self, in_port: u16) -> bool {
         self.snapshot.is_routed(in_port)
+    }
+
+    fn is_shared(&self, in_port: u16, address: IpAddr) -> bool {
+        self.locals.is_some_and(|locals| locals.is_shared(in_port, Some(address)))
     }
 
     fn leads_to_broker(&self, port: u16) -> bool {

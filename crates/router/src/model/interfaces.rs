@@ -84,7 +84,7 @@ fn best4(model: &Model, on: impl Fn(&Link) -> bool) -> Option<Ipv4Addr> {
 pub(crate) fn local_traffic(
     model: &Model,
     ports: &[RoutedPort],
-    nat_addresses: &[RangeInclusive<IpAddr>],
+    kept: &[RangeInclusive<IpAddr>],
 ) -> FxHashMap<PortNumber, LocalTraffic> {
     let of = |port: &RoutedPort| {
         let link = link_of(model, port)?;
@@ -93,15 +93,16 @@ pub(crate) fn local_traffic(
             let other = model.paths.links.get(&interface);
             other.is_some_and(|other| !other.loopback || !address.is_loopback())
                 && other.is_some_and(|other| table_of(model, other) == table)
-                && !nat_addresses.iter().any(|range| range.contains(address))
         };
         let all = model.addresses.values();
         let mut addresses: Vec<IpAddr> =
             all.filter(|a| is_local(&a.address, a.interface)).map(|a| a.address).collect();
         addresses.sort_unstable();
         addresses.dedup();
+        let (shared, addresses) =
+            addresses.into_iter().partition(|address| kept.iter().any(|range| range.contains(address)));
         let own = best4(model, |other| other.index == link.index);
-        Some((port.port, LocalTraffic { mac: link.mac?, addresses, own }))
+        Some((port.port, LocalTraffic { mac: link.mac?, addresses, shared, own }))
     };
     ports.iter().filter_map(of).collect()
 }

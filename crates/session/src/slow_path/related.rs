@@ -1,5 +1,7 @@
 //! ICMP errors: packets that belong to a session by the packet that they quote.
 
+use std::net::IpAddr;
+
 use mmb_flow::{
     Direction, FlowFlags, FlowRef, Key, NatConfig, QuotedPacket, parse_quote, translate_icmp_error,
 };
@@ -202,5 +204,20 @@ fn process_unrelated_error<E: Environment, P: PacketBuf>(
             return pkt.drop(DropReason::IcmpQuote);
         }
     }
+    if is_for_machine(pkt) {
+        return pkt.drop(DropReason::IcmpQuote);
+    }
     process_stateless(store, pkt)
+}
+
+/// Whether a packet goes to an address of the machine that a rule names.
+fn is_for_machine<E: Environment, P: PacketBuf>(pkt: &SlowPacket<'_, E, P>) -> bool {
+    let (head, l3) = (pkt.packet.head(), usize::from(pkt.meta.l3_off));
+    let address = match pkt.meta.kind.l3() {
+        Kind::IP4 => head.get(l3 + 16..).and_then(|to| to.first_chunk::<4>()).map(|to| IpAddr::from(*to)),
+        _ => head.get(l3 + 24..).and_then(|to| to.first_chunk::<16>()).map(|to| IpAddr::from(*to)),
+    };
+    pkt.env.policy().has_virtual_addresses()
+        && pkt.env.routed(pkt.in_port)
+        && address.is_some_and(|address| pkt.env.is_shared(pkt.in_port, address))
 }

@@ -1,7 +1,10 @@
 //! Packets without session.
 
+use std::net::IpAddr;
+
 use mmb_flow::{FlowRef, Key, NatConfig, TrackInput};
 use mmb_packet::{DropReason, PacketBuf, PacketFlags};
+use mmb_policy::StatefulRule;
 
 use super::SlowPath;
 use super::packet::SlowPacket;
@@ -37,7 +40,11 @@ impl SlowPath {
         key: &Key,
         opening: &mut OpeningRules,
     ) -> Next {
-        let is_for_nat = pkt.env.nat().is_nat_destination(key);
+        let is_for_nat = match virtual_destination(store, pkt, key) {
+            VirtualDestination::Named => false,
+            VirtualDestination::Unnamed => return pkt.drop(DropReason::NatUnmapped),
+            VirtualDestination::None => pkt.env.nat().is_nat_destination(key),
+        };
         if pkt.is_looped() && !is_for_nat {
             return pkt.drop(DropReason::NatUnmapped);
         }
@@ -154,6 +161,50 @@ fn undo_hairpin<E: Environment, P: PacketBuf>(
     let (packets, _) = store.table.flow(reply.opposite()).counts();
     if store.table.session(id).created == pkt.now && packets <= 1 && store.table.is_embryonic(id) {
         store.undo_opening(id, pkt.env);
+    }
+}
+
+/// What rules say about the machine's own address to which a packet goes.
+enum VirtualDestination {
+    /// A rule names it as a virtual address, and takes the packet.
+    Named,
+    /// No rule takes the packet: it is left as it came, for the machine to have it.
+    Unnamed,
+    /// The address is not the machine's, or NAT has it and decides.
+    None,
+}
+
+fn destination(key: &Key) -> IpAddr {
+    let [a, b, c, d, ..] = key.destination;
+    if key.is_ip4() { [a, b, c, d].into() } else { key.destination.into() }
+}
+
+/// Finds whether a packet is for the machine, although a rule names its address.
+fn virtual_destination<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    key: &Key,
+) -> VirtualDestination {
+    let policy = pkt.env.policy();
+    if pkt.is_looped() || !policy.has_virtual_addresses() || !pkt.env.routed(pkt.in_port) {
+        return VirtualDestination::None;
+    }
+    let address = destination(key);
+    if !pkt.env.is_shared(pkt.in_port, address) {
+        return VirtualDestination::None;
+    }
+    let is_named = pkt.stateful_slots().any(|slot| {
+        let gives_destination =
+            |rule: &StatefulRule| rule.gives_destination() || store.chains.is_translated_by(policy, slot);
+        policy.rule_info(slot).opens_sessions()
+            && policy
+                .stateful(slot)
+                .is_some_and(|rule| rule.virtual_addresses.contains(&address) && gives_destination(rule))
+    });
+    match is_named {
+        true => VirtualDestination::Named,
+        false if pkt.env.nat().is_nat_destination(key) => VirtualDestination::None,
+        false => VirtualDestination::Unnamed,
     }
 }
 

@@ -62,7 +62,7 @@ fn headers_cut_short_meet_no_rules() {
     }
     assert_eq!(firewall.drops(), [("l4-truncated", 1), ("l4-malformed", 1), ("tiny-fragment", 3)]);
     // Rules do not apply to local packets.
-    firewall.lab.set_locals(LAN, &[ROUTER.into()]);
+    firewall.lab.set_locals(LAN, &[ROUTER.into()], &[]);
     let own = Frame::new(ip4("10.0.0.1"), Transport::Raw(6)).macs(HOST_MAC, LAN_MAC).payload([0; 8]).build();
     assert_eq!(firewall.send(&own), [(TWIN, own)]);
 }
@@ -189,12 +189,41 @@ fn rules_do_not_apply_to_local_packets() {
     let mut world = world(with_pool(&["add all drop", NAT]));
     let own = [udp(ip4("10.0.0.1"), 9), udp(ip6("2001:db8:1::1"), 9)];
     assert_eq!(own.iter().map(|frame| world.send(frame).len()).sum::<usize>(), 0);
-    world.lab.set_locals(LAN, &[ROUTER.into(), ROUTER6.into()]);
+    world.lab.set_locals(LAN, &[ROUTER.into(), ROUTER6.into()], &[]);
     for frame in own {
         assert_eq!(world.send(&frame), [(TWIN, frame)]);
     }
     assert_eq!(world.send(&udp(ip4("10.0.0.2"), 9)), []);
-    world.lab.set_locals(LAN, &[]);
+    world.lab.set_locals(LAN, &[], &[]);
     assert_eq!(world.send(&udp(ip4("10.0.0.1"), 9)), []);
     assert_eq!(world.drops(), [("rule", 4)]);
+}
+
+/// A rule that names an address of the machine gets its packets. The machine gets all others, whatever rules
+/// drop.
+#[test]
+fn virtual_addresses_are_shared_with_the_machine() {
+    let lb = "add-stateful ip-daddr {10.0.0.1,10.0.0.0/24} udp-dport 53 lb 198.51.100.7 accept";
+    let mut world =
+        world(with_pool(&["add all drop", lb, "add-stateful udp-dport 54 lb 198.51.100.7 accept"]));
+    world.lab.set_locals(LAN, &[], &[ROUTER.into(), ROUTER6.into()]);
+    let to = |port| plain(Ip4 { ttl: 9, ..ip4("10.0.0.1") }, (9, port)).build();
+    // Port 54: the rule does not name the address.
+    for frame in [to(80), to(54), udp(ip6("2001:db8:1::1"), 9)] {
+        assert_eq!(world.send(&frame), [(TWIN, frame)]);
+    }
+    let part = |flags, fragment_offset| {
+        let ip = Ip4 { ttl: 9, id: 7, flags, fragment_offset, ..ip4("10.0.0.1") };
+        let transport = if fragment_offset == 0 { Udp::new(9, 80).into() } else { Transport::Raw(17) };
+        Frame::new(ip, transport).macs(HOST_MAC, LAN_MAC).payload([0; 16]).build()
+    };
+    for frame in [part(1, 0), part(0, 3)] {
+        assert_eq!(world.send(&frame), [(TWIN, frame)]);
+    }
+    for _ in 0..2 {
+        let sent = world.send(&to(53));
+        let [(port, frame)] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!((*port, &frame[30..34]), (WAN, &[198, 51, 100, 7][..]));
+    }
+    assert_eq!(world.drops(), []);
 }

@@ -87,7 +87,7 @@ fn hosts_without_an_address_can_get_one() {
 #[test]
 fn own_addresses_are_no_sources() {
     let mut world = world(forwarding(RULE));
-    world.lab.set_locals(LAN, &[ROUTER.into(), ROUTER6.into()]);
+    world.lab.set_locals(LAN, &[ROUTER.into(), ROUTER6.into()], &[]);
     assert_eq!(world.send(&four("10.0.0.1", "198.51.100.7")), []);
     assert_eq!(world.send(&six("2001:db8:1::1", "2001:db8:a::7")), []);
     assert_eq!(world.drops(), [("martian", 2)]);

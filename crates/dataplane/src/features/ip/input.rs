@@ -142,7 +142,7 @@ impl IngressPort {
             is_simple: is_uniform && path & (path::RULES | path::KERNEL | path::REVERSE_PATH) == path::RULES,
             routed,
             checks_martians: checks.martians,
-            locals: locals.bits(port),
+            locals: locals.bits(port, snapshot.policy_path == PolicyPath::Classify),
         }
     }
 }
@@ -284,7 +284,7 @@ impl<'a> InputContext<'a> {
                 return edge;
             }
             if self.locals.may_contain(packet.port(), I::destination_hash(packet.data()))
-                && self.locals.contains(packet.port(), I::destination(packet.data()))
+                && self.is_local::<I>(packet)
             {
                 return Edge::Punt;
             }
@@ -310,6 +310,16 @@ impl<'a> InputContext<'a> {
                 Edge::Handoff
             }
         }
+    }
+
+    /// Whether a packet of a routed port is the machine's, whatever rules say. Shared addresses are if no
+    /// session is looked up.
+    #[cold]
+    fn is_local<I: IpVersion>(&self, packet: &Packet) -> bool {
+        let (port, destination) = (packet.port(), I::destination(packet.data()));
+        let asks_sessions = || self.snapshot.policy_path_of(packet) == PolicyPath::Sessions;
+        self.locals.contains(port, destination)
+            || self.locals.is_shared(port, destination) && !asks_sessions()
     }
 
     /// The worker that owns a flow.

@@ -1,5 +1,6 @@
 //! Routes on the control side: publication, requests of workers, and counters.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_dpdk::Steering;
@@ -81,12 +82,14 @@ impl Engine {
     }
 
     /// Sets which frames that come to a port are for the machine itself. None: those that routes say. The
-    /// device selects them if it can; else the workers do, before any rule is applied.
+    /// device selects them if it can; else the workers do, before any rule is applied. `shared`: the
+    /// machine's addresses that rules or NAT use, too; the workers select packets to them when neither takes
+    /// them.
     ///
     /// # Errors
     /// The device refuses the selection.
-    pub fn steer(&self, id: PortId, steering: Option<&Steering>) -> Result<(), PortError> {
-        self.shared().set_locals(id, steering.map_or(&[], |steering| &steering.local));
+    pub fn steer(&self, id: PortId, steering: Option<&Steering>, shared: &[IpAddr]) -> Result<(), PortError> {
+        self.shared().set_locals(id, steering.map_or(&[], |steering| &steering.local), shared);
         self.open(id).map_or(Ok(()), |port| port.steer(steering))
     }
 

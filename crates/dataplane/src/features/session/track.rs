@@ -17,7 +17,8 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, clock, snapshot, routing, flows, rules, shared, .. } = worker;
     let (sessions, RuleScratch { batch, frame, edits, .. }) = (&mut flows.sessions, rules);
     let drops = &shared.workers[*id].counters.drops;
-    let environment = snapshot.for_worker(*id).with_log(&shared.workers[*id].log);
+    let environment =
+        snapshot.for_worker(*id).with_log(&shared.workers[*id].log).with_locals(&routing.locals);
     let out = |packet: &Packet| sessions.effective_destination(&environment, packet.data(), packet.meta());
     find_matches(&snapshot.policy, (snapshot, &routing.routes), batch, vector.packets(), frame, out);
     let (mut next, mut kinds) = ([Next::Pass; VECTOR], NextSet::default());
