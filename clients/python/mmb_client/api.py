@@ -190,6 +190,9 @@ class ConnectionEntry(TypedDict):
     # What functions of the chain say about the session, by their names.
     functions: NotRequired[dict[str, str]]
 
+    # Names the session until it ends: `capture session 0.12.345`.
+    id: NotRequired[str]
+
     # Seconds since the last packet.
     idle_seconds: int
 
@@ -1607,6 +1610,16 @@ class Client(Transport):
         # interface: the interface that receives the frame
         # out: the interface that sends it, for rules with `out`; the other end of the wire if absent
         return self._json("POST", "/v1/explain", {}, {"interface": interface, "out": out}, data)
+
+    def explain_capture(self, interface: str, packet: int, data: bytes) -> TraceList:
+        """What happens to a packet of a capture, as `mmb explain` tells it, under the running configuration and
+        the routes of now: nodes, rules, session, translation, chain, and where it goes. Packets before it are
+        processed, too, so that it finds its session; sessions in service are not asked, and nothing is
+        counted.
+        """
+        # interface: the interface that receives the packets
+        # packet: the number of the packet, from 1
+        return self._json("POST", "/v1/explain/capture", {}, {"interface": interface, "packet": packet}, data)
 
     def fast_path(self) -> FastPathReply:
         """Flows that the XDP program forwards in the kernel."""

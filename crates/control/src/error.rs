@@ -116,6 +116,11 @@ impl Refusal {
         Refusal::new(RefusalKind::NotFound, message)
     }
 
+    /// The request conflicts with what runs.
+    pub fn conflict(message: String) -> Refusal {
+        Refusal::new(RefusalKind::Conflict, message)
+    }
+
     /// The client may not do it.
     pub fn forbidden(message: String) -> Refusal {
         Refusal::new(RefusalKind::Forbidden, message)

@@ -13,12 +13,14 @@
 //! | `config` | the configuration as a value, configuration files |
 //! | `transaction` | changes of the running configuration |
 //! | `history` | the configurations that were in force, and who changed them |
+//! | `audit` | the file of changes and refused logins |
 //! | `query` | what the daemon shows of itself |
 //! | `command` | commands of the language, and their output |
 //! | `render`, `metrics` | documents as text, and for Prometheus |
 //! | `server`, `client` | both ends of the control socket |
 
 pub mod api;
+mod audit;
 mod client;
 mod command;
 mod config;
@@ -32,6 +34,7 @@ mod server;
 mod text;
 mod transaction;
 
+pub use audit::AuditFile;
 pub use client::{Client, ClientError, Remote, RemoteFiles};
 pub use command::Output;
 pub use config::{Brokers, Chains, Config, Interface, Nat, Platform, Routing, file};

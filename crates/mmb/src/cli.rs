@@ -86,7 +86,8 @@ pub enum Cmd {
     Clear(Line),
     /// Show the path of the next packets, live: `trace [MATCH…] [count N] [seconds S]`
     Trace(Line),
-    /// Show or record packets, live: `capture [MATCH…] [drops] [rule N] [count N] [seconds S] [-w FILE]`
+    /// Show or record packets, live: `capture [MATCH…] [drops] [rule N] [session ID] [count N] [seconds S]
+    /// [-w FILE]`
     Capture(CaptureArgs),
     /// Add or delete a NAT pool or a port forward: `nat pool add NAME ADDRESSES`
     Nat(Line),
@@ -189,6 +190,9 @@ pub struct RunArgs {
     /// The API on the network.
     #[command(flatten)]
     pub network: NetworkArgs,
+    /// Append a line of JSON to this file for each change and each refused login; SIGHUP opens it again
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
     /// Do not limit the system calls of the daemon
     #[arg(long)]
     pub no_seccomp: bool,

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use mmb_control::count;
 use mmb_control::{
-    Config, Control, ControlSocket, DownInterface, Limits, Listeners, NetworkAccess, NetworkListener,
-    Platform, SessionFile, SocketGroups, default_path, file, serve,
+    AuditFile, Config, Control, ControlSocket, DownInterface, Limits, Listeners, NetworkAccess,
+    NetworkListener, Platform, SessionFile, SocketGroups, default_path, file, serve,
 };
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_fabric::{Host, Supervisor};
@@ -53,12 +53,14 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     // The file of the administrator has named what it needs. Clients may name no other files.
     files.seal();
     let access = args.network.access()?;
+    let audit = args.audit.as_deref().map(open_audit).transpose()?;
     let origin = match predecessor {
         Some(predecessor) => Origin::Predecessor(predecessor),
         None => Origin::Bound(bind(args, access.as_ref(), &path)?),
     };
     let mut directories: Vec<&Path> = files.directory().into_iter().chain(files.state()).collect();
     // The socket is removed from its directory at the end. The default one is the daemon's own.
+    directories.extend(args.audit.as_deref());
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
     let namespace = privileges::restrict(&wanted(args, &config, directories))?;
     log::install();
@@ -93,7 +95,10 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         predecessor.finish()?;
         socket.set_removed(true);
     }
-    runtime.spawn(reload::run(control.clone(), access, hangups));
+    if let Some(audit) = audit.clone() {
+        control.set_audit(audit);
+    }
+    runtime.spawn(reload::run(control.clone(), access, audit, hangups));
     log_start(&control, &down, state.warning.as_deref());
     if let Some(restored) = restored {
         log::info(format!("{restored}\n"));
@@ -105,6 +110,14 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
     Running { control, runtime, socket, path, storage }.serve(listeners, signalled)
+}
+
+/// Opens the audit file, which clients cannot name.
+fn open_audit(path: &Path) -> Result<Arc<AuditFile>, Failure> {
+    // The directory of the process may change, and the file is opened again.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let failed = |e| Failure::new(format!("cannot open the audit file {}: {e}", path.display()));
+    AuditFile::open(&path).map(Arc::new).map_err(failed)
 }
 
 /// Where the control socket comes from.

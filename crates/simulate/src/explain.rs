@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use mmb_dataplane::{PacketTrace, TraceDetail, TraceRequest};
+use mmb_dataplane::detached::DetachedWorker;
+use mmb_dataplane::{Engine, PacketTrace, TraceDetail, TraceRequest};
 
-use crate::capture::End;
-use crate::replay::{ReplayConfig, ReplayError, finish, start, walk};
+use crate::capture::{End, Reader};
+use crate::replay::{CaptureIo, ReplayConfig, ReplayError, finish, start, walk};
 
 /// The number of packets that were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +32,34 @@ pub fn run(
     config: &ReplayConfig,
     input: &Path,
     only: Option<u64>,
+    visit: impl FnMut(PacketTrace) -> bool,
+) -> Result<ExplainReport, ReplayError> {
+    let (_engine, mut workers) = start(config, Reader::open(input)?)?;
+    explain(&mut workers, only, visit)
+}
+
+/// As [`run`], beside a running engine with the same port ids: packets follow its routes, and those for the
+/// machine itself go to the kernel. Nothing of the running engine is changed. One call at a time.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_beside(
+    running: &Engine,
+    config: &ReplayConfig,
+    capture: Reader,
+    only: Option<u64>,
+    visit: impl FnMut(PacketTrace) -> bool,
+) -> Result<ExplainReport, ReplayError> {
+    let (engine, mut workers) = start(config, capture)?;
+    engine.follow(running);
+    explain(&mut workers, only, visit)
+}
+
+fn explain(
+    workers: &mut [DetachedWorker<CaptureIo>],
+    only: Option<u64>,
     mut visit: impl FnMut(PacketTrace) -> bool,
 ) -> Result<ExplainReport, ReplayError> {
-    let (_engine, mut workers) = start(config, input)?;
     let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
     worker.io().ok_or(ReplayError::NoSource)?.set_single();
     let (sender, traces) = mpsc::channel::<PacketTrace>();

@@ -116,12 +116,11 @@ impl Output {
     }
 }
 
-/// An engine with one worker that reads the capture `input`.
+/// An engine with one worker that reads a capture.
 pub(crate) fn start(
     config: &ReplayConfig,
-    input: &Path,
+    reader: Reader,
 ) -> Result<(DetachedEngine, Harness<CaptureIo>), ReplayError> {
-    let reader = Reader::open(input)?;
     let memory = PacketMemory::create(MEMORY_MB, HugePages::Never)?;
     let engine_config = DetachedConfig {
         nodes: ["replay-rx", "replay-tx"],
@@ -143,7 +142,7 @@ pub(crate) fn start(
 /// # Errors
 /// A file cannot be read or written, or is not a capture; or memory is not available.
 pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result<ReplayReport, ReplayError> {
-    let (engine, mut workers) = start(config, input)?;
+    let (engine, mut workers) = start(config, Reader::open(input)?)?;
     let mut output = output.map(Output::create).transpose()?;
     let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
     let Walked { packets, left, foreign, damage } = walk_all(worker, &mut output)?;

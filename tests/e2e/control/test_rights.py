@@ -79,9 +79,10 @@ def test_the_daemon_gives_up_what_it_does_not_need(make_daemon):
 
 
 def test_a_user_of_its_own(make_bench, open_directory):
-    """Ports of all kinds open at run time without root, and rules forward."""
-    bench = make_bench()
-    daemon = lab_daemon.Daemon(bench.mbox, directory=open_directory, arguments=("--user", "nobody")).start()
+    """Ports of all kinds open at run time without root, and rules forward. The audit file belongs to the user."""
+    bench, audit = make_bench(), open_directory / "audit"
+    arguments = ("--user", "nobody", "--audit", audit)
+    daemon = lab_daemon.Daemon(bench.mbox, directory=open_directory, arguments=arguments).start()
     for status in threads(daemon):
         assert status["Uid"].split() == ["65534"] * 4 and status["Groups"].strip() in ("", "65534"), status
         assert int(status["CapEff"], 16) == CAPABILITIES
@@ -92,6 +93,8 @@ def test_a_user_of_its_own(make_bench, open_directory):
     daemon.line("wire left right")
     assert {i["state"] for i in daemon.interfaces().values()} == {"up"}
     bench.client.run("ping", "-c", "1", "-W", "5", SERVER4)
+    assert (audit.stat().st_uid, audit.stat().st_mode & 0o777) == (65534, 0o640)
+    assert "wire left right" in audit.read_text(encoding="utf-8")
     assert daemon.stop() == 0
 
 

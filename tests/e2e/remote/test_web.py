@@ -253,6 +253,10 @@ def test_a_packet_of_a_capture_is_explained(page, tmp_path, kind):
     page.show("trace")
     page.find("input[type=file]").send_keys(str(tmp_path / "packets"))
     page.wait_for(f"udp {CLIENT4}:53 > {SERVER4}:53, to right, 42 bytes. No rule decides: the packet goes on.")
+    # What `mmb explain` tells: the nodes, the session that it would open, and where it goes.
+    for text in ("sent to right", f"session opened: forward, udp unreplied, {CLIENT4}:53 > {SERVER4}:53", "flow-track"):
+        page.wait_for(text)
+    assert page.daemon.json("show", "connections")["connections"] == [], "a session in service"
     number = page.find("input[type=number]")
     number.clear()
     number.send_keys("2\n")

@@ -5,6 +5,7 @@ mod capture;
 mod chains;
 mod connections;
 mod domains;
+mod explain;
 mod fast_path;
 mod fib;
 mod filter;

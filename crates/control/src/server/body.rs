@@ -14,7 +14,9 @@ use super::audit::{self, Peer};
 use super::document::BODY_LIMIT;
 use super::limits::{HeldBody, Limits, Usage};
 use super::role::Role;
+use crate::audit::AuditFile;
 use crate::error::Refusal;
+use crate::history::Author;
 use crate::refusals::ApiCounters;
 
 /// What the middleware needs.
@@ -23,6 +25,7 @@ pub(super) struct Gate {
     pub usage: Arc<Usage>,
     pub limits: Limits,
     pub counters: Arc<ApiCounters>,
+    pub audit: Option<Arc<AuditFile>>,
 }
 
 /// Checks that the client's role permits a request, and reads its body. The memory of the body counts until
@@ -35,7 +38,9 @@ pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next
         gate.counters.forbidden.fetch_add(1, Relaxed);
         if !matches!(request.uri().path(), "/v1/check" | "/v1/diff") {
             let change = format!("{} {}", request.method(), request.uri().path());
-            audit::log(peer.as_ref(), &audit::shortened(&change), StatusCode::FORBIDDEN);
+            let change = audit::shortened(&change);
+            audit::log(peer.as_ref(), &change, StatusCode::FORBIDDEN);
+            gate.record(&audit::author(peer.as_ref(), Some(&change)), StatusCode::FORBIDDEN);
         }
         return refusal.into_response();
     }
@@ -44,10 +49,12 @@ pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next
     match gate.read(body, announced.unwrap_or(0), role).await {
         Ok(bytes) => {
             let change = audit::change(&parts.method, parts.uri.path(), parts.uri.query(), &bytes);
-            parts.extensions.insert(audit::author(peer.as_ref(), change.as_deref()));
+            let author = audit::author(peer.as_ref(), change.as_deref());
+            parts.extensions.insert(author.clone());
             let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
             if let Some(change) = change {
                 audit::log(peer.as_ref(), &change, response.status());
+                gate.record(&author, response.status());
             }
             response
         }
@@ -65,6 +72,13 @@ pub(super) async fn admit(State(gate): State<Gate>, request: Request, next: Next
 }
 
 impl Gate {
+    /// Records a change.
+    fn record(&self, author: &Author, status: StatusCode) {
+        if let Some(audit) = &self.audit {
+            audit.change(author, status.is_success(), Some(status.as_u16()));
+        }
+    }
+
     async fn read(
         &self,
         mut body: Body,

@@ -76,7 +76,7 @@ pub async fn serve(
     }
     if let Some(access) = listeners.network.first().map(|listener| listener.access.clone()) {
         let server = Arc::new(self::server(&control, limits));
-        let network = Arc::new(NetworkServer::new(server.clone(), access));
+        let network = Arc::new(NetworkServer::new(server.clone(), access, control.audit().cloned()));
         for NetworkListener { socket, has_page, .. } in listeners.network {
             tokio::spawn(network.clone().accept(TcpListener::from_std(socket)?, has_page));
         }
@@ -104,7 +104,8 @@ pub async fn serve(
 fn server(control: &Arc<Control>, limits: Limits) -> Server {
     let counters = control.api_counters().clone();
     let usage = Arc::new(Usage::new(limits));
-    let gate = Gate { usage: usage.clone(), limits, counters: counters.clone() };
+    let audit = control.audit().cloned();
+    let gate = Gate { usage: usage.clone(), limits, counters: counters.clone(), audit };
     let (router, _) = router(control.clone());
     let router = router.layer(from_fn_with_state(gate, body::admit));
     Server::new(router, usage, limits, counters)
@@ -132,6 +133,6 @@ impl ConnectionServer {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        NetworkServer::new(self.0.clone(), access.clone()).serve_stranger(stream).await;
+        NetworkServer::new(self.0.clone(), access.clone(), None).serve_stranger(stream).await;
     }
 }

@@ -29,8 +29,8 @@ impl Role {
     /// # Errors
     /// It does not.
     pub(super) fn check_request(self, method: &Method, path: &str) -> Result<(), Refusal> {
-        // Lines are checked one by one; a frame changes nothing.
-        let is_checked = matches!(path, "/v1/command" | "/v1/print" | "/v1/explain");
+        // Lines are checked one by one; frames and captures change nothing.
+        let is_checked = matches!(path, "/v1/command" | "/v1/print" | "/v1/explain" | "/v1/explain/capture");
         match self {
             Role::Reader if *method != Method::GET && *method != Method::HEAD && !is_checked => {
                 Err(refusal(&format!("{method} {path}")))
@@ -127,6 +127,7 @@ mod tests {
             (Method::GET, "/metrics", true),
             (Method::POST, "/v1/print", true),
             (Method::POST, "/v1/explain", true),
+            (Method::POST, "/v1/explain/capture", true),
             (Method::POST, "/v1/rules", false),
             (Method::DELETE, "/v1/connections", false),
             (Method::POST, "/v1/apply", false),

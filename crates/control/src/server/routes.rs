@@ -10,7 +10,8 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -31,8 +32,27 @@ use crate::transaction::Control;
     title = "mmb control API",
     description = "HTTP/1.1 over the daemon's Unix socket, or by HTTPS with a bearer token or a certificate. A request \
                    that fails changes nothing and answers with one sentence."
-))]
+), modifiers(&Credentials), security((), ("token" = []), ("certificate" = [])))]
 struct ApiDocument;
+
+/// What clients show. On the control socket, the kernel tells who they are.
+struct Credentials;
+
+impl Modify for Credentials {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let token = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("a token of `mmb token` (RFC 6750); not needed on the control socket"));
+        let certificate = SecurityScheme::MutualTls {
+            description: Some("a certificate whose subject the file of users names".to_owned()),
+            deprecated: None,
+            extensions: None,
+        };
+        let components = api.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+        components.add_security_scheme("certificate", certificate);
+    }
+}
 
 type Ctl = State<Arc<Control>>;
 
@@ -495,6 +515,7 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(trace))
         .routes(routes!(capture))
         .routes(routes!(frame_route::explain))
+        .routes(routes!(frame_route::explain_capture))
         .routes(routes!(nat))
         .routes(routes!(chains))
         .routes(routes!(functions))

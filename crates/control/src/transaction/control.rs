@@ -30,6 +30,7 @@ use super::memory::check_memory;
 use super::mirror::Mirror;
 use super::sets::queue::ElementQueue;
 use super::state::State;
+use crate::audit::AuditFile;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::history::History;
@@ -58,6 +59,8 @@ pub struct Control {
     file: OnceLock<PathBuf>,
     /// The socket of the system's log.
     syslog: OnceLock<PathBuf>,
+    /// Where changes and refused logins are recorded.
+    audit: OnceLock<Arc<AuditFile>>,
 }
 
 impl Control {
@@ -84,6 +87,7 @@ impl Control {
             history: History::default(),
             file: OnceLock::new(),
             syslog: OnceLock::new(),
+            audit: OnceLock::new(),
         }
     }
 
@@ -260,6 +264,16 @@ impl Control {
     /// The socket of the system's log.
     pub(super) fn syslog_socket(&self) -> &Path {
         self.syslog.get().map_or(Path::new(DEFAULT_SOCKET), PathBuf::as_path)
+    }
+
+    /// Sets where changes and refused logins are recorded, once. To be called before clients are served.
+    pub fn set_audit(&self, audit: Arc<AuditFile>) {
+        self.audit.get_or_init(|| audit);
+    }
+
+    /// Where changes and refused logins are recorded.
+    pub(crate) fn audit(&self) -> Option<&Arc<AuditFile>> {
+        self.audit.get()
     }
 
     /// Time since the start.

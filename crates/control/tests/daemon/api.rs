@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints of the interface.
-const ENDPOINTS: [(&str, &[&str]); 35] = [
+const ENDPOINTS: [(&str, &[&str]); 36] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/brokers", &["get"]),
@@ -20,6 +20,7 @@ const ENDPOINTS: [(&str, &[&str]); 35] = [
     ("/v1/domains", &["get"]),
     ("/v1/drops", &["get"]),
     ("/v1/explain", &["post"]),
+    ("/v1/explain/capture", &["post"]),
     ("/v1/fast-path", &["get"]),
     ("/v1/fib", &["get"]),
     ("/v1/fields", &["get"]),
@@ -46,6 +47,16 @@ const ENDPOINTS: [(&str, &[&str]); 35] = [
 const JSON: &str = "application/json";
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+/// The document tells which credentials clients show; on the control socket they need none.
+#[test]
+fn the_document_names_credentials() {
+    let document = document(&daemon());
+    let schemes = &document["components"]["securitySchemes"];
+    assert_eq!((&schemes["token"]["type"], &schemes["token"]["scheme"]), (&"http".into(), &"bearer".into()));
+    assert_eq!(schemes["certificate"]["type"], "mutualTLS");
+    assert_eq!(document["security"], serde_json::json!([{}, {"token": []}, {"certificate": []}]));
+}
 
 fn document(daemon: &Daemon) -> Value {
     let response = daemon.http("GET", "/v1/openapi.json", "application/json", b"");

@@ -1,8 +1,10 @@
-//! SIGHUP: the configuration file is read again, and the files of the API on the network.
+//! SIGHUP: the configuration file is read again, and the files of the API on the network; the audit file is
+//! opened again.
 
 use std::sync::Arc;
 
-use mmb_control::{Control, NetworkAccess, reload_access};
+use mmb_control::{AuditFile, Control, NetworkAccess, reload_access};
+use mmb_system::log;
 use tokio::signal::unix::{Signal, SignalKind};
 
 use super::end::listen;
@@ -15,10 +17,18 @@ pub fn hangups() -> Result<Signal, Failure> {
 }
 
 /// Reloads the files at each signal.
-pub async fn run(control: Arc<Control>, access: Option<Arc<NetworkAccess>>, mut hangups: Signal) {
+pub async fn run(
+    control: Arc<Control>,
+    access: Option<Arc<NetworkAccess>>,
+    audit: Option<Arc<AuditFile>>,
+    mut hangups: Signal,
+) {
     while hangups.recv().await.is_some() {
-        let (control, access) = (control.clone(), access.clone());
+        let (control, access, audit) = (control.clone(), access.clone(), audit.clone());
         let reload = move || {
+            if let Some(Err(e)) = audit.map(|audit| audit.reopen()) {
+                log::error(format!("error: {e}\n"));
+            }
             if let Some(access) = access {
                 reload_access(&access);
             }

@@ -1,7 +1,8 @@
 //! The API on the network: TLS, and users with tokens or certificates.
 //!
 //! Theory of operation. A connection holds one of [`STRANGERS`] places until its first request with valid
-//! credentials. Then it holds one of its user's role instead, as connections of the control socket do. The
+//! credentials. One source address ([`places`]) holds a part of them at most, so that it does not lock others
+//! out. Then it holds one of its user's role instead, as connections of the control socket do. The
 //! places are the network's own, so no client there takes one from a local user. A handshake has a time
 //! limit, and so has each head of a request. Each request has to name its user again, by the certificate of
 //! the connection or a bearer token (RFC 6750); its body is read after that. A refusal closes the
@@ -17,6 +18,7 @@
 
 mod access;
 mod page;
+mod places;
 mod users;
 
 use std::io;
@@ -35,7 +37,7 @@ use mmb_system::log;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
@@ -45,14 +47,17 @@ pub(crate) use access::{authorities, certificates, private_key};
 pub use users::new_token;
 
 use super::accept::{Accept, Server};
-use super::audit::Peer;
+use super::audit::{Peer, shortened};
 use super::role::Role;
+use crate::audit::AuditFile;
 use crate::error::Refusal;
 use access::Access;
+use places::{Places, StrangerPlace};
 use users::User;
 
-/// Connections without valid credentials so far.
+/// Connections without valid credentials so far, of all clients and of one source.
 const STRANGERS: usize = 64;
+const STRANGERS_OF_SOURCE: usize = 16;
 /// Time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -82,21 +87,34 @@ impl Accept for Listener {
 pub(super) struct NetworkServer {
     pub server: Arc<Server>,
     access: Arc<NetworkAccess>,
-    strangers: Arc<Semaphore>,
+    strangers: Arc<Places>,
+    audit: Option<Arc<AuditFile>>,
 }
 
 impl NetworkServer {
-    pub fn new(server: Arc<Server>, access: Arc<NetworkAccess>) -> NetworkServer {
-        NetworkServer { server, access, strangers: Arc::new(Semaphore::new(STRANGERS)) }
+    pub fn new(
+        server: Arc<Server>,
+        access: Arc<NetworkAccess>,
+        audit: Option<Arc<AuditFile>>,
+    ) -> NetworkServer {
+        let strangers = Arc::new(Places::new(STRANGERS, STRANGERS_OF_SOURCE));
+        NetworkServer { server, access, strangers, audit }
+    }
+
+    /// Records a refused login.
+    fn record(&self, address: SocketAddr, request: &str, status: Option<StatusCode>, reason: &str) {
+        if let Some(audit) = &self.audit {
+            audit.login(address.ip(), request, status.map(|status| status.as_u16()), reason);
+        }
     }
 
     /// Accepts connections until the server stops.
     pub async fn accept(self: Arc<NetworkServer>, listener: TcpListener, has_page: bool) {
         let server = self.server.clone();
-        let admit = |(stream, address)| match self.strangers.clone().try_acquire_owned() {
-            Ok(place) => drop(tokio::spawn(self.clone().serve(stream, (address, has_page), place))),
+        let admit = |(stream, address): (TcpStream, SocketAddr)| match self.strangers.take(address.ip()) {
+            Some(place) => drop(tokio::spawn(self.clone().serve(stream, (address, has_page), place))),
             // Without a handshake there is nobody to tell the reason.
-            Err(_) => drop(self.server.counters.connections.fetch_add(1, Relaxed)),
+            None => drop(self.server.counters.connections.fetch_add(1, Relaxed)),
         };
         server.accept_each(Listener(listener), admit).await;
     }
@@ -106,7 +124,7 @@ impl NetworkServer {
         self: Arc<NetworkServer>,
         stream: TcpStream,
         origin: (SocketAddr, bool),
-        place: OwnedSemaphorePermit,
+        place: StrangerPlace,
     ) {
         // A reply is sent at once; without the option it may wait for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
@@ -117,7 +135,14 @@ impl NetworkServer {
                     let subject = stream.get_ref().1.peer_certificates().and_then(subject);
                     self.exchange(stream, origin, subject, place).await;
                 }
-                _ => drop(self.server.counters.handshakes.fetch_add(1, Relaxed)),
+                failed => {
+                    self.server.counters.handshakes.fetch_add(1, Relaxed);
+                    let reason = match failed {
+                        Ok(Err(error)) => format!("the TLS handshake failed: {error}"),
+                        _ => "the TLS handshake did not end in time".to_owned(),
+                    };
+                    self.record(origin.0, "", None, &reason);
+                }
             },
         }
         self.server.reserve.refill();
@@ -130,7 +155,7 @@ impl NetworkServer {
         stream: S,
         (address, has_page): (SocketAddr, bool),
         subject: Option<String>,
-        place: OwnedSemaphorePermit,
+        place: StrangerPlace,
     ) where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -139,7 +164,7 @@ impl NetworkServer {
             address,
             has_page,
             subject,
-            place: Mutex::new(Place { _permit: place, is_stranger: true }),
+            place: Mutex::new(Place::Stranger(place)),
         };
         self.server.exchange(stream, |request| connection.identify(request)).await;
     }
@@ -149,16 +174,19 @@ impl NetworkServer {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        if let Ok(place) = self.strangers.clone().try_acquire_owned() {
-            self.exchange(stream, (SocketAddr::from(([0; 4], 0)), true), None, place).await;
+        let address = SocketAddr::from(([0; 4], 0));
+        if let Some(place) = self.strangers.take(address.ip()) {
+            self.exchange(stream, (address, true), None, place).await;
         }
     }
 }
 
 /// The place that a connection holds.
-struct Place {
-    _permit: OwnedSemaphorePermit,
-    is_stranger: bool,
+enum Place {
+    /// Without valid credentials so far.
+    Stranger(#[expect(dead_code, reason = "it is given back when it is dropped")] StrangerPlace),
+    /// Of a user.
+    User(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
 }
 
 /// A connection.
@@ -179,7 +207,7 @@ impl Connection<'_> {
         let counters = &self.network.server.counters;
         check_site(request.headers(), access.tls.is_some()).map_err(|sentence| {
             counters.forbidden.fetch_add(1, Relaxed);
-            refusal(StatusCode::FORBIDDEN, sentence)
+            self.refuse(request, StatusCode::FORBIDDEN, sentence)
         })?;
         if self.has_page
             && let Some(mut file) = page::file(request.method(), request.uri())
@@ -192,7 +220,7 @@ impl Connection<'_> {
         }
         let user = self.user(&access, request.headers()).map_err(|sentence| {
             counters.credentials.fetch_add(1, Relaxed);
-            let mut response = refusal(StatusCode::UNAUTHORIZED, sentence);
+            let mut response = self.refuse(request, StatusCode::UNAUTHORIZED, sentence);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         })?;
@@ -202,9 +230,16 @@ impl Connection<'_> {
             let sentence = format!(
                 "there are {limit} connections of this role already, which is the maximum; try again later"
             );
-            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, &sentence));
+            return Err(self.refuse(request, StatusCode::SERVICE_UNAVAILABLE, &sentence));
         }
         Ok((user.role, Some(Peer::Network { name: user.name, address: self.address.ip() })))
+    }
+
+    /// A refused login, which is recorded.
+    fn refuse(&self, request: &Request<Incoming>, status: StatusCode, sentence: &str) -> Box<Response> {
+        let text = shortened(&format!("{} {}", request.method(), request.uri().path()));
+        self.network.record(self.address, &text, Some(status), sentence);
+        refusal(status, sentence)
     }
 
     fn user(&self, access: &Access, headers: &HeaderMap) -> Result<User, &'static str> {
@@ -224,15 +259,15 @@ impl Connection<'_> {
     }
 
     fn is_stranger(&self) -> bool {
-        self.place().is_stranger
+        matches!(*self.place(), Place::Stranger(_))
     }
 
     /// Takes a place of a role, unless the connection has one. False: there is none.
     fn take_place(&self, role: Role) -> bool {
         let mut place = self.place();
-        if place.is_stranger {
+        if matches!(*place, Place::Stranger(_)) {
             let Some(permit) = self.network.server.usage.connection(role) else { return false };
-            *place = Place { _permit: permit, is_stranger: false };
+            *place = Place::User(permit);
         }
         true
     }

@@ -27,10 +27,10 @@ use mmb_system::log;
 use mmb_system::syslog::Syslog;
 
 pub(super) use self::limited::LimitedSources;
-pub(super) use self::nat_log::utc;
 use self::rule_log::RuleLogWriter;
 use super::control::Control;
 use crate::text::count;
+pub(super) use crate::text::utc;
 
 /// Time between two attempts to rebuild while rules change.
 const RETRY: Duration = Duration::from_millis(200);

@@ -111,6 +111,7 @@ impl Control {
         let applied = std::fs::read(file).map_err(|e| Refusal::failed(e.to_string()));
         let applied =
             applied.and_then(|text| Author::daemon(format!("reload of {name}")).run(|| self.apply(&text)));
+        self.audit_own(&format!("reload of {name}"), applied.is_ok());
         match applied {
             Ok(reply) => log::info(format!("{name} reloaded: {}\n", reply.done)),
             Err(refusal) => {
@@ -121,11 +122,21 @@ impl Control {
         }
     }
 
+    /// Records a change that the daemon makes by itself.
+    fn audit_own(&self, change: &str, is_done: bool) {
+        if let Some(audit) = self.audit() {
+            audit.change(&Author::daemon(change), is_done, None);
+        }
+    }
+
     /// Takes back the change that was not confirmed in time. Returns the time to the next deadline.
     pub(in crate::transaction) fn check_confirmation(&self) -> Option<Duration> {
         if let Some((revision, snapshot)) = self.history().take_expired(Instant::now()) {
             let author = Author::daemon(format!("no confirmation: back to revision {revision}"));
-            match author.run(|| self.go_back(&snapshot)) {
+            let change = author.change.clone();
+            let gone_back = author.run(|| self.go_back(&snapshot));
+            self.audit_own(&change, gone_back.is_ok());
+            match gone_back {
                 Ok(reply) => log::error(format!(
                     "warning: the change was not confirmed; revision {revision} is the configuration again: {}\n",
                     reply.done

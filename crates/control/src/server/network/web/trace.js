@@ -1,7 +1,7 @@
 // What happens to packets, and why: live, as `mmb trace` shows it, and for a packet of a capture, by the rules.
 
 import { Refusal, get, post, stream } from "./api.js";
-import { readCapture } from "./capture.js";
+import { part, readCapture } from "./capture.js";
 import { h } from "./dom.js";
 
 const COUNT = 20;
@@ -52,41 +52,45 @@ export function openTrace({ signal, fail }) {
   return { element, refresh: async () => {} };
 }
 
-/** A packet of a capture file, and what the rules say about it. */
+/** A packet of a capture file: what happens to it, and what the rules say about it. */
 function openFile({ signal, fail }) {
   const file = h("input", { type: "file", accept: ".pcap,.pcapng,.cap", "aria-label": "Capture", onchange: load });
   const input = h("select", { "aria-label": "Comes in by", onchange: explain });
   const number = h("input", { type: "number", min: 1, value: 1, "aria-label": "Packet", onchange: explain });
   const choice = h("span", { class: "bar", hidden: true }, "Packet", number, h("span", {}), "comes in by", input);
-  const state = h("p", { class: "soft", role: "status" }, "The rules of now are asked as about the first packet of its flow. The file stays in the browser; the packet is sent to the daemon.");
+  const state = h("p", { class: "soft", role: "status" }, "The packet passes through a copy of the running configuration: rules, sessions, translation, chains, routes. The file stays in the browser; the packet and some before it are sent to the daemon.");
   const result = h("div", {});
-  let frames = [];
+  let capture = { heads: [], frames: [] };
 
   async function load() {
     result.replaceChildren();
     choice.hidden = true;
     try {
-      frames = file.files.length > 0 ? await readCapture(file.files[0]) : [];
-      if (frames.length === 0) return;
+      if (file.files.length === 0) return;
+      capture = await readCapture(file.files[0]);
       const { interfaces } = await get("/v1/interfaces", signal);
       input.replaceChildren(...interfaces.map(({ name }) => h("option", {}, name)));
     } catch (error) {
       return problem(error);
     }
-    number.max = frames.length;
+    number.max = capture.frames.length;
     number.value = 1;
-    number.nextSibling.textContent = `of ${frames.length}`;
+    number.nextSibling.textContent = `of ${capture.frames.length}`;
     choice.hidden = false;
     await explain();
   }
 
   async function explain() {
-    const frame = frames[Number(number.value) - 1];
+    const last = Number(number.value) - 1, frame = capture.frames[last];
     if (!frame) return problem(new Error(`There is no packet ${number.value}.`));
+    const from = `interface=${encodeURIComponent(input.value)}`, sent = part(capture, last);
+    if (!sent) return problem(new Error(`Packet ${number.value} is too long to be sent.`));
     try {
-      const reply = await post(`/v1/explain?interface=${encodeURIComponent(input.value)}`, frame, signal);
-      state.textContent = "";
-      result.replaceChildren(...verdict(reply));
+      const { packets } = await post(`/v1/explain/capture?${from}&packet=${sent.count}`, sent.body, signal);
+      const reply = await post(`/v1/explain?${from}`, frame.data, signal);
+      state.textContent = sent.count > last ? "" : `Of the packets before it, the last ${sent.count - 1} were processed, too.`;
+      state.className = "soft";
+      result.replaceChildren(...packets.map((packet) => entry(packet, true)), h("h3", {}, "The rules, asked about this packet alone"), ...verdict(reply));
     } catch (error) {
       problem(error);
     }
@@ -120,6 +124,19 @@ function verdict(reply) {
 
 const change = ({ field, before, after }) => `${field}: ${before ?? "absent"} → ${after ?? "absent"}`;
 
+/** What a node changed, and the functions of a chain with their verdicts. */
+const lines = ({ changes = [], functions = [] }) => [
+  ...changes.map(change), ...functions.flatMap((one) => [`${one.function}: ${one.verdict}`, ...(one.changes ?? []).map(change)]),
+];
+
+/** The session of a packet, with its translation and its chain. */
+function session({ is_new: isNew, direction, connection }) {
+  const end = (address, port) => (port === undefined ? address : address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`);
+  const way = (flow) => `${end(flow.source, flow.source_port)} > ${end(flow.destination, flow.destination_port)}`;
+  const translated = connection.translated ? ", translated" : "", chain = connection.chain ? `, chain ${connection.chain}` : "";
+  return `session ${isNew ? "opened" : "found"}: ${direction}, ${connection.protocol} ${connection.state}, ${way(connection.forward)}, replies ${way(connection.reverse)}${translated}${chain}`;
+}
+
 /** A packet: its line, and what happened to it. */
 function entry(packet, isOpen) {
   const end = { sent: `sent to ${packet.out ?? "?"}`, dropped: `dropped: ${packet.reason ?? ""}` }[packet.result] ?? packet.result;
@@ -131,8 +148,8 @@ function entry(packet, isOpen) {
     facts.push(`rule ${rule.index}${rule.index === packet.rules.decider ? " decides" : ""}: ${rule.text}`);
   }
   for (const rule of packet.rules?.of_session ?? []) facts.push(`rule ${rule.index}, of the session: ${rule.text}`);
-  if (packet.session) facts.push(`session ${packet.session.is_new ? "opened" : "found"}: ${packet.session.direction}, ${packet.session.connection.state}`);
-  const nodes = packet.nodes.map((node) => h("li", {}, node.node, [...(node.changes ?? []), ...(node.functions ?? []).flatMap((one) => one.changes ?? [])].map((one) => h("div", { class: "mono" }, change(one)))));
+  if (packet.session) facts.push(session(packet.session));
+  const nodes = packet.nodes.map((node) => h("li", {}, node.node, lines(node).map((line) => h("div", { class: "mono" }, line))));
   return h("details", { open: isOpen },
     h("summary", {}, h("span", { class: "mono" }, `${packet.in ?? "?"}  ${packet.summary}  `), h("span", { class: kind }, end)),
     facts.map((fact) => h("p", {}, fact)), h("ol", {}, nodes));

@@ -12,7 +12,7 @@ use mmb_policy::RuleLog;
 use mmb_system::log;
 use mmb_system::syslog::Syslog;
 
-use super::nat_log::utc;
+use super::utc;
 use crate::config::{Config, PacketLog};
 use crate::query::ports::PortNames;
 
