@@ -6,7 +6,8 @@ from .results import Experiment, Series
 from .wire import Wire, percentile
 
 LOCAL, BOXES = "in the daemon", "a daemon each"
-MODES = ["adaptive", "event", "poll"]
+ZERO_COPY = "poll, zero-copy"
+MODES = ["adaptive", "event", "poll", ZERO_COPY]
 
 
 def setup():
@@ -15,16 +16,18 @@ def setup():
         "adaptive": "`count … process DOMAIN` in a chain, a process each, one domain; looks for packets for 200 µs, then sleeps",
         "event": "the same, asleep until packets come",
         "poll": "the same, never asleep; with more processes than processors, the slowest mode",
+        ZERO_COPY: "the same as `poll`, in a `zero-copy` domain: the processes read packets where they are",
         BOXES: "a daemon for each function, af-xdp ports between them",
     }
 
 
 def chain(name, count):
     """The lines of a chain of so many functions."""
-    where = f" process apart {name}" if name in MODES else ""
+    mode, kind = ("poll", "zero-copy") if name == ZERO_COPY else (name, "private")
+    where = f" process apart {mode}" if name in MODES else ""
     functions = "".join(f"nf add f{n} count{where}\n" for n in range(count))
     body = " | ".join(f"f{n}" for n in range(count))
-    return f"domain add apart private\n{functions}chain add c {body}\nadd-stateful net-proto ip chain c\n"
+    return f"domain add apart {kind}\n{functions}chain add c {body}\nadd-stateful net-proto ip chain c\n"
 
 
 def figure(rounds, full):

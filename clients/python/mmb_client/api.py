@@ -304,6 +304,9 @@ class DomainEntry(TypedDict):
     # The functions of the domain.
     functions: list[str]
 
+    # `private` or `zero-copy`.
+    kind: str
+
     # Name of the domain.
     name: str
 
@@ -327,7 +330,8 @@ class DomainStatus(TypedDict):
     # The functions of the domain.
     functions: list[ProcessEntry]
 
-    # `private`: packets are copied into the memory of the domain.
+    # `private`: packets are copied into the memory of the domain; `zero-copy`: functions that change no
+    # packet read packets where they are.
     kind: str
 
     # Its name.
@@ -933,6 +937,9 @@ class ProcessEntry(TypedDict):
 
     # Name of the function.
     function: str
+
+    # Packets that the function has read where they were, without a copy.
+    in_place: int
 
     # Why the last process ended, or has not started; absent: nothing has failed.
     last_failure: NotRequired[str | None]

@@ -57,8 +57,8 @@ pub use error::{Error, GraphError, PoolError, PortError, RingError};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, Observer, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;
 pub use memory::{
-    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, MemoryFile, Mempool, Packet, PoolFile, RingReceiver, RingSender,
-    Segments, SharedMemory, Slots, Tail, VECTOR_MAX, ring,
+    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, MemoryFile, Mempool, Packet, PinnedFrame, PoolFile, ReadablePool,
+    RingReceiver, RingSender, Segments, SharedMemory, Slots, Tail, VECTOR_MAX, ring,
 };
 pub use port::{
     Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, FrameSizeGuard,

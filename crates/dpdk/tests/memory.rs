@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mmb_dpdk::{Burst, Error, Mbuf, Mempool, SharedMemory, VECTOR_MAX, ring};
+use mmb_dpdk::{Burst, Error, Mbuf, Mempool, ReadablePool, SharedMemory, VECTOR_MAX, ring};
 use proptest::prelude::*;
 
 fn pool(n: usize, room: usize) -> Mempool {
@@ -54,6 +54,50 @@ fn a_pool_whose_file_was_given_away_is_not_reused() {
     let (one, two) = (create(), create());
     assert_eq!(addresses(&one), reused, "nobody else has seen this pool's memory");
     assert!(kept.is_disjoint(&addresses(&two)));
+}
+
+/// A pinned buffer is in nobody else's packet before it is unpinned, whether its packet is there or not.
+#[test]
+fn a_pinned_buffer_is_not_used_again() {
+    let _alone = common::alone();
+    let pool = pool(64, 200);
+    let readable = ReadablePool::new(pool.clone()).unwrap();
+    let mut packets: Vec<Mbuf> = std::iter::from_fn(|| pool.alloc_from(&pattern(100))).collect();
+    assert_eq!(packets.len(), 64);
+    let pins: Vec<_> = packets.iter().map(|packet| readable.pin(&packet.data()[10..]).unwrap()).collect();
+    let buffers: BTreeSet<u32> = pins.iter().map(|pin| pin.buffer).collect();
+    assert_eq!((buffers.len(), *buffers.last().unwrap()), (64, 63));
+    assert_eq!(readable.pin(packets[0].data()), None, "it is pinned already");
+    assert_eq!(readable.pin(&[1, 2, 3]), None, "these are not a packet's");
+    // Half of the packets are dropped before their pins end, and half behind them.
+    let later = packets.split_off(32);
+    drop(packets);
+    assert_eq!(pool.in_use(), 64);
+    assert!(pool.alloc().is_none());
+    for pin in &pins {
+        readable.unpin(pin.buffer);
+        readable.unpin(pin.buffer);
+    }
+    assert_eq!(pool.in_use(), 32);
+    drop(later);
+    assert_eq!((pool.in_use(), std::iter::from_fn(|| pool.alloc()).count()), (0, 64));
+}
+
+/// The descriptor for another process shows the frame where the pin says, and nobody can write by it.
+#[test]
+fn a_readable_pool_is_read_and_not_written() {
+    let _alone = common::alone();
+    let pool = pool(64, 200);
+    let readable = ReadablePool::new(pool.clone()).unwrap();
+    let packet = pool.alloc_from(&pattern(150)).unwrap();
+    let pin = readable.pin(packet.data()).unwrap();
+    let file = std::fs::File::from(readable.fd().try_clone_to_owned().unwrap());
+    let mut bytes = vec![0; 150];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, readable.offset() + pin.offset).unwrap();
+    assert_eq!(bytes, pattern(150));
+    assert!(std::os::unix::fs::FileExt::write_at(&file, b"x", readable.offset()).is_err());
+    assert!(SharedMemory::map(readable.fd(), readable.offset(), readable.bytes()).is_err());
+    readable.unpin(pin.buffer);
 }
 
 /// KiB in huge pages of the mapping that begins at this address.

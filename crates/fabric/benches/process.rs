@@ -51,7 +51,7 @@ fn measure(mode: &str, functions: usize) {
     let chain: Vec<String> = (0..functions).map(|n| format!("f{n}")).collect();
     lines.push(format!("chain add c {}", chain.join(" | ")));
     let host = Arc::new(Host::new(Supervisor::start().unwrap(), SESSIONS));
-    host.begin();
+    host.begin(None);
     let harness = Harness::with_processes(mmb_nf_builtin::registry(), &lines.join("\n"), host.clone());
     let mut harness = harness.unwrap();
     let frames: Vec<Vec<u8>> = (0..VECTOR).map(|n| frame(n as u16 % 16)).collect();

@@ -13,12 +13,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mmb_nf::Domain;
-use mmb_nf::process::{FunctionProcess, ProcessHost, ProcessLink, ProcessSpec, ProcessStatus};
+use mmb_nf::process::{FunctionProcess, PacketMemory, ProcessHost, ProcessLink, ProcessSpec, ProcessStatus};
+use mmb_nf::{Domain, DomainKind};
 use mmb_system::log;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
@@ -31,7 +31,7 @@ use crate::message::{self, Hello, Reply, Request};
 use crate::pool::Pool;
 use crate::report;
 use crate::ring;
-use crate::shared::{DomainMemory, Shared};
+use crate::shared::{DomainMemory, Packets, Shared};
 use crate::supervisor::Supervisor;
 
 /// How long a process may read nothing of what waits for it.
@@ -40,6 +40,9 @@ pub const HANG: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a process has to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Why there are no processes in a `zero-copy` domain.
+const NO_PACKETS: &str = "packets are in memory that no other process can map (devices use physical addresses, \
+                          or the kernel makes no memory files): make the domain `private`";
 /// So many processes with a short life are started again at once, one after the other.
 const AT_ONCE: u32 = 8;
 /// Later ones are started after a pause, of at most the second time.
@@ -52,6 +55,7 @@ pub struct Host {
     /// Most sessions of a worker.
     sessions: u32,
     domains: Mutex<HashMap<String, Weak<DomainMemory>>>,
+    packets: Packets,
     /// Threads that wait for [`Host::begin`]. None: there was one.
     deferred: Mutex<Option<Vec<Deferred>>>,
 }
@@ -64,12 +68,18 @@ impl Host {
     /// Makes a host. `sessions`: the most sessions of a worker.
     pub fn new(supervisor: Supervisor, sessions: u32) -> Host {
         let deferred = Mutex::new(Some(Vec::new()));
-        Host { supervisor: Arc::new(supervisor), sessions, domains: Mutex::default(), deferred }
+        let packets = Arc::new(OnceLock::new());
+        Host { supervisor: Arc::new(supervisor), sessions, domains: Mutex::default(), packets, deferred }
     }
 
     /// Starts threads and processes. Until then, functions are taken on, and none of them runs: a process
-    /// that still gives up rights must have no other threads.
-    pub fn begin(&self) {
+    /// that still gives up rights must have no other threads. `packets`: what functions of `zero-copy`
+    /// domains read. None: there are no such domains.
+    pub fn begin(&self, packets: Option<Arc<dyn PacketMemory>>) {
+        if let Some(packets) = packets {
+            // There is one call.
+            let _ = self.packets.set(packets);
+        }
         let deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take();
         for (keeper, thread) in deferred.into_iter().flatten() {
             let name = keeper.hello.name.clone();
@@ -87,6 +97,7 @@ impl Host {
         if let Some(known) = known
             && known.pool.buffers() == domain.buffers
             && known.on_failure == domain.on_failure
+            && known.packets.is_some() == (domain.kind == DomainKind::ZeroCopy)
         {
             return Ok(known);
         }
@@ -94,7 +105,9 @@ impl Host {
         let memory = SharedMemory::create("mmb-domain", pool.bytes() / 8);
         let memory = memory.map_err(|error| format!("no memory for the domain: {error}"))?;
         let on_failure = domain.on_failure;
-        let made = Arc::new(DomainMemory { pool: Arc::new(pool), memory: Arc::new(memory), on_failure });
+        let packets = (domain.kind == DomainKind::ZeroCopy).then(|| self.packets.clone());
+        let (pool, memory) = (Arc::new(pool), Arc::new(memory));
+        let made = Arc::new(DomainMemory { pool, memory, on_failure, packets });
         domains.retain(|_, memory| memory.strong_count() > 0);
         domains.insert(name, Arc::downgrade(&made));
         Ok(made)
@@ -108,7 +121,8 @@ impl ProcessHost for Host {
         let text = |error: io::Error| format!("no memory: {error}");
         let pads = SharedMemory::create("mmb-scratchpads", geometry.pad_words()).map_err(text)?;
         let stride = domain.pool.stride();
-        let shared = Arc::new(Shared::new(domain, geometry, Arc::new(pads)).map_err(text)?);
+        let shared = Shared::new(domain, geometry, Arc::new(pads), spec.is_read_only).map_err(text)?;
+        let shared = Arc::new(shared);
         let hello = Hello {
             name: spec.function.name.text.to_string(),
             kind: spec.function.kind.text.to_string(),
@@ -118,6 +132,7 @@ impl ProcessHost for Host {
             mode: spec.mode.word().to_owned(),
             geometry,
             stride,
+            packets: None,
         };
         let number = Arc::new(AtomicU32::new(0));
         let restarts = Arc::new(AtomicU32::new(0));
@@ -270,11 +285,19 @@ impl Keeper {
     /// Starts a process with new rings, and waits until its function runs.
     fn start(&mut self) -> Result<Running, String> {
         let text = |error: io::Error| error.to_string();
+        if self.shared.domain.packets.as_ref().is_some_and(|packets| packets.get().is_none()) {
+            return Err(NO_PACKETS.into());
+        }
         let Shared { geometry, domain, pads, bell, .. } = &*self.shared;
         let rings = Arc::new(SharedMemory::create("mmb-rings", geometry.ring_words()).map_err(text)?);
         let (socket, theirs) = message::pair().map_err(text)?;
         let number = self.supervisor.start_process(theirs)?;
-        let files = [domain.memory.as_fd(), pads.as_fd(), rings.as_fd(), bell.as_fd()];
+        let mut files = vec![domain.memory.as_fd(), pads.as_fd(), rings.as_fd(), bell.as_fd()];
+        if let Some(packets) = self.shared.packets() {
+            let (file, offset) = packets.file();
+            files.push(file);
+            self.hello.packets = Some((offset, packets.bytes()));
+        }
         let sent = message::send(&socket, &self.hello, &files).map_err(text);
         let ready = sent.and_then(|()| match wait_for(&socket) {
             Ok(Some(Reply::Ready)) => Ok(()),

@@ -104,10 +104,16 @@ pub fn is_idle(pair: &RingPair, slots: u32) -> bool {
     there == read || back.wrapping_sub(taken) >= slots.into()
 }
 
+/// The frame is in the buffer.
+const IN_BUFFER: u64 = u64::MAX;
+
 /// The facts about a packet in front of its frame.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PacketHeader {
+    /// Offset of the frame in the engine's packet memory, in two halves. [`IN_BUFFER`]: it is behind the
+    /// header.
+    at: [u32; 2],
     /// Bytes of the first segment.
     pub head: u32,
     pub now: u32,
@@ -117,14 +123,23 @@ pub struct PacketHeader {
 }
 
 impl PacketHeader {
-    pub fn of(packet: &Packet<'_>, now: u32) -> PacketHeader {
+    /// `at`: the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
+    pub fn of(packet: &Packet<'_>, now: u32, at: Option<u64>) -> PacketHeader {
+        let at = at.unwrap_or(IN_BUFFER);
         PacketHeader {
+            at: [at as u32, (at >> 32) as u32],
             head: packet.head.len() as u32,
             now,
             in_port: packet.in_port,
             is_reverse: (packet.direction == Direction::Reverse).into(),
             meta: *packet.meta,
         }
+    }
+
+    /// Returns the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
+    pub fn place(&self) -> Option<u64> {
+        let at = u64::from(self.at[0]) | u64::from(self.at[1]) << 32;
+        (at != IN_BUFFER).then_some(at)
     }
 
     pub fn direction(&self) -> Direction {

@@ -1,7 +1,8 @@
 //! The end of a worker: packets to a process and back.
 //!
 //! # Theory of operation
-//! A packet is copied into a buffer, and its descriptor is written to the ring. The beginning and the end
+//! A packet is copied into a buffer, and its descriptor is written to the ring. In a `zero-copy` domain, a
+//! function that changes no packet gets a buffer with the packet's place only, and reads it there. The beginning and the end
 //! of sessions go the same way, so that the function learns of a session before its first packet. If
 //! there is no room for them, they wait in a queue of the worker, and packets are dropped meanwhile: they
 //! cannot overtake.
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use mmb_nf::process::{FilledBuffer, LinkState, ProcessLink};
+use mmb_nf::process::{FilledBuffer, LinkState, PacketMemory, ProcessLink};
 use mmb_nf::{Meta, OnFailure, Packet, SessionId, SessionInfo, Verdict};
 use mmb_packet::DropReason;
 
@@ -49,15 +50,19 @@ struct Ends {
     waker: Waker<Region>,
 }
 
-/// The bytes that go into the buffer of a packet.
-enum Copied {
-    /// The only segment.
+/// Where the bytes of a packet are.
+#[derive(Clone, Copy)]
+enum Source {
+    /// In its only segment.
     Head,
-    /// So many bytes of the scratch memory.
-    Gathered(usize),
-    /// None: the packet is there.
-    Nothing,
+    /// In the scratch memory: its segments.
+    Gathered,
+    /// In the buffer already.
+    Buffer,
 }
+
+/// A buffer that is not pinned.
+const NOT_PINNED: u32 = u32::MAX;
 
 /// Wakes the thread that looks after the process.
 type KeeperWaker = Waker<Arc<[std::sync::atomic::AtomicU64]>>;
@@ -69,6 +74,14 @@ pub struct Link {
     keeper: KeeperWaker,
     /// Descriptors that were sent.
     descriptors: u64,
+    /// Packets that stayed where they were.
+    packets_in_place: u64,
+    /// The memory in which the process reads packets. None: they are copied for it.
+    packets: Option<Arc<dyn PacketMemory>>,
+    /// For each buffer: the pinned buffer of the engine in which its packet is, or [`NOT_PINNED`].
+    pinned: Box<[u32]>,
+    /// For each buffer: whether its packet stayed where it was, also when the pin has ended.
+    is_in_place: Box<[bool]>,
     pool: Arc<SharedMemory>,
     ledger: Ledger,
     /// None: there is no process.
@@ -95,6 +108,10 @@ impl Link {
             worker,
             keeper: Waker::new(shared.keeper.clone()),
             descriptors: 0,
+            packets_in_place: 0,
+            packets: shared.packets().cloned(),
+            pinned: vec![NOT_PINNED; buffers].into(),
+            is_in_place: vec![false; buffers].into(),
             pool,
             ledger,
             ends: None,
@@ -112,6 +129,7 @@ impl Link {
     /// The process has ended: takes all buffers back.
     fn reclaim(&mut self) {
         self.ends = None;
+        self.unpin_all();
         let Link { ledger, lost, is_lost, sent, waiting, .. } = self;
         for buffer in ledger.reclaim() {
             if sent.iter().all(|(of_event, _)| *of_event != buffer) {
@@ -195,27 +213,63 @@ impl Link {
         }
     }
 
-    /// Gets a buffer for a packet, or takes over the one in which it is.
+    /// Gets a buffer for a packet, or takes over the one that it has.
     fn issue(
         &mut self,
         packet: &Packet<'_>,
         filled: Option<FilledBuffer>,
-    ) -> Result<(u32, Descriptor, Copied), Verdict> {
+    ) -> Result<(u32, Descriptor, Source), Verdict> {
         let session = packet.session.0;
-        let issued = if let Some(FilledBuffer { buffer, len }) = filled {
-            let adopted = self.ledger.attach(buffer, len, session, PACKET);
-            adopted.map(|descriptor| (buffer, descriptor, Copied::Nothing))
-        } else if packet.tail.is_none() {
-            let issued = self.ledger.issue(packet.head.len(), session, PACKET);
-            issued.map(|(buffer, descriptor)| (buffer, descriptor, Copied::Head))
-        } else {
-            let gathered = self.gather(packet);
-            gathered.and_then(|len| {
-                let (buffer, descriptor) = self.ledger.issue(len, session, PACKET)?;
-                Some((buffer, descriptor, Copied::Gathered(len)))
-            })
+        let sized = match filled {
+            Some(filled) if !filled.is_in_place => Some((filled.len, Source::Buffer)),
+            _ if packet.tail.is_none() => Some((packet.head.len(), Source::Head)),
+            _ => self.gather(packet).map(|len| (len, Source::Gathered)),
         };
+        let issued = sized.and_then(|(len, source)| {
+            let (buffer, descriptor) = match filled {
+                Some(FilledBuffer { buffer, .. }) => {
+                    (buffer, self.ledger.attach(buffer, len, session, PACKET)?)
+                }
+                None => self.ledger.issue(len, session, PACKET)?,
+            };
+            Some((buffer, descriptor, source))
+        });
         issued.ok_or_else(|| self.drop_for(DropReason::ProcessFull))
+    }
+
+    /// Pins a packet that the process reads where it is. Returns its offset in the packet memory. None: it is
+    /// to be copied into its buffer.
+    #[inline]
+    fn pin(&mut self, buffer: u32, packet: &Packet<'_>, source: Source) -> Option<u64> {
+        let at = match (&self.packets, source) {
+            (Some(packets), Source::Head) => packets.pin(packet.head),
+            _ => None,
+        };
+        if let Some(is_in_place) = self.is_in_place.get_mut(buffer as usize) {
+            *is_in_place = at.is_some();
+        }
+        let (offset, pinned) = at?;
+        if let Some(of_buffer) = self.pinned.get_mut(buffer as usize) {
+            *of_buffer = pinned;
+        }
+        self.packets_in_place += 1;
+        Some(offset)
+    }
+
+    /// The process has a packet no longer.
+    #[inline]
+    fn unpin(&mut self, buffer: u32) {
+        if let (Some(packets), Some(pinned)) = (&self.packets, self.pinned.get_mut(buffer as usize))
+            && *pinned != NOT_PINNED
+        {
+            packets.unpin(std::mem::replace(pinned, NOT_PINNED));
+        }
+    }
+
+    fn unpin_all(&mut self) {
+        if self.packets.is_some() {
+            (0..self.pinned.len() as u32).for_each(|buffer| self.unpin(buffer));
+        }
     }
 
     fn drop_for(&self, reason: DropReason) -> Verdict {
@@ -242,8 +296,9 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// The ledger frees all buffers.
+    /// The ledger frees all buffers. The process is gone.
     fn drop(&mut self) {
+        self.unpin_all();
         self.shared.counters[usize::from(self.worker)].buffers.store(0, Relaxed);
     }
 }
@@ -276,20 +331,21 @@ impl ProcessLink for Link {
             Ok(()) => self.issue(packet, filled),
             Err(verdict) => Err(verdict),
         };
-        let (buffer, descriptor, copied) = issued.inspect_err(|_| {
+        let (buffer, descriptor, source) = issued.inspect_err(|_| {
             if let Some(filled) = filled {
                 self.ledger.free_detached(filled.buffer);
             }
         })?;
+        let at = self.pin(buffer, packet, source);
         let Link { ends: Some(Ends { there, .. }), ledger, pool, scratch, .. } = self else {
             return Err(Verdict::Drop(DropReason::ProcessFailed));
         };
         let words = buffer_words(&**pool, &descriptor, ledger.pool().stride());
-        write_record(words, &PacketHeader::of(packet, now));
-        let bytes = match copied {
-            Copied::Head => &*packet.head,
-            Copied::Gathered(len) => scratch.get(..len).unwrap_or_default(),
-            Copied::Nothing => &[],
+        write_record(words, &PacketHeader::of(packet, now, at));
+        let bytes = match source {
+            Source::Head if at.is_none() => &*packet.head,
+            Source::Gathered => scratch.get(..descriptor.len.into()).unwrap_or_default(),
+            Source::Head | Source::Buffer => &[],
         };
         write_bytes(words.get(BUFFER_HEADER / 8..).unwrap_or_default(), bytes);
         // There is room.
@@ -308,7 +364,8 @@ impl ProcessLink for Link {
         }
         let len = self.ledger.detach(buffer)?;
         self.note_buffers();
-        Some(FilledBuffer { buffer, len })
+        let is_in_place = self.is_in_place.get(buffer as usize).is_some_and(|is_in_place| *is_in_place);
+        Some(FilledBuffer { buffer, len, is_in_place })
     }
 
     fn free_detached(&mut self, filled: FilledBuffer) {
@@ -351,6 +408,7 @@ impl ProcessLink for Link {
         {
             let counters = &self.shared.counters[usize::from(self.worker)];
             counters.sent.store(self.descriptors, Relaxed);
+            counters.in_place.store(self.packets_in_place, Relaxed);
             counters.buffers.store(self.ledger.in_use().into(), Relaxed);
             if waker.wake(&self.shared.bell) {
                 counters.wakeups.fetch_add(1, Relaxed);
@@ -392,7 +450,10 @@ impl ProcessLink for Link {
                     self.ledger.free(buffer);
                     counters.buffers.store(self.ledger.in_use().into(), Relaxed);
                 }
-                None => return Some((buffer, verdict_of(descriptor.tag))),
+                None => {
+                    self.unpin(buffer);
+                    return Some((buffer, verdict_of(descriptor.tag)));
+                }
             }
         }
     }
@@ -400,6 +461,10 @@ impl ProcessLink for Link {
     fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason> {
         if self.is_lost.get(buffer as usize).is_none_or(|is_lost| *is_lost) {
             // What an ended process has left is not looked at: the packet passes as it was.
+            return Ok(());
+        }
+        if self.is_in_place.get(buffer as usize).is_some_and(|is_in_place| *is_in_place) {
+            // The process could only read.
             return Ok(());
         }
         let stride = self.ledger.pool().stride();

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use memmap2::MmapRaw;
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 
 use crate::words::Words;
@@ -91,6 +91,30 @@ impl Words for SharedMemory {
     }
 }
 
+/// Memory of another process, mapped to read.
+#[derive(Debug)]
+pub struct ReadMemory {
+    map: MmapRaw,
+}
+
+impl ReadMemory {
+    /// Maps `bytes` bytes of a file from `offset` on, a multiple of the page size. The file keeps its size.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn map(file: OwnedFd, offset: u64, bytes: usize) -> io::Result<ReadMemory> {
+        let map = MmapOptions::new().offset(offset).len(bytes).map_raw_read_only(&File::from(file))?;
+        Ok(ReadMemory { map })
+    }
+
+    /// Returns the address of `len` bytes at an offset. None: they are not all in the memory.
+    pub fn at(&self, offset: u64, len: usize) -> Option<*const u8> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(len)?;
+        (end <= self.map.len()).then(|| self.map.as_ptr().wrapping_add(start))
+    }
+}
+
 /// Some words of a shared memory.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -150,6 +174,16 @@ mod tests {
         let file = memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
         let error = SharedMemory::open(file).unwrap_err();
         assert_eq!(error.to_string(), "the size of the memory file is not sealed");
+    }
+
+    #[test]
+    fn memory_to_read_shows_what_the_owner_writes() {
+        let memory = SharedMemory::create("test", 1024).unwrap();
+        let read = ReadMemory::map(memory.as_fd().try_clone_to_owned().unwrap(), 4096, 4096).unwrap();
+        memory.words()[513].store(7, Relaxed);
+        // SAFETY: the bytes are in the mapping, and nobody writes them now.
+        assert_eq!(unsafe { *read.at(8, 8).unwrap() }, 7);
+        assert!(read.at(4089, 8).is_none() && read.at(u64::MAX, 8).is_none());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::layout::Geometry;
 /// The longest message. Arguments of a function and its report fit.
 const LONGEST: usize = 128 << 10;
 /// Most descriptors of a message.
-const MOST_FILES: usize = 4;
+const MOST_FILES: usize = 5;
 
 /// From the engine to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,7 +40,8 @@ pub enum Answer {
     Ended(String),
 }
 
-/// The first message to a process. Descriptors: pool, scratchpads, rings, bell.
+/// The first message to a process. Descriptors: pool, scratchpads, rings, bell, and the packet memory if the
+/// process reads packets where they are.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub name: String,
@@ -53,6 +54,8 @@ pub struct Hello {
     pub geometry: Geometry,
     /// Bytes from one buffer to the next.
     pub stride: usize,
+    /// Where the packet memory begins in its file, and its bytes.
+    pub packets: Option<(u64, usize)>,
 }
 
 /// From the engine to a process that runs.

@@ -10,7 +10,7 @@ mod idle;
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ use crate::layout::{
     Geometry, MOVED, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record,
     tag_of,
 };
-use crate::memory::{Region, SharedMemory};
+use crate::memory::{ReadMemory, Region, SharedMemory};
 use crate::message::{self, Hello, Reply, Request};
 use crate::pool::BUFFER_HEADER;
 use crate::ring::{self, Consumer, Producer};
@@ -74,6 +74,8 @@ struct Process {
     function: HostedFunction,
     geometry: Geometry,
     pool: Arc<SharedMemory>,
+    /// The engine's packet memory, if the function reads packets where they are.
+    packets: Option<ReadMemory>,
     stride: usize,
     workers: Vec<Worker>,
     sleeper: Sleeper<Region>,
@@ -93,10 +95,14 @@ impl TailSegments for Rest<'_> {
 }
 
 impl Process {
-    fn new(registry: &Registry, hello: &Hello, files: Vec<std::os::fd::OwnedFd>) -> Result<Process, String> {
+    fn new(registry: &Registry, hello: &Hello, files: Vec<OwnedFd>) -> Result<Process, String> {
         let text = |error: io::Error| error.to_string();
-        let Ok([pool, pads, rings, bell]) = <[_; 4]>::try_from(files) else {
-            return Err("the first message has not four descriptors".into());
+        let mut files = files.into_iter();
+        let mut file = || files.next().ok_or("the first message has too few descriptors");
+        let (pool, pads, rings, bell) = (file()?, file()?, file()?, file()?);
+        let packets = match hello.packets {
+            Some((offset, bytes)) => Some(ReadMemory::map(file()?, offset, bytes).map_err(text)?),
+            None => None,
         };
         let pool = Arc::new(SharedMemory::open(pool).map_err(text)?);
         let pads = Arc::new(SharedMemory::open(pads).map_err(text)?);
@@ -132,6 +138,7 @@ impl Process {
             workers: workers.ok_or("the memory is too small")?,
             sleeper: Sleeper::new(geometry.doorbell(&rings).ok_or("the memory is too small")?),
             pool,
+            packets,
             bell: bell.into(),
             idle: Idle::new(ProcessMode::from_word(&hello.mode).unwrap_or_default()),
             verdicts: Box::new([Verdict::Pass; VECTOR]),
@@ -260,7 +267,7 @@ impl Process {
         if batch.is_empty() {
             return;
         }
-        let Process { function, geometry, pool, stride, workers, verdicts, .. } = self;
+        let Process { function, geometry, pool, packets: memory, stride, workers, verdicts, .. } = self;
         let Some(worker) = workers.get_mut(number) else { return };
         let mut headers: ArrayVec<PacketHeader, VECTOR> = ArrayVec::new();
         headers.extend(batch.iter().map(|one| read_record(buffer_words(&**pool, one, *stride))));
@@ -268,7 +275,10 @@ impl Process {
         let mut rests: ArrayVec<Rest<'_>, VECTOR> = ArrayVec::new();
         let mut heads: ArrayVec<&mut [u8], VECTOR> = ArrayVec::new();
         for (descriptor, header) in batch.iter().zip(&headers) {
-            let frame = frame_of(pool, descriptor, *stride);
+            let frame = match (header.place(), &*memory) {
+                (Some(at), Some(memory)) => frame_at(memory, at, descriptor.len.into()),
+                _ => frame_of(pool, descriptor, *stride),
+            };
             let (head, rest) = frame.split_at_mut((header.head as usize).min(frame.len()));
             heads.push(head);
             rests.push(Rest(rest));
@@ -308,6 +318,17 @@ fn frame_of<'a>(pool: &'a Arc<SharedMemory>, descriptor: &Descriptor, stride: us
     // back; it issues no buffer twice, so no other slice of the batch overlaps. The slice is dropped before
     // the descriptor is sent back.
     unsafe { std::slice::from_raw_parts_mut(start, descriptor.len.into()) }
+}
+
+/// Returns a frame in the engine's packet memory, which the function only reads. Empty if it is not there.
+#[allow(clippy::mut_from_ref, reason = "functions get all frames alike, as the safety comment says")]
+fn frame_at(memory: &ReadMemory, at: u64, len: usize) -> &mut [u8] {
+    let Some(start) = memory.at(at, len) else { return &mut [] };
+    // SAFETY: the bytes are in the mapping. The engine does not use the buffer for anything else before the
+    // descriptor is back, and does not touch the packet. Each packet is in the ring once, so no other slice
+    // of the batch overlaps. The mapping is to read: the function has said that it writes to no packet, and
+    // if it does so all the same, the kernel ends the process.
+    unsafe { std::slice::from_raw_parts_mut(start.cast_mut(), len) }
 }
 
 /// Returns the scratchpads of a worker.

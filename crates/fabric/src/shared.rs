@@ -2,20 +2,26 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use mmb_nf::OnFailure;
+use mmb_nf::process::PacketMemory;
 
 use crate::doorbell::{Bell, EventBell};
 use crate::layout::Geometry;
 use crate::memory::SharedMemory;
 use crate::pool::Pool;
 
+/// The engine's packet memory, once it is known.
+pub type Packets = Arc<OnceLock<Arc<dyn PacketMemory>>>;
+
 /// The memory of a domain.
 pub struct DomainMemory {
     pub pool: Arc<Pool>,
     pub memory: Arc<SharedMemory>,
     pub on_failure: OnFailure,
+    /// What the processes of a `zero-copy` domain read besides. None: the domain is private.
+    pub packets: Option<Packets>,
 }
 
 /// Counters of a worker.
@@ -23,6 +29,8 @@ pub struct DomainMemory {
 pub struct LinkCounters {
     /// Descriptors that were sent.
     pub sent: AtomicU64,
+    /// Packets that stayed where they were.
+    pub in_place: AtomicU64,
     /// How often the process was woken up.
     pub wakeups: AtomicU64,
     /// Buffers with packets or events of the worker.
@@ -40,6 +48,8 @@ pub struct Shared {
     pub domain: Arc<DomainMemory>,
     pub geometry: Geometry,
     pub pads: Arc<SharedMemory>,
+    /// The function changes no packet.
+    pub is_read_only: bool,
     /// The number of the process, doubled, and one more while it runs.
     pub state: AtomicU64,
     /// Wakes the process.
@@ -59,11 +69,13 @@ impl Shared {
         domain: Arc<DomainMemory>,
         geometry: Geometry,
         pads: Arc<SharedMemory>,
+        is_read_only: bool,
     ) -> std::io::Result<Shared> {
         Ok(Shared {
             domain,
             geometry,
             pads,
+            is_read_only,
             state: AtomicU64::new(0),
             bell: EventBell::new()?,
             attention: EventBell::new()?,
@@ -73,6 +85,11 @@ impl Shared {
             kill: AtomicU64::new(0),
             rings: Mutex::new(None),
         })
+    }
+
+    /// Returns the memory in which the process reads packets. None: they are copied for it.
+    pub fn packets(&self) -> Option<&Arc<dyn PacketMemory>> {
+        self.domain.packets.as_ref().filter(|_| self.is_read_only)?.get()
     }
 
     /// Whether a state is that of a process that runs.

@@ -244,7 +244,7 @@ impl Display for NfInstance {
 
 impl Display for Domain {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "domain add {} private", self.name)?;
+        write!(f, "domain add {} {}", self.name, self.kind.word())?;
         if self.buffers != Domain::BUFFERS {
             write!(f, " buffers {}", self.buffers)?;
         }

@@ -360,11 +360,16 @@ pub(crate) const TO: &[Keyword] = &[word("to", "the host behind NAT: to <address
 
 /// Words after `domain`.
 pub(crate) const DOMAIN: &[Keyword] =
-    &[word("add", "domain add <name> private [buffers <n>] …"), word("del", "domain del <name>")];
+    &[word("add", "domain add <name> private|zero-copy [buffers <n>] …"), word("del", "domain del <name>")];
 
 /// The kind of a domain.
-pub(crate) const DOMAIN_KIND: &[Keyword] =
-    &[word("private", "packets are copied into memory that only the domain's functions see")];
+pub(crate) const DOMAIN_KIND: &[Keyword] = &[
+    word("private", "packets are copied into memory that only the domain's functions see"),
+    word(
+        "zero-copy",
+        "functions that change no packet read packets where they are, and can read all of them",
+    ),
+];
 
 /// Options of a domain.
 pub(crate) const DOMAIN_OPTIONS: &[Keyword] = &[

@@ -34,11 +34,11 @@ mod span;
 
 pub use ast::{
     Action, Body, Branch, BranchEnd, Broker, BrokerOption, CaptureSelection, Chain, Command, Comparison,
-    Cond, Domain, Endpoint4, ErrorPolicy, FastPathMode, Filtering, HeldScope, LogFormat, LogSink, Match,
-    MatchExpr, NamedSet, NatForward, NatPool, NatProto, NfInstance, OnFailure, PoolAddresses, PortKind,
-    ProcessMode, ProcessPlace, PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit,
-    SessionName, SetElement, SetElements, SetKind, ShowSubject, Step, Subnet, Target, Timeout, Value,
-    ValueItem, ValueSet, Word,
+    Cond, Domain, DomainKind, Endpoint4, ErrorPolicy, FastPathMode, Filtering, HeldScope, LogFormat, LogSink,
+    Match, MatchExpr, NamedSet, NatForward, NatPool, NatProto, NfInstance, OnFailure, PoolAddresses,
+    PortKind, ProcessMode, ProcessPlace, PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef,
+    SessionLimit, SessionName, SetElement, SetElements, SetKind, ShowSubject, Step, Subnet, Target, Timeout,
+    Value, ValueItem, ValueSet, Word,
 };
 pub use check::{check, check_filter, check_matches};
 pub use complete::{Candidate, Completion, Names, complete};

@@ -339,6 +339,8 @@ fn functions_and_chains() {
         "nf add x an-external-type-of-thirty-one",
         "domain add tenant1 private",
         "domain add tenant1 private buffers 8192 on-failure pass",
+        "domain add tenant1 zero-copy",
+        "domain add tenant1 zero-copy buffers 128 on-failure pass",
         "domain del tenant1",
         "nf add fw acl deny tcp-dport 23 process tenant1",
         "nf add x hello process d process e",

@@ -104,7 +104,7 @@ pub enum Cmd {
     /// Change a named set (`set add NAME KIND`, `set NAME add ELEMENT…`) or a setting:
     /// `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
     Set(Line),
-    /// Add or delete memory for functions in processes of their own: `domain add NAME private`
+    /// Add or delete memory for functions in processes of their own: `domain add NAME private|zero-copy`
     Domain(Line),
     /// Add, delete or configure an instance of a network function: `nf add NAME TYPE [ARG…]`
     Nf(Line),

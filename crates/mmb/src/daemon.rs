@@ -64,7 +64,6 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     directories.extend(path.parent().filter(|parent| *parent == Path::new("/run/mmb")));
     let namespace = privileges::restrict(&wanted(args, &config, directories))?;
     log::install();
-    processes.begin();
     let runtime = runtime()?;
     // From here on, a signal stops the daemon in good order, in a limited time.
     let (signals, hangups) = runtime.block_on(async { (Signals::new(), reload::hangups()) });
@@ -72,6 +71,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let signalled = runtime.spawn(signals.wait());
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
+    processes.begin(engine.packet_memory());
     let (mut socket, sessions, predecessor) = match origin {
         Origin::Bound(socket) => {
             (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions)), None)

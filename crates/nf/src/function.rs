@@ -178,6 +178,9 @@ pub struct Properties {
     /// What the instance does that only a worker can do, so that it cannot run in a process of its own: for
     /// instance, it sends frames.
     pub needs_worker: Option<&'static str>,
+    /// The instance changes no byte of any packet. In a `zero-copy` domain, its process then reads packets
+    /// where they are; it ends if it writes to one all the same.
+    pub is_read_only: bool,
 }
 
 /// What a scratchpad belongs to. Addresses are those of the session's first packet at the function's place.

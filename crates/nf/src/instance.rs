@@ -186,7 +186,8 @@ impl Instance {
         let is_known = |place: &ProcessPlace, domain: &&Domain| domain.name.text == place.domain.text;
         let place = add.process.as_ref();
         let domain = place.and_then(|place| domains.iter().find(|domain| is_known(place, domain)));
-        let settings = |domain: &Domain| (domain.name.text.clone(), domain.buffers, domain.on_failure);
+        let settings =
+            |domain: &Domain| (domain.name.text.clone(), domain.kind, domain.buffers, domain.on_failure);
         let is_there = match (&self.domain, place) {
             (Some((own, mode)), Some(place)) => {
                 domain.map(settings) == Some(settings(own)) && *mode == place.mode

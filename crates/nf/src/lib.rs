@@ -49,7 +49,7 @@ pub use l7::{
     ProxyHeader, Upstream,
 };
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
-pub use mmb_lang::{Chain, Domain, Match, NfInstance, OnFailure, ProcessMode};
+pub use mmb_lang::{Chain, Domain, DomainKind, Match, NfInstance, OnFailure, ProcessMode};
 pub use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments};
 pub use mmb_system::{FileAccess, FileError};
 pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};

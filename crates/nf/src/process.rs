@@ -5,13 +5,15 @@
 //! properties, and answers [`crate::Function::admit`], since no packet can wait for a process before its
 //! session exists. The shadow sees no other packet. Each worker has a [`ProcessLink`]: it copies packets
 //! into the memory of the process and takes verdicts back. If the next function is in a process of the same
-//! domain, the packet stays in its buffer, and is copied out behind the last one. Packets wait among those
-//! that functions hold ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
+//! domain, the packet stays in its buffer, and is copied out behind the last one. A function of a `zero-copy`
+//! domain that changes no packet reads it where it is ([`PacketMemory`]). Packets wait among those that
+//! functions hold ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
 //!
 //! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
 
 mod hosted;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +51,8 @@ pub struct ProcessSpec<'a> {
     pub seed: u64,
     /// Bytes of a scratchpad.
     pub bytes: usize,
+    /// The function changes no packet.
+    pub is_read_only: bool,
 }
 
 /// Starts functions in processes.
@@ -58,6 +62,23 @@ pub trait ProcessHost: Send + Sync {
     /// # Errors
     /// Why there is no such process, in one sentence.
     fn start(&self, spec: &ProcessSpec<'_>) -> Result<Arc<dyn FunctionProcess>, String>;
+}
+
+/// The memory of the engine in which packets lie, for processes of `zero-copy` domains.
+///
+/// A process maps it to read. While it reads a packet, the buffer is pinned: it is not used for another
+/// packet, even if the engine drops this one.
+pub trait PacketMemory: Send + Sync {
+    /// Returns a descriptor that is open to read only, and where the memory begins in the file: a multiple of
+    /// the page size.
+    fn file(&self) -> (BorrowedFd<'_>, u64);
+    /// Returns the size of the memory in bytes.
+    fn bytes(&self) -> usize;
+    /// Pins the buffer with a frame. Returns the offset of the frame in the memory and the number of the
+    /// buffer. None: the frame lies elsewhere, or the buffer is pinned already.
+    fn pin(&self, frame: &[u8]) -> Option<(u64, u32)>;
+    /// Ends the pin of a buffer. To be called before its packet goes on.
+    fn unpin(&self, buffer: u32);
 }
 
 /// State and counters of the process of a function.
@@ -73,6 +94,8 @@ pub struct ProcessStatus {
     pub cpu: Duration,
     /// Descriptors that were sent to the function.
     pub descriptors: u64,
+    /// Packets that the function has read where they were, without a copy.
+    pub in_place: u64,
     /// How often a sleeping process was woken up.
     pub wakeups: u64,
     /// Descriptors that wait for the process, and for the workers.
@@ -114,6 +137,8 @@ pub struct FilledBuffer {
     pub buffer: u32,
     /// Bytes of the frame.
     pub len: usize,
+    /// The frame is not in the buffer, but where the packet is.
+    pub is_in_place: bool,
 }
 
 /// Whether packets can be sent to a process.

@@ -168,6 +168,31 @@ def test_a_function_moves_without_breaking_a_connection(tenant, tmp_path):
                 assert [one["domain"] for one in functions[:2]] == places
 
 
+def test_zero_copy(tenant, tmp_path):
+    """Processes read packets where they are, cannot write to them, and lose none of their buffers when they are killed."""
+    daemon = tenant.daemon
+    apply(daemon, tmp_path / "file", (LINES[0].replace("private", "zero-copy"), *LINES[1:]))
+    assert "domain add tenant zero-copy buffers 1024" in daemon.command("show", "config").stdout
+    traffic.bulk_transfer(tenant.bench.client, tenant.bench.server, SERVER4, size=4 << 20)
+    for name, values in processes(daemon).items():
+        assert values["in_place"] > 1000 and values["refused"] == 0, (name, values)
+        maps = pathlib.Path(f"/proc/{values['process']}/maps").read_text(encoding="utf-8").splitlines()
+        inodes = {kind: {line.split()[4] for line in maps if line.split()[1] == kind} for kind in ("r--s", "rw-s")}
+        assert len(inodes["r--s"]) == 1 and not inodes["r--s"] & inodes["rw-s"], maps
+    assert daemon.json("show", "domains")["domains"][0]["kind"] == "zero-copy"
+    # A function that changes packets gets copies, in the same chain.
+    lines = (LINES[0].replace("private", "zero-copy"), LINES[1], "nf add mss mss-clamp 1000 process tenant", LINES[2])
+    apply(daemon, tmp_path / "file", (*lines, "chain add c seen | mss | fw", LINES[4]))
+    for round_, name in enumerate(("seen", "mss", "fw", "seen"), start=1):
+        os.kill(processes(daemon)[name]["process"], signal.SIGKILL)
+        wait.until(lambda name=name: processes(daemon)[name].get("process"), "a new process")
+        traffic.bulk_transfer(tenant.bench.client, tenant.bench.server, SERVER4, port=7000 + round_, size=1 << 20)
+    wait.until(lambda: daemon.json("show", "domains")["domains"][0]["used"] == 0, "free buffers")
+    values = processes(daemon)
+    assert values["mss"]["in_place"] == 0 and values["mss"]["descriptors"] > 100
+    assert values["seen"]["in_place"] > 100
+
+
 def test_refusals(tenant):
     """Bad input changes nothing, and each refusal is one sentence with the way out."""
     line = tenant.daemon.command

@@ -117,6 +117,8 @@ pub struct FunctionList {
 pub struct DomainEntry {
     /// Name of the domain.
     pub name: String,
+    /// `private` or `zero-copy`.
+    pub kind: String,
     /// Buffers for packets.
     pub buffers: u64,
     /// What becomes of packets while the process of a function is not there: `drop` or `pass`.

@@ -15,7 +15,8 @@ pub struct DomainList {
 pub struct DomainStatus {
     /// Its name.
     pub name: String,
-    /// `private`: packets are copied into the memory of the domain.
+    /// `private`: packets are copied into the memory of the domain; `zero-copy`: functions that change no
+    /// packet read packets where they are.
     pub kind: String,
     /// Buffers for packets.
     pub buffers: u64,
@@ -43,6 +44,8 @@ pub struct ProcessEntry {
     pub cpu_seconds: f64,
     /// Descriptors that were sent to the function.
     pub descriptors: u64,
+    /// Packets that the function has read where they were, without a copy.
+    pub in_place: u64,
     /// How often a sleeping process was woken up.
     pub wakeups: u64,
     /// Descriptors that wait for the process.

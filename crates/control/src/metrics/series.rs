@@ -94,10 +94,11 @@ pub(super) const DOMAIN_GAUGES: [Metric<DomainStatus>; 2] = [
 /// Name of a value of a function's process, help text, whether it is a gauge, and the value.
 type ProcessMetric = (&'static str, &'static str, bool, fn(&ProcessEntry) -> u64);
 
-pub(super) const PROCESS_METRICS: [ProcessMetric; 10] = [
+pub(super) const PROCESS_METRICS: [ProcessMetric; 11] = [
     ("process_up", "Whether the process of a function runs", true, |p| p.process.is_some().into()),
     ("process_restarts", "Processes of a function that were started again", false, |p| p.restarts),
     ("process_descriptors", "Descriptors that were sent to a process", false, |p| p.descriptors),
+    ("process_in_place", "Packets that a process has read without a copy", false, |p| p.in_place),
     ("process_wakeups", "Times that a sleeping process was woken up", false, |p| p.wakeups),
     ("process_waiting", "Descriptors that wait for a process", true, |p| p.waiting),
     ("process_returned", "Descriptors of a process that wait for the workers", true, |p| p.returned),

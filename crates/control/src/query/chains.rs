@@ -158,6 +158,7 @@ fn domain_entry(chains: &Chains, domain: &mmb_lang::Domain) -> DomainEntry {
     };
     DomainEntry {
         name: domain.name.to_string(),
+        kind: domain.kind.word().to_owned(),
         buffers: domain.buffers.into(),
         on_failure: domain.on_failure.word().to_owned(),
         functions: chains.functions().iter().filter(is_in).map(|nf| nf.name.to_string()).collect(),

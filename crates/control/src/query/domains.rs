@@ -19,7 +19,7 @@ impl Control {
             let functions: Vec<ProcessEntry> = instances.map(|instance| process_entry(instance)).collect();
             DomainStatus {
                 name: domain.name.to_string(),
-                kind: "private".to_owned(),
+                kind: domain.kind.word().to_owned(),
                 buffers: domain.buffers.into(),
                 used: functions.iter().map(|function| function.buffers).sum(),
                 on_failure: domain.on_failure.word().to_owned(),
@@ -41,6 +41,7 @@ fn process_entry(instance: &Instance) -> ProcessEntry {
         restarts: restarts.into(),
         cpu_seconds: cpu.as_secs_f64(),
         descriptors: status.descriptors,
+        in_place: status.in_place,
         wakeups: status.wakeups,
         waiting: ring_levels.0,
         returned: ring_levels.1,

@@ -143,9 +143,9 @@ pub fn functions(list: &FunctionList, verbose: bool) -> String {
     } else {
         instances(&list.functions)
     };
-    for DomainEntry { name, buffers, on_failure, functions } in &list.domains {
+    for DomainEntry { name, kind, buffers, on_failure, functions } in &list.domains {
         let users = if functions.is_empty() { "no function".to_owned() } else { functions.join(",") };
-        let _ = writeln!(text, "domain {name}: private, {buffers} buffers, on-failure {on_failure}: {users}");
+        let _ = writeln!(text, "domain {name}: {kind}, {buffers} buffers, on-failure {on_failure}: {users}");
     }
     for function in &list.functions {
         let CostEntry { name, consumed, held, released, .. } = &function.cost;

@@ -9,7 +9,7 @@ use crate::api::{DomainList, ProcessEntry};
 /// `show domains`; `verbose` adds all counters.
 pub(crate) fn domains(list: &DomainList, verbose: bool) -> String {
     if list.domains.is_empty() {
-        return "no domains; add one with `domain add NAME private`\n".to_owned();
+        return "no domains; add one with `domain add NAME private|zero-copy`\n".to_owned();
     }
     let mut columns = Columns::new([
         ("domain", Left),
@@ -43,6 +43,7 @@ pub(crate) fn domains(list: &DomainList, verbose: bool) -> String {
             let _ = writeln!(text, "{name}: last failure: {}", reason.replace('\n', " "));
         }
         let counters = [
+            ("in place", one.in_place),
             ("wakeups", one.wakeups),
             ("ring slots", one.slots),
             ("buffers in use", one.buffers),
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_has_its_reason() {
-        let none = "no domains; add one with `domain add NAME private`\n";
+        let none = "no domains; add one with `domain add NAME private|zero-copy`\n";
         assert_eq!(domains(&DomainList::default(), true), none);
         let mut domain = DomainStatus {
             name: "tenant1".into(),
@@ -118,6 +119,9 @@ mod tests {
         });
         let text = shown(&domain, true);
         assert!(text.contains("\nfw        event  down         -         2"), "{text}");
-        assert!(text.contains("\nfw: last failure: has ended (signal 9)\nfw: wakeups: 7\n"), "{text}");
+        assert!(
+            text.contains("\nfw: last failure: has ended (signal 9)\nfw: in place: 0\nfw: wakeups: 7\n"),
+            "{text}"
+        );
     }
 }

@@ -10,17 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mmb_dpdk::{Eal, FlowHandle, Mempool, StatsHandle};
+use mmb_dpdk::{Eal, FlowHandle, Mempool, ReadablePool, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
+use mmb_nf::process::PacketMemory;
 use mmb_policy::ElementChange;
 use mmb_session::{LimitedSource, SharedSessions};
 use mmb_system::FileAccess;
 
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::counters::RuleTable;
-use crate::engine::pools::{Pools, SharedScratchpads};
+use crate::engine::pools::{Pools, ReadablePackets, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
@@ -108,6 +109,13 @@ impl Engine {
     /// The pools of packets, whose memory other processes can map ([`Mempool::file`]).
     pub fn packet_pools(&self) -> Vec<Mempool> {
         self.pools.all()
+    }
+
+    /// The memory of ordinary packets, for processes that read packets where they are. None: no other process
+    /// can map it.
+    pub fn packet_memory(&self) -> Option<Arc<dyn PacketMemory>> {
+        let pool = ReadablePool::new(self.pools.ordinary())?;
+        Some(Arc::new(ReadablePackets(pool)))
     }
 
     /// The file with the scratchpads of a worker's sessions. None: there is no such worker, or scratchpads

@@ -2,10 +2,11 @@
 //! The memory that other processes can map.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use mmb_dpdk::Mempool;
+use mmb_dpdk::{Mempool, PinnedFrame, ReadablePool};
+use mmb_nf::process::PacketMemory;
 use mmb_session::Sessions;
 use mmb_system::{GroupMemory, exhausted_group};
 
@@ -119,6 +120,29 @@ fn create(name: &str, buffers: usize, data_room: usize) -> Result<Mempool, PoolE
     check_limit(buffers, data_room, 0)?;
     let allocation = |reason| PoolError::Allocation { buffers, bytes: data_room, reason };
     Mempool::create(name, buffers, data_room, CACHE).map_err(allocation)
+}
+
+/// The ordinary pool, for processes of `zero-copy` domains.
+pub(crate) struct ReadablePackets(pub ReadablePool);
+
+impl PacketMemory for ReadablePackets {
+    fn file(&self) -> (BorrowedFd<'_>, u64) {
+        (self.0.fd(), self.0.offset())
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    #[inline]
+    fn pin(&self, frame: &[u8]) -> Option<(u64, u32)> {
+        self.0.pin(frame).map(|PinnedFrame { offset, buffer }| (offset, buffer))
+    }
+
+    #[inline]
+    fn unpin(&self, buffer: u32) {
+        self.0.unpin(buffer);
+    }
 }
 
 /// Scratchpads of one worker's sessions, in a file that other processes can map.

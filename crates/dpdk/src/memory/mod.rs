@@ -6,6 +6,7 @@ mod mbuf;
 mod mempool;
 mod packet;
 mod pool_memory;
+mod readable;
 mod ring;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
@@ -15,4 +16,5 @@ pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub(crate) use packet::register_fields;
 pub use packet::{Packet, Segments, Tail};
 pub use pool_memory::PoolFile;
+pub use readable::{PinnedFrame, ReadablePool};
 pub use ring::{RingReceiver, RingSender, ring};

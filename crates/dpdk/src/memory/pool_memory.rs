@@ -59,6 +59,11 @@ impl<'a> PoolFile<'a> {
         self.memory.bytes
     }
 
+    /// Address of the pool's memory in this process.
+    pub(super) fn start(&self) -> usize {
+        self.memory.start.as_ptr().expose_provenance()
+    }
+
     /// Offset in the file of bytes that belong to a packet of the pool, such as [`crate::Packet::data`] or
     /// one of [`crate::Packet::segments`]. None: they lie elsewhere.
     #[inline]

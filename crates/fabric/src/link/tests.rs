@@ -1,3 +1,6 @@
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, OnceLock};
+
 use mmb_nf::{Direction, Key, SessionId};
 use mmb_packet::build::{Frame, Ip4, Udp};
 
@@ -15,12 +18,14 @@ struct World {
     back: Producer<Region>,
 }
 
-fn shared(on_failure: OnFailure) -> Arc<Shared> {
+fn shared(on_failure: OnFailure, packets: Option<Arc<dyn PacketMemory>>) -> Arc<Shared> {
     let pool = Arc::new(Pool::new(64, FRAME).unwrap());
     let memory = Arc::new(SharedMemory::create("test", pool.bytes() / 8).unwrap());
     let geometry = Geometry::new(1, 64, 128, 8);
     let pads = Arc::new(SharedMemory::create("test", geometry.pad_words()).unwrap());
-    Arc::new(Shared::new(Arc::new(DomainMemory { pool, memory, on_failure }), geometry, pads).unwrap())
+    let packets = packets.map(|packets| Arc::new(OnceLock::from(packets)));
+    let domain = Arc::new(DomainMemory { pool, memory, on_failure, packets });
+    Arc::new(Shared::new(domain, geometry, pads, true).unwrap())
 }
 
 /// A process is there, with new rings.
@@ -33,7 +38,11 @@ fn attach(shared: &Arc<Shared>) -> (Consumer<Region>, Producer<Region>) {
 
 impl World {
     fn new(on_failure: OnFailure) -> World {
-        let shared = shared(on_failure);
+        World::with_packets(on_failure, None)
+    }
+
+    fn with_packets(on_failure: OnFailure, packets: Option<Arc<dyn PacketMemory>>) -> World {
+        let shared = shared(on_failure, packets);
         let (there, back) = attach(&shared);
         let mut link = Link::new(shared.clone(), 0, 128);
         assert_eq!(link.poll(), LinkState::Up);
@@ -41,14 +50,21 @@ impl World {
     }
 
     fn send(&mut self, session: u32) -> Result<u32, Verdict> {
-        let mut frame = Frame::new(Ip4::new([1, 1, 1, 1], [2, 2, 2, 2]), Udp::new(1, 2)).build();
+        self.send_frame(session, &mut frame(), None)
+    }
+
+    fn send_frame(
+        &mut self,
+        session: u32,
+        frame: &mut [u8],
+        filled: Option<FilledBuffer>,
+    ) -> Result<u32, Verdict> {
         let mut meta = Meta::default();
-        mmb_packet::parse(&frame, frame.len(), &mut meta).unwrap();
+        mmb_packet::parse(frame, frame.len(), &mut meta).unwrap();
         let len = frame.len() as u32;
         let (direction, session) = (Direction::Forward, SessionId(session));
-        let packet =
-            Packet { head: &mut frame, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
-        let sent = self.link.send(&packet, 5, None);
+        let packet = Packet { head: frame, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
+        let sent = self.link.send(&packet, 5, filled);
         self.link.flush();
         sent
     }
@@ -68,6 +84,10 @@ impl World {
     fn rejected(&self) -> u64 {
         self.shared.counters[0].refused.load(Relaxed)
     }
+}
+
+fn frame() -> Vec<u8> {
+    Frame::new(Ip4::new([1, 1, 1, 1], [2, 2, 2, 2]), Udp::new(1, 2)).build()
 }
 
 fn session(number: u32) -> SessionInfo {
@@ -180,4 +200,151 @@ fn the_end_of_a_process_loses_nothing() {
         assert_eq!(shown(&world.received()), [(OPEN, 2)]);
         assert_eq!(world.shared.counters[0].lost.load(Relaxed), 2);
     }
+}
+
+/// Packet memory of two buffers of 2048 bytes, which knows what is pinned.
+struct TwoBuffers {
+    memory: SharedMemory,
+    pinned: Mutex<Vec<u32>>,
+}
+
+impl TwoBuffers {
+    fn new() -> Arc<TwoBuffers> {
+        Arc::new(TwoBuffers { memory: SharedMemory::create("test", 512).unwrap(), pinned: Mutex::default() })
+    }
+
+    /// A frame in a buffer.
+    #[allow(clippy::mut_from_ref, reason = "the test uses each buffer once at a time")]
+    fn frame(&self, buffer: usize) -> &mut [u8] {
+        let bytes = frame();
+        // SAFETY: the bytes are in the mapping, and the test has no other slice of the buffer.
+        let place = unsafe {
+            let start = self.memory.as_mut_ptr().add(buffer * 2048 + 128);
+            std::slice::from_raw_parts_mut(start, bytes.len())
+        };
+        place.copy_from_slice(&bytes);
+        place
+    }
+
+    fn pinned(&self) -> Vec<u32> {
+        self.pinned.lock().unwrap().clone()
+    }
+}
+
+impl PacketMemory for TwoBuffers {
+    fn file(&self) -> (BorrowedFd<'_>, u64) {
+        (self.memory.as_fd(), 0)
+    }
+
+    fn bytes(&self) -> usize {
+        4096
+    }
+
+    fn pin(&self, frame: &[u8]) -> Option<(u64, u32)> {
+        let at = frame.as_ptr().addr().checked_sub(self.memory.as_mut_ptr().addr())?;
+        let buffer = (at / 2048) as u32;
+        let mut pinned = self.pinned.lock().unwrap();
+        let is_free = at < 4096 && !pinned.contains(&buffer);
+        is_free.then(|| pinned.push(buffer))?;
+        Some((at as u64, buffer))
+    }
+
+    fn unpin(&self, buffer: u32) {
+        let mut pinned = self.pinned.lock().unwrap();
+        let at = pinned.iter().position(|&one| one == buffer).expect("a pin ends once");
+        pinned.remove(at);
+    }
+}
+
+/// Where the process looks for the frame of a packet.
+fn place_of(world: &World, descriptor: &Descriptor) -> Option<u64> {
+    let words = buffer_words(&*world.link.pool, descriptor, world.link.ledger.pool().stride());
+    let header: PacketHeader = read_record(words);
+    header.place()
+}
+
+#[test]
+fn packets_of_the_engine_s_memory_are_read_where_they_are() {
+    let memory = TwoBuffers::new();
+    let mut world = World::with_packets(OnFailure::Drop, Some(memory.clone()));
+    world.link.open(&session(1), None);
+    let first = world.send_frame(1, memory.frame(0), None).unwrap();
+    let second = world.send_frame(1, memory.frame(1), None).unwrap();
+    // A frame from elsewhere, and one whose buffer is pinned, are copied.
+    let third = world.send(1).unwrap();
+    let fourth = world.send_frame(1, memory.frame(0), None).unwrap();
+    assert_eq!(memory.pinned(), [0, 1]);
+    let received = world.received();
+    let places: Vec<_> = received[1..].iter().map(|one| place_of(&world, one)).collect();
+    assert_eq!(places, [Some(128), Some(2048 + 128), None, None]);
+    assert_eq!(world.shared.counters[0].in_place.load(Relaxed), 2);
+    received[1..].iter().for_each(|one| world.reply(*one));
+    let back: Vec<_> = std::iter::from_fn(|| world.link.receive()).map(|(buffer, _)| buffer).collect();
+    assert_eq!(back, [first, second, third, fourth]);
+    assert!(memory.pinned().is_empty(), "nobody shares a packet that goes on");
+    // What the process has left in the buffer is not copied back: it could only read.
+    let mut meta = Meta::default();
+    let bytes = memory.frame(0);
+    mmb_packet::parse(bytes, bytes.len(), &mut meta).unwrap();
+    let (len, direction, session) = (bytes.len() as u32, Direction::Forward, SessionId(1));
+    let mut packet = Packet { head: bytes, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
+    assert_eq!(world.link.copy_back(first, &mut packet), Ok(()));
+    assert_eq!(*packet.head, *frame());
+    back.iter().for_each(|&buffer| world.link.free(buffer));
+    assert_eq!(world.link.ledger.in_use(), 0);
+}
+
+/// A buffer that goes on to the next function without the frame is filled there, or the packet stays again.
+#[test]
+fn a_buffer_without_its_frame_is_handed_on() {
+    let memory = TwoBuffers::new();
+    let mut world = World::with_packets(OnFailure::Drop, Some(memory.clone()));
+    world.link.open(&session(1), None);
+    for is_pinned_elsewhere in [false, true] {
+        let buffer = world.send_frame(1, memory.frame(0), None).unwrap();
+        let received = world.received();
+        world.reply(*received.last().unwrap());
+        while world.link.receive().is_none_or(|(back, _)| back != buffer) {}
+        let filled = world.link.detach_buffer(buffer).unwrap();
+        assert!(filled.is_in_place);
+        if is_pinned_elsewhere {
+            memory.pinned.lock().unwrap().push(0);
+        }
+        assert_eq!(world.send_frame(1, memory.frame(0), Some(filled)), Ok(buffer));
+        let received = world.received();
+        let descriptor = received[0];
+        assert_eq!(place_of(&world, &descriptor), (!is_pinned_elsewhere).then_some(128));
+        if is_pinned_elsewhere {
+            let words = buffer_words(&*world.link.pool, &descriptor, world.link.ledger.pool().stride());
+            let mut bytes = frame();
+            bytes.fill(0);
+            read_bytes(&words[BUFFER_HEADER / 8..], &mut bytes);
+            assert_eq!(bytes, frame());
+        }
+        world.reply(descriptor);
+        assert!(world.link.receive().is_some());
+        world.link.free(buffer);
+        memory.pinned.lock().unwrap().clear();
+    }
+}
+
+/// kill -9: each pin ends once, when the process is gone, and so it does when the function is deleted.
+#[test]
+fn the_end_of_a_process_ends_its_pins() {
+    let memory = TwoBuffers::new();
+    let mut world = World::with_packets(OnFailure::Pass, Some(memory.clone()));
+    world.link.open(&session(1), None);
+    let buffer = world.send_frame(1, memory.frame(0), None).unwrap();
+    assert_eq!(memory.pinned(), [0]);
+    world.shared.set_down();
+    assert_eq!(world.link.poll(), LinkState::Down(OnFailure::Pass));
+    assert!(memory.pinned().is_empty());
+    assert_eq!(world.link.receive(), Some((buffer, Verdict::Pass)));
+    world.link.free(buffer);
+    (world.there, world.back) = attach(&world.shared);
+    assert_eq!(world.link.poll(), LinkState::Up);
+    world.send_frame(1, memory.frame(1), None).unwrap();
+    assert_eq!(memory.pinned(), [1]);
+    drop(world);
+    assert!(memory.pinned().is_empty());
 }

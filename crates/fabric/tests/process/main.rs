@@ -8,6 +8,7 @@ mod hostile;
 mod modes;
 mod probe;
 mod world;
+mod zero_copy;
 
 use std::process::ExitCode;
 
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 24] = [
+    let tests: [(&str, fn()); 29] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -45,6 +46,11 @@ fn main() -> ExitCode {
         ("idle_processes_sleep", modes::idle_processes_sleep),
         ("a_polling_process_does_not_sleep", modes::a_polling_process_does_not_sleep),
         ("a_vector_wakes_a_process_once", modes::a_vector_wakes_a_process_once),
+        ("zero_copy_packets_are_read_where_they_are", zero_copy::zero_copy_packets_are_read_where_they_are),
+        ("zero_copy_processes_cannot_write", zero_copy::zero_copy_processes_cannot_write),
+        ("zero_copy_domains_mix_with_copies", zero_copy::zero_copy_domains_mix_with_copies),
+        ("zero_copy_faults_lose_no_packet", zero_copy::zero_copy_faults_lose_no_packet),
+        ("zero_copy_needs_packets_that_can_be_mapped", zero_copy::zero_copy_needs_packets_that_can_be_mapped),
         ("nothing_is_left", faults::nothing_is_left),
     ];
     for (name, test) in tests.iter().filter(|(name, _)| name.contains(&filter)) {

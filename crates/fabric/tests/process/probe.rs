@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bytemuck::{Pod, Zeroable};
-use mmb_nf::{ArgError, Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, SessionInfo, Setup, Verdict};
 
 use super::hostile;
 
@@ -15,6 +15,8 @@ const PAYLOAD: usize = 42;
 pub struct Probe {
     opened: AtomicU64,
     released: AtomicU64,
+    /// It says that it changes no packet.
+    is_read_only: bool,
     /// The process has found what it must not see.
     found: AtomicBool,
     setting: Mutex<String>,
@@ -41,9 +43,14 @@ impl Function for Probe {
             ["exit"] if std::env::args().nth(1).as_deref() == Some(mmb_fabric::FUNCTION) => {
                 std::process::exit(7)
             }
+            ["reads"] => Ok(Probe { is_read_only: true, ..Probe::default() }),
             ["refuse"] => Err("`refuse` is refused".into()),
             _ => Ok(Probe::default()),
         }
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { is_read_only: self.is_read_only, ..Properties::default() }
     }
 
     fn open(&self, _: &mut Pad, _: &SessionInfo, _: &mut Context<'_, ()>) {
@@ -121,11 +128,12 @@ impl Probe {
         // SAFETY: calls with integers, which look at no memory of this process.
         let call = |number: i64, argument: u64| unsafe { libc::syscall(number, argument, 1, 0, 0, 0) } >= 0;
         let parent = u64::from(std::os::unix::process::parent_id());
-        let tries: [(&'static str, bool); 17] = [
+        let tries: [(&'static str, bool); 18] = [
             ("ptrace", call(libc::SYS_ptrace, libc::PTRACE_SEIZE.into())),
             ("read-process", call(libc::SYS_process_vm_readv, parent)),
             ("write-process", call(libc::SYS_process_vm_writev, parent)),
             ("pidfd", call(libc::SYS_pidfd_open, parent)),
+            ("protect-memory", call(libc::SYS_mprotect, self as *const Probe as u64 & !0xfff)),
             ("bpf", call(libc::SYS_bpf, 0)),
             ("io-uring", call(libc::SYS_io_uring_setup, 8)),
             ("name-space", call(libc::SYS_unshare, libc::CLONE_NEWUSER as u64)),

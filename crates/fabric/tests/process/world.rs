@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mmb_fabric::{Host, Supervisor};
 use mmb_nf::harness::{Harness, Sent};
+use mmb_nf::process::PacketMemory;
 use mmb_nf::{ChainVerdict, Instance, Registry};
 use mmb_packet::build::{Frame, Ip4, Udp};
 
@@ -53,22 +54,27 @@ pub struct World {
     _host: Arc<Host>,
 }
 
-fn host() -> Arc<Host> {
+fn host(packets: Option<Arc<dyn PacketMemory>>) -> Arc<Host> {
     let host = Arc::new(Host::new(Supervisor::start().unwrap(), SESSIONS));
-    host.begin();
+    host.begin(packets);
     host
 }
 
 impl World {
     pub fn new(lines: &str) -> World {
-        let host = host();
+        World::with_packets(lines, None)
+    }
+
+    /// With the packet memory of an engine, for zero-copy domains.
+    pub fn with_packets(lines: &str, packets: Option<Arc<dyn PacketMemory>>) -> World {
+        let host = host(packets);
         let harness = Harness::with_processes(registry(), lines, host.clone()).unwrap();
         World { harness, _host: host }
     }
 
     /// The error for lines that are refused.
     pub fn refused(lines: &str) -> String {
-        Harness::with_processes(registry(), lines, host()).err().unwrap().to_string()
+        Harness::with_processes(registry(), lines, host(None)).err().unwrap().to_string()
     }
 
     pub fn load(&mut self, lines: &str) {

@@ -56,11 +56,14 @@ impl ProcessMode {
     }
 }
 
-/// `domain add NAME private [buffers N] [on-failure pass|drop]`: functions in processes that share memory.
+/// `domain add NAME private|zero-copy [buffers N] [on-failure pass|drop]`: functions in processes that share
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Domain {
     /// Name of the domain, for functions.
     pub name: Word,
+    /// Which packets its processes can read.
+    pub kind: DomainKind,
     /// Buffers for packets of all its functions.
     pub buffers: u32,
     /// What becomes of packets while the process of a function is not there.
@@ -72,6 +75,29 @@ impl Domain {
     pub const BUFFERS: u32 = 4096;
     /// The fewest and the most buffers of a domain.
     pub const BUFFER_RANGE: std::ops::RangeInclusive<u32> = 64..=131_072;
+}
+
+/// Which packets the processes of a domain can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DomainKind {
+    /// Those that are copied into the memory of the domain.
+    #[default]
+    Private,
+    /// All packets of the engine, where they are.
+    ZeroCopy,
+}
+
+impl DomainKind {
+    /// All kinds.
+    pub const ALL: [DomainKind; 2] = [DomainKind::Private, DomainKind::ZeroCopy];
+
+    /// Returns the word of the language.
+    pub fn word(self) -> &'static str {
+        match self {
+            DomainKind::Private => "private",
+            DomainKind::ZeroCopy => "zero-copy",
+        }
+    }
 }
 
 /// What becomes of packets while the process of a function is not there.

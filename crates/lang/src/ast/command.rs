@@ -134,7 +134,7 @@ pub enum Command {
         /// The external endpoint.
         outside: Endpoint4,
     },
-    /// `domain add NAME private …`.
+    /// `domain add NAME private|zero-copy …`.
     DomainAdd(Domain),
     /// `domain del NAME`.
     DomainDel {

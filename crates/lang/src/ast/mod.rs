@@ -18,7 +18,8 @@ use std::ops::Deref;
 pub use broker::{Broker, BrokerOption};
 pub use capture::{CaptureSelection, SessionName};
 pub use chain::{
-    Body, Branch, BranchEnd, Chain, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
+    Body, Branch, BranchEnd, Chain, Domain, DomainKind, NfInstance, OnFailure, ProcessMode, ProcessPlace,
+    Step,
 };
 pub use command::{
     Command, ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PortKind, ReversePathMode,

@@ -4,8 +4,8 @@
 
 use super::{Expect, Parse, Parser};
 use crate::ast::{
-    Body, Branch, BranchEnd, Chain, Command, Domain, NfInstance, OnFailure, ProcessMode, ProcessPlace, Step,
-    Word,
+    Body, Branch, BranchEnd, Chain, Command, Domain, DomainKind, NfInstance, OnFailure, ProcessMode,
+    ProcessPlace, Step, Word,
 };
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{
@@ -132,7 +132,8 @@ impl Parser<'_> {
             return Ok(Command::DomainDel { name: self.name("a domain")? });
         }
         let name = self.name("a domain")?;
-        self.keyword(DOMAIN_KIND, "kind of the domain")?;
+        let word = self.keyword(DOMAIN_KIND, "kind of the domain")?;
+        let kind = DomainKind::ALL.into_iter().find(|kind| kind.word() == word).unwrap_or_default();
         let (mut buffers, mut on_failure) = (None, None);
         loop {
             self.expect(Expect::Words(DOMAIN_OPTIONS));
@@ -155,7 +156,8 @@ impl Parser<'_> {
             }
         }
         let buffers = buffers.unwrap_or(Domain::BUFFERS);
-        Ok(Command::DomainAdd(Domain { name, buffers, on_failure: on_failure.unwrap_or_default() }))
+        let on_failure = on_failure.unwrap_or_default();
+        Ok(Command::DomainAdd(Domain { name, kind, buffers, on_failure }))
     }
 
     /// The name of an existing instance.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use mmb_lang::{
-    Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, Domain, NfInstance, OnFailure,
+    Body, Branch, BranchEnd, Broker, BrokerOption, Chain, Command, Domain, DomainKind, NfInstance, OnFailure,
     ProcessMode, ProcessPlace, Step, Word,
 };
 use proptest::collection::{btree_map, vec};
@@ -113,10 +113,12 @@ fn process() -> impl Strategy<Value = ProcessPlace> {
 pub fn command() -> impl Strategy<Value = Command> {
     let chain = || (name(), body()).prop_map(|(name, body)| Chain { name, body });
     prop_oneof![
-        1 => (name(), Domain::BUFFER_RANGE, any::<bool>()).prop_map(|(name, buffers, passes)| {
-            let on_failure = if passes { OnFailure::Pass } else { OnFailure::Drop };
-            Command::DomainAdd(Domain { name, buffers, on_failure })
-        }),
+        1 => (name(), select(&DomainKind::ALL[..]), Domain::BUFFER_RANGE, any::<bool>()).prop_map(
+            |(name, kind, buffers, passes)| {
+                let on_failure = if passes { OnFailure::Pass } else { OnFailure::Drop };
+                Command::DomainAdd(Domain { name, kind, buffers, on_failure })
+            },
+        ),
         2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args(), option::of(process()))
             .prop_map(|(name, kind, args, process)| Command::NfAdd(NfInstance { name, kind, args, process })),
         1 => instance().prop_map(|name| Command::NfDel { name }),

@@ -8,7 +8,7 @@
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
-use mmb_nf::{ArgError, Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, SessionInfo, Setup, Verdict};
 
 /// Allows sessions, or denies them.
 pub(crate) struct Acl {
@@ -48,6 +48,10 @@ impl Function for Acl {
             return Err(all.into());
         }
         Ok(Acl { clauses: Clauses::new(&texts, setup.resolve_port)?, allows })
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { is_read_only: true, ..Properties::default() }
     }
 
     fn open(&self, denied: &mut Denied, session: &SessionInfo, cx: &mut Context<'_, Batch>) {

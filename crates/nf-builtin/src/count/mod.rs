@@ -27,7 +27,8 @@ use crate::shared::export_queue::ExportQueue;
 use crate::shared::log_file::LogFile;
 use mmb_nf::WorkerCounters;
 use mmb_nf::{
-    ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Vector, Verdict,
+    ArgError, Background, Context, Direction, Function, Key, Packet, Properties, SessionInfo, Setup, Vector,
+    Verdict,
 };
 
 /// Default seconds between records of a session that goes on.
@@ -123,6 +124,10 @@ impl Function for Count {
         let outbox = || Arc::new(ExportQueue::new(setup.workers));
         let export = target.map(|target| Export { target, outbox: outbox() });
         Ok(Count { active, export, totals: WorkerCounters::new(setup.workers) })
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { is_read_only: true, ..Properties::default() }
     }
 
     #[inline(always)]

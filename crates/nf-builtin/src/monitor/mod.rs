@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use mmb_nf::{ArgError, Context, Function, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, Packet, Properties, SessionInfo, Setup, Verdict};
 
 /// See the module's documentation.
 pub(crate) struct Monitor;
@@ -40,6 +40,10 @@ impl Function for Monitor {
             [] => Ok(Monitor),
             [word, ..] => Err(ArgError::invalid("argument", word, "`monitor` takes none")),
         }
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { is_read_only: true, ..Properties::default() }
     }
 
     fn open(&self, pad: &mut Pad, _: &SessionInfo, cx: &mut Context<'_, ()>) {

@@ -97,7 +97,7 @@ impl Function for Police {
         };
         let counts_sessions = self.config.unit == Unit::Sessions;
         let needs_worker = counts_sessions.then_some("counts sessions before they are opened");
-        Properties { key, needs_worker, ..Properties::default() }
+        Properties { key, needs_worker, is_read_only: true, ..Properties::default() }
     }
 
     fn admit(&self, packet: &mut OpeningPacket<'_>, _: &mut Taken) -> Admission {

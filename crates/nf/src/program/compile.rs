@@ -299,12 +299,18 @@ fn start_process(
         let reason = "works with files or sockets of its own".to_owned();
         return Err(ChainError::NeedsWorker { name: name(), reason });
     }
-    let bytes = instance.bytes();
-    let (workers, seed) = (spec.workers, spec.seed);
+    let process_spec = ProcessSpec {
+        function: add,
+        domain,
+        mode: *mode,
+        ports,
+        workers: spec.workers,
+        seed: spec.seed,
+        bytes: instance.bytes(),
+        is_read_only: instance.properties().is_read_only,
+    };
     let process = host
-        .map(|host| {
-            host.start(&ProcessSpec { function: add, domain, mode: *mode, ports, workers, seed, bytes })
-        })
+        .map(|host| host.start(&process_spec))
         .transpose()
         .map_err(|reason| ChainError::NoProcess { name: name(), reason })?;
     instance.set_process((domain, *mode), process);
