@@ -1,53 +1,42 @@
-//! The engine's side of functions in processes: domains, and a thread that looks after each process.
+//! The engine's side of functions in processes: domains, and requests to processes.
 //!
 //! # Theory of operation
-//! The thread of a process waits for requests, for the end of the process's socket, and for the time of the
-//! next look at the rings. A process that has ended, that has read nothing of a full ring for [`HANG`], or
-//! that has broken a ring, is killed, and its end is waited for. Only then the workers take their buffers
-//! back and another process is started, with the same scratchpads and new rings. A process that ends again
-//! and again is started after a pause that doubles.
+//! A domain is made with its first function and freed with its last one. Each process has a thread that looks
+//! after it ([`keeper`]), which requests are posted to.
+
+mod keeper;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mmb_nf::process::{FunctionProcess, PacketMemory, ProcessHost, ProcessLink, ProcessSpec, ProcessStatus};
 use mmb_nf::{Domain, DomainKind};
 use mmb_system::log;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::RecvFlags;
 
-use crate::doorbell::{Bell, Sleeper};
-use crate::layout::{FRAME, Geometry, RingPair, is_idle};
+use crate::doorbell::Bell;
+use crate::layout::{FRAME, Geometry, RingPair};
 use crate::link::Link;
 use crate::memory::SharedMemory;
-use crate::message::{self, Hello, Reply, Request};
+use crate::message::{Hello, Reply, Request};
 use crate::pool::Pool;
 use crate::report;
-use crate::ring;
 use crate::shared::{DomainMemory, Packets, Shared};
 use crate::supervisor::Supervisor;
+use keeper::{Keeper, Running};
 
-/// How long a process may read nothing of what waits for it.
-pub const HANG: Duration = Duration::from_millis(500);
-/// Time between two looks at the rings.
-const LOOK: Duration = Duration::from_millis(50);
+pub use keeper::HANG;
+
 /// How long a process has to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Why there are no processes in a `zero-copy` domain.
 const NO_PACKETS: &str = "packets are in memory that no other process can map (devices use physical addresses, \
                           or the kernel makes no memory files): make the domain `private`";
-/// So many processes with a short life are started again at once, one after the other.
-const AT_ONCE: u32 = 8;
-/// Later ones are started after a pause, of at most the second time.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Starts functions in processes: see [`ProcessHost`].
 pub struct Host {
@@ -247,246 +236,6 @@ impl Drop for Process {
             // A thread that panicked has printed the reason already.
             let _ = thread.join();
         }
-    }
-}
-
-/// A process that runs.
-struct Running {
-    number: i32,
-    socket: OwnedFd,
-    rings: Arc<SharedMemory>,
-    since: Instant,
-    /// For each worker: descriptors read, and when that was seen first.
-    seen: Vec<(u64, Instant)>,
-}
-
-/// Why a process does not run any longer.
-enum End {
-    /// Its socket has ended.
-    Gone,
-    Hangs,
-    /// It has broken a ring.
-    Broken,
-    /// Nobody needs it.
-    Stop,
-}
-
-/// The thread of a process.
-struct Keeper {
-    supervisor: Arc<Supervisor>,
-    shared: Arc<Shared>,
-    hello: Hello,
-    requests: Receiver<Job>,
-    number: Arc<AtomicU32>,
-    restarts: Arc<AtomicU32>,
-}
-
-impl Keeper {
-    /// Starts a process with new rings, and waits until its function runs.
-    fn start(&mut self) -> Result<Running, String> {
-        let text = |error: io::Error| error.to_string();
-        if self.shared.domain.packets.as_ref().is_some_and(|packets| packets.get().is_none()) {
-            return Err(NO_PACKETS.into());
-        }
-        let Shared { geometry, domain, pads, bell, .. } = &*self.shared;
-        let rings = Arc::new(SharedMemory::create("mmb-rings", geometry.ring_words()).map_err(text)?);
-        let (socket, theirs) = message::pair().map_err(text)?;
-        let number = self.supervisor.start_process(theirs)?;
-        let mut files = vec![domain.memory.as_fd(), pads.as_fd(), rings.as_fd(), bell.as_fd()];
-        if let Some(packets) = self.shared.packets() {
-            let (file, offset) = packets.file();
-            files.push(file);
-            self.hello.packets = Some((offset, packets.bytes()));
-        }
-        let sent = message::send(&socket, &self.hello, &files).map_err(text);
-        let ready = sent.and_then(|()| match wait_for(&socket) {
-            Ok(Some(Reply::Ready)) => Ok(()),
-            Ok(Some(Reply::Failed(reason))) => Err(reason),
-            Ok(Some(_)) => Err("the process answers something else".into()),
-            Ok(None) => Err(String::new()),
-            Err(error) => Err(format!("the process does not answer: {error}")),
-        });
-        if let Err(reason) = ready {
-            let how = self.supervisor.kill(number);
-            return Err(if reason.is_empty() { format!("the process has ended ({how})") } else { reason });
-        }
-        let now = Instant::now();
-        self.number.store(number.unsigned_abs(), Relaxed);
-        self.shared.set_up(&rings);
-        let seen = vec![(0, now); usize::from(geometry.workers)];
-        Ok(Running { number, socket, rings, since: now, seen })
-    }
-
-    /// Looks after processes, one after the other, until the function is deleted.
-    fn keep(&mut self, first: Option<Running>) {
-        let (mut next, mut short_lives) = (first, 0_u32);
-        loop {
-            let mut running = match next.take() {
-                Some(running) => running,
-                None => match self.start_until_it_runs(&mut short_lives) {
-                    Some(running) => running,
-                    None => return,
-                },
-            };
-            let end = self.watch(&mut running);
-            let how = self.supervisor.kill(running.number);
-            self.number.store(0, Relaxed);
-            self.shared.set_down();
-            let how = match end {
-                End::Stop => return,
-                End::Gone => format!("has ended ({how})"),
-                End::Hangs => "hangs, and was killed".to_owned(),
-                End::Broken => "has broken a ring, and was killed".to_owned(),
-            };
-            log::error(format!("function {}: its process {how}\n", self.hello.name));
-            self.shared.set_failure(&how);
-            short_lives = if running.since.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
-            self.restarts.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Starts a process, after a pause if the last ones have lived shortly. None: the function is deleted.
-    fn start_until_it_runs(&mut self, short_lives: &mut u32) -> Option<Running> {
-        loop {
-            let pause = match short_lives.checked_sub(AT_ONCE) {
-                None => Duration::ZERO,
-                Some(n) => LONGEST_PAUSE.min(Duration::from_millis(20) * (1 << n.min(10))),
-            };
-            if self.is_stopped_within(pause) {
-                return None;
-            }
-            match self.start() {
-                Ok(running) => return Some(running),
-                Err(reason) => {
-                    self.shared.set_failure(&format!("does not start: {reason}"));
-                    log::error(format!(
-                        "function {}: its process does not start: {reason}\n",
-                        self.hello.name
-                    ));
-                    *short_lives = short_lives.saturating_add(1).max(AT_ONCE);
-                }
-            }
-        }
-    }
-
-    /// Waits until a process has to end. Requests are answered.
-    fn watch(&self, running: &mut Running) -> End {
-        let sleeper = Sleeper::new(self.shared.keeper.clone());
-        loop {
-            if self.has_idle_rings(running) {
-                // Nothing happens: the next packet, or a request, ends the sleep.
-                let bell = KeeperBell { shared: &self.shared, socket: &running.socket, limit: None };
-                sleeper.sleep(&bell, || !self.has_idle_rings(running));
-                running.seen.iter_mut().for_each(|seen| seen.1 = Instant::now());
-            } else {
-                KeeperBell { shared: &self.shared, socket: &running.socket, limit: Some(LOOK) }.wait();
-            }
-            if message::is_readable(running.socket.as_fd()) {
-                // Nobody has asked: the process is gone, or breaks the rules.
-                return End::Gone;
-            }
-            if let Some(end) = self.answer(running) {
-                return end;
-            }
-            if self.shared.is_kill_requested() {
-                return End::Broken;
-            }
-            if self.hangs(running) {
-                return End::Hangs;
-            }
-        }
-    }
-
-    /// Answers requests. Returns why the process has to end.
-    fn answer(&self, running: &Running) -> Option<End> {
-        while let Ok(job) = self.requests.try_recv() {
-            match job {
-                Job::Stop => return Some(End::Stop),
-                Job::Ask(request, reply) => {
-                    let answer = message::send(&running.socket, &request, &[])
-                        .and_then(|()| wait_for(&running.socket));
-                    match answer {
-                        // The one who has asked may wait no longer.
-                        Ok(Some(answer)) => drop(reply.send(answer)),
-                        Ok(None) => return Some(End::Gone),
-                        Err(_) => return Some(End::Hangs),
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    /// Whether nothing waits for the process.
-    fn has_idle_rings(&self, running: &Running) -> bool {
-        let geometry = &self.shared.geometry;
-        let mut pairs = (0..geometry.workers).filter_map(|worker| geometry.rings(&running.rings, worker));
-        pairs.all(|pair| {
-            let (written, read) = ring::counters(&pair.there);
-            written == read
-        })
-    }
-
-    /// Whether the process has read nothing for too long.
-    fn hangs(&self, running: &mut Running) -> bool {
-        let geometry = &self.shared.geometry;
-        let mut hangs = false;
-        for (worker, seen) in running.seen.iter_mut().enumerate() {
-            let Some(pair) = geometry.rings(&running.rings, worker as u16) else { continue };
-            let (_, read) = ring::counters(&pair.there);
-            if seen.0 != read || is_idle(&pair, geometry.slots) {
-                *seen = (read, Instant::now());
-            }
-            hangs |= seen.1.elapsed() >= HANG;
-        }
-        hangs
-    }
-
-    /// Waits for a time. Returns true if the function is deleted meanwhile.
-    fn is_stopped_within(&self, pause: Duration) -> bool {
-        let until = Instant::now() + pause;
-        loop {
-            match self.requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Job::Stop) => return true,
-                // There is no process to ask.
-                Ok(Job::Ask(..)) => {}
-                Err(_) => return false,
-            }
-        }
-    }
-}
-
-/// What the thread waits for: attention, or the end of the process.
-struct KeeperBell<'a> {
-    shared: &'a Shared,
-    socket: &'a OwnedFd,
-    /// The longest wait.
-    limit: Option<Duration>,
-}
-
-impl Bell for KeeperBell<'_> {
-    fn ring(&self) {
-        self.shared.attention.ring();
-    }
-
-    fn wait(&self) {
-        let attention = &self.shared.attention;
-        let mut files =
-            [PollFd::new(attention, PollFlags::IN), PollFd::new(self.socket, PollFlags::IN | PollFlags::HUP)];
-        let limit = self.limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // An interrupted wait is a short one.
-        let _ = poll(&mut files, limit.as_ref());
-        attention.clear();
-    }
-}
-
-/// Waits for a message of a process.
-fn wait_for(socket: &OwnedFd) -> io::Result<Option<Reply>> {
-    let mut files = [PollFd::new(socket, PollFlags::IN)];
-    let patience = Timespec::try_from(PATIENCE).unwrap_or_default();
-    match poll(&mut files, Some(&patience)) {
-        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
-        _ => Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
     }
 }
 

@@ -97,13 +97,6 @@ impl Geometry {
     }
 }
 
-/// Whether the rings and the process wait for nothing: the process has read all of a worker, or cannot write
-/// since the worker does not read.
-pub fn is_idle(pair: &RingPair, slots: u32) -> bool {
-    let ((there, read), (back, taken)) = (ring::counters(&pair.there), ring::counters(&pair.back));
-    there == read || back.wrapping_sub(taken) >= slots.into()
-}
-
 /// The frame is in the buffer.
 const IN_BUFFER: u64 = u64::MAX;
 

@@ -2,10 +2,10 @@
 //!
 //! # Theory of operation
 //! A packet is copied into a buffer, and its descriptor is written to the ring. In a `zero-copy` domain, a
-//! function that changes no packet gets a buffer with the packet's place only, and reads it there. The beginning and the end
-//! of sessions go the same way, so that the function learns of a session before its first packet. If
-//! there is no room for them, they wait in a queue of the worker, and packets are dropped meanwhile: they
-//! cannot overtake.
+//! function that changes no packet gets a buffer with the packet's place only, and reads it there. The
+//! beginning and the end of sessions go the same way, so that the function learns of a session before its
+//! first packet. If there is no room for them, they wait in a queue of the worker, and packets are dropped
+//! meanwhile: they cannot overtake.
 //!
 //! When the process has ended, all buffers are taken back. Packets get the verdict of the domain
 //! (`on-failure`); beginnings and ends of sessions are sent again to the next process, in order. So the
@@ -76,6 +76,8 @@ pub struct Link {
     descriptors: u64,
     /// Packets that stayed where they were.
     packets_in_place: u64,
+    /// Descriptors that were accepted.
+    accepted: u64,
     /// The memory in which the process reads packets. None: they are copied for it.
     packets: Option<Arc<dyn PacketMemory>>,
     /// For each buffer: the pinned buffer of the engine in which its packet is, or [`NOT_PINNED`].
@@ -109,6 +111,7 @@ impl Link {
             keeper: Waker::new(shared.keeper.clone()),
             descriptors: 0,
             packets_in_place: 0,
+            accepted: 0,
             packets: shared.packets().cloned(),
             pinned: vec![NOT_PINNED; buffers].into(),
             is_in_place: vec![false; buffers].into(),
@@ -141,7 +144,9 @@ impl Link {
             ledger.free(buffer);
             waiting.push_front(event);
         }
-        self.shared.counters[usize::from(self.worker)].lost.fetch_add(self.lost.len() as u64, Relaxed);
+        let counters = &self.shared.counters[usize::from(self.worker)];
+        counters.lost.fetch_add(self.lost.len() as u64, Relaxed);
+        counters.in_flight.store(0, Relaxed);
     }
 
     /// Takes over the process that runs now, if there is one.
@@ -299,7 +304,9 @@ impl Drop for Link {
     /// The ledger frees all buffers. The process is gone.
     fn drop(&mut self) {
         self.unpin_all();
-        self.shared.counters[usize::from(self.worker)].buffers.store(0, Relaxed);
+        let counters = &self.shared.counters[usize::from(self.worker)];
+        counters.buffers.store(0, Relaxed);
+        counters.in_flight.store(0, Relaxed);
     }
 }
 
@@ -403,10 +410,13 @@ impl ProcessLink for Link {
     }
 
     fn flush(&mut self) {
+        // The thread that looks after the process reads it when it is woken up.
+        let counters = &self.shared.counters[usize::from(self.worker)];
+        counters.in_flight.store(self.ledger.in_flight().into(), Relaxed);
+        counters.accepted.store(self.accepted, Relaxed);
         if let Some(Ends { there, waker, .. }) = &mut self.ends
             && there.publish()
         {
-            let counters = &self.shared.counters[usize::from(self.worker)];
             counters.sent.store(self.descriptors, Relaxed);
             counters.in_place.store(self.packets_in_place, Relaxed);
             counters.buffers.store(self.ledger.in_use().into(), Relaxed);
@@ -444,6 +454,7 @@ impl ProcessLink for Link {
                 counters.refused.fetch_add(1, Relaxed);
                 continue;
             };
+            self.accepted += 1;
             match self.sent.iter().position(|(of_event, _)| *of_event == buffer) {
                 Some(at) => {
                     self.sent.remove(at);

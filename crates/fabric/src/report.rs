@@ -71,13 +71,23 @@ pub fn lines(shared: &Shared, status: &ProcessStatus, mode: &str) -> Vec<(String
     lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Returns the processor time of a process (proc_pid_stat(5)).
+/// Returns the processor time of a process.
 fn cpu_time(number: u32) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    // The name is in brackets, and may contain anything.
-    let (_, rest) = text.rsplit_once(')')?;
+    let fields = stat_fields(number)?;
     let ticks: Vec<u64> =
-        rest.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();
+        fields.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();
     // Linux counts in hundredths of a second for programs (USER_HZ).
     (ticks.len() == 2).then(|| Duration::from_millis(ticks.iter().sum::<u64>() * 10))
+}
+
+/// Whether a signal has stopped a process.
+pub fn is_stopped(number: i32) -> bool {
+    stat_fields(number.unsigned_abs()).is_some_and(|fields| fields.trim_start().starts_with('T'))
+}
+
+/// Returns the fields of a process behind its name, from its state on (proc_pid_stat(5)).
+fn stat_fields(number: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+    // The name is in brackets, and may contain anything.
+    Some(text.rsplit_once(')')?.1.to_owned())
 }

@@ -2,7 +2,8 @@
 //!
 //! # Theory of operation
 //! The process gets its end of a socket as standard input, and nothing by name. The first message brings the
-//! memory. The process gives up its rights ([`crate::sandbox`]) before it makes the function. Then it serves
+//! memory. The process gives up its rights ([`crate::sandbox`]) before it makes the function: as many as
+//! possible before that message, so that a spare process that waits for it starts fast. Then it serves
 //! the rings of all workers in turn. Without packets it spins, yields the processor, or sleeps on the
 //! doorbell and on the socket, as its mode says ([`idle`]). It ends with the socket.
 
@@ -45,9 +46,11 @@ const TURNS: u32 = 4096;
 pub fn run_function(registry: &Registry) -> Result<(), String> {
     sandbox::end_with_parent();
     let socket = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    // A spare process waits here until it is needed.
+    let isolated = sandbox::isolate();
     let first = message::receive::<Hello>(&socket, RecvFlags::empty()).map_err(|error| error.to_string())?;
     let Some((hello, files)) = first else { return Ok(()) };
-    match Process::new(registry, &hello, files) {
+    match isolated.and_then(|()| Process::new(registry, &hello, files)) {
         Ok(mut process) => {
             message::send(&socket, &Reply::Ready, &[]).map_err(|error| error.to_string())?;
             process.serve(socket.as_fd());
@@ -107,7 +110,7 @@ impl Process {
         let pool = Arc::new(SharedMemory::open(pool).map_err(text)?);
         let pads = Arc::new(SharedMemory::open(pads).map_err(text)?);
         let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
-        sandbox::enter()?;
+        sandbox::limit()?;
         let spec = HostedSpec {
             name: hello.name.clone(),
             kind: hello.kind.clone(),

@@ -44,17 +44,26 @@ pub fn end_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Gives up all rights that a function does not need, for good.
+/// Moves to name spaces without a network, and gives up capabilities and new privileges, for good. This takes
+/// most of the time of a start, and needs to know nothing of the function.
 ///
 /// # Errors
-/// The kernel refuses to limit system calls.
-pub fn enter() -> Result<(), String> {
+/// The kernel refuses to give up new privileges.
+pub fn isolate() -> Result<(), String> {
     // Where the kernel allows no user name spaces, the other limits remain: no call makes a socket.
     let user = CloneFlags::CLONE_NEWUSER;
     let others = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
     let _ = unshare(user | others).or_else(|_| unshare(others));
     give_up_capabilities();
-    set_no_new_privs(true).map_err(|error| format!("cannot give up new privileges: {error}"))?;
+    set_no_new_privs(true).map_err(|error| format!("cannot give up new privileges: {error}"))
+}
+
+/// Limits memory, descriptors and system calls, for good. To be called behind [`isolate`], once the memory is
+/// mapped and before the function is made.
+///
+/// # Errors
+/// The kernel refuses to limit system calls.
+pub fn limit() -> Result<(), String> {
     let limits = [
         (Resource::As, MEMORY),
         (Resource::Core, 0),

@@ -35,6 +35,10 @@ pub struct LinkCounters {
     pub wakeups: AtomicU64,
     /// Buffers with packets or events of the worker.
     pub buffers: AtomicU64,
+    /// Buffers that the process has.
+    pub in_flight: AtomicU64,
+    /// Descriptors of the process that were accepted.
+    pub accepted: AtomicU64,
     /// Descriptors that were refused.
     pub refused: AtomicU64,
     /// Packets for which there was no room.

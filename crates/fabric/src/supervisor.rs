@@ -5,6 +5,9 @@
 //! the same program, executed again from `/proc/self/exe`, and so are the processes of functions: nothing
 //! is found by name. The supervisor has no capabilities, serves one order after the other, and ends with
 //! its socket. The kernel then kills its processes.
+//!
+//! The engine keeps a *spare* process: it has given up its rights and knows of no function and no memory yet.
+//! When a process ends, the spare one takes its place at once, and another spare one is started behind it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,9 +34,16 @@ const MARK: &str = "MMB_FUNCTION_SUPERVISOR";
 /// How long the engine waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A process without a function, and the engine's end of its socket.
+pub struct NewProcess {
+    pub number: i32,
+    pub socket: OwnedFd,
+}
+
 /// The engine's end of the supervisor. The supervisor and all its processes end with it.
 pub struct Supervisor {
     socket: Mutex<OwnedFd>,
+    spare: Mutex<Option<NewProcess>>,
     child: Mutex<Child>,
 }
 
@@ -55,7 +65,7 @@ impl Supervisor {
         command.arg(SUPERVISOR).env(MARK, "1").process_group(0);
         let child = command.stdin(Stdio::from(there)).stdout(Stdio::null()).spawn()?;
         set_socket_timeout(&here, Timeout::Recv, Some(PATIENCE))?;
-        Ok(Supervisor { socket: Mutex::new(here), child: Mutex::new(child) })
+        Ok(Supervisor { socket: Mutex::new(here), spare: Mutex::new(None), child: Mutex::new(child) })
     }
 
     fn ask(&self, order: &Order, file: Option<OwnedFd>) -> io::Result<Answer> {
@@ -66,13 +76,28 @@ impl Supervisor {
         answer.map(|(answer, _)| answer).ok_or_else(|| io::Error::other("the supervisor has ended"))
     }
 
-    /// Starts the process of a function. Returns its number. `socket`: its standard input.
+    /// Takes the spare process, if there is one.
+    pub fn take_spare(&self) -> Option<NewProcess> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Starts a spare process, if there is none.
+    pub fn prepare_spare(&self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.is_none() {
+            // Without a spare one, the next process starts later.
+            *spare = self.start_process().ok();
+        }
+    }
+
+    /// Starts a process, which waits for its function.
     ///
     /// # Errors
     /// There is no process, in one sentence.
-    pub fn start_process(&self, socket: OwnedFd) -> Result<i32, String> {
-        match self.ask(&Order::Start, Some(socket)) {
-            Ok(Answer::Started(number)) => Ok(number),
+    pub fn start_process(&self) -> Result<NewProcess, String> {
+        let (socket, theirs) = message::pair().map_err(|error| error.to_string())?;
+        match self.ask(&Order::Start, Some(theirs)) {
+            Ok(Answer::Started(number)) => Ok(NewProcess { number, socket }),
             Ok(Answer::Failed(reason)) => Err(reason),
             Ok(Answer::Ended(_)) => Err("the supervisor does not answer".into()),
             Err(error) => Err(format!("no answer from the supervisor: {error}")),

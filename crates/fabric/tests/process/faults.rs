@@ -114,7 +114,11 @@ const ROUNDS: usize = 20;
 /// Faults that one engine gets. More of them in a second are answered with pauses.
 const FAULTS: usize = 7;
 
-/// kill -9 and SIGSTOP under load, at random moments. Prints how long functions were away.
+/// The client port of a session without load.
+const QUIET: u16 = 100;
+
+/// kill -9 and SIGSTOP under load, at random moments. Prints how long functions were away: from the signal to
+/// the first vector that has passed the function in another process.
 pub fn random_faults() {
     let rounds = std::env::var("MMB_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
@@ -127,17 +131,19 @@ pub fn random_faults() {
         left -= faults;
         let on_failure = if left.is_multiple_of(2) { "pass" } else { "drop" };
         let mut world = World::new(&two_functions(on_failure));
-        world.send(&[frame(1, "N.")]);
+        // The session of the first packet, and one that has packets between faults only.
+        assert_eq!(payload(&world.send(&[frame(1, "N."), frame(QUIET, "N.")])[1].frame), "N1");
         let mut restarts = [0; 2];
-        for _ in 0..faults {
+        for seen in 2..faults + 2 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // A stopped process is noticed after half a second, so there are fewer of them.
-            let number = if random >> 60 == 0 { Signal::STOP } else { Signal::KILL };
+            let number = if random >> 60 < 4 { Signal::STOP } else { Signal::KILL };
             let pause = Duration::from_micros(random >> 33 & 0x7ff);
             let which = usize::from(random >> 45 & 1 != 0);
             restarts[which] += 1;
             let time = fault(&mut world, (number, pause), on_failure, (["p", "q"][which], restarts[which]));
             away[usize::from(number == Signal::STOP)].push(time);
+            // The scratchpad has counted every packet of the session.
+            assert_eq!(payload(&world.send(&[frame(QUIET, "N.")])[0].frame), format!("N{}", seen % 10));
         }
         for name in ["p", "q"] {
             world.until("no buffer is in use", |world| world.value(name, "buffers") == 0);

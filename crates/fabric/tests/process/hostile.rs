@@ -56,6 +56,32 @@ pub fn forge() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
+/// Says that it has read all descriptors, and returns none of them.
+pub fn swallow() {
+    if let Some(there) = mapped().into_iter().nth(2).and_then(|rings| rings.get(DOORBELL..)) {
+        loop {
+            there[16].store(there[0].load(Relaxed), Relaxed);
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Returns the last descriptors once more that were returned before.
+pub fn replay() {
+    let Some(rings) = mapped().into_iter().nth(2) else { return };
+    let Some(back) = rings.get(DOORBELL + ring_words(SLOTS)..) else { return };
+    let (written, again) = (back[0].load(Relaxed), 4);
+    for n in 0..again {
+        let from = 32 + 2 * (written.wrapping_sub(again - n) as usize % SLOTS);
+        let to = 32 + 2 * ((written + n) as usize % SLOTS);
+        for word in 0..2 {
+            back[to + word].store(back[from + word].load(Relaxed), Relaxed);
+        }
+    }
+    back[0].store(written + again, Relaxed);
+    std::thread::sleep(Duration::from_millis(5));
+}
+
 /// Says again and again that the process sleeps.
 pub fn flood() {
     if let Some(rings) = mapped().into_iter().nth(2) {
@@ -117,6 +143,44 @@ pub fn forged_descriptors() {
     assert!(status.refused > 0, "{status:?}");
     world.until("no buffer is in use", |world| world.value("p", "buffers") == 0);
     world.until("all buffers are free", |world| world.free_buffers("p") == 256);
+}
+
+/// Each packet goes on once, whatever is returned twice.
+pub fn replayed_descriptors() {
+    let mut world = World::new(LINES);
+    for _ in 0..3 {
+        let before = world.instance("p").process().unwrap().status();
+        assert_eq!(world.send(&[frame(1, "N."), frame(2, "N."), frame(3, "N."), frame(4, "N.")]).len(), 4);
+        let sent = world.send(&[frame(1, "N."), frame(2, "P"), frame(3, "N.")]);
+        assert_eq!(sent.len(), 3);
+        world.until("replayed descriptors are counted", |world| {
+            let status = world.instance("p").process().unwrap().status();
+            status.refused >= before.refused + 4 || status.restarts > before.restarts
+        });
+        assert!(world.harness.released().is_empty());
+        check_other(&mut world);
+    }
+    world.until("no buffer is in use", |world| world.value("p", "buffers") == 0);
+    world.until("all buffers are free", |world| world.free_buffers("p") == 256);
+}
+
+/// A process that keeps what it gets, and hides it, is replaced; its buffers come back, and its credits.
+pub fn exhausted_credits() {
+    let mut world = World::new(LINES);
+    world.send(&[frame(1, "N.")]);
+    let frames: Vec<_> = std::iter::once(frame(1, "K")).chain((0..300).map(|n| frame(n % 5, "."))).collect();
+    let sent = world.send(&frames);
+    assert_eq!(sent.len(), frames.len());
+    world.until("another process", |world| {
+        let status = world.instance("p").process().unwrap().status();
+        status.restarts == 1 && status.process.is_some()
+    });
+    let failure = world.instance("p").process().unwrap().status().last_failure;
+    assert_eq!(failure.as_deref(), Some("hangs, and was killed"));
+    check_other(&mut world);
+    world.until("no buffer is in use", |world| world.value("p", "buffers") == 0);
+    world.until("all buffers are free", |world| world.free_buffers("p") == 256);
+    assert_eq!(world.send(&[frame(9, ".")])[0].verdict, ChainVerdict::Pass);
 }
 
 /// A process that says that it sleeps while it runs costs one system call for a vector.

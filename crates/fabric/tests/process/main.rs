@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 29] = [
+    let tests: [(&str, fn()); 31] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         ("functions_move_with_their_scratchpads", functions_move_with_their_scratchpads),
         ("random_faults", faults::random_faults),
         ("forged_descriptors", hostile::forged_descriptors),
+        ("replayed_descriptors", hostile::replayed_descriptors),
+        ("exhausted_credits", hostile::exhausted_credits),
         ("floods_of_the_doorbell", hostile::floods_of_the_doorbell),
         ("changes_after_validation", hostile::changes_after_validation),
         ("memory_of_other_domains", hostile::memory_of_other_domains),

@@ -89,6 +89,8 @@ impl Function for Probe {
             }
             Some(b'S') => self.attack(),
             Some(b'F') => hostile::forge(),
+            Some(b'P') => hostile::replay(),
+            Some(b'K') => hostile::swallow(),
             Some(b'W') => hostile::flood(),
             Some(b'V') => hostile::change(),
             Some(b'M') => hostile::shout(),

@@ -1,0 +1,326 @@
+//! The thread that looks after a process.
+//!
+//! # Theory of operation
+//! The thread of a process waits for requests, for the end of the process's socket, and for the time of the
+//! next look at the rings. A process that has ended, that has returned nothing of what it has for [`HANG`],
+//! that was stopped, or that has broken a ring, is killed, and its end is waited for. Only then the workers
+//! take their buffers back and another process takes its place, with the same scratchpads and new rings. A
+//! process that ends again and again is started after a pause that doubles.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use mmb_system::log;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
+
+use super::{Job, NO_PACKETS, PATIENCE};
+use crate::doorbell::{Bell, Sleeper};
+use crate::memory::SharedMemory;
+use crate::message::{self, Hello, Reply};
+use crate::report;
+use crate::ring;
+use crate::shared::{LinkCounters, Shared};
+use crate::supervisor::{NewProcess, Supervisor};
+
+/// How long a process may return nothing of what it has.
+pub const HANG: Duration = Duration::from_millis(500);
+/// Time between two looks at the rings.
+const LOOK: Duration = Duration::from_millis(10);
+/// A process that returns nothing for so long may have been stopped.
+const STOPPED: Duration = Duration::from_millis(8);
+/// So many processes with a short life are started again at once, one after the other.
+const AT_ONCE: u32 = 8;
+/// Later ones are started after a pause, of at most the second time.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A process that runs.
+pub(super) struct Running {
+    number: i32,
+    socket: OwnedFd,
+    rings: Arc<SharedMemory>,
+    since: Instant,
+    /// For each worker.
+    seen: Vec<Seen>,
+}
+
+/// What a process has done for a worker, and when that was seen first.
+#[derive(Clone, Copy)]
+struct Seen {
+    progress: Progress,
+    since: Instant,
+}
+
+/// What a process has done for a worker, by counters that it cannot change.
+#[derive(Clone, Copy)]
+struct Progress {
+    in_flight: u64,
+    accepted: u64,
+    refused: u64,
+}
+
+impl Progress {
+    fn of(counters: &LinkCounters) -> Progress {
+        Progress {
+            in_flight: counters.in_flight.load(Relaxed),
+            accepted: counters.accepted.load(Relaxed),
+            refused: counters.refused.load(Relaxed),
+        }
+    }
+}
+
+/// Why a process does not run any longer.
+enum End {
+    /// Its socket has ended.
+    Gone,
+    Hangs,
+    /// A signal has stopped it.
+    Stopped,
+    /// It has broken a ring.
+    Broken,
+    /// Nobody needs it.
+    Stop,
+}
+
+/// The thread of a process.
+pub(super) struct Keeper {
+    pub supervisor: Arc<Supervisor>,
+    pub shared: Arc<Shared>,
+    pub hello: Hello,
+    pub requests: Receiver<Job>,
+    pub number: Arc<AtomicU32>,
+    pub restarts: Arc<AtomicU32>,
+}
+
+impl Keeper {
+    /// Starts the function in a process with new rings, and waits until it runs.
+    pub fn start(&mut self) -> Result<Running, String> {
+        if self.shared.domain.packets.as_ref().is_some_and(|packets| packets.get().is_none()) {
+            return Err(NO_PACKETS.into());
+        }
+        // A spare process may have ended since it was started.
+        let spare = self.supervisor.take_spare().map(|spare| self.run_in(spare));
+        let running = match spare {
+            Some(Ok(running)) => Ok(running),
+            Some(Err(_)) | None => self.supervisor.start_process().and_then(|process| self.run_in(process)),
+        };
+        self.supervisor.prepare_spare();
+        running
+    }
+
+    /// Gives the function to a process that waits for one.
+    fn run_in(&mut self, NewProcess { number, socket }: NewProcess) -> Result<Running, String> {
+        let text = |error: io::Error| error.to_string();
+        let Shared { geometry, domain, pads, bell, .. } = &*self.shared;
+        let rings = Arc::new(SharedMemory::create("mmb-rings", geometry.ring_words()).map_err(text)?);
+        let mut files = vec![domain.memory.as_fd(), pads.as_fd(), rings.as_fd(), bell.as_fd()];
+        if let Some(packets) = self.shared.packets() {
+            let (file, offset) = packets.file();
+            files.push(file);
+            self.hello.packets = Some((offset, packets.bytes()));
+        }
+        let sent = message::send(&socket, &self.hello, &files).map_err(text);
+        let ready = sent.and_then(|()| match wait_for(number, &socket) {
+            Ok(Some(Reply::Ready)) => Ok(()),
+            Ok(Some(Reply::Failed(reason))) => Err(reason),
+            Ok(Some(_)) => Err("the process answers something else".into()),
+            Ok(None) => Err(String::new()),
+            Err(error) => Err(format!("the process does not answer: {error}")),
+        });
+        if let Err(reason) = ready {
+            let how = self.supervisor.kill(number);
+            return Err(if reason.is_empty() { format!("the process has ended ({how})") } else { reason });
+        }
+        let now = Instant::now();
+        self.number.store(number.unsigned_abs(), Relaxed);
+        self.shared.set_up(&rings);
+        let begin = |counters| Seen { progress: Progress::of(counters), since: now };
+        let seen = self.shared.counters.iter().map(begin).collect();
+        Ok(Running { number, socket, rings, since: now, seen })
+    }
+
+    /// Looks after processes, one after the other, until the function is deleted.
+    pub fn keep(&mut self, first: Option<Running>) {
+        let (mut next, mut short_lives) = (first, 0_u32);
+        loop {
+            let mut running = match next.take() {
+                Some(running) => running,
+                None => match self.start_until_it_runs(&mut short_lives) {
+                    Some(running) => running,
+                    None => return,
+                },
+            };
+            let end = self.watch(&mut running);
+            let how = self.supervisor.kill(running.number);
+            self.number.store(0, Relaxed);
+            self.shared.set_down();
+            let how = match end {
+                End::Stop => return,
+                End::Gone => format!("has ended ({how})"),
+                End::Hangs => "hangs, and was killed".to_owned(),
+                End::Stopped => "was stopped, and was killed".to_owned(),
+                End::Broken => "has broken a ring, and was killed".to_owned(),
+            };
+            log::error(format!("function {}: its process {how}\n", self.hello.name));
+            self.shared.set_failure(&how);
+            short_lives = if running.since.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
+            self.restarts.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Starts a process, after a pause if the last ones have lived shortly. None: the function is deleted.
+    fn start_until_it_runs(&mut self, short_lives: &mut u32) -> Option<Running> {
+        loop {
+            let pause = match short_lives.checked_sub(AT_ONCE) {
+                None => Duration::ZERO,
+                Some(n) => LONGEST_PAUSE.min(Duration::from_millis(20) * (1 << n.min(10))),
+            };
+            if self.is_stopped_within(pause) {
+                return None;
+            }
+            match self.start() {
+                Ok(running) => return Some(running),
+                Err(reason) => {
+                    self.shared.set_failure(&format!("does not start: {reason}"));
+                    log::error(format!(
+                        "function {}: its process does not start: {reason}\n",
+                        self.hello.name
+                    ));
+                    *short_lives = short_lives.saturating_add(1).max(AT_ONCE);
+                }
+            }
+        }
+    }
+
+    /// Waits until a process has to end. Requests are answered.
+    fn watch(&self, running: &mut Running) -> End {
+        let sleeper = Sleeper::new(self.shared.keeper.clone());
+        loop {
+            if self.is_idle() {
+                // Nothing happens: the next packet, or a request, ends the sleep.
+                let bell = KeeperBell { shared: &self.shared, socket: &running.socket, limit: None };
+                sleeper.sleep(&bell, || !self.is_idle());
+                running.seen.iter_mut().for_each(|seen| seen.since = Instant::now());
+            } else {
+                KeeperBell { shared: &self.shared, socket: &running.socket, limit: Some(LOOK) }.wait();
+            }
+            if message::is_readable(running.socket.as_fd()) {
+                // Nobody has asked: the process is gone, or breaks the rules.
+                return End::Gone;
+            }
+            if let Some(end) = self.answer(running) {
+                return end;
+            }
+            if self.shared.is_kill_requested() {
+                return End::Broken;
+            }
+            if let Some(end) = self.hangs(running) {
+                return end;
+            }
+        }
+    }
+
+    /// Answers requests. Returns why the process has to end.
+    fn answer(&self, running: &Running) -> Option<End> {
+        while let Ok(job) = self.requests.try_recv() {
+            match job {
+                Job::Stop => return Some(End::Stop),
+                Job::Ask(request, reply) => {
+                    let answer = message::send(&running.socket, &request, &[])
+                        .and_then(|()| wait_for(running.number, &running.socket));
+                    match answer {
+                        // The one who has asked may wait no longer.
+                        Ok(Some(answer)) => drop(reply.send(answer)),
+                        Ok(None) => return Some(End::Gone),
+                        Err(_) if report::is_stopped(running.number) => return Some(End::Stopped),
+                        Err(_) => return Some(End::Hangs),
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the process has nothing of any worker, as far as the workers know.
+    fn is_idle(&self) -> bool {
+        self.shared.counters.iter().all(|counters| counters.in_flight.load(Relaxed) == 0)
+    }
+
+    /// Returns why the process has to end if it has returned nothing for too long. What is private counts: a
+    /// process could say that it has read all, or return what it has never got.
+    fn hangs(&self, running: &mut Running) -> Option<End> {
+        let geometry = &self.shared.geometry;
+        let (mut longest, now) = (Duration::ZERO, Instant::now());
+        for (worker, seen) in running.seen.iter_mut().enumerate() {
+            let Some(pair) = geometry.rings(&running.rings, worker as u16) else { continue };
+            let of_worker = Progress::of(&self.shared.counters[worker]);
+            let (returned, taken) = ring::counters(&pair.back);
+            let waits_for_worker = returned != taken && seen.progress.refused == of_worker.refused;
+            if seen.progress.accepted != of_worker.accepted || of_worker.in_flight == 0 || waits_for_worker {
+                *seen = Seen { progress: of_worker, since: now };
+            }
+            longest = longest.max(now.saturating_duration_since(seen.since));
+        }
+        // A busy machine may give it no processor for a while, so a short time alone says little.
+        if longest >= STOPPED && report::is_stopped(running.number) {
+            return Some(End::Stopped);
+        }
+        (longest >= HANG).then_some(End::Hangs)
+    }
+
+    /// Waits for a time. Returns true if the function is deleted meanwhile.
+    fn is_stopped_within(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            match self.requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Job::Stop) => return true,
+                // There is no process to ask.
+                Ok(Job::Ask(..)) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// What the thread waits for: attention, or the end of the process.
+struct KeeperBell<'a> {
+    shared: &'a Shared,
+    socket: &'a OwnedFd,
+    /// The longest wait.
+    limit: Option<Duration>,
+}
+
+impl Bell for KeeperBell<'_> {
+    fn ring(&self) {
+        self.shared.attention.ring();
+    }
+
+    fn wait(&self) {
+        let attention = &self.shared.attention;
+        let mut files =
+            [PollFd::new(attention, PollFlags::IN), PollFd::new(self.socket, PollFlags::IN | PollFlags::HUP)];
+        let limit = self.limit.and_then(|limit| Timespec::try_from(limit).ok());
+        // An interrupted wait is a short one.
+        let _ = poll(&mut files, limit.as_ref());
+        attention.clear();
+    }
+}
+
+/// Waits for a message of a process that is there.
+fn wait_for(number: i32, socket: &OwnedFd) -> io::Result<Option<Reply>> {
+    let (begin, look) = (Instant::now(), Timespec::try_from(LOOK).unwrap_or_default());
+    loop {
+        let mut files = [PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut files, Some(&look)) {
+            Ok(0) if begin.elapsed() < PATIENCE && !report::is_stopped(number) => {}
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            _ => return Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
+        }
+    }
+}
