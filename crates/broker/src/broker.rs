@@ -21,8 +21,9 @@ use crate::settings::Settings;
 
 /// Longest time until a port is free.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
-/// Most connections that wait to be accepted; the same as for sockets of [`TcpListener`].
-const BACKLOG: i32 = 1024;
+/// Most connections that wait to be accepted: as many as may come at once, up to what `net.core.somaxconn`
+/// allows. A client that finds no room learns it by a timeout of a second.
+const BACKLOG: i32 = 4096;
 
 /// A socket that listens for a broker.
 #[derive(Debug)]
@@ -38,9 +39,10 @@ impl Listener {
     /// # Errors
     /// Another process has the address, this machine does not, or the process may not listen on the port.
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
-        let socket = TcpListener::bind(address)?;
-        let address = socket.local_addr()?;
-        Ok(Listener { socket, address, is_transparent: false })
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        // Connections that a former broker has closed do not keep the port.
+        socket.set_reuse_address(true)?;
+        Listener::listen(socket, address, false)
     }
 
     /// Listens for connections of both address families to any address, in the network namespace of the
@@ -52,11 +54,15 @@ impl Listener {
         let socket = Socket::new(Domain::IPV6, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
         socket.set_only_v6(false)?;
         socket.set_ip_transparent_v4(true)?;
-        socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)).into())?;
+        Listener::listen(socket, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), true)
+    }
+
+    fn listen(socket: Socket, address: SocketAddr, is_transparent: bool) -> io::Result<Listener> {
+        socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into());
         let address = socket.local_addr()?;
-        Ok(Listener { socket, address, is_transparent: true })
+        Ok(Listener { socket, address, is_transparent })
     }
 
     /// Returns another descriptor of the socket.

@@ -1,6 +1,6 @@
 //! Connections to servers: which one a request gets, and which ones are kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ use super::{EventLoop, server_token};
 use crate::counters::Count;
 use crate::exchange::{Client, Failure, Server};
 use crate::io::{Channel, Owner, Timer};
-use crate::settings::{SERVER_IDLE, SERVER_KEPT};
+use crate::settings::SERVER_IDLE;
 
 /// The connection is not there yet (errno(3)).
 const EINPROGRESS: i32 = 115;
@@ -24,9 +24,9 @@ type Use = (SocketAddr, Option<SocketAddr>);
 /// The only client of a connection, and the header that tells the server so.
 type Owned = Option<(SocketAddr, Option<ProxyHeader>)>;
 
-/// Connections without a request, by their use.
+/// Connections without a request, by their use. The one that was used last is the last one.
 #[derive(Debug, Default)]
-pub(crate) struct KeptServers(HashMap<Use, Vec<usize>>);
+pub(crate) struct KeptServers(HashMap<Use, VecDeque<usize>>);
 
 impl Server {
     fn usage(&self) -> Use {
@@ -48,22 +48,20 @@ fn connect_from(source: IpAddr, server: SocketAddr) -> io::Result<TcpStream> {
 impl KeptServers {
     /// Takes the connection that was used last.
     fn take(&mut self, usage: Use) -> Option<usize> {
-        self.0.get_mut(&usage)?.pop()
+        self.0.get_mut(&usage)?.pop_back()
     }
 
-    /// Keeps a connection. False: enough are kept.
-    fn keep(&mut self, usage: Use, key: usize) -> bool {
-        let kept = self.0.entry(usage).or_default();
-        if kept.len() >= SERVER_KEPT {
-            return false;
-        }
-        kept.push(key);
-        true
+    /// Keeps a connection.
+    fn keep(&mut self, usage: Use, key: usize) {
+        self.0.entry(usage).or_default().push_back(key);
     }
 
+    /// A connection is closed. Mostly it is the one that has not been used for the longest time.
     fn forget(&mut self, usage: Use, key: usize) {
         if let Some(kept) = self.0.get_mut(&usage) {
-            kept.retain(|other| *other != key);
+            if let Some(position) = kept.iter().position(|other| *other == key) {
+                kept.remove(position);
+            }
             if kept.is_empty() {
                 self.0.remove(&usage);
             }
@@ -169,7 +167,8 @@ impl EventLoop {
         let has_room = self.servers.len() <= self.common.settings.connections;
         let Some(server) = self.servers.get_mut(number) else { return };
         server.client = None;
-        if keep && has_room && !self.common.is_stopping && self.kept.keep(server.usage(), number) {
+        if keep && has_room && !self.common.is_stopping {
+            self.kept.keep(server.usage(), number);
             server.channel.rest(&mut self.common.pool);
             if server.owner.is_some() && !client.owned.contains(&number) {
                 client.owned.push(number);
