@@ -39,7 +39,8 @@ impl Listener {
     /// # Errors
     /// Another process has the address, this machine does not, or the process may not listen on the port.
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        let socket =
+            Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
         // Connections that a former broker has closed do not keep the port.
         socket.set_reuse_address(true)?;
         Listener::listen(socket, address, false)

@@ -39,8 +39,8 @@ impl Default for Settings {
     }
 }
 
-/// How long a connection to a server is kept without a request. Servers close theirs later. Since the one that
-/// was used last is used first, no more are kept than were in use at once within this time.
+/// How long a connection to a server is kept without a request. Servers close theirs later. Since the one
+/// that was used last is used first, no more are kept than were in use at once within this time.
 pub(crate) const SERVER_IDLE: u64 = 30_000;
 /// How long the bytes of a client are discarded behind an answer that ends its connection.
 pub(crate) const LINGER: u64 = 2_000;

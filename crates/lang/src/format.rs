@@ -110,6 +110,7 @@ fn format_setting(setting: &Command, f: &mut Formatter<'_>) -> fmt::Result {
         Command::SetFastPath(mode) => write!(f, "set fast-path {}", mode.word()),
         Command::SetLogFormat(format) => write!(f, "set log-format {}", format.word()),
         Command::SetLogTo(sink) => write!(f, "set log-to {}", sink.word()),
+        Command::SetWorkerMode(mode) => write!(f, "set worker-mode {}", mode.word()),
         _ => Ok(()),
     }
 }

@@ -230,6 +230,14 @@ pub(crate) const SET: &[Keyword] = &[
     word("fast-path", "which interfaces' settled flows stay in the kernel: auto, xdp, tc or off"),
     word("log-format", "how the lines of packets that rules log are written: text or json"),
     word("log-to", "where the lines of packets that rules log go: stderr or syslog"),
+    word("worker-mode", "what workers do while there are no packets: poll, event or adaptive"),
+];
+
+/// Words after `set worker-mode`, in the order of [`crate::ProcessMode::ALL`].
+pub(crate) const WORKER_MODES: &[Keyword] = &[
+    word("poll", "look for packets all the time: a whole processor for each worker"),
+    word("event", "sleep until packets come: no processor time without packets"),
+    word("adaptive", "look for packets for 200 µs more, then sleep (default)"),
 ];
 
 /// Words after `set fast-path`.

@@ -85,7 +85,8 @@ fn the_grammar_step_by_step() {
             "rpf",
             "fast-path",
             "log-format",
-            "log-to"
+            "log-to",
+            "worker-mode"
         ]
     );
     assert_eq!(offered("set punt-limit ").1, ["neighbor", "routing", "local", "other"]);
@@ -94,6 +95,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("set rpf ").1, ["strict", "loose", "off", "default"]);
     assert_eq!(offered("set timeout tcp-h").1, ["tcp-handshake", "tcp-half-closed"]);
     assert_eq!(offered("set tcp-pickup ").1, ["on", "off"]);
+    assert_eq!(offered("set worker-mode ").1, ["poll", "event", "adaptive"]);
     assert_eq!(offered("set stream-pickup ").1, ["pass", "inspect", "reset"]);
     assert_eq!(offered("set stream-overflow ").1, ["drop", "pass", "reset"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));

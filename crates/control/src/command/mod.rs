@@ -87,6 +87,7 @@ impl Control {
             Command::SetFastPath(mode) => self.set_fast_path(*mode),
             Command::SetLogFormat(format) => self.set_log_format(*format),
             Command::SetLogTo(sink) => self.set_log_sink(*sink),
+            Command::SetWorkerMode(mode) => self.set_worker_mode(*mode),
         };
         done.map(Output::Done)
     }

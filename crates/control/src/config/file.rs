@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use mmb_dataplane::AddressChecks;
 use mmb_lang::{
-    Broker, Command, Diagnostic, ErrorPolicy, FastPathMode, FileItem, PortKind, Rule, SourceSpan, Word,
+    Broker, Command, Diagnostic, ErrorPolicy, FastPathMode, FileItem, PortKind, ProcessMode, Rule,
+    SourceSpan, Word,
 };
 use mmb_nf::ProgramItem;
 use mmb_policy::{Policy, RuleTexts, SetTable};
@@ -165,6 +166,7 @@ impl<'a> Builder<'a> {
                 Command::SetFastPath(mode) => self.config.set_fast_path(mode),
                 Command::SetLogFormat(format) => self.config.packet_log_mut().format = format,
                 Command::SetLogTo(sink) => self.config.packet_log_mut().sink = sink,
+                Command::SetWorkerMode(mode) => self.config.set_worker_mode(mode),
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -413,6 +415,9 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     if log.sink != default.sink {
         lines.push(Command::SetLogTo(log.sink).to_string());
+    }
+    if config.worker_mode() != ProcessMode::default() {
+        lines.push(Command::SetWorkerMode(config.worker_mode()).to_string());
     }
     lines.extend(config.sets().iter().map(|set| Command::SetAdd(set.clone()).to_string()));
     lines.extend(config.nat().lines());

@@ -27,7 +27,9 @@ use std::sync::Arc;
 
 use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, FastPathMode, LogFormat, LogSink, Match, NamedSet, NatPool, Rule, Word};
+use mmb_lang::{
+    ErrorPolicy, FastPathMode, LogFormat, LogSink, Match, NamedSet, NatPool, ProcessMode, Rule, Word,
+};
 use mmb_policy::{Policy, RuleView};
 
 pub use brokers::Brokers;
@@ -67,6 +69,8 @@ pub struct Config {
     /// Which interfaces' flows may be offloaded.
     fast_path: FastPathMode,
     packet_log: PacketLog,
+    /// What workers do while there are no packets.
+    worker_mode: ProcessMode,
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
     punt: Option<PortId>,
     chains: Arc<Chains>,
@@ -177,6 +181,16 @@ impl Config {
         &mut self.packet_log
     }
 
+    /// What workers do while there are no packets.
+    pub fn worker_mode(&self) -> ProcessMode {
+        self.worker_mode
+    }
+
+    /// Sets what workers do while there are no packets.
+    pub fn set_worker_mode(&mut self, mode: ProcessMode) {
+        self.worker_mode = mode;
+    }
+
     /// NAT pools and forwards.
     pub fn nat(&self) -> &Nat {
         &self.nat
@@ -247,6 +261,7 @@ impl Config {
         self.punt_limits = PuntLimits::default();
         self.fast_path = FastPathMode::Off;
         self.packet_log = PacketLog::default();
+        self.worker_mode = ProcessMode::default();
         self.nat = Arc::new(self.nat.cleared());
         self.reset_sets();
     }

@@ -229,6 +229,7 @@ impl Config {
             punt_limits: self.punt_limits,
             chains: self.chains.program().clone(),
             fast_path: self.fast_path,
+            worker_mode: self.worker_mode,
             ports,
         }
     }

@@ -3,8 +3,8 @@
 use mmb_dataplane::AddressChecks;
 use mmb_flow::SessionSettings;
 use mmb_lang::{
-    ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PuntClass, ReversePathMode, SessionLimit,
-    Timeout, Word,
+    ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, ProcessMode, PuntClass, ReversePathMode,
+    SessionLimit, Timeout, Word,
 };
 
 use super::control::Control;
@@ -70,6 +70,20 @@ impl Control {
             LogSink::Syslog => format!("the system's log at {}", self.syslog_socket().display()),
         };
         Ok(Done::new(format!("packets that rules log go to {to}")))
+    }
+
+    /// `set worker-mode`.
+    pub(crate) fn set_worker_mode(&self, mode: ProcessMode) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.set_worker_mode(mode);
+            Ok(())
+        })?;
+        let what = match mode {
+            ProcessMode::Poll => "look for packets all the time",
+            ProcessMode::Event => "sleep until packets come",
+            ProcessMode::Adaptive => "sleep when no packet has come for a while",
+        };
+        Ok(Done::new(format!("workers {what}")))
     }
 
     /// `set timeout`.

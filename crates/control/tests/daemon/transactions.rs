@@ -61,6 +61,8 @@ fn line() -> impl Strategy<Value = String> {
         2 => (name(), name()).prop_map(|(a, b)| format!("disable {a} {b}")),
         1 => name().prop_map(|n| format!("enable {n}")),
         1 => prop::sample::select(vec!["forward", "drop"]).prop_map(|what| format!("set on-error {what}")),
+        1 => prop::sample::select(vec!["poll", "event", "adaptive"])
+            .prop_map(|mode| format!("set worker-mode {mode}")),
         1 => (prop::sample::select(vec!["tcp-established", "icmp", "fragment"]), 0u32..4)
             .prop_map(|(name, seconds)| format!("set timeout {name} {seconds}")),
         1 => any::<bool>().prop_map(|on| format!("set tcp-pickup {}", if on { "on" } else { "off" })),
@@ -199,6 +201,7 @@ set rpf loose
 set fast-path auto
 set log-format json
 set log-to syslog
+set worker-mode event
 nat pool add home 192.0.2.1-192.0.2.4 ports 2000-3999 block 100 limit 50 filtering endpoint-independent
 nat pool add office 192.0.2.9
 nat forward add udp 192.0.2.1 53 to 10.0.0.53 53
@@ -215,9 +218,9 @@ add-stateful ip-saddr 172.16.0.0/12 nat office
         assert_eq!((diff.added.len(), diff.removed), (0, vec![line.to_owned()]));
     }
     let error = daemon.control.apply(file.replace("nat office", "nat cellar").as_bytes()).unwrap_err();
-    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (11, 41), "{error:?}");
+    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (14, 41), "{error:?}");
     let error = daemon.control.apply(file.replace("192.0.2.9", "192.0.2.4").as_bytes()).unwrap_err();
-    assert_eq!(error.diagnostics[0].line, 8, "{error:?}");
+    assert_eq!(error.diagnostics[0].line, 11, "{error:?}");
     assert_eq!(daemon.control.config().config, file);
     let nat = daemon.run("show nat").unwrap();
     assert!(nat.contains("192.0.2.1-192.0.2.4") && nat.contains("10.0.0.53:53"), "{nat}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::{ErrorPolicy, FastPathMode, ReversePathMode};
+use mmb_lang::{ErrorPolicy, FastPathMode, ProcessMode, ReversePathMode};
 use mmb_nf::Program;
 use mmb_policy::Policy;
 use mmb_system::FileAccess;
@@ -100,6 +100,8 @@ pub struct Forwarding {
     pub punt_limits: PuntLimits,
     /// Which ports' flows may stay in the kernel ([`crate::fast_path_obstacle`]).
     pub fast_path: FastPathMode,
+    /// What workers do while there are no packets.
+    pub worker_mode: ProcessMode,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mmb_dpdk::Packet;
 use mmb_fastpath::FastPathConfig;
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::{ErrorPolicy, ReversePathMode};
+use mmb_lang::{ErrorPolicy, ProcessMode, ReversePathMode};
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::{ElementChange, Policy};
@@ -84,6 +84,14 @@ fn reverse_path_bits(port: &PortConfig, checks: AddressChecks) -> u8 {
     }
 }
 
+/// The way of packets to the kernel, by whatever port.
+pub(crate) struct KernelWay {
+    /// Packets per second that the kernel gets.
+    pub limits: PuntLimits,
+    /// The ports that lead there, one bit for each port id.
+    pub ports: u32,
+}
+
 /// A published forwarding configuration, resolved for the nodes.
 pub(crate) struct Snapshot {
     pub generation: u64,
@@ -107,16 +115,16 @@ pub(crate) struct Snapshot {
     /// The mark of packets that need no session, set by flow rules of ports
     /// ([`crate::features::flow_rules`]); 0: none.
     pub mark: u32,
+    /// What workers do while there are no packets.
+    pub worker_mode: ProcessMode,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
     /// Other end of each port's wire ([`PortId::NONE`] if it has none), or [`OUT_ROUTED`].
     pub peer: [u16; MAX_PORTS],
     /// Where packets for the kernel go, for each routed port.
     pub punt: [Punt; MAX_PORTS],
-    /// Packets per second that the kernel gets.
-    pub punt_limits: PuntLimits,
-    /// The ports that lead to the kernel, one bit for each port id.
-    pub kernel_ports: u32,
+    /// The way of packets to the kernel.
+    pub kernel: KernelWay,
     /// Rules test the output port, and packets are routed: routes are looked up before rules.
     pub needs_out_port: bool,
     /// Bits of [`path`] for each input port.
@@ -152,8 +160,7 @@ impl Snapshot {
             ports: std::array::from_fn(|_| None),
             peer: [PortId::NONE.0; MAX_PORTS],
             punt: [NO_PUNT; MAX_PORTS],
-            punt_limits: forwarding.punt_limits,
-            kernel_ports: 0,
+            kernel: KernelWay { limits: forwarding.punt_limits, ports: 0 },
             needs_out_port: forwarding.policy.needs_out_port()
                 && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
@@ -169,6 +176,7 @@ impl Snapshot {
             chains: forwarding.chains,
             policy_path: if needs_sessions { PolicyPath::Sessions } else { PolicyPath::Classify },
             mark: 0,
+            worker_mode: forwarding.worker_mode,
             counters,
             fast: None,
         };
@@ -191,12 +199,12 @@ impl Snapshot {
             snapshot.has_policy |= rules;
             snapshot.all_routed &= config.routed.is_some() || !rules;
             if snapshot.path[index] & path::BROKER != 0 {
-                snapshot.kernel_ports |= port_bit(config.id.0);
+                snapshot.kernel.ports |= port_bit(config.id.0);
             }
             if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
                 let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
                 let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };
-                snapshot.kernel_ports |= port_bit(punt.0);
+                snapshot.kernel.ports |= port_bit(punt.0);
                 snapshot.punt[index] = Punt { port: punt.0, mac };
             }
             snapshot.ports[index] = port;
@@ -265,7 +273,7 @@ impl Snapshot {
     /// Whether `port` leads to the kernel, and so is written by a thread of its own.
     #[inline]
     pub fn leads_to_kernel(&self, port: u16) -> bool {
-        self.kernel_ports & port_bit(port) != 0
+        self.kernel.ports & port_bit(port) != 0
     }
 
     /// The other end of `port`'s wire, or [`PortId::NONE`], or [`OUT_ROUTED`].

@@ -25,14 +25,14 @@ pub struct ProcessPlace {
     pub mode: ProcessMode,
 }
 
-/// What the process of a function does while there are no packets for it.
+/// What the process of a function, or a worker, does while there are no packets for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ProcessMode {
     /// It looks for packets all the time.
     Poll,
-    /// It sleeps until the worker wakes it.
+    /// It sleeps until somebody wakes it: the worker, or for a worker the kernel.
     Event,
-    /// It looks for packets for a while, and then sleeps. The while follows the traffic.
+    /// It looks for packets for a while, and then sleeps. The while of a process follows the traffic.
     #[default]
     Adaptive,
 }

@@ -4,7 +4,7 @@ use mmb_stream::{OnOverflow, OnPickup};
 
 use super::{
     Broker, CaptureSelection, Chain, Domain, Endpoint4, Match, NamedSet, NatForward, NatPool, NatProto,
-    NfInstance, PuntClass, Rule, RuleRef, SessionLimit, SetElement, SetElements, Subnet, Word,
+    NfInstance, ProcessMode, PuntClass, Rule, RuleRef, SessionLimit, SetElement, SetElements, Subnet, Word,
 };
 
 /// One line of the language.
@@ -249,6 +249,8 @@ pub enum Command {
     SetLogFormat(LogFormat),
     /// `set log-to stderr|syslog`: where these lines go.
     SetLogTo(LogSink),
+    /// `set worker-mode poll|event|adaptive`: what workers do while there are no packets.
+    SetWorkerMode(ProcessMode),
 }
 
 impl Command {

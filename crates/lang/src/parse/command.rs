@@ -4,15 +4,15 @@ use super::{Expect, Parse, Parser};
 use mmb_stream::{OnOverflow, OnPickup, Policy};
 
 use crate::ast::{
-    Command, FastPathMode, HeldScope, LogFormat, LogSink, Match, PortKind, PuntClass, ReversePathMode,
-    RuleKind, SessionLimit, Subnet, Timeout, Word,
+    Command, FastPathMode, HeldScope, LogFormat, LogSink, Match, PortKind, ProcessMode, PuntClass,
+    ReversePathMode, RuleKind, SessionLimit, Subnet, Timeout, Word,
 };
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::foreign;
 use crate::keyword::{
     COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, LOG_FORMAT, LOG_TO, NEIGHBOURS,
     ON_ERROR, PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET,
-    STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
+    STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, VERBOSE, WIRE, WORKER_MODES, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -285,7 +285,8 @@ impl Parser<'_> {
             "rpf" => self.reverse_path(),
             "fast-path" => self.fast_path(),
             "log-format" => self.log_format(),
-            _ => self.log_to(),
+            "log-to" => self.log_to(),
+            _ => Ok(Command::SetWorkerMode(self.worker_mode()?)),
         }
     }
 
@@ -318,6 +319,12 @@ impl Parser<'_> {
     fn log_to(&mut self) -> Parse<Command> {
         let is_syslog = self.keyword(LOG_TO, "`log-to` value")? == "syslog";
         Ok(Command::SetLogTo(if is_syslog { LogSink::Syslog } else { LogSink::Stderr }))
+    }
+
+    /// What follows `set worker-mode`.
+    fn worker_mode(&mut self) -> Parse<ProcessMode> {
+        let word = self.keyword(WORKER_MODES, "`worker-mode` value")?;
+        Ok(ProcessMode::from_word(word).unwrap_or_default())
     }
 
     /// What follows `set rpf`.

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FastPathMode, FieldDef, FieldId,
     Filtering, HeldScope, LogFormat, LogSink, Match, MatchExpr, NatForward, NatPool, NatProto, PoolAddresses,
-    PortKind, PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit, ShowSubject,
-    SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word, parse_line,
+    PortKind, ProcessMode, PuntClass, ReversePathMode, Rule, RuleKind, RuleLabel, RuleRef, SessionLimit,
+    ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
+    parse_line,
 };
 use mmb_stream::{OnOverflow, OnPickup};
 use proptest::collection::vec;
@@ -293,6 +294,7 @@ fn about_sessions() -> impl Strategy<Value = Command> {
             .prop_map(|(mode, names)| Command::SetInterfaceRpf { mode, names }),
         select(&[FastPathMode::Off, FastPathMode::Auto, FastPathMode::Xdp, FastPathMode::Tc][..])
             .prop_map(Command::SetFastPath),
+        select(&ProcessMode::ALL[..]).prop_map(Command::SetWorkerMode),
     ]
 }
 

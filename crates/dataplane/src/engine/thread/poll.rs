@@ -1,16 +1,18 @@
 //! The loop of a worker's thread: walk the graph, and sleep when nothing comes.
 //!
-//! Theory of operation. The thread polls while there is traffic. When nothing has come for [`SPIN`], it sets
-//! its sleep flag, checks once more for work, and sleeps on the file descriptors of its ports and on an
-//! eventfd. Whoever leaves work for the worker writes to the eventfd if the flag is set, so no work is lost
-//! between the check and the sleep. Ports without a descriptor are polled after a pause that grows while
-//! nothing comes.
+//! Theory of operation. The thread polls while there is traffic. When nothing has come for [`SPIN`] (in the
+//! mode `event`: when a walk has found nothing), it sets its sleep flag, checks once more for work, and
+//! sleeps on the file descriptors of its ports and on an eventfd. Whoever leaves work for the worker writes
+//! to the eventfd if the flag is set, so no work is lost between the check and the sleep. Ports without a
+//! descriptor are polled after a pause that grows while nothing comes. In the mode `poll`, the thread never
+//! sleeps.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::Graph;
+use mmb_lang::ProcessMode;
 
 use crate::engine::thread::sleep::Sleeper;
 use crate::engine::worker::{Worker, begin};
@@ -40,17 +42,29 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
             sleeper.reset_pause();
             continue;
         }
-        idle_walks += 1;
-        if idle_walks == 1 {
+        if idle_walks == 0 {
             idle_since = Instant::now();
-        } else if idle_walks.is_multiple_of(WALKS_PER_CLOCK)
-            && idle_since.elapsed() >= spin_time(graph.state())
-        {
+        }
+        idle_walks = idle_walks.wrapping_add(1).max(1);
+        let has_waited = match graph.state().snapshot.worker_mode {
+            ProcessMode::Poll => false,
+            ProcessMode::Event => true,
+            ProcessMode::Adaptive => {
+                idle_walks.is_multiple_of(WALKS_PER_CLOCK) && idle_since.elapsed() >= spin_time(graph.state())
+            }
+        };
+        if has_waited {
             sleep(graph, sleeper);
             idle_walks = WALKS_PER_CLOCK - 1;
         }
         pause(graph.state());
     }
+}
+
+/// The longest sleep in milliseconds when every port has a descriptor: a bound in case the kernel loses an
+/// event, or a port had no memory for packets and must be asked again.
+fn longest_sleep(mode: ProcessMode) -> u32 {
+    if mode == ProcessMode::Event { 1000 } else { 100 }
 }
 
 /// How long to poll without a packet.
@@ -87,7 +101,8 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         shared.counters.sleeps.add(1);
         worker.flows.sessions.flush(&worker.snapshot.for_worker(worker.id));
         let timers = [worker.next_timer(), worker.fast.next_sweep()];
-        sleeper.sleep(timers.into_iter().flatten().min());
+        let bound = longest_sleep(worker.snapshot.worker_mode);
+        sleeper.sleep(timers.into_iter().flatten().fold(bound, u32::min));
     }
     shared.sleeping.store(false, SeqCst);
 }

@@ -16,8 +16,6 @@ use crate::features::port::device::OpenPort;
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 /// Longest such pause.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
-/// Longest sleep when every port has a descriptor; a bound in case the kernel loses an event.
-const LONGEST_MS: u32 = 100;
 
 /// The descriptors on which one worker sleeps.
 pub(crate) struct Sleeper {
@@ -69,15 +67,15 @@ impl Sleeper {
 
     /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
     /// have passed.
-    pub fn sleep(&mut self, timer: Option<u32>) {
+    pub fn sleep(&mut self, timer: u32) {
         let mut events = [EpollEvent::empty(); 8];
         if self.polls {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         } else {
             // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
-            let longest = timer.map_or(LONGEST_MS, |timer| timer.min(LONGEST_MS)) as u16;
-            let n = self.epoll.wait(&mut events, EpollTimeout::from(longest)).unwrap_or(0);
+            let longest = EpollTimeout::from(u16::try_from(timer).unwrap_or(u16::MAX));
+            let n = self.epoll.wait(&mut events, longest).unwrap_or(0);
             if events[..n].iter().any(|event| event.events().contains(EpollFlags::EPOLLERR)) {
                 self.watched.iter().for_each(|port| port.clear_errors());
             }

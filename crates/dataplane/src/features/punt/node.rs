@@ -37,7 +37,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         wanted[*class as usize] += 1;
     }
     let now = worker.clock.nanoseconds();
-    let mut granted = worker.shared.punt.buckets.take(&worker.snapshot.punt_limits, &wanted, now);
+    let mut granted = worker.shared.punt.buckets.take(&worker.snapshot.kernel.limits, &wanted, now);
     let mut punted = PuntCount::default();
     let mut edges = [Edge::Transmit; VECTOR];
     for ((edge, class), packet) in edges.iter_mut().zip(classes).zip(vector.packets()) {
