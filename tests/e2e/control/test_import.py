@@ -151,6 +151,14 @@ def some_iptables(dice):
     return "\n".join([*lines, "COMMIT", ""])
 
 
+PAIRS = "198.51.100.7 . 80, 198.51.100.8 . 1-443, 203.0.113.0/24 . 8000-8100, 10.1.0.0/24 . 22"
+PAIR_MATCHES = [
+    "ip daddr . tcp dport @pairs",
+    "ip daddr . udp dport @pairs",
+    "ip saddr . tcp dport != @pairs",
+    "ip6 daddr . tcp dport @pairs6",
+    "ip6 daddr . udp sport != @pairs6",
+]
 NFT_MATCHES = [
     "ip saddr 10.0.0.0/8",
     "ip saddr @some",
@@ -181,7 +189,9 @@ NFT_MATCHES = [
 ]
 
 
-def some_nft(dice):
+def some_nft(dice, pairs):
+    """`pairs`: the randomness of the rules with addresses and ports."""
+
     def rule(targets):
         matches = dice.sample(NFT_MATCHES, dice.choice([0, 1, 1, 2]))
         return "    " + " ".join(matches + [dice.choice(targets)]) + "\n"
@@ -191,9 +201,13 @@ def some_nft(dice):
     vmap = "    ip daddr vmap { 198.51.100.7 : accept, 198.51.100.8 : jump web, 203.0.113.5 : drop }\n"
     rules = [rule([*verdicts, "counter accept", "jump web"]) for _ in range(6)]
     rules.insert(dice.randrange(7), vmap if dice.random() < 0.5 else "")
+    for match in pairs.sample(PAIR_MATCHES, 2):
+        rules.insert(pairs.randrange(len(rules)), f"    {match} {pairs.choice(verdicts)}\n")
     return (
         "table inet filter {\n"
         "  set some { type ipv4_addr; flags interval; elements = { 10.1.0.0/24, 192.0.2.5 } }\n"
+        f"  set pairs {{ type ipv4_addr . inet_service; flags interval; elements = {{ {PAIRS} }} }}\n"
+        "  set pairs6 { type ipv6_addr . inet_service; elements = { 2001:db8:2::7 . 443, 2001:db8:3::8 . 53 } }\n"
         f"  chain web {{\n{web}  }}\n"
         "  chain forward {\n"
         f"    type filter hook forward priority 0; policy {dice.choice(['accept', 'drop'])};\n"
@@ -246,7 +260,7 @@ def test_rules_of_nft_decide_the_same(router, tmp_path):
         dice = random.Random(seed)
         packets = [some_packet(dice, router) for _ in range(150)]
         router.mbox.run("nft", "flush", "ruleset")
-        loaded = router.mbox.run("nft", "-f", "-", input=some_nft(dice), check=False)
+        loaded = router.mbox.run("nft", "-f", "-", input=some_nft(dice, random.Random(f"pairs {seed}")), check=False)
         if loaded.returncode != 0:
             assert contradictory(loaded.stderr), loaded.stderr
             continue
