@@ -55,6 +55,7 @@ fn segment(direction: usize, (seq, ack): (i32, i32), flags: u8, text: &str) -> S
 struct Bench {
     harness: Harness,
     urgent: u16,
+    window: u16,
 }
 
 impl Bench {
@@ -62,7 +63,7 @@ impl Bench {
         let mut registry = Registry::default();
         registry.add_stream::<Replace>();
         let harness = Harness::with_sessions(registry, lines, 70_000).expect("valid");
-        Bench { harness, urgent: 0 }
+        Bench { harness, urgent: 0, window: 20_000 }
     }
 
     /// A bench with a connection.
@@ -84,7 +85,7 @@ impl Bench {
             seq: number(*direction, *seq),
             ack: if flags & ACK != 0 { number(1 - direction, *ack) } else { 0 },
             flags: *flags,
-            window: 20_000,
+            window: self.window,
             urgent: self.urgent,
             options: options.clone(),
             ..Tcp::new(ports[*direction], ports[1 - direction])
@@ -150,6 +151,102 @@ fn duplicate_selective_acknowledgements() {
             };
             assert!(edge(4) < edge(8) && edge(8) <= *ack, "{from} {to} of {acked}: {told:?}");
         }
+    }
+}
+
+/// RFC 5681, 2: a sender counts acknowledgements with the same number and the same window. A window that
+/// changes alone is told as such (RFC 9293, 3.8.6).
+#[test]
+fn duplicate_acknowledgements_and_window_updates_survive() {
+    let mut bench = Bench::open(LONGER);
+    // 12 bytes become 16.
+    bench.send(&segment(0, (0, 0), ACK, "an evil word"));
+    bench.send(&segment(0, (12, 0), ACK, " and more"));
+    let mut told = |acked, window| {
+        bench.window = window;
+        let frame = bench.frame(&segment(1, (0, acked), ACK, ""));
+        let sent = bench.harness.send("c", &[frame]);
+        let [left] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!((left.verdict, left.emitted.len()), (ChainVerdict::Pass, 0));
+        let word = u16::from_be_bytes([left.frame[TCP + 14], left.frame[TCP + 15]]);
+        (read(&left.frame).ack, word)
+    };
+    // In front of the longer word, within it, at its end, and at the end of all.
+    for (acked, expected) in [(2, 2), (7, 3), (11, 7), (16, 12), (25, 21)] {
+        let first = told(acked, 20_000);
+        assert_eq!(first.0, expected);
+        for _ in 0..3 {
+            assert_eq!(told(acked, 20_000), first, "a duplicate at {acked}");
+        }
+        let wider = told(acked, 20_100);
+        assert!(wider.0 == expected && wider.1 > first.1, "a window update at {acked}: {wider:?}");
+        assert_eq!(told(acked, 20_100), wider);
+    }
+}
+
+/// RFC 9293, 3.6: one end closes and the other one goes on, or both close at once. A FIN may come again.
+#[test]
+fn edited_connections_close_in_each_order() {
+    for first in [0, 1] {
+        let mut bench = Bench::open(LONGER);
+        bench.send(&segment(0, (0, 0), ACK, "an evil word"));
+        bench.send(&segment(1, (0, 16), ACK, "evil!"));
+        let other = 1 - first;
+        // The next numbers of both ends, and what they have become.
+        let (mut at, mut there) = ([12, 5], [16, 9]);
+        let mut passes = |from: usize, (seq, ack): (i32, i32), (to, told): (i32, i32), flags, text: &str| {
+            let left = bench.send(&segment(from, (seq, ack), flags, text));
+            assert_eq!(left, [segment(from, (to, told), flags, &text.replace("evil", "harmless"))]);
+        };
+        for _ in 0..2 {
+            passes(first, (at[first], there[other]), (there[first], at[other]), ACK | FIN, "");
+        }
+        (at[first], there[first]) = (at[first] + 1, there[first] + 1);
+        passes(other, (at[other], there[first]), (there[other], at[first]), ACK, "");
+        for _ in 0..2 {
+            passes(other, (at[other], there[first]), (there[other], at[first]), ACK, "evil.");
+        }
+        (at[other], there[other]) = (at[other] + 5, there[other] + 9);
+        passes(first, (at[first], there[other]), (there[first], at[other]), ACK, "");
+        for _ in 0..2 {
+            passes(other, (at[other], there[first]), (there[other], at[first]), ACK | FIN, "");
+        }
+        passes(first, (at[first], there[other] + 1), (there[first], at[other] + 1), ACK, "");
+    }
+    let mut bench = Bench::open(LONGER);
+    bench.send(&segment(0, (0, 0), ACK, "evil"));
+    bench.send(&segment(1, (0, 0), ACK, "evil"));
+    for (direction, at, there, flags) in [
+        (0, (4, 8), (8, 4), ACK | FIN),
+        (1, (4, 8), (8, 4), ACK | FIN),
+        (0, (5, 9), (9, 5), ACK),
+        (1, (5, 9), (9, 5), ACK),
+    ] {
+        let left = bench.send(&segment(direction, at, flags, ""));
+        assert_eq!(left, [segment(direction, there, flags, "")]);
+    }
+}
+
+/// A byte that is inserted into a segment of the greatest size, and into one of the size that the sender has
+/// learned of its path, makes two. They come again as they were.
+#[test]
+fn one_byte_more_than_a_segment() {
+    for len in [1000, 1460] {
+        let mut bench = Bench::new("nf add w replace evil evils\nchain add c w");
+        let mss = [2, 4, 5, 180];
+        for (direction, at, flags) in [(0, (-1, 0), SYN), (1, (-1, 0), SYN | ACK), (0, (0, 0), ACK)] {
+            let options = if flags & SYN != 0 { mss.to_vec() } else { Vec::new() };
+            bench.send(&Segment { options, ..segment(direction, at, flags, "") });
+        }
+        let text = format!("evil{}", "x".repeat(len - 4));
+        for _ in 0..2 {
+            let left = bench.send(&segment(0, (0, 0), ACK, &text));
+            let parts: Vec<_> = left.iter().map(|one| (one.seq, one.text.len())).collect();
+            assert_eq!(parts, [(0, len), (len as i32, 1)]);
+        }
+        let len = len as i32;
+        assert_eq!(bench.send(&segment(1, (0, len + 1), ACK, "")), [segment(1, (0, len), ACK, "")]);
+        assert_eq!(bench.send(&segment(0, (len, 0), ACK, "on")), [segment(0, (len + 1, 0), ACK, "on")]);
     }
 }
 
