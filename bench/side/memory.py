@@ -377,8 +377,8 @@ def search_figure(rounds, full):
         "MiddleClick, V-F (its matcher is Hyperscan in streaming mode)",
         search.CONFIGURED,
         [
-            f"Chunks of {search.SEGMENT} bytes of one stream, letters alone; the same literals of 11 bytes, none of which occurs. "
-            "The least of ten rounds of 20,000 chunks.",
+            f"Chunks of {search.SEGMENT} bytes of one stream, letters alone; the same literals of 11 bytes, each of which "
+            "ends with a byte that the text does not have. The least of ten rounds of 20,000 chunks.",
         ],
     )
     places = [1, 10, 100, 1000, 10_000]

@@ -23,8 +23,9 @@ SEGMENT = 1460
 
 @functools.cache
 def program():
-    """The program, built."""
-    subprocess.run(["cargo", "build", "--quiet", "--release", "--example", "cost"], cwd=ROOT, check=True)
+    """The program, built. Other crates have examples of this name."""
+    command = ["cargo", "build", "--quiet", "--release", "--package", "mmb-search", "--example", "cost"]
+    subprocess.run(command, cwd=ROOT, check=True)
     return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "cost"
 
 
