@@ -1,7 +1,8 @@
-"""Traffic between the end points: TCP streams hashed on both sides, numbered datagrams, a web server."""
+"""Traffic between the end points: TCP streams hashed on both sides, numbered datagrams, a web server, compressed pages."""
 
 import concurrent.futures
 import contextlib
+import ctypes
 import hashlib
 import http.server
 import os
@@ -186,3 +187,28 @@ def fetch(namespace, url, patience=20):
             "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", patience, "-o", file.name, url
         )
         return pathlib.Path(file.name).read_bytes()
+
+
+def brotli(content):
+    """Data of brotli (RFC 7932) by the reference encoder, which curl's package brings along."""
+    library = ctypes.CDLL("libbrotlienc.so.1")
+    library.BrotliEncoderMaxCompressedSize.restype = ctypes.c_size_t
+    room = ctypes.c_size_t(library.BrotliEncoderMaxCompressedSize(ctypes.c_size_t(len(content))))
+    data = ctypes.create_string_buffer(room.value)
+    size = ctypes.c_size_t(len(content))
+    quality, window, generic = 5, 22, 0
+    assert library.BrotliEncoderCompress(quality, window, generic, size, content, ctypes.byref(room), data)
+    return data.raw[: room.value]
+
+
+def zstd(content):
+    """A frame of zstd (RFC 8878) by the reference encoder, which curl's package brings along."""
+    library = ctypes.CDLL("libzstd.so.1")
+    for name in ("ZSTD_compressBound", "ZSTD_compress"):
+        getattr(library, name).restype = ctypes.c_size_t
+    size = ctypes.c_size_t(len(content))
+    room = library.ZSTD_compressBound(size)
+    data = ctypes.create_string_buffer(room)
+    length = library.ZSTD_compress(data, ctypes.c_size_t(room), content, size, 3)
+    assert not library.ZSTD_isError(ctypes.c_size_t(length))
+    return data.raw[:length]

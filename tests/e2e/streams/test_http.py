@@ -12,12 +12,12 @@ import zlib
 import pytest
 from scapy.utils import rdpcap, wrpcap
 
-from lab import codings, frames, wait
+from lab import frames, wait
 from lab.daemon import mmb
 from lab.frames import IP, TCP
 from lab.links.impair import Impairment
 from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
-from lab.traffic import WebServer, fetch
+from lab.traffic import WebServer, brotli, fetch, zstd
 
 PORT = 8000
 MIB = os.urandom(1 << 20)
@@ -517,7 +517,7 @@ class CodedServer(WebServer):
     CONFIG = WebServer.CONFIG.replace("root {directory}/www;", FILES)
 
 
-@pytest.mark.parametrize("coding, encode", [("br", codings.brotli), ("zstd", codings.zstd)])
+@pytest.mark.parametrize("coding, encode", [("br", brotli), ("zstd", zstd)])
 def test_pages_with_other_codings_are_edited(make_wire, tmp_path, coding, encode):
     wire = make_wire("af-packet", chain("http-edit body replace evil good-natured"))
     web = CodedServer(wire.server, PORT)
@@ -541,7 +541,7 @@ def test_pages_with_other_codings_are_edited(make_wire, tmp_path, coding, encode
     assert counted["connections reset: the encoded data of a body has no end"] == "1"
 
 
-@pytest.mark.parametrize("coding, encode", [("br", codings.brotli), ("zstd", codings.zstd)])
+@pytest.mark.parametrize("coding, encode", [("br", brotli), ("zstd", zstd)])
 def test_words_are_found_in_pages_with_other_codings(make_wire, coding, encode):
     """What goes on is not changed: curl decodes it."""
     wire = make_wire("af-packet", chain('match "an evil word" reset http-body reverse'))
