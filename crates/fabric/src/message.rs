@@ -17,6 +17,8 @@ use crate::layout::Geometry;
 
 /// The longest message. Arguments of a function and its report fit.
 const LONGEST: usize = 128 << 10;
+/// Characters of a reason that are shown.
+const LONGEST_REASON: usize = 200;
 /// Most descriptors of a message.
 const MOST_FILES: usize = 5;
 
@@ -85,6 +87,11 @@ pub enum Reply {
 /// The error of the operating system.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Returns the beginning of a text of a process, without control characters.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|one| if one.is_control() { ' ' } else { one }).take(LONGEST_REASON).collect()
 }
 
 /// Whether there is a message, or the other side is gone.
@@ -159,6 +166,12 @@ mod tests {
         assert_eq!(files.len(), 1);
         drop(here);
         assert!(receive::<Request>(&there, RecvFlags::empty()).unwrap().is_none());
+    }
+
+    #[test]
+    fn reasons_have_one_line() {
+        assert_eq!(printable("a\nb\u{1b}[31mc"), "a b [31mc");
+        assert_eq!(printable(&"é".repeat(300)), "é".repeat(200));
     }
 
     #[test]

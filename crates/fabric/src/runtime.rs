@@ -9,9 +9,11 @@
 
 mod idle;
 
+use std::any::Any;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -50,18 +52,26 @@ pub fn run_function(registry: &Registry) -> Result<(), String> {
     let isolated = sandbox::isolate();
     let first = message::receive::<Hello>(&socket, RecvFlags::empty()).map_err(|error| error.to_string())?;
     let Some((hello, files)) = first else { return Ok(()) };
-    match isolated.and_then(|()| Process::new(registry, &hello, files)) {
-        Ok(mut process) => {
-            message::send(&socket, &Reply::Ready, &[]).map_err(|error| error.to_string())?;
-            process.serve(socket.as_fd());
-            Ok(())
-        }
-        Err(reason) => {
-            // If the engine is gone, nobody waits for the reason.
-            let _ = message::send(&socket, &Reply::Failed(reason.clone()), &[]);
-            Err(reason)
-        }
+    let run = || {
+        isolated?;
+        let mut process = Process::new(registry, &hello, files)?;
+        message::send(&socket, &Reply::Ready, &[]).map_err(|error| error.to_string())?;
+        process.serve(socket.as_fd());
+        Ok(())
+    };
+    // The hook of panics has printed the place already.
+    let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(words_of(&*panic)));
+    if let Err(reason) = &done {
+        // If the engine is gone, nobody waits for the reason.
+        let _ = message::send(&socket, &Reply::Failed(reason.clone()), &[]);
     }
+    done
+}
+
+/// Returns what a panic of the function says.
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    format!("the function panicked: {}", words.unwrap_or("without a reason"))
 }
 
 /// The rings and scratchpads of a worker.

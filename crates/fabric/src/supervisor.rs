@@ -6,9 +6,10 @@
 //! is found by name. The supervisor has no capabilities, serves one order after the other, and ends with
 //! its socket. The kernel then kills its processes.
 //!
-//! The engine keeps a *spare* process: it has given up its rights and knows of no function and no memory yet.
-//! When a process ends, the spare one takes its place at once, and another spare one is started behind it.
+//! The engine keeps *spare* processes: they have given up their rights and know of no function and no memory
+//! yet. When a process ends, a spare one takes its place at once, and another spare one is started behind it.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -31,6 +32,8 @@ pub const FUNCTION: &str = "function-process";
 /// another engine in its place, with another supervisor, and so on without end.
 const MARK: &str = "MMB_FUNCTION_SUPERVISOR";
 
+/// Spare processes: two functions that end together, or one that ends twice, are back at once.
+const SPARES: usize = 2;
 /// How long the engine waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -43,7 +46,7 @@ pub struct NewProcess {
 /// The engine's end of the supervisor. The supervisor and all its processes end with it.
 pub struct Supervisor {
     socket: Mutex<OwnedFd>,
-    spare: Mutex<Option<NewProcess>>,
+    spares: Mutex<VecDeque<NewProcess>>,
     child: Mutex<Child>,
 }
 
@@ -65,7 +68,7 @@ impl Supervisor {
         command.arg(SUPERVISOR).env(MARK, "1").process_group(0);
         let child = command.stdin(Stdio::from(there)).stdout(Stdio::null()).spawn()?;
         set_socket_timeout(&here, Timeout::Recv, Some(PATIENCE))?;
-        Ok(Supervisor { socket: Mutex::new(here), spare: Mutex::new(None), child: Mutex::new(child) })
+        Ok(Supervisor { socket: Mutex::new(here), spares: Mutex::default(), child: Mutex::new(child) })
     }
 
     fn ask(&self, order: &Order, file: Option<OwnedFd>) -> io::Result<Answer> {
@@ -76,17 +79,18 @@ impl Supervisor {
         answer.map(|(answer, _)| answer).ok_or_else(|| io::Error::other("the supervisor has ended"))
     }
 
-    /// Takes the spare process, if there is one.
+    /// Takes the spare process that was started first, if there is one.
     pub fn take_spare(&self) -> Option<NewProcess> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Starts a spare process, if there is none.
-    pub fn prepare_spare(&self) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.is_none() {
+    /// Starts spare processes that are missing.
+    pub fn prepare_spares(&self) {
+        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        while spares.len() < SPARES {
             // Without a spare one, the next process starts later.
-            *spare = self.start_process().ok();
+            let Ok(spare) = self.start_process() else { break };
+            spares.push_back(spare);
         }
     }
 

@@ -110,7 +110,7 @@ impl Keeper {
             Some(Ok(running)) => Ok(running),
             Some(Err(_)) | None => self.supervisor.start_process().and_then(|process| self.run_in(process)),
         };
-        self.supervisor.prepare_spare();
+        self.supervisor.prepare_spares();
         running
     }
 
@@ -128,7 +128,7 @@ impl Keeper {
         let sent = message::send(&socket, &self.hello, &files).map_err(text);
         let ready = sent.and_then(|()| match wait_for(number, &socket) {
             Ok(Some(Reply::Ready)) => Ok(()),
-            Ok(Some(Reply::Failed(reason))) => Err(reason),
+            Ok(Some(Reply::Failed(reason))) => Err(message::printable(&reason)),
             Ok(Some(_)) => Err("the process answers something else".into()),
             Ok(None) => Err(String::new()),
             Err(error) => Err(format!("the process does not answer: {error}")),
@@ -162,7 +162,10 @@ impl Keeper {
             self.shared.set_down();
             let how = match end {
                 End::Stop => return,
-                End::Gone => format!("has ended ({how})"),
+                End::Gone => match last_words(&running.socket) {
+                    Some(words) => format!("has ended ({how}): {words}"),
+                    None => format!("has ended ({how})"),
+                },
                 End::Hangs => "hangs, and was killed".to_owned(),
                 End::Stopped => "was stopped, and was killed".to_owned(),
                 End::Broken => "has broken a ring, and was killed".to_owned(),
@@ -309,6 +312,14 @@ impl Bell for KeeperBell<'_> {
         // An interrupted wait is a short one.
         let _ = poll(&mut files, limit.as_ref());
         attention.clear();
+    }
+}
+
+/// Returns why a process that has ended says that it has ended.
+fn last_words(socket: &OwnedFd) -> Option<String> {
+    match message::receive(socket, RecvFlags::DONTWAIT) {
+        Ok(Some((Reply::Failed(reason), _))) => Some(message::printable(&reason)),
+        _ => None,
     }
 }
 

@@ -18,8 +18,8 @@ struct World {
     back: Producer<Region>,
 }
 
-fn shared(on_failure: OnFailure, packets: Option<Arc<dyn PacketMemory>>) -> Arc<Shared> {
-    let pool = Arc::new(Pool::new(64, FRAME).unwrap());
+fn shared(on_failure: OnFailure, buffers: u32, packets: Option<Arc<dyn PacketMemory>>) -> Arc<Shared> {
+    let pool = Arc::new(Pool::new(buffers, FRAME).unwrap());
     let memory = Arc::new(SharedMemory::create("test", pool.bytes() / 8).unwrap());
     let geometry = Geometry::new(1, 64, 128, 8);
     let pads = Arc::new(SharedMemory::create("test", geometry.pad_words()).unwrap());
@@ -41,8 +41,16 @@ impl World {
         World::with_packets(on_failure, None)
     }
 
+    /// With rings of 64 slots, and so many buffers.
+    fn with_buffers(buffers: u32) -> World {
+        World::of(shared(OnFailure::Drop, buffers, None))
+    }
+
     fn with_packets(on_failure: OnFailure, packets: Option<Arc<dyn PacketMemory>>) -> World {
-        let shared = shared(on_failure, packets);
+        World::of(shared(on_failure, 64, packets))
+    }
+
+    fn of(shared: Arc<Shared>) -> World {
         let (there, back) = attach(&shared);
         let mut link = Link::new(shared.clone(), 0, 128);
         assert_eq!(link.poll(), LinkState::Up);
@@ -278,7 +286,7 @@ fn packets_of_the_engine_s_memory_are_read_where_they_are() {
     let places: Vec<_> = received[1..].iter().map(|one| place_of(&world, one)).collect();
     assert_eq!(places, [Some(128), Some(2048 + 128), None, None]);
     assert_eq!(world.shared.counters[0].in_place.load(Relaxed), 2);
-    received[1..].iter().for_each(|one| world.reply(*one));
+    received.iter().for_each(|one| world.reply(*one));
     let back: Vec<_> = std::iter::from_fn(|| world.link.receive()).map(|(buffer, _)| buffer).collect();
     assert_eq!(back, [first, second, third, fourth]);
     assert!(memory.pinned().is_empty(), "nobody shares a packet that goes on");
@@ -347,4 +355,48 @@ fn the_end_of_a_process_ends_its_pins() {
     assert_eq!(memory.pinned(), [1]);
     drop(world);
     assert!(memory.pinned().is_empty());
+}
+
+#[test]
+fn a_full_ring_drops_and_keeps_no_buffer() {
+    let mut world = World::with_buffers(128);
+    world.link.open(&session(1), None);
+    (0..63).for_each(|_| drop(world.send(1).unwrap()));
+    for _ in 0..100 {
+        assert_eq!(world.send(1), Err(Verdict::Drop(DropReason::ProcessFull)));
+    }
+    assert_eq!((world.link.in_flight(), world.shared.counters[0].full.load(Relaxed)), (64, 100));
+    for descriptor in world.received() {
+        world.reply(descriptor);
+    }
+    let back: Vec<_> = std::iter::from_fn(|| world.link.receive()).collect();
+    back.iter().for_each(|(buffer, _)| world.link.free(*buffer));
+    let ledger = &world.link.ledger;
+    assert_eq!((back.len(), ledger.pool().free() + ledger.cached()), (63, 128));
+    assert!(world.send(1).is_ok());
+}
+
+/// The next process of a function has the buffers of the last one, with other generations.
+#[test]
+fn descriptors_of_an_earlier_process_are_refused() {
+    let mut world = World::new(OnFailure::Drop);
+    world.link.open(&session(1), None);
+    let buffer = world.send(1).unwrap();
+    let stale = world.received();
+    world.reply(stale[0]);
+    assert_eq!(world.link.receive(), None);
+    world.shared.set_down();
+    world.link.poll();
+    assert_eq!(world.link.receive(), Some((buffer, Verdict::Drop(DropReason::ProcessFailed))));
+    world.link.free(buffer);
+    (world.there, world.back) = attach(&world.shared);
+    assert_eq!(world.link.poll(), LinkState::Up);
+    assert_eq!(world.send(1), Ok(buffer), "the last buffer is used again");
+    let rejected = world.rejected();
+    stale.iter().for_each(|one| world.reply(*one));
+    assert_eq!(world.link.receive(), None);
+    assert_eq!((world.rejected(), world.link.in_flight()), (rejected + 2, 1));
+    let fresh = world.received();
+    world.reply(fresh[0]);
+    assert_eq!(world.link.receive(), Some((buffer, Verdict::Pass)));
 }

@@ -90,6 +90,17 @@ pub fn stopped_and_looping_processes_are_replaced() {
     until_it_runs(&mut world, 3);
 }
 
+/// What a function says when it panics is the reason of the failure.
+pub fn last_words_are_shown() {
+    let mut world = World::new(&lines("drop"));
+    let sent = world.send(&[frame(1, "X")]);
+    assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::ProcessFailed));
+    until_it_runs(&mut world, 1);
+    let failure = world.instance("p").process().unwrap().status().last_failure;
+    let said = "has ended (exit status 1): the function panicked: a packet too many";
+    assert_eq!(failure.as_deref(), Some(said));
+}
+
 /// Processes end with their functions, and with the engine.
 pub fn nothing_is_left() {
     let is_there = |pid: Pid| std::path::Path::new(&format!("/proc/{}/fd/0", pid.as_raw_nonzero())).exists();

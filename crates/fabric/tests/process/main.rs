@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 31] = [
+    let tests: [(&str, fn()); 34] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -35,6 +35,9 @@ fn main() -> ExitCode {
         ("nothing_is_allowed", nothing_is_allowed),
         ("killed_processes_lose_no_buffer", faults::killed_processes_lose_no_buffer),
         ("stopped_and_looping_processes_are_replaced", faults::stopped_and_looping_processes_are_replaced),
+        ("last_words_are_shown", faults::last_words_are_shown),
+        ("more_processes_than_processors", modes::more_processes_than_processors),
+        ("a_chain_that_changes_under_load", zero_copy::a_chain_that_changes_under_load),
         ("functions_of_a_domain_share_buffers", functions_of_a_domain_share_buffers),
         ("functions_move_with_their_scratchpads", functions_move_with_their_scratchpads),
         ("random_faults", faults::random_faults),
@@ -246,6 +249,10 @@ fn functions_that_do_not_start() {
     assert_eq!(
         refused(&format!("{domain}nf add p probe exit process d")),
         "the process of `p` has not started: the process has ended (exit status 7)"
+    );
+    assert_eq!(
+        refused(&format!("{domain}nf add p probe panic process d")),
+        "the process of `p` has not started: the function panicked: no more words"
     );
     let chain = "chain add c p";
     let streams = refused(&format!("{domain}nf add p sni deny a.example process d\n{chain}"));

@@ -71,6 +71,24 @@ pub fn a_polling_process_does_not_sleep() {
     assert_eq!(world.text("p", "mode"), "poll");
 }
 
+/// Processes that never sleep yield the processor to each other and to the worker.
+pub fn more_processes_than_processors() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let functions = (2 * processors + 1).min(9);
+    let add = |n: usize| format!("nf add f{n} monitor process d poll\n");
+    let chain: Vec<String> = (0..functions).map(|n| format!("f{n}")).collect();
+    let lines: String = (0..functions).map(add).collect();
+    let mut world =
+        World::new(&format!("domain add d private buffers 1024\n{lines}chain add c {}", chain.join(" | ")));
+    for round in 0..20 {
+        let sent = world.send(&(0..20).map(|n| frame(n % 5, &format!("{round}"))).collect::<Vec<_>>());
+        assert!(sent.iter().all(|one| one.verdict == mmb_nf::ChainVerdict::Pass));
+    }
+    for name in chain {
+        assert_eq!((world.value(&name, "lost"), world.value(&name, "no room")), (0, 0));
+    }
+}
+
 /// A process is woken for a vector and not for a packet, and all packets come back in any mode.
 pub fn a_vector_wakes_a_process_once() {
     for mode in ["event", "adaptive", "poll"] {

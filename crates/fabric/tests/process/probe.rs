@@ -44,6 +44,9 @@ impl Function for Probe {
                 std::process::exit(7)
             }
             ["reads"] => Ok(Probe { is_read_only: true, ..Probe::default() }),
+            ["panic"] if std::env::args().nth(1).as_deref() == Some(mmb_fabric::FUNCTION) => {
+                panic!("no more\nwords")
+            }
             ["refuse"] => Err("`refuse` is refused".into()),
             _ => Ok(Probe::default()),
         }
@@ -78,6 +81,7 @@ impl Function for Probe {
             // Headers that later functions could not read.
             Some(b'B') => packet.head[14] = 0x6f,
             Some(b'C') => std::process::abort(),
+            Some(b'X') => panic!("a packet too many"),
             Some(b'H') => loop {
                 std::hint::spin_loop();
             },

@@ -171,6 +171,26 @@ pub fn zero_copy_faults_lose_no_packet() {
     }
 }
 
+/// Functions leave the chain while their processes have packets: all pins end, and all buffers come back.
+pub fn a_chain_that_changes_under_load() {
+    let with =
+        "domain add d zero-copy buffers 256\nnf add p monitor process d\nnf add m monitor\nchain add c p";
+    let (mut world, packets) = world(with);
+    for round in 0..20 {
+        world.harness.runner().poll_processes();
+        let frames: Vec<_> = (0..50).map(|n| frame(n % 7, &format!("{round}"))).collect();
+        let sent = world.harness.send("c", &frames);
+        assert!(sent.iter().any(|one| one.verdict == ChainVerdict::Hold));
+        world.load(&with.replace("chain add c p", "chain add c m"));
+        // The next packets move their sessions.
+        world.harness.send("c", &frames);
+        world.until("no packet is pinned", |_| packets.pinned() == 0);
+        world.until("no buffer is in use", |world| world.value("p", "buffers") == 0);
+        world.load(with);
+    }
+    assert_eq!((world.value("p", "rejected"), world.value("p", "restarts")), (0, 0));
+}
+
 /// Without packet memory that others can map, the domain has no functions, and the sentence says what to do.
 pub fn zero_copy_needs_packets_that_can_be_mapped() {
     assert_eq!(
