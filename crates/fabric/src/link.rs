@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mmb_nf::process::{FilledBuffer, LinkState, PacketMemory, ProcessLink};
 use mmb_nf::{Meta, OnFailure, Packet, SessionId, SessionInfo, Verdict};
@@ -76,8 +76,9 @@ pub struct Link {
     descriptors: u64,
     /// Packets that stayed where they were.
     packets_in_place: u64,
-    /// Descriptors that were accepted.
+    /// Descriptors that were accepted, and how often they were looked for.
     accepted: u64,
+    polls: u64,
     /// The memory in which the process reads packets. None: they are copied for it.
     packets: Option<Arc<dyn PacketMemory>>,
     /// For each buffer: the pinned buffer of the engine in which its packet is, or [`NOT_PINNED`].
@@ -112,6 +113,7 @@ impl Link {
             descriptors: 0,
             packets_in_place: 0,
             accepted: 0,
+            polls: 0,
             packets: shared.packets().cloned(),
             pinned: vec![NOT_PINNED; buffers].into(),
             is_in_place: vec![false; buffers].into(),
@@ -312,10 +314,12 @@ impl Drop for Link {
 
 impl ProcessLink for Link {
     fn poll(&mut self) -> LinkState {
+        self.polls += 1;
         let now = self.shared.state.load(Acquire);
         if now != self.seen {
             self.reclaim();
             self.seen = now;
+            self.shared.counters[usize::from(self.worker)].attached.store(now, Release);
             self.ends = if Shared::is_up(now) { self.attach() } else { None };
         }
         self.send_waiting();
@@ -414,6 +418,7 @@ impl ProcessLink for Link {
         let counters = &self.shared.counters[usize::from(self.worker)];
         counters.in_flight.store(self.ledger.in_flight().into(), Relaxed);
         counters.accepted.store(self.accepted, Relaxed);
+        counters.polls.store(self.polls, Relaxed);
         if let Some(Ends { there, waker, .. }) = &mut self.ends
             && there.publish()
         {

@@ -35,8 +35,12 @@ pub struct LinkCounters {
     pub wakeups: AtomicU64,
     /// Buffers with packets or events of the worker.
     pub buffers: AtomicU64,
-    /// Buffers that the process has.
+    /// The state of the process that the worker has seen ([`Shared::state`]).
+    pub attached: AtomicU64,
+    /// Buffers that this process has.
     pub in_flight: AtomicU64,
+    /// How often the worker has looked for descriptors.
+    pub polls: AtomicU64,
     /// Descriptors of the process that were accepted.
     pub accepted: AtomicU64,
     /// Descriptors that were refused.

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,6 @@ use crate::doorbell::{Bell, Sleeper};
 use crate::memory::SharedMemory;
 use crate::message::{self, Hello, Reply};
 use crate::report;
-use crate::ring;
 use crate::shared::{LinkCounters, Shared};
 use crate::supervisor::{NewProcess, Supervisor};
 
@@ -44,17 +43,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct Running {
     number: i32,
     socket: OwnedFd,
-    rings: Arc<SharedMemory>,
     since: Instant,
+    /// The last look at the rings.
+    looked: Instant,
     /// For each worker.
     seen: Vec<Seen>,
 }
 
-/// What a process has done for a worker, and when that was seen first.
+/// What a process has done for a worker, and the time in which it has done no more.
 #[derive(Clone, Copy)]
 struct Seen {
     progress: Progress,
-    since: Instant,
+    without: Duration,
 }
 
 /// What a process has done for a worker, by counters that it cannot change.
@@ -62,15 +62,18 @@ struct Seen {
 struct Progress {
     in_flight: u64,
     accepted: u64,
-    refused: u64,
+    /// How often the worker has looked for descriptors.
+    polls: u64,
 }
 
 impl Progress {
-    fn of(counters: &LinkCounters) -> Progress {
+    /// `state`: that of the process. A worker that has not seen it yet has sent it nothing.
+    fn of(counters: &LinkCounters, state: u64) -> Progress {
+        let is_attached = counters.attached.load(Acquire) == state;
         Progress {
-            in_flight: counters.in_flight.load(Relaxed),
+            in_flight: if is_attached { counters.in_flight.load(Relaxed) } else { 0 },
             accepted: counters.accepted.load(Relaxed),
-            refused: counters.refused.load(Relaxed),
+            polls: counters.polls.load(Relaxed),
         }
     }
 }
@@ -140,9 +143,10 @@ impl Keeper {
         let now = Instant::now();
         self.number.store(number.unsigned_abs(), Relaxed);
         self.shared.set_up(&rings);
-        let begin = |counters| Seen { progress: Progress::of(counters), since: now };
+        let state = self.shared.state.load(Acquire);
+        let begin = |counters| Seen { progress: Progress::of(counters, state), without: Duration::ZERO };
         let seen = self.shared.counters.iter().map(begin).collect();
-        Ok(Running { number, socket, rings, since: now, seen })
+        Ok(Running { number, socket, since: now, looked: now, seen })
     }
 
     /// Looks after processes, one after the other, until the function is deleted.
@@ -209,7 +213,8 @@ impl Keeper {
                 // Nothing happens: the next packet, or a request, ends the sleep.
                 let bell = KeeperBell { shared: &self.shared, socket: &running.socket, limit: None };
                 sleeper.sleep(&bell, || !self.is_idle());
-                running.seen.iter_mut().for_each(|seen| seen.since = Instant::now());
+                running.seen.iter_mut().for_each(|seen| seen.without = Duration::ZERO);
+                running.looked = Instant::now();
             } else {
                 KeeperBell { shared: &self.shared, socket: &running.socket, limit: Some(LOOK) }.wait();
             }
@@ -252,23 +257,27 @@ impl Keeper {
 
     /// Whether the process has nothing of any worker, as far as the workers know.
     fn is_idle(&self) -> bool {
-        self.shared.counters.iter().all(|counters| counters.in_flight.load(Relaxed) == 0)
+        let state = self.shared.state.load(Acquire);
+        self.shared.counters.iter().all(|counters| Progress::of(counters, state).in_flight == 0)
     }
 
     /// Returns why the process has to end if it has returned nothing for too long. What is private counts: a
-    /// process could say that it has read all, or return what it has never got.
+    /// process could say that it has read all, or that the worker takes nothing.
     fn hangs(&self, running: &mut Running) -> Option<End> {
-        let geometry = &self.shared.geometry;
-        let (mut longest, now) = (Duration::ZERO, Instant::now());
-        for (worker, seen) in running.seen.iter_mut().enumerate() {
-            let Some(pair) = geometry.rings(&running.rings, worker as u16) else { continue };
-            let of_worker = Progress::of(&self.shared.counters[worker]);
-            let (returned, taken) = ring::counters(&pair.back);
-            let waits_for_worker = returned != taken && seen.progress.refused == of_worker.refused;
-            if seen.progress.accepted != of_worker.accepted || of_worker.in_flight == 0 || waits_for_worker {
-                *seen = Seen { progress: of_worker, since: now };
+        let (mut longest, now, state) = (Duration::ZERO, Instant::now(), self.shared.state.load(Acquire));
+        // While this thread has no processor, others may have none either: that time does not count.
+        let step = now.saturating_duration_since(running.looked).min(2 * LOOK);
+        running.looked = now;
+        for (counters, seen) in self.shared.counters.iter().zip(&mut running.seen) {
+            let (before, progress) = (seen.progress, Progress::of(counters, state));
+            seen.progress = progress;
+            if progress.accepted != before.accepted || progress.in_flight == 0 {
+                seen.without = Duration::ZERO;
+            } else if progress.polls != before.polls {
+                // The worker has looked for what came back.
+                seen.without += step;
             }
-            longest = longest.max(now.saturating_duration_since(seen.since));
+            longest = longest.max(seen.without);
         }
         // A busy machine may give it no processor for a while, so a short time alone says little.
         if longest >= STOPPED && report::is_stopped(running.number) {

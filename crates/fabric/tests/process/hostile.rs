@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mmb_fabric::ring_words;
 use mmb_nf::{ChainVerdict, DropReason};
 
-use super::world::{World, frame, payload};
+use super::world::{PATIENCE, World, frame, payload};
 
 /// Descriptors of a process that may be files of shared memory.
 const FILES: std::ops::Range<i32> = 3..16;
@@ -39,6 +39,16 @@ fn mapped() -> Vec<&'static [AtomicU64]> {
     all
 }
 
+/// Shows the ring to the worker up to a position, and waits until the worker has taken that, or has this
+/// process killed.
+fn show(back: &[AtomicU64], position: u64) {
+    back[0].store(position, Relaxed);
+    let begin = Instant::now();
+    while back[16].load(Relaxed) < position && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Writes descriptors that were never sent into the ring to the worker, and shows them to the worker.
 pub fn forge() {
     let Some(rings) = mapped().into_iter().nth(2) else { return };
@@ -52,17 +62,17 @@ pub fn forge() {
             second.store(1 | n << 32, Relaxed);
         }
     }
-    back[0].store(written + forged, Relaxed);
-    std::thread::sleep(Duration::from_millis(5));
+    show(back, written + forged);
 }
 
-/// Says that it has read all descriptors, and returns none of them.
+/// Says that it has read all descriptors and that the worker takes none of them, and returns none.
 pub fn swallow() {
-    if let Some(there) = mapped().into_iter().nth(2).and_then(|rings| rings.get(DOORBELL..)) {
-        loop {
-            there[16].store(there[0].load(Relaxed), Relaxed);
-            std::hint::spin_loop();
-        }
+    let Some(there) = mapped().into_iter().nth(2).and_then(|rings| rings.get(DOORBELL..)) else { return };
+    let Some(back) = there.get(ring_words(SLOTS)..) else { return };
+    loop {
+        there[16].store(there[0].load(Relaxed), Relaxed);
+        back[16].store(back[0].load(Relaxed).wrapping_sub(1), Relaxed);
+        std::hint::spin_loop();
     }
 }
 
@@ -78,8 +88,7 @@ pub fn replay() {
             back[to + word].store(back[from + word].load(Relaxed), Relaxed);
         }
     }
-    back[0].store(written + again, Relaxed);
-    std::thread::sleep(Duration::from_millis(5));
+    show(back, written + again);
 }
 
 /// Says again and again that the process sleeps.

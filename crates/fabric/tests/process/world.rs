@@ -12,7 +12,7 @@ use mmb_packet::build::{Frame, Ip4, Udp};
 use super::probe::Probe;
 
 /// How long a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Most sessions of the harness.
 const SESSIONS: u32 = 4096;
 
