@@ -26,6 +26,7 @@ mod police;
 mod proxy;
 mod respond;
 mod shared;
+mod sieve;
 mod sni;
 mod split;
 mod synproxy;
@@ -59,6 +60,8 @@ pub fn registry() -> Registry {
     registry.add::<police::Police>();
     registry.add_l7::<proxy::Proxy>();
     registry.add_l7::<respond::Respond>();
+    registry.add::<sieve::PacketPrimes>();
+    registry.add_l7_variant::<sieve::RequestPrimes>(sieve::is_for_requests);
     registry.add_stream::<sni::Sni>();
     registry.add::<split::Split>();
     registry.add::<synproxy::Synproxy>();

@@ -88,6 +88,22 @@ impl Registry {
         self
     }
 
+    /// Adds another implementation of a type that is there, for brokers only. Usage and help are those of the
+    /// first one. `applies` decides by the arguments behind the type.
+    pub fn add_l7_variant<F: L7Function>(&mut self, applies: fn(&[&str]) -> bool) -> &mut Self {
+        if let Some(at) = self.entries.iter().position(|entry| entry.info.name == F::TYPE) {
+            let Entry { info, make } = self.entries.remove(at);
+            let make = Box::new(move |setup: &Setup<'_>| {
+                if applies(setup.args) {
+                    return F::new(setup).map(|function| Box::new(TypedL7(function)) as Box<dyn DynFunction>);
+                }
+                make(setup)
+            });
+            self.entries.push(Entry { info, make });
+        }
+        self
+    }
+
     fn insert(
         &mut self,
         info: TypeInfo,
