@@ -16,8 +16,8 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import boxes, ends, processes, update  # noqa: E402
-from side.layer7 import balance, proxies, web  # noqa: E402
+from side import boxes, ends, modes, processes, update  # noqa: E402
+from side.layer7 import balance, heavy, proxies, web  # noqa: E402
 from side.peers import rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
@@ -223,6 +223,23 @@ def test_functions_in_processes_let_traffic_pass(wire, name):
         assert wire.round_trips(5)
         restarts = [one["restarts"] for domain in daemon.json("show", "domains")["domains"] for one in domain["functions"]]
         assert restarts == ([] if name == processes.LOCAL else [0, 0])
+
+
+@pytest.mark.parametrize("place", range(len(modes.PLACES)))
+@pytest.mark.parametrize("name", modes.MODES)
+def test_workers_of_each_mode_forward(wire, name, place):
+    with modes.stand(wire, name, place) as daemon:
+        assert modes.after_pauses(wire, 5)
+        assert f"set worker-mode {name}" in daemon.command("show", "config").stdout or name == "adaptive"
+        before = modes.processor(daemon)
+        assert wire.round_trips(20) and modes.processor(daemon) > before
+
+
+@pytest.mark.parametrize("name", heavy.setup())
+def test_each_function_of_a_heavy_chain_computes(wire, site, name):
+    with heavy.stand(wire, name, 2) as (address, daemon):
+        assert heavy.measured(wire, address)[0] > 1
+        heavy.check(daemon, name, 2)
 
 
 def test_proxies_change_paths(tmp_path):
