@@ -1,9 +1,9 @@
 //! What happens to the packets of a capture under the running configuration.
 //!
-//! Theory of operation. The capture passes through an engine of its own, as with `mmb explain`, with the rules,
-//! NAT, ports and settings in force and the routes of now. Its functions are made anew from the lines of the
-//! configuration, and run in this process. So nothing in service is asked, counted or changed. Sessions are
-//! those that the packets of the capture open.
+//! Theory of operation. The capture passes through an engine of its own, as with `mmb explain`, with the
+//! rules, NAT, ports and settings in force and the routes of now. Its functions are made anew from the lines
+//! of the configuration, and run in this process. So nothing in service is asked, counted or changed.
+//! Sessions are those that the packets of the capture open.
 
 use std::io::Cursor;
 use std::sync::{Mutex, TryLockError};
@@ -27,8 +27,8 @@ const SESSIONS: usize = 4096;
 static EXPLAINS: Mutex<()> = Mutex::new(());
 
 impl Control {
-    /// What happens to a packet of a capture that comes in by an interface. The packets before it are processed,
-    /// too.
+    /// What happens to a packet of a capture that comes in by an interface. The packets before it are
+    /// processed, too.
     ///
     /// # Errors
     /// There is no such interface or packet, the bytes are no capture, or another one is explained.
@@ -70,7 +70,7 @@ impl Control {
     }
 }
 
-/// The same configuration, with functions that are not in service.
+/// The configuration with functions that are not in service.
 fn with_new_functions(config: &Config) -> Result<Config, Refusal> {
     let base = Config::with_platform(config.platform().clone()).without_processes();
     file::load(file::text(config).as_bytes(), &base)
