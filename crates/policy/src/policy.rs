@@ -149,7 +149,7 @@ impl Policy {
     /// Whether some rule has virtual addresses.
     #[inline]
     pub fn has_virtual_addresses(&self) -> bool {
-        self.virtuals.len() > 0
+        !self.virtuals.is_empty()
     }
 
     /// Number of rules.
