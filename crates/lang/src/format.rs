@@ -48,7 +48,11 @@ impl Display for Command {
                 list(f, if *verbose { "show connections verbose" } else { "show connections" }, matches)
             }
             Command::ClearConnections { matches } => list(f, "clear connections", matches),
-            Command::Trace { matches, count, seconds } => live(f, "trace", matches, &Limits(count, seconds)),
+            Command::Trace { matches, why, count, seconds } => {
+                list(f, "trace", matches)?;
+                why.map_or(Ok(()), |rule| write!(f, " why {rule}"))?;
+                Limits(count, seconds).fmt(f)
+            }
             Command::Capture { matches, selection } => live(f, "capture", matches, selection),
             Command::NatPoolAdd(pool) => pool.fmt(f),
             Command::NatPoolDel { name } => write!(f, "nat pool del {name}"),

@@ -42,7 +42,10 @@ pub(crate) const COMMANDS: &[Keyword] = &[
         "return to the configuration before the last change, or of a revision: rollback [<revision>]",
     ),
     word("confirm", "keep the change that `apply --confirm` made"),
-    word("trace", "show the path of the next packets, live: trace [<match> …] [count <n>] [seconds <n>]"),
+    word(
+        "trace",
+        "show the path of the next packets, live: trace [<match> …] [why <rule>] [count <n>] [seconds <n>]",
+    ),
     word(
         "capture",
         "show or record packets, live: capture [<match> …] [drops] [rule <n>] [session <id>] [count <n>] [seconds <n>]",
@@ -59,8 +62,11 @@ pub(crate) const CAPTURE: &[Keyword] = &[
 ];
 
 /// The options of `trace`.
-pub(crate) const TRACE: &[Keyword] =
-    &[word("count", "how many packets: count <n>"), word("seconds", "for how long: seconds <n>")];
+pub(crate) const TRACE: &[Keyword] = &[
+    word("why", "tell which matches of a rule hold: why <index>"),
+    word("count", "how many packets: count <n>"),
+    word("seconds", "for how long: seconds <n>"),
+];
 
 /// First words of a target.
 pub(crate) const TARGETS: &[Keyword] = &[

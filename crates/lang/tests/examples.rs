@@ -268,6 +268,7 @@ fn commands_about_sessions() {
         "clear connections all",
         "trace in lan tcp-dport {80,443} count 3",
         "trace all count 10 seconds 5",
+        "trace udp-dport 53 why 7 count 10",
         "capture ip-proto udp drops rule 3 count 100 seconds 60",
         "capture session 0.12.345 count 1000",
         "nat pool add office 192.0.2.1",

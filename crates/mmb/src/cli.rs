@@ -84,7 +84,7 @@ pub enum Cmd {
     Watch(WatchArgs),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
-    /// Show the path of the next packets, live: `trace [MATCH…] [count N] [seconds S]`
+    /// Show the path of the next packets, live: `trace [MATCH…] [why RULE] [count N] [seconds S]`
     Trace(Line),
     /// Show or record packets, live: `capture [MATCH…] [drops] [rule N] [session ID] [count N] [seconds S]
     /// [-w FILE]`

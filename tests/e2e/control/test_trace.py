@@ -73,6 +73,14 @@ def test_a_trace_shows_the_session(wire):
     assert (opened, found) == (4, 4), text
 
 
+def test_a_trace_tells_why_a_rule_does_not_match(wire):
+    rule = wire.daemon.add("udp-dport 10 udp-sport 7 drop")
+    process = start(wire, "trace", "udp-dport", "9", "why", rule, "count", "2", "--json")
+    for packet in json.loads(send_until_end(wire, process, lambda _: [udp(9)]))["packets"]:
+        assert (packet["why"]["index"], packet["why"]["matches"]) == (rule, False)
+        assert {check["match"]: check["holds"] for check in packet["why"]["checks"]} == {"udp-dport 10": False, "udp-sport 7": True}
+
+
 def test_one_trace_at_a_time_and_none_is_left_behind(wire):
     first = start(wire, "trace", "udp-dport", "9")
 
@@ -98,6 +106,7 @@ def test_one_trace_at_a_time_and_none_is_left_behind(wire):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("trace why 77", ["no rule 77"]),
         ("trace out right", ["`out` is not known"]),
         ("trace udp-dport 9 drop", ["`drop` is a target"]),
         ("trace count 0", ["number of packets"]),

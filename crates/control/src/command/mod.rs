@@ -35,8 +35,8 @@ impl Control {
             Command::Capture { matches, selection } => {
                 return self.capture(matches, *selection).map(|listing| Output::Capture(Box::new(listing)));
             }
-            Command::Trace { matches, count, seconds } => {
-                return Ok(Output::Trace(Box::new(self.trace(matches, (*count, *seconds))?)));
+            Command::Trace { matches, why, count, seconds } => {
+                return Ok(Output::Trace(Box::new(self.trace(matches, *why, (*count, *seconds))?)));
             }
             Command::ClearConnections { matches } => return self.cleared(matches),
             Command::History { revision } => return self.changes(*revision),

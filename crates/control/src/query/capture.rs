@@ -8,13 +8,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use mmb_dataplane::{LiveTrace, PacketTrace, PortId, TraceDetail, TraceEnd, TraceSelection, TraceStep};
-use mmb_lang::{CaptureSelection, Match, SourceSpan};
+use mmb_lang::{CaptureSelection, Match};
 use mmb_policy::explain::HeaderFields;
 
 use self::pcapng::{Direction, PcapngWriter};
 use self::session::CapturedSession;
 use super::ports::PortNames;
-use super::trace::{for_each_packet, packet_filter, summary};
+use super::trace::{check_rule, for_each_packet, packet_filter, summary};
 use crate::api::CapturedEntry;
 use crate::config::Config;
 use crate::error::CommandError;
@@ -46,10 +46,7 @@ impl Control {
     ) -> Result<CaptureListing, CommandError> {
         let config = self.state().config;
         let mut filter = packet_filter(matches, &config)?;
-        if let Some(index) = selection.rule.filter(|index| config.policy().rule(*index).is_none()) {
-            let message = format!("there is no rule {index}; `list` shows the rules");
-            return Err(CommandError::not_found(message, SourceSpan::default()));
-        }
+        check_rule(selection.rule, &config)?;
         let session = selection.session.map(|name| CapturedSession::find(self.engine(), name)).transpose()?;
         let session = session.map(Arc::new);
         if let (Some(session), None) = (&session, &filter) {

@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 pub struct TraceListing {
     trace: Arc<LiveTrace>,
     config: Arc<Config>,
+    /// The index of a rule to explain match by match.
+    why: Option<u32>,
     limits: (u32, Option<u32>),
 }
 
@@ -46,18 +48,21 @@ impl fmt::Debug for TraceListing {
 }
 
 impl Control {
-    /// `trace`, with the number of packets and the time in seconds. Checks the matches and begins.
+    /// `trace`, with the rule to explain, the number of packets and the time in seconds. Checks the matches
+    /// and begins.
     pub(crate) fn trace(
         &self,
         matches: &[Match],
+        why: Option<u32>,
         limits: (u32, Option<u32>),
     ) -> Result<TraceListing, CommandError> {
         let config = self.state().config;
         let filter = packet_filter(matches, &config)?;
+        check_rule(why, &config)?;
         let selection =
             TraceSelection { filter, wants: Arc::new(|_| true), count: limits.0, detail: TraceDetail::Path };
         let trace = self.begin_trace(&selection)?;
-        Ok(TraceListing { trace: Arc::new(trace), config: Arc::new(config), limits })
+        Ok(TraceListing { trace: Arc::new(trace), config: Arc::new(config), why, limits })
     }
 
     /// Begins to trace packets.
@@ -67,6 +72,13 @@ impl Control {
             CommandError::conflict(message, SourceSpan::default())
         })
     }
+}
+
+/// Checks that there is a rule with this index.
+pub(super) fn check_rule(index: Option<u32>, config: &Config) -> Result<(), CommandError> {
+    let Some(index) = index.filter(|index| config.policy().rule(*index).is_none()) else { return Ok(()) };
+    let message = format!("there is no rule {index}; `list` shows the rules");
+    Err(CommandError::not_found(message, SourceSpan::default()))
 }
 
 /// A policy of one rule that accepts packets with these matches. None: all packets.
@@ -117,7 +129,7 @@ impl TraceListing {
         out: &mut dyn Write,
         mut write: impl FnMut(&mut dyn Write, &TraceEntry) -> io::Result<()>,
     ) -> io::Result<()> {
-        let view = TraceView::default();
+        let view = TraceView { why: self.why, ..TraceView::default() };
         let write =
             |out: &mut dyn Write, trace: &PacketTrace| write(out, &trace_entry(trace, &self.config, view));
         for_each_packet(&self.trace, self.limits, || false, out, write)

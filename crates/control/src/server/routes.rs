@@ -304,6 +304,8 @@ struct PacketQuery {
     /// Matches of the language.
     #[serde(default, rename = "match")]
     matches: String,
+    /// A rule to explain.
+    why: Option<u32>,
     /// Number of packets.
     count: Option<u32>,
     /// Time in seconds.
@@ -315,6 +317,7 @@ struct PacketQuery {
 #[utoipa::path(get, path = "/v1/trace",
     params(
         ("match" = Option<String>, Query, description = "matches of the language; all packets if absent"),
+        ("why" = Option<u32>, Query, description = "index of a rule to explain match by match"),
         ("count" = Option<u32>, Query, description = "number of packets, at most 1000; 10 if absent"),
         ("seconds" = Option<u32>, Query, description = "time; no limit if absent"),
     ),
@@ -327,7 +330,8 @@ struct PacketQuery {
 async fn trace(State(control): Ctl, Query(query): Query<PacketQuery>) -> Result<Response, Refusal> {
     let count = query.count.map_or_else(String::new, |count| format!(" count {count}"));
     let seconds = query.seconds.map_or_else(String::new, |seconds| format!(" seconds {seconds}"));
-    let line = format!("trace {}{count}{seconds}", query.matches);
+    let why = query.why.map_or_else(String::new, |rule| format!(" why {rule}"));
+    let line = format!("trace {}{why}{count}{seconds}", query.matches);
     let output = blocking(control.clone(), move |c| c.execute(&line)).await;
     let output = output.map_err(|refusal| refusal.without_prefix("trace ".len()))?;
     stream::reply(JSON, move |out| output.write_json(&control, out)).await

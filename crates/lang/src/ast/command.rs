@@ -102,10 +102,12 @@ pub enum Command {
         /// The sessions, as for [`Command::ShowConnections`].
         matches: Vec<Match>,
     },
-    /// `trace [<match> …] [count N] [seconds N]`: shows the path of packets.
+    /// `trace [<match> …] [why RULE] [count N] [seconds N]`: shows the path of packets.
     Trace {
         /// The packets, as they come in. Empty: all.
         matches: Vec<Match>,
+        /// The index of a rule that is explained match by match.
+        why: Option<u32>,
         /// How many, from 1 to [`Command::MAX_TRACED`].
         count: u32,
         /// For how long, from 1 to [`CaptureSelection::MAX_SECONDS`]. None: until there are enough.

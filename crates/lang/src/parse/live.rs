@@ -9,14 +9,16 @@ use crate::lex::Tok;
 impl Parser<'_> {
     /// Matches, and limits in any order.
     pub(super) fn trace(&mut self) -> Parse<Command> {
-        let (mut matches, mut count, mut seconds) = (Vec::new(), Command::TRACED, None);
+        let (mut matches, mut why, mut count, mut seconds) = (Vec::new(), None, Command::TRACED, None);
         loop {
             self.expect_match();
             self.expect(Expect::Words(TRACE));
             if self.peek() == Tok::End {
-                return Ok(Command::Trace { matches, count, seconds });
+                return Ok(Command::Trace { matches, why, count, seconds });
             }
-            if self.eat_word("count") {
+            if self.eat_word("why") {
+                why = Some(self.number("index of the rule", 1..=u32::MAX.into())? as u32);
+            } else if self.eat_word("count") {
                 count = self.number("number of packets", 1..=Command::MAX_TRACED.into())? as u32;
             } else if self.eat_word("seconds") {
                 seconds = Some(self.seconds()?);

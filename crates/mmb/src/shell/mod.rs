@@ -57,7 +57,7 @@ settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf stric
             set stream-hold-time MILLISECONDS
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
-            trace [MATCH…] [count N] [seconds S]   capture [MATCH…] [drops] [rule N] [session ID] [count N]
+            trace [MATCH…] [why RULE] [count N]   capture [MATCH…] [drops] [rule N] [session ID] [count N]
 files       apply [--confirm TIME] FILE   diff FILE   check FILE   save [FILE]
 changes     history [REVISION]   rollback [REVISION]   confirm
 shell       help [WORD]   exit
