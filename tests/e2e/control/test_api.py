@@ -2,26 +2,30 @@
 
 import concurrent.futures
 import json
+import struct
 
 import pytest
 
 from lab.daemon import mmb
 
+# A capture file with a frame that no rule understands.
+CAPTURE = struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 60, 60) + bytes(60)
 # What each operation needs to be answered with success; {rule} is the index of an existing rule.
 BODIES = {
     ("post", "/v1/command"): {"line": "list"},
     ("post", "/v1/print"): {"line": "list"},
-    ("post", "/v1/apply"): "add udp-dport 2 drop\n",
-    ("post", "/v1/diff"): "add udp-dport 2 drop\n",
-    ("post", "/v1/check"): "add udp-dport 2 drop\n",
+    ("post", "/v1/apply"): b"add udp-dport 2 drop\n",
+    ("post", "/v1/diff"): b"add udp-dport 2 drop\n",
+    ("post", "/v1/check"): b"add udp-dport 2 drop\n",
     ("post", "/v1/rules"): {"rule": "add udp-dport 3 drop"},
-    ("post", "/v1/explain"): "a frame that no rule understands",
+    ("post", "/v1/explain"): b"a frame that no rule understands",
+    ("post", "/v1/explain/capture"): CAPTURE,
     ("post", "/v1/capture"): {"line": "capture seconds 1"},
     ("post", "/v1/sets/{set}/elements"): {"elements": ["80"], "timeout": 60},
     ("delete", "/v1/sets/{set}/elements"): {"elements": ["443"]},
 }
 # What ends without packets, and what has to be named.
-QUERIES = {"/v1/trace": "?seconds=1", "/v1/explain": "?interface=n"}
+QUERIES = {"/v1/trace": "?seconds=1", "/v1/explain": "?interface=n", "/v1/explain/capture": "?interface=n&packet=1"}
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
                 assert daemon.request("POST", "/v1/apply?confirm=60", b"add udp-dport 4 drop\n")[0] == 200
             body = BODIES.get((method, path))
             assert ("requestBody" in operation) == (body is not None), f"{method} {path}"
-            data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+            data = json.dumps(body).encode() if isinstance(body, dict) else body
             place = path.replace("{rule}", str(index)).replace("{revision}", "1").replace("{set}", "web") + QUERIES.get(path, "")
             status, answer = daemon.request(method.upper(), place, data)
             assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
