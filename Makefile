@@ -88,7 +88,7 @@ deb: ## the Debian package, in target/debian
 
 book: ## the documentation as a site, in target/book (installs mdbook if it is missing; network)
 	@command -v mdbook >/dev/null || $(CARGO) install --locked mdbook
-	mdbook build docs
+	@tools/build-book
 
 check-reproducible: ## check that two release builds in different directories have the same bytes
 	tools/check-reproducible

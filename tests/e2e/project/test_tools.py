@@ -202,6 +202,34 @@ def test_links_lead_somewhere(path):
         assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
+def build_book(directory, *links):
+    """Runs tools/build-book with a program in the place of mdbook that writes one page of the guide."""
+    page = "".join(f'<a href="{link}">' for link in links)
+    mdbook = directory / "mdbook"
+    mdbook.write_text(f"#!/bin/sh\nmkdir -p $4/guide\necho '{page}' > $4/guide/page.html\n", encoding="utf-8")
+    mdbook.chmod(0o755)
+    tool = [str(ROOT / "tools" / "build-book"), str(directory / "site")]
+    return subprocess.run(tool, env={**os.environ, "MDBOOK": str(mdbook)}, capture_output=True, text=True, check=False)
+
+
+def test_the_site_has_what_its_pages_link_to(tmp_path):
+    links = ["rules.html#a", "../../examples/office.conf", "../../bench/results/nat.svg", "../../CHANGELOG.html#fixed"]
+    done = build_book(tmp_path, *links, "../../examples/nf-hello", "../../fuzz/README.html", "https://example.org/")
+    assert done.returncode == 0, done.stderr
+    site = tmp_path / "site"
+    found = re.findall('"(.*?)"', (site / "guide" / "page.html").read_text(encoding="utf-8"))
+    assert found[0] == links[0] and found[3] == "../changelog.html#fixed" and found[-1] == "https://example.org/"
+    for link, original in zip((found[1], found[2], found[5]), ("examples/office.conf", "bench/results/nat.svg", "fuzz/README.md")):
+        assert (site / "guide" / link).read_bytes() == (ROOT / original).read_bytes()
+    assert (site / "guide" / found[4] / "Cargo.toml").exists()
+
+
+def test_a_link_of_the_site_to_nothing_is_named(tmp_path):
+    done = build_book(tmp_path, "../../examples/offices.conf")
+    assert done.returncode != 0
+    assert "guide/page.html links to ../../examples/offices.conf, which does not exist" in done.stderr
+
+
 def demo():
     """A running demo; its output is read line by line."""
     return subprocess.Popen(
