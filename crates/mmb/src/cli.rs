@@ -25,6 +25,9 @@ pub struct Cli {
     /// Answer with JSON
     #[arg(long, global = true)]
     pub json: bool,
+    /// Print long output on the terminal, without $MMB_PAGER, $PAGER or less
+    #[arg(long, global = true)]
+    pub no_pager: bool,
     /// The command; the shell if absent.
     #[command(subcommand)]
     pub command: Option<Cmd>,

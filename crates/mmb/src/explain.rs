@@ -8,11 +8,12 @@ use mmb_simulate::explain;
 use mmb_simulate::replay::ReplayConfig;
 
 use crate::cli::ExplainArgs;
-use crate::failure::{Failure, Pipe};
+use crate::failure::Failure;
 use crate::offline::{base, forwarding_of, load};
+use crate::pager::Pager;
 
 /// Tells about the packets one by one, as they are processed.
-pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let config = load(&args.config, &base(functions, args.scratchpad))?;
     if let Some(index) = args.why.filter(|index| config.policy().rule(*index).is_none()) {
         let n = count(config.policy().len() as u64, "rule");
@@ -21,7 +22,7 @@ pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool) -> Result<(
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions, scratchpad: args.scratchpad };
     let view = TraceView { why: args.why, shows_payload: true };
-    let (mut out, mut shown) = (Pipe::new(), 0u64);
+    let (mut out, mut shown) = (pager.output(), 0u64);
     if json {
         out.write(b"{\"packets\":[");
     }

@@ -132,10 +132,3 @@ impl Pipe {
         }
     }
 }
-
-/// Prints a JSON document as one line.
-pub fn print_json(document: &impl serde::Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string(document).map_err(|e| Failure::new(format!("cannot write the output: {e}")))?;
-    print(&(text + "\n"))
-}

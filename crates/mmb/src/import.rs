@@ -3,11 +3,12 @@
 use mmb_import::{ImportError, Machine, Script};
 
 use crate::cli::{FilterArgs, ImportCmd};
-use crate::failure::{Failure, PARTIAL, print, print_json};
+use crate::failure::{Failure, PARTIAL};
+use crate::pager::Pager;
 use crate::remote::{name, read_file};
 
 /// `mmb import FORMAT FILE`.
-pub fn run(command: &ImportCmd, json: bool) -> Result<(), Failure> {
+pub fn run(command: &ImportCmd, json: bool, pager: &Pager) -> Result<(), Failure> {
     let script = match command {
         ImportCmd::Classbench(args) => {
             let text = read_file(&args.file)?;
@@ -24,9 +25,9 @@ pub fn run(command: &ImportCmd, json: bool) -> Result<(), Failure> {
         ImportCmd::Nft(args) => from_filter(args, mmb_import::from_nft)?,
     };
     if json {
-        print_json(&script.json())?
+        pager.print_json(&script.json())?
     } else {
-        print(&script.text())?
+        pager.print(&script.text())?
     }
     match script.failures() {
         failures if failures.is_empty() => {

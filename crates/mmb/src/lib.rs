@@ -24,6 +24,7 @@ mod failure;
 mod import;
 mod network;
 mod offline;
+mod pager;
 mod remote;
 mod shell;
 mod state_dir;
@@ -40,6 +41,7 @@ use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Cmd};
 use failure::Failure;
+use pager::Pager;
 
 pub use mmb_nf as nf;
 pub use mmb_nf::Registry;
@@ -77,22 +79,23 @@ fn internal(result: Result<(), String>) -> ExitCode {
 }
 
 fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
-    let Cli { target, json, command } = cli;
+    let Cli { target, json, no_pager, command } = cli;
+    let pager = &Pager::new(no_pager);
     match command {
         None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json needs a command with output")),
-        None => shell::run(&functions, &target),
+        None => shell::run(&functions, &target, pager),
         Some(Cmd::Run(args)) => daemon::run(&args, functions, target.local("run")?),
-        Some(Cmd::Check(args)) => offline::check(&args, functions, json),
+        Some(Cmd::Check(args)) => offline::check(&args, functions, json, pager),
         Some(Cmd::Apply(args)) => remote::apply(&args, &target, json),
-        Some(Cmd::Diff(args)) => remote::diff(&args.file, &target, json),
+        Some(Cmd::Diff(args)) => remote::diff(&args.file, &target, json, pager),
         Some(Cmd::Save(args)) => remote::save(&args, &target, json),
-        Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
-        Some(Cmd::Explain(args)) => explain::run(&args, functions, json),
+        Some(Cmd::Replay(args)) => offline::replay(&args, functions, json, pager),
+        Some(Cmd::Explain(args)) => explain::run(&args, functions, json, pager),
         Some(Cmd::Watch(_)) if json => Err(Failure::usage("`watch` prints text only")),
         Some(Cmd::Watch(args)) => watch::run(&args, &target),
         Some(Cmd::Capture(args)) => remote::capture(&args, &target, json),
-        Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
-        Some(Cmd::Doctor(args)) => doctor::run(&args, target.local("doctor")?, json),
+        Some(Cmd::Bench(args)) => bench::bench(&args, functions, json, pager),
+        Some(Cmd::Doctor(args)) => doctor::run(&args, target.local("doctor")?, json, pager),
         Some(Cmd::Top(_)) if json => Err(Failure::usage("`mmb top` has no JSON; `mmb show` has")),
         Some(Cmd::Top(args)) => top::run(&args, &target),
         Some(Cmd::Token(_)) if json => Err(Failure::usage("`mmb token` prints a token only")),
@@ -102,9 +105,9 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
         Some(Cmd::Complete(args)) => {
             shell::external::complete(&Cli::command(), &args.words, target.connect().ok())
         }
-        Some(Cmd::Import(command)) => import::run(&command, json),
+        Some(Cmd::Import(command)) => import::run(&command, json, pager),
         Some(command) => match command.line() {
-            Some((first, line)) => remote::line(first, &line.words, &target, json),
+            Some((first, line)) => remote::line(first, &line.words, &target, json, pager),
             None => Ok(()),
         },
     }

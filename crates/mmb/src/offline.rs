@@ -12,7 +12,8 @@ use mmb_simulate::replay::{self, ReplayConfig, ReplayReport};
 use serde::Serialize;
 
 use crate::cli::{CheckArgs, ReplayArgs};
-use crate::failure::{Failure, print, print_json};
+use crate::failure::Failure;
+use crate::pager::Pager;
 use crate::remote::{name, read_file};
 
 /// Seed of random numbers, so that runs are equal.
@@ -37,19 +38,19 @@ pub fn load(path: &Path, base: &Config) -> Result<Config, Failure> {
 }
 
 /// `mmb check FILE`.
-pub fn check(args: &CheckArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+pub fn check(args: &CheckArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let path = &args.file;
     let text = read_file(path)?;
     match file::check(&text, &base(functions, args.scratchpad)) {
-        Ok(reply) if json => print_json(&reply),
+        Ok(reply) if json => pager.print_json(&reply),
         Ok(reply) => {
             let (rules, interfaces) = (count(reply.rules, "rule"), count(reply.interfaces, "interface"));
             let warnings = render::warnings(&reply.warnings);
-            print(&format!("{}: {rules}, {interfaces}: ok\n{warnings}", name(path)))
+            pager.print(&format!("{}: {rules}, {interfaces}: ok\n{warnings}", name(path)))
         }
         Err(refusal) => {
             if json {
-                print_json(&refusal.clone().into_reply())?;
+                pager.print_json(&refusal.clone().into_reply())?;
             }
             Err(Failure::of_file(&name(path), &text, &refusal))
         }
@@ -73,7 +74,7 @@ struct ReplaySummary<'a> {
 }
 
 /// `mmb replay`.
-pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let config = load(&args.config, &base(functions, args.scratchpad))?;
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let (sessions, scratchpad) = (args.sessions, args.scratchpad);
@@ -81,7 +82,7 @@ pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool) -> Result
     let report = replay::run(&setup, &args.input, args.output.as_deref()).map_err(Failure::new)?;
     let rules = rule_entries(&config, &report.rules);
     if json {
-        print_json(&ReplaySummary {
+        pager.print_json(&ReplaySummary {
             packets: report.packets,
             forwarded: report.forwarded,
             dropped: &report.drops,
@@ -93,7 +94,7 @@ pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool) -> Result
             rules,
         })?;
     } else {
-        print(&replay_text(&report, rules))?;
+        pager.print(&replay_text(&report, rules))?;
     }
     match report.damage {
         None => Ok(()),

@@ -14,11 +14,19 @@ use serde::Serialize;
 use self::pcapng_tail::Tail;
 use crate::cli::{ApplyArgs, CaptureArgs, SaveArgs};
 use crate::failure::{Failure, Pipe, print};
+use crate::pager::Pager;
 use crate::target::Target;
+use crate::watch;
 
 /// Runs one line of the language.
-pub fn line(first: &str, words: &[String], target: &Target, json: bool) -> Result<(), Failure> {
-    command(&mut target.connect()?, &join(first, words), None, json)
+pub fn line(
+    first: &str,
+    words: &[String],
+    target: &Target,
+    json: bool,
+    pager: &Pager,
+) -> Result<(), Failure> {
+    command(&mut target.connect()?, &join(first, words), None, json, pager)
 }
 
 /// Joins the words of the command line to a line of the language. It does not matter how the shell split
@@ -61,16 +69,26 @@ fn is_argument(first: &str, words: &[String], at: usize) -> bool {
     }
 }
 
-/// Runs a line and prints its output as it arrives. `number` is the number of the line in a script.
-pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool) -> Result<(), Failure> {
-    let mut out = Pipe::new();
+/// Runs a line and prints its output as it arrives; a long listing goes through the pager. `number` is the
+/// number of the line in a script.
+pub fn command(
+    client: &mut Client,
+    line: &str,
+    number: Option<u32>,
+    json: bool,
+    pager: &Pager,
+) -> Result<(), Failure> {
+    let is_listing = matches!(mmb_lang::parse_line(line), Ok(Some(command)) if watch::is_listing(&command));
+    let mut out = if is_listing { pager.output() } else { Pager::Off.output() };
     client.print(line, json, |piece| out.write(piece)).map_err(|e| Failure::of_line(line, number, &e))?;
     out.end()
 }
 
 /// `mmb capture`: lines of text, or a pcapng file that this process writes.
 pub fn capture(args: &CaptureArgs, target: &Target, json: bool) -> Result<(), Failure> {
-    let Some(path) = &args.output else { return line("capture", &args.words, target, json) };
+    let Some(path) = &args.output else {
+        return line("capture", &args.words, target, json, &Pager::Off);
+    };
     if json {
         return Err(Failure::usage("--json and -w exclude each other"));
     }
@@ -170,10 +188,10 @@ fn write_file(file: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// `mmb diff FILE`.
-pub fn diff(file: &Path, target: &Target, json: bool) -> Result<(), Failure> {
+pub fn diff(file: &Path, target: &Target, json: bool, pager: &Pager) -> Result<(), Failure> {
     let mut client = target.connect()?;
     let text = diff_file(&mut client, file, json)?;
-    print(&text)
+    pager.print(&text)
 }
 
 /// Compares a file with the running configuration and returns the output.

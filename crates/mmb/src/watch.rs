@@ -39,18 +39,24 @@ pub fn run(args: &WatchArgs, target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// Checks that a line shows something and changes nothing.
-fn check(line: &str) -> Result<(), Failure> {
-    match mmb_lang::parse_line(line) {
-        Ok(Some(
-            Command::List { .. }
+/// Whether a command shows something that is there, and changes nothing.
+pub fn is_listing(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::List { .. }
             | Command::Show { .. }
             | Command::ShowSet { .. }
             | Command::ShowFib { .. }
             | Command::ShowNeighbors { .. }
             | Command::ShowConnections { .. }
-            | Command::History { .. },
-        )) => Ok(()),
+            | Command::History { .. }
+    )
+}
+
+/// Checks that a line is a listing.
+fn check(line: &str) -> Result<(), Failure> {
+    match mmb_lang::parse_line(line) {
+        Ok(Some(command)) if is_listing(&command) => Ok(()),
         Ok(_) => Err(Failure::usage("`watch` repeats `list`, `show` and `history` only")),
         Err(error) => Err(Failure::usage(error.message)),
     }

@@ -28,8 +28,9 @@ use mmb_simulate::bench::{
 use serde::Serialize;
 
 use crate::cli::{BenchArgs, Case, Mode, Order, Proto};
-use crate::failure::{Failure, print, print_json};
+use crate::failure::Failure;
 use crate::offline::{load, rule_entries};
+use crate::pager::Pager;
 use crate::remote::{name, read_file};
 use cases::{RuleGenerator, RuleRandom};
 
@@ -61,7 +62,7 @@ struct CaseSummary {
 }
 
 /// `mmb bench`.
-pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let base = Config::with_platform(Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
@@ -96,9 +97,9 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(
         rules.retain(|rule| rule.packets > 0);
     }
     if json {
-        return print_json(&BenchSummary { report: &report, case: case.as_ref(), rules });
+        return pager.print_json(&BenchSummary { report: &report, case: case.as_ref(), rules });
     }
-    print(&(case.as_ref().map_or_else(String::new, case_text) + &bench_text(&report, rules)))
+    pager.print(&(case.as_ref().map_or_else(String::new, case_text) + &bench_text(&report, rules)))
 }
 
 /// The configuration of a case.

@@ -14,13 +14,14 @@ use std::path::PathBuf;
 
 use self::finding::{Report, System};
 use crate::cli::DoctorArgs;
-use crate::failure::{FAILED, Failure, print, print_json};
+use crate::failure::{FAILED, Failure};
+use crate::pager::Pager;
 
 /// Runs all checks and prints their findings.
 ///
 /// # Errors
 /// A check has failed: the text for standard error is the number of failures.
-pub fn run(args: &DoctorArgs, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+pub fn run(args: &DoctorArgs, socket: Option<PathBuf>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let system = System { root: PathBuf::from("/") };
     let mut checks = memory::check(&system);
     checks.extend(rights::check());
@@ -30,9 +31,9 @@ pub fn run(args: &DoctorArgs, socket: Option<PathBuf>, json: bool) -> Result<(),
     checks.extend(daemon::check(socket, args.state_dir.as_deref()));
     let report = Report::of(checks);
     if json {
-        print_json(&report)?
+        pager.print_json(&report)?
     } else {
-        print(&report.render())?
+        pager.print(&report.render())?
     }
     match report.failures {
         0 => Ok(()),

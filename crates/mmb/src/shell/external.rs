@@ -206,6 +206,8 @@ mod tests {
         assert_eq!(some(&["--json", "hist"]), ["history"]);
         assert_eq!(some(&["--socket", "/s", "hist"]), ["history"]);
         assert_eq!(some(&["run", "--met"]), ["--metrics"]);
+        assert_eq!(some(&["--no-"]), ["--no-pager"]);
+        assert_eq!(some(&["--no-pager", "hist"]), ["history"]);
         assert_eq!(some(&["add", "tcp-dport", "htt"]), ["http", "https", "http-alt"]);
         assert_eq!(some(&["add", "tcp-dport", "{80,http"]), ["{80,http", "{80,https", "{80,http-alt"]);
         assert_eq!(some(&["add", "--json", "in", "w"]), ["wan"]);
@@ -225,6 +227,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         manual(Cli::command(), directory.path()).unwrap();
         let page = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        assert!(page("mmb.1").contains("no\\-pager"));
         assert!(page("mmb-run.1").contains("metrics") && page("mmb.1").contains("mmb\\-doctor(1)"));
         let rules = page("mmb-rules.7");
         for word in ["tcp\\-dport", "reject", "tcp\\-pickup", "udp\\-replied", "af\\-xdp"] {

@@ -19,8 +19,9 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 
 use crate::cli::ShellLine;
-use crate::failure::{Failure, print};
+use crate::failure::Failure;
 use crate::offline;
+use crate::pager::Pager;
 use crate::remote::{apply_file, command, diff_file, name, read_file, save_file};
 use crate::target::Target;
 
@@ -62,13 +63,17 @@ files       apply [--confirm TIME] FILE   diff FILE   check FILE   save [FILE]
 changes     history [REVISION]   rollback [REVISION]   confirm
 shell       help [WORD]   exit
 Tab completes words. A line that ends with ? shows the words that can follow. `show fields` lists all fields.
+Long output goes through $MMB_PAGER, $PAGER or less; `mmb --no-pager` opens a shell without one.
 ";
 
 /// Opens the shell. If standard input is not a terminal, its lines are run as a script.
-pub fn run(functions: &Arc<Registry>, target: &Target) -> Result<(), Failure> {
+pub fn run(functions: &Arc<Registry>, target: &Target, pager: &Pager) -> Result<(), Failure> {
     let mut client = target.connect()?;
     let base = offline::base(functions.clone(), DEFAULT_SCRATCHPAD);
-    if std::io::stdin().is_terminal() { interactive(&mut client, &base) } else { script(&mut client, &base) }
+    match std::io::stdin().is_terminal() {
+        true => interactive(&mut client, &base, pager),
+        false => script(&mut client, &base),
+    }
 }
 
 /// Runs one line. `number` is the number of the line in a script. `Break` ends the shell.
@@ -77,6 +82,7 @@ fn run_line(
     base: &Config,
     line: &str,
     number: Option<u32>,
+    pager: &Pager,
 ) -> Result<ControlFlow<()>, Failure> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = match words.as_slice() {
@@ -92,11 +98,11 @@ fn run_line(
             &LineHelper::new(known_names(client)),
         ),
         _ => {
-            command(client, line, number, false)?;
+            command(client, line, number, false, pager)?;
             return Ok(ControlFlow::Continue(()));
         }
     };
-    print(&output)?;
+    pager.print(&output)?;
     Ok(ControlFlow::Continue(()))
 }
 
@@ -184,7 +190,7 @@ fn script(client: &mut Client, base: &Config) -> Result<(), Failure> {
             }
         };
         if let ControlFlow::Break(()) =
-            run_line(client, base, line, Some(number)).map_err(|f| f.at_line(number))?
+            run_line(client, base, line, Some(number), &Pager::Off).map_err(|f| f.at_line(number))?
         {
             break;
         }
@@ -193,7 +199,7 @@ fn script(client: &mut Client, base: &Config) -> Result<(), Failure> {
 }
 
 /// Runs lines typed by a user. An error is printed, and the shell goes on.
-fn interactive(client: &mut Client, base: &Config) -> Result<(), Failure> {
+fn interactive(client: &mut Client, base: &Config, pager: &Pager) -> Result<(), Failure> {
     let failed = |e: ReadlineError| Failure::new(format!("the shell cannot use this terminal: {e}"));
     let config = EditorConfig::builder().completion_type(CompletionType::List).auto_add_history(true).build();
     let mut editor: Editor<LineHelper, FileHistory> = Editor::with_config(config).map_err(failed)?;
@@ -210,7 +216,7 @@ fn interactive(client: &mut Client, base: &Config) -> Result<(), Failure> {
     loop {
         editor.set_helper(Some(LineHelper::new(known_names(client))));
         match editor.readline("mmb> ") {
-            Ok(line) => match run_line(client, base, &line, None) {
+            Ok(line) => match run_line(client, base, &line, None, pager) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => break,
                 Err(failure) => eprintln!("{}", failure.text),
