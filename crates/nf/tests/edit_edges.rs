@@ -1,15 +1,17 @@
 //! Edges of edited connections, where implementations forget an offset or tell an end of other bytes.
 
+use mmb_flow::SessionSettings;
 use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{ArgError, ChainVerdict, Context, Registry, Setup, StreamEdit, StreamFunction, StreamVerdict};
 use mmb_packet::build::{Frame, Ip4, Tcp};
+use mmb_stream::{OnPickup, Policy};
 
-/// Replaces a word within a segment.
-struct Replace(String, String);
+/// Replaces a word within a segment, and with `hold` in several: what may begin it is held back.
+struct Replace(String, String, bool);
 
 impl StreamFunction for Replace {
     const TYPE: &'static str = "replace";
-    const USAGE: &'static str = "WORD [NEW]";
+    const USAGE: &'static str = "WORD [NEW [hold]]";
     const HELP: &'static str = "replaces a word";
     const EDITS: bool = true;
     type State = u32;
@@ -17,13 +19,20 @@ impl StreamFunction for Replace {
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let word = |at: usize| setup.args.get(at).map_or(String::new(), |word| (*word).to_owned());
-        Ok(Replace(word(0), word(1)))
+        Ok(Replace(word(0), word(1), setup.args.len() > 2))
     }
 
     fn edit(&self, data: &mut StreamEdit<'_, '_>, _: &mut u32, _: &mut Context<'_, ()>) -> StreamVerdict {
         let text = String::from_utf8(data.bytes().collect()).expect("text");
         for (at, word) in text.match_indices(&self.0) {
-            data.replace(at..at + word.len(), self.1.as_bytes()).expect("an edit");
+            let result = data.replace(at..at + word.len(), self.1.as_bytes());
+            assert_eq!(result.is_ok(), data.can_resize() || word.len() == self.1.len(), "{result:?}");
+        }
+        let begins = |&at: &usize| text.is_char_boundary(at) && self.0.starts_with(&text[at..]);
+        if let Some(at) = (text.len().saturating_sub(self.0.len() - 1)..text.len()).find(begins)
+            && self.2
+        {
+            data.hold_from(at);
         }
         StreamVerdict::Pass
     }
@@ -96,7 +105,9 @@ impl Bench {
     /// Sends a segment. Returns what leaves to either end.
     fn send(&mut self, segment: &Segment) -> Vec<Segment> {
         let frame = self.frame(segment);
-        self.harness.send("c", &[frame]).iter().flat_map(left).collect()
+        let mut sent = self.harness.send("c", &[frame]);
+        sent.extend(self.harness.released());
+        sent.iter().flat_map(left).collect()
     }
 }
 
@@ -352,4 +363,162 @@ fn connections_without_a_syn_keep_no_room() {
     assert_eq!(bench.send(&syn), [syn]);
     bench.send(&segment(1, (-1, 0), SYN | ACK, ""));
     assert_eq!(bench.send(&word), [segment(0, (0, 0), ACK, "harmless")]);
+}
+
+const MASK: &str = "nf add w replace evil ****\nchain add c w";
+
+/// Acknowledgements that take another way are not translated, so that numbers must not change. Bytes can be
+/// overwritten.
+#[test]
+fn connections_of_which_one_direction_is_seen_keep_their_numbers() {
+    for (lines, new) in [(LONGER, "evil"), ("nf add w replace evil\nchain add c w", "evil"), (MASK, "****")] {
+        for direction in [0, 1] {
+            let mut bench = Bench::new(lines);
+            let syn = if direction == 0 { SYN } else { SYN | ACK };
+            let opening = segment(direction, (-1, 0), syn, "");
+            assert_eq!(bench.send(&opening), [opening]);
+            for (at, flags) in [(0, ACK), (8, ACK), (0, ACK), (16, ACK | FIN)] {
+                let left = bench.send(&segment(direction, (at, 0), flags, "an evil!"));
+                assert_eq!(left, [segment(direction, (at, 0), flags, &format!("an {new}!"))], "{lines}");
+            }
+        }
+    }
+}
+
+/// A sender that gets no answer of mmb repeats what waits, and gets it through behind the hold time.
+#[test]
+fn bytes_of_one_direction_wait_for_the_rest_of_a_word_and_not_longer() {
+    let mut bench = Bench::new("nf add w replace evil **** hold\nchain add c w");
+    bench.send(&segment(0, (-1, 0), SYN, ""));
+    assert_eq!(bench.send(&segment(0, (0, 0), ACK, "an ev")), [segment(0, (0, 0), ACK, "an ")]);
+    assert_eq!(bench.send(&segment(0, (5, 0), ACK, "il now")), [segment(0, (3, 0), ACK, "**** now")]);
+    assert_eq!(bench.send(&segment(0, (11, 0), ACK, " ev")), [segment(0, (11, 0), ACK, " ")]);
+    let again = segment(0, (12, 0), ACK, "ev");
+    assert!(bench.send(&again).iter().all(|one| one.text.is_empty() && one.direction == 0));
+    bench.harness.wait(300);
+    assert_eq!(bench.send(&again), [segment(0, (12, 0), ACK, "ev")]);
+}
+
+/// Nobody tells what the receiver has. The connection does not stop when the memory for bytes that are not
+/// acknowledged is full.
+#[test]
+fn one_direction_carries_any_number_of_bytes() {
+    let mut bench = Bench::new(MASK);
+    bench.send(&segment(0, (-1, 0), SYN, ""));
+    let text = format!("evil{}", "x".repeat(29_996));
+    let mut last = Segment::default();
+    for at in (0..30_000_000).step_by(30_000) {
+        last = segment(0, (at, 0), ACK, &text.replace("evil", "****"));
+        let left = bench.send(&segment(0, (at, 0), ACK, &text));
+        assert!(left == [last.clone()], "at {at}");
+    }
+    let again = bench.send(&Segment { text, ..last.clone() });
+    assert!(again == [last], "the same bytes come again");
+}
+
+/// A receiver takes no bytes before it has answered. Those that are sent all the same, to have functions read
+/// them while they cannot edit, are read again behind the answer.
+#[test]
+fn bytes_in_front_of_the_answer_hide_nothing() {
+    let word = segment(0, (0, 0), ACK, "an evil word");
+    let edited = segment(0, (0, 0), ACK, "an harmless word");
+    let early = |at, flags, text: &str| segment(0, (at, 77), flags, text);
+    for earlier in [
+        vec![early(0, ACK, "an evil word")],
+        vec![early(0, ACK, "an good word"), early(12, ACK | FIN, "!")],
+        vec![early(5, ACK, "il word"), early(0, ACK, "an ev")],
+        vec![early(0, ACK | FIN, ""), early(0, ACK, "evil")],
+    ] {
+        let mut bench = Bench::new(LONGER);
+        let syn = segment(0, (-1, 0), SYN, "");
+        assert_eq!(bench.send(&syn), std::slice::from_ref(&syn));
+        for one in earlier {
+            let left = bench.send(&one);
+            assert!(left.iter().all(|left| left.seq >= 0 && !left.text.contains("harmless")), "{left:?}");
+        }
+        let answer = segment(1, (-1, 0), SYN | ACK, "");
+        assert_eq!(bench.send(&answer), [answer]);
+        assert_eq!(bench.send(&word), std::slice::from_ref(&edited));
+        assert_eq!(bench.send(&word), std::slice::from_ref(&edited));
+        assert_eq!(bench.send(&segment(1, (0, 16), ACK, "")), [segment(1, (0, 12), ACK, "")]);
+        assert_eq!(bench.send(&segment(0, (12, 0), ACK, "evil")), [segment(0, (16, 0), ACK, "harmless")]);
+    }
+    // A server that sends in front of the client's SYN.
+    let mut bench = Bench::new(LONGER);
+    bench.send(&segment(1, (-1, 0), SYN | ACK, ""));
+    assert_eq!(bench.send(&segment(1, (0, 0), ACK, "evil")), [segment(1, (0, 0), ACK, "evil")]);
+    for (direction, at, flags) in [(0, (-1, 0), SYN), (1, (-1, 0), SYN | ACK), (0, (0, 0), ACK)] {
+        let one = segment(direction, at, flags, "");
+        assert_eq!(bench.send(&one), [one]);
+    }
+    assert_eq!(bench.send(&segment(1, (0, 0), ACK, "evil")), [segment(1, (0, 0), ACK, "harmless")]);
+}
+
+/// RFC 7413, 4.2.1: behind the data of a SYN, a client sends no more before the answer. If it does all the
+/// same, the data counts as not taken, and an answer that takes it does not go on.
+#[test]
+fn bytes_behind_fast_open_data_hide_nothing() {
+    let mut bench = Bench::new(LONGER);
+    let syn = segment(0, (-1, 0), SYN, "an evil word");
+    assert_eq!(bench.send(&syn), [segment(0, (-1, 0), SYN, "an harmless word")]);
+    let early = bench.send(&segment(0, (12, 77), ACK, "evil"));
+    assert_eq!(early, [segment(0, (16, 77), ACK, "evil")]);
+    assert_eq!(bench.send(&segment(1, (-1, 16), SYN | ACK, "")), []);
+    let answer = segment(1, (-1, 0), SYN | ACK, "");
+    assert_eq!(bench.send(&answer), [answer]);
+    let word = bench.send(&segment(0, (0, 0), ACK, "an evil word"));
+    assert_eq!(word, [segment(0, (0, 0), ACK, "an harmless word")]);
+    assert_eq!(bench.send(&segment(0, (12, 0), ACK, "evil")), [segment(0, (16, 0), ACK, "harmless")]);
+}
+
+/// A connection without a SYN is edited when a segment acknowledges what was seen of the other direction.
+#[test]
+fn connections_that_are_picked_up_are_edited_when_both_directions_were_seen() {
+    let mut bench = Bench::new(LONGER);
+    let streams = Policy { pickup: OnPickup::Inspect, ..Policy::default() };
+    let program = bench.harness.program().clone();
+    bench.harness.runner().set_program(&program, &SessionSettings { streams, ..SessionSettings::default() });
+    let word = |at, text: &str| segment(0, (at, 0), ACK, text);
+    for at in [100, 104] {
+        assert_eq!(bench.send(&word(at, "evil")), [word(at, "evil")]);
+    }
+    // What it acknowledges has not gone on.
+    bench.send(&segment(1, (0, 500), ACK, ""));
+    assert_eq!(bench.send(&word(108, "evil")), [word(108, "evil")]);
+    let answer = segment(1, (0, 112), ACK, "");
+    assert_eq!(bench.send(&answer), [answer]);
+    assert_eq!(bench.send(&word(112, "evil")), [word(112, "harmless")]);
+    assert_eq!(bench.send(&word(116, "evil")), [word(120, "harmless")]);
+}
+
+/// Links carry frames of 9,000 bytes.
+#[test]
+fn jumbo_frames_are_edited() {
+    let mss = [2, 4, 0x23, 0x04];
+    let mut bench = Bench::new("nf add w replace evil harmless hold\nchain add c w");
+    for (direction, at, flags) in [(0, (-1, 0), SYN), (1, (-1, 0), SYN | ACK), (0, (0, 0), ACK)] {
+        let options = if flags & SYN != 0 { mss.to_vec() } else { Vec::new() };
+        bench.send(&Segment { options, ..segment(direction, at, flags, "") });
+    }
+    let text: String = (0..27_000).map(|at| if at % 1000 == 0 { "evil" } else { "x" }).collect();
+    // The third cut is in a word. Each segment comes twice.
+    let cuts = [0, 8964, 17_928, 18_056, 27_020, text.len()];
+    let (mut received, mut acked) = (vec![None; 40_000], 0);
+    for pair in cuts.windows(2) {
+        let one = segment(0, (pair[0] as i32, 0), ACK, &text[pair[0]..pair[1]]);
+        for _ in 0..2 {
+            let told = segment(1, (0, acked as i32), ACK, "");
+            let both = [bench.send(&one), bench.send(&told)].concat();
+            for left in both.into_iter().filter(|left| left.direction == 0) {
+                assert!(left.text.len() <= 8964, "{}", left.text.len());
+                for (place, byte) in received[left.seq as usize..].iter_mut().zip(left.text.bytes()) {
+                    assert!(place.is_none_or(|before| before == byte));
+                    *place = Some(byte);
+                }
+            }
+            acked = received.iter().take_while(|byte| byte.is_some()).count();
+        }
+    }
+    let received: Vec<u8> = received.into_iter().map_while(|byte| byte).collect();
+    assert!(received == text.replace("evil", "harmless").into_bytes());
 }

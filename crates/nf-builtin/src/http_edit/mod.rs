@@ -263,7 +263,7 @@ impl StreamFunction for HttpEdit {
             state.sides[direction].held = 0;
             return StreamVerdict::Detach;
         }
-        if !data.can_edit() {
+        if !data.can_resize() {
             self.totals.add(cx.worker, Count::NotEditable as usize, 1);
             state.connection.give_up(Cause::Joined);
             return StreamVerdict::Detach;

@@ -318,7 +318,7 @@ impl HttpFilter {
         };
         state.answer = answer;
         let reason = self.reason(state);
-        if !data.can_edit() || phase == Phase::Response && start.is_none() {
+        if !data.can_resize() || phase == Phase::Response && start.is_none() {
             return StreamVerdict::Reset(reason);
         }
         let start = start.unwrap_or(0);

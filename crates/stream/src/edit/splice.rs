@@ -393,6 +393,12 @@ impl Splices {
         self.edits.has_room(edits) && self.output.has_room(number, direction, bytes)
     }
 
+    /// Forgets the output but its last bytes: they are taken to be acknowledged.
+    pub fn forget(&mut self, number: u32, direction: usize, kept: u32) {
+        let (_, end) = self.ends(number, direction);
+        self.output.acknowledge(number, direction, end.wrapping_sub(kept));
+    }
+
     /// Appends bytes of the sender to the output. Returns false if there is no room.
     pub fn append(&mut self, number: u32, direction: usize, bytes: &[u8]) -> bool {
         let (_, to) = self.ends(number, direction);

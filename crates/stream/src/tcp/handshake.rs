@@ -5,9 +5,14 @@
 //! such a SYN, it would take other bytes for copies of what has gone on, and these would reach the receiver
 //! unread. So a SYN counts if nothing else has been read, and a SYN on a connection counts if it is answered.
 //! Bytes in front of the SYN that counts do not go on.
+//!
+//! Bytes behind a SYN may come before its answer. Either the answer takes another way, or somebody sends what
+//! the receiver does not take yet: functions would read it, and could not edit it, and what the receiver
+//! takes later would be a copy of it. So these bytes are read, and if an answer to the SYN comes, the stream
+//! begins again behind the SYN.
 
 use super::{
-    ACKED, Cause, FIN, Flow, OnPickup, Outcome, PENDING, Policy, SCALED, SYN, SYNCED, Segment, Status,
+    ACKED, Cause, EARLY, FIN, Flow, OnPickup, Outcome, PENDING, Policy, SCALED, SYN, SYNCED, Segment, Status,
     TcpStream, shift_of,
 };
 use crate::{is_after, is_before};
@@ -27,7 +32,32 @@ impl TcpStream {
         let is_unanswered = flow.bits & SYN != 0 && other.bits & SYNCED == 0;
         let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
         let is_read = matches!(self.status(), Status::Read | Status::Leaving);
-        is_syn && is_other && is_read && (is_over || is_unanswered)
+        // What an answer without a SYN has brought.
+        let is_early = other.bits & EARLY != 0 && flow.bits & SYNCED == 0;
+        is_syn && is_other && is_read && (is_over || is_unanswered || is_early)
+    }
+
+    /// A segment of a connection that is read has its place. Notes if it has bytes, and the SYN in front of
+    /// them is not answered.
+    pub(super) fn note_early(&mut self, direction: usize, segment: &Segment) {
+        let other = self.flows[!direction & 1];
+        let flow = &mut self.flows[direction & 1];
+        let has_bytes = segment.len != 0 || segment.flags & Segment::FIN != 0;
+        let is_awaiting = flow.bits & (SYN | EARLY) == SYN && other.bits & SYNCED == 0;
+        if is_awaiting && has_bytes && segment.flags & Segment::SYN == 0 {
+            flow.pending = flow.initial;
+            flow.pending_scale = if flow.bits & SCALED != 0 { flow.scale + 1 } else { 0 };
+            flow.bits |= PENDING | EARLY;
+        }
+    }
+
+    /// Whether a segment answers a SYN and its data (RFC 7413), and more bytes came before this answer. The
+    /// stream cannot begin again behind the data, and no client sends so (RFC 7413, 4.2.1).
+    pub fn answers_early_data(&self, direction: usize, segment: &Segment) -> bool {
+        let other = &self.flows[!direction & 1];
+        let data = segment.ack.wrapping_sub(other.pending.wrapping_add(1));
+        let is_early = other.bits & (EARLY | ACKED) == EARLY;
+        segment.flags & KIND == SYN_ACK && is_early && (1..=u16::MAX.into()).contains(&data)
     }
 
     /// Whether the handshake of a new connection completes while another one is read or passes unread: its
@@ -44,15 +74,19 @@ impl TcpStream {
             Segment::SYN => {
                 let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
                 if is_passed || flow.bits & SYNCED != 0 && is_other {
+                    let is_same = flow.bits & PENDING != 0 && flow.pending == segment.seq;
                     flow.pending = segment.seq;
                     flow.pending_scale = segment.scale.map_or(0, |_| shift_of(segment.scale) + 1);
                     flow.bits |= PENDING;
+                    flow.bits &= !if is_same { 0 } else { EARLY };
                 }
                 false
             }
             SYN_ACK => {
                 let other = &mut self.flows[!direction & 1];
-                if other.bits & PENDING == 0 || segment.ack != other.pending.wrapping_add(1) {
+                let is_early = other.bits & EARLY != 0;
+                let is_pending = other.bits & PENDING != 0 && (!is_early || other.bits & ACKED == 0);
+                if !is_pending || segment.ack != other.pending.wrapping_add(1) {
                     return false;
                 }
                 let scaled = if other.pending_scale != 0 { SCALED } else { 0 };

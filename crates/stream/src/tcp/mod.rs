@@ -48,6 +48,8 @@ const HELD: u16 = 1 << 6;
 const PENDING: u16 = 1 << 8;
 /// So much has gone on that a number in front of `initial` may be one of the stream.
 const FAR: u16 = 1 << 9;
+/// Bytes behind its SYN came before any segment of the other direction. `pending` is valid, too.
+const EARLY: u16 = 1 << 10;
 
 /// `kept` is a number of [`crate::Splices`].
 const EDITED: u8 = 1 << 0;
@@ -84,11 +86,15 @@ impl TcpStream {
     }
 
     /// Stops reading the connection. All further segments go on without a view. The scales of the windows
-    /// stay known: bytes that functions have inserted may wait for room.
+    /// stay known: bytes that functions have inserted may wait for room. So does a SYN that is not answered.
     pub fn stop(&mut self, cause: Cause) {
-        let scales = self.flows.map(|Flow { scale, bits, .. }| (scale, bits & (SYN | SCALED)));
+        const STAY: u16 = SYN | SCALED | PENDING | EARLY;
+        let flows = self.flows;
         self.clear(Status::Passed(cause));
-        self.flows = scales.map(|(scale, bits)| Flow { scale, bits, ..Flow::default() });
+        self.flows = flows.map(|Flow { scale, pending, pending_scale, bits, .. }| {
+            let bits = bits & STAY;
+            Flow { scale, pending, pending_scale, bits, ..Flow::default() }
+        });
     }
 
     /// Most functions of a group that can be detached.
@@ -188,6 +194,14 @@ impl TcpStream {
         (flow.bits & ACKED != 0).then_some(flow.acked)
     }
 
+    /// Whether both directions come by here: a segment of one of them has acknowledged what was seen of the
+    /// other one. If not, acknowledgements may take another way.
+    #[inline(always)]
+    pub fn is_two_way(&self) -> bool {
+        let [one, other] = &self.flows;
+        (one.bits | other.bits) & ACKED != 0
+    }
+
     /// Returns the next sequence number that functions get of a direction. None: the direction is not read.
     pub fn next(&self, direction: usize) -> Option<u32> {
         let flow = self.flows.get(direction).filter(|flow| flow.bits & SYNCED != 0);
@@ -223,9 +237,10 @@ impl TcpStream {
     #[inline(always)]
     pub fn segment(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
         const SIMPLE: u8 = Segment::SYN | Segment::FIN | Segment::RST | Segment::ACK;
-        let flow = &self.flows[direction & 1];
+        let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
         let is_simple = segment.flags & SIMPLE == Segment::ACK
             && flow.bits & (SYNCED | FIN) == SYNCED
+            && other.bits & SYNCED != 0
             && self.status == Status::Read.number()
             && segment.seq == flow.next;
         if !is_simple || !self.acknowledge(direction, segment) {
@@ -277,6 +292,9 @@ impl TcpStream {
         }
         let mut has_read = is_restart;
         let before = self.status();
+        if self.answers_early_data(direction, segment) {
+            return Outcome::Drop(Cause::OutsideWindow);
+        }
         if self.begins_again(direction, segment) {
             // Of a connection whose SYN was not seen, nothing was read.
             has_read = before != Status::Passed(Cause::NoSyn);
@@ -342,6 +360,7 @@ impl TcpStream {
                 false => Outcome::Pass(View::NONE, Cause::None),
             };
         }
+        self.note_early(direction, segment);
         self.place(direction, start, segment)
     }
 

@@ -1,3 +1,4 @@
+mod early;
 mod unread;
 
 use proptest::prelude::*;

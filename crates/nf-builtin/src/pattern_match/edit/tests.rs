@@ -11,8 +11,10 @@ fn received(arguments: &str, pieces: &[&str]) -> String {
         let tcp = Tcp { seq, ack: 1, flags, ..Tcp::new(1000, 80) };
         Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp).payload(bytes).build()
     };
+    let tcp = Tcp { seq: 0, ack: 1, flags: 18, ..Tcp::new(80, 1000) };
+    let answer = Frame::new(Ip4::new([10, 0, 0, 2], [10, 0, 0, 1]), tcp).build();
     let mut seq = 1;
-    let mut frames = vec![frame(0, 2, "")];
+    let mut frames = vec![frame(0, 2, ""), answer];
     for piece in pieces {
         frames.push(frame(seq, 16, piece));
         seq += piece.len() as u32;

@@ -7,7 +7,7 @@ use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
 use super::hold::HeldBytes;
 use super::options::{is_signed, mss, remove_mptcp, translate_sack};
-use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, NOT_EDITED};
+use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, MOST_UNKNOWN, NOT_EDITED};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{Step, StreamContext, datagram, for_functions, segment};
@@ -20,8 +20,11 @@ impl EditMemory {
     pub(in crate::stream) fn resume(&mut self, at: Set, mut stream: impl FnMut(usize) -> Option<TcpStream>) {
         self.resets.clear();
         at.for_each(|i| {
-            let number = stream(i).filter(TcpStream::is_edited).map_or(0, |stream| stream.kept());
-            self.begin(i, number);
+            let stream = stream(i).filter(TcpStream::is_edited);
+            self.begin(i, stream.map_or(0, |stream| stream.kept()));
+            if stream.is_some_and(|stream| !stream.is_two_way()) {
+                self.one_way.insert(i);
+            }
         });
     }
 
@@ -166,12 +169,16 @@ impl StreamContext {
         let direction = packet.direction as usize;
         let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
         memory.splices.note_segment(number, direction, (segment.seq, segment.len.into()), stamp);
+        if stream.answers_early_data(direction, &segment) {
+            self.count(step.worker, StreamCause::OutsideWindow);
+            return (View::NONE, Verdict::Drop(DropReason::StreamWindow));
+        }
         let is_foreign = is_syn && !memory.splices.expects(number, 1 - direction, segment.ack);
         if segment.flags & Segment::ACK != 0 && !is_foreign {
             let shift = if is_syn { Some(0) } else { stream.window_shift(direction) };
             memory.translate(packet, &mut segment, (number, step.at), shift, step.emissions);
         }
-        if segment.len != 0 && !has_room(memory, number, direction, segment.len.into()) {
+        if segment.len != 0 && !make_room(memory, (number, direction), segment.len, stream.is_two_way()) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
         }
         step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
@@ -191,7 +198,13 @@ impl StreamContext {
             if is_syn || view.len != 0 || view.is_end {
                 memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()));
             }
-            let held = HeldBytes::of(memory, (number, direction), next, (start, segment.len), view);
+            // The answer to a SYN passes before other bytes. Those of the SYN itself come before it.
+            let is_one_way = !is_syn && !stream.is_two_way();
+            if is_one_way {
+                memory.one_way.insert(step.at);
+            }
+            let place = (number, direction, is_one_way);
+            let held = HeldBytes::of(memory, place, next, (start, segment.len), view);
             view.is_release = self.end_hold(packet, (memory, number), (stream, held), step);
         }
         (view, verdict)
@@ -223,6 +236,17 @@ impl StreamContext {
         }
         true
     }
+}
+
+/// Makes room for all that functions may make of a segment, if it can be done. Nothing is known of what the
+/// receiver has acknowledged if that takes another way: bytes far in front are taken to be.
+fn make_room(memory: &mut EditMemory, (number, direction): (u32, usize), len: u16, is_two_way: bool) -> bool {
+    let has = has_room(memory, number, direction, len.into());
+    if has || is_two_way {
+        return has;
+    }
+    memory.splices.forget(number, direction, MOST_UNKNOWN);
+    has_room(memory, number, direction, len.into())
 }
 
 /// Whether all that functions may make of a segment has room.

@@ -24,7 +24,8 @@ impl ByteEdits {
         f: impl FnOnce(&mut StreamEdit<'_, '_>) -> R,
     ) -> R {
         let ByteEdits { changes, new_bytes, tally, .. } = self;
-        let mut edit = StreamEdit::new(data, held, Target::Stream, (changes, new_bytes), tally);
+        let mut edit =
+            StreamEdit::new(data, held, Target::Stream { resizes: true }, (changes, new_bytes), tally);
         edit.set_can_hold(can_hold);
         let result = f(&mut edit);
         self.hold = edit.held_from();

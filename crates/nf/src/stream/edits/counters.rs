@@ -15,6 +15,7 @@ pub(in crate::stream) const COUNTERS: [StreamCounter; REFUSED + EditError::ALL.l
     StreamCounter::refusal("datagram-end", "ends of datagrams without room"),
     StreamCounter::event("resets", "connections reset"),
     StreamCounter::refusal("not-editable", "edits refused: not-editable"),
+    StreamCounter::refusal("one-way", "edits refused: one-way"),
     StreamCounter::refusal("fragment", "edits refused: fragment"),
     StreamCounter::refusal("gone", "edits refused: gone"),
     StreamCounter::refusal("mtu", "edits refused: mtu"),

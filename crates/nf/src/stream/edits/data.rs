@@ -19,7 +19,10 @@ pub(super) enum Target {
     /// Nothing: they are refused.
     None(EditError),
     /// A connection of TCP.
-    Stream,
+    Stream {
+        /// Its length may change.
+        resizes: bool,
+    },
     /// A datagram.
     Datagram {
         /// Bytes in front of it that have left.
@@ -125,6 +128,14 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
         !matches!(self.target, Target::None(_))
     }
 
+    /// Whether edits may change the number of bytes.
+    ///
+    /// False if [`StreamEdit::can_edit`] is, and for a connection of which no segment of the other direction
+    /// was seen: the acknowledgements that it has could not be corrected. Such bytes can be overwritten.
+    pub fn can_resize(&self) -> bool {
+        self.can_edit() && !matches!(self.target, Target::Stream { resizes: false })
+    }
+
     /// Whether bytes can be held back. If not, the function decides with what it has: the stream ends, or
     /// the sender has nothing more to send before it gets an answer, or the bytes are those of a datagram.
     pub fn can_hold(&self) -> bool {
@@ -189,7 +200,8 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
             _ if start < first || end < start || end > self.len() || is_behind_hold => {
                 return Err(EditError::OutOfOrder);
             }
-            Target::Stream => Target::Stream,
+            Target::Stream { resizes: false } if new != end - start => return Err(EditError::OneWay),
+            Target::Stream { .. } => self.target,
             Target::Datagram { gone, .. } if start < gone => return Err(EditError::Gone),
             Target::Datagram { gone, len: before, most, is_whole } => {
                 let (old, len) = (end - start, before + new - (end - start));
@@ -255,7 +267,8 @@ impl EditMemory {
         let EditInput { at, view, tail } = input;
         let direction = packet.direction as usize;
         let can_edit = self.number(at) != 0;
-        let target = if can_edit { Target::Stream } else { Target::None(EditError::NotEditable) };
+        let resizes = !self.one_way.contains(at);
+        let target = if can_edit { Target::Stream { resizes } } else { Target::None(EditError::NotEditable) };
         let has_tail = can_edit && self.load_tail(*tail, direction);
         let is_copied = has_tail || self.changed.contains(at);
         let held = if is_copied { self.collect(packet, (at, view), has_tail) } else { 0 };

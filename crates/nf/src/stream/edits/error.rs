@@ -10,6 +10,10 @@ pub enum EditError {
     /// The stream cannot be edited: see [`StreamEdit::can_edit`].
     #[error("the connection cannot be edited")]
     NotEditable,
+    /// The number of bytes would change, and no segment of the other direction was seen: see
+    /// [`StreamEdit::can_resize`].
+    #[error("only one direction of the connection was seen, so its bytes can only be overwritten")]
+    OneWay,
     /// The bytes are in an IP fragment of a datagram.
     #[error("fragments of datagrams are not edited")]
     Fragment,
@@ -32,8 +36,9 @@ pub enum EditError {
 
 impl EditError {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [EditError; 7] = [
+    pub const ALL: [EditError; 8] = [
         EditError::NotEditable,
+        EditError::OneWay,
         EditError::Fragment,
         EditError::Gone,
         EditError::Mtu,
@@ -46,6 +51,7 @@ impl EditError {
     pub fn name(self) -> &'static str {
         match self {
             EditError::NotEditable => "not-editable",
+            EditError::OneWay => "one-way",
             EditError::Fragment => "fragment",
             EditError::Gone => "gone",
             EditError::Mtu => "mtu",

@@ -7,6 +7,9 @@
 //! on with those that follow. So they are acknowledged in the receiver's place, without the last one, which
 //! the sender goes on to repeat. A repetition behind the hold time lets them out. If segments behind the
 //! bytes wait, the sender has more to send: all bytes are acknowledged, and none goes on.
+//!
+//! If only one direction of a connection was seen, nothing is acknowledged in the receiver's place: the
+//! sender gets the receiver's own acknowledgements.
 
 use mmb_stream::{TcpStream, View, is_after, is_before};
 
@@ -29,6 +32,8 @@ pub(super) struct HeldBytes {
     has_new: bool,
     /// The packet repeats some of them, and nothing in front of them is outstanding.
     is_repeated: bool,
+    /// No segment of the other direction was seen.
+    is_one_way: bool,
 }
 
 impl HeldBytes {
@@ -36,7 +41,7 @@ impl HeldBytes {
     /// `len`: the bytes of the segment.
     pub fn of(
         memory: &EditMemory,
-        (number, direction): (u32, usize),
+        (number, direction, is_one_way): (u32, usize, bool),
         next: Option<u32>,
         (start, len): (u32, u16),
         view: View,
@@ -54,7 +59,8 @@ impl HeldBytes {
             next,
             start,
             has_new,
-            is_repeated: is_repeated && memory.splices.is_acknowledged(number, direction),
+            is_repeated: is_repeated && (is_one_way || memory.splices.is_acknowledged(number, direction)),
+            is_one_way,
         }
     }
 }
@@ -89,7 +95,7 @@ impl StreamContext {
         self.count_edit(step.worker, BY_TIME, is_over.into());
         // Functions may hold them longer.
         let ack = held.next.wrapping_sub(u32::from(!has_early));
-        if is_before(held.start, ack) {
+        if !held.is_one_way && is_before(held.start, ack) {
             let shift = stream.window_shift(1 - direction);
             let (ack, _, len) = memory.splices.pre_acknowledge(number, direction, ack, shift);
             memory.tell(&Cause { packet, at: step.at, number }, ack, step.emissions);

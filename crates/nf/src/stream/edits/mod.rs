@@ -53,6 +53,9 @@ const MOST_NEW_BYTES: usize = (1 << 20) + (256 << 10);
 /// Most bytes of a direction that wait for functions. Then they are let out.
 const MOST_HELD: u32 = 1 << 20;
 
+/// Bytes that are kept of a direction whose acknowledgements are not seen. Usual hosts have fewer under way.
+const MOST_UNKNOWN: u32 = 4 << 20;
+
 /// The number of a connection that cannot be edited.
 pub(crate) const NOT_EDITED: u32 = u32::MAX;
 
@@ -63,6 +66,8 @@ pub(crate) struct EditMemory {
     pub tails: KeptBytes,
     /// The number of each packet's connection in `splices`. 0: the packet is not edited.
     pub numbers: [u32; VECTOR],
+    /// Packets of connections of whose other direction no segment was seen.
+    pub one_way: Set,
     /// Packets whose new bytes are in `ropes`.
     pub changed: Set,
     pub ropes: Vec<Rope>,
@@ -115,6 +120,7 @@ impl EditMemory {
             splices: Splices::new(OUTPUT_BYTES, CONNECTIONS),
             tails: KeptBytes::new(TAIL_BYTES, 2 * CONNECTIONS),
             numbers: [0; VECTOR],
+            one_way: Set::EMPTY,
             changed: Set::EMPTY,
             ropes: vec![Rope::default(); VECTOR],
             resets: Vec::with_capacity(VECTOR),
@@ -139,6 +145,7 @@ impl EditMemory {
     /// A packet is in front of the functions.
     pub fn begin(&mut self, i: usize, number: u32) {
         self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };
+        self.one_way.remove(i);
         self.changed.remove(i);
         self.datagrams.remove(i);
     }
