@@ -381,6 +381,10 @@ fn connections_of_which_one_direction_is_seen_keep_their_numbers() {
                 let left = bench.send(&segment(direction, (at, 0), flags, "an evil!"));
                 assert_eq!(left, [segment(direction, (at, 0), flags, &format!("an {new}!"))], "{lines}");
             }
+            let report = bench.harness.program().instance("(stream)").expect("a context").report();
+            let refused = report.iter().find(|(name, _)| name == "edits refused: one-way");
+            let expected = (new == "evil").then_some("3");
+            assert_eq!(refused.map(|(_, count)| count.as_str()), expected, "{report:?}");
         }
     }
 }

@@ -465,3 +465,21 @@ fn a_connection_that_is_switched_is_left() {
     let context = talk.harness.program().instance("(stream)").unwrap().report();
     assert!(context.contains(&("detached".to_owned(), "1".to_owned())), "{context:?}");
 }
+
+/// While only one direction was seen, its numbers must stay. A client that sends in front of the answer does
+/// not keep the function from editing what the server takes.
+#[test]
+fn a_connection_is_edited_when_its_answer_was_seen() {
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for early in 0..3 {
+        let mut talk = Talk::new("request header set X-A b");
+        (talk.port, talk.next, talk.passed) = (4001, [100, 500], Default::default());
+        talk.segment(0, SYN, b"");
+        (0..early).for_each(|_| talk.segment(0, ACK, request.as_bytes()));
+        assert_eq!(talk.texts()[0], request.repeat(early));
+        (talk.next[0], talk.passed) = (101, Default::default());
+        talk.segment(1, SYN | ACK, b"");
+        talk.segment(0, ACK, request.as_bytes());
+        assert!(talk.texts()[0].contains("\r\nX-A: b\r\n"), "{early}: {:?}", talk.texts());
+    }
+}
