@@ -280,6 +280,31 @@ fn commands_about_sessions() {
         "nat forward add tcp 192.0.2.1 80 to 10.0.0.9 8080",
         "nat forward add udp 192.0.2.1 53 to 10.0.0.9 53",
         "nat forward del tcp 192.0.2.1 80",
+        "show fast-path",
+        "show brokers verbose",
+        "show domains",
+        "show domains verbose",
+        "broker add all listen 192.0.2.1:80 chain site",
+        "broker add web listen [2001:db8::1]:8080 chain site connections 9 body-limit 0 tunnel-timeout 604800",
+        "broker add all transparent chain site",
+        "broker add all transparent keep-source chain site header-timeout 3",
+        "broker add both listen [::]:80 transparent chain site connections 9",
+        "broker del web",
+        "add in left tcp-dport 80 broker all",
+        "add-stateful tcp-dport 80 nat p broker name",
+    ] {
+        prints(line, line);
+    }
+    prints(
+        "nat pool add p 192.0.2.1-192.0.2.1 limit 9 filtering address-dependent block 8 ports 1-65535",
+        "nat pool add p 192.0.2.1 block 8 limit 9",
+    );
+    prints("show connections not tcp-dport eq x50", "show connections ! tcp-dport 80");
+}
+
+#[test]
+fn settings() {
+    for line in [
         "set timeout tcp-established 2000000",
         "set timeout fragment 1",
         "set punt-limit neighbor 500",
@@ -304,29 +329,12 @@ fn commands_about_sessions() {
         "set worker-mode poll",
         "set worker-mode event",
         "set worker-mode adaptive",
-        "show fast-path",
-        "show brokers verbose",
-        "show domains",
-        "show domains verbose",
-        "broker add all listen 192.0.2.1:80 chain site",
-        "broker add web listen [2001:db8::1]:8080 chain site connections 9 body-limit 0 tunnel-timeout 604800",
-        "broker add all transparent chain site",
-        "broker add all transparent keep-source chain site header-timeout 3",
-        "broker add both listen [::]:80 transparent chain site connections 9",
-        "broker del web",
-        "add in left tcp-dport 80 broker all",
-        "add-stateful tcp-dport 80 nat p broker name",
     ] {
         prints(line, line);
     }
-    prints(
-        "nat pool add p 192.0.2.1-192.0.2.1 limit 9 filtering address-dependent block 8 ports 1-65535",
-        "nat pool add p 192.0.2.1 block 8 limit 9",
-    );
     // The former name.
     prints("set xdp-fast-path on", "set fast-path xdp");
     prints("set xdp-fast-path off", "set fast-path off");
-    prints("show connections not tcp-dport eq x50", "show connections ! tcp-dport 80");
     for timeout in Timeout::ALL {
         prints(&format!("set timeout {} 60", timeout.word()), &format!("set timeout {} 60", timeout.word()));
     }

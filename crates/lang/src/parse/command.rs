@@ -240,19 +240,7 @@ impl Parser<'_> {
                 let rate = self.limit("number of packets per second", PuntClass::MAX_RATE)?;
                 Ok(Command::SetPuntLimit { class, rate })
             }
-            "session-limit" => {
-                self.keyword(SESSION_LIMITS, "limit of sessions")?;
-                self.expect(Expect::Words(SESSION_LIMIT));
-                let limit = if self.eat_word("default") {
-                    SessionLimit::Default
-                } else if self.eat_word("off") {
-                    SessionLimit::Off
-                } else {
-                    let sessions = self.number("number of sessions", 1..=SessionLimit::MAX.into())?;
-                    SessionLimit::Sessions(sessions as u32)
-                };
-                Ok(Command::SetSessionLimit(limit))
-            }
+            "session-limit" => self.session_limit(),
             "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
             "tcp-window-check" => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
             "stream-pickup" => {
@@ -307,6 +295,21 @@ impl Parser<'_> {
             "tc" => FastPathMode::Tc,
             _ => FastPathMode::Off,
         }))
+    }
+
+    /// What follows `set session-limit`.
+    fn session_limit(&mut self) -> Parse<Command> {
+        self.keyword(SESSION_LIMITS, "limit of sessions")?;
+        self.expect(Expect::Words(SESSION_LIMIT));
+        let limit = if self.eat_word("default") {
+            SessionLimit::Default
+        } else if self.eat_word("off") {
+            SessionLimit::Off
+        } else {
+            let sessions = self.number("number of sessions", 1..=SessionLimit::MAX.into())?;
+            SessionLimit::Sessions(sessions as u32)
+        };
+        Ok(Command::SetSessionLimit(limit))
     }
 
     /// What follows `set log-format`.
