@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
@@ -59,22 +59,24 @@ fn a_server_with_an_error_page_fails_its_check() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
     let answers = std::thread::spawn(move || {
-        let mut asked = Vec::new();
-        for status in ["204 No Content", "500 Internal Server Error", "500 Internal Server Error"] {
+        let mut answered = 0;
+        while answered < 3 {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 19];
-            stream.read_exact(&mut request).unwrap();
-            asked.push(request);
-            write!(stream, "HTTP/1.1 {status}\r\n\r\n").unwrap();
+            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let request: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+            assert!(request.is_empty() || request[0] == "GET /up HTTP/1.1");
+            let status = if answered == 0 { "204 No Content" } else { "500 Internal Server Error" };
+            // On a busy machine, the check may have given up meanwhile, and comes again.
+            if !request.is_empty() && write!(stream, "HTTP/1.1 {status}\r\n\r\n").is_ok() {
+                answered += 1;
+            }
         }
-        asked
     });
     let proxy = proxy(&[&place, "check", "http", "/up", "every", "0.1"]);
     let (work, stop) = (proxy.background().unwrap(), Arc::new(StopSignal::default()));
     let signal = stop.clone();
     let checks = std::thread::spawn(move || work(&signal));
-    let asked = answers.join().unwrap();
-    assert!(asked.iter().all(|request| request == b"GET /up HTTP/1.1\r\nH"));
+    answers.join().unwrap();
     let servers = proxy.upstream().unwrap();
     // The connection of the last check may still be read.
     while servers.choose(client(1), None, &[]).is_some() {
