@@ -1,4 +1,4 @@
-"""Search for literals: mmb's scanners and Hyperscan alone on the same chunks, by the example `cost` of mmb's crate."""
+"""Search for literals: mmb's scanners and Hyperscan alone on the same chunks, by the example `search_cost` of mmb's crate."""
 
 import ctypes
 import functools
@@ -23,10 +23,10 @@ SEGMENT = 1460
 
 @functools.cache
 def program():
-    """The program, built. Other crates have examples of this name."""
-    command = ["cargo", "build", "--quiet", "--release", "--package", "mmb-search", "--example", "cost"]
+    """The program, built."""
+    command = ["cargo", "build", "--quiet", "--release", "--package", "mmb-search", "--example", "search_cost"]
     subprocess.run(command, cwd=ROOT, check=True)
-    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "cost"
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "search_cost"
 
 
 def is_installed():

@@ -1,7 +1,7 @@
 //! The cost of a search beside that of `hs_scan_stream` alone, on the same chunks.
 //!
-//! `cargo run --release -p mmb-search --example cost [LITERALS] [BYTES]`: 100 literals and chunks of 1460
-//! bytes by default. Prints nanoseconds for each chunk, the least of ten rounds.
+//! `cargo run --release -p mmb-search --example search_cost [LITERALS] [BYTES]`: 100 literals and chunks of
+//! 1460 bytes by default. Prints nanoseconds for each chunk, the least of ten rounds.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ops::ControlFlow;

@@ -156,7 +156,7 @@ def test_classification_alone_is_compared_with_the_same_of_the_same_run(monkeypa
 
 
 def test_a_search_is_compared_with_the_library_in_the_same_run(monkeypatch):
-    """The lines are those of `crates/search/examples/cost.rs`."""
+    """The lines are those of `crates/search/examples/search_cost.rs`."""
     shown = "hs_scan_stream     100.5 ns\nhyperscan 5.4.0    104.0 ns\naho-corasick      1800.0 ns\n"
     runs = []
 
