@@ -385,7 +385,7 @@ def test_buffers_of_many_segments_stay_whole(fast_wire, address):
     assert "tcp-segmentation-offload: on" in wire.client.run("ethtool", "-k", "c0").stdout
     wait.until(lambda: hits(wire) > 150_000, "segments to be counted")
     assert wire.daemon.drops().get("gso-frame", 0) == 0
-    assert wire.daemon.interfaces()["left"]["rx_packets"] > 150_000
+    wait.until(lambda: wire.daemon.interfaces()["left"]["rx_packets"] > 150_000, "the interface to have them")
 
 
 @TC_ONLY
@@ -980,9 +980,13 @@ def test_short_connections_through_a_firewall_with_sessions(fast_wire):
 
     wait.until(over, "all connections to be closed")
     wait.until(lambda: fast(wire)["entries"] < 20, "their places to be free")
-    every = wire.daemon.json("show", "connections")["connections"]
-    packets = sum(one[way]["packets"] for one in every for way in ("forward", "reverse"))
-    assert packets == wire.daemon.hits(1)
+
+    def packets():
+        every = wire.daemon.json("show", "connections")["connections"]
+        return sum(one[way]["packets"] for one in every for way in ("forward", "reverse"))
+
+    # What the kernel has sent on is counted a moment later.
+    wait.until(lambda: packets() == wire.daemon.hits(1), "sessions and rule to have counted the same packets")
 
 
 def test_short_connections_through_nat(fast_nat):
