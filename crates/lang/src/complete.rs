@@ -78,7 +78,7 @@ pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
     Completion { start, candidates }
 }
 
-/// Start of the word at the end of the line; `None` in a comment.
+/// Start of the word at the end of the line; `None` in a comment and in or directly after a quoted text.
 fn word_start(before: &str) -> Option<usize> {
     let mut lexer = Lexer::new(before);
     let first = lexer.peek().span;
@@ -94,6 +94,7 @@ fn word_start(before: &str) -> Option<usize> {
         match token.tok {
             Tok::End => return before[token.span.end..].trim_ascii().is_empty().then_some(before.len()),
             Tok::Word if token.span.end == before.len() => return Some(token.span.start),
+            Tok::Text | Tok::OpenText if token.span.end == before.len() => return None,
             _ => {}
         }
     }

@@ -238,6 +238,8 @@ fn nothing_is_offered_after_an_error() {
         "add all drop # ",
         "# a",
         "add tcp-payload \"a ",
+        "add tcp-payload \"a\"",
+        "add-stateful all log prefix a\"b lb ::",
         "list\0",
         "interface add x memif /ta",
         "chain add web a [x: b, x: ",
