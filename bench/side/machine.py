@@ -34,3 +34,8 @@ def describe():
 def run(*command):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def processor_time(task):
+    """CPU nanoseconds that a thread has used; `task`: its directory in /proc."""
+    return int((task / "schedstat").read_text(encoding="ascii").split()[0])

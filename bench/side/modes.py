@@ -3,6 +3,7 @@
 import time
 
 from .ends import END_TO_END, IPERF, SHARED, together
+from .machine import processor_time
 from .results import Experiment, Series
 from .wire import PORTS, SERVER, Wire, percentile
 
@@ -11,7 +12,7 @@ MODES = ["poll", "event", "adaptive"]
 PLACES = ["af-xdp", "af-packet"]
 # Seconds without a packet in which the daemon's processor time is measured.
 IDLE = 2
-# Pings that come so rarely (in seconds) meet a worker that has gone to sleep, if its mode lets it.
+# Seconds between two pings: longer than a worker of any mode but `poll` stays awake.
 RARE = "0.05"
 
 
@@ -29,17 +30,12 @@ def stand(wire, name, place):
     return wire.mmb(lines, PORTS) if PLACES[int(place)] == "af-xdp" else wire.mmb_on_packet_sockets(lines)
 
 
-def processor(daemon):
-    """Seconds of processor time of a daemon's worker."""
-    path = daemon.process_directory() / "task" / str(daemon.thread("mmb-worker-0")) / "schedstat"
-    return int(path.read_text(encoding="ascii").split()[0]) / 1e9
-
-
 def idle(daemon):
     """The share of a processor that a worker takes without packets, in percent."""
-    before, start = processor(daemon), time.monotonic()
+    worker = daemon.process_directory() / "task" / str(daemon.thread("mmb-worker-0"))
+    before, start = processor_time(worker), time.monotonic()
     time.sleep(IDLE)
-    return 100 * (processor(daemon) - before) / (time.monotonic() - start)
+    return 100 * (processor_time(worker) - before) / 1e9 / (time.monotonic() - start)
 
 
 def after_pauses(wire, count=40):

@@ -22,6 +22,7 @@ import time
 
 from . import frames
 from .mmb import ticks_per_nanosecond
+from ..machine import processor_time
 from ..results import NotInstalled
 
 from .. import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
@@ -139,8 +140,7 @@ class OpenVSwitch:
         tasks = pathlib.Path(f"/proc/{self.daemons[1]}/task").iterdir()
         thread = next(task for task in tasks if (task / "comm").read_text(encoding="ascii").startswith("pmd-"))
         shown = self._control("dpif-netdev/pmd-stats-show", "-pmd", CORE)
-        taken = int((thread / "schedstat").read_text(encoding="ascii").split()[0])
-        return taken, received(shown)
+        return processor_time(thread), received(shown)
 
     def _sent(self):
         return int(re.search(r"tx pkts=([0-9]+)", self._run("ovs-ofctl", "dump-ports", "b", "p1"))[1])

@@ -10,6 +10,7 @@ import time
 
 from . import frames
 from .mmb import ticks_per_nanosecond
+from ..machine import processor_time
 from ..results import NotInstalled
 
 SECONDS = 3
@@ -57,7 +58,7 @@ def worked(pid):
     """CPU nanoseconds of the thread that forwards, 0 before it is there."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         if WORKER.match((task / "comm").read_text(encoding="ascii")):
-            return int((task / "schedstat").read_text(encoding="ascii").split()[0])
+            return processor_time(task)
     return 0
 
 

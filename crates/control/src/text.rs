@@ -1,4 +1,4 @@
-//! Words of messages, and times.
+//! Words of messages, times, and Ethernet addresses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day = in_year - (153 * from_march + 2) / 5 + 1;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// An Ethernet address.
+pub(crate) fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 #[cfg(test)]

@@ -46,8 +46,8 @@ impl PortMonitor {
         Ok(PortMonitor { thread: Some(thread), stop })
     }
 
-    /// Makes the thread check the ports at once.
-    pub fn check_now(&self) {
+    /// Makes the thread go on, which sleeps while flows are not learned.
+    pub fn resume(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
@@ -57,7 +57,7 @@ impl PortMonitor {
 impl Drop for PortMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.check_now();
+        self.resume();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has nothing to clean up.
             let _ = thread.join();

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use mmb_lang::{NamedSet, SetElement, SetKind, parse_element};
 
 use crate::script::{Kind, Script};
+use crate::values::with_ports;
 
 /// Why a line cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,11 +91,7 @@ pub fn udp_set(name: &str) -> String {
 fn pair(element: &str) -> Option<(&str, String)> {
     let (address, service) = element.split_once(',')?;
     let (protocol, ports) = service.split_once(':').unwrap_or(("tcp", service));
-    let text = match address.contains(':') {
-        true => format!("[{address}]:{ports}"),
-        false => format!("{address}:{ports}"),
-    };
-    matches!(protocol, "tcp" | "udp").then_some((protocol, text))
+    matches!(protocol, "tcp" | "udp").then(|| (protocol, with_ports(address, ports)))
 }
 
 /// The lines of the language for a line of words. `kinds`: the kinds of the sets so far.

@@ -25,6 +25,14 @@ pub fn flags_equal(mask: u128, set: u128, negated: bool) -> Vec<Filter> {
     }
 }
 
+/// An address or a prefix with a port or a range of ports, as elements of sets are written.
+pub fn with_ports(address: &str, ports: &str) -> String {
+    match address.contains(':') {
+        true => format!("[{address}]:{ports}"),
+        false => format!("{address}:{ports}"),
+    }
+}
+
 /// The first and the last address of a subnet (with prefix length or mask), of a range, or of one address.
 pub fn addresses(text: &str) -> Option<(u128, u128)> {
     if let Some((low, high)) = text.split_once('-') {

@@ -1,5 +1,7 @@
 """mmb as a bump in the wire between client and server, with raw sockets at both ends."""
 
+import time
+
 from . import frames
 from .raw import RawPort
 
@@ -47,6 +49,17 @@ class Wire:
         arrived = self.cross(frame, **options)
         assert arrived in ([], [bytes(frame)]), f"sent {bytes(frame).hex()}\ncame {[found.hex() for found in arrived]}"
         return bool(arrived)
+
+    def one_way(self, frame, pause, count):
+        """Latencies in microseconds of single frames after `pause` seconds of silence, sorted."""
+        taken, frame = [], bytes(frame)
+        for _ in range(count):
+            time.sleep(pause)
+            start = time.perf_counter()
+            self.left.send(frame)
+            self.right.receive_until(frame.__eq__)
+            taken.append((time.perf_counter() - start) * 1e6)
+        return sorted(taken)
 
     def settle(self):
         """Waits until what is under way has arrived, in both directions."""

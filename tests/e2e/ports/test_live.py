@@ -297,24 +297,11 @@ def test_idle_workers_sleep(make_wire, driver, workers, figure):
     assert share < 0.02 * workers
 
 
-def one_way(wire, pause, count):
-    """Latencies in microseconds of single frames after `pause` seconds of silence, sorted."""
-    taken = []
-    for _ in range(count):
-        frame = bytes(udp())
-        time.sleep(pause)
-        start = time.perf_counter()
-        wire.left.send(frame)
-        wire.right.receive_until(frame.__eq__)
-        taken.append((time.perf_counter() - start) * 1e6)
-    return sorted(taken)
-
-
 def test_first_packet_latency(make_wire, driver, figure):
     """Reported with a generous limit: the time includes the kernel's veth, Python and a shared core."""
     wire = make_wire(driver)
     for pause, count, bound in ((0.0, 200, 20_000), (0.01, 50, 20_000), (1.0, 3, 50_000)):
-        taken = one_way(wire, pause, count)
+        taken = wire.one_way(udp(), pause, count)
         median = taken[len(taken) // 2]
         figure(f"one way, {driver}, after {pause * 1000:g} ms", f"median {median:.0f} µs, worst {taken[-1]:.0f} µs")
         assert median < bound

@@ -87,15 +87,7 @@ def test_a_sleeping_worker_takes_commands(make_wire, driver):
 def test_rare_packets_arrive(make_wire, driver, mode, figure):
     """How long one takes behind a pause is reported only: kernel, Python and busy cores are part of it."""
     wire = make_wire(driver, f"set worker-mode {mode}\n")
-    taken = []
-    for _ in range(30):
-        frame = bytes(udp())
-        time.sleep(0.02)
-        start = time.perf_counter()
-        wire.left.send(frame)
-        wire.right.receive_until(frame.__eq__)
-        taken.append((time.perf_counter() - start) * 1e6)
-    taken.sort()
+    taken = wire.one_way(udp(), 0.02, 30)
     figure(f"one way behind 20 ms, {driver}, {mode}", f"median {taken[15]:.0f} µs, worst {taken[-1]:.0f} µs")
 
 

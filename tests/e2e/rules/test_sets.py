@@ -200,6 +200,18 @@ def connected(make_wire):
         yield wire, connect
 
 
+def stops_with(daemon, ends, name, element):
+    """A connection stops while a set has an element, and goes on without it."""
+    client, server = ends
+    daemon.line(f"set {name} add {element}")
+    dropped = daemon.drops()["rule"]
+    client.sendall(b"b")
+    wait.until(lambda: daemon.drops()["rule"] > dropped, "the segment to be dropped")
+    assert not wait.readable([server], 0)
+    daemon.line(f"set {name} del {element}")
+    assert server.recv(1) == b"b", "TCP repeats the segment, which passes now"
+
+
 def test_a_blocked_connection_stops_and_others_go_on(connected):
     """Open connections are judged anew when an element comes; those that are not concerned notice nothing."""
     wire, connect = connected
@@ -221,13 +233,7 @@ def test_a_blocked_connection_stops_and_others_go_on(connected):
     daemon.line(f"set inside del {CLIENT4}")
     client.sendall(b"a")
     assert server.recv(1) == b"a", "the session stays open"
-    daemon.line(f"set blocked add {CLIENT4}")
-    dropped = daemon.drops()["rule"]
-    client.sendall(b"b")
-    wait.until(lambda: daemon.drops()["rule"] > dropped, "the segment to be dropped")
-    assert not wait.readable([server], 0)
-    daemon.line(f"set blocked del {CLIENT4}")
-    assert server.recv(1) == b"b", "TCP repeats the segment, which passes now"
+    stops_with(daemon, (client, server), "blocked", CLIENT4)
 
 
 def test_an_address_with_a_port_blocks_this_port_alone(connected):
@@ -248,13 +254,7 @@ def test_an_address_with_a_port_blocks_this_port_alone(connected):
     assert server.recv(1) == b"a"
     (session,) = daemon.json("show", "connections", "ip-daddr,tcp-dport", "@services")["connections"]
     assert not daemon.json("show", "connections", "ip-daddr,tcp-dport", "@closed")["connections"], session
-    dropped = daemon.drops()["rule"]
-    daemon.line(f"set closed add {SERVER4}:5001")
-    client.sendall(b"b")
-    wait.until(lambda: daemon.drops()["rule"] > dropped, "the segment to be dropped")
-    assert not wait.readable([server], 0)
-    daemon.line(f"set closed del {SERVER4}:5001")
-    assert server.recv(1) == b"b", "TCP repeats the segment, which passes now"
+    stops_with(daemon, (client, server), "closed", f"{SERVER4}:5001")
 
 
 def test_a_thousand_changes_do_not_cut_a_transfer(make_nat):

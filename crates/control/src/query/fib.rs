@@ -15,6 +15,7 @@ use super::ports::PortNames;
 use crate::api::{NeighborEntry, NeighborList, NextHopEntry, PuntCounts, RouteEntry, RoutingCounts};
 use crate::config::Config;
 use crate::render::FibColumns;
+use crate::text::mac_text;
 use crate::transaction::Control;
 
 /// The routes of `show fib`, read while they are written.
@@ -169,10 +170,6 @@ impl FibListing {
 
 fn is_routed(config: &Config) -> bool {
     config.interfaces().iter().any(|i| i.routed.is_some())
-}
-
-fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn route(entry: &FibEntry, names: &PortNames) -> RouteEntry {

@@ -137,8 +137,7 @@ impl TraceListing {
 }
 
 /// Calls `write` with packets as they leave the graph, until there are enough, the time in seconds is over,
-/// or
-/// `is_over` returns true, which is asked several times a second.
+/// or `is_over` returns true, which is asked several times a second.
 ///
 /// # Errors
 /// Those of the writer: above all, the reader has gone.

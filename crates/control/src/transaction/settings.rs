@@ -10,7 +10,7 @@ use mmb_lang::{
 use super::control::Control;
 use super::interfaces::list;
 use crate::api::Done;
-use crate::config::settings;
+use crate::config::{Config, settings};
 use crate::error::CommandError;
 use crate::text::count;
 use mmb_stream::{OnOverflow, OnPickup};
@@ -18,10 +18,7 @@ use mmb_stream::{OnOverflow, OnPickup};
 impl Control {
     /// `set on-error`.
     pub(crate) fn set_on_error(&self, on_error: ErrorPolicy) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.set_on_error(on_error);
-            Ok(())
-        })?;
+        self.edit(|config| config.set_on_error(on_error))?;
         let what = match on_error {
             ErrorPolicy::Forward => "are forwarded unedited",
             ErrorPolicy::Drop => "are dropped",
@@ -31,10 +28,7 @@ impl Control {
 
     /// `set fast-path`.
     pub(crate) fn set_fast_path(&self, mode: FastPathMode) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.set_fast_path(mode);
-            Ok(())
-        })?;
+        self.edit(|config| config.set_fast_path(mode))?;
         let what = match mode {
             FastPathMode::Off => "flows are not offloaded",
             FastPathMode::Auto => {
@@ -48,10 +42,7 @@ impl Control {
 
     /// `set log-format`.
     pub(crate) fn set_log_format(&self, format: LogFormat) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.packet_log_mut().format = format;
-            Ok(())
-        })?;
+        self.edit(|config| config.packet_log_mut().format = format)?;
         let what = match format {
             LogFormat::Text => "lines of text",
             LogFormat::Json => "lines with JSON",
@@ -61,10 +52,7 @@ impl Control {
 
     /// `set log-to`.
     pub(crate) fn set_log_sink(&self, sink: LogSink) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.packet_log_mut().sink = sink;
-            Ok(())
-        })?;
+        self.edit(|config| config.packet_log_mut().sink = sink)?;
         let to = match sink {
             LogSink::Stderr => "standard error".to_owned(),
             LogSink::Syslog => format!("the system's log at {}", self.syslog_socket().display()),
@@ -74,10 +62,7 @@ impl Control {
 
     /// `set worker-mode`.
     pub(crate) fn set_worker_mode(&self, mode: ProcessMode) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.set_worker_mode(mode);
-            Ok(())
-        })?;
+        self.edit(|config| config.set_worker_mode(mode))?;
         let what = match mode {
             ProcessMode::Poll => "look for packets all the time",
             ProcessMode::Event => "sleep until packets come",
@@ -94,10 +79,7 @@ impl Control {
 
     /// `set punt-limit`.
     pub(crate) fn set_punt_limit(&self, class: PuntClass, rate: Option<u32>) -> Result<Done, CommandError> {
-        self.change(|config| {
-            config.punt_limits_mut().set(class, rate);
-            Ok(())
-        })?;
+        self.edit(|config| config.punt_limits_mut().set(class, rate))?;
         let limit = rate.map_or("all packets".to_owned(), |rate| count(u64::from(rate), "packet"));
         let each = if rate.is_some() { " per second" } else { "" };
         Ok(Done::new(format!("the kernel gets {limit}{each} of class {}", class.word())))
@@ -192,17 +174,19 @@ impl Control {
     }
 
     fn change_address_checks(&self, set: impl FnOnce(&mut AddressChecks)) -> Result<(), CommandError> {
+        self.edit(|config| set(config.address_checks_mut()))
+    }
+
+    /// A change of the configuration that cannot fail by itself.
+    fn edit(&self, edit: impl FnOnce(&mut Config)) -> Result<(), CommandError> {
         self.change(|config| {
-            set(config.address_checks_mut());
+            edit(config);
             Ok(())
         })
     }
 
     fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), CommandError> {
-        self.change(|config| {
-            set(config.settings_mut());
-            Ok(())
-        })
+        self.edit(|config| set(config.settings_mut()))
     }
 }
 

@@ -203,10 +203,11 @@ impl Engine {
         let participating: Vec<_> =
             forwarding.ports.iter().filter_map(|config| Some((config.id, open(config.id)?))).collect();
         let devices = || participating.iter().map(|(id, port)| (*id, port.device()));
-        let uses_tc = uses_tc(&forwarding);
+        let (is_learning, was_learning) = (is_learning(&forwarding), self.shared.fast.is_learning());
+        let uses_tc = is_learning && uses_tc(&forwarding);
         participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
-        if is_learning(&forwarding) && elements.is_none() {
+        if is_learning && elements.is_none() {
             // Before workers learn: they would refuse flows to ports that have not been checked yet.
             update_redirects(&self.ports);
         }
@@ -220,7 +221,9 @@ impl Engine {
             publisher.programs.push(snapshot.chains.clone());
         }
         let old = self.shared.publish(snapshot);
-        self.port_monitor.check_now();
+        if is_learning && !was_learning {
+            self.port_monitor.resume();
+        }
         self.wait_for(generation)?;
         drop(old);
         participating.iter().filter(|_| !uses_tc).for_each(|(_, port)| port.engage_tc(false));

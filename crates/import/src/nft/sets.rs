@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use mmb_lang::parse_line;
 use serde_json::Value;
 
-use crate::values::addresses;
+use crate::values::{addresses, with_ports};
 
 /// A set as lines of the language.
 #[derive(Debug)]
@@ -85,11 +85,7 @@ fn prefixes(value: &Value) -> Option<Vec<String>> {
 fn pairs(value: &Value) -> Option<Vec<String>> {
     let [address, service] = value["concat"].as_array()?.as_slice() else { return None };
     let service = port(service)?;
-    let pair = |prefix: String| match prefix.contains(':') {
-        true => format!("[{prefix}]:{service}"),
-        false => format!("{prefix}:{service}"),
-    };
-    Some(prefixes(address)?.into_iter().map(pair).collect())
+    Some(prefixes(address)?.iter().map(|prefix| with_ports(prefix, &service)).collect())
 }
 
 /// The prefixes that together have the addresses from `low` to `high`: at most two for each bit.

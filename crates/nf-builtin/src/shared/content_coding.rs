@@ -22,6 +22,8 @@ use zstd::Zstd;
 pub(crate) const MOST_DECODERS: usize = if cfg!(test) { 8 } else { 1024 };
 /// Most decoded bytes of one call.
 pub(crate) const MOST_DECODED: usize = 1 << 20;
+/// Room that is made for decoded bytes.
+const PIECE: usize = 16 << 10;
 /// Most decoded bytes for each byte of a body, if the body has more than [`MOST_DECODED`].
 const MOST_RATIO: u64 = 200;
 /// Most memory for br and zstd of a worker, in bytes. With half of it, no other body is begun. A body has at

@@ -27,10 +27,8 @@ const QUIET: u32 = 1000;
 pub(super) struct CapturedSession {
     id: ConnectionId,
     keys: [Key; 2],
-    /// As it was when it was last seen.
-    last: Mutex<Connection>,
-    /// A sentence, when it has ended.
-    end: Mutex<Option<String>>,
+    /// As it was when it was last seen, and whether it had ended.
+    last: Mutex<(Connection, bool)>,
     engine: Arc<Engine>,
     _kept: KeptSession,
 }
@@ -49,8 +47,7 @@ impl CapturedSession {
         Ok(CapturedSession {
             id,
             keys: [view.original, view.reply],
-            last: Mutex::new(view),
-            end: Mutex::default(),
+            last: Mutex::new((view, false)),
             engine: engine.clone(),
             _kept: engine.keep_in_engine(id),
         })
@@ -85,17 +82,17 @@ impl CapturedSession {
     pub fn has_ended(&self) -> bool {
         let now = self.engine.connection(self.id);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_open = now.as_ref().is_some_and(|view| !CLOSED.contains(&view.state) || view.idle < QUIET);
-        *last = now.unwrap_or_else(|| last.clone());
-        if !is_open {
-            *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(sentence(&last));
+        last.1 = now.as_ref().is_none_or(|view| CLOSED.contains(&view.state) && view.idle >= QUIET);
+        if let Some(view) = now {
+            last.0 = view;
         }
-        !is_open
+        last.1
     }
 
     /// A sentence, if [`CapturedSession::has_ended`] has found that the session has ended.
     pub fn end(&self) -> Option<String> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.1.then(|| sentence(&last.0))
     }
 }
 

@@ -4,10 +4,7 @@ use brotli_decompressor::{
     Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut,
 };
 
-use super::{DecodeError, Tally};
-
-/// Room that is made for decoded bytes.
-const PIECE: usize = 16 << 10;
+use super::{DecodeError, PIECE, Tally};
 
 /// Allocates the memory of a body, and counts its bytes.
 #[derive(Default)]

@@ -5,10 +5,8 @@
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
-use super::{DecodeError, Tally};
+use super::{DecodeError, PIECE, Tally};
 
-/// Room that is made for decoded bytes.
-const PIECE: usize = 16 << 10;
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 const DEFLATE: u8 = 8;
 

@@ -2,12 +2,10 @@
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use super::{DecodeError, Tally};
+use super::{DecodeError, PIECE, Tally};
 
 /// Logarithm of the largest window: 8 MiB. Servers must not use a larger one (RFC 9659, 3).
 const MOST_WINDOW_LOG: u32 = 23;
-/// Room that is made for decoded bytes.
-const PIECE: usize = 16 << 10;
 /// The library's number of the error that data does not begin as a frame does.
 const PREFIX_UNKNOWN: usize = 10;
 

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
-use mmb_dataplane::{LogVerdict, LoggedPacket};
+use mmb_dataplane::LoggedPacket;
 use mmb_packet::DropReason;
 use mmb_policy::RuleLog;
 use serde::Serialize;
 
-use super::{Entry, PortName, TCP_FLAGS};
+use super::{Entry, PortName, flag_names, output, verdict};
+use crate::text::mac_text;
 
 /// An entry as an object. Members that the packet does not have are missing.
 #[derive(Default, Serialize)]
@@ -96,28 +97,13 @@ fn names(rule: u32, log: &RuleLog) -> RuleNames<'_> {
 
 fn packet_object(packet: &LoggedPacket, port_name: PortName<'_>) -> PacketObject {
     let headers = &packet.headers;
-    let (verdict, reason) = match packet.verdict {
-        LogVerdict::Passed(_) => ("pass", None),
-        LogVerdict::Dropped(number) => ("drop", DropReason::from_number(number)),
-        LogVerdict::Answered(number) => match DropReason::from_number(number) {
-            Some(DropReason::Rule) => ("reject", Some(DropReason::Rule)),
-            reason => ("drop", reason),
-        },
-    };
-    let output = match packet.verdict {
-        LogVerdict::Passed(port) => port_name(port),
-        _ => None,
-    };
-    let flags = |bits: u8| {
-        let set = TCP_FLAGS.iter().enumerate().filter(|(at, _)| bits >> at & 1 != 0);
-        set.map(|(_, name)| *name).collect()
-    };
-    let [source_mac, destination_mac] = headers.ethernet.map(mac);
+    let (verdict, reason) = verdict(packet);
+    let [source_mac, destination_mac] = headers.ethernet.map(mac_text);
     PacketObject {
         verdict,
         reason: reason.map(DropReason::name),
         input: port_name(packet.in_port),
-        output,
+        output: output(packet, port_name),
         source_mac,
         destination_mac,
         protocol: headers.protocol,
@@ -128,12 +114,8 @@ fn packet_object(packet: &LoggedPacket, port_name: PortName<'_>) -> PacketObject
         destination_port: headers.ports.map(|[_, destination]| destination),
         icmp_type: headers.icmp.map(|[kind, _]| kind),
         icmp_code: headers.icmp.map(|[_, code]| code),
-        tcp_flags: headers.tcp_flags.map(flags),
+        tcp_flags: headers.tcp_flags.map(flag_names),
         fragment: headers.is_fragment,
         length: headers.length,
     }
-}
-
-fn mac([a, b, c, d, e, f]: [u8; 6]) -> String {
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }

@@ -6,8 +6,9 @@ mod text;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use mmb_dataplane::{LoggedPacket, PortId};
+use mmb_dataplane::{LogVerdict, LoggedPacket, PortId};
 use mmb_lang::{LogFormat, LogSink};
+use mmb_packet::DropReason;
 use mmb_policy::RuleLog;
 use mmb_system::log;
 use mmb_system::syslog::Syslog;
@@ -117,10 +118,35 @@ fn line(time: &str, entry: &Entry<'_>, log: PacketLog, port_name: PortName<'_>) 
     }
 }
 
+/// The verdict on a packet, `pass`, `drop` or `reject`, and why it was dropped.
+fn verdict(packet: &LoggedPacket) -> (&'static str, Option<DropReason>) {
+    match packet.verdict {
+        LogVerdict::Passed(_) => ("pass", None),
+        LogVerdict::Dropped(number) => ("drop", DropReason::from_number(number)),
+        LogVerdict::Answered(number) => match DropReason::from_number(number) {
+            Some(DropReason::Rule) => ("reject", Some(DropReason::Rule)),
+            reason => ("drop", reason),
+        },
+    }
+}
+
+/// The name of the interface by which a packet leaves.
+fn output(packet: &LoggedPacket, port_name: PortName<'_>) -> Option<String> {
+    match packet.verdict {
+        LogVerdict::Passed(port) => port_name(port),
+        _ => None,
+    }
+}
+
+/// Names of the flags of TCP that are set.
+fn flag_names(bits: u8) -> Vec<&'static str> {
+    let set = TCP_FLAGS.iter().enumerate().filter(|(at, _)| bits >> at & 1 != 0);
+    set.map(|(_, name)| *name).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use mmb_dataplane::{LogVerdict, LoggedHeaders};
-    use mmb_packet::DropReason;
+    use mmb_dataplane::LoggedHeaders;
     use mmb_policy::Policy;
 
     use super::*;

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use mmb_dataplane::{LogVerdict, LoggedHeaders, LoggedPacket};
+use mmb_dataplane::{LoggedHeaders, LoggedPacket};
 use mmb_packet::DropReason;
 use mmb_policy::RuleLog;
 
-use super::{Entry, PortName, TCP_FLAGS};
+use super::{Entry, PortName, flag_names, output, verdict};
 use crate::text::count;
 
 /// The line of an entry, without a time and the end of the line.
@@ -34,23 +34,16 @@ fn beginning(rule: u32, log: &RuleLog) -> String {
 
 fn packet_line(packet: &LoggedPacket, port_name: PortName<'_>) -> String {
     let mut text = beginning(packet.rule, &packet.log);
+    let (word, reason) = verdict(packet);
+    text.push_str(word);
     // Writing to a string does not fail.
-    let _ = match packet.verdict {
-        LogVerdict::Passed(_) => write!(text, "pass"),
-        LogVerdict::Dropped(number) | LogVerdict::Answered(number) => match DropReason::from_number(number) {
-            Some(DropReason::Rule) if packet.verdict == LogVerdict::Answered(number) => {
-                write!(text, "reject")
-            }
-            Some(DropReason::Rule) | None => write!(text, "drop"),
-            Some(reason) => write!(text, "drop {}", reason.name()),
-        },
-    };
+    if let Some(reason) = reason.filter(|reason| *reason != DropReason::Rule) {
+        let _ = write!(text, " {}", reason.name());
+    }
     if let Some(name) = port_name(packet.in_port) {
         let _ = write!(text, " in {name}");
     }
-    if let LogVerdict::Passed(out) = packet.verdict
-        && let Some(name) = port_name(out)
-    {
+    if let Some(name) = output(packet, port_name) {
         let _ = write!(text, " out {name}");
     }
     describe(&mut text, &packet.headers);
@@ -77,8 +70,7 @@ fn describe(text: &mut String, headers: &LoggedHeaders) {
         let _ = write!(text, " type {kind} code {code}");
     }
     if let Some(bits) = headers.tcp_flags {
-        let set = TCP_FLAGS.iter().enumerate().filter(|(at, _)| bits >> at & 1 != 0);
-        let names: Vec<&str> = set.map(|(_, name)| *name).collect();
+        let names = flag_names(bits);
         let _ = write!(text, " flags {}", if names.is_empty() { "none".to_owned() } else { names.join(",") });
     }
     if headers.is_fragment {
