@@ -30,12 +30,16 @@ def stand(wire, name, place):
     return wire.mmb(lines, PORTS) if PLACES[int(place)] == "af-xdp" else wire.mmb_on_packet_sockets(lines)
 
 
+def processor(daemon):
+    """CPU nanoseconds of a daemon's worker."""
+    return processor_time(daemon.process_directory() / "task" / str(daemon.thread("mmb-worker-0")))
+
+
 def idle(daemon):
     """The share of a processor that a worker takes without packets, in percent."""
-    worker = daemon.process_directory() / "task" / str(daemon.thread("mmb-worker-0"))
-    before, start = processor_time(worker), time.monotonic()
+    before, start = processor(daemon), time.monotonic()
     time.sleep(IDLE)
-    return 100 * (processor_time(worker) - before) / 1e9 / (time.monotonic() - start)
+    return 100 * (processor(daemon) - before) / 1e9 / (time.monotonic() - start)
 
 
 def after_pauses(wire, count=40):
