@@ -5,6 +5,8 @@ PYTHON ?= /usr/bin/python3
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 MMB    := $(TARGET)/release/mmb
 
+# Of the property tests: the same cases in each run, so that what fails comes from the change that is tested.
+SEED ?= 1
 FUZZ_SECONDS ?= 30
 # Targets of crates without unsafe code run without AddressSanitizer, several times as fast.
 FUZZ_PLAIN := config entries http import lang netlink policy quic saved session tls
@@ -22,8 +24,8 @@ build: ## build the release binary
 
 test: deps test-rust test-nf test-e2e ## install what is needed, then all tests: unit, property, doc, end-to-end (root)
 
-test-rust: ## unit, property and doc tests
-	$(CARGO) test --workspace --no-fail-fast
+test-rust: ## unit, property and doc tests; SEED=random draws new random cases
+	$(if $(filter random,$(SEED)),,PROPTEST_RNG_SEED=$(SEED)) $(CARGO) test --workspace --no-fail-fast
 
 # A workspace of its own, as a user's would be; a directory of its own would only compile the same libraries twice.
 test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a capture through it
@@ -93,11 +95,12 @@ book: ## the documentation as a site, in target/book (installs mdbook if it is m
 check-reproducible: ## check that two release builds in different directories have the same bytes
 	tools/check-reproducible
 
-soak: build ## SOAK_SECONDS (3600) of everything at once, then SOAK_OBJECTS (100000) of each object (root)
+soak: build ## SOAK_SECONDS (3600) of everything at once, then SOAK_OBJECTS (100000) of each object, then new random cases (root)
 	MMB_BIN=$(abspath $(MMB)) MMB_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTHON) -m pytest tests/e2e/sessions/test_lasting.py
 	MMB_BIN=$(abspath $(MMB)) MMB_SOAK=$(SOAK_OBJECTS) $(PYTHON) -m pytest tests/e2e/sessions/test_soak.py
 	MMB_BIN=$(abspath $(MMB)) MMB_SOAK=1 $(PYTHON) -m pytest -rP tests/e2e/sessions/test_processes.py -k faults
 	MMB_FAULTS=500 $(CARGO) test --locked -p mmb-fabric --test process -- random_faults
+	$(MAKE) test-rust SEED=random
 
 bench: build ## the papers' experiments beside nftables, iptables, XDP, HAProxy, nginx: 20 minutes; docs/performance.md (root)
 	bench/install-peers
