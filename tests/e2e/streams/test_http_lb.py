@@ -169,6 +169,25 @@ def test_servers_that_are_down(make_wire, serve):
     assert found["requests without server"] == "1" and int(found["servers that did not answer"]) >= 2, found
 
 
+def test_a_port_is_used_again_at_once(make_wire, serve):
+    """The server closes; often its FIN comes before the client's first acknowledgment."""
+    wire = make_wire("af-packet", configuration(f"default to {SERVER4}:{ONE}"))
+    serve(wire.server, ONE)
+    # With some ports in turn, each connection has ended before its port comes again.
+    for number in range(200):
+        with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as near:
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            near.settimeout(10)
+            near.bind(("", 40_000 + number % 20))
+            near.connect((SERVER4, PORT))
+            near.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = b""
+            while part := near.recv(4096):
+                answer += part
+        assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\n")
+    assert report(wire.daemon)["requests"] == "200"
+
+
 def test_two_nginx(make_wire):
     """Two nginx, downloads of some size at the same time, and wrk with connections that stay."""
     clauses = f"host one to {SERVER4}:{ONE} default to {SERVER4}:{TWO} by least-connections"

@@ -196,6 +196,7 @@ impl TrackState {
         // The acknowledgement covers the other side's SYN, and at most the data that came with it (RFC 7413).
         let answers = comes && segment.has(TcpSegment::ACK) && between(own, segment.ack, others);
         if answers {
+            let is_confirmed = state == State::SynSent && self.is_proxied();
             acks[direction as usize] = segment.ack;
             if direction == Reverse && syn {
                 // Also if the SYN comes again with another number. SYN cookies do that after a while (RFC
@@ -205,6 +206,9 @@ impl TrackState {
                 self.follow(direction, segment);
             }
             self.set_state(next(state, direction, Event::Answer));
+            if is_confirmed {
+                self.set_state(next(self.state(), Forward, Event::Answer));
+            }
         }
         if self.state() == State::Established {
             self.clear(TrackFlags::UNANSWERED);

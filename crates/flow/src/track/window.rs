@@ -60,23 +60,27 @@ impl TrackState {
         self.scales = self.scales & !(UNKNOWN << shift) | scale << shift;
     }
 
-    /// A function has answered the originator's SYN, and has promised a scale if that had one. So the
-    /// originator scales its windows whatever the other side answers. What the other side sends is not scaled
-    /// then, as it knows of no promise.
-    pub fn promise_scale(&mut self) {
+    /// Notes that a function has answered the originator's SYN, and that the originator has confirmed the
+    /// answer. The function confirms the other side's SYN itself, so that SYN establishes the connection: the
+    /// other side may send all it has, and its FIN, before another segment of the originator passes.
+    ///
+    /// The function has promised a scale if the originator's SYN had one. So the originator scales its
+    /// windows whatever the other side answers. What the other side sends is not scaled then, as it knows of
+    /// no promise.
+    pub fn set_proxied(&mut self) {
         self.set_scale(Reverse, Some(0));
     }
 
-    /// Whether [`TrackState::promise_scale`] was called. Until the other side's SYN, its scale is unknown
+    /// Whether [`TrackState::set_proxied`] was called. Valid until the other side's SYN: its scale is unknown
     /// otherwise.
-    fn has_promised_scale(&self) -> bool {
+    pub(super) fn is_proxied(&self) -> bool {
         self.scales >> 4 == 0
     }
 
     /// Stores the scale of the other side's SYN. Windows are scaled only if both sides have a scale (RFC
     /// 7323, 1.3), or if the originator was promised one.
     pub(super) fn settle_scales(&mut self, scale: Option<u8>) {
-        let is_promised = self.has_promised_scale();
+        let is_promised = self.is_proxied();
         self.set_scale(Reverse, scale.or(is_promised.then_some(0)));
         if self.scales & UNKNOWN == UNKNOWN || self.scales >> 4 == UNKNOWN {
             self.scales = 0;

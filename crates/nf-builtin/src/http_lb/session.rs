@@ -13,7 +13,7 @@ use super::heads::{Head, HeadPlace, Phase};
 use super::{Counter, HttpLb, Local};
 use crate::lb::backends::end_of_backend;
 use crate::lb::choice::Method;
-use crate::shared::handshake::{Splice, mss_of, state};
+use crate::shared::handshake::{Splice, end_of_connection, mss_of, state};
 use mmb_nf::tcp_segment::{
     ACK, ACKNOWLEDGMENT, FIN, Options, OutgoingSegment, PSH, RST, SYN, SegmentTo, WINDOW, patch, timestamp,
 };
@@ -137,6 +137,11 @@ impl HttpLb {
                 Verdict::Pass
             }
             (state::JOINED, _) if pad.len != 0 => self.hand_over(packet, pad, cx),
+            (state::JOINED, Direction::Forward) if flags & SYN != 0 => {
+                pad.splice.client_begins_again(packet);
+                pad.splice.translate(packet);
+                Verdict::Pass
+            }
             (state::JOINED, _) => {
                 pad.splice.translate(packet);
                 Verdict::Pass
@@ -292,10 +297,13 @@ impl HttpLb {
         }
     }
 
-    /// The server repeats its SYN: it has nothing of what was sent.
+    /// The server repeats its SYN: it has nothing of what was sent. Or it answers another SYN of the client.
     #[cold]
     fn server_repeats(&self, packet: &Packet<'_>, pad: &Pad, cx: &mut Context<'_, Local>) -> Verdict {
         let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
+        if pad.splice.is_over(&segment) {
+            return end_of_connection(packet, &segment, cx);
+        }
         if segment.ack != pad.splice.isn.wrapping_add(1) {
             return STRANGE;
         }

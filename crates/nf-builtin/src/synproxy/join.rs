@@ -6,7 +6,7 @@ use mmb_flow::TcpSegment;
 use mmb_packet::DropReason;
 
 use super::Synproxy;
-use crate::shared::handshake::{Splice, state};
+use crate::shared::handshake::{Splice, end_of_connection, state};
 use mmb_nf::tcp_segment::{ACK, OutgoingSegment, RST, SEQ, SYN, SegmentTo, patch};
 use mmb_nf::{Context, Direction, EmitTarget, Packet, Verdict};
 
@@ -28,7 +28,10 @@ impl Synproxy {
             (state::JOINED, Direction::Reverse) if packet.tcp_flags() & (SYN | ACK) == SYN | ACK => {
                 self.server_answers(packet, pad, cx)
             }
-            (state::JOINED, _) => {
+            (state::JOINED, direction) => {
+                if direction == Direction::Forward && packet.tcp_flags() & SYN != 0 {
+                    pad.client_begins_again(packet);
+                }
                 pad.translate(packet);
                 Verdict::Pass
             }
@@ -89,9 +92,13 @@ impl Synproxy {
         STRANGE
     }
 
-    /// The server's SYN, perhaps repeated: acknowledges it, and opens the client's window.
+    /// The server's SYN, perhaps repeated: acknowledges it, and opens the client's window. Or the answer to
+    /// another SYN of the client.
     fn server_answers(&self, packet: &mut Packet<'_>, pad: &mut Splice, cx: &mut Context<'_, ()>) -> Verdict {
         let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
+        if pad.state == state::JOINED && pad.is_over(&segment) {
+            return end_of_connection(packet, &segment, cx);
+        }
         if segment.ack != pad.isn.wrapping_add(1) {
             return STRANGE;
         }

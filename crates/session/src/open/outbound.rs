@@ -105,7 +105,7 @@ impl Opener {
         }
         session.outcome = session.track.init(&input, &mut session.acks, &store.settings)?;
         if plan.proxied_isn.is_some() {
-            session.track.promise_scale();
+            session.track.set_proxied();
         }
         session.broker = broker_of(pkt, &input, opening.broker).filter(|_| chain.is_none());
         match plan.source {

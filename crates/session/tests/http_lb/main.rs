@@ -348,6 +348,51 @@ fn a_request_behind_a_long_silence_is_reset() {
     assert!(world.client.was_reset);
 }
 
+/// The client connects once more from its port, and servers have forgotten it.
+fn connect_again(world: &mut World) {
+    let Host { near, far, .. } = world.client;
+    world.client = Host::new(near, far, plain(900_000));
+    world.response = b"there".to_vec();
+    world.request(REQUEST, &[]);
+    world.servers.clear();
+}
+
+/// The whole response and the FIN come before the client acknowledges anything. When the client has closed
+/// too, its next SYN from the port opens another connection at once.
+#[test]
+fn a_port_is_used_again_after_a_short_response() {
+    for len in [1, 8 << 10] {
+        let mut world = plain_world("", false);
+        world.closes = true;
+        world.response = vec![b'r'; len];
+        world.request(REQUEST, &[]);
+        world.run(len, 1);
+        assert!(world.client.has_fin, "{len}");
+        assert_eq!(world.net.view().state, "close-wait", "{len}");
+        let now = world.net.now;
+        world.pass(vec![(IN, world.client.close(now))]);
+        assert_eq!(world.net.view().state, "closed", "{len}");
+        connect_again(&mut world);
+        world.run(5, 1);
+        assert_eq!((&*world.client.received, world.report("requests")), (&b"there"[..], "2".to_owned()));
+    }
+}
+
+/// A client and its server that both have lost an open connection: the server answers the client's next SYN,
+/// which mmb has let through, and the SYN behind that opens another connection.
+#[test]
+fn a_port_is_used_again_after_both_ends_have_forgotten() {
+    let mut world = plain_world("", false);
+    world.response = b"here".to_vec();
+    world.request(REQUEST, &[]);
+    world.run(4, 1);
+    connect_again(&mut world);
+    world.run(5, 4);
+    assert_eq!((&*world.client.received, world.report("requests")), (&b"there"[..], "2".to_owned()));
+    assert_eq!(world.client.syns, 2);
+    assert_eq!(world.net.view().state, "established");
+}
+
 /// Further requests of a connection go to the same server, whatever they are for.
 #[test]
 fn later_requests_stay_with_the_server() {

@@ -53,6 +53,8 @@ pub struct World {
     pub forget: bool,
     /// They reset connections when they have got something.
     pub abort: bool,
+    /// They close behind the response.
+    pub closes: bool,
     pub losses: Vec<bool>,
     /// Frames that come to mmb a second time, behind all others that are under way.
     pub copies: Vec<bool>,
@@ -101,6 +103,7 @@ impl World {
             have_cookies: false,
             forget: false,
             abort: false,
+            closes: false,
             losses: Vec::new(),
             copies: Vec::new(),
             late: Vec::new(),
@@ -160,6 +163,7 @@ impl World {
         if host.received.len() == self.expected && host.writes.is_empty() && !self.response.is_empty() {
             host.writes.push(std::mem::take(&mut self.response));
             answers.extend(host.repeat(now));
+            answers.extend(self.closes.then(|| host.close(now)));
         }
         answers
     }

@@ -94,6 +94,29 @@ fn windows_are_not_scaled_if_one_side_cannot() {
     }
 }
 
+/// A function has answered the originator's SYN, and the originator has confirmed that.
+fn proxied(syn: TcpSegment, settings: SessionSettings) -> Connection {
+    let mut acks = [0; 2];
+    let (mut track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, &settings).expect("opens");
+    track.set_proxied();
+    Connection { track, acks, settings }
+}
+
+/// The other side closes before another segment of the originator passes.
+#[test]
+fn the_other_sides_syn_establishes_a_proxied_connection() {
+    for settings in [SessionSettings::default(), checked()] {
+        proxied(segment(Forward, SYN, 0, 0, 100), settings)
+            .then(Forward, SYN, 0, 0, 100, "syn-sent")
+            .then(Reverse, SYN | ACK, 0, 1, 0, "established")
+            .then(Reverse, SYN | ACK, 0, 1, 0, "established")
+            .then(Reverse, FIN | ACK, 1, 101, 500, "close-wait")
+            .then(Forward, FIN | ACK, 101, 502, 0, "closing")
+            .then(Reverse, ACK, 502, 102, 0, "closed")
+            .opens_another(Forward);
+    }
+}
+
 /// A function has answered the originator's SYN in the place of the other side, which may not scale.
 #[test]
 fn a_promised_scale_holds_whatever_the_other_side_supports() {
@@ -104,10 +127,7 @@ fn a_promised_scale_holds_whatever_the_other_side_supports() {
         (None, None, [1000, 1000]),
     ] {
         let syn = TcpSegment { scale: own, ..segment(Forward, SYN, 0, 0, 0) };
-        let mut acks = [0; 2];
-        let (mut track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, &checked()).expect("opens");
-        track.promise_scale();
-        let mut c = Connection { track, acks, settings: checked() };
+        let mut c = proxied(syn, checked());
         for _ in 0..2 {
             c.segment(Reverse, TcpSegment { scale: other, ..segment(Reverse, SYN | ACK, 0, 1, 0) });
         }

@@ -11,8 +11,8 @@ mod promise;
 mod splice;
 
 use mmb_flow::TcpSegment;
-use mmb_nf::tcp_segment::{ACK, Frame, Options, OutgoingSegment, SYN, SegmentTo, timestamp};
-use mmb_nf::{Admission, OpeningPacket};
+use mmb_nf::tcp_segment::{ACK, Frame, Options, OutgoingSegment, RST, SYN, SegmentTo, timestamp};
+use mmb_nf::{Admission, Context, OpeningPacket, Packet, Verdict};
 use mmb_packet::{DropReason, Kind, Meta, PacketFlags, tcp_options};
 
 use cookie::{Cookies, Offer};
@@ -69,6 +69,21 @@ pub(crate) fn mss_of(head: &[u8], meta: &Meta) -> u16 {
 fn unscaled(window: u16, scale: Option<u8>) -> u16 {
     let wide = u32::from(window) << scale.unwrap_or(0).min(MOST_SCALE);
     u16::try_from(wide).unwrap_or(u16::MAX)
+}
+
+/// Ends a session whose client begins again, with the server's answer to its SYN ([`Splice::is_over`]). The
+/// server gets a reset: the client's next SYN is answered with a cookie.
+#[cold]
+pub(crate) fn end_of_connection<L>(
+    packet: &Packet<'_>,
+    answer: &TcpSegment,
+    cx: &mut Context<'_, L>,
+) -> Verdict {
+    let reset = OutgoingSegment { seq: answer.ack, flags: RST, ..OutgoingSegment::default() };
+    if let Some(frame) = reset.frame(packet.head, packet.meta, SegmentTo::Sender) {
+        cx.emit(SegmentTo::Sender.target(), frame.bytes());
+    }
+    Verdict::End(DropReason::SynCookie)
 }
 
 /// Answers SYNs, and makes the SYNs to servers.

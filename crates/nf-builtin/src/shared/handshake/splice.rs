@@ -26,7 +26,8 @@ pub(crate) struct Splice {
     /// Before the server answers: the timestamp of the answer to the client. Then: the server's timestamps
     /// less those that the client sees; wraps.
     stamp: u32,
-    /// The client's timestamp.
+    /// Before the server answers: the client's timestamp. Then, with [`has::NEW_SYN`]: the number of the
+    /// client's latest SYN.
     value: u32,
     /// The client's window, in the units of its scale.
     pub window: u16,
@@ -34,7 +35,7 @@ pub(crate) struct Splice {
     pub mss: u16,
     /// One of [`state`].
     pub state: u8,
-    /// Bits of [`has`]: options that the client has offered and was promised.
+    /// Bits of [`has`]: options that the client has offered and was promised, and whether it begins again.
     has: u8,
     /// Before the server answers: the client's window scale. Then: the shift of the client's windows in bits.
     pub there: i8,
@@ -52,11 +53,13 @@ pub(crate) mod state {
     pub const JOINED: u8 = 2;
 }
 
-/// What a client has offered.
+/// What a client has offered, and what it has done since.
 mod has {
     pub const TIMESTAMPS: u8 = 1 << 0;
     pub const SCALE: u8 = 1 << 1;
     pub const SACK: u8 = 1 << 2;
+    /// The client has sent a SYN on the open connection.
+    pub const NEW_SYN: u8 = 1 << 3;
 }
 
 /// Shifts a window to the left, or to the right if `bits` is negative.
@@ -137,6 +140,22 @@ impl Splice {
             stamp.filter(|_| self.has(has::TIMESTAMPS)).map_or(0, |stamp| stamp.wrapping_sub(self.stamp));
         self.state = state::JOINED;
         kept
+    }
+
+    /// A SYN of the client on the open connection. It goes to the server, which answers it with an
+    /// acknowledgment if it still has the connection (RFC 9293, 3.10.7.4).
+    #[cold]
+    pub fn client_begins_again(&mut self, packet: &Packet<'_>) {
+        if let Some(syn) = TcpSegment::read(packet.head, packet.meta).filter(|syn| syn.seq != self.isn) {
+            self.value = syn.seq;
+            self.has |= has::NEW_SYN;
+        }
+    }
+
+    /// Whether a SYN and ACK of the server answers such a SYN: the server does not have the connection any
+    /// more (RFC 9293, 3.6.1: TIME-WAIT), and the client does not either.
+    pub fn is_over(&self, answer: &TcpSegment) -> bool {
+        self.has(has::NEW_SYN) && answer.ack == self.value.wrapping_add(1)
     }
 
     /// Returns the acknowledgment of the server's SYN.

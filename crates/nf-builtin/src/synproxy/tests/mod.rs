@@ -232,6 +232,29 @@ fn a_repeated_answer_of_the_server_is_acknowledged_again() {
     assert_eq!(wire.reverse(blind, false).0.verdict, Verdict::Drop(DropReason::SynCookieBad));
 }
 
+/// Both ends have forgotten the connection: the server answers another SYN, and its connection is reset. An
+/// answer to anything else ends nothing.
+#[test]
+fn an_answer_to_another_syn_ends_the_session() {
+    let (mut wire, _, syn) = connect(Bench::new(""), &linux());
+    let server = Host { isn: 5, clock: Some(700), ..linux() };
+    wire.reverse(answer_of(&server, &syn), false);
+    let anew = Tcp { seq: 777_000, flags: SYN, ..Tcp::default() };
+    let answer = Tcp { ack: 777_001, ..answer_of(&server, &syn) };
+    assert_eq!(wire.reverse(answer.clone(), false).0.verdict, Verdict::Drop(DropReason::SynCookieBad));
+    let repeated = Tcp { seq: linux().isn, ..anew.clone() };
+    for syn in [repeated, anew] {
+        assert_eq!(wire.forward(syn, false).0.verdict, Verdict::Pass);
+    }
+    let blind = Tcp { ack: 777_002, ..answer.clone() };
+    assert_eq!(wire.reverse(blind, false).0.verdict, Verdict::Drop(DropReason::SynCookieBad));
+    let (done, _) = wire.reverse(answer, false);
+    assert_eq!(done.verdict, Verdict::End(DropReason::SynCookie));
+    let [(port, reset)] = &done.emitted[..] else { panic!("{:?}", done.emitted) };
+    let reset = read(reset);
+    assert_eq!((*port, reset.flags, reset.seq), (FAR, RST, 777_001));
+}
+
 /// RFC 5961, section 3.2: the client believes a RST that is what comes next.
 #[test]
 fn a_refusal_of_the_server_reaches_the_client() {
