@@ -6,6 +6,10 @@
 //! to the eventfd if the flag is set, so no work is lost between the check and the sleep. Ports without a
 //! descriptor are polled after a pause that grows while nothing comes. In the mode `poll`, the thread never
 //! sleeps.
+//!
+//! A thread that polls on a processor that others need takes their time, and has used its own when a packet
+//! comes: then it waits for the processor, while a thread that has slept gets it at once. So the mode
+//! `adaptive` behaves like `event` for a while after the thread has lost the processor ([`Idle`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -24,12 +28,58 @@ const SPIN: Duration = Duration::from_micros(200);
 const SPIN_BESIDE_KERNEL: Duration = Duration::from_micros(3);
 /// Walks without a packet between two reads of the clock.
 const WALKS_PER_CLOCK: u32 = 16;
+/// Between two such reads, a thread that has not lost the processor takes far less.
+const PREEMPTED: Duration = Duration::from_micros(500);
+/// How long a worker that has lost the processor does not poll without packets.
+const CONTENDED: Duration = Duration::from_secs(1);
+
+/// The walks without a packet in the mode `adaptive`.
+struct Idle {
+    walks: u32,
+    since: Instant,
+    /// When the clock was read last in these walks.
+    looked: Instant,
+    /// Others need the processor until then.
+    contended_until: Option<Instant>,
+}
+
+impl Idle {
+    fn new(now: Instant) -> Idle {
+        Idle { walks: 0, since: now, looked: now, contended_until: None }
+    }
+
+    /// Returns whether the worker has polled for `spin`, or should not poll.
+    fn has_waited(&mut self, spin: Duration, clock: impl Fn() -> Instant) -> bool {
+        if let Some(until) = self.contended_until {
+            self.contended_until = Some(until).filter(|&until| clock() < until);
+            return true;
+        }
+        self.walks += 1;
+        if self.walks == 1 {
+            self.since = clock();
+            self.looked = self.since;
+        }
+        if !self.walks.is_multiple_of(WALKS_PER_CLOCK) {
+            return false;
+        }
+        let now = clock();
+        if now - self.looked >= PREEMPTED {
+            self.contended_until = Some(now + CONTENDED);
+        }
+        self.looked = now;
+        now - self.since >= spin
+    }
+
+    /// The worker has slept: the clock is read after its next walk without a packet.
+    fn wake(&mut self, now: Instant) {
+        (self.walks, self.looked) = (WALKS_PER_CLOCK - 1, now);
+    }
+}
 
 /// Walks the graph until the engine stops.
 pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
     let shared = graph.state().shared.clone();
-    let mut idle_since = Instant::now();
-    let mut idle_walks = 0u32;
+    let mut idle = Idle::new(Instant::now());
     sleeper.watch(graph.state());
     while !shared.stop.load(Relaxed) {
         if begin(graph) {
@@ -38,24 +88,18 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         }
         graph.walk();
         if std::mem::take(&mut graph.state_mut().ports.received) > 0 {
-            idle_walks = 0;
+            idle.walks = 0;
             sleeper.reset_pause();
             continue;
         }
-        if idle_walks == 0 {
-            idle_since = Instant::now();
-        }
-        idle_walks = idle_walks.wrapping_add(1).max(1);
         let has_waited = match graph.state().snapshot.worker_mode {
             ProcessMode::Poll => false,
             ProcessMode::Event => true,
-            ProcessMode::Adaptive => {
-                idle_walks.is_multiple_of(WALKS_PER_CLOCK) && idle_since.elapsed() >= spin_time(graph.state())
-            }
+            ProcessMode::Adaptive => idle.has_waited(spin_time(graph.state()), Instant::now),
         };
         if has_waited {
             sleep(graph, sleeper);
-            idle_walks = WALKS_PER_CLOCK - 1;
+            idle.wake(Instant::now());
         }
         pause(graph.state());
     }
@@ -105,4 +149,57 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         sleeper.sleep(timers.into_iter().flatten().fold(bound, u32::min));
     }
     shared.sleeping.store(false, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A worker without packets, whose walks take so long. Returns in how many walks it sleeps.
+    fn walks_until_sleep(idle: &mut Idle, now: &Cell<Instant>, walk: Duration) -> u32 {
+        let walks = (1..10_000).find(|_| {
+            now.set(now.get() + walk);
+            idle.has_waited(SPIN, || now.get())
+        });
+        walks.expect("it sleeps")
+    }
+
+    #[test]
+    fn a_worker_polls_before_it_sleeps() {
+        let now = Cell::new(Instant::now());
+        let mut idle = Idle::new(now.get());
+        for _ in 0..3 {
+            idle.walks = 0;
+            // A multiple of the walks between two reads, behind the first one.
+            assert_eq!(walks_until_sleep(&mut idle, &now, Duration::from_micros(1)), 208);
+            idle.wake(now.get());
+            assert_eq!(walks_until_sleep(&mut idle, &now, Duration::from_micros(1)), 1, "nothing has come");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_has_lost_the_processor_sleeps_at_once_for_a_while() {
+        let now = Cell::new(Instant::now());
+        let mut idle = Idle::new(now.get());
+        assert_eq!(walks_until_sleep(&mut idle, &now, Duration::from_micros(100)), 16);
+        let begin = now.get();
+        while now.get() - begin < CONTENDED {
+            (idle.walks, idle.looked) = (0, now.get());
+            assert_eq!(walks_until_sleep(&mut idle, &now, Duration::from_micros(10)), 1);
+        }
+        idle.walks = 0;
+        assert_eq!(walks_until_sleep(&mut idle, &now, Duration::from_micros(10)), 32);
+    }
+
+    #[test]
+    fn time_asleep_is_not_time_without_the_processor() {
+        let now = Cell::new(Instant::now());
+        let mut idle = Idle::new(now.get());
+        walks_until_sleep(&mut idle, &now, Duration::from_micros(1));
+        now.set(now.get() + CONTENDED);
+        idle.wake(now.get());
+        walks_until_sleep(&mut idle, &now, Duration::from_micros(1));
+        assert_eq!(idle.contended_until, None);
+    }
 }
