@@ -3,7 +3,9 @@
 //! Theory of operation. An edit replaces at least one byte of the sender by any number of bytes for the
 //! receiver. Edits are ordered and do not overlap. The numbers in front of the first edit differ by a
 //! constant, those behind the last one by another. An acknowledged edit is folded into the first constant.
-//! The edits are in blocks of a pool, so that a lookup skips a block at a time.
+//! The edits are in blocks of a pool, so that a lookup skips a block at a time. New segments are behind the
+//! last edit and acknowledgments at the first ones, whatever number of edits is between them: so a lookup
+//! begins with the last edit, and goes on from the first block.
 
 use crate::{is_after, is_before};
 
@@ -156,17 +158,19 @@ impl EditLog {
     /// Returns the last edit for which a predicate holds that holds for all edits in front of it, and the
     /// offset in front of that edit.
     fn find(&self, pool: &EditPool, is: impl Fn(&Edit) -> bool) -> (Option<Edit>, u32) {
-        let (mut at, mut found) = (self.first, None);
+        let last_of = |at: u32| pool.blocks.get(at as usize).and_then(|block| block.edits().last());
+        let mut found = last_of(self.last).filter(|edit| is(edit)).copied();
+        let mut at = if found.is_none() { self.first } else { NONE };
         while let Some(block) = pool.blocks.get(at as usize) {
             let edits = block.edits();
-            let n = edits.partition_point(&is);
-            if let Some(&edit) = n.checked_sub(1).and_then(|last| edits.get(last)) {
-                found = Some(edit);
+            match edits.last().filter(|edit| is(edit)) {
+                Some(&last) => (found, at) = (Some(last), block.next),
+                None => {
+                    let n = edits.partition_point(&is);
+                    found = n.checked_sub(1).and_then(|last| edits.get(last)).copied().or(found);
+                    break;
+                }
             }
-            if n < edits.len() {
-                break;
-            }
-            at = block.next;
         }
         let before = found.map_or(self.base, |edit| edit.to.wrapping_sub(edit.from));
         (found, before)
