@@ -1,5 +1,6 @@
 """A bad link between two interfaces: loss, duplication, reordering, and other borders of segments, by a seed."""
 
+import collections
 import random
 import struct
 import threading
@@ -11,14 +12,19 @@ from ..wire import wire_config
 
 TCP = 6
 ETHERTYPE_IP4, ETHERTYPE_IP6, VLAN = 0x0800, 0x86DD, 0x8100
-FIN, PSH = 1, 8
+FIN, SYN, PSH = 1, 2, 8
 
 
 class Impairment:
-    """How often a frame is lost, sent twice, sent late, or cut in two; of thousand."""
+    """How often a frame is lost, sent twice, sent late, or cut in two; of thousand.
 
-    def __init__(self, loss=0, duplication=0, reordering=0, cuts=0):
+    positions: bytes of each connection, counted from its first one. The first segment that contains one is lost, and a further one
+    for each time that it is named: the same loss, whatever the borders of segments and the times are.
+    """
+
+    def __init__(self, loss=0, duplication=0, reordering=0, cuts=0, positions=()):
         self.loss, self.duplication, self.reordering, self.cuts = loss, duplication, reordering, cuts
+        self.positions = positions
 
 
 class BadLink:
@@ -33,6 +39,8 @@ class BadLink:
         self._impairment, self._random = impairment, random.Random(seed)
         # Frames that are late, by the port that sends them, each with the number of frames that overtake it.
         self._late = [[], []]
+        # By sender: its initial number, and how often each position is still to be lost.
+        self._senders = {}
         self.lost = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -58,7 +66,24 @@ class BadLink:
     def _happens(self, thousandths):
         return self._random.randrange(1000) < thousandths
 
+    def _has_lost_position(self, frame):
+        if not self._impairment.positions or (found := segment(frame)) is None:
+            return False
+        (l3, l4), data, end = found
+        key, seq = frame[l3 + 12 : l3 + 20] + frame[l4 : l4 + 4], struct.unpack_from("!I", frame, l4 + 4)[0]
+        if frame[l4 + 13] & SYN:
+            self._senders[key] = seq, collections.Counter(self._impairment.positions)
+        initial, left = self._senders.get(key, (0, {}))
+        first = (seq - initial - 1) & 0xFFFFFFFF
+        hit = [position for position, times in left.items() if times and first <= position < first + end - data]
+        for position in hit:
+            left[position] -= 1
+        return bool(hit)
+
     def _forward(self, to, frame):
+        if self._has_lost_position(frame):
+            self.lost += 1
+            return
         pieces = [frame]
         if self._happens(self._impairment.cuts):
             pieces = cut(frame, self._random)
@@ -84,18 +109,24 @@ class BadLink:
             port.close()
 
 
-def cut(frame, rng):
-    """Cuts the payload of a TCP segment in two. Other frames stay whole."""
+def segment(frame):
+    """Offsets of a TCP segment: (of the headers of layers 3 and 4), of its data, and of its end. None for other frames."""
     at, ethertype = 14, struct.unpack_from("!H", frame, 12)[0]
     if ethertype == ETHERTYPE_IP4 and frame[at + 9] == TCP:
         l4, end = at + (frame[at] & 15) * 4, at + struct.unpack_from("!H", frame, at + 2)[0]
     elif ethertype == ETHERTYPE_IP6 and frame[at + 6] == TCP:
         l4, end = at + 40, at + 40 + struct.unpack_from("!H", frame, at + 4)[0]
     else:
+        return None
+    return (at, l4), l4 + (frame[l4 + 12] >> 4) * 4, end
+
+
+def cut(frame, rng):
+    """Cuts the payload of a TCP segment in two. Other frames stay whole."""
+    found = segment(frame)
+    if found is None or found[2] - found[1] < 2:
         return [frame]
-    data = l4 + (frame[l4 + 12] >> 4) * 4
-    if end - data < 2:
-        return [frame]
+    (at, l4), data, end = found
     border = rng.randrange(data + 1, end)
     seq = struct.unpack_from("!I", frame, l4 + 4)[0]
     flags = frame[l4 + 13]
