@@ -7,18 +7,17 @@ import re
 import sys
 import traceback
 
-from .peers import acl, fastclick, frames, mmb, ovs, rules, search, testpmd, vpp
+from . import streams
+from .peers import acl, fastclick, frames, mmb, ovs, rules, testpmd, vpp
 from .peers.kernel import Kernel
-from .results import ROOT, Experiment, Series
+from .results import MEMORY, ROOT, TICKS, Experiment, Series
 
 from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
 from lab.netns import run  # noqa: E402 isort: skip
 
-MEMORY = "memory"
 # Where the kernel's frames come from.
 SOURCES = "10.1.0.0/16"
 CLASSBENCH = pathlib.Path(os.environ.get("CLASSBENCH", ROOT.parent / "shared" / "data" / "classbench"))
-TICKS = "ticks a packet"
 CACHED = (
     "Open vSwitch remembers what it decided for a flow, and for all that its rules do not tell apart: with rules that match none "
     "of the flows, it is these caches that are measured."
@@ -72,43 +71,9 @@ EXTREMES = [
     ("TCP options", ("--case", "options", "--rules", 100), 836 / 155),
 ]
 
-# MiddleClick's Figure 15: what is done with a stream, and the function that does it here.
-WORD = "attack"
-STREAMS = [
-    ("state", "monitor"), ("stream", "payload-count"), ("alert", f"match:{WORD} alert"), ("mask", f"match:{WORD} mask"),
-    ("remove", f"match:{WORD} remove"), ("replace", f'match:{WORD} replace "a longer text"'),
-]
-
-
-def streams(at, payload):
-    """Ticks of a packet of connections whose data segments begin with a text and are acknowledged."""
-    words = ("--proto", "tcp", "--size", 1500, "--answered", "--payload", payload, "--chain", STREAMS[int(at)][1])
-    return mmb.whole(*words)
-
-
-# MiddleClick's Figure 16: functions that read the same streams.
-TCP_FUNCTIONS = ["payload-count", "digest:crc32c", f"match:{WORD} alert", "payload-count"]
-# Its Figure 17: what a middlebox does more and more of. Functions that translate come first.
-MIDDLEBOX = [
-    ("NAT", ["nat"]), ("+ statistics", ["count"]), ("+ reconstruction", ["payload-count"]),
-    ("+ load balancer", ["lb:10.9.0.1 10.9.0.2"]), ("+ checksum", ["digest:crc32c"]), ("+ DPI", [f"match:{WORD} alert"]),
-]
-
-
-def tcp_chain(functions, *options):
-    """Ticks of a packet of connections in a chain of these functions."""
-    words = ("--proto", "tcp", "--size", 1500, "--answered", "--chain", "+".join(functions))
-    return mmb.whole(*words, *options)
-
-
-def middlebox(at):
-    """Ticks of a packet in a middlebox with the functions up to a place."""
-    functions = [one for _, more in MIDDLEBOX[: int(at) + 1] for one in more]
-    return tcp_chain(sorted(functions, key=lambda one: not one.startswith(("nat", "count", "lb"))))
-
-
 # (series, ticks at x, places of x, how many of them in a short run)
 OURS = {
+    **streams.OURS,
     "forwarding": [
         ("mmb, wire", lambda x: mmb.whole("--flows", x), [1024, 65536], 1),
         ("mmb, routed", lambda x: mmb.whole("--mode", "routed", "--flows", x), [1024, 65536], 1),
@@ -125,15 +90,6 @@ OURS = {
         ("mmb, one lookup", lambda x: mmb.chain("--chain", x), [1, 2, 3, 4, 5], 5),
         ("mmb, a lookup each", lambda x: mmb.chain("--chain", x, "--independent"), [1, 2, 3, 4, 5], 5),
     ],
-    "streams": [
-        ("mmb, nothing found", lambda x: streams(x, ""), list(range(len(STREAMS))), len(STREAMS)),
-        ("mmb, found in each segment", lambda x: streams(x, WORD), list(range(len(STREAMS))), len(STREAMS)),
-    ],
-    "stream-chains": [
-        ("mmb, one stream", lambda x: tcp_chain(TCP_FUNCTIONS[: int(x)]), [1, 2, 3, 4], 4),
-        ("mmb, a lookup and stream each", lambda x: tcp_chain(TCP_FUNCTIONS[: int(x)], "--independent"), [1, 2, 3, 4], 4),
-    ],
-    "middlebox": [("mmb", middlebox, list(range(len(MIDDLEBOX))), len(MIDDLEBOX))],
     "masks": [
         ("mmb", lambda x: mmb.added("--case", "masks", "--rules", x), [1, 2, 5, 10, 26, 40, 100, 300, 1000], 9),
     ],
@@ -352,66 +308,6 @@ def chains(rounds, full):
     return experiment.measure(ours("chains", full), rounds)
 
 
-def streams_figure(rounds, full):
-    """Figure 15: what is done with the streams of connections."""
-    experiment = Experiment(
-        "streams", "What is done with the streams of connections", MEMORY, "function", TICKS,
-        "MiddleClick, Figure 15 (there: throughput)",
-        {
-            "mmb, nothing found": f"`monitor`, `payload-count`, and `match {WORD}` with each of its actions; random payload",
-            "mmb, found in each segment": f"the same; each segment's payload begins with the word `{WORD}`",
-        },
-        [
-            "1,000 connections, data segments of 1,500 bytes, and an acknowledgment for every second one; the ticks are those "
-            "of a packet of either kind.",
-        ],
-        [name for name, _ in STREAMS],
-    )
-    return experiment.measure(ours("streams", full), rounds)
-
-
-def search_figure(rounds, full):
-    """What a search costs beside the library alone."""
-    experiment = Experiment(
-        "search", "Search for literals in the segments of a stream", MEMORY, "literals", "ns a segment",
-        "MiddleClick, V-F (its matcher is Hyperscan in streaming mode)",
-        search.CONFIGURED,
-        [
-            f"Chunks of {search.SEGMENT} bytes of one stream, letters alone; the same literals of 11 bytes, each of which "
-            "ends with a byte that the text does not have. The least of ten rounds of 20,000 chunks.",
-        ],
-    )
-    places = [1, 10, 100, 1000, 10_000]
-    return experiment.measure(search.series(places if full else places[:4]), rounds)
-
-
-def stream_chains(rounds, full):
-    """Figure 16 with functions that read streams: in one chain, and each on its own."""
-    experiment = Experiment(
-        "stream-chains", "Functions that read the same streams", MEMORY, "functions", TICKS,
-        "MiddleClick, Figure 16 (there: throughput and latency)",
-        {
-            "mmb, one stream": "a chain of so many of: `payload-count`, `digest crc32c`, `match … alert`, and another "
-            "`payload-count`; packets are put in order once",
-            "mmb, a lookup and stream each": "the same, with a flow manager of its own (`flow`) before each function but the first",
-        },
-        ["1,000 connections, data segments of 1,500 bytes, and an acknowledgment for every second one."],
-    )
-    return experiment.measure(ours("stream-chains", full), rounds)
-
-
-def middlebox_figure(rounds, full):
-    """Figure 17: a middlebox that does more and more."""
-    experiment = Experiment(
-        "middlebox", "A middlebox that does more and more", MEMORY, "functions", TICKS,
-        "MiddleClick, Figure 17 (there: throughput)",
-        {"mmb": f"`nat`, and with it `count`, `payload-count`, `lb` of two servers, `digest crc32c` and `match {WORD} alert`"},
-        ["1,000 connections, data segments of 1,500 bytes, and an acknowledgment for every second one."],
-        [name for name, _ in MIDDLEBOX],
-    )
-    return experiment.measure(ours("middlebox", full), rounds)
-
-
 def extremes(rounds, full):
     """Figure 11: cycles of the four extreme cases, as ratios to the plain IP path of the same run."""
     experiment = Experiment(
@@ -488,8 +384,5 @@ ALL = {
     "options": options,
     "masks": masks,
     "chains": chains,
-    "streams": streams_figure,
-    "search": search_figure,
-    "stream-chains": stream_chains,
-    "middlebox": middlebox_figure,
+    **streams.ALL,
 }

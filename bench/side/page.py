@@ -4,7 +4,7 @@ import os
 import textwrap
 from dataclasses import dataclass
 
-from .results import ENOUGH, FAST, FAST_TC, MMB, RESULTS, ROOT, clock
+from .results import ENOUGH, FAST, FAST_TC, MMB, OWN_SEARCH, RESULTS, ROOT, clock
 
 # Trial results (BENCH_RESULTS) have a page of their own beside them.
 PAGE = (RESULTS if "BENCH_RESULTS" in os.environ else ROOT / "docs") / "performance.md"
@@ -66,7 +66,7 @@ def best(ours, less):
     """mmb's points. Where several of its configurations were measured, only the fastest one."""
     either = {}
     for point in ours:
-        if point.series in (MMB, FAST, FAST_TC):
+        if point.series in (MMB, FAST, FAST_TC, OWN_SEARCH):
             either.setdefault(point.x, []).append(point)
     choose = min if less else max
     slower = [point for points in either.values() for point in points if point is not choose(points, key=lambda one: one.median)]
@@ -77,7 +77,7 @@ def ahead(experiment):
     """Points at which a peer is ahead of mmb. Less is better for ticks and times, more for rates.
 
     `PEER, what` is compared with `mmb, what` if that series exists, and otherwise with all series of mmb. Of mmb with and without
-    its fast paths, the best one counts.
+    its fast paths, or the library for searching, the best one counts.
     """
     less = experiment.unit not in MORE_IS_BETTER
     ours = best([point for point in experiment.points if point.series.startswith("mmb")], less)

@@ -197,5 +197,11 @@ def busy():
     return (user + nice + system + irq + softirq) / 100
 
 
+def peak_memory(space):
+    """MiB of memory that the programs of a namespace have had at most, each on its own (`VmHWM`)."""
+    statuses = [pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii") for pid in space.pids()]
+    return sum(int(found[1]) for status in statuses if (found := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE))) / 1024
+
+
 def percentile(values, share):
     return values[min(len(values) - 1, int(len(values) * share))]

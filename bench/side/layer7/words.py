@@ -5,7 +5,7 @@ import contextlib
 from . import web
 from ..ends import END_TO_END, SHARED, together
 from ..results import MMB, Experiment, Series
-from ..wire import Wire
+from ..wire import Wire, peak_memory
 
 SERVER = "10.2.0.2"
 SECONDS = 2
@@ -59,7 +59,7 @@ def check(wire, name, address, size):
 
 
 def http(rounds, full):
-    """Figure 15's question with real programs: how many pages, and what CPU time each of them costs."""
+    """Figure 15's question with real programs: how many pages, what CPU time each of them costs, and what memory all take."""
     how = f"wrk, {web.CONNECTIONS} connections at a time, a new one for each page; one word in each KiB. Every run checks a page."
     figures = [
         Experiment(
@@ -69,6 +69,7 @@ def http(rounds, full):
         for name, what, unit in (
             ("words-requests", "requests", "requests a second"),
             ("words-cpu", "CPU of all programs", "CPU µs a request"),
+            ("words-memory", "memory of the programs in the box", "MiB at most"),
         )
     ]
     places = [1, 8, 64, 1024] if full else [8, 64]
@@ -78,7 +79,8 @@ def http(rounds, full):
             def measure(size):
                 with stand(wire, name) as address:
                     check(wire, name, address, size)
-                    return web.cost(wire, address, size, SECONDS)
+                    found = web.cost(wire, address, size, SECONDS)
+                    return *found, peak_memory(wire.box) or None
 
             return measure
 

@@ -7,15 +7,15 @@ import pathlib
 import re
 import subprocess
 
-from ..results import ROOT, NotInstalled, Series
+from ..results import MMB, OWN_SEARCH, ROOT, NotInstalled, Series
 
-MMB, RAW, OWN = "mmb", "hs_scan_stream", "mmb, without the library"
+RAW = "hs_scan_stream"
 # What the program prints of each.
-LINES = {MMB: "hyperscan", RAW: "hs_scan_stream", OWN: "aho-corasick"}
+LINES = {MMB: "hyperscan", RAW: "hs_scan_stream", OWN_SEARCH: "aho-corasick"}
 CONFIGURED = {
     MMB: "the scanner that `match` has for a worker, with the library",
     RAW: "the same library (Hyperscan, or Vectorscan), called as a program in C does: one stream, one scratch space",
-    OWN: "mmb's automaton for literals, which needs no library",
+    OWN_SEARCH: "mmb's automaton for literals, which needs no library",
 }
 # Bytes of a segment's payload in frames of 1,500 bytes.
 SEGMENT = 1460
@@ -62,4 +62,4 @@ def series(places):
     def other(name):
         return lambda x: found.get(x, {}).pop(name, None)
 
-    return [Series(RAW, first, places), *(Series(name, other(name), places) for name in (MMB, OWN))]
+    return [Series(RAW, first, places), *(Series(name, other(name), places) for name in (MMB, OWN_SEARCH))]

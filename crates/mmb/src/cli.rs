@@ -476,6 +476,9 @@ pub struct BenchArgs {
     /// so with functions that read streams
     #[arg(long, conflicts_with_all = ["pcap", "trace", "null_ports"])]
     pub answered: bool,
+    /// The other end acknowledges a segment when N further ones of each flow have left, on average
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["pcap", "trace", "null_ports"])]
+    pub in_flight: u32,
     /// What the payload of each generated packet begins with
     #[arg(long, value_name = "TEXT", default_value = "", conflicts_with_all = ["pcap", "trace", "null_ports"])]
     pub payload: String,

@@ -3,7 +3,10 @@
 //! Theory of operation. The frame that leaves the graph, translated or edited or not, determines the answer:
 //! addresses and ports are swapped, and it arrives at the port where the frame left. [`Answers`] acknowledges
 //! every second TCP segment with data (RFC 9293, 3.8.6.3). An acknowledgment is for all bytes before it, so a
-//! flow whose segments all have odd places gets its acknowledgment later.
+//! flow whose segments all have odd places gets its acknowledgment later. With a delay, it waits until so
+//! many further segments have left, as on a long path.
+
+use std::collections::VecDeque;
 
 use mmb_packet::{Kind, Meta, checksum, parse};
 
@@ -12,14 +15,28 @@ use super::traffic::ACK;
 /// Bytes of the longest acknowledgment: Ethernet, IPv6 and TCP with all options.
 const MAX_ANSWER: usize = 14 + 40 + 60;
 
+/// An acknowledgment.
+struct Answer {
+    bytes: [u8; MAX_ANSWER],
+    len: usize,
+    /// The segments with data that have left when it is sent.
+    due: u64,
+}
+
 /// Acknowledgments that wait to be sent.
 #[derive(Default)]
 pub(super) struct Answers {
-    waiting: Vec<([u8; MAX_ANSWER], usize)>,
+    waiting: VecDeque<Answer>,
     segments: u64,
+    delay: u64,
 }
 
 impl Answers {
+    /// Acknowledgments that wait until `delay` further segments, of all flows, have left.
+    pub fn new(delay: u64) -> Answers {
+        Answers { delay, ..Answers::default() }
+    }
+
     /// Adds an acknowledgment if the frame is a segment with data that gets one.
     pub fn add(&mut self, frame: &[u8]) {
         let Some(meta) = read(frame).filter(|meta| meta.kind.l4() == Kind::TCP) else { return };
@@ -32,8 +49,8 @@ impl Answers {
         if self.segments % 2 == 1 {
             return;
         }
-        let mut answer = [0; MAX_ANSWER];
-        let bytes = &mut answer[..len];
+        let mut answer = Answer { bytes: [0; MAX_ANSWER], len, due: self.segments + self.delay };
+        let bytes = &mut answer.bytes[..len];
         bytes.copy_from_slice(&frame[..len]);
         reverse(bytes, &meta);
         let next = number(bytes, l4 + 8).wrapping_add((end - len) as u32);
@@ -41,14 +58,15 @@ impl Answers {
         bytes[l4 + 13] = ACK;
         put_lengths(bytes, &meta);
         put_checksum(bytes, &meta);
-        self.waiting.push((answer, len));
+        self.waiting.push_back(answer);
     }
 
-    /// Writes one that waits to the start of `out` and returns its length; 0 if none waits.
+    /// Writes one that is due to the start of `out` and returns its length; 0 if none is due.
     pub fn write_next(&mut self, out: &mut [u8]) -> usize {
-        let Some((answer, len)) = self.waiting.pop() else { return 0 };
-        out[..len].copy_from_slice(&answer[..len]);
-        len
+        let now = self.segments;
+        let Some(answer) = self.waiting.pop_front_if(|answer| answer.due <= now) else { return 0 };
+        out[..answer.len].copy_from_slice(&answer.bytes[..answer.len]);
+        answer.len
     }
 }
 

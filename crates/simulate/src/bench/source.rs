@@ -71,7 +71,8 @@ impl TrafficPlan {
         let (frames, max_len) = match self {
             TrafficPlan::NullPorts(_) => return Ok(None),
             TrafficPlan::Generated(config) => {
-                answers = config.answered.then(Answers::default);
+                let delay = u64::from(config.in_flight) * u64::from(config.flows);
+                answers = config.answered.then(|| Answers::new(delay));
                 let generator = Generator::new(config, stream);
                 let len = generator.frame_len();
                 (FrameSource::Generator(Box::new(generator)), len)

@@ -4,7 +4,7 @@ use crate::bench::traffic::{Generated, Generator, Proto};
 /// The answers to `count` segments of one flow.
 fn answers(config: &Generated, count: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let mut generator = Generator::new(config, 0);
-    let mut answers = Answers::default();
+    let mut answers = Answers::new(u64::from(config.in_flight) * u64::from(config.flows));
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let mut frame = vec![0; generator.frame_len()];
@@ -42,6 +42,25 @@ fn every_second_segment_is_acknowledged() {
             assert_eq!(checksum::fold(checksum::sum(&answer[l4..], pseudo)), 0xffff);
             assert!(ip6 || checksum::fold(checksum::sum(&answer[l3..l4], 0)) == 0xffff);
         }
+    }
+}
+
+#[test]
+fn acknowledgments_come_when_so_many_segments_are_in_flight() {
+    let config = Generated {
+        flows: 1,
+        size: 700,
+        proto: Proto::Tcp,
+        answered: true,
+        in_flight: 5,
+        ..Generated::default()
+    };
+    let end =
+        |frame: &Vec<u8>, at: usize| number(frame, usize::from(read(frame).expect("valid").l4_off) + at);
+    for (count, acknowledged) in [(6, None), (7, Some(1)), (8, Some(1)), (9, Some(3)), (100, Some(93))] {
+        let (sent, received) = answers(&config, count);
+        let last = received.last().map(|answer| end(answer, 8));
+        assert_eq!(last, acknowledged.map(|at: usize| end(&sent[at + 1], 4)), "{count}");
     }
 }
 

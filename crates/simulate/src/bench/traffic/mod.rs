@@ -60,6 +60,9 @@ pub struct Generated {
     /// The TCP segments of a flow follow each other in order, without end, and the other end acknowledges
     /// every second one. Otherwise all are the same, and nothing is answered.
     pub answered: bool,
+    /// If flows are answered: so many further segments of each flow leave before one is acknowledged, on
+    /// average.
+    pub in_flight: u32,
     /// What each packet's payload begins with, as far as there is room; random bytes follow.
     pub payload: Vec<u8>,
     /// Seed of all random numbers.
@@ -78,6 +81,7 @@ impl Default for Generated {
             order: Order::Uniform,
             ip6: false,
             answered: false,
+            in_flight: 0,
             payload: Vec::new(),
             seed: 1,
             destinations: None,
