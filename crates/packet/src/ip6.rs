@@ -77,13 +77,13 @@ pub fn parse_plain_ip6(
     meta: &mut Meta,
 ) -> Option<ParsedHeaders<32>> {
     let l4 = l3 + FIXED;
-    let (ip, start) = (bytes::at::<FIXED>(head, l3)?, bytes::at::<20>(head, l4)?);
+    // The shortest frames of UDP end 8 bytes behind the network header.
+    let (ip, start) = (bytes::at::<FIXED>(head, l3)?, HeaderPrefix::at(head, l4)?);
     let payload = usize::from(bytes::be16(ip, 4));
     let end = l4 + payload;
     if !((ip[0] >> 4 == 6) & (end <= frame_len)) {
         return None;
     }
-    let start = HeaderPrefix::of(start);
     let kind = start.parse(ip[6], end.min(head.len()) - l4)?;
     let tag = transport::tag(Kind::IP6, kind, ip[6]);
     meta.set_ip(0, l4, end, tag);

@@ -171,7 +171,8 @@ pub struct ParsedHeaders<const ADDRESSES: usize> {
     pub tcp_flags: u8,
     /// TCP acknowledgement number; unspecified for UDP.
     pub tcp_ack: u32,
-    /// Offset of the transport header, as [`crate::Meta::l4_off`]. The head holds 20 bytes from there on.
+    /// Offset of the transport header, as [`crate::Meta::l4_off`]. Over IPv4, the head holds 20 bytes from
+    /// there on.
     pub l4: u16,
     /// Time to live, or hop limit.
     pub ttl: u8,
@@ -304,6 +305,16 @@ impl HeaderPrefix {
     pub fn of(bytes: &[u8; 20]) -> HeaderPrefix {
         let [first, second, _] = words(bytes);
         HeaderPrefix { first, second }
+    }
+
+    /// The prefix at an offset of a head that may end within it: the second word is 0 then, so that only a
+    /// UDP header is valid. `None`: the head does not even hold the first word.
+    #[inline(always)]
+    pub fn at(head: &[u8], l4: usize) -> Option<HeaderPrefix> {
+        match bytes::at(head, l4) {
+            Some(whole) => Some(HeaderPrefix::of(whole)),
+            None => Some(HeaderPrefix { first: u64::from_le_bytes(*bytes::at(head, l4)?), second: 0 }),
+        }
     }
 
     /// Returns the transport nibble if a valid TCP or UDP header begins here; it uses one branch and no

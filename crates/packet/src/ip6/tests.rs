@@ -144,6 +144,17 @@ fn a_udp_length_of_0_is_refused() {
     assert_eq!(outcome(&with(frame, 59, 0)), Err(DropReason::L4Malformed));
 }
 
+/// A UDP header may be all that there is behind the network header.
+#[test]
+fn the_shortest_datagram_is_plain() {
+    let frame = Frame::new(ip(), Udp::new(1, 2)).build();
+    let is_plain = |head: &[u8]| {
+        parse_plain_ip6(head, 14, frame.len(), &mut Meta { l3_off: 14, ..Meta::default() }).is_some()
+    };
+    assert_eq!(frame.len(), 62);
+    assert!(is_plain(&frame) && !is_plain(&frame[..61]));
+}
+
 fn seen(frame: &[u8]) -> u16 {
     let mut m = Meta::default();
     if let Err(reason) = parse(frame, frame.len(), &mut m) {
@@ -217,8 +228,10 @@ proptest! {
         head in 54..120usize,
     ) {
         let bare = if udp { Frame::new(ip(), Udp::new(5, 6)) } else { Frame::new(ip(), Tcp::new(5, 6)) };
-        let mut frame = bare.payload(vec![0; payload]).pad_to(74).build();
-        hits.into_iter().for_each(|(at, byte)| frame[at] = byte);
+        let mut frame = bare.payload(vec![0; payload]).build();
+        for (at, byte) in hits {
+            frame.get_mut(at).into_iter().for_each(|place| *place = byte);
+        }
         let head = &frame[..head.min(frame.len())];
         let mut plain = Meta { l3_off: 14, ..Meta::default() };
         let mut general = plain;
