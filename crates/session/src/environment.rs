@@ -157,15 +157,21 @@ pub trait Packets {
     fn prefetch_bytes(&self, at: usize) {
         self.prefetch(at);
     }
-    /// Whether [`Packets::forward`] can route packets.
+    /// Whether [`Packets::forward4`] and [`Packets::forward6`] can route packets.
     #[inline(always)]
     fn can_forward(&self) -> bool {
         false
     }
-    /// Routes a packet to a cached next hop ([`crate::Sessions::set_next_hop`]). Returns `false`, with the
-    /// packet unchanged, if the packet needs the full forwarding path.
+    /// Routes an IPv4 packet to a cached next hop ([`crate::Sessions::set_next_hop`]). Returns `false`, with
+    /// the packet unchanged, if the packet needs the full forwarding path.
     #[inline(always)]
-    fn forward(&mut self, at: usize, hop: u16) -> bool {
+    fn forward4(&mut self, at: usize, hop: u16) -> bool {
+        let _ = (at, hop);
+        false
+    }
+    /// Routes an IPv6 packet, as [`Packets::forward4`].
+    #[inline(always)]
+    fn forward6(&mut self, at: usize, hop: u16) -> bool {
         let _ = (at, hop);
         false
     }

@@ -44,6 +44,7 @@ impl SessionStore {
         if self.lifetime.ticks.is_multiple_of(FLUSH_INTERVAL) {
             self.cache.flush(&mut self.table, env, FLUSH_LIMIT);
         }
+        self.cache.hop_numbers.sweep(self.table.flows_mut());
         self.admission.give_back(self.open_sessions());
         self.age(now, env);
         self.lifetime.removals_at_tick = self.lifetime.removals;

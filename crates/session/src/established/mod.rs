@@ -13,6 +13,7 @@
 pub(crate) mod carry_over;
 pub(crate) mod decisions;
 pub(crate) mod deferred;
+mod hop_numbers;
 pub(crate) mod next_hops;
 pub(crate) mod per_packet;
 pub(crate) mod positions;
@@ -24,6 +25,7 @@ use mmb_flow::{FlowRef, Table};
 use crate::Environment;
 use decisions::Decisions;
 use deferred::DeferredCounters;
+use hop_numbers::HopNumbers;
 use next_hops::NoteStamps;
 use positions::Positions;
 pub(crate) use uncommon::{EstablishedPath, hand_off, set_edits};
@@ -34,6 +36,8 @@ pub(crate) struct DecisionCache {
     pub decisions: Decisions,
     pub deferred: DeferredCounters,
     pub stamps: NoteStamps,
+    /// Next hops of IPv6 flows.
+    pub hop_numbers: HopNumbers,
     /// Positions of packets of the last vector whose flow could cache a next hop and has none.
     pub next_hop_misses: Positions,
     /// Positions of packets of the last vector whose decisions are of an earlier generation, which may hold.
@@ -51,6 +55,7 @@ impl DecisionCache {
             decisions: Decisions::new(),
             deferred: DeferredCounters::new(),
             stamps: NoteStamps::new(),
+            hop_numbers: HopNumbers::new(),
             next_hop_misses: Positions::default(),
             stale: Positions::default(),
             prefetch_decisions: true,
@@ -77,6 +82,10 @@ impl DecisionCache {
         let flow = table.flow_mut(flow);
         let old = flow.decision();
         flow.set_decision(number);
+        if !flow.is_ip4() {
+            // The new decision may be for another input port.
+            flow.set_next_hop(0);
+        }
         self.decisions.release(old, env);
     }
 

@@ -1,8 +1,8 @@
 //! Notes of flows: that the decision need not be read, and the next hop of the flow's packets.
 //!
 //! Theory of operation. All packets of a flow have the same source and destination, so that they have the
-//! same next hop until routes change. A flow of IPv4 stores the number of its next hop ([`Flow::next_hop`]);
-//! its packets need no route lookup.
+//! same next hop until routes change. A flow of IPv4 stores the number of its next hop ([`Flow::next_hop`]),
+//! a flow of IPv6 a number that stands for it ([`super::hop_numbers`]). Its packets need no route lookup.
 //!
 //! The note of a flow ([`Flow::opaque4`]) has a stamp: a generation and the input port. A new generation
 //! begins when rules, routes or local addresses change; notes of older generations are invalid. The highest
@@ -20,7 +20,7 @@ use super::decisions::{DecisionFlags, Decisions};
 use crate::lookup::summary::PacketSummary;
 
 /// In place of a next hop: no next hop can be cached.
-const NO_HOP: u16 = u16::MAX;
+pub(crate) const NO_HOP: u16 = u16::MAX;
 
 /// The current generation of notes.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +126,7 @@ pub(crate) fn is_next_hop(hop: u16) -> bool {
 impl DecisionCache {
     /// Invalidates all cached next hops, after routes or local addresses have changed.
     pub fn invalidate_next_hops(&mut self, table: &mut Table) {
+        self.hop_numbers.renew();
         if self.stamps.renew() {
             clear_stamps(table);
         }
@@ -133,10 +134,29 @@ impl DecisionCache {
 
     /// Caches the next hop of a flow: that of all its packets that come in by the same port, until routes
     /// change. `None`: each packet needs a lookup.
-    pub fn set_next_hop(&self, table: &mut Table, flow: FlowRef, hop: Option<u32>) {
+    pub fn set_next_hop(&mut self, table: &mut Table, flow: FlowRef, hop: Option<u32>) {
+        if !flow.is_some() {
+            return;
+        }
         let hop = hop.and_then(|hop| u16::try_from(hop).ok()).filter(|hop| is_next_hop(*hop));
-        if flow.is_some() {
-            table.flow_mut(flow).set_next_hop(hop.unwrap_or(NO_HOP));
+        let (flow, hop) = (table.flow_mut(flow), hop.unwrap_or(NO_HOP));
+        let number = if flow.is_ip4() { hop } else { self.hop_numbers.number_of(hop).unwrap_or(0) };
+        flow.set_next_hop(number);
+    }
+
+    /// Returns the cached next hop of a flow whose decision is current; 0 if it has none. `IP6`: the flow may
+    /// be IPv6.
+    #[inline(always)]
+    pub fn next_hop<const IP6: bool>(&self, flow: &Flow) -> u16 {
+        if !IP6 || flow.is_ip4() { flow.next_hop() } else { self.hop_numbers.get(flow.next_hop()) }
+    }
+
+    /// Notes the position of a packet if its flow has no next hop (`hop` is 0) and can get one. `IP6`: the
+    /// flow may be IPv6.
+    #[inline(always)]
+    pub fn note_miss<const IP6: bool>(&mut self, (at, hop): (usize, u16), flow: &Flow) {
+        if hop == 0 && (!IP6 || flow.is_ip4() || self.hop_numbers.has_room()) {
+            self.next_hop_misses.push(at);
         }
     }
 }

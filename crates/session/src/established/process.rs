@@ -12,7 +12,7 @@ use mmb_packet::{StageWord, prefetch};
 use mmb_policy::VECTOR;
 
 use super::DecisionCache;
-use super::next_hops::{PacketStamps, count_by_decision, is_next_hop};
+use super::next_hops::{NO_HOP, PacketStamps, count_by_decision, is_next_hop};
 use super::positions::Positions;
 use crate::lookup::summary::PacketSummary;
 use crate::lookup::vector::{PREFETCH_PACKETS, VectorLookup};
@@ -156,16 +156,15 @@ impl DecisionCache {
                 *next = Next::Chain;
                 continue;
             }
-            if can_forward && is_next_hop(flow.next_hop()) && packets.forward(at, flow.next_hop()) {
+            let hop = if can_forward { self.next_hop::<IP6>(flow) } else { NO_HOP };
+            if is_next_hop(hop) && forward::<IP6, P>(packets, (at, hop), flow) {
                 *next = Next::Forwarded;
                 totals.forwarded += 1;
                 continue;
             }
             *next = Next::Pass;
             totals.passed += 1;
-            if can_forward && flow.next_hop() == 0 && flow.is_ip4() {
-                self.next_hop_misses.push(at);
-            }
+            self.note_miss::<IP6>((at, hop), flow);
         }
         next.len()
     }
@@ -211,6 +210,12 @@ impl DecisionCache {
             Some(_) => Admission::Uncommon,
         }
     }
+}
+
+/// Routes a packet to a next hop, as [`Packets::forward4`] does. `IP6`: the packet may be IPv6.
+#[inline(always)]
+fn forward<const IP6: bool, P: Packets>(packets: &mut P, (at, hop): (usize, u16), flow: &Flow) -> bool {
+    if !IP6 || flow.is_ip4() { packets.forward4(at, hop) } else { packets.forward6(at, hop) }
 }
 
 /// Translates a packet. Returns `true` if the packet goes through the chain of its session.

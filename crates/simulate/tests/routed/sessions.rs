@@ -1,7 +1,7 @@
 //! Cached next hops of sessions: packets go where packets without sessions go, whatever routes change.
 
 use mmb_dataplane::PortId;
-use mmb_packet::build::{Frame, Ip4, Udp};
+use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
 use mmb_route::{NextHop, NextHopKind, Routes};
 use proptest::prelude::*;
 
@@ -116,17 +116,25 @@ fn each_port_has_its_own_way_for_a_session() {
     let mut routes = routes();
     let mut other = routes.tables[0].clone();
     insert(&mut other, "198.51.100.0/24", hops::NARROW);
+    insert(&mut other, "2001:db8:a::/48", hops::NARROW);
     routes.tables.push(other);
     routes.interfaces[usize::from(WAN.0)].as_mut().unwrap().table = 1;
     world.lab.publish_routes(routes);
-    let frame =
-        |ttl| Frame::new(Ip4 { ttl, ..ip4("198.51.100.7") }, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).build();
-    let by_wan = [&WAN_MAC[..], &frame(9)[6..]].concat();
+    let frame = |is_ip6: bool, ttl| {
+        let frame = match is_ip6 {
+            true => Frame::new(Ip6 { hop_limit: ttl, ..ip6("2001:db8:a::7") }, Udp::new(1, 2)),
+            false => Frame::new(Ip4 { ttl, ..ip4("198.51.100.7") }, Udp::new(1, 2)),
+        };
+        frame.macs(HOST_MAC, LAN_MAC).build()
+    };
     // Sessions cache routes once these have been stable for some time.
-    for now in (0..5).map(|n| 200 * n) {
-        for (port, sent, hop) in [(LAN, frame(9), hops::FAR), (WAN, by_wan.clone(), hops::NARROW)] {
-            let out = world.lab.run(now, vec![(port, sent)]);
-            assert_eq!(out, [(WAN, behind(hop, &frame(8)))]);
+    for (n, is_ip6) in [false, true].repeat(10).into_iter().enumerate() {
+        let by_wan = [&WAN_MAC[..], &frame(is_ip6, 9)[6..]].concat();
+        for (port, sent, hop) in [(LAN, frame(is_ip6, 9), hops::FAR), (WAN, by_wan, hops::NARROW)] {
+            for repeat in 0..3 {
+                let out = world.lab.run(200 * n as u32 + repeat, vec![(port, sent.clone())]);
+                assert_eq!(out, [(WAN, behind(hop, &frame(is_ip6, 8)))]);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Forwards a packet to its next hop: TTL, checksum and Ethernet header.
 
 use mmb_packet::Meta;
-use mmb_route::{NextHop, NextHopKind, forward_ip4};
+use mmb_route::{NextHop, NextHopKind, forward_ip4, forward_ip6};
 
 use crate::engine::node::vector::ROUTED_L3 as L3;
 
@@ -15,6 +15,12 @@ pub(super) const TTL6: usize = L3 + 7;
 #[inline(always)]
 pub(crate) fn forward4(head: &mut [u8], meta: &mut Meta, hop: &NextHop) -> bool {
     forward(head, meta, hop, TTL4, forward_ip4)
+}
+
+/// Forwards an IPv6 packet to a next hop; see [`forward4`].
+#[inline(always)]
+pub(crate) fn forward6(head: &mut [u8], meta: &mut Meta, hop: &NextHop) -> bool {
+    forward(head, meta, hop, TTL6, forward_ip6)
 }
 
 /// Forwards a packet whose TTL or hop limit is at offset `ttl`; see [`forward4`].

@@ -4,7 +4,7 @@ use mmb_dpdk::Packet;
 use mmb_packet::{DropReason, Kind, Meta, parse};
 use mmb_route::{NextHopId, NextHopKind, RouteTable, Routes};
 
-use super::martian::is_martian4;
+use super::martian::{is_link_local, is_martian4, is_martian6};
 use crate::engine::node::vector::ROUTED_L3 as L3;
 
 /// Whether a packet is for the machine itself.
@@ -12,7 +12,7 @@ pub(crate) fn is_for_kernel(routes: &Routes, packet: &Packet) -> bool {
     routes.hops.get(look_up_one(routes, packet)).kind == NextHopKind::Punt
 }
 
-/// Finds the next hops of IPv4 packets at the positions in `which`.
+/// Finds the next hops of the packets at the positions in `which`.
 ///
 /// `found` gets a next hop if it holds for all packets of the flow from the same port, until routes change.
 pub(crate) fn for_each_lasting_hop(
@@ -22,16 +22,26 @@ pub(crate) fn for_each_lasting_hop(
     mut found: impl FnMut(usize, Option<NextHopId>),
 ) {
     for packet in which.iter().map(|at| &packets[*at]) {
-        if let (Some(table), Some((_, to))) = (table_of(routes, packet.port()), addresses4(packet)) {
-            table.ip4.prefetch(to);
-        }
+        prefetch_route(routes, packet);
     }
     for &at in which {
         let packet = &packets[at];
-        let is_odd = addresses4(packet).is_none_or(|(from, to)| is_martian4(from, to));
+        let is_odd = match packet.meta().kind.l3() {
+            Kind::IP4 => addresses4(packet).is_none_or(|(from, to)| is_martian4(from, to)),
+            _ => addresses6(packet).is_none_or(|(from, to)| is_martian6(from, to) || is_link_local(to)),
+        };
         let id = look_up_one(routes, packet);
         let is_lasting = !is_odd && routes.hops.get(id).kind == NextHopKind::Forward;
         found(at, is_lasting.then_some(id));
+    }
+}
+
+/// Prefetches what the lookup of a packet's route reads first.
+fn prefetch_route(routes: &Routes, packet: &Packet) {
+    let Some(table) = table_of(routes, packet.port()) else { return };
+    match packet.meta().kind.l3() {
+        Kind::IP4 => addresses4(packet).into_iter().for_each(|(_, to)| table.ip4.prefetch(to)),
+        _ => addresses6(packet).into_iter().for_each(|(_, to)| table.ip6.prefetch(to)),
     }
 }
 

@@ -2,17 +2,33 @@
 
 use mmb_dpdk::Packet;
 use mmb_packet::{Meta, StageWord};
-use mmb_route::NextHops;
+use mmb_route::{NextHop, NextHops};
 use mmb_session::Packets;
 
 use crate::engine::node::vector::AHEAD;
-use crate::features::route::forward::forward4;
+use crate::features::route::forward::{forward4, forward6};
 
 /// A vector's packets, and the next hops by which sessions forward them.
 pub(super) struct PacketBatch<'a, 'b> {
     pub packets: &'a mut [&'b mut Packet],
     /// None if packets are not routed.
     pub hops: Option<&'a NextHops>,
+}
+
+impl PacketBatch<'_, '_> {
+    /// Forwards a packet to a next hop by `rewrite`.
+    #[inline(always)]
+    fn forward(
+        &mut self,
+        at: usize,
+        hop: u16,
+        rewrite: impl Fn(&mut [u8], &mut Meta, &NextHop) -> bool,
+    ) -> bool {
+        let Some(hops) = self.hops else { return false };
+        let (head, meta) = self.packets[at].data_and_meta();
+        meta.stage = StageWord::from_next_hop(hop.into());
+        rewrite(head, meta, hops.get(hop.into()))
+    }
 }
 
 impl Packets for PacketBatch<'_, '_> {
@@ -57,11 +73,13 @@ impl Packets for PacketBatch<'_, '_> {
     }
 
     #[inline(always)]
-    fn forward(&mut self, at: usize, hop: u16) -> bool {
-        let Some(hops) = self.hops else { return false };
-        let (head, meta) = self.packets[at].data_and_meta();
-        meta.stage = StageWord::from_next_hop(hop.into());
-        forward4(head, meta, hops.get(hop.into()))
+    fn forward4(&mut self, at: usize, hop: u16) -> bool {
+        self.forward(at, hop, forward4)
+    }
+
+    #[inline(always)]
+    fn forward6(&mut self, at: usize, hop: u16) -> bool {
+        self.forward(at, hop, forward6)
     }
 
     #[inline(always)]
