@@ -430,7 +430,7 @@ pub struct BenchArgs {
     #[arg(short, long = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Generate the rules of a case instead of a configuration
-    #[arg(long, value_enum, value_name = "CASE", conflicts_with_all = ["config", "ip6"])]
+    #[arg(long, value_enum, value_name = "CASE", conflicts_with = "config")]
     pub case: Option<Case>,
     /// Send all flows through a service chain: of N monitors (24 bytes each), of functions by their types and
     /// arguments (`nat+match:attack mask`), or of seven as in MiddleClick's evaluation (`paper`)
@@ -469,7 +469,7 @@ pub struct BenchArgs {
     /// Order of the flows
     #[arg(long, value_enum, default_value_t = Order::Uniform)]
     pub order: Order,
-    /// IPv6 instead of IPv4
+    /// IPv6 instead of IPv4; of the cases, `stateful` and `new-sessions` have it
     #[arg(long)]
     pub ip6: bool,
     /// The TCP segments of a flow follow each other, and the other end acknowledges every second one; always
@@ -511,6 +511,8 @@ pub enum Case {
     Mixed,
     /// As many distinct masks as rules (up to 1,156): prefix lengths, ports or none
     Masks,
+    /// As many distinct masks as rules: any fields, and all prefix lengths from 8 on
+    FieldMasks,
     /// Random values of random TCP options
     Options,
     /// Ranges and inequalities on several fields

@@ -124,16 +124,20 @@ def test_routed_with_rules(bench):
     assert report["plain_path"] > 0 and isinstance(report["ratio"], float)
 
 
-@pytest.mark.parametrize("case", ["exact", "stateful", "nat", "stateful-nat", "new-sessions"])
-def test_routed_cases(case):
-    words = ("--mode", "routed", "--case", case, "--rules", 20, "--flows", 500, "--seconds", "0.3", "--json")
+CASES = ["exact", "field-masks", "stateful", "nat", "stateful-nat", "new-sessions"]
+
+
+@pytest.mark.parametrize(("case", "ip6"), [*((case, ()) for case in CASES), ("stateful", ("--ip6",)), ("new-sessions", ("--ip6",))])
+def test_routed_cases(case, ip6):
+    words = ("--mode", "routed", "--case", case, "--rules", 20, "--flows", 500, "--seconds", "0.3", "--json", *ip6)
     report = json.loads(mmb("bench", *words).stdout)
     # On a busy machine the difference of two costs can be below zero.
     assert report["plain_path"] > 0 and isinstance(report["ratio"], float)
     # Sessions that are open know their next hop, and send packets on.
-    last = "flow-lookup" if case in ("stateful", "nat", "stateful-nat") else "ip4-rewrite"
+    version = "ip6" if ip6 else "ip4"
+    last = "flow-lookup" if case in ("stateful", "nat", "stateful-nat") else f"{version}-rewrite"
     assert report["nodes"][last]["packets"] == pytest.approx(report["packets"], rel=0.02)
-    looked_up = report["nodes"].get("ip4-lookup", {"packets": 0})["packets"]
+    looked_up = report["nodes"].get(f"{version}-lookup", {"packets": 0})["packets"]
     assert looked_up < report["packets"] / 2 if last == "flow-lookup" else looked_up > 0
 
 

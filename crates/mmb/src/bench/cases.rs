@@ -3,13 +3,14 @@
 //! Their values have the ranges of the generated traffic (10.0.0.0/8 to 198.18.0.0/15 or to the routes, all
 //! ports), so that rules and packets have many values in common.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use mmb_simulate::bench::Prefixes;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
+use super::field_masks::FieldMasks;
 use crate::cli::Case;
 
 /// RuleRandom values for rules, and the prefixes of destinations.
@@ -25,26 +26,26 @@ impl RuleRandom {
     }
 
     /// A number below `n`, which is not 0.
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.rng.random_range(0..n)
     }
 
     /// A number from `low` to `high`, both included.
-    fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         self.rng.random_range(low..=high)
     }
 
-    fn source(&mut self) -> u32 {
+    pub(super) fn source(&mut self) -> u32 {
         0x0a00_0000 | self.rng.next_u32() >> 8
     }
 
-    fn destination(&mut self) -> u32 {
+    pub(super) fn destination(&mut self) -> u32 {
         let random = self.rng.next_u64();
         self.destinations
             .map_or(0xc612_0000 | random as u32 >> 15, |prefixes| prefixes.address(random) as u32)
     }
 
-    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
+    pub(super) fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
         all[self.below(all.len() as u64) as usize]
     }
 
@@ -66,6 +67,7 @@ enum Kind {
     Mixed,
     /// The masks of the rules, in order.
     Masks(Vec<Mask>),
+    FieldMasks(FieldMasks),
     Options,
     Ranges,
     Sources,
@@ -83,8 +85,8 @@ struct Mask {
 /// Prefix lengths of masks and of mixed rules. Shorter prefixes would match too much of the traffic.
 const LENGTHS: std::ops::RangeInclusive<u8> = 16..=32;
 
-/// Fields of the case `ranges`: name and largest value.
-const TCP: [(&str, u64); 8] = [
+/// Fields of the cases `ranges` and `field-masks`: name and largest value.
+pub(super) const TCP: [(&str, u64); 8] = [
     ("tcp-sport", 0xffff),
     ("tcp-dport", 0xffff),
     ("tcp-win", 0xffff),
@@ -94,7 +96,7 @@ const TCP: [(&str, u64); 8] = [
     ("ip-ttl", 0xff),
     ("ip-dscp", 0x3f),
 ];
-const UDP: [(&str, u64); 7] = [
+pub(super) const UDP: [(&str, u64); 7] = [
     ("udp-sport", 0xffff),
     ("udp-dport", 0xffff),
     ("udp-len", 0xffff),
@@ -111,6 +113,7 @@ impl RuleGenerator {
             Case::Exact => Kind::Exact,
             Case::Mixed => Kind::Mixed,
             Case::Masks => Kind::Masks(shuffled_masks(&mut random)),
+            Case::FieldMasks => Kind::FieldMasks(FieldMasks::default()),
             Case::Options => Kind::Options,
             Case::Ranges => Kind::Ranges,
             Case::Sources | Case::Set => Kind::Sources,
@@ -124,8 +127,11 @@ impl RuleGenerator {
         Some(RuleGenerator { kind, random })
     }
 
-    /// A rule with this keyword and target for one random flow.
-    pub fn exact(random: &mut RuleRandom, keyword: &str, target: &str) -> String {
+    /// A rule with this keyword and target for one random flow, of IPv6 if `ip6` is set.
+    pub fn exact(random: &mut RuleRandom, ip6: bool, keyword: &str, target: &str) -> String {
+        if ip6 {
+            return exact6(random, keyword, target);
+        }
         let mask = Mask { source: 32, destination: 32, sport: true, dport: true };
         masked(random, mask, keyword, target)
     }
@@ -138,10 +144,11 @@ impl RuleGenerator {
     /// A rule for a position (from 0, below [`RuleGenerator::max_rules`]). Each call returns a new one.
     pub fn line(&mut self, position: usize) -> String {
         let random = &mut self.random;
-        match &self.kind {
-            Kind::Exact => RuleGenerator::exact(random, "add", "drop"),
+        match &mut self.kind {
+            Kind::Exact => RuleGenerator::exact(random, false, "add", "drop"),
             Kind::Mixed => mixed(random),
             Kind::Masks(masks) => masked(random, masks[position % masks.len()], "add", "drop"),
+            Kind::FieldMasks(masks) => masks.line(random, position),
             Kind::Options => option(random),
             Kind::Ranges => ranges(random),
             Kind::Sources => format!("add {SOURCE} {} drop", prefix(random.source(), 32)),
@@ -174,7 +181,7 @@ fn shuffled_masks(random: &mut RuleRandom) -> Vec<Mask> {
 }
 
 /// The prefix of an address with this length.
-fn prefix(address: u32, length: u8) -> String {
+pub(super) fn prefix(address: u32, length: u8) -> String {
     let network = Ipv4Addr::from(address & (u32::MAX << (32 - u32::from(length))));
     if length == 32 { network.to_string() } else { format!("{network}/{length}") }
 }
@@ -195,6 +202,17 @@ fn masked(random: &mut RuleRandom, mask: Mask, keyword: &str, target: &str) -> S
         }
     }
     line + " " + target
+}
+
+fn exact6(random: &mut RuleRandom, keyword: &str, target: &str) -> String {
+    let proto = random.pick(&["tcp", "udp"]);
+    let [source, destination] =
+        [(); 2].map(|()| Ipv6Addr::from(0x2001_0002_u128 << 96 | u128::from(random.rng.next_u64())));
+    let [sport, dport] = [(); 2].map(|()| random.below(0x1_0000));
+    format!(
+        "{keyword} ip6-saddr {source} ip6-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} \
+         {target}"
+    )
 }
 
 fn mixed(random: &mut RuleRandom) -> String {
@@ -263,7 +281,15 @@ mod tests {
 
     #[test]
     fn every_line_is_a_rule_and_depends_on_the_seed() {
-        for case in [Case::Exact, Case::Mixed, Case::Masks, Case::Options, Case::Ranges, Case::Sources] {
+        for case in [
+            Case::Exact,
+            Case::Mixed,
+            Case::Masks,
+            Case::FieldMasks,
+            Case::Options,
+            Case::Ranges,
+            Case::Sources,
+        ] {
             let lines = |seed| {
                 let mut maker = RuleGenerator::new(case, RuleRandom::new(seed, None)).unwrap();
                 (0..1_000).map(|at| maker.line(at)).collect::<Vec<_>>()

@@ -7,6 +7,7 @@
 
 mod cases;
 mod chains;
+mod field_masks;
 mod sessions;
 mod trace;
 
@@ -107,6 +108,9 @@ fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Co
     if let Some(kind) = sessions::Kind::of(case) {
         return config_of_sessions(kind, case, args, traffic);
     }
+    if args.ip6 {
+        return Err(Failure::usage("of the cases, only stateful and new-sessions take --ip6"));
+    }
     let destinations = match traffic {
         Traffic::Generated(config) => config.destinations,
         _ => None,
@@ -151,6 +155,9 @@ fn config_of_sessions(
     };
     if args.filters.is_some() {
         return Err(Failure::usage("only the case classbench takes a FILE"));
+    }
+    if kind.nat && traffic.ip6 {
+        return Err(Failure::usage("the cases of NAT are about IPv4; leave out --ip6"));
     }
     let lines = sessions::lines(kind, args.rules, traffic, args.seed);
     load_text(&lines.join("\n"), name_of(case), args.seed, &Config::new())
