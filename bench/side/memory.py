@@ -81,17 +81,19 @@ OURS = {
     "firewall": [
         ("mmb", lambda x: mmb.added("--case", "exact", "--rules", x), [10, 100, 1000, 10_000, 100_000, 1_000_000], 5),
     ],
-    "tracking": [("mmb", lambda x: mmb.added("--case", "stateful", "--flows", x), [1024, 65536], 2)],
-    "nat": [("mmb", lambda x: mmb.added("--case", "nat", "--flows", x), [1024, 32768], 2)],
-    "options": [
-        ("mmb", lambda x: mmb.added("--case", "options", "--rules", x), [1, 10, 100, 1000, 10_000], 5),
+    "tracking": [
+        ("mmb", lambda x: mmb.added("--case", "stateful", "--flows", x), [1024, 65536], 2),
+        ("mmb, IPv6", lambda x: mmb.added("--case", "stateful", "--ip6", "--flows", x), [1024, 65536], 2),
     ],
+    "nat": [("mmb", lambda x: mmb.added("--case", "nat", "--flows", x), [1024, 32768], 2)],
+    "options": [("mmb", lambda x: mmb.added("--case", "options", "--rules", x), [1, 10, 100, 1000, 10_000], 5)],
     "chains": [
         ("mmb, one lookup", lambda x: mmb.chain("--chain", x), [1, 2, 3, 4, 5], 5),
         ("mmb, a lookup each", lambda x: mmb.chain("--chain", x, "--independent"), [1, 2, 3, 4, 5], 5),
     ],
     "masks": [
         ("mmb", lambda x: mmb.added("--case", "masks", "--rules", x), [1, 2, 5, 10, 26, 40, 100, 300, 1000], 9),
+        ("mmb, any fields", lambda x: mmb.worst("--case", "field-masks", "--rules", x), [1, 10, 100, 1000], 4),
     ],
 }
 
@@ -191,6 +193,7 @@ def tracking(rounds, full):
         "mmb, Figures 9b and 9e (there: bandwidth)",
         {
             "mmb": "1,000 stateful rules; every packet is of a session that is open",
+            "mmb, IPv6": "the same over IPv6",
             "nftables": "`ct state established accept`, then an accept of the sources, then a set of 1,000 five-tuples",
             "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then an accept of the sources, then 1,000 rules",
             "XDP": "the paper's program: three hash maps (flows, three-tuples, five-tuples); its own cost, one direction",
@@ -273,6 +276,7 @@ def masks(rounds, full):
         "mmb, Figure 10 (there: bandwidth; the rate falls from 26 masks on)",
         {
             "mmb": "as many rules as masks: prefix lengths, ports or none",
+            "mmb, any fields": "the same with prefixes of all lengths and any fields; the worst of three seeds",
             "Open vSwitch": f"the same as drop flows; {ovs.CONFIGURED}",
             **acl.CONFIGURED,
             "VPP": f"the acl plugin; {vpp.CONFIGURED}",

@@ -41,6 +41,11 @@ def added(*options):
     return more(bench("--mode", "routed", *options))
 
 
+def worst(*options, seeds=(1, 2, 3)):
+    """The most that rules of any of these seeds take."""
+    return max(added(*options, "--seed", seed) for seed in seeds)
+
+
 SESSIONS = ("flow-lookup", "flow-classify", "flow-track", "chain")
 
 
