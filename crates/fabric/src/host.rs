@@ -27,7 +27,7 @@ use crate::message::{Hello, Reply, Request};
 use crate::pool::Pool;
 use crate::report;
 use crate::shared::{DomainMemory, Packets, Shared};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{FunctionCount, Supervisor};
 use keeper::{Keeper, Running};
 
 pub use keeper::HANG;
@@ -119,6 +119,7 @@ impl ProcessHost for Host {
             ports: spec.ports.to_vec(),
             seed: spec.seed,
             mode: spec.mode.word().to_owned(),
+            priority: self.supervisor.priority,
             geometry,
             stride,
             packets: None,
@@ -126,6 +127,7 @@ impl ProcessHost for Host {
         let number = Arc::new(AtomicU32::new(0));
         let restarts = Arc::new(AtomicU32::new(0));
         let (requests, received) = channel();
+        let counted = self.supervisor.count_function();
         let mut keeper = Keeper {
             supervisor: self.supervisor.clone(),
             shared: shared.clone(),
@@ -152,6 +154,7 @@ impl ProcessHost for Host {
             restarts,
             linked: Mutex::new(vec![false; usize::from(spec.workers)]),
             thread,
+            _counted: counted,
         }))
     }
 }
@@ -181,6 +184,7 @@ struct Process {
     restarts: Arc<AtomicU32>,
     linked: Mutex<Vec<bool>>,
     thread: Thread,
+    _counted: FunctionCount,
 }
 
 impl Process {

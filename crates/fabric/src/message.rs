@@ -34,7 +34,7 @@ pub enum Order {
 /// From the supervisor to the engine.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The number of the process.
+    /// The number of the process. Descriptor: readable once it has ended.
     Started(i32),
     /// Why there is no process.
     Failed(String),
@@ -53,6 +53,8 @@ pub struct Hello {
     pub seed: u64,
     /// The word of the mode.
     pub mode: String,
+    /// The priority of the engine.
+    pub priority: i32,
     pub geometry: Geometry,
     /// Bytes from one buffer to the next.
     pub stride: usize,

@@ -80,11 +80,6 @@ fn cpu_time(number: u32) -> Option<Duration> {
     (ticks.len() == 2).then(|| Duration::from_millis(ticks.iter().sum::<u64>() * 10))
 }
 
-/// Whether a signal has stopped a process.
-pub fn is_stopped(number: i32) -> bool {
-    stat_fields(number.unsigned_abs()).is_some_and(|fields| fields.trim_start().starts_with('T'))
-}
-
 /// Returns the fields of a process behind its name, from its state on (proc_pid_stat(5)).
 fn stat_fields(number: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;

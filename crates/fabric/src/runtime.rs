@@ -120,6 +120,7 @@ impl Process {
         let pool = Arc::new(SharedMemory::open(pool).map_err(text)?);
         let pads = Arc::new(SharedMemory::open(pads).map_err(text)?);
         let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
+        sandbox::restore_priority(hello.priority);
         sandbox::limit()?;
         let spec = HostedSpec {
             name: hello.name.clone(),

@@ -1,8 +1,10 @@
 //! What the process of a function gives up before it makes the function.
 //!
 //! # Theory of operation
-//! The process has its memory, its socket and the standard error output. It moves to name spaces of its
-//! own: a user without rights, a network without interfaces. Then it gives up capabilities and new
+//! The process has its memory, its socket and the standard error output. The supervisor has moved to name
+//! spaces of its own, which its processes share: a user without rights, a network without interfaces. A
+//! network for each process would cost most of the time of a start, and seconds while the kernel removes the
+//! networks of others; no process can make a socket in it anyway. The process gives up capabilities and new
 //! privileges, sets limits, and limits its system calls to those that a thread needs that computes, waits
 //! and writes to open descriptors. No call opens a file, makes a socket, a thread or a process, or looks
 //! into another process. So it needs no rules about files. A call that is not allowed fails with EPERM.
@@ -10,7 +12,10 @@
 use std::collections::BTreeMap;
 
 use nix::sched::{CloneFlags, unshare};
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getpriority_process, set_parent_process_death_signal, setpriority_process,
+    setrlimit,
+};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
@@ -44,16 +49,19 @@ pub fn end_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Moves to name spaces without a network, and gives up capabilities and new privileges, for good. This takes
-/// most of the time of a start, and needs to know nothing of the function.
-///
-/// # Errors
-/// The kernel refuses to give up new privileges.
-pub fn isolate() -> Result<(), String> {
+/// Moves the supervisor to name spaces without a network.
+pub fn leave_name_spaces() {
     // Where the kernel allows no user name spaces, the other limits remain: no call makes a socket.
     let user = CloneFlags::CLONE_NEWUSER;
     let others = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
     let _ = unshare(user | others).or_else(|_| unshare(others));
+}
+
+/// Gives up capabilities and new privileges, for good.
+///
+/// # Errors
+/// The kernel refuses to give up new privileges.
+pub fn isolate() -> Result<(), String> {
     give_up_capabilities();
     set_no_new_privs(true).map_err(|error| format!("cannot give up new privileges: {error}"))
 }
@@ -78,6 +86,33 @@ pub fn limit() -> Result<(), String> {
     filter()
         .and_then(|program| apply_filter(&program))
         .map_err(|error| format!("cannot limit system calls: {error}"))
+}
+
+/// How much sooner than the engine a thread gets a processor that replaces processes (nice(2)). It needs one
+/// rarely and for a short time, and packets wait for it.
+const AHEAD: i32 = 10;
+
+/// Returns the priority of this thread.
+pub fn priority() -> i32 {
+    getpriority_process(None).unwrap_or(0)
+}
+
+/// Allows threads of this process to raise their priority later, without capabilities. `engine`: the priority
+/// of the engine.
+pub fn allow_raised_priority(engine: i32) {
+    // The limit counts from 20 downwards. Who may not change it stays with the priority of the engine.
+    let limit = (20 - (engine - AHEAD)).clamp(0, 40).unsigned_abs().into();
+    let _ = setrlimit(Resource::Nice, Rlimit { current: Some(limit), maximum: Some(limit) });
+}
+
+/// Raises the priority of this thread above that of the engine, where that is allowed.
+pub fn raise_priority(engine: i32) {
+    let _ = setpriority_process(None, engine - AHEAD);
+}
+
+/// Gives this thread the priority of the engine.
+pub fn restore_priority(engine: i32) {
+    let _ = setpriority_process(None, engine);
 }
 
 /// Keeps descriptors that this process was started with from the processes that it starts.

@@ -1,11 +1,11 @@
 //! The thread that looks after a process.
 //!
 //! # Theory of operation
-//! The thread of a process waits for requests, for the end of the process's socket, and for the time of the
-//! next look at the rings. A process that has ended, that has returned nothing of what it has for [`HANG`],
-//! that was stopped, or that has broken a ring, is killed, and its end is waited for. Only then the workers
-//! take their buffers back and another process takes its place, with the same scratchpads and new rings. A
-//! process that ends again and again is started after a pause that doubles.
+//! The thread of a process waits for requests, for the end of the process, and for the time of the next look
+//! at the rings. A process that has returned nothing of what it has for [`HANG`], or that has broken a ring,
+//! is killed, and its end is waited for. (One that a signal has stopped is killed by the supervisor.) Only
+//! then the workers take their buffers back and another process takes its place, with the same scratchpads
+//! and new rings. A process that ends again and again is started after a pause that doubles.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,16 +23,16 @@ use super::{Job, NO_PACKETS, PATIENCE};
 use crate::doorbell::{Bell, Sleeper};
 use crate::memory::SharedMemory;
 use crate::message::{self, Hello, Reply};
-use crate::report;
+use crate::sandbox;
 use crate::shared::{LinkCounters, Shared};
 use crate::supervisor::{NewProcess, Supervisor};
 
 /// How long a process may return nothing of what it has.
 pub const HANG: Duration = Duration::from_millis(500);
 /// Time between two looks at the rings.
-const LOOK: Duration = Duration::from_millis(10);
-/// A process that returns nothing for so long may have been stopped.
-const STOPPED: Duration = Duration::from_millis(8);
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a process may take to end once its socket is closed.
+const ENDING: Duration = Duration::from_millis(5);
 /// So many processes with a short life are started again at once, one after the other.
 const AT_ONCE: u32 = 8;
 /// Later ones are started after a pause, of at most the second time.
@@ -43,6 +43,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct Running {
     number: i32,
     socket: OwnedFd,
+    /// Readable once the process has ended.
+    end: OwnedFd,
     since: Instant,
     /// The last look at the rings.
     looked: Instant,
@@ -80,11 +82,9 @@ impl Progress {
 
 /// Why a process does not run any longer.
 enum End {
-    /// Its socket has ended.
+    /// It has ended, or its socket has.
     Gone,
     Hangs,
-    /// A signal has stopped it.
-    Stopped,
     /// It has broken a ring.
     Broken,
     /// Nobody needs it.
@@ -107,18 +107,21 @@ impl Keeper {
         if self.shared.domain.packets.as_ref().is_some_and(|packets| packets.get().is_none()) {
             return Err(NO_PACKETS.into());
         }
-        // A spare process may have ended since it was started.
-        let spare = self.supervisor.take_spare().map(|spare| self.run_in(spare));
-        let running = match spare {
-            Some(Ok(running)) => Ok(running),
-            Some(Err(_)) | None => self.supervisor.start_process().and_then(|process| self.run_in(process)),
-        };
+        match self.start_in_spare() {
+            Some(running) => Ok(running),
+            None => self.supervisor.start_process().and_then(|process| self.run_in(process)),
+        }
+    }
+
+    /// Starts the function in a spare process. None: there is none, or it has ended since it was started.
+    fn start_in_spare(&mut self) -> Option<Running> {
+        let running = self.supervisor.take_spare().and_then(|spare| self.run_in(spare).ok());
         self.supervisor.prepare_spares();
         running
     }
 
     /// Gives the function to a process that waits for one.
-    fn run_in(&mut self, NewProcess { number, socket }: NewProcess) -> Result<Running, String> {
+    fn run_in(&mut self, NewProcess { number, socket, end }: NewProcess) -> Result<Running, String> {
         let text = |error: io::Error| error.to_string();
         let Shared { geometry, domain, pads, bell, .. } = &*self.shared;
         let rings = Arc::new(SharedMemory::create("mmb-rings", geometry.ring_words()).map_err(text)?);
@@ -129,7 +132,7 @@ impl Keeper {
             self.hello.packets = Some((offset, packets.bytes()));
         }
         let sent = message::send(&socket, &self.hello, &files).map_err(text);
-        let ready = sent.and_then(|()| match wait_for(number, &socket) {
+        let ready = sent.and_then(|()| match wait_for(&socket) {
             Ok(Some(Reply::Ready)) => Ok(()),
             Ok(Some(Reply::Failed(reason))) => Err(message::printable(&reason)),
             Ok(Some(_)) => Err("the process answers something else".into()),
@@ -138,7 +141,7 @@ impl Keeper {
         });
         if let Err(reason) = ready {
             let how = self.supervisor.kill(number);
-            return Err(if reason.is_empty() { format!("the process has ended ({how})") } else { reason });
+            return Err(if reason.is_empty() { format!("the process {how}") } else { reason });
         }
         let now = Instant::now();
         self.number.store(number.unsigned_abs(), Relaxed);
@@ -146,11 +149,12 @@ impl Keeper {
         let state = self.shared.state.load(Acquire);
         let begin = |counters| Seen { progress: Progress::of(counters, state), without: Duration::ZERO };
         let seen = self.shared.counters.iter().map(begin).collect();
-        Ok(Running { number, socket, since: now, looked: now, seen })
+        Ok(Running { number, socket, end, since: now, looked: now, seen })
     }
 
     /// Looks after processes, one after the other, until the function is deleted.
     pub fn keep(&mut self, first: Option<Running>) {
+        sandbox::raise_priority(self.supervisor.priority);
         let (mut next, mut short_lives) = (first, 0_u32);
         loop {
             let mut running = match next.take() {
@@ -161,24 +165,35 @@ impl Keeper {
                 },
             };
             let end = self.watch(&mut running);
-            let how = self.supervisor.kill(running.number);
+            // Its number stays its own until the supervisor is asked.
+            let is_dead = matches!(end, End::Gone) && has_ended(&running.end);
+            let how = (!is_dead).then(|| self.supervisor.kill(running.number));
             self.number.store(0, Relaxed);
             self.shared.set_down();
-            let how = match end {
-                End::Stop => return,
-                End::Gone => match last_words(&running.socket) {
-                    Some(words) => format!("has ended ({how}): {words}"),
-                    None => format!("has ended ({how})"),
-                },
-                End::Hangs => "hangs, and was killed".to_owned(),
-                End::Stopped => "was stopped, and was killed".to_owned(),
-                End::Broken => "has broken a ring, and was killed".to_owned(),
-            };
-            log::error(format!("function {}: its process {how}\n", self.hello.name));
-            self.shared.set_failure(&how);
+            if matches!(end, End::Stop) {
+                return;
+            }
             short_lives = if running.since.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
+            // Packets wait: how the process has ended is asked later.
+            next = if short_lives < AT_ONCE { self.start_in_spare() } else { None };
+            self.report_end(&running, &end, how);
             self.restarts.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Notes and logs why a process has ended. `how`: if the supervisor was asked already.
+    fn report_end(&self, ended: &Running, end: &End, how: Option<String>) {
+        let how = how.unwrap_or_else(|| self.supervisor.kill(ended.number));
+        let how = match end {
+            End::Gone | End::Stop => match last_words(&ended.socket) {
+                Some(words) => format!("{how}: {words}"),
+                None => how,
+            },
+            End::Hangs => "hangs, and was killed".to_owned(),
+            End::Broken => "has broken a ring, and was killed".to_owned(),
+        };
+        log::error(format!("function {}: its process {how}\n", self.hello.name));
+        self.shared.set_failure(&how);
     }
 
     /// Starts a process, after a pause if the last ones have lived shortly. None: the function is deleted.
@@ -211,12 +226,12 @@ impl Keeper {
         loop {
             if self.is_idle() {
                 // Nothing happens: the next packet, or a request, ends the sleep.
-                let bell = KeeperBell { shared: &self.shared, socket: &running.socket, limit: None };
+                let bell = KeeperBell { shared: &self.shared, running, limit: None };
                 sleeper.sleep(&bell, || !self.is_idle());
                 running.seen.iter_mut().for_each(|seen| seen.without = Duration::ZERO);
                 running.looked = Instant::now();
             } else {
-                KeeperBell { shared: &self.shared, socket: &running.socket, limit: Some(LOOK) }.wait();
+                KeeperBell { shared: &self.shared, running, limit: Some(LOOK) }.wait();
             }
             if message::is_readable(running.socket.as_fd()) {
                 // Nobody has asked: the process is gone, or breaks the rules.
@@ -241,12 +256,11 @@ impl Keeper {
                 Job::Stop => return Some(End::Stop),
                 Job::Ask(request, reply) => {
                     let answer = message::send(&running.socket, &request, &[])
-                        .and_then(|()| wait_for(running.number, &running.socket));
+                        .and_then(|()| wait_for(&running.socket));
                     match answer {
                         // The one who has asked may wait no longer.
                         Ok(Some(answer)) => drop(reply.send(answer)),
                         Ok(None) => return Some(End::Gone),
-                        Err(_) if report::is_stopped(running.number) => return Some(End::Stopped),
                         Err(_) => return Some(End::Hangs),
                     }
                 }
@@ -279,10 +293,6 @@ impl Keeper {
             }
             longest = longest.max(seen.without);
         }
-        // A busy machine may give it no processor for a while, so a short time alone says little.
-        if longest >= STOPPED && report::is_stopped(running.number) {
-            return Some(End::Stopped);
-        }
         (longest >= HANG).then_some(End::Hangs)
     }
 
@@ -303,7 +313,7 @@ impl Keeper {
 /// What the thread waits for: attention, or the end of the process.
 struct KeeperBell<'a> {
     shared: &'a Shared,
-    socket: &'a OwnedFd,
+    running: &'a Running,
     /// The longest wait.
     limit: Option<Duration>,
 }
@@ -315,8 +325,11 @@ impl Bell for KeeperBell<'_> {
 
     fn wait(&self) {
         let attention = &self.shared.attention;
-        let mut files =
-            [PollFd::new(attention, PollFlags::IN), PollFd::new(self.socket, PollFlags::IN | PollFlags::HUP)];
+        let mut files = [
+            PollFd::new(attention, PollFlags::IN),
+            PollFd::new(&self.running.socket, PollFlags::IN | PollFlags::HUP),
+            PollFd::new(&self.running.end, PollFlags::IN),
+        ];
         let limit = self.limit.and_then(|limit| Timespec::try_from(limit).ok());
         // An interrupted wait is a short one.
         let _ = poll(&mut files, limit.as_ref());
@@ -332,15 +345,17 @@ fn last_words(socket: &OwnedFd) -> Option<String> {
     }
 }
 
-/// Waits for a message of a process that is there.
-fn wait_for(number: i32, socket: &OwnedFd) -> io::Result<Option<Reply>> {
-    let (begin, look) = (Instant::now(), Timespec::try_from(LOOK).unwrap_or_default());
-    loop {
-        let mut files = [PollFd::new(socket, PollFlags::IN)];
-        match poll(&mut files, Some(&look)) {
-            Ok(0) if begin.elapsed() < PATIENCE && !report::is_stopped(number) => {}
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            _ => return Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
-        }
+/// Waits for a message of a process. None: it has ended.
+fn wait_for(socket: &OwnedFd) -> io::Result<Option<Reply>> {
+    let mut files = [PollFd::new(socket, PollFlags::IN)];
+    match poll(&mut files, Timespec::try_from(PATIENCE).ok().as_ref()) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
     }
+}
+
+/// Whether a process has ended, or does so now. It uses no memory any more then.
+fn has_ended(end: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(end, PollFlags::IN)];
+    poll(&mut files, Timespec::try_from(ENDING).ok().as_ref()).is_ok_and(|ready| ready > 0)
 }

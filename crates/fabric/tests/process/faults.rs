@@ -90,6 +90,54 @@ pub fn stopped_and_looping_processes_are_replaced() {
     until_it_runs(&mut world, 3);
 }
 
+/// A process that a signal has stopped is replaced, also if no packet waits for it.
+pub fn a_stopped_process_is_replaced_at_once() {
+    let mut world = World::new(&lines("drop"));
+    world.send(&[frame(1, "N.")]);
+    world.until("nothing is under way", |world| world.value("p", "buffers") == 0);
+    kill_process(pid(&world), Signal::STOP).unwrap();
+    let status = |world: &World| world.instance("p").process().unwrap().status();
+    world.until("another process", |world| status(world).restarts == 1 && status(world).process.is_some());
+    assert_eq!(status(&world).last_failure.as_deref(), Some("was stopped, and was killed"));
+    assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N2");
+}
+
+/// There are as many spare processes as functions, so all functions can end at the same time.
+pub fn spare_processes_follow_the_functions() {
+    const FUNCTIONS: usize = 5;
+    let names: Vec<String> = (0..FUNCTIONS).map(|n| format!("f{n}")).collect();
+    let lines: String = names.iter().map(|name| format!("nf add {name} probe process d\n")).collect();
+    let chain = format!("chain add c {}", names.join(" | "));
+    let mut world = World::new(&format!("domain add d private buffers 256\n{lines}{chain}"));
+    let status = |world: &World, name: &str| world.instance(name).process().unwrap().status();
+    let supervisor = parent(status(&world, "f0").process.unwrap());
+    for round in 1..=2 {
+        world.until("spare processes", |_| children(supervisor) == 2 * FUNCTIONS);
+        for name in &names {
+            kill_process(Pid::from_raw(status(&world, name).process.unwrap() as i32).unwrap(), Signal::KILL)
+                .unwrap();
+        }
+        world.until("other processes", |world| {
+            let all = names.iter().map(|name| status(world, name));
+            all.into_iter().all(|status| status.restarts == round && status.process.is_some())
+        });
+        assert_eq!(world.send(&[frame(1, "N.")])[0].verdict, ChainVerdict::Pass);
+    }
+}
+
+/// The parent of a process (proc_pid_stat(5)). 0: the process has ended.
+fn parent(process: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace());
+    fields.and_then(|mut fields| fields.nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+fn children(of: u32) -> usize {
+    let all =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    all.filter_map(|name| name.parse().ok()).filter(|process: &u32| parent(*process) == of).count()
+}
+
 /// What a function says when it panics is the reason of the failure.
 pub fn last_words_are_shown() {
     let mut world = World::new(&lines("drop"));

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 34] = [
+    let tests: [(&str, fn()); 36] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -35,6 +35,8 @@ fn main() -> ExitCode {
         ("nothing_is_allowed", nothing_is_allowed),
         ("killed_processes_lose_no_buffer", faults::killed_processes_lose_no_buffer),
         ("stopped_and_looping_processes_are_replaced", faults::stopped_and_looping_processes_are_replaced),
+        ("a_stopped_process_is_replaced_at_once", faults::a_stopped_process_is_replaced_at_once),
+        ("spare_processes_follow_the_functions", faults::spare_processes_follow_the_functions),
         ("last_words_are_shown", faults::last_words_are_shown),
         ("more_processes_than_processors", modes::more_processes_than_processors),
         ("a_chain_that_changes_under_load", zero_copy::a_chain_that_changes_under_load),
@@ -277,6 +279,11 @@ fn nothing_is_allowed() {
     };
     assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".into(), "2".into()));
     assert_eq!((field("CapEff:"), field("CapBnd:")), ("0000000000000000".into(), "0000000000000000".into()));
+    // Another network, and other name spaces.
+    for space in ["net", "ipc", "uts"] {
+        let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{space}")).unwrap();
+        assert_ne!(of(&pid.to_string()), of("self"), "{space}");
+    }
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     assert!(limits.lines().any(|line| line.starts_with("Max open files            16")), "{limits}");
     // Standard input and outputs, and what the memory and the bell need.
