@@ -631,6 +631,9 @@ class FunctionEntry(TypedDict):
     # What that process does while there are no packets: `poll`, `event` or `adaptive`; empty without one.
     mode: NotRequired[str]
 
+    # The processor on which that process runs.
+    processor: NotRequired[int | None]
+
     # Values that the function reports.
     report: dict[str, str]
 
@@ -952,6 +955,9 @@ class ProcessEntry(TypedDict):
 
     # Number of the process; absent: it does not run now.
     process: NotRequired[int | None]
+
+    # The processor on which it runs; absent: any.
+    processor: NotRequired[int | None]
 
     # Descriptors from the process that were refused.
     refused: int

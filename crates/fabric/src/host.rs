@@ -105,6 +105,7 @@ impl Host {
 
 impl ProcessHost for Host {
     fn start(&self, spec: &ProcessSpec<'_>) -> Result<Arc<dyn FunctionProcess>, String> {
+        spec.cpu.map_or(Ok(()), |cpu| self.supervisor.processors.check(cpu))?;
         let domain = self.domain(spec.domain)?;
         let geometry = Geometry::new(spec.workers, spec.domain.buffers, self.sessions, spec.bytes);
         let text = |error: io::Error| format!("no memory: {error}");
@@ -119,6 +120,7 @@ impl ProcessHost for Host {
             ports: spec.ports.to_vec(),
             seed: spec.seed,
             mode: spec.mode.word().to_owned(),
+            cpu: spec.cpu,
             priority: self.supervisor.priority,
             geometry,
             stride,
@@ -148,7 +150,10 @@ impl ProcessHost for Host {
         drop(deferred);
         Ok(Arc::new(Process {
             shared,
-            mode: spec.mode.word(),
+            mode: match spec.cpu {
+                Some(cpu) => format!("{} cpu {cpu}", spec.mode.word()),
+                None => spec.mode.word().to_owned(),
+            },
             requests: Mutex::new(requests),
             number,
             restarts,
@@ -177,8 +182,8 @@ enum Job {
 /// See [`FunctionProcess`].
 struct Process {
     shared: Arc<Shared>,
-    /// The word of the mode.
-    mode: &'static str,
+    /// Mode and processor, in the words of the line.
+    mode: String,
     requests: Mutex<Sender<Job>>,
     number: Arc<AtomicU32>,
     restarts: Arc<AtomicU32>,
@@ -219,7 +224,7 @@ impl FunctionProcess for Process {
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let mut report = report::lines(&self.shared, &self.status(), self.mode);
+        let mut report = report::lines(&self.shared, &self.status(), &self.mode);
         match self.ask(Request::Report) {
             Some(Reply::Report(lines)) => report.extend(lines),
             _ => report.push(("process".into(), "does not answer".into())),

@@ -25,6 +25,7 @@ mod link;
 mod memory;
 mod message;
 mod pool;
+mod processors;
 mod report;
 mod ring;
 mod runtime;

@@ -53,6 +53,8 @@ pub struct Hello {
     pub seed: u64,
     /// The word of the mode.
     pub mode: String,
+    /// The processor on which the process runs.
+    pub cpu: Option<u16>,
     /// The priority of the engine.
     pub priority: i32,
     pub geometry: Geometry,

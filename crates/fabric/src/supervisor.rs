@@ -30,6 +30,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::message::{self, Answer, Order};
+use crate::processors::Processors;
 use crate::sandbox;
 
 /// The first argument of the supervisor.
@@ -66,6 +67,8 @@ pub struct Supervisor {
     child: Mutex<Child>,
     /// The priority of the engine.
     pub priority: i32,
+    /// The processors that the engine and its processes may use.
+    pub processors: Processors,
 }
 
 #[derive(Default)]
@@ -95,8 +98,14 @@ impl Supervisor {
         command.arg(SUPERVISOR).env(MARK, "1").process_group(0);
         let child = command.stdin(Stdio::from(there)).stdout(Stdio::null()).spawn()?;
         set_socket_timeout(&here, Timeout::Recv, Some(PATIENCE))?;
-        let (socket, spares) = (Mutex::new(here), Mutex::default());
-        Ok(Supervisor { socket, spares, refill: OnceLock::new(), child: Mutex::new(child), priority })
+        Ok(Supervisor {
+            socket: Mutex::new(here),
+            spares: Mutex::default(),
+            refill: OnceLock::new(),
+            child: Mutex::new(child),
+            priority,
+            processors: Processors::allowed(),
+        })
     }
 
     fn ask(&self, order: &Order, file: Option<OwnedFd>) -> io::Result<(Answer, Vec<OwnedFd>)> {

@@ -4,9 +4,9 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Broker, CaptureSelection, Chain, Command, Cond, Domain, Endpoint4,
-    Filtering, Match, MatchExpr, NatForward, NatPool, NatProto, NfInstance, OnFailure, PoolAddresses,
-    PortKind, ProcessMode, ProcessPlace, ReversePathMode, Rule, RuleKind, RuleRef, SessionLimit, Step,
-    Subnet, Target, Value, ValueItem, ValueSet, Word,
+    Filtering, Match, MatchExpr, NatForward, NatPool, NatProto, NfInstance, OnFailure, PlaceWords,
+    PoolAddresses, PortKind, ProcessMode, ProcessPlace, ReversePathMode, Rule, RuleKind, RuleRef,
+    SessionLimit, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -227,23 +227,22 @@ impl Display for PortKind {
 impl Display for NfInstance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "nf add {} {}", self.name, self.kind)?;
-        let is_mode = self.args.last().is_some_and(|word| ProcessMode::from_word(word).is_some());
-        let last_words = if is_mode { 3 } else { 2 };
         for (at, word) in self.args.iter().enumerate() {
             // In quotes, the word is an argument like any other.
-            let is_last = at + last_words >= self.args.len() && self.process.is_none();
-            if is_last && **word == *"process" {
+            let behind = || self.args[at + 1..].iter().map(|word| (&**word, true)).collect::<Vec<_>>();
+            let is_ambiguous = **word == *"process" && self.process.is_none();
+            if is_ambiguous && PlaceWords::read(&behind()) != PlaceWords::Arguments {
                 f.write_str(" \"process\"")?;
             } else {
                 write!(f, " {}", Unbroken(word))?;
             }
         }
-        let Some(ProcessPlace { domain, mode }) = &self.process else { return Ok(()) };
+        let Some(ProcessPlace { domain, mode, cpu }) = &self.process else { return Ok(()) };
         write!(f, " process {domain}")?;
-        match mode {
-            ProcessMode::Adaptive => Ok(()),
-            mode => write!(f, " {}", mode.word()),
+        if *mode != ProcessMode::default() {
+            write!(f, " {}", mode.word())?;
         }
+        cpu.map_or(Ok(()), |cpu| write!(f, " cpu {cpu}"))
     }
 }
 

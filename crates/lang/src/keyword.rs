@@ -405,9 +405,12 @@ pub(crate) const PROCESS_MODES: &[Keyword] = &[
     word("adaptive", "look for packets while they keep coming, else sleep (default)"),
 ];
 
+/// The word in front of the processor of a process.
+pub(crate) const PROCESS_CPU: &[Keyword] = &[word("cpu", "the processor on which the process runs: cpu <n>")];
+
 /// Words after `nf`.
 pub(crate) const NF: &[Keyword] = &[
-    word("add", "nf add <instance> <type> [<word> …] [process <domain> [poll|event|adaptive]]"),
+    word("add", "nf add <instance> <type> [<word> …] [process <domain> [poll|event|adaptive] [cpu <n>]]"),
     word("del", "nf del <instance>"),
     word("set", "tell an instance something while it runs: nf set <instance> <word> …"),
 ];

@@ -169,7 +169,9 @@ fn chains() {
     assert_eq!(offered("nf add x c"), (9, vec!["count".into()]));
     assert_eq!(offered("nf add x acl ").1, [""; 0]);
     assert_eq!(offered("nf add x acl process ").1, ["tenant1"]);
-    assert_eq!(offered("nf add x acl process tenant1 ").1, ["poll", "event", "adaptive"]);
+    assert_eq!(offered("nf add x acl process tenant1 ").1, ["poll", "event", "adaptive", "cpu"]);
+    assert_eq!(offered("nf add x acl process tenant1 event ").1, ["cpu"]);
+    assert!(offered("nf add x acl process tenant1 cpu ").1.is_empty());
     assert!(offered("nf add x acl process no=name ").1.is_empty());
     assert_eq!(offered("nf del ").1, ["acl1", "nat"]);
     assert_eq!(offered("nf set a").1, ["acl1"]);

@@ -358,6 +358,13 @@ fn functions_and_chains() {
         "nf add x hello process d process e",
         "nf add stats count process tenant1 event",
         "nf add stats count process tenant1 poll",
+        "nf add stats count process tenant1 cpu 1",
+        "nf add stats count process tenant1 poll cpu 1023",
+        "nf add stats count process cpu cpu 0",
+        "nf add x hello process cpu 1",
+        "nf add x hello process d cpu 1 more",
+        r#"nf add x hello "process" d cpu 1"#,
+        r#"nf add x hello "process" d cpu"#,
         "nf add x hello process process poll",
         "nf add x hello process process process event",
         "nf add x hello process d event more",
@@ -385,6 +392,8 @@ fn functions_and_chains() {
     }
     prints("nf add c count \"a\"   b # c", "nf add c count a b");
     prints("nf add c count process d adaptive", "nf add c count process d");
+    prints("nf add c count process d adaptive cpu 007", "nf add c count process d cpu 7");
+    prints(r#"nf add c count process d "cpu" 1"#, r#"nf add c count "process" d cpu 1"#);
     prints(r#"nf add c count process d "event""#, r#"nf add c count "process" d event"#);
     prints("domain add d private on-failure drop buffers 4096", "domain add d private");
     prints("chain add web acl1 then nat then c", "chain add web acl1 | nat | c");

@@ -34,8 +34,8 @@ pub struct Instance {
     /// it runs has its number.
     pub(crate) lineage: u64,
     pub(crate) function: Box<dyn DynFunction>,
-    /// Domain and mode of `process DOMAIN MODE`.
-    domain: Option<(Domain, ProcessMode)>,
+    /// The place of `process DOMAIN …`, with its domain.
+    domain: Option<(Domain, ProcessPlace)>,
     /// The process in which the function runs; `function` is its shadow then.
     process: Option<Arc<dyn FunctionProcess>>,
     /// What brokers have of a stream function, and the number of their worker.
@@ -88,13 +88,13 @@ impl Instance {
         })
     }
 
-    /// Sets domain and mode of an instance, and the process in which it runs if there is one.
+    /// Sets domain and place of an instance, and the process in which it runs if there is one.
     pub(crate) fn set_process(
         &mut self,
-        (domain, mode): (&Domain, ProcessMode),
+        (domain, place): (&Domain, &ProcessPlace),
         process: Option<Arc<dyn FunctionProcess>>,
     ) {
-        self.domain = Some((domain.clone(), mode));
+        self.domain = Some((domain.clone(), place.clone()));
         self.process = process;
     }
 
@@ -120,7 +120,12 @@ impl Instance {
 
     /// Returns the mode of `process DOMAIN MODE`.
     pub fn process_mode(&self) -> Option<ProcessMode> {
-        self.domain.as_ref().map(|(_, mode)| *mode)
+        self.domain.as_ref().map(|(_, place)| place.mode)
+    }
+
+    /// Returns the processor of `process DOMAIN cpu N`.
+    pub fn process_cpu(&self) -> Option<u16> {
+        self.domain.as_ref().and_then(|(_, place)| place.cpu)
     }
 
     /// Returns the name that chains use.
@@ -189,8 +194,9 @@ impl Instance {
         let settings =
             |domain: &Domain| (domain.name.text.clone(), domain.kind, domain.buffers, domain.on_failure);
         let is_there = match (&self.domain, place) {
-            (Some((own, mode)), Some(place)) => {
-                domain.map(settings) == Some(settings(own)) && *mode == place.mode
+            (Some((own, known)), Some(place)) => {
+                domain.map(settings) == Some(settings(own))
+                    && (known.mode, known.cpu) == (place.mode, place.cpu)
             }
             (own, place) => own.is_none() && place.is_none(),
         };

@@ -43,6 +43,8 @@ pub struct ProcessSpec<'a> {
     pub domain: &'a Domain,
     /// What the process does while there are no packets.
     pub mode: ProcessMode,
+    /// The processor on which the process runs. None: any.
+    pub cpu: Option<u16>,
     /// Ports that the function has asked for by name, with their numbers.
     pub ports: &'a [(String, u16)],
     /// Number of workers.

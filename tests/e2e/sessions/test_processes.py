@@ -9,6 +9,7 @@ import pathlib
 import random
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
@@ -269,6 +270,50 @@ def test_zero_copy(make_wire, tmp_path, driver):
     assert values["seen"]["in_place"] > 100
 
 
+def test_a_pinned_process(tenant, tmp_path):
+    """A process runs on the processor of its line, which `show`, the API and the file have."""
+    daemon = tenant.daemon
+    cpu = max(os.sched_getaffinity(daemon.process.pid))
+    apply(daemon, tmp_path / "file", (LINES[0], f"{LINES[1]} cpu {cpu}", *LINES[2:]))
+    traffic.bulk_transfer(tenant.bench.client, tenant.bench.server, SERVER4, size=1 << 20)
+    seen, fw = processes(daemon)["seen"], processes(daemon)["fw"]
+    assert (seen["processor"], fw.get("processor")) == (cpu, None)
+    assert os.sched_getaffinity(seen["process"]) == {cpu}
+    assert f"process tenant adaptive cpu {cpu}" in daemon.command("show", "functions").stdout
+    assert f"adaptive cpu {cpu}" in daemon.command("show", "domains").stdout
+    before = daemon.command("show", "config").stdout
+    assert f"nf add seen monitor process tenant cpu {cpu}\n" in before
+    # A file with a processor that is not there is refused as a whole; `check` finds what needs no daemon.
+    for words, number, sentence in (
+        ("apply", 1023, "the machine has no processor 1023; it has 0"),
+        ("check", 1024, "invalid processor `1024`"),
+    ):
+        (tmp_path / "file").write_text(before.replace(f"cpu {cpu}", f"cpu {number}"), encoding="utf-8")
+        result = daemon.command(words, tmp_path / "file", check=False)
+        assert result.returncode != 0 and sentence in result.stderr, result.stderr
+    assert daemon.command("show", "config").stdout == before
+    assert processes(daemon)["seen"]["process"] == seen["process"]
+
+
+def test_no_other_process_becomes_a_function(tenant):
+    """Sockets and memory of functions have no name, so nobody finds them; the program alone does nothing."""
+    daemon = tenant.daemon
+    own = {f"/proc/{pid}" for pid in (daemon.process.pid, *children(daemon.process.pid), *functions_of(daemon))}
+    inodes = {
+        link.split("[")[1].rstrip("]")
+        for process in own
+        for link in (os.readlink(file) for file in pathlib.Path(process, "fd").iterdir())
+        if link.startswith("socket:[")
+    }
+    sockets = [line.split() for line in pathlib.Path(f"/proc/{daemon.process.pid}/net/unix").read_text(encoding="utf-8").splitlines()[1:]]
+    named = {words[7] for words in sockets if words[6] in inodes and len(words) > 7}
+    assert named and all(name.startswith(str(daemon.socket.parent)) for name in named), named
+    binary = os.readlink(f"/proc/{daemon.process.pid}/exe")
+    for word in ("function-process", "function-supervisor"):
+        done = subprocess.run([binary, word], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1, done
+
+
 def test_refusals(tenant):
     """Bad input changes nothing, and each refusal is one sentence with the way out."""
     line = tenant.daemon.command
@@ -281,6 +326,9 @@ def test_refusals(tenant):
         ("domain add tenant private", "there is a domain `tenant` already"),
         ("domain del tenant", "domain `tenant` is used by function `seen`"),
         ("domain add other private buffers 8", "invalid number of buffers `8`"),
+        ("nf add x acl allow process tenant cpu 1023", "the machine has no processor 1023; it has 0"),
+        ("nf add x acl allow process tenant cpu 1024", "invalid processor `1024`"),
+        ("nf add x acl allow process tenant cpu", "the number of the processor is missing"),
     ):
         result = line(*words.split(), check=False)
         assert result.returncode != 0 and sentence in result.stderr, (words, result.stderr)

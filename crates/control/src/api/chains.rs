@@ -152,6 +152,9 @@ pub struct FunctionEntry {
     /// What that process does while there are no packets: `poll`, `event` or `adaptive`; empty without one.
     #[serde(default)]
     pub mode: String,
+    /// The processor on which that process runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<u16>,
     /// Values that the function reports.
     pub report: IndexMap<String, String>,
     /// Counters of a stream context, which puts streams in order for the stream functions behind it.

@@ -35,6 +35,9 @@ pub struct ProcessEntry {
     pub function: String,
     /// What the process does while there are no packets: `poll`, `event` or `adaptive`.
     pub mode: String,
+    /// The processor on which it runs; absent: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<u16>,
     /// Number of the process; absent: it does not run now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,

@@ -133,6 +133,7 @@ fn function_entry(chains: &Chains, instance: &Instance, cost: CostEntry) -> Func
         cost,
         domain: instance.domain().map(|domain| domain.name.to_string()).unwrap_or_default(),
         mode: instance.process_mode().map(|mode| mode.word().to_owned()).unwrap_or_default(),
+        processor: instance.process_cpu(),
         report: instance.report().into_iter().collect(),
         stream: stream_counts(instance),
     }

@@ -37,6 +37,7 @@ fn process_entry(instance: &Instance) -> ProcessEntry {
     ProcessEntry {
         function: instance.name().to_owned(),
         mode: instance.process_mode().unwrap_or_default().word().to_owned(),
+        processor: instance.process_cpu(),
         process,
         restarts: restarts.into(),
         cpu_seconds: cpu.as_secs_f64(),

@@ -203,8 +203,9 @@ fn instances(functions: &[FunctionEntry]) -> String {
             match &*function.domain {
                 "" => function.arguments.join(" "),
                 domain => {
-                    let words = [&function.arguments.join(" "), "process", domain, &function.mode];
-                    words.join(" ").trim_start().to_owned()
+                    let cpu = function.processor.map(|cpu| format!("cpu {cpu}")).unwrap_or_default();
+                    let words = [&function.arguments.join(" "), "process", domain, &function.mode, &cpu];
+                    words.join(" ").trim().to_owned()
                 }
             },
         ]);

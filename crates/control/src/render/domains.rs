@@ -74,7 +74,7 @@ fn processes(functions: &[&ProcessEntry]) -> String {
     for one in functions {
         columns.row([
             one.function.clone(),
-            one.mode.clone(),
+            one.processor.map_or_else(|| one.mode.clone(), |cpu| format!("{} cpu {cpu}", one.mode)),
             if one.process.is_some() { "up" } else { "down" }.to_owned(),
             one.process.map_or_else(|| "-".to_owned(), |process| process.to_string()),
             one.restarts.to_string(),
@@ -112,13 +112,14 @@ mod tests {
         domain.functions.push(ProcessEntry {
             function: "fw".into(),
             mode: "event".into(),
+            processor: Some(3),
             restarts: 2,
             wakeups: 7,
             last_failure: Some("has ended (signal 9)".into()),
             ..ProcessEntry::default()
         });
         let text = shown(&domain, true);
-        assert!(text.contains("\nfw        event  down         -         2"), "{text}");
+        assert!(text.contains("\nfw        event cpu 3  down         -         2"), "{text}");
         assert!(
             text.contains("\nfw: last failure: has ended (signal 9)\nfw: in place: 0\nfw: wakeups: 7\n"),
             "{text}"

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 36] = [
+    let tests: [(&str, fn()); 37] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         ("unasked_messages", hostile::unasked_messages),
         ("idle_processes_sleep", modes::idle_processes_sleep),
         ("a_polling_process_does_not_sleep", modes::a_polling_process_does_not_sleep),
+        ("a_process_runs_on_its_processor", modes::a_process_runs_on_its_processor),
         ("a_vector_wakes_a_process_once", modes::a_vector_wakes_a_process_once),
         ("zero_copy_packets_are_read_where_they_are", zero_copy::zero_copy_packets_are_read_where_they_are),
         ("zero_copy_processes_cannot_write", zero_copy::zero_copy_processes_cannot_write),

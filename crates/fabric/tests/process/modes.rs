@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::world::{World, frame, payload};
 
 /// How long a process is watched without packets.
@@ -69,6 +71,41 @@ pub fn a_polling_process_does_not_sleep() {
     }
     assert_eq!(world.value("p", "wakeups"), 0);
     assert_eq!(world.text("p", "mode"), "poll");
+}
+
+/// The processors on which a task may run, as the kernel writes them.
+fn processors(task: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{task}/status")).unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().to_owned()
+}
+
+/// A process runs on the processor of its line, and so does the one that replaces it.
+pub fn a_process_runs_on_its_processor() {
+    let all = processors("self");
+    let last = all.rsplit(['-', ',']).next().unwrap();
+    let lines = |words: &str| {
+        format!("domain add d private buffers 256\nnf add p probe process d {words}\nchain add c p")
+    };
+    let mut world = World::new(&lines(&format!("event cpu {last}")));
+    assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N1");
+    assert_eq!(world.text("p", "mode"), format!("event cpu {last}"));
+    let first = world.value("p", "pid");
+    assert_eq!(processors(&first.to_string()), last);
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    world.until("another process", |world| {
+        let status = world.instance("p").process().unwrap().status();
+        status.restarts == 1 && status.process.is_some()
+    });
+    assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N2");
+    assert_eq!(processors(&world.value("p", "pid").to_string()), last);
+    // It moves to any processor, with the scratchpads of its sessions.
+    world.load(&lines("event"));
+    assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N3");
+    assert_eq!(processors(&world.value("p", "pid").to_string()), all);
+    let refused = World::refused(&lines("cpu 1023"));
+    let reason = "the process of `p` has not started: the machine has no processor 1023; it has ";
+    assert!(refused.starts_with(reason), "{refused}");
 }
 
 /// Processes that never sleep yield the processor to each other and to the worker.

@@ -12,17 +12,57 @@ pub struct NfInstance {
     /// Arguments of the function: non-empty words whose meaning only the function knows. A word may contain
     /// blanks.
     pub args: Vec<Box<str>>,
-    /// `process DOMAIN [MODE]`: the function runs in a process of its own.
+    /// `process DOMAIN [MODE] [cpu N]`: the function runs in a process of its own.
     pub process: Option<ProcessPlace>,
 }
 
-/// `process DOMAIN [poll|event|adaptive]`.
+/// `process DOMAIN [poll|event|adaptive] [cpu N]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessPlace {
     /// The domain whose memory the process uses.
     pub domain: Word,
     /// What the process does while there are no packets.
     pub mode: ProcessMode,
+    /// The processor on which the process runs. None: any.
+    pub cpu: Option<u16>,
+}
+
+impl ProcessPlace {
+    /// The highest number of a processor.
+    pub const LAST_CPU: u16 = 1023;
+}
+
+/// How the words behind an unquoted `process` are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceWords<'a> {
+    /// They are arguments of the function, and so is `process`.
+    Arguments,
+    NoDomain,
+    NoCpu,
+    /// The number of the processor is a word yet.
+    Place {
+        domain: &'a str,
+        mode: ProcessMode,
+        cpu: Option<&'a str>,
+    },
+}
+
+impl<'a> PlaceWords<'a> {
+    /// Each word with whether it has no quotes.
+    pub(crate) fn read(words: &[(&'a str, bool)]) -> PlaceWords<'a> {
+        let [(domain, _), rest @ ..] = words else { return PlaceWords::NoDomain };
+        let mode = rest.first().filter(|(_, is_bare)| *is_bare);
+        let (mode, rest) = match mode.and_then(|(word, _)| ProcessMode::from_word(word)) {
+            Some(mode) => (mode, &rest[1..]),
+            None => (ProcessMode::default(), rest),
+        };
+        match rest {
+            [] => PlaceWords::Place { domain, mode, cpu: None },
+            [("cpu", true)] => PlaceWords::NoCpu,
+            [("cpu", true), (number, _)] => PlaceWords::Place { domain, mode, cpu: Some(number) },
+            _ => PlaceWords::Arguments,
+        }
+    }
 }
 
 /// What the process of a function, or a worker, does while there are no packets for it.

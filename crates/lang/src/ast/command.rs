@@ -143,7 +143,7 @@ pub enum Command {
         /// The domain.
         name: Word,
     },
-    /// `nf add INSTANCE TYPE [ARG…] [process DOMAIN]`.
+    /// `nf add INSTANCE TYPE [ARG…] [process DOMAIN [MODE] [cpu N]]`.
     NfAdd(NfInstance),
     /// `nf del INSTANCE`.
     NfDel {

@@ -17,6 +17,7 @@ use std::ops::Deref;
 
 pub use broker::{Broker, BrokerOption};
 pub use capture::{CaptureSelection, SessionName};
+pub(crate) use chain::PlaceWords;
 pub use chain::{
     Body, Branch, BranchEnd, Chain, Domain, DomainKind, NfInstance, OnFailure, ProcessMode, ProcessPlace,
     Step,

@@ -4,13 +4,13 @@
 
 use super::{Expect, Parse, Parser};
 use crate::ast::{
-    Body, Branch, BranchEnd, Chain, Command, Domain, DomainKind, NfInstance, OnFailure, ProcessMode,
-    ProcessPlace, Step, Word,
+    Body, Branch, BranchEnd, Chain, Command, Domain, DomainKind, NfInstance, OnFailure, PlaceWords,
+    ProcessMode, ProcessPlace, Step, Word,
 };
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{
     ARM_ENDS, ARMS, BRACKET, CHAIN, DOMAIN, DOMAIN_KIND, DOMAIN_OPTIONS, ELSE, NF, ON_FAILURE, PIPE, PROCESS,
-    PROCESS_MODES, is_body_word,
+    PROCESS_CPU, PROCESS_MODES, is_body_word,
 };
 use crate::lex::Tok;
 use crate::shape::{is_name, is_word};
@@ -20,14 +20,6 @@ use crate::span::Span;
 const EXAMPLE: &str = "a chain is written a | b [output: c | d, output: drop] | e, or [a, b, else: c]";
 /// Maximum length of a function type in bytes.
 const MAX_TYPE: usize = 31;
-
-/// What a word without quotes may mean at the end of `nf add`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bare {
-    No,
-    Process,
-    Mode(ProcessMode),
-}
 
 impl Parser<'_> {
     /// Parses the words after `nf`.
@@ -63,41 +55,80 @@ impl Parser<'_> {
         Ok(NfInstance { name, kind, args, process })
     }
 
-    /// Words up to the end of the line, and the process if the last ones are `process DOMAIN [MODE]`. In
-    /// quotes, `process` is an argument like any other.
+    /// Words up to the end of the line, and the process if the last ones are `process DOMAIN [MODE] [cpu N]`.
+    /// In quotes, `process` is an argument like any other.
     fn function_args(&mut self) -> Parse<(Vec<Box<str>>, Option<ProcessPlace>)> {
-        let mut words: Vec<(Box<str>, Bare, Span)> = Vec::new();
+        let mut words: Vec<(Box<str>, bool, Span)> = Vec::new();
+        // Where the words behind the last `process` begin.
+        let mut behind = None;
         while self.peek() != Tok::End {
             let token = self.lex.peek();
-            let bare = match (token.tok, self.text(token)) {
-                (Tok::Word, PROCESS) => Bare::Process,
-                (Tok::Word, text) => ProcessMode::from_word(text).map_or(Bare::No, Bare::Mode),
-                _ => Bare::No,
-            };
+            let is_bare = token.tok == Tok::Word;
             let word = self.function_arg()?;
-            let is_domain = matches!(words.last(), Some((_, Bare::Process, _))) && is_name(&word);
-            words.push((word, bare, token.span));
-            if bare == Bare::Process {
-                self.expect(Expect::Domain);
-            } else if is_domain {
-                self.expect(Expect::Words(PROCESS_MODES));
+            if is_bare && *word == *PROCESS {
+                behind = Some(words.len() + 1);
+            }
+            words.push((word, is_bare, token.span));
+            if let Some(behind) = behind {
+                self.expect_place(words.get(behind..).unwrap_or_default());
             }
         }
-        let (name, span, mode, used) = match &words[..] {
-            [.., (_, Bare::Process, _)] => {
-                let error = self.error_here("the domain behind `process` is missing");
-                return Err(error.with_help("nf add <instance> <type> [<word> …] process <domain>"));
-            }
-            [.., (_, Bare::Process, _), (name, _, span)] => (name, *span, ProcessMode::default(), 2),
-            [.., (_, Bare::Process, _), (name, _, span), (_, Bare::Mode(mode), _)] => (name, *span, *mode, 3),
-            _ => return Ok((words.into_iter().map(|(word, ..)| word).collect(), None)),
+        let process = match behind {
+            Some(behind) => self.process_place(words.get(behind..).unwrap_or_default())?,
+            None => None,
         };
-        if !is_name(name) {
-            return Err(Diagnostic::new(span, format!("{} cannot name a domain", quote(name))));
+        if let (Some(_), Some(behind)) = (&process, behind) {
+            words.truncate(behind - 1);
         }
-        let process = ProcessPlace { domain: Word { text: name.clone(), span: span.into() }, mode };
-        words.truncate(words.len() - used);
-        Ok((words.into_iter().map(|(word, ..)| word).collect(), Some(process)))
+        Ok((words.into_iter().map(|(word, ..)| word).collect(), process))
+    }
+
+    /// What can follow the words behind `process`.
+    fn expect_place(&mut self, words: &[(Box<str>, bool, Span)]) {
+        match words {
+            [] => self.expect(Expect::Domain),
+            [(domain, ..)] if is_name(domain) => {
+                self.expect(Expect::Words(PROCESS_MODES));
+                self.expect(Expect::Words(PROCESS_CPU));
+            }
+            [(domain, ..), (mode, true, _)] if is_name(domain) && ProcessMode::from_word(mode).is_some() => {
+                self.expect(Expect::Words(PROCESS_CPU));
+            }
+            _ => {}
+        }
+    }
+
+    /// The place of a function by the words behind `process`. None: they are arguments.
+    fn process_place(&self, words: &[(Box<str>, bool, Span)]) -> Parse<Option<ProcessPlace>> {
+        let read: Vec<(&str, bool)> = words.iter().map(|(word, is_bare, _)| (&**word, *is_bare)).collect();
+        let help = "nf add <instance> <type> [<word> …] process <domain> [poll|event|adaptive] [cpu <n>]";
+        let (domain, mode, number) = match PlaceWords::read(&read) {
+            PlaceWords::Arguments => return Ok(None),
+            PlaceWords::NoDomain => {
+                return Err(self.error_here("the domain behind `process` is missing").with_help(help));
+            }
+            PlaceWords::NoCpu => {
+                return Err(self.error_here("the number of the processor is missing").with_help(help));
+            }
+            PlaceWords::Place { domain, mode, cpu } => (domain, mode, cpu),
+        };
+        let span_at = |n: usize| words.get(n).map(|(.., span)| *span).unwrap_or_default();
+        if !is_name(domain) {
+            return Err(Diagnostic::new(span_at(0), format!("{} cannot name a domain", quote(domain))));
+        }
+        let invalid = |text: &str| {
+            let error =
+                Diagnostic::new(span_at(words.len() - 1), format!("invalid processor {}", quote(text)));
+            error.with_help(format!("it is a number from 0 to {}", ProcessPlace::LAST_CPU))
+        };
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let cpu_of = |text: &str| match text.parse() {
+            Ok(cpu) if is_number(text) && cpu <= ProcessPlace::LAST_CPU => Ok(cpu),
+            _ => Err(invalid(text)),
+        };
+        let cpu = number.map(cpu_of).transpose()?;
+        let domain = Word { text: domain.into(), span: span_at(0).into() };
+        Ok(Some(ProcessPlace { domain, mode, cpu }))
     }
 
     /// Words up to the end of the line.

@@ -72,7 +72,7 @@ fn body() -> impl Strategy<Value = Body> {
 /// Arguments of functions: names, paths, any text.
 fn args() -> impl Strategy<Value = Vec<Box<str>>> {
     let word = prop_oneof!["[!-~]{1,12}", "[^\0]{1,10}", "[a-z0-9.:/-]{1,12}"];
-    let own = select(&["process", "event", "d"][..]).prop_map(str::to_owned);
+    let own = select(&["process", "event", "d", "cpu", "7"][..]).prop_map(str::to_owned);
     let word = prop_oneof![3 => word, 1 => own];
     vec(word.prop_map(|word: String| word.into_boxed_str()), 0..5)
 }
@@ -106,8 +106,13 @@ fn broker() -> impl Strategy<Value = Broker> {
 }
 
 fn process() -> impl Strategy<Value = ProcessPlace> {
-    let domain = prop_oneof![4 => name(), 1 => select(&["poll", "event"][..]).prop_map(Word::from)];
-    (domain, select(&ProcessMode::ALL[..])).prop_map(|(domain, mode)| ProcessPlace { domain, mode })
+    let domain = prop_oneof![4 => name(), 1 => select(&["poll", "event", "cpu"][..]).prop_map(Word::from)];
+    let cpu = option::of(0..=ProcessPlace::LAST_CPU);
+    (domain, select(&ProcessMode::ALL[..]), cpu).prop_map(|(domain, mode, cpu)| ProcessPlace {
+        domain,
+        mode,
+        cpu,
+    })
 }
 
 pub fn command() -> impl Strategy<Value = Command> {

@@ -278,11 +278,12 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
 /// Starts the process of an instance with `process DOMAIN`.
 fn start_process(
     spec: &ProgramSpec<'_>,
-    (add, ProcessPlace { domain: name, mode }): (&NfInstance, &ProcessPlace),
+    (add, place): (&NfInstance, &ProcessPlace),
     instance: &mut Instance,
     ports: &[(String, u16)],
 ) -> Result<(), ChainError> {
     let ProcessSetup { domains, host } = spec.processes;
+    let name = &place.domain;
     let Some(domain) = domains.iter().find(|domain| domain.name.text == name.text) else {
         let names = domains.iter().map(|domain| &*domain.name.text);
         let add = format!("`domain add {name} private` makes one");
@@ -302,7 +303,8 @@ fn start_process(
     let process_spec = ProcessSpec {
         function: add,
         domain,
-        mode: *mode,
+        mode: place.mode,
+        cpu: place.cpu,
         ports,
         workers: spec.workers,
         seed: spec.seed,
@@ -313,6 +315,6 @@ fn start_process(
         .map(|host| host.start(&process_spec))
         .transpose()
         .map_err(|reason| ChainError::NoProcess { name: name(), reason })?;
-    instance.set_process((domain, *mode), process);
+    instance.set_process((domain, place), process);
     Ok(())
 }
