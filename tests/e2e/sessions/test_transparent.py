@@ -6,6 +6,7 @@ import http.client
 import http.server
 import json
 import os
+import pathlib
 import signal
 import socket
 import threading
@@ -13,7 +14,7 @@ import threading
 import pytest
 
 from lab import traffic, wait
-from lab.netns import CommandFailed
+from lab.netns import CommandFailed, run
 from lab.routebench import BOX, BOX6, CLIENT, CLIENT6, FAR, FAR6, SERVER, SERVER6
 
 BOTH = [pytest.param(SERVER, CLIENT, FAR, id="ip4"), pytest.param(SERVER6, CLIENT6, FAR6, id="ip6")]
@@ -259,6 +260,30 @@ def test_nothing_is_left_behind_by_a_killed_daemon(make_box):
     assert kernel_state(bench) == with_broker
     assert get_new(bench, SERVER)[0] is True
     held.close()
+
+
+def interface_indexes(namespace):
+    """The indexes of the interfaces in a namespace, which a file of /proc names, without loopback."""
+    shown = run("nsenter", f"--net={namespace}", "ip", "-json", "link").stdout
+    return {one["ifindex"] for one in json.loads(shown) if one["ifname"] != "lo"}
+
+
+def test_the_same_index_in_two_namespaces(make_box):
+    """The namespace of brokers numbers its interfaces as any other does: nothing takes one for a port of that number."""
+    bench = make_box()
+    process = pathlib.Path(f"/proc/{bench.daemon.process.pid}")
+    own = os.readlink(process / "ns" / "net")
+    spaces = {os.readlink(task / "ns" / "net"): task / "ns" / "net" for task in (process / "task").iterdir()}
+    (other,) = [path for space, path in spaces.items() if space != own]
+    taken = interface_indexes(other)
+    ports = interface_indexes(process / "ns" / "net")
+    for index in sorted(taken - ports):
+        bench.mbox.run("ip", "link", "add", f"same{index}", "index", index, "type", "dummy")
+        bench.mbox.run("ip", "link", "set", f"same{index}", "up")
+    assert taken and taken <= interface_indexes(process / "ns" / "net")
+    for _ in range(3):
+        assert get_new(bench, SERVER)[0] is True
+        assert get_new(bench, SERVER6)[0] is True
 
 
 def test_deletion_ends_connections(make_box):
