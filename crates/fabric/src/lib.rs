@@ -25,7 +25,6 @@ mod link;
 mod memory;
 mod message;
 mod pool;
-mod processors;
 mod report;
 mod ring;
 mod runtime;

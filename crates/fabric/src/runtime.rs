@@ -32,7 +32,6 @@ use crate::layout::{
 use crate::memory::{ReadMemory, Region, SharedMemory};
 use crate::message::{self, Hello, Reply, Request};
 use crate::pool::BUFFER_HEADER;
-use crate::processors;
 use crate::ring::{self, Consumer, Producer};
 use crate::sandbox;
 use idle::{Idle, IdleStep};
@@ -121,7 +120,7 @@ impl Process {
         let pool = Arc::new(SharedMemory::open(pool).map_err(text)?);
         let pads = Arc::new(SharedMemory::open(pads).map_err(text)?);
         let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
-        hello.cpu.map_or(Ok(()), processors::pin)?;
+        hello.cpu.map_or(Ok(()), sandbox::pin)?;
         sandbox::restore_priority(hello.priority);
         sandbox::limit()?;
         let spec = HostedSpec {

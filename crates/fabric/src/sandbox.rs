@@ -9,6 +9,8 @@
 //! and writes to open descriptors. No call opens a file, makes a socket, a thread or a process, or looks
 //! into another process. So it needs no rules about files. A call that is not allowed fails with EPERM.
 
+mod processors;
+
 use std::collections::BTreeMap;
 
 use nix::sched::{CloneFlags, unshare};
@@ -18,6 +20,8 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+
+pub use processors::{Processors, pin};
 
 /// Memory that a function may use besides what it shares: its code and tables.
 const MEMORY: u64 = 4 << 30;

@@ -30,8 +30,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::message::{self, Answer, Order};
-use crate::processors::Processors;
-use crate::sandbox;
+use crate::sandbox::{self, Processors};
 
 /// The first argument of the supervisor.
 pub const SUPERVISOR: &str = "function-supervisor";

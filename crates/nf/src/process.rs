@@ -202,6 +202,8 @@ pub(crate) fn obstacle(function: &dyn DynFunction, properties: &Properties) -> O
         "opens sessions of its own"
     } else if function.is_stream() {
         "reads streams"
+    } else if function.is_l7_only() {
+        "works in brokers"
     } else if function.holds() {
         "holds packets"
     } else if properties.translates.any() {

@@ -260,6 +260,15 @@ fn functions_that_do_not_start() {
     let chain = "chain add c p";
     let streams = refused(&format!("{domain}nf add p sni deny a.example process d\n{chain}"));
     assert_eq!(streams, "`p` reads streams, which a function in a process cannot do: leave `process` out");
+    let l7 = refused(&format!("{domain}nf add p proxy 192.0.2.10:80 process d"));
+    assert_eq!(l7, "`p` works in brokers, which a function in a process cannot do: leave `process` out");
+    let both = refused(&format!(
+        "{domain}nf add s sieve 100 process d\nnf add p proxy 192.0.2.10:80\nchain add c s | p"
+    ));
+    assert_eq!(
+        both,
+        "`s` runs in a process, which gets packets, and `p` works in brokers: leave `process` out of `s`"
+    );
     let sends = refused(&format!("{domain}nf add p mirror near process d\n{chain}"));
     assert_eq!(sends, "`p` sends frames, which a function in a process cannot do: leave `process` out");
     let behind = refused(&format!("{domain}nf add f flow\nnf add p probe process d\nchain add c f | p"));

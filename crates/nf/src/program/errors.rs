@@ -59,6 +59,11 @@ pub enum ChainError {
          `{first}`"
     )]
     L7Order { name: String, first: String },
+    #[error(
+        "`{name}` runs in a process, which gets packets, and `{only}` works in brokers: leave `process` out of \
+         `{name}`"
+    )]
+    L7Process { name: String, only: String },
     #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
     L7Servers { first: String, second: String },
     #[error("there is no domain `{name}`; {help}")]

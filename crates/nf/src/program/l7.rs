@@ -13,8 +13,8 @@ impl Builder<'_> {
     /// Returns the numbers of the functions, in their order, if a function is one that only brokers can use.
     ///
     /// # Errors
-    /// Another function cannot be used by brokers, there are brackets, two functions choose servers, or one
-    /// that reads bytes is behind one that gets messages.
+    /// Another function cannot be used by brokers or runs in a process, there are brackets, two functions
+    /// choose servers, or one that reads bytes is behind one that gets messages.
     pub(super) fn l7_functions(&self, body: &ast::Body) -> Result<Vec<u16>, Located> {
         let mut names = Vec::new();
         collect(body, &mut names);
@@ -31,6 +31,9 @@ impl Builder<'_> {
         let (mut numbers, mut servers, mut first_l7) = (Vec::new(), None, None::<String>);
         for name in names {
             let number = self.find(name)?;
+            if instance(number).is_some_and(|instance| instance.domain().is_some()) {
+                return fail(name, ChainError::L7Process { name: name.text.to_string(), only });
+            }
             let function = instance(number).and_then(|instance| instance.l7());
             let reads_bytes = instance(number).is_some_and(|instance| instance.reads_bytes());
             if function.is_none() && !reads_bytes {
