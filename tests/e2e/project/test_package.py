@@ -51,6 +51,8 @@ def test_the_rights_of_the_unit_are_enough(make_bench, driver):
     """The daemon as a user with the capabilities of the unit, and packets through it."""
     capabilities = [word.lower().removeprefix("cap_") for word in setting("AmbientCapabilities").split()]
     assert setting("CapabilityBoundingSet") == setting("AmbientCapabilities")
+    # Without the capability, the limit lets threads be ahead of others.
+    assert setting("LimitNICE") == "-10"
     kept = ",".join(["-all", *(f"+{word}" for word in capabilities)])
     options = ["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
     options += [f"--{kind}={kept}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
