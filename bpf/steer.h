@@ -33,10 +33,9 @@ struct tc_state {
 	struct steer_state steer;
 	/* Whether the programs act. Otherwise the interface is as without them. */
 	__u32 engaged;
-	/* The interface of the port, and that of its segmenter. */
+	/* The interface of the port. */
 	__u32 if_index;
-	__u32 segmenter;
-	__u32 padding[13];
+	__u32 padding[14];
 };
 
 /* The mark of packets that the tc programs have received again, for the port's socket. */

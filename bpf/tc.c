@@ -7,11 +7,7 @@
  * packet at first; `ingress` lets the interface receive packets for the engine a second time, with a mark.
  * With the mark, the socket accepts the packet, and the kernel's stack gets it, as without these programs.
  *
- * A buffer of many segments, which the engine does not take, goes through the segmenter of the port: a TAP
- * that takes no large buffers, so that the kernel cuts them. A thread writes back what it reads there, and
- * `segmenter_in` has the port's interface receive it. Buffers with a service tag take the same way: the
- * kernel would strip the tag and the socket's reader would not learn its kind. The thread replaces the tag as
- * pass.c does.
+ * The engine takes buffers of many segments whole (crates/dpdk/src/port/packet).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -27,7 +23,6 @@
 #include <bpf/bpf_helpers.h>
 
 #include "fast_tc.h"
-#include "pass.h"
 #include "steer.h"
 
 /* The next program, or the kernel's stack (enum tcx_action_base). */
@@ -73,23 +68,6 @@ int ingress(struct __sk_buff *skb)
 		return NEXT;
 	if (fast_forward(skb, &state.steer))
 		return TC_ACT_REDIRECT;
-	skb->mark = STEER_TC_MARK;
-	if (skb->gso_size != 0 || (skb->vlan_present && skb->vlan_proto == bpf_htons(PASS_SERVICE_TAG)))
-		return bpf_redirect(state.segmenter, 0);
-	return bpf_redirect(state.if_index, BPF_F_INGRESS);
-}
-
-/* At the egress of the segmenter: drops what the kernel itself sends there. */
-SEC("tc")
-int segmenter_out(struct __sk_buff *skb)
-{
-	return skb->mark == STEER_TC_MARK ? NEXT : TC_ACT_SHOT;
-}
-
-/* At the ingress of the segmenter. */
-SEC("tc")
-int segmenter_in(struct __sk_buff *skb)
-{
 	skb->mark = STEER_TC_MARK;
 	return bpf_redirect(state.if_index, BPF_F_INGRESS);
 }

@@ -16,11 +16,11 @@ const LIBRARIES: &str = "
     rte_common_iavf rte_net_e1000 rte_net_igc rte_net_ixgbe rte_net_i40e rte_net_ice rte_net_iavf rte_net_virtio
     rte_net_vmxnet3 rte_net_ena";
 
-/// Libraries that are patched: a function that they call is renamed to one of the shim (shim/packet.c,
+/// Libraries that are patched: functions that they call are renamed to those of the shim (shim/packet.c,
 /// shim/xsk.c).
-const PATCHED: &[(&str, &str)] = &[
-    ("rte_net_af_packet", "setsockopt=mmb_packet_setsockopt"),
-    ("rte_net_af_xdp", "bpf_xdp_detach=mmb_xsk_detach"),
+const PATCHED: &[(&str, &[&str])] = &[
+    ("rte_net_af_packet", &["setsockopt=mmb_packet_setsockopt", "bind=mmb_packet_bind"]),
+    ("rte_net_af_xdp", &["bpf_xdp_detach=mmb_xsk_detach"]),
 ];
 
 /// System libraries that DPDK needs.
@@ -48,9 +48,9 @@ const VALUES: &str = "
     RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
     RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
-    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID)
+    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID|LRO)
     BPF_XDP BPF_SK_LOOKUP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
-    STEER_.* PASS_.* MMB_.*";
+    STEER_.* MMB_.*";
 
 const SHIM: &[&str] =
     &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c"];
@@ -79,8 +79,6 @@ fn main() {
     compile_bpf("steer.c", "steer.o", &[]);
     compile_bpf("steer.c", "steer_fast.o", &["-DSTEER_FAST"]);
     compile_bpf("tc.c", "tc.o", &[]);
-    compile_bpf("pass.c", "pass.o", &[]);
-    compile_bpf("pass.c", "pass_frags.o", &["-DPASS_FRAGS"]);
     compile_bpf("broker.c", "broker.o", &[]);
     generate(&flags);
     link();
@@ -161,7 +159,8 @@ fn link() {
     for (name, redefined) in PATCHED {
         let from = format!("{dir}/lib{name}.a");
         let status = Command::new("objcopy")
-            .args(["--redefine-sym", redefined, &from])
+            .args(redefined.iter().flat_map(|names| ["--redefine-sym", *names]))
+            .arg(&from)
             .arg(out.join(format!("libmmb_{name}.a")))
             .status();
         assert!(status.is_ok_and(|s| s.success()), "objcopy cannot copy {from} (apt-get install binutils)");

@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Corrects a socket option of DPDK 22.11's AF_PACKET driver.
+ * Lets DPDK 22.11's AF_PACKET driver send only.
  *
- * The driver always joins a fan-out group with PACKET_FANOUT_FLAG_DEFRAG, so that the kernel reassembles IPv4
- * fragments: a single fragment never arrives, and reassembled packets are longer than the MTU. A port with
- * one queue needs no group. It needs PACKET_IGNORE_OUTGOING instead, so that it does not receive the frames
- * that the kernel sends out of the interface. The driver does not set this option, and it has no effect on a
- * member of a group.
+ * A socket of the port's own receives (crates/dpdk/src/port/packet): the driver knows no virtio-net headers,
+ * and takes every VLAN tag for a customer tag. A socket that is bound to protocol 0 receives nothing. The
+ * driver would also join a fan-out group, in which the kernel reassembles IPv4 fragments.
  *
- * The build copies the driver's library and renames its calls of setsockopt to this function.
+ * The build copies the driver's library and renames its calls of setsockopt and bind to these functions.
  */
 #include <linux/if_packet.h>
+#include <string.h>
 #include <sys/socket.h>
 
 int mmb_packet_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+int mmb_packet_bind(int fd, const struct sockaddr *address, socklen_t len);
 
 int mmb_packet_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
-	const int yes = 1;
-
 	if (level == SOL_PACKET && name == PACKET_FANOUT)
-		return setsockopt(fd, level, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes));
+		return 0;
 	return setsockopt(fd, level, name, value, len);
+}
+
+int mmb_packet_bind(int fd, const struct sockaddr *address, socklen_t len)
+{
+	struct sockaddr_ll silent;
+
+	if (len != sizeof(silent) || address->sa_family != AF_PACKET)
+		return bind(fd, address, len);
+	memcpy(&silent, address, sizeof(silent));
+	silent.sll_protocol = 0;
+	return bind(fd, (const struct sockaddr *)&silent, sizeof(silent));
 }

@@ -29,7 +29,6 @@
 #include <bpf/libbpf.h>
 #include <linux/if_link.h>
 
-#include "pass.h"
 #include "steer.h"
 
 /* rte_errno, a thread-local variable of EAL. */

@@ -33,12 +33,6 @@ pub static STEER_FAST: &[u8] = &ALIGNED_FAST.bytes;
 /// The programs of AF_PACKET ports with the fast path (bpf/tc.c), compiled.
 pub static TC: &[u8] = &ALIGNED_TC.bytes;
 
-/// The XDP program that passes every frame (bpf/pass.c), compiled.
-pub static PASS: &[u8] = &ALIGNED_PASS.bytes;
-
-/// The variant of [`PASS`] for frames of several fragments.
-pub static PASS_FRAGS: &[u8] = &ALIGNED_PASS_FRAGS.bytes;
-
 /// The socket lookup of transparent brokers (bpf/broker.c), compiled.
 pub static BROKER: &[u8] = &ALIGNED_BROKER.bytes;
 
@@ -52,9 +46,5 @@ static ALIGNED: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!(
 static ALIGNED_FAST: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer_fast.o")) };
 static ALIGNED_TC: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/tc.o")) };
-static ALIGNED_PASS: &Aligned<[u8]> =
-    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass.o")) };
 static ALIGNED_BROKER: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/broker.o")) };
-static ALIGNED_PASS_FRAGS: &Aligned<[u8]> =
-    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass_frags.o")) };

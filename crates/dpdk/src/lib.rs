@@ -8,7 +8,7 @@
 //!   capture. Each of its [`RxQueue`]s and [`TxQueue`]s belongs to one thread.
 //! * [`ring()`] passes packets from several threads to one.
 //! * [`Graph`] runs nodes over vectors of packets.
-//! * [`NetDev`] queries a kernel interface; [`FrameSizeGuard`] configures one for reading raw frames.
+//! * [`NetDev`] queries a kernel interface; [`LroGuard`] prepares one for reading raw frames.
 //! * [`Steering`] selects the frames of an AF_XDP port that stay with the kernel; [`FastPath`] holds the
 //!   flows that the kernel forwards by itself.
 //!
@@ -58,12 +58,12 @@ pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, Observer, StatsHandle
 pub use log::LogLevel;
 pub use memory::{
     Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, MemoryFile, Mempool, Packet, PinnedFrame, PoolFile, ReadablePool,
-    RingReceiver, RingSender, Segments, SharedMemory, Slots, Tail, VECTOR_MAX, ring,
+    RingReceiver, RingSender, Segments, SharedMemory, Slots, Tail, VECTOR_MAX, ring, segment,
 };
 pub use port::{
-    Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, FrameSizeGuard,
-    NetDev, Offloads, Port, PortInfo, PortSpec, PortStats, ReceiveOffload, RxQueue, SERVICE_TAG,
-    SERVICE_TAG_PLACEHOLDER, TxCount, TxQueue, is_veth,
+    Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, LroGuard,
+    NetDev, Offloads, Port, PortInfo, PortSpec, PortStats, ReceiveOffload, RxQueue, TxCount, TxQueue,
+    is_veth,
 };
 pub use xdp::{
     FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastHook, FastKey, FastMacs,

@@ -17,8 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
-    Burst, Device, FastAction, FastGranularity, FastKey, FastPort, FastTranslation, FrameSizeGuard, Mempool,
-    Port, RxQueue,
+    Burst, Device, FastAction, FastGranularity, FastKey, FastPort, FastTranslation, Mempool, Port, RxQueue,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use net::*;
@@ -254,9 +253,9 @@ fn a_port_that_accepts_no_redirected_frames_is_reported() {
         ends.gro("off");
         assert!(!second.can_receive_redirects());
         // A program suffices, with or without GRO.
-        let kept = ends.0[1].within(|| FrameSizeGuard::apply("peer1", |_| ()).unwrap());
+        let peer = Device::AfXdp { interface: "peer1".into() };
+        let kept = ends.0[1].within(|| open(peer, &pool).unwrap());
         assert!(second.can_receive_redirects());
-        assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.0[1].within(|| drop(kept));
         assert!(!second.can_receive_redirects());
         // An interface takes no frames while it or its other end is down, which the kernel reports with a

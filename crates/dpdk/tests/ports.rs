@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use mmb_dpdk::{
     Burst, Device, Emit, Error, Graph, Mempool, NodeDef, NodeKind, Port, PortSpec, RxQueue, TxCount, TxQueue,
 };
+use mmb_packet::build::{Frame, Ip4, Tcp};
 
 fn pool() -> Mempool {
     Mempool::create("ports", 4000, 2048, 0).unwrap()
@@ -239,6 +240,57 @@ fn a_graph_keeps_packets_that_a_full_port_refuses() {
     while burst.fill(|slots| sent.receive(slots)) > 0 {
         burst.clear();
     }
+    assert_eq!(pool.in_use(), 0);
+}
+
+/// A port that takes no large frames sends the segments, between the packets around the frame.
+#[test]
+fn large_frames_are_segmented() {
+    let _alone = common::alone();
+    let pool = Mempool::create("segments", 2000, 256, 0).unwrap();
+    let mut port = open(Device::Loop, &pool).unwrap();
+    let (mut rx, mut tx) = queues(&mut port);
+    let payload: Vec<u8> = (0..4000u32).map(|at| (at * 7) as u8).collect();
+    let frame = |id, seq, flags, payload: &[u8]| {
+        let ip = Ip4 { id, flags: 2, ..Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]) };
+        Frame::new(ip, Tcp { seq, flags, ..Tcp::new(1, 2) }).payload(payload).build()
+    };
+    // PSH and ACK; segments before the last one lack PSH.
+    let segments = [
+        frame(5, 100, 0x10, &payload[..1400]),
+        frame(6, 1500, 0x10, &payload[1400..2800]),
+        frame(7, 2900, 0x18, &payload[2800..]),
+    ];
+    let (before, behind) = (frame(1, 1, 0x10, b"before"), frame(2, 2, 0x10, b"behind"));
+    let mut burst = Burst::new();
+    for bytes in [&before, &frame(5, 100, 0x18, &payload), &behind] {
+        burst.push(pool.alloc_from(bytes).unwrap()).unwrap();
+    }
+    let large = burst.iter_mut().nth(1).unwrap();
+    large.set_large(1400);
+    assert_eq!((large.is_large(), large.longest_frame(), large.nb_segs()), (true, 1454, 16));
+    assert_eq!(tx.send(&mut burst), TxCount { sent: 3, ..TxCount::default() });
+    burst.fill(|slots| rx.receive(slots));
+    let mut received = Vec::new();
+    burst.drain(|packet| received.push(packet.to_vec()));
+    let [first, second, third] = segments;
+    assert!(received == [before, first, second, third, behind], "{} frames", received.len());
+    // One segment: an ordinary frame with a complete checksum.
+    let single = frame(9, 9, 0x18, &payload[..500]);
+    let mut unfinished = single.clone();
+    unfinished[50..52].fill(0);
+    let mut packet = pool.alloc_from(&unfinished).unwrap();
+    packet.set_large(1400);
+    burst.push(packet).unwrap();
+    assert_eq!(tx.send(&mut burst).sent, 1);
+    burst.fill(|slots| rx.receive(slots));
+    assert!(burst.iter().all(|packet| packet.to_vec() == single && !packet.is_large()));
+    // Nothing can segment a frame whose headers are not known.
+    burst.clear();
+    let mut packet = pool.alloc_from(&frame(1, 1, 0x10, &payload)).unwrap();
+    packet.set_large(0);
+    burst.push(packet).unwrap();
+    assert_eq!(tx.send(&mut burst), TxCount { too_big: 1, ..TxCount::default() });
     assert_eq!(pool.in_use(), 0);
 }
 

@@ -13,6 +13,12 @@ pub trait PacketBuf {
     /// Length of the whole frame.
     fn len(&self) -> usize;
 
+    /// Length of the longest frame as which the packet leaves: of one segment, if the frame is a large one
+    /// ([`crate::LargeFrame`]).
+    fn longest_frame(&self) -> usize {
+        self.len()
+    }
+
     /// Whether the frame has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0

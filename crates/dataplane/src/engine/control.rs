@@ -206,6 +206,12 @@ impl Engine {
         let (is_learning, was_learning) = (is_learning(&forwarding), self.shared.fast.is_learning());
         let uses_tc = is_learning && uses_tc(&forwarding);
         participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
+        // Functions of chains get each segment by itself.
+        let receives_large = forwarding.chains.chains().next().is_none();
+        let receive_large = || devices().for_each(|(_, port)| port.receive_large(receives_large));
+        if !receives_large {
+            receive_large();
+        }
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
         if is_learning && elements.is_none() {
             // Before workers learn: they would refuse flows to ports that have not been checked yet.
@@ -226,6 +232,9 @@ impl Engine {
         }
         self.wait_for(generation)?;
         drop(old);
+        if receives_large {
+            receive_large();
+        }
         participating.iter().filter(|_| !uses_tc).for_each(|(_, port)| port.engage_tc(false));
         publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);

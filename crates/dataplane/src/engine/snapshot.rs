@@ -34,16 +34,14 @@ pub(crate) mod path {
     pub const RULES: u8 = 1 << 0;
     /// A kernel device that may hand over frames with stripped tags and unfinished checksums.
     pub const KERNEL: u8 = 1 << 1;
-    /// The port replaces service tags by a placeholder (see [`mmb_dpdk::FrameSizeGuard`]).
-    pub const TAG_PLACEHOLDER: u8 = 1 << 2;
     /// The packets are routed.
-    pub const ROUTED: u8 = 1 << 3;
+    pub const ROUTED: u8 = 1 << 2;
     /// Routes have to confirm the sources of the packets, which are routed.
-    pub const REVERSE_PATH: u8 = 1 << 4;
+    pub const REVERSE_PATH: u8 = 1 << 3;
     /// With [`REVERSE_PATH`]: the route to the source leads out of the port.
-    pub const STRICT: u8 = 1 << 5;
+    pub const STRICT: u8 = 1 << 4;
     /// The packets come from a broker. With [`ROUTED`].
-    pub const BROKER: u8 = 1 << 6;
+    pub const BROKER: u8 = 1 << 5;
 }
 
 /// Which nodes apply rules to a packet.
@@ -187,7 +185,6 @@ impl Snapshot {
             let bit = |on: bool, bit: u8| if on { bit } else { 0 };
             snapshot.path[index] = bit(rules, path::RULES)
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
-                | bit(port.as_ref().is_some_and(|p| p.replaces_service_tags()), path::TAG_PLACEHOLDER)
                 | bit(config.routed.is_some(), path::ROUTED)
                 | bit(config.routed.is_some_and(|routed| routed.is_broker), path::BROKER)
                 | reverse_path_bits(config, forwarding.address_checks);

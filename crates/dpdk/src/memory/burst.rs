@@ -98,6 +98,8 @@ pub struct Burst {
 
 // SAFETY: a burst owns its packets, which may move between threads.
 unsafe impl Send for Burst {}
+// SAFETY: a shared burst only lets its packets be read.
+unsafe impl Sync for Burst {}
 
 impl Default for Burst {
     fn default() -> Self {

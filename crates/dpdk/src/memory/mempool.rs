@@ -31,6 +31,9 @@ pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
 /// Most bytes of frame in one buffer.
 pub const MAX_DATA_ROOM: usize = u16::MAX as usize - HEADROOM;
 
+/// Most segments of [`Mempool::alloc_chain`]: 64 KiB in the smallest buffers of a port.
+pub(crate) const CHAIN: usize = 64;
+
 /// The parameters of a pool; pools with equal parameters are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PoolParameters {
@@ -150,6 +153,39 @@ impl Mempool {
             packet.chain(self.segment(piece)?).ok()?;
         }
         Some(packet)
+    }
+
+    /// Takes a packet of `n` bytes of any content, in as many segments as they need. None: the pool is
+    /// exhausted, or the frame needs more than [`CHAIN`] segments.
+    pub(crate) fn alloc_chain(&self, n: usize) -> Option<Mbuf> {
+        let room = self.data_room().max(1);
+        let count = n.div_ceil(room).max(1);
+        let mut headers = [std::ptr::null_mut::<sys::rte_mbuf>(); CHAIN];
+        if count > CHAIN {
+            return None;
+        }
+        // SAFETY: the pool is never freed; on success it wrote `count` owned packets, otherwise none.
+        if unsafe { sys::mmb_pktmbuf_alloc_bulk(self.raw(), headers.as_mut_ptr(), count as u32) } != 0 {
+            return None;
+        }
+        let mut left = n;
+        for at in 0..count {
+            let part = left.min(room);
+            left -= part;
+            // SAFETY: the headers are valid and owned. Each becomes a segment of the first one, whose buffer
+            // has room for its part.
+            unsafe {
+                (*headers[at]).data_len = part as u16;
+                (*headers[at]).pkt_len = part as u32;
+                (*headers[at]).next = if at + 1 < count { headers[at + 1] } else { std::ptr::null_mut() };
+            }
+        }
+        // SAFETY: the first header is the head of the chain, which has `count` segments and `n` bytes.
+        NonNull::new(headers[0]).map(|head| unsafe {
+            (*head.as_ptr()).nb_segs = count as u16;
+            (*head.as_ptr()).pkt_len = n as u32;
+            Mbuf::from_raw(head)
+        })
     }
 
     fn segment(&self, bytes: &[u8]) -> Option<Mbuf> {

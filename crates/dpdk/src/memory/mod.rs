@@ -8,6 +8,7 @@ mod packet;
 mod pool_memory;
 mod readable;
 mod ring;
+mod segment;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use file::{MemoryFile, SharedMemory};
@@ -18,3 +19,5 @@ pub use packet::{Packet, Segments, Tail};
 pub use pool_memory::PoolFile;
 pub use readable::{PinnedFrame, ReadablePool};
 pub use ring::{RingReceiver, RingSender, ring};
+pub use segment::segment;
+pub(crate) use segment::{MAX_SEGMENTS, complete_single};

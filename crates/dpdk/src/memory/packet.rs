@@ -5,6 +5,7 @@
 
 mod buf;
 mod hints;
+mod large;
 mod resize;
 mod segments;
 mod vlan;

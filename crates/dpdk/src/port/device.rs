@@ -16,9 +16,7 @@ pub enum Device {
         /// The interface.
         interface: String,
     },
-    /// A kernel interface, by AF_PACKET. The kernel receives the frames as well. It strips the outer VLAN
-    /// tag, and the driver restores it as 0x8100 whatever it was. [`crate::FrameSizeGuard`] hides service
-    /// tags from both. AF_XDP leaves tags untouched.
+    /// A kernel interface, by AF_PACKET, with large frames. The kernel receives the frames as well.
     AfPacket {
         /// The interface.
         interface: String,
@@ -173,10 +171,13 @@ pub(crate) fn max_frame(device: &Device, pool: &Mempool, mtu: u32) -> u32 {
 /// multiple of the frame size, so frames must fill blocks without a gap. Blocks are whole pages. A frame slot
 /// less the kernel's header must fit a packet buffer.
 #[derive(Debug, PartialEq, Eq)]
-struct PacketRing {
-    block: u32,
-    frame: u32,
-    frames: u32,
+pub(super) struct PacketRing {
+    /// Bytes of a block.
+    pub(super) block: u32,
+    /// Bytes of a slot.
+    pub(super) frame: u32,
+    /// Number of slots.
+    pub(super) frames: u32,
 }
 
 impl PacketRing {
@@ -184,7 +185,7 @@ impl PacketRing {
     const BYTES: u32 = 4 << 20;
 
     /// The layout for frames of that MTU and buffers for `room` bytes of frame.
-    fn layout(mtu: u32, room: u32) -> PacketRing {
+    pub(super) fn layout(mtu: u32, room: u32) -> PacketRing {
         const PAGE: u32 = 4096;
         // The driver subtracts this for the kernel's header: TPACKET2_HDRLEN - sizeof(sockaddr_ll).
         const DRIVER_HEADER: u32 = 32;
@@ -196,6 +197,11 @@ impl PacketRing {
         let block = lcm(frame, PAGE);
         let blocks = (Self::BYTES / block).max(2);
         PacketRing { block, frame, frames: blocks * (block / frame) }
+    }
+
+    /// Number of blocks.
+    pub(super) fn blocks(&self) -> u32 {
+        self.frames / (self.block / self.frame)
     }
 }
 

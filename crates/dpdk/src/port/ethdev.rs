@@ -108,7 +108,7 @@ impl Port {
             Device::AfXdp { .. } => 0,
             _ => stats.rx_nombuf,
         };
-        Ok(PortStats {
+        let mut stats = PortStats {
             rx_packets: stats.ipackets,
             rx_bytes: stats.ibytes,
             rx_missed: stats.imissed + self.ring_drops(),
@@ -116,8 +116,25 @@ impl Port {
             rx_no_buffer,
             tx_packets: stats.opackets,
             tx_bytes: stats.obytes,
-            tx_errors: stats.oerrors,
-        })
+            tx_errors: stats.oerrors + self.handle.segment_drops.load(Ordering::Relaxed),
+        };
+        if let Some(socket) = &self.handle.socket {
+            socket.counters.add_to(&mut stats);
+        }
+        Ok(stats)
+    }
+
+    /// Whether the port sends large frames ([`crate::Packet::is_large`]) whole. Otherwise it segments them.
+    pub fn takes_large(&self) -> bool {
+        self.handle.socket.is_some()
+    }
+
+    /// Sets whether large frames are received whole, as at first, or segmented. Ports other than AF_PACKET
+    /// receive none.
+    pub fn receive_large(&self, whole: bool) {
+        if let Some(socket) = &self.handle.socket {
+            socket.receive_whole(whole);
+        }
     }
 
     /// Whether the link is up, according to the kernel interface behind the port or to the driver.
@@ -195,9 +212,8 @@ impl Port {
         xdp.or_else(|| self.handle.tc.as_ref().map(|_| FastHook::Tc))
     }
 
-    /// Engages the tc programs of an AF_PACKET port, or removes them. Returns whether they are engaged. While
-    /// they are, large packets of its interface do no harm. No packet is lost or received twice by the
-    /// change.
+    /// Engages the tc programs of an AF_PACKET port, or removes them. Returns whether they are engaged. No
+    /// packet is lost or received twice by the change.
     pub fn engage_tc(&self, engaged: bool) -> bool {
         self.handle.tc.as_ref().is_some_and(|tc| tc.engage(engaged))
     }

@@ -1,23 +1,13 @@
-//! Keeps frames of a kernel interface no longer than its MTU while a port reads raw frames from it.
+//! Receive offloads of a kernel interface while a port reads raw frames from it.
 //!
 //! # Theory of operation
-//! A packet socket receives what the kernel's receive path makes of the frames: merged frames after GRO or
-//! LRO, and from a veth peer segments of up to 64 KiB that TSO did not cut. Both are longer than the MTU of
-//! the egress port. So GRO and LRO are switched off, and restored when the [`FrameSizeGuard`] is dropped. A
-//! veth interface gets an XDP program that passes every frame (bpf/pass.c), since the kernel cuts segments
-//! for an interface with XDP. The program is attached by a BPF link, which ends with the process.
-//!
-//! The kernel strips the outer VLAN tag of a frame before a packet socket sees it, and DPDK's driver does not
-//! keep whether it was a customer or a service tag. So the program replaces a service tag's ethertype by
-//! [`SERVICE_TAG_PLACEHOLDER`], which the kernel does not strip. The reader of the frames restores it.
+//! A packet socket receives what the kernel's receive path makes of the frames. What GRO merges can be
+//! segmented again without a loss, so GRO stays on: the port takes large frames. What LRO merges cannot, so
+//! LRO is switched off, and restored when the [`LroGuard`] is dropped.
 
 use std::io;
-use std::os::fd::OwnedFd;
-
-use mmb_dpdk_sys as sys;
 
 use super::netdev::{InterfaceQuery, NetDev};
-use crate::xdp::attach_pass_program;
 
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 0x03;
@@ -57,110 +47,45 @@ impl ReceiveOffload {
     }
 }
 
-/// Keeps frames no longer than the MTU; dropping it restores the interface.
+/// Keeps LRO off; dropping it restores the interface.
 #[derive(Debug)]
-pub struct FrameSizeGuard {
+pub struct LroGuard {
     interface: String,
-    /// Offloads that were on before, and are off now.
-    off: Vec<ReceiveOffload>,
-    xdp: Option<OwnedFd>,
-    is_veth: bool,
+    /// Whether it was on before, and is off now.
+    is_off: bool,
     notes: Vec<String>,
 }
 
-impl FrameSizeGuard {
-    /// Configures the interface so that no merged or uncut frame arrives. Settings that fail become notes.
-    /// `before_change` gets the offloads that are on, before they are switched off.
+impl LroGuard {
+    /// Switches LRO off. `before_change` is called before, if it is on.
     ///
     /// # Errors
     /// When the kernel refuses the query, or has no such interface.
-    pub fn apply(
-        interface: &str,
-        before_change: impl FnOnce(&[ReceiveOffload]),
-    ) -> io::Result<FrameSizeGuard> {
+    pub fn apply(interface: &str, before_change: impl FnOnce()) -> io::Result<LroGuard> {
         let device = NetDev::lookup(interface)?.ok_or(io::ErrorKind::NotFound)?;
-        let mut guard = FrameSizeGuard {
-            interface: interface.to_owned(),
-            off: Vec::new(),
-            xdp: None,
-            is_veth: is_veth(interface),
-            notes: Vec::new(),
-        };
-        guard.attach_pass(device.index);
-        let is_on = |offload: &ReceiveOffload| match offload {
-            ReceiveOffload::Gro => device.offloads.gro,
-            ReceiveOffload::Lro => device.offloads.lro,
-        };
-        let on: Vec<_> = ReceiveOffload::ALL.into_iter().filter(is_on).collect();
-        before_change(&on);
-        on.into_iter().for_each(|offload| guard.switch_off(offload));
+        let mut guard = LroGuard { interface: interface.to_owned(), is_off: false, notes: Vec::new() };
+        if device.offloads.lro {
+            before_change();
+            guard.is_off = ReceiveOffload::Lro.switch(interface, false);
+            guard.notes.push(match guard.is_off {
+                true => "lro is off while mmb runs".into(),
+                false => format!("lro could not be switched off; run `ethtool -K {interface} lro off`"),
+            });
+        }
         Ok(guard)
-    }
-
-    /// Whether service tags of received frames are replaced by [`SERVICE_TAG_PLACEHOLDER`], by bpf/pass.c or
-    /// by what cuts packets instead.
-    pub fn replaces_service_tags(&self) -> bool {
-        self.is_veth
     }
 
     /// Sentences about what was changed on the interface, and what has to be changed by hand.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
-
-    /// Lets large packets arrive until [`FrameSizeGuard::enforce`]: another program cuts them, as that of
-    /// [`crate::Port::engage_tc`] does. LRO stays off: the kernel cannot cut what it merges.
-    pub fn relax(&mut self) {
-        self.xdp = None;
-        self.notes.clear();
-        if self.off.contains(&ReceiveOffload::Gro) {
-            self.off.retain(|offload| *offload != ReceiveOffload::Gro);
-            ReceiveOffload::Gro.switch(&self.interface, true);
-        }
-    }
-
-    /// Keeps frames short again.
-    pub fn enforce(&mut self) {
-        let Ok(Some(device)) = NetDev::lookup(&self.interface) else { return };
-        self.attach_pass(device.index);
-        if device.offloads.gro {
-            self.switch_off(ReceiveOffload::Gro);
-        }
-    }
-
-    /// Attaches bpf/pass.c to a veth interface.
-    fn attach_pass(&mut self, index: u32) {
-        if !self.is_veth || self.xdp.is_some() {
-            return;
-        }
-        match attach_pass_program(index) {
-            Ok(link) => self.xdp = Some(link),
-            Err(e) => self.notes.push(format!(
-                "segmentation offload of its peer could not be switched off ({e}); run `ethtool -K PEER tso off gso \
-                 off` there, or frames longer than the MTU are dropped as gso-frame"
-            )),
-        }
-    }
-
-    fn switch_off(&mut self, offload: ReceiveOffload) {
-        let word = offload.word();
-        if offload.switch(&self.interface, false) {
-            self.notes.push(format!("{word} is off while mmb runs"));
-            self.off.push(offload);
-        } else if offload == ReceiveOffload::Gro {
-            self.notes.push(format!(
-                "{word} could not be switched off; run `ethtool -K {} {word} off`, or merged frames are dropped as gso-frame",
-                self.interface
-            ));
-        }
-    }
 }
 
-impl Drop for FrameSizeGuard {
+impl Drop for LroGuard {
     fn drop(&mut self) {
-        // If the interface is gone by now, there is nothing to restore.
-        for offload in &self.off {
-            offload.switch(&self.interface, true);
+        if self.is_off {
+            // If the interface is gone by now, there is nothing to restore.
+            ReceiveOffload::Lro.switch(&self.interface, true);
         }
     }
 }
@@ -194,9 +119,3 @@ fn driver(interface: &str) -> Option<String> {
         info[1..9].iter().flat_map(|word| word.to_ne_bytes()).take_while(|&b| b != 0).collect();
     String::from_utf8(name).ok()
 }
-
-/// The ethertype of a service tag (IEEE 802.1ad).
-pub const SERVICE_TAG: [u8; 2] = (sys::PASS_SERVICE_TAG as u16).to_be_bytes();
-/// The ethertype that replaces [`SERVICE_TAG`] in frames from an interface with a [`FrameSizeGuard`]: the one
-/// that is reserved and never on a wire (IANA's registry, after RFC 1701).
-pub const SERVICE_TAG_PLACEHOLDER: [u8; 2] = (sys::PASS_SERVICE_TAG_PLACEHOLDER as u16).to_be_bytes();

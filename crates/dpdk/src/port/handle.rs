@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use mmb_dpdk_sys as sys;
 
 use super::device::Device;
+use super::packet::PacketSocket;
 use super::spec::PortInfo;
 use crate::error::{PortError, last_errno, strerror};
 use crate::log;
@@ -31,9 +32,12 @@ pub(super) struct DeviceHandle {
     pub(super) xdp: Option<XdpProgram>,
     /// The tc programs of an AF_PACKET port.
     pub(super) tc: Option<TcPort>,
-    /// Frames that the kernel dropped because the ring of an AF_PACKET port was full. The driver does not
-    /// count them.
+    /// The socket by which an AF_PACKET port receives, and sends large frames.
+    pub(super) socket: Option<PacketSocket>,
+    /// Frames that the kernel dropped because the ring of an AF_PACKET port was full.
     pub(super) ring_drops: AtomicU64,
+    /// Segments of large frames for which the port had no room.
+    pub(super) segment_drops: AtomicU64,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<OwnedFd>,
 }

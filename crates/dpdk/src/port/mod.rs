@@ -7,19 +7,18 @@ mod frame_size;
 mod handle;
 mod netdev;
 mod open;
+mod packet;
 mod queue;
 mod redirect;
 mod rss;
 mod spec;
-mod tap;
 
 pub use device::Device;
 pub use ethdev::Port;
 pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule};
-pub use frame_size::{FrameSizeGuard, ReceiveOffload, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, is_veth};
+pub use frame_size::{LroGuard, ReceiveOffload, is_veth};
 pub use netdev::{NetDev, Offloads};
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
 pub(crate) use redirect::can_receive_redirects;
 pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
-pub(crate) use tap::Tap;

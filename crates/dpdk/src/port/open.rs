@@ -9,15 +9,15 @@ use std::sync::atomic::AtomicU64;
 
 use mmb_dpdk_sys as sys;
 
-use super::device::{Device, LINK_BYTES, max_frame};
+use super::device::{Device, LINK_BYTES, PacketRing, max_frame};
 use super::handle::{DeviceHandle, HOTPLUG, call, device_mtu, unplug};
 use super::netdev::{self, FdKind, NetDev};
+use super::packet::PacketSocket;
 use super::rss::{KEY_MAX, draw_key};
 use super::spec::{PortInfo, PortSpec};
 use crate::eal::Eal;
 use crate::error::PortError;
 use crate::log;
-use crate::memory::{Burst, Slots, VECTOR_MAX};
 use crate::xdp::{TcPort, XdpError, XdpProgram, port_error};
 
 /// Descriptors of a hardware queue; drivers adjust it.
@@ -52,10 +52,8 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
     // SAFETY: the port is configured.
     call(spec.name, "start", || unsafe { sys::rte_eth_dev_start(opening.id) })
         .map_err(|error| explain(spec, error))?;
-    let fds = opening.waitable(&before);
-    if matches!(spec.device, Device::AfPacket { .. }) {
-        opening.discard_early();
-    }
+    let socket = open_socket(spec, interface.as_ref())?;
+    let fds = socket.as_ref().map_or_else(|| opening.waitable(&before), |socket| vec![socket.fd()]);
     if interface.is_none() {
         opening.become_promiscuous(spec)?;
         opening.set_tap_mtu(spec)?;
@@ -78,7 +76,9 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         sends_segments,
         xdp,
         tc,
+        socket,
         ring_drops: AtomicU64::new(0),
+        segment_drops: AtomicU64::new(0),
         _promiscuous: promiscuous,
     })
 }
@@ -205,6 +205,18 @@ fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
         }
         _ => PortError::Driver { port, step, errno, reason },
     }
+}
+
+/// Opens the socket by which an AF_PACKET port receives.
+fn open_socket(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<PacketSocket>, PortError> {
+    let (Device::AfPacket { .. }, Some(netdev)) = (&spec.device, netdev) else { return Ok(None) };
+    let layout = PacketRing::layout(netdev.mtu, spec.pool.data_room() as u32);
+    PacketSocket::open(netdev.index, &layout).map(Some).map_err(|error| PortError::Driver {
+        port: spec.name.to_owned(),
+        step: "open its packet socket",
+        errno: error.raw_os_error().unwrap_or(0),
+        reason: error.to_string(),
+    })
 }
 
 /// Attaches the XDP program of an AF_XDP port. The port's socket is the last one that this thread made.
@@ -344,22 +356,6 @@ impl<'a> Opening<'a> {
             !before.contains(fd) && netdev::fd_kind(*fd) != FdKind::Other && netdev::can_wait(*fd)
         });
         fds
-    }
-
-    /// Discards frames that an AF_PACKET port received before it was told to ignore the kernel's own.
-    fn discard_early(&self) {
-        let mut burst = Burst::new();
-        for _ in 0..64 {
-            // SAFETY: the port is started, this thread is its only user, and it gives away the packets it
-            // returns.
-            let receive = |slots: &mut Slots<'_>| unsafe {
-                slots.fill(VECTOR_MAX, |place, room| usize::from(sys::mmb_rx_burst(self.id, 0, place, room)))
-            };
-            if burst.fill(receive) == 0 {
-                break;
-            }
-            burst.clear();
-        }
     }
 
     /// Makes a device that the port owns promiscuous. Drivers without this mode receive all frames anyway.

@@ -9,14 +9,20 @@ use mmb_dpdk_sys as sys;
 
 use super::handle::DeviceHandle;
 use super::netdev;
+use super::packet::{PacketReader, Sent};
 use super::spec::TxCount;
-use crate::memory::{Burst, Packet, Slots, VECTOR_MAX};
+use crate::memory::{Burst, Packet, Slots, VECTOR_MAX, complete_single, segment};
+
+/// Attempts to send the segments of a large frame.
+const SEGMENT_TRIES: u32 = 64;
 
 /// A receive queue. It belongs to one thread.
 #[derive(Debug)]
 pub struct RxQueue {
     handle: Arc<DeviceHandle>,
     queue: u16,
+    /// Of a port with a packet socket.
+    reader: Option<PacketReader>,
 }
 
 /// A send queue. It belongs to one thread.
@@ -24,16 +30,24 @@ pub struct RxQueue {
 pub struct TxQueue {
     handle: Arc<DeviceHandle>,
     queue: u16,
+    /// Whether large frames are among the packets to send.
+    has_large: bool,
+    /// Segments of a large frame; taken while they are sent.
+    segments: Option<Burst>,
 }
 
 impl RxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> RxQueue {
-        RxQueue { handle, queue }
+        let reader = handle.socket.is_some().then(PacketReader::new);
+        RxQueue { handle, queue, reader }
     }
 
     /// Receives the packets that have arrived, as far as there is room. Returns their number. Does not wait.
     #[inline]
     pub fn receive(&mut self, slots: &mut Slots<'_>) -> usize {
+        if let (Some(reader), Some(socket)) = (&mut self.reader, &self.handle.socket) {
+            return reader.receive(socket, &self.handle.pool, slots);
+        }
         // SAFETY: the port is open and started, `&mut self` makes this the queue's only user, and the driver
         // gives away the packets that it returns.
         unsafe {
@@ -57,7 +71,7 @@ impl RxQueue {
 
 impl TxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> TxQueue {
-        TxQueue { handle, queue }
+        TxQueue { handle, queue, has_large: false, segments: Some(Burst::new()) }
     }
 
     /// Sends packets from the front of `burst`. Packets that the port has no room for stay in it, in order.
@@ -125,7 +139,9 @@ impl TxQueue {
     unsafe fn admit(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
         let (longest, segments) = (self.max_frame() as usize, self.handle.sends_segments);
         // Almost always all packets fit; then nothing is written.
-        let fits = |packet: &Packet| packet.pkt_len() <= longest && (segments || packet.nb_segs() == 1);
+        let fits = |packet: &Packet| {
+            packet.pkt_len() <= longest && (segments || packet.nb_segs() == 1) && !packet.is_large()
+        };
         // SAFETY: the caller's promise.
         let packet = |at: usize| unsafe { &*(*packets.add(at)).cast::<Packet>() };
         let fitting = (0..usize::from(n)).take_while(|&at| fits(packet(at))).count();
@@ -135,7 +151,10 @@ impl TxQueue {
             unsafe {
                 let header = *packets.add(at);
                 let packet = &mut *header.cast::<Packet>();
-                if packet.pkt_len() <= longest && (segments || packet.linearize()) {
+                let is_ready = packet.is_large() && !becomes_ordinary(packet);
+                self.has_large |= is_ready;
+                let fits = packet.longest_frame() <= longest && (!is_ready || packet.segment_size() > 0);
+                if fits && (is_ready || segments || packet.linearize()) {
                     *packets.add(good) = header;
                     good += 1;
                 } else {
@@ -153,6 +172,20 @@ impl TxQueue {
     /// change owner.
     #[inline]
     unsafe fn push(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        if std::mem::take(&mut self.has_large) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.push_with_large(packets, n) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.push_ordinary(packets, n) }
+    }
+
+    /// [`TxQueue::push`] for packets without large frames.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    unsafe fn push_ordinary(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
         let mut sent = 0;
         while sent < n {
             // SAFETY: the port is open and started, and `&mut self` makes this the queue's only user.
@@ -165,5 +198,85 @@ impl TxQueue {
             sent += more;
         }
         sent
+    }
+
+    /// [`TxQueue::push`] for packets of which some are large frames.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    unsafe fn push_with_large(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        // SAFETY: the caller's promise; a Packet is reached through its header's address.
+        let packet = |at: u16| unsafe { &mut *(*packets.add(usize::from(at))).cast::<Packet>() };
+        let mut sent = 0;
+        while sent < n {
+            let ordinary = (sent..n).take_while(|at| !packet(*at).is_large()).count() as u16;
+            if ordinary > 0 {
+                // SAFETY: the caller's promise.
+                let more = unsafe { self.push_ordinary(packets.add(usize::from(sent)), ordinary) };
+                sent += more;
+                if more < ordinary {
+                    break;
+                }
+            } else if self.send_large(packet(sent)) {
+                // SAFETY: the packet is owned, and counted as sent.
+                unsafe { sys::mmb_pktmbuf_free(*packets.add(usize::from(sent))) };
+                sent += 1;
+            } else {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// Sends a large frame, whole or segmented. False: there is no room now.
+    fn send_large(&mut self, packet: &mut Packet) -> bool {
+        if let Some(socket) = &self.handle.socket {
+            return socket.send(packet) != Sent::NoRoom;
+        }
+        let Some(mut burst) = self.segments.take() else { return true };
+        let mut lost = 0;
+        let is_whole = segment(packet, |segment| {
+            if burst.is_full() {
+                lost += self.send_segments(&mut burst);
+            }
+            // There is room.
+            drop(burst.push(segment));
+        });
+        lost += self.send_segments(&mut burst) + u64::from(!is_whole);
+        self.handle.segment_drops.fetch_add(lost, Ordering::Relaxed);
+        self.segments = Some(burst);
+        true
+    }
+
+    /// Sends segments of a large frame. Returns the number of those for which there is no room, which are
+    /// freed.
+    fn send_segments(&mut self, burst: &mut Burst) -> u64 {
+        for _ in 0..SEGMENT_TRIES {
+            if burst.is_empty() {
+                return 0;
+            }
+            self.send(burst);
+        }
+        let lost = burst.len() as u64;
+        burst.clear();
+        lost
+    }
+}
+
+/// Makes a large frame an ordinary packet if its payload fits one segment, or if it has become another
+/// packet, such as an ICMP error. Returns whether it is ordinary now.
+#[cold]
+fn becomes_ordinary(packet: &mut Packet) -> bool {
+    match packet.large_frame() {
+        Some(frame) => {
+            packet.trim(packet.pkt_len().saturating_sub(frame.header_len() + frame.payload_len()));
+            complete_single(packet, &frame)
+        }
+        None if packet.segment_size() > 0 => {
+            packet.clear_large();
+            true
+        }
+        None => false,
     }
 }

@@ -9,7 +9,6 @@ mod format;
 mod maps;
 mod object;
 mod program;
-mod segmenter;
 mod selector;
 mod slot;
 mod tc;
@@ -23,6 +22,6 @@ pub use fast_flow::{
 pub use fast_path::FastPath;
 pub(crate) use fast_path::Member;
 pub use program::Steering;
-pub(crate) use program::{XdpProgram, attach_pass_program};
+pub(crate) use program::XdpProgram;
 pub use selector::{SelectorError, SocketSelector};
 pub(crate) use tc::TcPort;

@@ -155,14 +155,5 @@ fn load(
     Ok((object, state))
 }
 
-/// Attaches bpf/pass.c to an interface, for as long as the result is open.
-pub(crate) fn attach_pass_program(if_index: u32) -> Result<OwnedFd, XdpError> {
-    let object = Object::load(c"mmb_pass", sys::PASS_FRAGS, None);
-    // Before 5.18 the kernel knows no programs for frames in several fragments.
-    let object = object.or_else(|_| Object::load(c"mmb_pass", sys::PASS, None))?;
-    // The link keeps the program when the object is closed.
-    link(object.program(c"pass")?, if_index, Hook::Xdp(0)).map_err(XdpError::at(ATTACH))
-}
-
 #[cfg(test)]
 pub(super) mod tests;

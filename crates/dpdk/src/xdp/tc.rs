@@ -6,8 +6,8 @@
 //!
 //! The kernel gives a packet to the port's socket before tc. So a filter on the socket refuses it, the
 //! program at ingress decides, and what is for the engine is received a second time, with a mark that the
-//! filter accepts. Packets of many segments go through a [`Segmenter`] first. While the programs are not
-//! engaged, the port is as without them. Nothing is pinned: attachments, filter and TAP end with the process.
+//! filter accepts. While the programs are not engaged, the port is as without them. Nothing is pinned:
+//! attachments and filter end with the process.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -21,20 +21,17 @@ use super::fast_path::Member;
 use super::maps::{Mapped, errno_of};
 use super::object::{ACCESS, Hook, Object, link};
 use super::program::Steering;
-use super::segmenter::Segmenter;
 use super::variables::TcVariables;
 
 const ATTACH: &str = "attach its tc programs (Linux 6.6 or later is needed)";
 const FILTER: &str = "filter its packet socket";
-const SEGMENT: &str = "make the TAP that cuts its packets";
 
-/// The attached programs. Links and socket keep them when the object is closed.
+/// The attached programs. Link and socket keep them when the object is closed.
 #[derive(Debug)]
 pub(super) struct TcProgram {
     state: Mapped<TcVariables>,
     socket: RawFd,
-    _links: [OwnedFd; 3],
-    _segmenter: Segmenter,
+    _link: OwnedFd,
     #[cfg(test)]
     pub(super) object: Object,
 }
@@ -52,27 +49,18 @@ impl TcProgram {
         // SAFETY: the section holds these variables alone, and they consist of atomics.
         let state = unsafe { Mapped::<TcVariables>::map(object.map(c".bss")?, 1) }
             .map_err(|error| XdpError { step: ACCESS, errno: errno_of(&error) })?;
-        let segmenter =
-            Segmenter::start().map_err(|error| XdpError { step: SEGMENT, errno: errno_of(&error) })?;
         if let Some(variables) = state.get(0) {
             variables.steer.join(member);
             variables.steer.set_gate(steering);
             variables.if_index.store(if_index, Ordering::Release);
-            variables.segmenter.store(segmenter.index, Ordering::Release);
         }
-        let attach =
-            |program, index, hook| link(object.program(program)?, index, hook).map_err(XdpError::at(ATTACH));
-        let links = [
-            attach(c"segmenter_out", segmenter.index, Hook::Egress)?,
-            attach(c"segmenter_in", segmenter.index, Hook::Ingress)?,
-            attach(c"ingress", if_index, Hook::Ingress)?,
-        ];
+        let link =
+            link(object.program(c"ingress")?, if_index, Hook::Ingress).map_err(XdpError::at(ATTACH))?;
         set_filter(socket, libc::SO_ATTACH_BPF, object.program(c"accept")?).map_err(XdpError::at(FILTER))?;
         Ok(TcProgram {
             state,
             socket,
-            _links: links,
-            _segmenter: segmenter,
+            _link: link,
             #[cfg(test)]
             object,
         })

@@ -56,13 +56,11 @@ pub(super) struct TcVariables {
     pub(super) steer: Variables,
     pub(super) engaged: AtomicU32,
     pub(super) if_index: AtomicU32,
-    pub(super) segmenter: AtomicU32,
-    padding: [AtomicU32; 13],
+    padding: [AtomicU32; 14],
 }
 
 const _: () = {
     assert!(size_of::<TcVariables>() == size_of::<sys::tc_state>());
     assert!(offset_of!(TcVariables, engaged) == offset_of!(sys::tc_state, engaged));
     assert!(offset_of!(TcVariables, if_index) == offset_of!(sys::tc_state, if_index));
-    assert!(offset_of!(TcVariables, segmenter) == offset_of!(sys::tc_state, segmenter));
 };

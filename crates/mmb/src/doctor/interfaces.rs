@@ -74,7 +74,7 @@ fn bridged(system: &System, check: &str, name: &str) -> Option<Finding> {
     Some(Finding::warning(check, format!("a member of {master}, which also gets its packets"), advice))
 }
 
-/// Offloads that change frames before mmb sees them. The daemon itself switches off GRO and LRO.
+/// Offloads that change frames before mmb sees them. The daemon itself switches off LRO.
 fn offloads(check: &str, on: Offloads, veth: bool, name: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     if on.rx_vlan && !veth {
@@ -82,12 +82,6 @@ fn offloads(check: &str, on: Offloads, veth: bool, name: &str) -> Vec<Finding> {
             check,
             "the card strips VLAN tags, and XDP does not see them",
             format!("with VLANs, run `ethtool -K {name} rxvlan off`"),
-        ));
-    }
-    if veth && (on.tso || on.gso) {
-        found.push(Finding::ok(
-            check,
-            "a veth: its peer must not send segments larger than the MTU (`ethtool -K PEER tso off gso off`)",
         ));
     }
     found

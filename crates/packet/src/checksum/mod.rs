@@ -6,6 +6,7 @@
 mod partial;
 
 pub use partial::complete_partial;
+pub(crate) use partial::sum_pieces;
 
 /// Adds the 16-bit words of `bytes` to `init`.
 ///

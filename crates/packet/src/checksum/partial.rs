@@ -89,7 +89,7 @@ fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &PartialChecksum) -> 
 }
 
 /// Sum of the first `length` bytes of `first` and `rest`, pieces of any length; `None` if they are shorter.
-fn sum_pieces(first: &[u8], rest: &[&[u8]], length: usize) -> Option<u32> {
+pub(crate) fn sum_pieces(first: &[u8], rest: &[&[u8]], length: usize) -> Option<u32> {
     let (mut done, mut total) = (0, 0);
     for piece in std::iter::once(first).chain(rest.iter().copied()) {
         let piece = &piece[..piece.len().min(length - done)];

@@ -135,7 +135,7 @@ impl Header {
             // The head contains the removed bytes, so this succeeds.
             return if packet.shrink_front(less) { Ok(()) } else { Err(DropReason::OptionRoom) };
         };
-        if packet.len() + more > frame_max() {
+        if packet.longest_frame() + more > frame_max() {
             return Err(DropReason::OptionMtu);
         }
         if !packet.grow_front(more) {

@@ -6,8 +6,12 @@ use mmb_packet::checksum;
 /// Most segments behind the first one; the checksum of a longer packet is left as it came.
 const SEGMENTS: usize = 32;
 
-/// Completes a partial transport checksum. Returns whether there was one.
+/// Completes a partial transport checksum. Returns whether there was one. Whoever sends a large frame
+/// writes its checksum.
 pub(crate) fn complete_checksum(packet: &mut Packet) -> bool {
+    if packet.is_large() {
+        return false;
+    }
     let meta = *packet.meta();
     let (head, segments) = packet.split_first_segment();
     let mut rest: [&[u8]; SEGMENTS] = [&[]; SEGMENTS];

@@ -270,6 +270,10 @@ impl<'a> InputContext<'a> {
         };
         let hash = meta.flow_hash;
         if path & path::KERNEL != 0 && parsed.is_ok() {
+            if packet.is_large() && packet.segment_size() == 0 {
+                packet.meta_mut().drop_reason = DropReason::GsoFrame as u8;
+                return Edge::Drop;
+            }
             *repairs += u64::from(complete_checksum(packet));
         }
         if let Err(reason) = parsed

@@ -5,7 +5,7 @@
 //! On a routed port, frames for other hosts are dropped, and frames that are not plain IP go to the kernel. A
 //! frame with a priority tag (VLAN 0) belongs to no VLAN: the tag is removed, as Linux does.
 
-use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, Vector};
+use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, HEAD_BYTES, Kind, is_vlan_tag, parse_l2};
 
 use crate::engine::config::MAX_PORTS;
@@ -47,12 +47,6 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 /// Parses the link layer of a packet and returns the edge. `path` is not 0.
 #[inline]
 fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
-    if path & path::TAG_PLACEHOLDER != 0
-        && let Some(ethertype) = packet.data_mut().get_mut(12..14)
-        && *ethertype == SERVICE_TAG_PLACEHOLDER
-    {
-        ethertype.copy_from_slice(&SERVICE_TAG);
-    }
     if path & path::KERNEL != 0 && !packet.restore_vlan() {
         return drop_for(packet, DropReason::NoBuffer);
     }

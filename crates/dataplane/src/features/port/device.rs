@@ -8,7 +8,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{FastHook, NetDev, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
@@ -58,7 +58,7 @@ pub(crate) struct OpenPort {
     pub(super) rx: Vec<Mutex<RxQueue>>,
     pub(super) tx: Vec<Mutex<TxQueue>>,
     pub(super) port: Port,
-    pub(super) small: Option<Mutex<GuardedInterface>>,
+    pub(super) guard: Option<GuardedInterface>,
     /// The descriptors behind the paths that the driver knows.
     pub(super) _files: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
@@ -98,27 +98,10 @@ impl OpenPort {
         self.checks_frames
     }
 
-    /// Whether the port replaces service tags by a placeholder.
-    pub fn replaces_service_tags(&self) -> bool {
-        self.small().is_some_and(|small| small.replaces_service_tags())
-    }
-
-    fn small(&self) -> Option<MutexGuard<'_, GuardedInterface>> {
-        Some(self.small.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Engages the tc programs of an af-packet port, or removes them. While they are engaged, the interface
-    /// keeps its offloads, since they cut what is longer than the MTU.
+    /// Engages the tc programs of an af-packet port, or removes them.
     pub fn engage_tc(&self, engaged: bool) {
-        if self.port.fast_hook() != Some(FastHook::Tc) || engaged == self.port.is_fast() {
-            return;
-        }
-        // Large packets must not arrive before the programs, nor after them.
-        if engaged && self.port.engage_tc(true) {
-            self.small().iter_mut().for_each(|small| small.relax());
-        } else if !engaged {
-            self.small().iter_mut().for_each(|small| small.enforce());
-            self.port.engage_tc(false);
+        if self.port.fast_hook() == Some(FastHook::Tc) && engaged != self.port.is_fast() {
+            self.port.engage_tc(engaged);
         }
     }
 
@@ -200,7 +183,7 @@ impl OpenPort {
         let info = self.port.info();
         let [received, sent] = &self.fast;
         let mut notes = self.notes.clone();
-        notes.extend(self.small().iter().flat_map(|small| small.notes().to_vec()));
+        notes.extend(self.guard.iter().flat_map(|guard| guard.notes().to_vec()));
         let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         PortInfo {
             driver: info.driver.clone(),

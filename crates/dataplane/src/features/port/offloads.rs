@@ -1,4 +1,4 @@
-//! Receive offloads of kernel interfaces, which are off while a port reads frames from one.
+//! Receive offloads of kernel interfaces that are off while a port reads frames from one.
 //!
 //! Theory of operation. What was on is in a file of the state directory before it is switched off, so that
 //! the next start can switch it on if the process was killed ([`InterfaceFiles`]).
@@ -6,48 +6,33 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mmb_dpdk::{FrameSizeGuard, ReceiveOffload};
+use mmb_dpdk::{LroGuard, ReceiveOffload};
 use mmb_system::{InterfaceFiles, LeftFile};
 
 /// The directory of the files, inside the state directory.
 const DIRECTORY: &str = "offloads";
 
-/// An interface without receive offloads; dropping it switches them on again.
+/// An interface without LRO; dropping it switches LRO on again.
 #[derive(Debug)]
 pub(super) struct GuardedInterface {
-    guard: Option<FrameSizeGuard>,
+    guard: Option<LroGuard>,
     file: Option<PathBuf>,
 }
 
 impl GuardedInterface {
-    /// Switches offloads off. None: the kernel has no such interface.
+    /// Switches LRO off. None: the kernel has no such interface.
     pub fn guard(state: Option<&Path>, interface: &str) -> Option<GuardedInterface> {
         let mut file = None;
-        let guard = FrameSizeGuard::apply(interface, |on| {
-            file = state.and_then(|state| save(state, interface, on));
+        let guard = LroGuard::apply(interface, || {
+            file = state.and_then(|state| files(state).write(interface, ReceiveOffload::Lro.word()).ok());
         })
         .ok()?;
         Some(GuardedInterface { guard: Some(guard), file })
     }
 
-    /// See [`FrameSizeGuard::replaces_service_tags`].
-    pub fn replaces_service_tags(&self) -> bool {
-        self.guard.as_ref().is_some_and(FrameSizeGuard::replaces_service_tags)
-    }
-
-    /// See [`FrameSizeGuard::relax`].
-    pub fn relax(&mut self) {
-        self.guard.iter_mut().for_each(FrameSizeGuard::relax);
-    }
-
-    /// See [`FrameSizeGuard::enforce`].
-    pub fn enforce(&mut self) {
-        self.guard.iter_mut().for_each(FrameSizeGuard::enforce);
-    }
-
-    /// See [`FrameSizeGuard::notes`].
+    /// See [`LroGuard::notes`].
     pub fn notes(&self) -> &[String] {
-        self.guard.as_ref().map_or(&[], FrameSizeGuard::notes)
+        self.guard.as_ref().map_or(&[], LroGuard::notes)
     }
 }
 
@@ -59,16 +44,6 @@ impl Drop for GuardedInterface {
             let _ = fs::remove_file(file);
         }
     }
-}
-
-/// Writes the file of an interface. None: it needs none, or cannot be written; then a killed process leaves
-/// the offloads off.
-fn save(state: &Path, interface: &str, on: &[ReceiveOffload]) -> Option<PathBuf> {
-    if on.is_empty() {
-        return None;
-    }
-    let words: Vec<_> = on.iter().map(|offload| offload.word()).collect();
-    files(state).write(interface, &words.join(" ")).ok()
 }
 
 /// Switches on what a killed process has left off in the network namespace of the calling thread.

@@ -26,7 +26,7 @@ pub(crate) fn open(
     kind: &PortKind,
     workers: usize,
 ) -> Result<OpenPort, PortError> {
-    let small = match kind {
+    let guard = match kind {
         // The device reports a missing interface, or one that is down, itself.
         PortKind::AfPacket { ifname } => GuardedInterface::guard(files.state(), ifname),
         _ => None,
@@ -38,7 +38,7 @@ pub(crate) fn open(
         matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     port.kind = kind.to_string();
     port.notes = notes(kind, &port.port);
-    port.small = small.map(Mutex::new);
+    port.guard = guard;
     if let PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } = kind {
         // An index that no interface has, if the interface has disappeared meanwhile.
         port.kernel_index = Some(NetDev::lookup(ifname).ok().flatten().map_or(0, |dev| dev.index));
@@ -105,7 +105,7 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
         checks_frames: false,
         receives,
         kernel_index: None,
-        small: None,
+        guard: None,
         _files: Vec::new(),
         notes: Vec::new(),
         can_redirect: Arc::default(),

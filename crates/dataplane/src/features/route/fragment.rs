@@ -1,15 +1,29 @@
 //! Fragments IPv4 packets that exceed the MTU of their next hop.
 
-use mmb_dpdk::{Mbuf, Packet};
+use mmb_dpdk::{Mbuf, Packet, segment};
 use mmb_packet::DropReason;
 use mmb_route::{FragmentError, Routes, fragment_ip4};
 
 use crate::engine::node::vector::ROUTED_L3 as L3;
 use crate::engine::worker::Worker;
 
-/// Fragments a packet and passes each fragment to `send`. Counts the packet as dropped if a fragment cannot
-/// be made.
+/// Fragments a packet, or each segment of a large frame, and passes each fragment to `send`. Counts the
+/// packet as dropped if a fragment cannot be made.
 pub(super) fn fragment(
+    worker: &mut Worker,
+    routes: &Routes,
+    packet: &Packet,
+    mut send: impl FnMut(Mbuf) -> Result<(), Mbuf>,
+) {
+    if !packet.is_large() {
+        return fragment_ordinary(worker, routes, packet, send);
+    }
+    if !segment(packet, |segment| fragment_ordinary(worker, routes, &segment, &mut send)) {
+        worker.counters().drops.add(packet.port(), DropReason::NoBuffer as u8, 1);
+    }
+}
+
+fn fragment_ordinary(
     worker: &mut Worker,
     routes: &Routes,
     packet: &Packet,

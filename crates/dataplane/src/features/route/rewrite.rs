@@ -1,7 +1,7 @@
 //! `ip4-rewrite` and `ip6-rewrite`: forward packets to next hops that are known neighbours.
 //!
 //! Packets with another kind of next hop, with an expired TTL, or longer than the MTU go to `ip-slow` or
-//! `punt`.
+//! `punt`. A large frame is as long as its longest segment.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, StageWord};
@@ -73,9 +73,10 @@ fn process_uncommon(
     }
     let hop = hops.get(id);
     *has_stale |= hop.neighbor_stale;
+    let segment = packet.is_large().then(|| packet.longest_frame());
     let (head, meta) = packet.data_and_meta();
     (meta.stage, meta.out_port) = (StageWord::from_next_hop(id), hop.port);
-    let length = usize::from(meta.end).wrapping_sub(L3);
+    let length = segment.unwrap_or(meta.end.into()).wrapping_sub(L3);
     let reason = match hop.kind {
         NextHopKind::Punt => return Edge::Punt,
         NextHopKind::Forward if !is_alive => DropReason::TtlExpired,

@@ -21,6 +21,11 @@ impl PacketBuf for Packet {
     }
 
     #[inline]
+    fn longest_frame(&self) -> usize {
+        Packet::longest_frame(self)
+    }
+
+    #[inline]
     fn head_room(&self) -> usize {
         self.headroom()
     }

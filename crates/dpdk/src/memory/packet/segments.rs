@@ -31,6 +31,27 @@ pub(super) unsafe fn segment_bytes<'a>(segment: *mut sys::rte_mbuf) -> &'a [u8] 
     unsafe { std::slice::from_raw_parts(segment_start(segment), usize::from((*segment).data_len)) }
 }
 
+impl Packet {
+    /// Describes the segments, in order, to the kernel. Returns how many fit `pieces`. The kernel may write
+    /// to them until the packet is used again.
+    pub(crate) fn describe_segments(&mut self, pieces: &mut [libc::iovec]) -> usize {
+        let (mut next, mut n) = (self.raw(), 0);
+        for piece in pieces {
+            if next.is_null() {
+                break;
+            }
+            // SAFETY: a segment of this packet, which is borrowed exclusively.
+            unsafe {
+                let (start, length) = (segment_start(next), usize::from((*next).data_len));
+                *piece = libc::iovec { iov_base: start.cast(), iov_len: length };
+                next = (*next).next;
+            }
+            n += 1;
+        }
+        n
+    }
+}
+
 /// The segments of a packet behind the first one. It only exists behind a reference, to the header of the
 /// second segment.
 #[repr(C)]

@@ -1,0 +1,312 @@
+//! The socket by which an AF_PACKET port receives all frames and sends large ones.
+//!
+//! # Theory of operation
+//! Frames have virtio-net headers (PACKET_VNET_HDR), so the kernel passes large frames of segmentation offload
+//! and of GRO as they are, and takes large frames.
+//!
+//! Frames arrive in a ring that the process shares with the kernel (TPACKET_V2), whose slots are as long as
+//! ordinary frames. A longer frame is cut in its slot; the whole frame waits in the socket's queue
+//! (PACKET_COPY_THRESH), from which it is copied to a chain of buffers. The slot keeps its place in the order.
+//!
+//! Ordinary frames are sent by DPDK's driver, in a ring of a socket of its own, which receives nothing
+//! (shim/packet.c). Large frames are sent by this socket, in one copy each.
+
+mod ring;
+mod vnet;
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use self::ring::{Ring, Slot};
+use self::vnet::VnetHeader;
+use super::device::PacketRing;
+use super::netdev::socket;
+use super::spec::PortStats;
+use crate::memory::{MAX_SEGMENTS, Mbuf, Mempool, Packet, Slots, segment};
+
+/// Bytes of frames that may wait in the socket's queues; only as much as waits is used.
+const QUEUE_BYTES: libc::c_int = 16 << 20;
+/// Bytes of the longest frame: an IP packet, and the Ethernet header with two VLAN tags.
+const LONGEST: usize = 65_535 + 22;
+/// Longest frame whose end fits the metadata of a packet.
+const LONGEST_WHOLE: usize = u16::MAX as usize;
+/// Buffers of a large frame that is sent, and its virtio-net header.
+const PIECES: usize = 256;
+
+/// The socket.
+#[derive(Debug)]
+pub(super) struct PacketSocket {
+    fd: OwnedFd,
+    ring: Ring,
+    /// Whether large frames are received whole. Otherwise they are segmented.
+    whole: AtomicBool,
+    pub(super) counters: Counters,
+}
+
+/// What the driver does not count.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    /// Frames for which the socket's queue had no room.
+    rx_missed: AtomicU64,
+    rx_no_buffer: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    tx_errors: AtomicU64,
+}
+
+impl Counters {
+    /// Adds the counts to those of the driver.
+    pub(super) fn add_to(&self, stats: &mut PortStats) {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        stats.rx_packets += count(&self.rx_packets);
+        stats.rx_bytes += count(&self.rx_bytes);
+        stats.rx_missed += count(&self.rx_missed);
+        stats.rx_no_buffer += count(&self.rx_no_buffer);
+        stats.tx_packets += count(&self.tx_packets);
+        stats.tx_bytes += count(&self.tx_bytes);
+        stats.tx_errors += count(&self.tx_errors);
+    }
+}
+
+/// The result of sending a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Yes,
+    /// There is no room now.
+    NoRoom,
+    /// The kernel refuses the frame.
+    Refused,
+}
+
+impl PacketSocket {
+    /// Opens the socket for the interface with that index, with slots for frames of that layout.
+    pub(super) fn open(index: u32, layout: &PacketRing) -> io::Result<PacketSocket> {
+        let fd = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
+        let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
+        for (option, value) in [
+            (libc::PACKET_VERSION, version),
+            (libc::PACKET_VNET_HDR, 1),
+            (libc::PACKET_COPY_THRESH, 1),
+            (libc::PACKET_IGNORE_OUTGOING, 1),
+            (libc::PACKET_QDISC_BYPASS, 1),
+        ] {
+            set(&fd, libc::SOL_PACKET, option, &value)?;
+        }
+        for (force, ask) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+        {
+            set(&fd, libc::SOL_SOCKET, force, &QUEUE_BYTES)
+                .or_else(|_| set(&fd, libc::SOL_SOCKET, ask, &QUEUE_BYTES))?;
+        }
+        let request = libc::tpacket_req {
+            tp_block_size: layout.block,
+            tp_block_nr: layout.blocks(),
+            tp_frame_size: layout.frame,
+            tp_frame_nr: layout.frames,
+        };
+        set(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        let ring = Ring::map(&fd, layout)?;
+        bind(&fd, index)?;
+        Ok(PacketSocket { fd, ring, whole: AtomicBool::new(true), counters: Counters::default() })
+    }
+
+    /// The descriptor, which becomes readable when frames arrive.
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Sets whether large frames are received whole.
+    pub(super) fn receive_whole(&self, whole: bool) {
+        self.whole.store(whole, Relaxed);
+    }
+
+    /// Sends a large frame as it is.
+    pub(super) fn send(&self, packet: &mut Packet) -> Sent {
+        let Some(frame) = packet.large_frame() else { return Sent::Refused };
+        let mut header = VnetHeader::of(&frame, packet.data(), packet.segment_size()).to_bytes();
+        frame.write_partial_checksum(packet.data_mut());
+        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+        pieces[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() };
+        let n = 1 + packet.describe_segments(&mut pieces[1..]);
+        match self.transfer(&mut pieces[..n], |fd, message| {
+            // SAFETY: a valid message, whose buffers the kernel reads.
+            unsafe { libc::sendmsg(fd, message, libc::MSG_DONTWAIT) }
+        }) {
+            Ok(_) => {
+                self.counters.tx_packets.fetch_add(1, Relaxed);
+                self.counters.tx_bytes.fetch_add(packet.pkt_len() as u64, Relaxed);
+                Sent::Yes
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Sent::NoRoom,
+                _ => {
+                    self.counters.tx_errors.fetch_add(1, Relaxed);
+                    Sent::Refused
+                }
+            },
+        }
+    }
+
+    /// Reads the frame that waits first in the socket's queue, of `length` bytes. `None` if there is no
+    /// memory for it, or it is longer than a packet can be; it is discarded.
+    fn read_long(&self, length: usize, pool: &Mempool) -> Option<(Mbuf, VnetHeader)> {
+        let mut header = [0u8; VnetHeader::BYTES];
+        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+        pieces[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() };
+        let mut packet = (length <= LONGEST).then(|| pool.alloc_chain(length)).flatten();
+        let n = 1 + packet.as_mut().map_or(0, |packet| packet.describe_segments(&mut pieces[1..]));
+        let read = self.transfer(&mut pieces[..n], |fd, message| {
+            // SAFETY: a valid message. The kernel writes to the header, and to the segments of a packet that
+            // is owned here.
+            unsafe { libc::recvmsg(fd, message, libc::MSG_DONTWAIT) }
+        });
+        let read = read.ok()?.checked_sub(header.len());
+        let packet = packet.filter(|_| read == Some(length));
+        if packet.is_none() {
+            self.counters.rx_no_buffer.fetch_add(1, Relaxed);
+        }
+        Some((packet?, VnetHeader::from_bytes(&header)))
+    }
+
+    /// Calls `transfer` with a message of these pieces, until no signal interrupts it.
+    fn transfer(
+        &self,
+        pieces: &mut [libc::iovec],
+        transfer: impl Fn(RawFd, &mut libc::msghdr) -> isize,
+    ) -> io::Result<usize> {
+        // SAFETY: all zeros is a valid message.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = pieces.as_mut_ptr();
+        message.msg_iovlen = pieces.len() as _;
+        loop {
+            match usize::try_from(transfer(self.fd(), &mut message)) {
+                Ok(n) => return Ok(n),
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The receiving side of a socket, which belongs to one thread.
+#[derive(Debug)]
+pub(super) struct PacketReader {
+    /// The next slot.
+    next: u32,
+    /// Segments of a large frame for which there was no room.
+    pending: VecDeque<Mbuf>,
+}
+
+impl PacketReader {
+    pub(super) fn new() -> PacketReader {
+        PacketReader { next: 0, pending: VecDeque::with_capacity(MAX_SEGMENTS) }
+    }
+
+    /// Receives the frames that have arrived, as far as there is room. Returns their number.
+    pub(super) fn receive(&mut self, socket: &PacketSocket, pool: &Mempool, slots: &mut Slots<'_>) -> usize {
+        let (before, mut bytes) = (slots.len(), 0);
+        let whole = socket.whole.load(Relaxed);
+        loop {
+            while slots.room() > 0
+                && let Some(packet) = self.pending.pop_front()
+            {
+                bytes += packet.pkt_len();
+                // There is room.
+                drop(slots.push(packet));
+            }
+            if slots.room() == 0 {
+                break;
+            }
+            let Some(slot) = socket.ring.filled(self.next) else { break };
+            let packet = receive_slot(socket, &slot, pool);
+            slot.release();
+            self.next = socket.ring.behind(self.next);
+            let Some(packet) = packet else { continue };
+            if packet.is_large() && (!whole || packet.pkt_len() > LONGEST_WHOLE) && packet.segment_size() > 0
+            {
+                if !segment(&packet, |segment| self.pending.push_back(segment)) {
+                    socket.counters.rx_no_buffer.fetch_add(1, Relaxed);
+                }
+            } else {
+                bytes += packet.pkt_len();
+                // There is room.
+                drop(slots.push(packet));
+            }
+        }
+        let received = slots.len() - before;
+        if received > 0 {
+            socket.counters.rx_packets.fetch_add(received as u64, Relaxed);
+            socket.counters.rx_bytes.fetch_add(bytes as u64, Relaxed);
+        }
+        received
+    }
+}
+
+/// The frame of a slot, as it was on the wire.
+fn receive_slot(socket: &PacketSocket, slot: &Slot<'_>, pool: &Mempool) -> Option<Mbuf> {
+    let (mut packet, header) = if slot.is_copied() {
+        socket.read_long(slot.length(), pool)?
+    } else {
+        let Some((header, frame)) = slot.frame() else {
+            socket.counters.rx_missed.fetch_add(1, Relaxed);
+            return None;
+        };
+        let Some(packet) = pool.alloc_from(frame) else {
+            socket.counters.rx_no_buffer.fetch_add(1, Relaxed);
+            return None;
+        };
+        (packet, VnetHeader::from_bytes(header))
+    };
+    if header.is_large() {
+        let size = packet.large_frame().filter(|frame| header.describes(frame, packet.pkt_len()));
+        packet.set_large(size.map_or(0, |_| header.size()));
+    }
+    if let Some(tag) = slot.stripped_tag() {
+        insert_tag(&mut packet, tag);
+    }
+    Some(packet)
+}
+
+/// Inserts a VLAN tag behind the Ethernet addresses. The headroom of a received packet has room for it.
+fn insert_tag(packet: &mut Packet, tag: [u16; 2]) {
+    const ADDRESSES: usize = 12;
+    let [[a, b], [c, d]] = tag.map(u16::to_be_bytes);
+    if packet.data().len() >= ADDRESSES && packet.prepend(4).is_some() {
+        let frame = packet.data_mut();
+        frame.copy_within(4..4 + ADDRESSES, 0);
+        frame[ADDRESSES..ADDRESSES + 4].copy_from_slice(&[a, b, c, d]);
+    }
+}
+
+/// Sets a socket option.
+fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: passes a live value and its size.
+    let status =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), size) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Binds the socket to an interface, for frames of all protocols.
+fn bind(fd: &OwnedFd, index: u32) -> io::Result<()> {
+    // SAFETY: all zeros is a valid address.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index.cast_signed();
+    let size = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: passes a live address and its size.
+    let status = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+const _: () = assert!(offset_of!(libc::tpacket2_hdr, tp_status) == 0);

@@ -1,0 +1,120 @@
+"""Large frames: what segmentation offload leaves uncut crosses af-packet ports whole, and is cut where it must be."""
+
+import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
+
+from lab import traffic
+from lab.netns import SERVER4, SERVER6
+from lab.raw import RawPort
+from lab.routebench import SERVER as FAR
+from lab.routebench import SERVER6 as FAR6
+
+FRAME = 1514
+BOTH = pytest.mark.parametrize("address", [SERVER4, SERVER6])
+NAT = "nat pool add wan 10.2.0.1\nadd-stateful in left ip-saddr 10.1.0.0/24 nat wan\n"
+FIREWALL = "add-stateful in left tcp-dport 5001 accept\nadd tcp-dport 5001 drop\nadd tcp-sport 5001 drop\n"
+
+
+def average(namespace, interface, transfer):
+    """Bytes per frame that an interface receives during a transfer, whose hashes must agree."""
+    counters = [f"/sys/class/net/{interface}/statistics/rx_{what}" for what in ("packets", "bytes")]
+
+    def count():
+        return [int(word) for word in namespace.run("cat", *counters).stdout.split()]
+
+    before = count()
+    sent, received = transfer()
+    assert sent == received
+    packets, octets = (now - then for now, then in zip(count(), before, strict=True))
+    return octets / packets
+
+
+def to_server(wire, address, size=64 << 20):
+    return average(wire.server, "s0", lambda: traffic.bulk_transfer(wire.client, wire.server, address, size=size))
+
+
+@BOTH
+@pytest.mark.parametrize("config", ["", FIREWALL], ids=["plain", "stateful"])
+def test_large_frames_cross_a_wire_whole(make_wire, address, config):
+    wire = make_wire("af-packet", config=config)
+    wire.bench.know_neighbours()
+    # On a busy machine frames are smaller, but still of several segments.
+    assert to_server(wire, address) > 2 * FRAME
+    assert wire.daemon.drops().get("gso-frame", 0) == 0
+
+
+@BOTH
+def test_edits_of_options_hold_in_each_segment(make_bench, make_daemon, address):
+    """Timestamps leave each segment but those of the handshake. A captured segment has all numbers right."""
+    bench = make_bench()
+    make_daemon(
+        bench.mbox,
+        "interface add left af-packet m0\ninterface add right af-xdp m1\nwire left right\n"
+        "add tcp-dport 5001 ! tcp-syn strip tcp-opt-timestamp\n",
+    )
+    bench.know_neighbours()
+    right = RawPort(bench.server, "s0")
+    sent, received = traffic.bulk_transfer(bench.client, bench.server, address, size=4 << 20)
+    assert sent == received
+    parsed = [Ether(frame) for frame in iter(right.receive_one, None)]
+    segments = [frame for frame in parsed if TCP in frame and not frame[TCP].flags.S]
+    assert len(segments) > (4 << 20) // 1460 and max(len(frame) for frame in segments) <= FRAME
+    for frame in segments:
+        assert frame[TCP].dataofs == 5
+        again = frame.copy()
+        del again[TCP].chksum
+        if IP in again:
+            del again[IP].chksum
+            del again[IP].len
+        assert bytes(again.__class__(bytes(again))) == bytes(frame)
+    right.close()
+
+
+@BOTH
+def test_functions_get_each_segment(make_wire, address):
+    wire = make_wire("af-packet", config="nf add m payload-count\nchain add c m\nadd-stateful in left tcp-dport 5001 chain c\n")
+    wire.bench.know_neighbours()
+    assert to_server(wire, address, size=16 << 20) <= FRAME
+    assert wire.daemon.hits(1) > 10_000
+    assert sum(wire.daemon.drops().values()) == 0
+
+
+@BOTH
+def test_other_ports_send_segments(make_bench, make_daemon, address):
+    """The receiving end checks the checksum of each segment."""
+    bench = make_bench()
+    daemon = make_daemon(bench.mbox, "interface add left af-packet m0\ninterface add right af-xdp m1\nwire left right\n")
+    bench.know_neighbours()
+
+    def transfer():
+        return traffic.bulk_transfer(bench.client, bench.server, address, size=16 << 20)
+
+    assert average(bench.server, "s0", transfer) <= FRAME
+    assert daemon.drops().get("too-big", 0) == 0
+
+
+@pytest.mark.parametrize("config", ["", NAT], ids=["routed", "translated"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_routed_frames_stay_whole(make_router, workers, config):
+    bench = make_router(driver="af-packet", workers=workers, config=config)
+
+    def transfer():
+        return traffic.bulk_transfer(bench.client, bench.servers, FAR)
+
+    assert average(bench.servers, "s0", transfer) > 2 * FRAME
+    sent, received = traffic.bulk_transfer(bench.client, bench.servers, FAR6)
+    assert sent == received
+
+
+@pytest.mark.parametrize("server", [FAR, FAR6])
+def test_the_path_mtu_is_that_of_segments(make_router, server):
+    """A link behind the router takes shorter packets: segments are compared with its MTU, and the sender learns it."""
+    bench = make_router(driver="af-packet")
+    bench.mbox.run("ip", "link", "set", "m1", "mtu", "1400")
+    bench.servers.run("ip", "link", "set", "s0", "mtu", "1400")
+    # The sender knows only its own link's MTU: the receiver announces the segment size of a longer one.
+    route = ("route", "replace", server, "dev", "right", "mtu", "lock", "1300")
+    bench.mbox.run("ip", *(("-6",) if ":" in server else ()), *route)
+    sent, received = traffic.bulk_transfer(bench.client, bench.servers, server, size=4 << 20)
+    assert sent == received
