@@ -3,7 +3,7 @@
 //! Theory of operation. A kernel passes large frames of TCP and UDP with the number of payload bytes of a
 //! segment. The headers are those of all segments, but for lengths, the IPv4 identification, TCP's sequence
 //! number and flags, and checksums. So what edits the headers of a large frame edits all of its segments. The
-//! transport checksum of a large frame has no meaning: whoever sends or segments the frame writes it.
+//! transport checksum of a large frame has no meaning: it is written when the frame is sent or segmented.
 //!
 //! Segments are those that Linux makes (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`).
 

@@ -1,7 +1,6 @@
 """`mmb doctor` on this machine, with faults: limits, capabilities, namespaces, what a killed daemon left."""
 
 import json
-import os
 import signal
 import socket
 

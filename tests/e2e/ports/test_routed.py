@@ -69,8 +69,9 @@ def test_real_clients(make_router, driver, workers):
     assert sent == received
     sent, received = traffic.bulk_transfer(bench.servers, bench.client, CLIENT6, size=16 << 20)
     assert sent == received
+    # Large frames count once.
     nodes = bench.daemon.nodes()
-    assert nodes["ip4-rewrite"] > 1000 and nodes["ip6-rewrite"] > 1000
+    assert nodes["ip4-rewrite"] > 200 and nodes["ip6-rewrite"] > 200
 
 
 def test_the_box_itself(make_router, driver):

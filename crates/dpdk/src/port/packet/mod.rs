@@ -1,12 +1,13 @@
 //! The socket by which an AF_PACKET port receives all frames and sends large ones.
 //!
 //! # Theory of operation
-//! Frames have virtio-net headers (PACKET_VNET_HDR), so the kernel passes large frames of segmentation offload
-//! and of GRO as they are, and takes large frames.
+//! Frames have virtio-net headers (PACKET_VNET_HDR), so the kernel passes large frames of segmentation
+//! offload and of GRO as they are, and takes large frames.
 //!
 //! Frames arrive in a ring that the process shares with the kernel (TPACKET_V2), whose slots are as long as
 //! ordinary frames. A longer frame is cut in its slot; the whole frame waits in the socket's queue
-//! (PACKET_COPY_THRESH), from which it is copied to a chain of buffers. The slot keeps its place in the order.
+//! (PACKET_COPY_THRESH), from which it is copied to a chain of buffers. The slot keeps its place in the
+//! order.
 //!
 //! Ordinary frames are sent by DPDK's driver, in a ring of a socket of its own, which receives nothing
 //! (shim/packet.c). Large frames are sent by this socket, in one copy each.

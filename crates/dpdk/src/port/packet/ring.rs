@@ -79,8 +79,8 @@ pub(super) struct Slot<'a> {
 
 impl Slot<'_> {
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: the status is the first word of the slot, which is aligned to 16 bytes and mapped as long as
-        // the ring lives.
+        // SAFETY: the status is the first word of the slot, which is aligned to 16 bytes and mapped as long
+        // as the ring lives.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().cast()) }
     }
 
