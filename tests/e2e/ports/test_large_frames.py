@@ -4,7 +4,7 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 
-from lab import traffic
+from lab import traffic, vlan
 from lab.netns import SERVER4, SERVER6
 from lab.raw import RawPort
 from lab.routebench import SERVER as FAR
@@ -118,3 +118,23 @@ def test_the_path_mtu_is_that_of_segments(make_router, server):
     bench.mbox.run("ip", *(("-6",) if ":" in server else ()), *route)
     sent, received = traffic.bulk_transfer(bench.client, bench.servers, server, size=4 << 20)
     assert sent == received
+
+
+@pytest.mark.parametrize("right", ["af-packet", "af-xdp"])
+@pytest.mark.parametrize("qinq", [False, True], ids=["802.1Q", "802.1ad"])
+def test_tagged_frames(make_bench, make_daemon, right, qinq):
+    """The kernel keeps the outer tag beside a large frame; tags are part of each segment."""
+    bench = make_bench()
+    make_daemon(bench.mbox, f"interface add left af-packet m0\ninterface add right {right} m1\nwire left right\n")
+    for namespace, interface in ((bench.client, "c0"), (bench.server, "s0")):
+        # A link of this MTU has no room for two tags around a full-sized packet.
+        namespace.run("ip", "route", "replace", "10.77.0.0/24", "dev", interface, "mtu", 1492)
+        vlan.tag(namespace, interface, qinq)
+        # XDP does not see tags that the kernel keeps beside the frame.
+        namespace.run("ethtool", "-K", interface, "txvlan", "off", "tx-vlan-stag-hw-insert", "off")
+
+    def transfer():
+        return traffic.bulk_transfer(bench.client, bench.server, SERVER4, size=16 << 20)
+
+    octets = average(bench.server, "s0", transfer)
+    assert octets > 2 * FRAME if right == "af-packet" else octets <= FRAME
