@@ -57,15 +57,15 @@ def interruption(bench, interrupt):
         code = SEND.format(source=INSIDE[0], server=SERVER, count=count, rate=RATE)
         sender = bench.hosts.popen("python3", "-c", code)
         receiver.settimeout(wait.PATIENCE)
-        receiver.recv(4)
+        arrived = [receiver.recv(4)]
         interrupt()
         sender.wait()
         receiver.settimeout(1)
-        arrived = 1
         with contextlib.suppress(TimeoutError):
-            while receiver.recv(4):
-                arrived += 1
-    return (count - arrived) * 1000 / RATE
+            while number := receiver.recv(4):
+                arrived.append(number)
+    assert len(set(arrived)) == len(arrived), "no datagram arrives twice"
+    return (count - len(arrived)) * 1000 / RATE
 
 
 def main():

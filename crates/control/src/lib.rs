@@ -52,5 +52,5 @@ pub use server::{
 };
 pub use text::count;
 pub use transaction::{
-    Control, DownInterface, RestoredSessions, SuspendError, Suspension, check_session_file,
+    Control, DownInterface, RestoredSessions, Starting, SuspendError, Suspension, check_session_file,
 };

@@ -72,23 +72,23 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
     processes.begin(engine.packet_memory());
-    let (mut socket, sessions, predecessor) = match origin {
+    let (mut socket, sessions, mut predecessor) = match origin {
         Origin::Bound(socket) => {
             (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions)), None)
         }
         Origin::Predecessor(mut predecessor) => {
             Control::prepare(&engine, &config);
-            let (socket, sessions) = take_over(args, access.as_ref(), &mut predecessor)?;
+            let (socket, sessions) = take_over(args, &engine, access.as_ref(), &mut predecessor)?;
             (socket, Some(sessions), Some(predecessor))
         }
     };
     let Some(listeners) = socket.take_listeners() else { return Ok(()) };
-    let addresses = addresses(&path, &listeners);
-    let (control, down, restored) = Control::start_with(engine, config, namespace, sessions);
+    let starting = Control::restore_first(engine, config, namespace, sessions);
+    predecessor.as_mut().map_or(Ok(()), Predecessor::wait_for_ports)?;
+    let (control, down, restored) = starting.open();
     let control = Arc::new(control);
-    if let Some(file) = args.config.clone().or_else(|| predecessor.as_ref()?.file.clone()) {
-        // The directory of the process may change; a name from the root stays valid.
-        control.set_file(std::path::absolute(&file).unwrap_or(file));
+    if let Some(file) = args.config.as_ref().or_else(|| predecessor.as_ref()?.file.as_ref()) {
+        set_file(&control, file);
     }
     control.set_syslog_socket(args.syslog_socket.clone());
     if let Some(predecessor) = predecessor {
@@ -106,10 +106,15 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     if args.seed.is_some() {
         log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
     }
-    log::info(addresses);
+    log::info(addresses(&path, &listeners));
     notify(&[NotifyState::Ready]);
     runtime.spawn(keep_watchdog());
     Running { control, runtime, socket, path, storage }.serve(listeners, signalled)
+}
+
+/// Tells which file SIGHUP reads. The directory of the process may change; a name from the root stays valid.
+fn set_file(control: &Control, file: &Path) {
+    control.set_file(std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
 }
 
 /// Opens the audit file, which clients cannot name.
@@ -237,10 +242,11 @@ fn open_services(
 /// Takes the control socket and the sessions of the daemon that is taken over.
 fn take_over(
     args: &RunArgs,
+    engine: &Engine,
     access: Option<&Arc<NetworkAccess>>,
     predecessor: &mut Predecessor,
 ) -> Result<(ControlSocket, SessionFile), Failure> {
-    let (mut socket, sessions) = predecessor.take()?;
+    let (mut socket, sessions) = predecessor.take(|| engine.discard_received())?;
     open_services(args, access, &mut socket)?;
     Ok((socket, sessions))
 }

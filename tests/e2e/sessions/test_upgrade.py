@@ -223,8 +223,8 @@ def test_a_download_survives_a_takeover(make_nat, driver, workers):
 
 
 @contextlib.contextmanager
-def half_a_takeover(daemon):
-    """What a daemon does that dies when it has got everything."""
+def half_a_takeover(daemon, waits):
+    """What a daemon does that dies when it has got everything; `waits`: also the message that the ports are closed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.settimeout(wait.PATIENCE)
         stream.connect(f"{daemon.socket}.next")
@@ -234,19 +234,22 @@ def half_a_takeover(daemon):
                 reader.read(int.from_bytes(reader.read(4), "little"))
         stream.send(b"g")
         message, files, *_ = socket.recv_fds(stream, 2, 8)
-        assert message == b"p\0" and len(files) == 4
+        assert message == b"s\0" and len(files) == 4
+        if waits:
+            assert stream.recv(1) == b"p"
         yield
     for file in files:
         with contextlib.suppress(OSError):
             socket.close(file)
 
 
-def test_the_old_daemon_goes_on_if_the_new_one_dies(make_nat, driver):
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_old_daemon_goes_on_if_the_new_one_dies(make_nat, driver, waits):
     bench = make_nat(CONFIG, driver)
     talks = Talks(bench)
     try:
         before = flows(bench)
-        with half_a_takeover(bench.daemon):
+        with half_a_takeover(bench.daemon, waits):
             assert bench.daemon.running()
         wait.until(lambda: "another daemon has not taken over" in bench.daemon.log(), "the old daemon to go on")
         talks.check()

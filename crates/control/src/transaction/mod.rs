@@ -22,5 +22,6 @@ mod state;
 
 pub use control::Control;
 pub use sessions::{RestoredSessions, SuspendError, Suspension, check_session_file};
+pub use start::Starting;
 pub use state::DownInterface;
 pub(crate) use state::State;

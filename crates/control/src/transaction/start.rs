@@ -9,36 +9,23 @@ use super::control::Control;
 use super::mirror::Plan;
 use super::sessions::RestoredSessions;
 use super::state::{DownInterface, State};
-use crate::config::{Config, Interface};
+use crate::config::{Config, DeviceKind, Interface};
 
-impl Control {
-    /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose
-    /// device could not be opened; they stay down, and everything else works.
-    pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
-        let (control, down, _) = Control::start_with(engine, config, Err(NamespaceError::NotPermitted), None);
-        (control, down)
-    }
+/// A control whose sessions are restored, and whose devices are not open yet.
+pub struct Starting {
+    control: Control,
+    state: State,
+    restored: Option<RestoredSessions>,
+}
 
-    /// Makes the workers of an engine allocate what a configuration needs, before [`Control::start_with`]:
-    /// the first touch of a table with a million sessions takes a tenth of a second.
-    pub fn prepare(engine: &Engine, config: &Config) {
-        // If it fails, the start fails, too.
-        let _ = engine.publish(config.forwarding(|_| false));
-    }
-
-    /// Takes over an engine as [`Control::start`] does, with a network namespace for transparent brokers and
-    /// the sessions of an earlier process. The third value tells what became of them.
-    pub fn start_with(
-        engine: Engine,
-        config: Config,
-        namespace: Result<Namespace, NamespaceError>,
-        sessions: Option<SessionFile>,
-    ) -> (Control, Vec<DownInterface>, Option<RestoredSessions>) {
-        engine.restore_offloads();
-        let control = Control::new(engine, config.platform().files.state(), namespace);
-        let mut state = State { config, down: BTreeMap::new() };
-        let restored = sessions.and_then(|file| control.restore(&mut state, file));
+impl Starting {
+    /// Opens the devices and makes the engine run the configuration. Returns the interfaces whose device
+    /// cannot be opened, as [`Control::start`] does, and what became of the sessions.
+    pub fn open(self) -> (Control, Vec<DownInterface>, Option<RestoredSessions>) {
+        let Starting { control, mut state, restored } = self;
+        control.engine().restore_offloads();
         control.open_available(&mut state);
+        control.engine().close_prepared();
         // If it fails, the hook of `Control::on_failure` tells why.
         let _ = control.publish(&state);
         let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
@@ -47,6 +34,43 @@ impl Control {
         control.running_brokers().start(&state);
         control.commit(state);
         (control, report, restored)
+    }
+}
+
+impl Control {
+    /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose
+    /// device could not be opened; they stay down, and everything else works.
+    pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
+        let starting = Control::restore_first(engine, config, Err(NamespaceError::NotPermitted), None);
+        let (control, down, _) = starting.open();
+        (control, down)
+    }
+
+    /// Does what a start with `config` needs and what may be done while another process has its devices: the
+    /// first touch of a table with a million sessions takes a tenth of a second, as long as the kernel takes
+    /// to verify the program of an AF_XDP port.
+    pub fn prepare(engine: &Engine, config: &Config) {
+        // If it fails, the start fails, too.
+        let _ = engine.publish(config.forwarding(|_| false));
+        for device in config.devices(|_| true) {
+            if matches!(device.kind, DeviceKind::Port(_)) {
+                engine.prepare_port(&device.name, &device.port_kind());
+            }
+        }
+    }
+
+    /// Takes over an engine that runs nothing yet, with a network namespace for transparent brokers, and
+    /// gives it the sessions of an earlier process. No device is open yet.
+    pub fn restore_first(
+        engine: Engine,
+        config: Config,
+        namespace: Result<Namespace, NamespaceError>,
+        sessions: Option<SessionFile>,
+    ) -> Starting {
+        let control = Control::new(engine, config.platform().files.state(), namespace);
+        let mut state = State { config, down: BTreeMap::new() };
+        let restored = sessions.and_then(|file| control.restore(&mut state, file));
+        Starting { control, state, restored }
     }
 
     /// Iterates over the brokers that do not listen, with the reasons.

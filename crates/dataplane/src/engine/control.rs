@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mmb_dpdk::{Eal, FlowHandle, Mempool, ReadablePool, StatsHandle};
+use mmb_dpdk::{Eal, FlowHandle, Mempool, Port, ReadablePool, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
@@ -74,6 +74,8 @@ pub struct Engine {
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
     pub(super) publisher: Mutex<Publisher>,
+    /// Devices that are open and no ports yet.
+    pub(super) prepared: Mutex<Vec<(PortKind, Port)>>,
     pub(super) pools: Pools,
     pub(super) files: Arc<FileAccess>,
     pub(super) eal: Eal,
@@ -130,6 +132,25 @@ impl Engine {
         restore_offloads(self.files.state());
     }
 
+    /// Does what a port needs and what may be done while another process has the device, so that
+    /// [`Engine::open_port`] takes less time. Errors are left to it.
+    pub fn prepare_port(&self, name: &str, kind: &PortKind) {
+        if let Some(port) = port::prepare(&self.pools, name, kind, self.workers.len()) {
+            lock(&self.prepared).push((kind.clone(), port));
+        }
+    }
+
+    /// Discards what prepared ports have received: the other process has received it, too. What they receive
+    /// from now on waits for [`Engine::open_port`].
+    pub fn discard_received(&self) {
+        lock(&self.prepared).iter_mut().for_each(|(_, port)| port.discard_received());
+    }
+
+    /// Closes prepared ports that were not opened.
+    pub fn close_prepared(&self) {
+        lock(&self.prepared).clear();
+    }
+
     /// Opens a device as port `id`, which must not be open. The port takes part once a published forwarding
     /// names it. `name` is the operator's name for it.
     ///
@@ -143,7 +164,11 @@ impl Engine {
         if entry.is_some() {
             return Err(PortError::Open(name.to_owned()));
         }
-        *entry = Some(Arc::new(port::open(&self.pools, &self.files, name, kind, self.workers.len())?));
+        let mut prepared = lock(&self.prepared);
+        let at = prepared.iter().position(|(other, _)| other == kind);
+        let device = at.map(|at| prepared.swap_remove(at).1);
+        let workers = self.workers.len();
+        *entry = Some(Arc::new(port::open(&self.pools, &self.files, name, kind, workers, device)?));
         // No packet of the port that had this number before is in a graph any more.
         self.shared.drop_counters().for_each(|drops| drops.zero_port(id.0));
         Ok(())

@@ -76,6 +76,7 @@ impl Engine {
                 flow_rules: InstalledRules::default(),
             }),
             shared,
+            prepared: Mutex::default(),
             pools,
             files: config.files.clone(),
             eal,

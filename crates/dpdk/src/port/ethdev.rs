@@ -26,7 +26,11 @@ use super::spec::{PortInfo, PortSpec, PortStats};
 use super::{open, redirect};
 use crate::eal::Eal;
 use crate::error::{Error, PortError};
+use crate::memory::Burst;
 use crate::xdp::{FastHook, FastPath, FastPort, Member, Steering, XdpProgram, port_error};
+
+/// Most vectors that are discarded from a queue: more than any ring has.
+const DISCARDED: usize = 64;
 
 /// An open port.
 #[derive(Debug)]
@@ -37,6 +41,12 @@ pub struct Port {
 }
 
 impl Port {
+    /// Does what a port on this device needs and what may be done while another process has the device, so
+    /// that [`Port::open`] takes less time. Errors are left to it.
+    pub fn prepare(device: &Device) {
+        open::prepare(device);
+    }
+
     /// Opens a port.
     ///
     /// # Errors
@@ -49,6 +59,19 @@ impl Port {
         let (rx, tx) =
             ((0..handle.info.rx_queues).map(rx).collect(), (0..handle.info.tx_queues).map(tx).collect());
         Ok(Port { handle, rx, tx })
+    }
+
+    /// Discards what has been received on the queues that were not taken, up to the size of a ring.
+    pub fn discard_received(&mut self) {
+        let mut burst = Burst::new();
+        for queue in self.rx.iter_mut().flatten() {
+            for _ in 0..DISCARDED {
+                if burst.fill(|slots| queue.receive(slots)) == 0 {
+                    break;
+                }
+                burst.clear();
+            }
+        }
     }
 
     /// Properties of the port.

@@ -1,6 +1,6 @@
 //! The open device that a port, its queues and its flow rules share.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use mmb_dpdk_sys as sys;
 
 use super::device::Device;
+use super::netdev::Promiscuous;
 use super::packet::PacketSocket;
 use super::spec::PortInfo;
 use crate::error::{PortError, last_errno, strerror};
@@ -39,7 +40,7 @@ pub(super) struct DeviceHandle {
     /// Segments of large frames for which the port had no room.
     pub(super) segment_drops: AtomicU64,
     /// Keeps the interface promiscuous.
-    pub(super) _promiscuous: Option<OwnedFd>,
+    pub(super) _promiscuous: Option<Promiscuous>,
 }
 
 // SAFETY: DPDK's port functions that do not belong to a queue may be called from any thread; the device is

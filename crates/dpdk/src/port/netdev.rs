@@ -1,8 +1,10 @@
 //! Properties of the kernel's network interfaces, read with ioctl and ethtool.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 /// A kernel interface at the time of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,29 +107,57 @@ impl NetDev {
     }
 }
 
-/// Makes the interface promiscuous as long as the result lives. The kernel undoes it when the process ends.
-///
-/// # Errors
-/// EPERM without CAP_NET_RAW.
-pub(super) fn promiscuous(index: u32) -> io::Result<OwnedFd> {
-    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+/// Keeps an interface promiscuous. The kernel undoes it when the process ends.
+#[derive(Debug)]
+pub(super) struct Promiscuous {
+    index: u32,
+    /// None only while this is dropped.
+    socket: Option<OwnedFd>,
+}
+
+impl Promiscuous {
+    /// Makes the interface promiscuous as long as the result lives.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW.
+    pub(super) fn new(index: u32) -> io::Result<Promiscuous> {
+        // Without a protocol, the socket itself receives nothing.
+        let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        set_promiscuous(&socket, libc::PACKET_ADD_MEMBERSHIP, index)?;
+        Ok(Promiscuous { index, socket: Some(socket) })
+    }
+}
+
+impl Drop for Promiscuous {
+    fn drop(&mut self) {
+        let Some(socket) = self.socket.take() else { return };
+        // Fails if the interface is gone, and the membership with it.
+        let _ = set_promiscuous(&socket, libc::PACKET_DROP_MEMBERSHIP, self.index);
+        // The kernel waits for all processors, some 10 ms, when a packet socket is closed. If there is no
+        // thread, it is closed here.
+        let _ = std::thread::Builder::new().name("mmb-close".into()).spawn(move || drop(socket));
+    }
+}
+
+/// Adds a promiscuous membership to a socket, or takes it away.
+fn set_promiscuous(socket: &OwnedFd, option: libc::c_int, index: u32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: index.cast_signed(),
         mr_type: libc::PACKET_MR_PROMISC as u16,
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    // SAFETY: passes a live structure and its size. Without a protocol, the socket itself receives nothing.
+    // SAFETY: passes a live structure and its size.
     let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_PACKET,
-            libc::PACKET_ADD_MEMBERSHIP,
+            option,
             (&raw const request).cast(),
             size_of::<libc::packet_mreq>() as u32,
         )
     };
-    if status == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Kinds of file descriptor that a port can wait on.
@@ -141,15 +171,16 @@ pub(super) enum FdKind {
     Other,
 }
 
-/// The process's open descriptors.
-pub(super) fn open_fds() -> Vec<RawFd> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let mut fds: Vec<RawFd> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // The one by which the directory was read is closed by now, and its number free.
-    // SAFETY: asks for the flags of a number; harmless on any.
-    fds.retain(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } != -1);
-    fds
+/// The process's open descriptors, each with the kernel's name for what it refers to. A number may be closed
+/// and used again at any time; the name of a socket has its inode, which tells the two apart.
+pub(super) fn open_fds() -> BTreeSet<(RawFd, PathBuf)> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeSet::new() };
+    let number = |entry: &std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    // The descriptor by which the directory is read is among them; it is closed afterwards.
+    entries
+        .flatten()
+        .filter_map(|entry| Some((number(&entry)?, std::fs::read_link(entry.path()).ok()?)))
+        .collect()
 }
 
 /// The kind of a descriptor.
@@ -297,6 +328,17 @@ mod tests {
         let udp = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).ok();
         assert_eq!(udp.map(|fd| fd_kind(fd.as_raw_fd())), Some(FdKind::Other));
         assert_eq!(fd_kind(-1), FdKind::Other);
-        assert!(open_fds().contains(&0) || !open_fds().is_empty());
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_a_new_descriptor() {
+        let first = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
+        let before = open_fds();
+        let number = first.as_raw_fd();
+        let second = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
+        // SAFETY: both are open; what the first one referred to is closed.
+        assert_eq!(unsafe { libc::dup2(second.as_raw_fd(), number) }, number);
+        let new: Vec<_> = open_fds().difference(&before).map(|(fd, _)| *fd).collect();
+        assert!(new.contains(&number) && new.contains(&second.as_raw_fd()), "{new:?}");
     }
 }

@@ -1,8 +1,10 @@
 //! Opening ports: checks that give clear errors, then the steps that DPDK requires.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
@@ -11,14 +13,14 @@ use mmb_dpdk_sys as sys;
 
 use super::device::{Device, LINK_BYTES, PacketRing, max_frame};
 use super::handle::{DeviceHandle, HOTPLUG, call, device_mtu, unplug};
-use super::netdev::{self, FdKind, NetDev};
+use super::netdev::{self, FdKind, NetDev, Promiscuous};
 use super::packet::PacketSocket;
 use super::rss::{KEY_MAX, draw_key};
 use super::spec::{PortInfo, PortSpec};
 use crate::eal::Eal;
 use crate::error::PortError;
 use crate::log;
-use crate::xdp::{TcPort, XdpError, XdpProgram, port_error};
+use crate::xdp::{self, TcPort, XdpError, XdpProgram, port_error};
 
 /// Descriptors of a hardware queue; drivers adjust it.
 const DESCRIPTORS: u16 = 1024;
@@ -27,6 +29,15 @@ const XDP_DESCRIPTORS: u16 = 2048;
 /// Receive descriptors of a tap: the driver uses them as the buffers of one frame. The longest frame needs 33
 /// small ones, and the kernel walks all of them for each frame.
 const TAP_DESCRIPTORS: u16 = 40;
+
+/// Does what opening a device needs and what may be done while another process has it.
+pub(super) fn prepare(device: &Device) {
+    if let Device::AfXdp { interface } = device
+        && let Ok(Some(interface)) = NetDev::lookup(interface)
+    {
+        xdp::prepare(interface.index);
+    }
+}
 
 /// Opens and starts a device.
 pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortError> {
@@ -161,7 +172,7 @@ fn check_xdp_pool(spec: &PortSpec<'_>) -> Result<(), PortError> {
 }
 
 /// Checks the kernel interface behind the port and makes it promiscuous.
-fn prepare_interface(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<OwnedFd>), PortError> {
+fn prepare_interface(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<Promiscuous>), PortError> {
     let Some(interface) = spec.device.interface() else { return Ok((None, None)) };
     let (port, name) = (|| spec.name.to_owned(), || interface.to_owned());
     let failed = |step, error: io::Error| match error.raw_os_error() {
@@ -189,8 +200,7 @@ fn prepare_interface(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<Owne
     if let (Device::AfXdp { .. }, Some(queues @ 2..)) = (&spec.device, device.queues) {
         return Err(PortError::TooManyQueues { port: port(), interface: name(), queues });
     }
-    let promiscuous =
-        netdev::promiscuous(device.index).map_err(|error| failed("become promiscuous", error))?;
+    let promiscuous = Promiscuous::new(device.index).map_err(|error| failed("become promiscuous", error))?;
     Ok((Some(device), Some(promiscuous)))
 }
 
@@ -350,12 +360,10 @@ impl<'a> Opening<'a> {
     }
 
     /// The descriptors that the driver opened and that become readable when packets arrive.
-    fn waitable(&self, before: &[RawFd]) -> Vec<RawFd> {
-        let mut fds = netdev::open_fds();
-        fds.retain(|fd| {
-            !before.contains(fd) && netdev::fd_kind(*fd) != FdKind::Other && netdev::can_wait(*fd)
-        });
-        fds
+    fn waitable(&self, before: &BTreeSet<(RawFd, PathBuf)>) -> Vec<RawFd> {
+        let fds = netdev::open_fds();
+        let new = fds.difference(before).map(|(fd, _)| *fd);
+        new.filter(|fd| netdev::fd_kind(*fd) != FdKind::Other && netdev::can_wait(*fd)).collect()
     }
 
     /// Makes a device that the port owns promiscuous. Drivers without this mode receive all frames anyway.

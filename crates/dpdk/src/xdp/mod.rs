@@ -22,6 +22,6 @@ pub use fast_flow::{
 pub use fast_path::FastPath;
 pub(crate) use fast_path::Member;
 pub use program::Steering;
-pub(crate) use program::XdpProgram;
+pub(crate) use program::{XdpProgram, prepare};
 pub use selector::{SelectorError, SocketSelector};
 pub(crate) use tc::TcPort;

@@ -13,8 +13,11 @@
 //!
 //! A larger variant of the program also runs the fast path ([`super::fast_path`]). It needs XDP in the
 //! driver, and the kernel may refuse it; then the port works without the fast path.
+//!
+//! The kernel verifies this variant for some 100 ms. A process that takes ports over from another one loads
+//! it before the ports are closed there ([`prepare`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
@@ -58,22 +61,18 @@ pub(crate) struct XdpProgram {
 impl XdpProgram {
     /// Attaches a program to the interface with that index, for an AF_XDP socket on its first queue.
     pub(crate) fn attach(if_index: u32, socket: RawFd) -> Result<XdpProgram, XdpError> {
-        let fast = Member::join(if_index).and_then(|member| {
-            let (object, state) = load(sys::STEER_FAST, Some(&member), socket)?;
-            Ok((member, object, state))
-        });
-        let (fast, object, state) = match fast {
-            Ok((member, object, state)) => (Ok(member), object, state),
-            Err(error) => {
-                let (object, state) = load(sys::STEER, None, socket)?;
-                (Err(error), object, state)
-            }
-        };
-        let local = Mutex::default();
+        let prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner).remove(&if_index);
+        let (member, object, state) = prepared.map_or_else(|| load_fast(if_index), Ok).or_else(|error| {
+            let (object, state) = load(sys::STEER, None)?;
+            Ok((Err(error), object, state))
+        })?;
+        give_socket(&object, socket)?;
+        let (fast, local) = (member, Mutex::default());
         match link(object.program(c"steer")?, if_index, Hook::Xdp(sys::XDP_FLAGS_DRV_MODE)) {
             Ok(_link) => Ok(XdpProgram { _link, state, local, is_generic: false, fast, object }),
             Err(errno @ (libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL)) => {
-                let (object, state) = load(sys::STEER, None, socket)?;
+                let (object, state) = load(sys::STEER, None)?;
+                give_socket(&object, socket)?;
                 let _link = link(object.program(c"steer")?, if_index, Hook::Xdp(sys::XDP_FLAGS_SKB_MODE))
                     .map_err(XdpError::at(ATTACH))?;
                 // Before the kernel's stack, frames may be longer than any interface takes.
@@ -136,12 +135,29 @@ impl XdpProgram {
     }
 }
 
-/// Loads one of the two programs, with the maps of the fast path if it has a member, and gives it the socket.
-fn load(
-    bytes: &'static [u8],
-    member: Option<&Member>,
-    socket: RawFd,
-) -> Result<(Object, Mapped<Variables>), XdpError> {
+/// A program with its variables that is not attached, and the port's membership in the fast path.
+type Loaded = (Result<Member, XdpError>, Object, Mapped<Variables>);
+
+/// Programs that wait for their port, by the index of the interface.
+static PREPARED: Mutex<BTreeMap<u32, Loaded>> = Mutex::new(BTreeMap::new());
+
+/// Loads the program for the interface with that index, so that opening a port on it takes less time. Does
+/// nothing if the kernel refuses it: opening the port tries again and has the reason.
+pub(crate) fn prepare(if_index: u32) {
+    if let Ok(loaded) = load_fast(if_index) {
+        PREPARED.lock().unwrap_or_else(PoisonError::into_inner).insert(if_index, loaded);
+    }
+}
+
+/// Loads the program with the fast path.
+fn load_fast(if_index: u32) -> Result<Loaded, XdpError> {
+    let member = Member::join(if_index)?;
+    let (object, state) = load(sys::STEER_FAST, Some(&member))?;
+    Ok((Ok(member), object, state))
+}
+
+/// Loads one of the two programs, with the maps of the fast path if it has a member.
+fn load(bytes: &'static [u8], member: Option<&Member>) -> Result<(Object, Mapped<Variables>), XdpError> {
     let object = Object::load(c"mmb_steer", bytes, member)?;
     // SAFETY: the section holds these variables alone, and they consist of atomics.
     let state = unsafe { Mapped::<Variables>::map(object.map(c".bss")?, 1) }
@@ -149,10 +165,14 @@ fn load(
     if let (Some(variables), Some(member)) = (state.get(0), member) {
         variables.join(member);
     }
+    Ok((object, state))
+}
+
+/// Gives a program the socket of its port.
+fn give_socket(object: &Object, socket: RawFd) -> Result<(), XdpError> {
     // SAFETY: key (a queue's number) and value have the sizes of this map.
     unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
-        .map_err(XdpError::at("use its AF_XDP socket"))?;
-    Ok((object, state))
+        .map_err(XdpError::at("use its AF_XDP socket"))
 }
 
 #[cfg(test)]

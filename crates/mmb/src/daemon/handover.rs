@@ -2,16 +2,18 @@
 //!
 //! Theory of operation. The new daemon connects to the socket `PATH.next`, which only root and the user of
 //! the old daemon may use. It gets the running configuration, prepares all that it can, and asks for the
-//! rest. The old daemon closes its ports ([`Suspension`]) and sends descriptors: the lock and the listening
-//! sockets of its control socket, and a file in memory with its sessions. The new daemon opens the ports and
-//! says so. The old one agrees, and ends. Until then, the end of the connection, or silence, makes the old
-//! daemon go on with everything; a new daemon that gets no agreement ends.
+//! rest. The old daemon forwards nothing more ([`Suspension`]) and sends descriptors: the lock and the
+//! listening sockets of its control socket, and a file in memory with its sessions. It closes its ports,
+//! while the new daemon restores the sessions. The new daemon opens the ports and says so. The old one
+//! agrees, and ends. Until then, the end of the connection, or silence, makes the old daemon go on with
+//! everything; a new daemon that gets no agreement ends.
 //!
 //! | from | message |
 //! |---|---|
 //! | old | [`OFFER`], the configuration, the name of its file; or [`REFUSAL`] and a sentence |
 //! | new | [`GO`] |
-//! | old | [`PORTS`], a byte of flags, descriptors; or [`REFUSAL`], zero, a sentence |
+//! | old | [`SESSIONS`], a byte of flags, descriptors; or [`REFUSAL`], zero, a sentence |
+//! | old | [`CLOSED`], when its ports are closed |
 //! | new | [`DONE`] |
 //! | old | [`AGREED`] |
 //!
@@ -42,7 +44,8 @@ use crate::failure::Failure;
 const OFFER: u8 = b'c';
 const REFUSAL: u8 = b'e';
 const GO: u8 = b'g';
-const PORTS: u8 = b'p';
+const SESSIONS: u8 = b's';
+const CLOSED: u8 = b'p';
 const DONE: u8 = b'd';
 const AGREED: u8 = b'a';
 
@@ -56,7 +59,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 const LONGEST: u32 = 1 << 30;
 /// Most descriptors: sessions, lock, sockets of takeovers, operators, readers, metrics, API and web page.
 const FILES: usize = 8;
-/// In a byte behind [`PORTS`]: there is a socket of readers.
+/// In a byte behind [`SESSIONS`]: there is a socket of readers.
 const READERS: u8 = 1;
 
 fn send_text(stream: &mut UnixStream, text: &str) -> io::Result<()> {
@@ -118,19 +121,24 @@ impl Predecessor {
         Ok(Predecessor { stream, path: path.to_owned(), text, file })
     }
 
-    /// Makes the daemon close its ports. Returns its control socket and its sessions.
+    /// Makes the daemon forward nothing more, and calls `stopped` at once. Returns its control socket and its
+    /// sessions.
     ///
     /// # Errors
     /// It refuses, or the connection is lost. It goes on then.
-    pub fn take(&mut self) -> Result<(ControlSocket, SessionFile), Failure> {
+    pub fn take(&mut self, stopped: impl FnOnce()) -> Result<(ControlSocket, SessionFile), Failure> {
         let (path, stream) = (self.path.clone(), &mut self.stream);
-        let mut receive = || {
+        let receive = || {
             stream.write_all(&[GO])?;
             stream.set_read_timeout(Some(OPENING))?;
             let ([byte, flags], files) = receive_files(stream)?;
             if byte == REFUSAL {
                 return Ok(Err(receive_text(stream)?));
             }
+            if byte != SESSIONS {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            stopped();
             let mut files = files.into_iter();
             let mut next = || files.next().ok_or(io::ErrorKind::InvalidData);
             let mut sessions = File::from(next()?);
@@ -148,6 +156,18 @@ impl Predecessor {
             SessionFile::read(&bytes).map_err(|error| refused(&path, &format!("sessions: {error}")))?;
         let socket = ControlSocket::from_descriptors(&path, descriptors).map_err(Failure::new)?;
         Ok((socket, sessions))
+    }
+
+    /// Waits until the daemon has closed its ports.
+    ///
+    /// # Errors
+    /// The connection is lost. It goes on then.
+    pub fn wait_for_ports(&mut self) -> Result<(), Failure> {
+        match receive_byte(&mut self.stream, OPENING) {
+            Ok(CLOSED) => Ok(()),
+            Ok(_) => Err(refused(&self.path, "it goes on")),
+            Err(error) => Err(lost(&self.path, &error)),
+        }
     }
 
     /// Tells the daemon that its ports are open here, and waits until it agrees.
@@ -238,7 +258,7 @@ fn hand_over(
     if receive_byte(&mut stream, PREPARATION)? != GO {
         return Ok(None);
     }
-    let (sessions, suspension) = match control.suspend(owner) {
+    let (sessions, mut suspension) = match control.suspend(owner) {
         Ok(suspended) => suspended,
         Err(reason) => {
             stream.write_all(&[REFUSAL, 0])?;
@@ -247,7 +267,9 @@ fn hand_over(
         }
     };
     // From here on, an error drops the suspension, and everything goes on.
-    send_ports(&stream, &sessions, socket)?;
+    send_sessions(&stream, &sessions, socket)?;
+    suspension.close();
+    stream.write_all(&[CLOSED])?;
     drop(sessions);
     finish(stream, suspension)?;
     Ok(Some(peer.pid.as_raw_nonzero().get().cast_unsigned()))
@@ -264,7 +286,7 @@ fn finish(mut stream: UnixStream, suspension: Suspension<'_>) -> io::Result<()> 
 }
 
 /// Sends the sessions and the descriptors of the control socket.
-fn send_ports(stream: &UnixStream, sessions: &SessionFile, socket: &SocketDescriptors) -> io::Result<()> {
+fn send_sessions(stream: &UnixStream, sessions: &SessionFile, socket: &SocketDescriptors) -> io::Result<()> {
     let mut file = File::from(memfd_create(c"mmb-sessions", MemfdFlags::CLOEXEC)?);
     let mut out = BufWriter::with_capacity(1 << 20, &mut file);
     sessions.write(&mut out)?;
@@ -277,7 +299,7 @@ fn send_ports(stream: &UnixStream, sessions: &SessionFile, socket: &SocketDescri
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&files));
-    sendmsg(stream, &[IoSlice::new(&[PORTS, flags])], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(stream, &[IoSlice::new(&[SESSIONS, flags])], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! Handing everything over to another process, and going on if that fails.
 //!
-//! Theory of operation. A [`Suspension`] holds the lock on changes. Its ports are closed, brokers do not
-//! listen, and the kernel's settings are what they were before the ports were opened, so that another process
-//! can open them. Rules, sessions and the whole configuration stay in memory. When the suspension is dropped,
-//! all that was open is opened again, and sessions go on where they were. When it is completed, everything
-//! stays closed until the process ends.
+//! Theory of operation. A [`Suspension`] holds the lock on changes. First its ports forward nothing, so that
+//! the other process can restore the sessions. Then its ports are closed, brokers do not listen, and the
+//! kernel's settings are those from before the ports were opened, so that the other process can open them.
+//! Rules, sessions and the whole configuration stay in memory. When the suspension is dropped, all that was
+//! open is opened again, and sessions go on where they were. When it is completed, everything stays closed
+//! until the process ends.
 
 use std::sync::MutexGuard;
 
@@ -27,9 +28,11 @@ pub enum SuspendError {
     Worker(#[from] WorkerFailure),
 }
 
-/// A control whose ports are closed. Changes wait.
+/// A control whose ports forward nothing. Changes wait.
 pub struct Suspension<'a> {
     control: &'a Control,
+    /// Whether the ports are closed, too.
+    is_closed: bool,
     /// The state to go back to; none when the suspension is completed.
     state: Option<State>,
     _turn: MutexGuard<'a, ()>,
@@ -48,25 +51,34 @@ impl Control {
         Ok(file::transferable_text(&self.state().config))
     }
 
-    /// Closes all ports, and returns the sessions as [`Control::save_sessions`] does.
+    /// Stops all ports, and returns the sessions as [`Control::save_sessions`] does.
     ///
     /// # Errors
-    /// A change waits for its confirmation, or the engine works no longer. Nothing is closed then.
+    /// A change waits for its confirmation, or the engine works no longer. Nothing is stopped then.
     pub fn suspend(&self, owner: &str) -> Result<(SessionFile, Suspension<'_>), SuspendError> {
         let (turn, state) = self.begin();
         if self.history().confirmation().is_some() {
             return Err(SuspendError::Unconfirmed);
         }
         // Ports that are stopped now start again when this is dropped.
-        let suspension = Suspension { control: self, state: Some(state.clone()), _turn: turn };
+        let suspension =
+            Suspension { control: self, is_closed: false, state: Some(state.clone()), _turn: turn };
         let sessions = self.save(&state, owner)?;
-        self.close_all(&state);
         Ok((sessions, suspension))
     }
 }
 
 impl Suspension<'_> {
-    /// Leaves everything closed. The process should end.
+    /// Closes all ports, so that another process can open them.
+    pub fn close(&mut self) {
+        if let Some(state) = &self.state
+            && !std::mem::replace(&mut self.is_closed, true)
+        {
+            self.control.close_all(state);
+        }
+    }
+
+    /// Leaves everything as it is. The process should end.
     pub fn complete(mut self) {
         self.state = None;
     }
@@ -74,6 +86,7 @@ impl Suspension<'_> {
 
 impl Drop for Suspension<'_> {
     fn drop(&mut self) {
+        self.close();
         let Some(state) = self.state.take() else { return };
         let names = |state: &State| -> Vec<String> {
             let down = state.config.interfaces().iter().filter(|i| !state.is_up(i.id));

@@ -18,13 +18,15 @@ use crate::engine::pools::{ORDINARY, Pools};
 /// Most bytes that the ring of a packet socket and two VLAN tags add to a network packet.
 const RING_AND_LINK: u32 = 128;
 
-/// Opens the port that the operator calls `name`, for `workers` workers.
+/// Opens the port that the operator calls `name`, for `workers` workers. `prepared`: its device, if it is
+/// open already ([`prepare`]).
 pub(crate) fn open(
     pools: &Pools,
     files: &FileAccess,
     name: &str,
     kind: &PortKind,
     workers: usize,
+    prepared: Option<Port>,
 ) -> Result<OpenPort, PortError> {
     let guard = match kind {
         // The device reports a missing interface, or one that is down, itself.
@@ -32,7 +34,10 @@ pub(crate) fn open(
         _ => None,
     };
     let (device, opened) = device(kind, files)?;
-    let mut port = open_device(pools, name, device, workers)?;
+    let mut port = match prepared {
+        Some(port) => with_queues(port, &device, workers),
+        None => open_device(pools, name, device, workers)?,
+    };
     port._files = opened;
     port.checks_frames =
         matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
@@ -44,6 +49,20 @@ pub(crate) fn open(
         port.kernel_index = Some(NetDev::lookup(ifname).ok().flatten().map_or(0, |dev| dev.index));
     }
     Ok(port)
+}
+
+/// Does what a port needs and what may be done while another process has the device. Returns the device if
+/// two processes can have it, as with packet sockets: it receives what the other one receives, too. None: all
+/// else, and errors, are left to [`open`].
+pub(crate) fn prepare(pools: &Pools, name: &str, kind: &PortKind, workers: usize) -> Option<Port> {
+    match kind {
+        PortKind::AfXdp { ifname } => Port::prepare(&Device::AfXdp { interface: ifname.to_string() }),
+        PortKind::AfPacket { ifname } => {
+            return plug(pools, name, Device::AfPacket { interface: ifname.to_string() }, workers).ok();
+        }
+        _ => {}
+    }
+    None
 }
 
 /// Whether the kernel has an interface of this name that is up.
@@ -86,31 +105,41 @@ pub(crate) fn open_generating_null(
 }
 
 fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Result<OpenPort, PortError> {
+    let port = plug(pools, name, device.clone(), workers)?;
+    Ok(with_queues(port, &device, workers))
+}
+
+/// Opens a device, with a queue for each worker if it has so many.
+fn plug(pools: &Pools, name: &str, device: Device, workers: usize) -> Result<Port, PortError> {
     let mtu = match &device {
         Device::AfPacket { interface } => NetDev::lookup(interface).ok().flatten().map_or(0, |dev| dev.mtu),
         _ => 0,
     };
     let pool = if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo()? } else { pools.ordinary() };
     let queues = workers as u16;
-    let receives = device != Device::Null { receive: None };
     let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
-    let mut port = Port::open(&spec)?;
+    Ok(Port::open(&spec)?)
+}
+
+/// A port with its queues, which workers take.
+fn with_queues(mut port: Port, device: &Device, workers: usize) -> OpenPort {
+    let queues = workers as u16;
     let rx = (0..queues).map_while(|queue| port.take_rx(queue)).map(Mutex::new).collect();
     let tx = (0..queues).map_while(|queue| port.take_tx(queue)).map(Mutex::new).collect();
-    Ok(OpenPort {
+    OpenPort {
         rx,
         tx,
         port,
         kind: String::new(),
         checks_frames: false,
-        receives,
+        receives: *device != Device::Null { receive: None },
         kernel_index: None,
         guard: None,
         _files: Vec::new(),
         notes: Vec::new(),
         can_redirect: Arc::default(),
         fast: Default::default(),
-    })
+    }
 }
 
 /// Whether a memif server listens on this socket; then the port is the client. Removes a socket that a killed

@@ -232,6 +232,19 @@ fn without_a_socket_the_kernel_gets_every_frame() {
     assert!(run(&program, &frame, 1).0);
 }
 
+/// The kernel verifies a program for long, so a takeover does it before the ports are closed.
+#[test]
+fn a_prepared_program_is_attached() {
+    let Some(_namespace) = in_namespace() else { return };
+    let index = NetDev::lookup("mmb0").unwrap().unwrap().index;
+    prepare(index);
+    let steer = |object: &Object| object.program(c"steer").unwrap();
+    let prepared = PREPARED.lock().unwrap().get(&index).map(|(_, object, _)| steer(object));
+    let program = XdpProgram::attach(index, unbound_socket().as_raw_fd()).unwrap();
+    assert_eq!((prepared, program.is_generic()), (Some(steer(&program.object)), false));
+    assert!(PREPARED.lock().unwrap().is_empty());
+}
+
 #[test]
 fn an_interface_has_one_program() {
     let Some((program, socket, _alone)) = attached(false) else { return };
