@@ -1736,12 +1736,12 @@ class Client(Transport):
         """The classifier's tables."""
         return self._json("GET", "/v1/tables", {}, {})
 
-    def trace(self, match: str | None = None, why: int | None = None, count: int | None = None, seconds: int | None = None) -> TraceList:
+    def trace(self, match: str | None = None, why: str | None = None, count: int | None = None, seconds: int | None = None) -> TraceList:
         """The path of packets through the graph, each sent when its packet has left. Ends behind the last
         packet, or when the client disconnects.
         """
         # match: matches of the language; all packets if absent
-        # why: index of a rule to explain match by match
+        # why: index or name of a rule to explain match by match
         # count: number of packets, at most 1000; 10 if absent
         # seconds: time; no limit if absent
         return self._json("GET", "/v1/trace", {}, {"match": match, "why": why, "count": count, "seconds": seconds})

@@ -27,6 +27,7 @@ const RULE_WORDS: &[(&str, &str)] = &[
     ("-o", "the interface that packets leave by is `out <interface>`"),
     ("oif", "the interface that packets leave by is `out <interface>`"),
     ("oifname", "the interface that packets leave by is `out <interface>`"),
+    ("-a", "a rule stands behind `add` by itself: `add tcp-dport 80 drop`"),
     ("-j", "the target stands by itself: `add tcp-dport 80 drop`"),
     ("-g", "the target stands by itself: `add tcp-dport 80 drop`"),
     ("jump", "rules have no order and no chains of rules: all that match apply"),
@@ -42,10 +43,48 @@ const RULE_WORDS: &[(&str, &str)] = &[
     ("snat", "source NAT is `add-stateful … nat <pool>` or `map ip-saddr <address>`"),
     ("dnat", "destination NAT is `add-stateful … map ip-daddr <address>` or `nat forward add`"),
     ("redirect", "destination NAT is `add-stateful … map tcp-dport <port>`"),
+    ("ruleset", "`list` alone shows all rules, `show config` the whole configuration"),
+    ("rules", "`list` alone shows all rules"),
     ("counter", "every rule counts: `list` shows it"),
     ("permit", "the target is `accept`"),
     ("allow", "the target is `accept`"),
     ("deny", "the target is `drop`, or `block` if nothing may accept the packet"),
+];
+
+/// Words behind `show`, in lower case.
+const SUBJECTS: &[(&str, &str)] = &[
+    ("error", "`show drops` counts dropped packets by reason, `show runtime` packets by node"),
+    ("errors", "`show drops` counts dropped packets by reason, `show runtime` packets by node"),
+    ("trace", "`trace` shows the path of the next packets"),
+    ("capture", "`capture` shows or records packets"),
+    ("history", "`history` shows who changed what"),
+    ("rules", "`list` shows the rules"),
+    ("rule", "`list` shows the rules"),
+    ("ruleset", "`list` shows the rules, `show config` the whole configuration"),
+    ("acl", "`list` shows the rules"),
+    ("policy", "`list` shows the rules"),
+    ("counters", "`list` shows the counters of rules, `show interfaces` those of interfaces"),
+    ("statistics", "`show interfaces` counts packets and bytes, `show drops` dropped packets by reason"),
+    ("stats", "`show interfaces` counts packets and bytes, `show drops` dropped packets by reason"),
+    ("sessions", "`show connections` shows the sessions"),
+    ("session", "`show connections` shows the sessions"),
+    ("flows", "`show connections` shows the sessions"),
+    ("conntrack", "`show connections` shows the sessions"),
+    ("nat44", "`show nat` shows pools and forwards, `show connections` the translated sessions"),
+    ("ip", "`show fib` shows the routes, `show neighbors` the neighbors"),
+    ("ip6", "`show fib` shows the routes, `show neighbors` the neighbors"),
+    ("route", "`show fib` shows the routes"),
+    ("routes", "`show fib` shows the routes"),
+    ("arp", "`show neighbors` shows the neighbors"),
+    ("hardware", "`show interfaces verbose` shows the interfaces with their drivers"),
+    ("hardware-interfaces", "`show interfaces verbose` shows the interfaces with their drivers"),
+    ("threads", "`show runtime` shows the workers"),
+    ("workers", "`show runtime` shows the workers"),
+    ("node", "`show runtime` shows the nodes of the graph"),
+    ("running-config", "`show config` shows the running configuration"),
+    ("configuration", "`show config` shows the running configuration"),
+    ("log", "lines of `log` are in the journal of the daemon, or where `set log-to` sends them"),
+    ("logging", "lines of `log` are in the journal of the daemon, or where `set log-to` sends them"),
 ];
 
 /// Words in the place of a command, in lower case.
@@ -66,17 +105,35 @@ const COMMANDS: &[(&str, &str)] = &[
     ("ip", "addresses and routes are those of the kernel: `show fib`, `show neighbors`"),
     ("acl", "a rule is added by `add`: `add tcp-dport 80 drop`"),
     ("create", "an interface is added by `interface add <name> <kind>`"),
-    ("iptables", "`mmb import iptables` converts rules"),
-    ("nft", "`mmb import nft` converts rules"),
+    ("no", "what one command adds, its `del` deletes: `del 1`, `interface del left`"),
+    ("configure", "there are no modes: a command takes effect when it returns, `apply` changes all at once"),
+    ("commit", "a command takes effect when it returns; `apply --confirm 60s FILE` can be taken back"),
+    ("undo", "`rollback` returns to the configuration before the last change"),
+    ("write", "`save` writes the running configuration to a file"),
+    ("reload", "`apply FILE` makes a file the configuration"),
+    ("restore", "`apply FILE` makes a file the configuration"),
+    ("export", "`show config` and `save FILE` write the running configuration"),
+    ("monitor", "`trace` and `capture` show packets, `mmb top` all rates"),
+    ("tcpdump", "`capture` shows or records packets"),
+    ("conntrack", "`show connections` shows the sessions, `clear connections` ends them"),
+    ("status", "`mmb top` and `show interfaces` show the state, `mmb doctor` checks the machine"),
+    ("ls", "`list` shows the rules"),
+    ("iptables", "`iptables-save | mmb import iptables-save -` converts rules"),
+    ("nft", "`nft -j list ruleset | mmb import nft -` converts rules"),
 ];
 
+/// What says here what `word` says elsewhere, behind `show`.
+pub(crate) fn as_subject(word: &str) -> Option<&'static str> {
+    find(SUBJECTS, word)
+}
+
 /// What says here what `word` says elsewhere, in the place of a match or a target.
-pub(crate) fn in_rules(word: &str) -> Option<&'static str> {
+pub fn in_rules(word: &str) -> Option<&'static str> {
     find(RULE_WORDS, word)
 }
 
 /// What says here what `word` says elsewhere, in the place of a command.
-pub(crate) fn as_command(word: &str) -> Option<&'static str> {
+pub fn as_command(word: &str) -> Option<&'static str> {
     find(COMMANDS, word)
 }
 
@@ -96,7 +153,11 @@ mod tests {
         for (word, _) in COMMANDS {
             assert!(crate::keyword::COMMANDS.iter().all(|command| command.word != *word), "{word}");
         }
-        for table in [RULE_WORDS, COMMANDS] {
+        for (word, _) in SUBJECTS {
+            let error = crate::parse_line(&format!("show {word}")).unwrap_err();
+            assert_eq!(error.help.as_deref(), as_subject(word), "{word}");
+        }
+        for table in [RULE_WORDS, SUBJECTS, COMMANDS] {
             let repeats = |word: &str| table.iter().filter(|(other, _)| *other == word).count() > 1;
             assert!(table.iter().all(|(word, _)| !repeats(word)));
         }

@@ -50,7 +50,7 @@ impl Display for Command {
             Command::ClearConnections { matches } => list(f, "clear connections", matches),
             Command::Trace { matches, why, count, seconds } => {
                 list(f, "trace", matches)?;
-                why.map_or(Ok(()), |rule| write!(f, " why {rule}"))?;
+                why.iter().try_for_each(|rule| write!(f, " why {rule}"))?;
                 Limits(count, seconds).fmt(f)
             }
             Command::Capture { matches, selection } => live(f, "capture", matches, selection),
@@ -137,7 +137,7 @@ fn switch(on: bool) -> &'static str {
 impl Display for CaptureSelection {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(if self.drops { " drops" } else { "" })?;
-        self.rule.map_or(Ok(()), |rule| write!(f, " rule {rule}"))?;
+        self.rule.iter().try_for_each(|rule| write!(f, " rule {rule}"))?;
         self.session.map_or(Ok(()), |session| write!(f, " session {session}"))?;
         Limits(&self.count, &self.seconds).fmt(f)
     }

@@ -48,14 +48,14 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     ),
     word(
         "capture",
-        "show or record packets, live: capture [<match> …] [drops] [rule <n>] [session <id>] [count <n>] [seconds <n>]",
+        "show or record packets, live: capture [<match> …] [drops] [rule <rule>] [session <id>] [count <n>] [seconds <n>]",
     ),
 ];
 
 /// The options of `capture`.
 pub(crate) const CAPTURE: &[Keyword] = &[
     word("drops", "only packets that are dropped"),
-    word("rule", "only packets to which a rule applies: rule <index>"),
+    word("rule", "only packets to which a rule applies: rule <index>|<name>"),
     word("session", "only packets of a session, until it ends: session <id> (`show connections verbose`)"),
     word("count", "how many packets: count <n>"),
     word("seconds", "for how long: seconds <n>"),
@@ -63,7 +63,7 @@ pub(crate) const CAPTURE: &[Keyword] = &[
 
 /// The options of `trace`.
 pub(crate) const TRACE: &[Keyword] = &[
-    word("why", "tell which matches of a rule hold: why <index>"),
+    word("why", "tell which matches of a rule hold: why <index>|<name>"),
     word("count", "how many packets: count <n>"),
     word("seconds", "for how long: seconds <n>"),
 ];

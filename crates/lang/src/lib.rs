@@ -22,7 +22,7 @@ mod complete;
 mod cover;
 mod diag;
 mod field;
-mod foreign;
+pub mod foreign;
 mod format;
 mod keyword;
 mod lex;
@@ -46,7 +46,10 @@ pub use cover::covers;
 pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;
-pub use parse::{FileItem, MAX_LINE, load_file, parse_element, parse_file, parse_line, parse_matches};
+pub use parse::{
+    FileItem, MAX_LINE, SHORTEST_ABBREVIATION, WHOLE_COMMANDS, load_file, parse_element, parse_file,
+    parse_line, parse_matches,
+};
 pub use ranges::{Range, merge_ranges};
 pub use shape::{MAX_LOG_PREFIX, MAX_NAME, is_comment};
 pub use span::{SourceSpan, Span};

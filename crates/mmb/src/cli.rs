@@ -8,6 +8,7 @@ use crate::target::Target;
 use crate::top::View;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
+use mmb_lang::{RuleRef, SourceSpan};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -89,7 +90,7 @@ pub enum Cmd {
     Clear(Line),
     /// Show the path of the next packets, live: `trace [MATCH…] [why RULE] [count N] [seconds S]`
     Trace(Line),
-    /// Show or record packets, live: `capture [MATCH…] [drops] [rule N] [session ID] [count N] [seconds S]
+    /// Show or record packets, live: `capture [MATCH…] [drops] [rule RULE] [session ID] [count N] [seconds S]
     /// [-w FILE]`
     Capture(CaptureArgs),
     /// Add or delete a NAT pool or a port forward: `nat pool add NAME ADDRESSES`
@@ -154,7 +155,7 @@ fn interval(text: &str) -> Result<f64, String> {
 /// `capture`.
 #[derive(Debug, Args)]
 pub struct CaptureArgs {
-    /// Matches, `drops`, `rule N`, `count N`, `seconds S`
+    /// Matches, `drops`, `rule RULE`, `count N`, `seconds S`
     #[arg(value_name = "WORD")]
     pub words: Vec<String>,
     /// Write the packets to this file (pcapng); `-` is standard output
@@ -342,7 +343,9 @@ pub enum ImportCmd {
     Classbench(ClassbenchArgs),
     /// The output of `ipset save`: sets and their elements
     Ipset(FileArgs),
-    /// The output of `iptables-save` or `ip6tables-save`: one chain of the table filter, and the table nat
+    /// The output of `iptables-save` or `ip6tables-save`: one chain of the table filter, the table
+    /// nat, and TCPMSS of mangle
+    #[command(visible_alias = "iptables")]
     IptablesSave(FilterArgs),
     /// The output of `nft -j list ruleset`: one base chain, and the chains for NAT
     Nft(FilterArgs),
@@ -397,6 +400,11 @@ pub struct ReplayArgs {
     pub scratchpad: usize,
 }
 
+/// Reads the index or the name of a rule.
+fn rule(text: &str) -> Result<RuleRef, &'static str> {
+    RuleRef::read(text, SourceSpan::default()).ok_or("it is not the index or the name of a rule")
+}
+
 /// `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -409,9 +417,9 @@ pub struct ExplainArgs {
     /// Number of the only packet to tell about; those before it are processed, too
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub packet: Option<u64>,
-    /// Index of a rule: tell which of its matches hold
-    #[arg(long, value_name = "RULE")]
-    pub why: Option<u32>,
+    /// Index or name of a rule: tell which of its matches hold
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    pub why: Option<RuleRef>,
     /// Interface of the configuration that receives the packets; the first one if absent
     #[arg(long = "in", value_name = "IFACE")]
     pub interface: Option<String>,

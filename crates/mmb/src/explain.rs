@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use mmb_control::{TraceView, count, render, trace_entry};
+use mmb_control::{Config, TraceView, count, render, trace_entry};
+use mmb_lang::RuleRef;
 use mmb_nf::Registry;
 use mmb_simulate::explain;
 use mmb_simulate::replay::ReplayConfig;
@@ -15,13 +16,10 @@ use crate::pager::Pager;
 /// Tells about the packets one by one, as they are processed.
 pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let config = load(&args.config, &base(functions, args.scratchpad))?;
-    if let Some(index) = args.why.filter(|index| config.policy().rule(*index).is_none()) {
-        let n = count(config.policy().len() as u64, "rule");
-        return Err(Failure::new(format!("there is no rule {index}: the file has {n}, with indexes from 1")));
-    }
+    let why = args.why.as_ref().map(|rule| rule_index(rule, &config)).transpose()?;
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions, scratchpad: args.scratchpad };
-    let view = TraceView { why: args.why, shows_payload: true };
+    let view = TraceView { why, shows_payload: true };
     let (mut out, mut shown) = (pager.output(), 0u64);
     if json {
         out.write(b"{\"packets\":[");
@@ -50,4 +48,12 @@ pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool, pager: &Pag
         }
         _ => Ok(()),
     }
+}
+
+/// The index of a rule that the configuration has.
+fn rule_index(rule: &RuleRef, config: &Config) -> Result<u32, Failure> {
+    config.rule_index(rule).map_err(|_| {
+        let n = count(config.policy().len() as u64, "rule");
+        Failure::new(format!("there is no rule {rule}: the file has {n}, with indexes from 1"))
+    })
 }

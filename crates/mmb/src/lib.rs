@@ -17,6 +17,7 @@
 
 mod bench;
 mod cli;
+mod command_line;
 mod daemon;
 mod doctor;
 mod explain;
@@ -33,11 +34,10 @@ pub mod testing;
 mod top;
 mod watch;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use cli::{Cli, Cmd};
 use failure::Failure;
@@ -55,8 +55,8 @@ pub fn run(functions: Registry) -> ExitCode {
         Some(mmb_fabric::FUNCTION) => return internal(mmb_fabric::run_function(&functions)),
         _ => {}
     }
-    let cli = Cli::parse_from(split_line(std::env::args_os().collect()));
-    match dispatch(cli, Arc::new(functions)) {
+    let parsed = command_line::parse(std::env::args_os().collect());
+    match parsed.and_then(|cli| dispatch(cli, Arc::new(functions))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.text.is_empty() {
@@ -110,32 +110,5 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
             Some((first, line)) => remote::line(first, &line.words, &target, json, pager),
             None => Ok(()),
         },
-    }
-}
-
-/// Splits a line that is given as one argument (`mmb 'add in a ! ip-df drop'`) into words.
-fn split_line(mut args: Vec<OsString>) -> Vec<OsString> {
-    let mut at = 1;
-    while let Some(option) = args.get(at).filter(|a| a.as_encoded_bytes().starts_with(b"-")) {
-        at += if target::WITH_VALUE.iter().any(|name| option == name) { 2 } else { 1 };
-    }
-    let Some(line) = args.get(at).and_then(|a| a.to_str()).filter(|a| a.contains(' ')) else { return args };
-    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    args.splice(at..=at, words);
-    args
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_in_quotes_is_split() {
-        let split = |args: &[&str]| split_line(args.iter().map(OsString::from).collect());
-        assert_eq!(split(&["mmb", "add all drop", "--json"]), ["mmb", "add", "all", "drop", "--json"]);
-        assert_eq!(split(&["mmb", "--socket", "/a b", "del 1"]), ["mmb", "--socket", "/a b", "del", "1"]);
-        assert_eq!(split(&["mmb", "--remote", "a b", "del 1"]), ["mmb", "--remote", "a b", "del", "1"]);
-        assert_eq!(split(&["mmb", "check", "my file"]), ["mmb", "check", "my file"]);
-        assert_eq!(split(&["mmb"]), ["mmb"]);
     }
 }

@@ -118,6 +118,15 @@ def test_help(shell):
     shell.expect("add")
 
 
+def test_a_question_about_a_file_command_writes_nothing(daemon, tmp_path):
+    for command in ("save", "apply", "check", "diff"):
+        asked = subprocess.run(
+            [binary(), "--socket", daemon.socket], input=f"{command} ?\n", cwd=tmp_path, text=True, capture_output=True, check=True
+        )
+        assert asked.stdout.startswith(f"{command}: ") and "file" in asked.stdout, asked
+    assert not (tmp_path / "?").exists()
+
+
 def test_history(shell):
     shell.type("add udp-dport 7 drop\r")
     shell.expect("rule 1 added")

@@ -74,8 +74,13 @@ def test_a_trace_shows_the_session(wire):
 
 
 def test_a_trace_tells_why_a_rule_does_not_match(wire):
-    rule = wire.daemon.add("udp-dport 10 udp-sport 7 drop")
-    process = start(wire, "trace", "udp-dport", "9", "why", rule, "count", "2", "--json")
+    rule = wire.daemon.add("udp-dport 10 udp-sport 7 drop name ten")
+    for name in (rule, "ten"):
+        tells_why(wire, rule, name)
+
+
+def tells_why(wire, rule, name):
+    process = start(wire, "trace", "udp-dport", "9", "why", name, "count", "2", "--json")
     for packet in json.loads(send_until_end(wire, process, lambda _: [udp(9)]))["packets"]:
         assert (packet["why"]["index"], packet["why"]["matches"]) == (rule, False)
         assert {check["match"]: check["holds"] for check in packet["why"]["checks"]} == {"udp-dport 10": False, "udp-sport 7": True}
@@ -107,11 +112,13 @@ def test_one_trace_at_a_time_and_none_is_left_behind(wire):
     ("line", "words"),
     [
         ("trace why 77", ["no rule 77"]),
+        ("trace why web", ["no rule web"]),
         ("trace out right", ["`out` is not known"]),
         ("trace udp-dport 9 drop", ["`drop` is a target"]),
         ("trace count 0", ["number of packets"]),
         ("trace in nowhere", ["nowhere"]),
         ("capture rule 77", ["no rule 77"]),
+        ("capture rule web", ["no rule web"]),
         ("capture session 0.1.77777", ["there is no session 0.1.77777", "`show connections verbose` lists them"]),
         ("capture session 9.1.7", ["there is no session 9.1.7"]),
         ("capture session 12", ["invalid session `12`"]),

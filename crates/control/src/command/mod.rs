@@ -33,10 +33,10 @@ impl Control {
                 return Ok(Output::Connections(Box::new(self.connection_listing(matches, *verbose)?)));
             }
             Command::Capture { matches, selection } => {
-                return self.capture(matches, *selection).map(|listing| Output::Capture(Box::new(listing)));
+                return self.capture(matches, selection).map(|listing| Output::Capture(Box::new(listing)));
             }
             Command::Trace { matches, why, count, seconds } => {
-                return Ok(Output::Trace(Box::new(self.trace(matches, *why, (*count, *seconds))?)));
+                return Ok(Output::Trace(Box::new(self.trace(matches, why.as_ref(), (*count, *seconds))?)));
             }
             Command::ClearConnections { matches } => return self.cleared(matches),
             Command::History { revision } => return self.changes(*revision),

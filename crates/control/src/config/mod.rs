@@ -28,7 +28,8 @@ use std::sync::Arc;
 use mmb_dataplane::{AddressChecks, PortId, PuntLimits};
 use mmb_flow::SessionSettings;
 use mmb_lang::{
-    ErrorPolicy, FastPathMode, LogFormat, LogSink, Match, NamedSet, NatPool, ProcessMode, Rule, Word,
+    ErrorPolicy, FastPathMode, LogFormat, LogSink, Match, NamedSet, NatPool, ProcessMode, Rule, RuleRef,
+    SourceSpan, Word,
 };
 use mmb_policy::{Policy, RuleView};
 
@@ -118,6 +119,21 @@ impl Config {
     /// The rules.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The index of a rule.
+    ///
+    /// # Errors
+    /// There is no such rule.
+    pub fn rule_index(&self, rule: &RuleRef) -> Result<u32, CommandError> {
+        let (view, span) = match rule {
+            RuleRef::Index(index) => (self.policy.rule(*index), SourceSpan::default()),
+            RuleRef::Name(name) => (self.policy.named(name), name.span),
+        };
+        view.map(|view| view.index).ok_or_else(|| {
+            let error = CommandError::not_found(format!("there is no rule {rule}"), span);
+            error.help("`list` shows the rules, their indexes and names".to_owned())
+        })
     }
 
     /// The rules, to be changed.

@@ -14,7 +14,7 @@ use mmb_policy::explain::HeaderFields;
 use self::pcapng::{Direction, PcapngWriter};
 use self::session::CapturedSession;
 use super::ports::PortNames;
-use super::trace::{check_rule, for_each_packet, packet_filter, summary};
+use super::trace::{for_each_packet, packet_filter, summary};
 use crate::api::CapturedEntry;
 use crate::config::Config;
 use crate::error::CommandError;
@@ -27,13 +27,14 @@ pub struct CaptureListing {
     trace: Arc<LiveTrace>,
     config: Arc<Config>,
     names: PortNames,
-    selection: CaptureSelection,
+    /// Number of packets, and time in seconds.
+    limits: (u32, Option<u32>),
     session: Option<Arc<CapturedSession>>,
 }
 
 impl fmt::Debug for CaptureListing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CaptureListing").field("selection", &self.selection).finish_non_exhaustive()
+        f.debug_struct("CaptureListing").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
@@ -42,33 +43,35 @@ impl Control {
     pub(crate) fn capture(
         &self,
         matches: &[Match],
-        selection: CaptureSelection,
+        selection: &CaptureSelection,
     ) -> Result<CaptureListing, CommandError> {
         let config = self.state().config;
         let mut filter = packet_filter(matches, &config)?;
-        check_rule(selection.rule, &config)?;
+        let rule = selection.rule.as_ref().map(|rule| config.rule_index(rule)).transpose()?;
         let session = selection.session.map(|name| CapturedSession::find(self.engine(), name)).transpose()?;
         let session = session.map(Arc::new);
         if let (Some(session), None) = (&session, &filter) {
             filter = Some(session.filter(&config)?);
         }
-        let wanted = session.clone();
+        let (wanted, drops) = (session.clone(), selection.drops);
         let wants = Arc::new(move |trace: &PacketTrace| {
-            is_wanted(trace, selection) && wanted.as_ref().is_none_or(|session| session.has(trace))
+            is_wanted(trace, drops, rule) && wanted.as_ref().is_none_or(|session| session.has(trace))
         });
         let traced = TraceSelection { filter, wants, count: selection.count, detail: TraceDetail::Ends };
         let (trace, names) = (Arc::new(self.begin_trace(&traced)?), PortNames::of(&config));
-        Ok(CaptureListing { trace, config: Arc::new(config), names, selection, session })
+        let limits = (selection.count, selection.seconds);
+        Ok(CaptureListing { trace, config: Arc::new(config), names, limits, session })
     }
 }
 
-fn is_wanted(trace: &PacketTrace, selection: CaptureSelection) -> bool {
+/// Whether a packet is dropped, if only those are wanted, and the rule with this index applies, if any.
+fn is_wanted(trace: &PacketTrace, drops: bool, rule: Option<u32>) -> bool {
     let applies = |index: u32| {
         let matches = trace.rules.as_ref().is_some_and(|rules| rules.matched.contains(&index));
         matches || trace.session.as_ref().is_some_and(|session| session.view.rules.contains(&index))
     };
     let is_dropped = matches!(trace.end, TraceEnd::Dropped(_));
-    (is_dropped || !selection.drops) && selection.rule.is_none_or(applies)
+    (is_dropped || !drops) && rule.is_none_or(applies)
 }
 
 impl CaptureListing {
@@ -175,8 +178,7 @@ impl CaptureListing {
         out: &mut dyn Write,
         write: impl FnMut(&mut dyn Write, &PacketTrace) -> io::Result<()>,
     ) -> io::Result<()> {
-        let limits = (self.selection.count, self.selection.seconds);
         let is_over = || self.session.as_ref().is_some_and(|session| session.has_ended());
-        for_each_packet(&self.trace, limits, is_over, out, write)
+        for_each_packet(&self.trace, self.limits, is_over, out, write)
     }
 }

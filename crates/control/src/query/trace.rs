@@ -11,7 +11,7 @@ use mmb_dataplane::{
     TracedSession,
 };
 use mmb_flow::Direction;
-use mmb_lang::{Action, Diagnostic, FieldId, Match, MatchExpr, Rule, RuleKind, SourceSpan};
+use mmb_lang::{Action, Diagnostic, FieldId, Match, MatchExpr, Rule, RuleKind, RuleRef, SourceSpan};
 use mmb_nf::Verdict;
 use mmb_packet::Kind;
 use mmb_policy::RuleView;
@@ -53,12 +53,12 @@ impl Control {
     pub(crate) fn trace(
         &self,
         matches: &[Match],
-        why: Option<u32>,
+        why: Option<&RuleRef>,
         limits: (u32, Option<u32>),
     ) -> Result<TraceListing, CommandError> {
         let config = self.state().config;
         let filter = packet_filter(matches, &config)?;
-        check_rule(why, &config)?;
+        let why = why.map(|rule| config.rule_index(rule)).transpose()?;
         let selection =
             TraceSelection { filter, wants: Arc::new(|_| true), count: limits.0, detail: TraceDetail::Path };
         let trace = self.begin_trace(&selection)?;
@@ -72,13 +72,6 @@ impl Control {
             CommandError::conflict(message, SourceSpan::default())
         })
     }
-}
-
-/// Checks that there is a rule with this index.
-pub(super) fn check_rule(index: Option<u32>, config: &Config) -> Result<(), CommandError> {
-    let Some(index) = index.filter(|index| config.policy().rule(*index).is_none()) else { return Ok(()) };
-    let message = format!("there is no rule {index}; `list` shows the rules");
-    Err(CommandError::not_found(message, SourceSpan::default()))
 }
 
 /// A policy of one rule that accepts packets with these matches. None: all packets.

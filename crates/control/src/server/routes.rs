@@ -304,8 +304,8 @@ struct PacketQuery {
     /// Matches of the language.
     #[serde(default, rename = "match")]
     matches: String,
-    /// A rule to explain.
-    why: Option<u32>,
+    /// Index or name of a rule to explain.
+    why: Option<String>,
     /// Number of packets.
     count: Option<u32>,
     /// Time in seconds.
@@ -317,7 +317,7 @@ struct PacketQuery {
 #[utoipa::path(get, path = "/v1/trace",
     params(
         ("match" = Option<String>, Query, description = "matches of the language; all packets if absent"),
-        ("why" = Option<u32>, Query, description = "index of a rule to explain match by match"),
+        ("why" = Option<String>, Query, description = "index or name of a rule to explain match by match"),
         ("count" = Option<u32>, Query, description = "number of packets, at most 1000; 10 if absent"),
         ("seconds" = Option<u32>, Query, description = "time; no limit if absent"),
     ),

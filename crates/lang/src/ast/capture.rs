@@ -4,6 +4,8 @@ use std::fmt::{self, Display, Formatter};
 use std::num::ParseIntError;
 use std::str::FromStr;
 
+use super::RuleRef;
+
 /// The name of a session, `WORKER.NUMBER.UID`, as `show connections verbose` prints it. It is valid until the
 /// session ends: a later session with the same number has another uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,12 +35,12 @@ impl FromStr for SessionName {
 }
 
 /// What `capture` selects beside matches, and when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CaptureSelection {
     /// Only packets that are dropped.
     pub drops: bool,
-    /// Only packets to which the rule with this index applies.
-    pub rule: Option<u32>,
+    /// Only packets to which this rule applies.
+    pub rule: Option<RuleRef>,
     /// Only packets of this session.
     pub session: Option<SessionName>,
     /// How many, from 1 to [`CaptureSelection::MAX_COUNT`].

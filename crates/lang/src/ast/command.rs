@@ -106,14 +106,14 @@ pub enum Command {
     Trace {
         /// The packets, as they come in. Empty: all.
         matches: Vec<Match>,
-        /// The index of a rule that is explained match by match.
-        why: Option<u32>,
+        /// A rule that is explained match by match.
+        why: Option<RuleRef>,
         /// How many, from 1 to [`Command::MAX_TRACED`].
         count: u32,
         /// For how long, from 1 to [`CaptureSelection::MAX_SECONDS`]. None: until there are enough.
         seconds: Option<u32>,
     },
-    /// `capture [<match> …] [drops] [rule N] [session ID] [count N] [seconds N]`: shows or records packets.
+    /// `capture [<match> …] [drops] [rule RULE] [session ID] [count N] [seconds N]`: shows packets.
     Capture {
         /// The packets, as they come in. Empty: all.
         matches: Vec<Match>,

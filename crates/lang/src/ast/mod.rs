@@ -32,6 +32,7 @@ pub use set::{NamedSet, SetElement, SetElements, SetKind, Subnet};
 pub(crate) use set::{is_address_field, is_port_field};
 
 use crate::field::FieldId;
+use crate::shape::is_rule_name;
 use crate::span::SourceSpan;
 
 /// A name in a line: an interface, a NAT pool, a chain, an instance of a network function.
@@ -100,6 +101,18 @@ pub enum RuleRef {
     Index(u32),
     /// By its name.
     Name(Word),
+}
+
+impl RuleRef {
+    /// Reads an index from 1, or a name.
+    pub fn read(text: &str, span: SourceSpan) -> Option<RuleRef> {
+        match text.parse::<u32>() {
+            Ok(index) if index > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Some(RuleRef::Index(index))
+            }
+            _ => is_rule_name(text).then(|| RuleRef::Name(Word { text: text.into(), span })),
+        }
+    }
 }
 
 /// The keyword of a rule.

@@ -20,9 +20,9 @@ use crate::shape::{MAX_NAME, is_name};
 use crate::span::Span;
 
 /// Letters of the shortest abbreviation.
-const SHORTEST: usize = 2;
+pub const SHORTEST_ABBREVIATION: usize = 2;
 /// Commands that cannot be abbreviated: they change much at once.
-const WHOLE: [&str; 4] = ["flush", "clear", "rollback", "confirm"];
+pub const WHOLE_COMMANDS: [&str; 4] = ["flush", "clear", "rollback", "confirm"];
 
 impl Parser<'_> {
     /// The whole line.
@@ -120,11 +120,12 @@ impl Parser<'_> {
         what: &str,
     ) -> Parse<usize> {
         let text = self.peek_word().unwrap_or_default();
-        let is_short = (SHORTEST..MAX_NAME).contains(&text.len()) && all.clone().all(|word| word != text);
+        let is_short =
+            (SHORTEST_ABBREVIATION..MAX_NAME).contains(&text.len()) && all.clone().all(|word| word != text);
         if !is_short || !self.abbreviations {
             return self.choice(all, what);
         }
-        let fits = |word: &&str| word.starts_with(text) && !WHOLE.contains(word);
+        let fits = |word: &&str| word.starts_with(text) && !WHOLE_COMMANDS.contains(word);
         let found: Vec<&str> = all.clone().filter(fits).collect();
         match found[..] {
             [] => self.choice(all, what),
@@ -178,7 +179,12 @@ impl Parser<'_> {
         }
         let subjects = SHOW.iter().map(|(_, keyword)| keyword.word);
         let subjects = subjects.chain(words(CONNECTIONS)).chain(words(ROUTING));
-        let index = self.abbreviable_choice(subjects, "`show` subject")?;
+        let subject = self.text(self.lex.peek());
+        let index = self.abbreviable_choice(subjects, "`show` subject");
+        let index = index.map_err(|error| match foreign::as_subject(subject) {
+            Some(help) => error.with_help(help),
+            None => error,
+        })?;
         match index.checked_sub(SHOW.len() + CONNECTIONS.len()) {
             Some(0) => return Ok(Command::ShowFib { within: self.within()? }),
             Some(_) => return Ok(Command::ShowNeighbors { within: self.within()? }),

@@ -77,15 +77,10 @@ impl Parser<'_> {
             return Err(error.with_help("`list` shows the rules with their indexes and names"));
         }
         let text = self.text(token);
-        let rule = match text.parse::<u32>() {
-            Ok(index) if index > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => RuleRef::Index(index),
-            _ if is_rule_name(text) => RuleRef::Name(Word { text: text.into(), span: token.span.into() }),
-            _ => {
-                let message = format!("{} is not the index or the name of a rule", quote(text));
-                let help =
-                    format!("an index is a number from 1 to {}; a name begins with a letter", u32::MAX);
-                return Err(Diagnostic::new(token.span, message).with_help(help));
-            }
+        let Some(rule) = RuleRef::read(text, token.span.into()) else {
+            let message = format!("{} is not the index or the name of a rule", quote(text));
+            let help = format!("an index is a number from 1 to {}; a name begins with a letter", u32::MAX);
+            return Err(Diagnostic::new(token.span, message).with_help(help));
         };
         self.lex.next();
         Ok(rule)

@@ -17,7 +17,7 @@ impl Parser<'_> {
                 return Ok(Command::Trace { matches, why, count, seconds });
             }
             if self.eat_word("why") {
-                why = Some(self.number("index of the rule", 1..=u32::MAX.into())? as u32);
+                why = Some(self.rule_ref()?);
             } else if self.eat_word("count") {
                 count = self.number("number of packets", 1..=Command::MAX_TRACED.into())? as u32;
             } else if self.eat_word("seconds") {
@@ -55,7 +55,7 @@ impl Parser<'_> {
             if self.eat_word("drops") {
                 selection.drops = true;
             } else if self.eat_word("rule") {
-                selection.rule = Some(self.number("index of the rule", 1..=u32::MAX.into())? as u32);
+                selection.rule = Some(self.rule_ref()?);
             } else if self.eat_word("session") {
                 selection.session = Some(self.session_name()?);
             } else if self.eat_word("count") {

@@ -21,6 +21,7 @@ mod short;
 mod target;
 mod value;
 
+pub use command::{SHORTEST_ABBREVIATION, WHOLE_COMMANDS};
 pub use file::{FileItem, load_file, parse_file};
 
 use crate::ast::{Command, Match, RuleKind, SetElement, Word};

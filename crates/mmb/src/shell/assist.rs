@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use mmb_lang::{Candidate, Completion, Names, SetKind, complete};
+use mmb_lang::{Candidate, Command, Completion, Names, SetKind, complete};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -13,10 +13,11 @@ use super::arguments;
 use crate::failure::Failure;
 
 /// Commands of the shell.
-const SHELL_WORDS: [(&str, &str); 5] = [
-    ("apply", "make a file the configuration: apply <file>"),
+const SHELL_WORDS: [(&str, &str); 6] = [
+    ("apply", "make a file the configuration: apply [--confirm <time>] [--allow-empty] <file>"),
     ("check", "check a file for errors: check <file>"),
     ("diff", "show the changes that apply would make: diff <file>"),
+    ("save", "write the running configuration to a file, or to that of `mmb run -c`: save [<file>]"),
     ("help", "show help: help [<word>]"),
     ("exit", "leave the shell"),
 ];
@@ -136,8 +137,25 @@ pub fn candidates_text(line: &str, helper: &LineHelper) -> String {
     match helper.function(&line[..start]) {
         Some((kind, "", _)) => format!("{kind} has no arguments\n"),
         Some((kind, usage, _)) => format!("{kind} {usage}\n{}", table(&candidates)),
-        None if candidates.is_empty() => "nothing can follow here\n".to_owned(),
+        None if candidates.is_empty() => what_follows(line.trim()) + "\n",
         None => table(&candidates),
+    }
+}
+
+/// What can follow a line where no word is known that can: a name, a number, a file or nothing.
+fn what_follows(line: &str) -> String {
+    if let Some((word, help)) = SHELL_WORDS.iter().find(|(word, _)| line == *word) {
+        return format!("{word}: {help}");
+    }
+    match mmb_lang::parse_line(line) {
+        // The arguments of a function that is not known.
+        Ok(Some(Command::NfAdd(_))) => "nothing can follow here".to_owned(),
+        Ok(_) => {
+            let first = line.split_whitespace().next().unwrap_or_default();
+            let usage = explain(first).map(|text| format!("; {}", text.trim_end())).unwrap_or_default();
+            format!("the line is complete{usage}")
+        }
+        Err(error) => error.to_string(),
     }
 }
 
@@ -240,6 +258,16 @@ mod tests {
         assert_eq!(help("nf add q police "), "police RATE [per source|pair]\nper  source|pair\n");
         assert_eq!(help("nf add q monitor "), "monitor has no arguments\n");
         assert_eq!(help("nf add q nonsense "), "nothing can follow here\n");
+    }
+
+    /// Where a name or a number of the user's stands, there is no list of words.
+    #[test]
+    fn what_is_missing_is_named() {
+        let help = |line| candidates_text(line, &assist());
+        assert!(help("set add ").starts_with("the name of a set is missing"), "{}", help("set add "));
+        assert!(help("nat forward add tcp ").contains(" is missing"), "{}", help("nat forward add tcp "));
+        assert!(help("history ").starts_with("the line is complete; history: show who changed what"));
+        assert!(help("save ").starts_with("save: write the running configuration"));
     }
 
     #[test]

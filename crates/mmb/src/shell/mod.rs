@@ -58,7 +58,7 @@ settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf stric
             set stream-hold-time MILLISECONDS
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
-            trace [MATCH…] [why RULE] [count N]   capture [MATCH…] [drops] [rule N] [session ID] [count N]
+            trace [MATCH…] [why RULE] [count N]   capture [MATCH…] [drops] [rule RULE] [session ID] [count N]
 files       apply [--confirm TIME] FILE   diff FILE   check FILE   save [FILE]
 changes     history [REVISION]   rollback [REVISION]   confirm
 shell       help [WORD]   exit
@@ -87,16 +87,17 @@ fn run_line(
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = match words.as_slice() {
         ["exit" | "quit"] => return Ok(ControlFlow::Break(())),
+        // Before all others: `save ?` must not write a file.
+        _ if line.trim_end().ends_with('?') => assist::candidates_text(
+            line.trim_end().trim_end_matches('?'),
+            &LineHelper::new(known_names(client)),
+        ),
         ["help"] => HELP.to_owned(),
         ["help", word] => assist::explain(word)?,
         ["apply", words @ ..] => apply_file(client, &arguments(words)?, false)?,
         ["save", words @ ..] => save_file(client, &arguments(words)?, false)?,
         ["diff", file] => diff_file(client, Path::new(file), false)?,
         ["check", file] => check(Path::new(file), base)?,
-        _ if line.trim_end().ends_with('?') => assist::candidates_text(
-            line.trim_end().trim_end_matches('?'),
-            &LineHelper::new(known_names(client)),
-        ),
         _ => {
             command(client, line, number, false, pager)?;
             return Ok(ControlFlow::Continue(()));

@@ -200,13 +200,14 @@ fn explain_tells_rules_functions_and_drops() {
     let rules = files.write(
         "chain.mmb",
         "nf add stats monitor\nnf add wall acl deny udp-dport 3 allow all\nchain add c stats | wall\n\
-         add-stateful all chain c\nadd udp-dport 4 drop\n",
+         add-stateful all chain c\nadd udp-dport 4 drop name four\n",
     );
     let input = files.write("in.pcap", capture());
     let text = mmb(&["explain", "-c", &rules, &input]).good();
     assert_eq!(text.lines().filter(|line| line.starts_with("packet ")).count(), 10, "{text}");
-    let run = mmb(&["explain", "-c", &rules, &input, "--why", "2", "--json"]);
-    let list: serde_json::Value = serde_json::from_str(&run.good()).unwrap();
+    let why = |rule: &str| mmb(&["explain", "-c", &rules, &input, "--why", rule, "--json"]).good();
+    assert_eq!(why("2"), why("four"));
+    let list: serde_json::Value = serde_json::from_str(&why("2")).unwrap();
     let packets = list["packets"].as_array().unwrap();
     let of = |port: u64| {
         packets.iter().find(|p| p["summary"].as_str().unwrap().ends_with(&format!(":{port}"))).unwrap()
@@ -225,6 +226,7 @@ fn explain_tells_rules_functions_and_drops() {
     assert!(third.starts_with("packet 3: "), "{third}");
     mmb(&["explain", "-c", &rules, &input, "--packet", "11"]).refused(&["no packet 11", "10 packets"]);
     mmb(&["explain", "-c", &rules, &input, "--why", "3"]).refused(&["no rule 3", "2 rules"]);
+    mmb(&["explain", "-c", &rules, &input, "--why", "five"]).refused(&["no rule five", "2 rules"]);
     assert_eq!(mmb(&["explain", "-c", &rules, &input, "--packet", "0"]).status, 2);
 }
 

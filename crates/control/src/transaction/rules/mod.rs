@@ -54,17 +54,10 @@ impl Control {
     /// Deletes a rule; the error has no place in a line.
     pub(crate) fn delete(&self, rule: &RuleRef) -> Result<Done, CommandError> {
         let (_turn, mut state) = self.begin();
-        let policy = state.config.policy_mut();
-        let (index, span) = match rule {
-            RuleRef::Index(index) => (Some(*index), SourceSpan::default()),
-            RuleRef::Name(name) => (policy.named(name).map(|view| view.index), name.span),
-        };
-        let Some((index, slot)) = index.and_then(|index| Some((index, policy.del(index)?))) else {
-            let error = CommandError::not_found(format!("there is no rule {rule}"), span);
-            return Err(error.help("`list` shows the rules, their indexes and names".to_owned()));
-        };
+        let index = state.config.rule_index(rule)?;
+        let slot = state.config.policy_mut().del(index);
         self.publish(&state).map_err(engine_failed)?;
-        self.release(&mut state.config, [slot]);
+        self.release(&mut state.config, slot);
         self.commit(state);
         Ok(Done { index: Some(index), ..Done::new(format!("rule {index} deleted")) })
     }
