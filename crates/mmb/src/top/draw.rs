@@ -19,7 +19,7 @@ arrows up and down, Page, Home    another row
 Enter                             all about this row; again: back
 s                                 order by the next column
 r                                 reverse the order
-/                                 matches of rules or sessions, as in `tcp-dport 80`; Enter: apply
+/                                 matches of rules or sessions, then Enter
 Esc                               close what is open; then: no matches
 p, Space                          pause, and go on
 q, Ctrl-C                         quit";
@@ -33,7 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, blocks: bool) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(Line::raw(head_text(state)), head);
+    frame.render_widget(Line::raw(head_text(state, head.width)), head);
     frame.render_widget(tabs_line(state.view), tabs);
     match (state.help, state.row().filter(|_| state.detail)) {
         (true, _) => frame.render_widget(Paragraph::new(HELP), body),
@@ -48,23 +48,29 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, blocks: bool) {
     frame.render_widget(foot_line(state), foot);
 }
 
-fn head_text(state: &State) -> String {
+/// The totals that fit the width, from the most important one on.
+fn head_text(state: &State, width: u16) -> String {
     let (sample, totals) = (&state.sample, &state.totals);
-    let sessions = &sample.runtime.sessions;
-    let up = sample.uptime;
-    format!(
-        "mmb {}  up {}:{:02}:{:02}  {} pkt/s  {} bit/s  {} drops/s  {} of {} sessions, {} new/s",
-        sample.version,
-        up / 3600,
-        up / 60 % 60,
-        up % 60,
-        human(totals.packets),
-        human(totals.bits),
-        human(totals.drops),
-        human(sessions.sessions as f64),
-        human(sessions.capacity as f64),
-        human(totals.opened),
-    )
+    let (sessions, up) = (&sample.runtime.sessions, sample.uptime);
+    let parts = [
+        format!("mmb up {}:{:02}:{:02}", up / 3600, up / 60 % 60, up % 60),
+        format!("{} pkt/s", human(totals.packets)),
+        format!("{} bit/s", human(totals.bits)),
+        format!("{} drops/s", human(totals.drops)),
+        format!("{}/{} sessions", human(sessions.sessions as f64), human(sessions.capacity as f64)),
+        format!("{} new/s", human(totals.opened)),
+        format!("version {}", sample.version),
+    ];
+    let mut text = String::new();
+    for part in parts {
+        let gap = if text.is_empty() { "" } else { "  " };
+        if text.len() + gap.len() + part.len() > width.into() {
+            break;
+        }
+        text += gap;
+        text += &part;
+    }
+    text
 }
 
 fn tabs_line(shown: View) -> Line<'static> {

@@ -113,6 +113,25 @@ fn each_view_has_its_table() {
     }
 }
 
+/// A line that does not fit would lose its end without a sign.
+#[test]
+fn totals_and_help_fit_80_columns() {
+    let mut state = state(View::Ports);
+    let head = |state: &State| picture(state)[0].clone();
+    assert!(head(&state).contains(" sessions  ") && head(&state).ends_with(" new/s"), "{}", head(&state));
+    // Rates of a busy machine: what does not fit is left out as a whole.
+    state.totals.packets = 14.88e6;
+    state.totals.bits = 99.9e9;
+    state.totals.drops = 123.4e3;
+    state.totals.opened = 99.9e3;
+    state.sample.uptime = 9999 * 3600;
+    let busy = head(&state);
+    assert!(busy.ends_with(" sessions") || busy.ends_with(" new/s"), "{busy}");
+    state.press(KeyEvent::new(KeyCode::Char('?'), KeyModifiers::NONE));
+    let help = picture(&state);
+    assert!(help.iter().any(|line| line.ends_with("matches of rules or sessions, then Enter")), "{help:#?}");
+}
+
 #[test]
 fn bars_show_what_was() {
     let shown = picture(&state(View::Drops));

@@ -38,9 +38,9 @@ function openOverview() {
     const sessions = runtime.sessions ?? { sessions: 0, capacity: 0 };
     const usage = `${short(sessions.sessions)} of ${short(sessions.capacity)}`;
     cards.replaceChildren(
-      card("Received", perSecond(rate("rx_packets")) || "…", "rx", rate("rx_packets")),
-      card("Sent", perSecond(rate("tx_packets")) || "…", "tx", rate("tx_packets")),
-      card("Dropped", perSecond(rate("drops")) || "…", "drops", rate("drops")),
+      card("Packets received", perSecond(rate("rx_packets")) || "…", "rx", rate("rx_packets")),
+      card("Packets sent", perSecond(rate("tx_packets")) || "…", "tx", rate("tx_packets")),
+      card("Packets dropped", perSecond(rate("drops")) || "…", "drops", rate("drops")),
       card("Sessions", usage, "sessions", sessions.sessions),
       card("Rules", whole(version.rules)),
       card("Running for", time(version.uptime_seconds)),
@@ -51,10 +51,10 @@ function openOverview() {
       { name: "Name", of: (one) => one.name },
       { name: "Kind", of: (one) => one.kind },
       { name: "State", of: state },
-      { name: "Received", number: true, of: (one) => of(one, "rx_packets", perSecond) },
-      { name: "", number: true, of: (one) => of(one, "rx_bytes", bits) },
-      { name: "Sent", number: true, of: (one) => of(one, "tx_packets", perSecond) },
-      { name: "", number: true, of: (one) => of(one, "tx_bytes", bits) },
+      { name: "Received, packets", number: true, of: (one) => of(one, "rx_packets", perSecond) },
+      { name: "Received", number: true, of: (one) => of(one, "rx_bytes", bits) },
+      { name: "Sent, packets", number: true, of: (one) => of(one, "tx_packets", perSecond) },
+      { name: "Sent", number: true, of: (one) => of(one, "tx_bytes", bits) },
       { name: "Missed", number: true, of: (one) => whole(one.rx_missed) },
       { name: "Errors", number: true, of: (one) => whole(one.rx_errors + one.tx_errors) },
     ], list, "There are no interfaces."), h("p", { class: "soft" }, `mmb ${version.version}: ${version.engine}`));
