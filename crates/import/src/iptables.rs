@@ -1,7 +1,8 @@
 //! The output of `iptables-save` and `ip6tables-save`: one chain of the table `filter`, the chains that it
-//! jumps to, and the table `nat`.
+//! jumps to, the table `nat`, and the rules of `mangle` that lower the maximum segment size.
 
 mod error;
+mod mangle;
 mod rule;
 mod target;
 
@@ -92,8 +93,12 @@ pub fn convert(
             line if table.is_empty() => return Err(IptablesError::NoTable { place, line: line.to_owned() }),
             line => {
                 file.others += 1;
-                let reason = format!("table {table}: only the tables filter and nat are converted");
-                script.remark(Kind::NotMapped, &place, line, reason);
+                if table != "mangle" || file.clamp(script, &place, line).is_none() {
+                    let reason = format!(
+                        "table {table}: only the tables filter and nat are converted, and of mangle the target TCPMSS"
+                    );
+                    script.remark(Kind::NotMapped, &place, line, reason);
+                }
             }
         }
     }
@@ -118,11 +123,20 @@ impl File<'_> {
         }
     }
 
+    /// Converts an `-A` line of the table `mangle`. None: it does not lower the maximum segment size.
+    fn clamp(&self, script: &mut Script, place: &str, line: &str) -> Option<()> {
+        let words = split(without_counters(line));
+        let (Some("-A"), Some(chain)) = (words.first().map(String::as_str), words.get(1)) else {
+            return None;
+        };
+        let mut rule = Rule::new(self.ip6, self.machine, &words[2..]);
+        rule.read().ok()?;
+        mangle::clamp(rule, chain, script, place, line)
+    }
+
     /// Reads an `-A` line, which may begin with counters.
     fn rule(&mut self, table: &str, place: &str, line: &str) -> Result<(), IptablesError> {
-        let without_counters =
-            if line.starts_with('[') { line.split_once(']').map_or(line, |(_, rest)| rest) } else { line };
-        let words = split(without_counters);
+        let words = split(without_counters(line));
         let (Some("-A"), Some(chain)) = (words.first().map(String::as_str), words.get(1)) else {
             return Err(IptablesError::NotARule { place: place.to_owned(), line: line.to_owned() });
         };
@@ -211,6 +225,11 @@ fn other_chain(name: &str) -> String {
              this one"
         ),
     }
+}
+
+/// A line without the counters in front.
+fn without_counters(line: &str) -> &str {
+    if line.starts_with('[') { line.split_once(']').map_or(line, |(_, rest)| rest) } else { line }
 }
 
 /// The words of a line. Double quotes group words, and a backslash escapes the next character.

@@ -131,10 +131,10 @@ pub fn flag(name: &str) -> Option<u128> {
 
 /// The value of a field, by its name in nftables.
 pub fn value(field: mmb_lang::FieldId, name: &str) -> Option<u128> {
-    use mmb_lang::FieldId::{Icmp6Type, IcmpType, IpDscp, IpEcn, IpProto, NetProto, TcpFlags};
+    use mmb_lang::FieldId::{Icmp6Type, IcmpType, Ip6Next, IpDscp, IpEcn, IpProto, NetProto, TcpFlags};
     match field {
         NetProto => find(NETWORKS, name),
-        IpProto => find(PROTOCOLS, name),
+        IpProto | Ip6Next => find(PROTOCOLS, name),
         IcmpType => find(ICMP_TYPES, name),
         Icmp6Type => find(ICMP6_TYPES, name),
         IpDscp => find(DSCP, name),
@@ -156,6 +156,8 @@ mod tests {
         );
         assert_eq!((flag("ack"), flag("none")), (Some(16), None));
         assert_eq!(value(mmb_lang::FieldId::Icmp6Type, "nd-neighbor-solicit"), Some(135));
+        // `ip6 nexthdr icmpv6` is written so by `nft -j`.
+        assert_eq!(value(mmb_lang::FieldId::Ip6Next, "ipv6-icmp"), Some(58));
         assert_eq!(value(mmb_lang::FieldId::TcpDport, "http"), None);
     }
 }

@@ -25,7 +25,7 @@ use crate::script::{Kind, Script};
 #[derive(Debug, thiserror::Error)]
 pub enum NftError {
     /// The input is not JSON.
-    #[error("not JSON: {0}")]
+    #[error("not the output of `nft -j list ruleset`, which is JSON: {0}")]
     NotJson(#[from] serde_json::Error),
     /// The document has no list `nftables`.
     #[error("not the output of `nft -j list ruleset`")]
@@ -369,6 +369,9 @@ impl<'a> Reader<'a> {
             "masquerade" | "snat" | "dnat" => Some(Verdict::Translate(translation::of(name, value)?)),
             "jump" | "goto" => {
                 Some(Verdict::Jump(path(self.rule, value["target"].as_str().unwrap_or_default())))
+            }
+            "mangle" if value["key"]["tcp option"]["name"] == "maxseg" => {
+                return Err(ExpressionError::SegmentSize);
             }
             other => return Err(ExpressionError::UnknownStatement { name: other.to_owned() }),
         })

@@ -65,3 +65,28 @@ fn what_the_ruleset_does_not_say_is_asked_for() {
         "{failures}"
     );
 }
+
+/// The lines that PPPoE routers have, as `iptables-save` prints them. Linux only lowers the value, too.
+#[test]
+fn segment_sizes_are_clamped() {
+    let clamp = "-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS";
+    let rules = format!(
+        "*mangle\n-A FORWARD -o ppp0 {clamp} --set-mss 1452\n[3:180] -A POSTROUTING {clamp} --set-mss 1400\n\
+         -A FORWARD {clamp} --clamp-mss-to-pmtu\n-A OUTPUT {clamp} --set-mss 1400\nCOMMIT\n\
+         *filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+    );
+    let script = from_iptables(&rules, None, &Machine::default()).expect("a ruleset");
+    let text = script.text();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let flags = "ip-proto tcp tcp-rst 0 tcp-syn tcp-opt-mss";
+    assert_eq!(
+        lines,
+        [
+            format!("add out ppp0 {flags} 1453-65535 mod tcp-opt-mss 1452"),
+            format!("add {flags} 1401-65535 mod tcp-opt-mss 1400"),
+        ],
+        "{text}"
+    );
+    assert_eq!(script.summary(), "2 of 4 rules converted, 0 with a difference");
+    assert!(text.contains("add tcp-syn tcp-opt-mss > N mod tcp-opt-mss N"), "the way out for the path's MTU");
+}

@@ -27,6 +27,15 @@ pub(super) enum OptionError {
     /// A limited rule that does not log.
     #[error("`-m limit` is converted for LOG only: `police` in a service chain limits rates")]
     Limited,
+    /// The maximum segment size depends on the route of the packet.
+    #[error(
+        "the size depends on the path: write `add tcp-syn tcp-opt-mss > N mod tcp-opt-mss N`, with N 40 bytes below the \
+         smallest MTU of IPv4, 60 of IPv6"
+    )]
+    SegmentSize,
+    /// An edit of packets of connections in some states.
+    #[error("edits of packets by the state of their connection are not converted")]
+    StatefulEdit,
     /// Not a test of a named set that rules can have.
     #[error(
         "`--match-set` is converted with one of `src` and `dst`, for addresses, or not negated with two, for an \

@@ -77,6 +77,16 @@ impl<'a> Rule<'a> {
         self.filters
     }
 
+    /// The target, if the rule has one.
+    pub(super) fn target(&self) -> Option<&Target<'a>> {
+        self.target.as_ref()
+    }
+
+    /// Whether it matches the state of connections.
+    pub(super) fn has_states(&self) -> bool {
+        self.filters.iter().any(|filter| filter.states() != States::ALL)
+    }
+
     /// Reads all options.
     pub(super) fn read(&mut self) -> Result<(), OptionError> {
         let mut negated = false;

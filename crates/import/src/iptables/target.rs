@@ -23,7 +23,8 @@ impl<'a> Target<'a> {
         matches!(self.name, "LOG" | "NFLOG" | "ULOG")
     }
 
-    fn value(&self, option: &str) -> Option<&'a str> {
+    /// The word behind an option.
+    pub(super) fn value(&self, option: &str) -> Option<&'a str> {
         let mut options = self.options.clone();
         options.find(|word| *word == option).and(options.next()).map(String::as_str)
     }

@@ -18,6 +18,12 @@ pub(crate) enum ExpressionError {
         /// Name of the statement.
         name: String,
     },
+    /// An edit of the maximum segment size.
+    #[error(
+        "write it as `add tcp-syn tcp-opt-mss > N mod tcp-opt-mss N`, with the size of the rule, or for the MTU of the \
+         path 40 bytes below the smallest one, 60 for IPv6"
+    )]
+    SegmentSize,
     /// A verdict map is not a list of pairs.
     #[error("a verdict map is not a list of pairs")]
     InvalidMap,

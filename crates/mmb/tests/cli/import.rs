@@ -20,7 +20,7 @@ fn import(format: &str, input: &[u8], options: &[&str]) -> Run {
 #[test]
 fn rules_of_the_kernels_packet_filters() {
     let summaries = [
-        "18 of 21 rules converted, 0 with a difference\n",
+        "19 of 21 rules converted, 0 with a difference\n",
         "5 of 5 rules converted, 0 with a difference\n",
         "23 of 25 rules converted, 1 with a difference\n",
     ];
@@ -47,8 +47,9 @@ fn the_output_is_a_configuration() {
 fn json_has_rules_and_remarks() {
     let run = import("iptables-save", RULES[0].1, &["--json"]);
     let document: serde_json::Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!(document["rules"][0], "nat pool add eth1 interface eth1");
-    assert_eq!(document["remarks"][0]["kind"], "not-mapped");
+    assert_eq!(document["rules"][1], "nat pool add eth1 interface eth1");
+    let remarks = document["remarks"].as_array().unwrap();
+    assert!(remarks.iter().any(|remark| remark["kind"] == "not-mapped"), "{document}");
     assert_eq!(run.status, 3);
 }
 
