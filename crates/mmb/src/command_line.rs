@@ -14,8 +14,8 @@ use crate::target;
 /// Commands that cannot be abbreviated, beside those of the language: they change much at once.
 const WHOLE: [&str; 2] = ["apply", "run"];
 
-/// Reads the arguments of the process. Help, and errors that clap describes best, are printed here and end the
-/// process.
+/// Reads the arguments of the process. Help, and errors that clap describes best, are printed here and end
+/// the process.
 ///
 /// # Errors
 /// An abbreviation that several commands have, or a word of another system.
