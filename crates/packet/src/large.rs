@@ -7,11 +7,14 @@
 //!
 //! Segments are those that Linux makes (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`).
 
+mod tunnel;
+
 use std::ops::Range;
 
 use crate::checksum::{fold, pseudo4, pseudo6, sum, sum_pieces};
 use crate::meta::{Kind, Meta, PacketFlags};
 use crate::{bytes, parse};
+use tunnel::Outer;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -39,14 +42,22 @@ const UDP_CHECKSUM: usize = 6;
 /// frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeFrame {
-    l3: usize,
+    network: Network,
     l4: usize,
     /// Where the payload begins: the length of the headers of each segment.
     payload: usize,
     /// Where the IP packet ends.
     end: usize,
-    is_ip4: bool,
     is_tcp: bool,
+    /// What carries the tunnel that the rest is inside of, if it is.
+    outer: Option<Outer>,
+}
+
+/// A network header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    l3: usize,
+    is_ip4: bool,
 }
 
 /// Where a segment stands in its large frame.
@@ -82,7 +93,8 @@ impl LargeFrame {
         let end = base + usize::from(u16::from_be_bytes(*bytes::at(head, at)?));
         let payload = l4 + header;
         let is_whole = payload <= end && payload <= head.len();
-        is_whole.then_some(LargeFrame { l3, l4, payload, end, is_ip4, is_tcp })
+        let network = Network { l3, is_ip4 };
+        is_whole.then_some(LargeFrame { network, l4, payload, end, is_tcp, outer: None })
     }
 
     /// Whether the transport is TCP; otherwise it is UDP.
@@ -92,7 +104,7 @@ impl LargeFrame {
 
     /// Whether the network protocol is IPv4; otherwise it is IPv6.
     pub fn is_ip4(&self) -> bool {
-        self.is_ip4
+        self.network.is_ip4
     }
 
     /// Length of the headers of each segment.
@@ -139,16 +151,7 @@ impl LargeFrame {
             return false;
         }
         let length = self.payload + place.payload.len();
-        if self.is_ip4 {
-            let id = u16::from_be_bytes([head[self.l3 + IP4_ID], head[self.l3 + IP4_ID + 1]]);
-            set(head, self.l3 + IP4_LENGTH, (length - self.l3) as u16);
-            set(head, self.l3 + IP4_ID, id.wrapping_add(place.number as u16));
-            set(head, self.l3 + IP4_CHECKSUM, 0);
-            let header = &head[self.l3..][..usize::from(head[self.l3] & 0xf) * 4];
-            set(head, self.l3 + IP4_CHECKSUM, !fold(sum(header, 0)));
-        } else {
-            set(head, self.l3 + IP6_LENGTH, (length - self.l3 - IP6) as u16);
-        }
+        self.network.finish(head, length, place.number);
         if self.is_tcp {
             let header = &mut head[self.l4..];
             let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -159,34 +162,59 @@ impl LargeFrame {
         } else {
             set(head, self.l4 + UDP_LENGTH, (length - self.l4) as u16);
         }
-        self.write_checksum(head, rest, length - self.l4)
+        self.network.write_checksum(head, rest, self.l4, self.is_tcp, length - self.l4)
+            && self.finish_outer(head, rest, length, place.number)
     }
 
-    /// Writes the transport checksum of a segment with `covered` bytes from the transport header on.
-    fn write_checksum(&self, head: &mut [u8], rest: &[&[u8]], covered: usize) -> bool {
-        let field = self.l4 + self.checksum_offset();
-        set(head, field, self.pseudo_sum(head, covered));
-        let Some(sum) = sum_pieces(&head[self.l4..], rest, covered) else { return false };
+    /// Writes what a device expects in the checksum field of a large frame: the sum of the pseudo header.
+    pub fn write_partial_checksum(&self, head: &mut [u8]) {
+        if head.len() >= self.payload {
+            let partial = self.network.pseudo_sum(head, self.is_tcp, self.end - self.l4);
+            set(head, self.l4 + self.checksum_offset(), partial);
+        }
+    }
+}
+
+impl Network {
+    /// Turns the header into that of the segment with that number, in a frame of `length` bytes.
+    fn finish(self, head: &mut [u8], length: usize, number: usize) {
+        let l3 = self.l3;
+        if self.is_ip4 {
+            let id = u16::from_be_bytes([head[l3 + IP4_ID], head[l3 + IP4_ID + 1]]);
+            set(head, l3 + IP4_LENGTH, (length - l3) as u16);
+            set(head, l3 + IP4_ID, id.wrapping_add(number as u16));
+            set(head, l3 + IP4_CHECKSUM, 0);
+            let header = &head[l3..][..usize::from(head[l3] & 0xf) * 4];
+            set(head, l3 + IP4_CHECKSUM, !fold(sum(header, 0)));
+        } else {
+            set(head, l3 + IP6_LENGTH, (length - l3 - IP6) as u16);
+        }
+    }
+
+    /// Writes the checksum of TCP, otherwise of UDP, at `l4`, over `covered` bytes from there on.
+    fn write_checksum(
+        self,
+        head: &mut [u8],
+        rest: &[&[u8]],
+        l4: usize,
+        is_tcp: bool,
+        covered: usize,
+    ) -> bool {
+        let field = l4 + if is_tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
+        set(head, field, self.pseudo_sum(head, is_tcp, covered));
+        let Some(sum) = sum_pieces(&head[l4..], rest, covered) else { return false };
         let checksum = match !fold(sum) {
             // UDP has no checksum then (RFC 768).
-            0 if !self.is_tcp => 0xffff,
+            0 if !is_tcp => 0xffff,
             checksum => checksum,
         };
         set(head, field, checksum);
         true
     }
 
-    /// Writes what a device expects in the checksum field of a large frame: the sum of the pseudo header.
-    pub fn write_partial_checksum(&self, head: &mut [u8]) {
-        if head.len() >= self.payload {
-            let partial = self.pseudo_sum(head, self.end - self.l4);
-            set(head, self.l4 + self.checksum_offset(), partial);
-        }
-    }
-
-    /// The folded sum of the pseudo header of a packet with `covered` bytes from the transport header on.
-    fn pseudo_sum(&self, head: &[u8], covered: usize) -> u16 {
-        let proto = if self.is_tcp { TCP } else { UDP };
+    /// The folded sum of the pseudo header of TCP or UDP with `covered` bytes from the transport header on.
+    fn pseudo_sum(self, head: &[u8], is_tcp: bool, covered: usize) -> u16 {
+        let proto = if is_tcp { TCP } else { UDP };
         let sum = if self.is_ip4 {
             bytes::at::<20>(head, self.l3).map(|ip| {
                 let [_, _, _, source, destination]: [[u8; 4]; 5] = bytemuck::cast(*ip);

@@ -5,7 +5,7 @@ from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 
 from lab import traffic, vlan
-from lab.netns import SERVER4, SERVER6
+from lab.netns import CLIENT4, SERVER4, SERVER6
 from lab.raw import RawPort
 from lab.routebench import SERVER as FAR
 from lab.routebench import SERVER6 as FAR6
@@ -118,6 +118,21 @@ def test_the_path_mtu_is_that_of_segments(make_router, server):
     bench.mbox.run("ip", *(("-6",) if ":" in server else ()), *route)
     sent, received = traffic.bulk_transfer(bench.client, bench.servers, server, size=4 << 20)
     assert sent == received
+
+
+@pytest.mark.parametrize("checksum", ["udpcsum", "noudpcsum"])
+def test_large_frames_inside_a_tunnel_are_segmented(make_wire, checksum):
+    """The kernel of each end checks the outer and the inner checksums."""
+    wire = make_wire("af-packet")
+    wire.bench.know_neighbours()
+    ends = (wire.client, "c0", CLIENT4, SERVER4, "192.0.2.1/24"), (wire.server, "s0", SERVER4, CLIENT4, "192.0.2.2/24")
+    for namespace, interface, local, remote, address in ends:
+        tunnel = ("type", "vxlan", "id", 7, "dstport", 4789, "local", local, "remote", remote, "dev", interface, checksum)
+        namespace.run("ip", "link", "add", "vx0", *tunnel)
+        namespace.run("ip", "address", "add", address, "dev", "vx0")
+        namespace.run("ip", "link", "set", "vx0", "up")
+    assert to_server(wire, "192.0.2.2", size=16 << 20) <= FRAME
+    assert wire.daemon.drops().get("gso-frame", 0) == 0
 
 
 @pytest.mark.parametrize("right", ["af-packet", "af-xdp"])

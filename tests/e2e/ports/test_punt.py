@@ -100,8 +100,8 @@ def test_a_flood_of_the_box_leaves_the_rest_alone(make_router, figure):
         assert traffic.fetch(bench.client, page) == web.content
     finally:
         flood.end()
-    lasted = time.monotonic() - begin
     after = routing(bench)["punted_by_class"]
+    lasted = time.monotonic() - begin
     figure("transit datagrams that arrived beside a flood of the box", f"{arrived} of {sent}")
     figure("packets of the flood", f"{flood.sent} in {lasted:.1f} s")
     drops = bench.daemon.json("show", "drops")["drops"]

@@ -20,4 +20,4 @@ pub use pool_memory::PoolFile;
 pub use readable::{PinnedFrame, ReadablePool};
 pub use ring::{RingReceiver, RingSender, ring};
 pub use segment::segment;
-pub(crate) use segment::{MAX_SEGMENTS, complete_single};
+pub(crate) use segment::{MAX_SEGMENTS, complete_from, complete_single, segment_as};

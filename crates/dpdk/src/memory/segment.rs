@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use mmb_dpdk_sys as sys;
-use mmb_packet::{LargeFrame, SegmentPlace};
+use mmb_packet::{LargeFrame, SegmentPlace, checksum};
 
 use super::mbuf::Mbuf;
 use super::mempool::CHAIN;
@@ -15,14 +15,24 @@ pub const MAX_SEGMENTS: usize = 2048;
 /// Gives the segments of a large frame to `output`, in order, as ordinary packets with complete checksums.
 /// They have the frame's metadata, ingress port and time stamp. Returns whether all were made: not if the
 /// frame is no large one or has too many segments, nor if its pool is exhausted.
-pub fn segment(packet: &Packet, mut output: impl FnMut(Mbuf)) -> bool {
-    let size = usize::from(packet.segment_size());
-    let Some(frame) = packet.large_frame().filter(|_| packet.is_large() && size > 0) else { return false };
-    if frame.payload_len().div_ceil(size) > MAX_SEGMENTS {
+pub fn segment(packet: &Packet, output: impl FnMut(Mbuf)) -> bool {
+    let frame = packet.large_frame().filter(|_| packet.is_large());
+    frame.is_some_and(|frame| segment_as(packet, &frame, packet.segment_size(), output))
+}
+
+/// As [`segment`], of a frame with these headers, in segments of `size` bytes of payload.
+pub(crate) fn segment_as(
+    packet: &Packet,
+    frame: &LargeFrame,
+    size: u16,
+    mut output: impl FnMut(Mbuf),
+) -> bool {
+    let size = usize::from(size);
+    if size == 0 || frame.payload_len().div_ceil(size) > MAX_SEGMENTS {
         return false;
     }
     let mut payload = Reader::new(packet, frame.header_len());
-    frame.segments(size).all(|place| match make(packet, &frame, &mut payload, &place) {
+    frame.segments(size).all(|place| match make(packet, frame, &mut payload, &place) {
         Some(segment) => {
             output(segment);
             true
@@ -44,6 +54,13 @@ pub(crate) fn complete_single(packet: &mut Packet, frame: &LargeFrame) -> bool {
     let is_complete = frame.finish_segment(head, rest, &place);
     packet.clear_large();
     is_complete
+}
+
+/// Completes a checksum that covers a packet from `start` to its end ([`checksum::complete_from`]).
+pub(crate) fn complete_from(packet: &mut Packet, start: usize, field: usize) {
+    let (head, segments) = packet.split_first_segment();
+    let mut rest = [&[][..]; CHAIN];
+    checksum::complete_from(head, collect(segments, &mut rest), start, field);
 }
 
 /// Makes one segment. `payload` is at the segment's part.

@@ -5,8 +5,8 @@
 
 mod partial;
 
-pub use partial::complete_partial;
 pub(crate) use partial::sum_pieces;
+pub use partial::{complete_from, complete_partial};
 
 /// Adds the 16-bit words of `bytes` to `init`.
 ///

@@ -88,6 +88,20 @@ fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &PartialChecksum) -> 
     }
 }
 
+/// Completes a checksum of TCP or UDP at `field` that covers the packet from `start` to its end, wherever it
+/// is, as a network card does: the field holds the sum of the pseudo header. `head` has the field; `rest`
+/// holds the bytes behind `head`, in order. Changes nothing if `head` is too short.
+pub fn complete_from(head: &mut [u8], rest: &[&[u8]], start: usize, field: usize) {
+    let length = head.len() + rest.iter().map(|piece| piece.len()).sum::<usize>();
+    let covered = length.saturating_sub(start);
+    let Some(data) = head.get(start..).and_then(|first| sum_pieces(first, rest, covered)) else { return };
+    if let Some(field) = head.get_mut(field..field + 2) {
+        // UDP has no checksum if the field is 0 (RFC 768). For TCP, both values are the same.
+        let checksum = if fold(data) == 0xffff { 0xffff } else { !fold(data) };
+        field.copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
 /// Sum of the first `length` bytes of `first` and `rest`, pieces of any length; `None` if they are shorter.
 pub(crate) fn sum_pieces(first: &[u8], rest: &[&[u8]], length: usize) -> Option<u32> {
     let (mut done, mut total) = (0, 0);

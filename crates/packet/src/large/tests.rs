@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod tunnel;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -95,6 +97,11 @@ fn segments(large: &[u8], size: usize, checksum: [u8; 2], piece: usize) -> Vec<V
     let mut large = large.to_vec();
     let field = headers.transport() + headers.checksum_offset();
     large[field..field + 2].copy_from_slice(&checksum);
+    cut(&headers, &large, size, piece)
+}
+
+/// The segments of a large frame with these headers, in pieces of `piece` bytes behind the headers.
+fn cut(headers: &LargeFrame, large: &[u8], size: usize, piece: usize) -> Vec<Vec<u8>> {
     let (head, payload) = large.split_at(headers.header_len());
     let one = |place: SegmentPlace| {
         let part = &payload[place.payload.clone()];

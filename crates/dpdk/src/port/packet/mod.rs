@@ -22,12 +22,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use mmb_packet::LargeFrame;
+
 use self::ring::{Ring, Slot};
 use self::vnet::VnetHeader;
 use super::device::PacketRing;
 use super::netdev::socket;
 use super::spec::PortStats;
-use crate::memory::{MAX_SEGMENTS, Mbuf, Mempool, Packet, Slots, segment};
+use crate::memory::{MAX_SEGMENTS, Mbuf, Mempool, Packet, Slots, complete_from, segment, segment_as};
 
 /// Bytes of frames that may wait in the socket's queues; only as much as waits is used.
 const QUEUE_BYTES: libc::c_int = 16 << 20;
@@ -35,6 +37,8 @@ const QUEUE_BYTES: libc::c_int = 16 << 20;
 const LONGEST: usize = 65_535 + 22;
 /// Longest frame whose end fits the metadata of a packet.
 const LONGEST_WHOLE: usize = u16::MAX as usize;
+/// Length of a VLAN tag.
+const TAG: usize = 4;
 /// Buffers of a large frame that is sent, and its virtio-net header.
 const PIECES: usize = 256;
 
@@ -231,16 +235,23 @@ impl PacketReader {
             let packet = receive_slot(socket, &slot, pool);
             slot.release();
             self.next = socket.ring.behind(self.next);
-            let Some(packet) = packet else { continue };
-            if packet.is_large() && (!whole || packet.pkt_len() > LONGEST_WHOLE) && packet.segment_size() > 0
-            {
-                if !segment(&packet, |segment| self.pending.push_back(segment)) {
-                    socket.counters.rx_no_buffer.fetch_add(1, Relaxed);
+            let Some((packet, tunnel)) = packet else { continue };
+            let is_whole = whole && packet.pkt_len() <= LONGEST_WHOLE;
+            let output = |segment| self.pending.push_back(segment);
+            let is_done = match tunnel {
+                Some((frame, size)) => segment_as(&packet, &frame, size, output),
+                None if packet.is_large() && !is_whole && packet.segment_size() > 0 => {
+                    segment(&packet, output)
                 }
-            } else {
-                bytes += packet.pkt_len();
-                // There is room.
-                drop(slots.push(packet));
+                None => {
+                    bytes += packet.pkt_len();
+                    // There is room.
+                    drop(slots.push(packet));
+                    true
+                }
+            };
+            if !is_done {
+                socket.counters.rx_no_buffer.fetch_add(1, Relaxed);
             }
         }
         let received = slots.len() - before;
@@ -252,8 +263,13 @@ impl PacketReader {
     }
 }
 
-/// The frame of a slot, as it was on the wire.
-fn receive_slot(socket: &PacketSocket, slot: &Slot<'_>, pool: &Mempool) -> Option<Mbuf> {
+/// The frame of a slot, as it was on the wire. If its segments are inside a tunnel, with their headers and
+/// bytes of payload: the engine knows large frames of the outermost packet only.
+fn receive_slot(
+    socket: &PacketSocket,
+    slot: &Slot<'_>,
+    pool: &Mempool,
+) -> Option<(Mbuf, Option<(LargeFrame, u16)>)> {
     let (mut packet, header) = if slot.is_copied() {
         socket.read_long(slot.length(), pool)?
     } else {
@@ -270,21 +286,27 @@ fn receive_slot(socket: &PacketSocket, slot: &Slot<'_>, pool: &Mempool) -> Optio
     if header.is_large() {
         let size = packet.large_frame().filter(|frame| header.describes(frame, packet.pkt_len()));
         packet.set_large(size.map_or(0, |_| header.size()));
+    } else if let Some((start, field)) = header.tunnelled_checksum(packet.data()) {
+        complete_from(&mut packet, start, field);
     }
-    if let Some(tag) = slot.stripped_tag() {
+    let tag = slot.stripped_tag();
+    if let Some(tag) = tag {
         insert_tag(&mut packet, tag);
     }
-    Some(packet)
+    let is_tunnelled = packet.is_large() && packet.segment_size() == 0;
+    let shift = if tag.is_some() { TAG } else { 0 };
+    let tunnel = is_tunnelled.then(|| header.tunnel(packet.data(), packet.pkt_len(), shift)).flatten();
+    Some((packet, tunnel.map(|frame| (frame, header.size()))))
 }
 
 /// Inserts a VLAN tag behind the Ethernet addresses. The headroom of a received packet has room for it.
 fn insert_tag(packet: &mut Packet, tag: [u16; 2]) {
     const ADDRESSES: usize = 12;
     let [[a, b], [c, d]] = tag.map(u16::to_be_bytes);
-    if packet.data().len() >= ADDRESSES && packet.prepend(4).is_some() {
+    if packet.data().len() >= ADDRESSES && packet.prepend(TAG).is_some() {
         let frame = packet.data_mut();
-        frame.copy_within(4..4 + ADDRESSES, 0);
-        frame[ADDRESSES..ADDRESSES + 4].copy_from_slice(&[a, b, c, d]);
+        frame.copy_within(TAG..TAG + ADDRESSES, 0);
+        frame[ADDRESSES..ADDRESSES + TAG].copy_from_slice(&[a, b, c, d]);
     }
 }
 

@@ -10,6 +10,11 @@ const NONE: u8 = 0;
 const TCP4: u8 = 1;
 const TCP6: u8 = 4;
 const UDP: u8 = 5;
+/// Lengths of headers, and offsets of checksums in those of TCP and UDP.
+const ETHERNET: usize = 14;
+const IP6: usize = 40;
+const TCP_CHECKSUM: usize = 16;
+const UDP_CHECKSUM: usize = 6;
 /// Added to TCP's kinds: the first segment has TCP's flag CWR.
 const HAS_CWR: u8 = 0x80;
 
@@ -63,6 +68,27 @@ impl VnetHeader {
         self.size
     }
 
+    /// Offsets of what a checksum covers and of its field, if it is one of TCP or UDP that the kernel left
+    /// incomplete inside a tunnel. The engine completes those of the outermost packet.
+    pub(super) fn tunnelled_checksum(&self, frame: &[u8]) -> Option<(usize, usize)> {
+        let (start, field) = (usize::from(self.checksum_start), usize::from(self.checksum_offset));
+        let is_inside = match frame.get(12..15) {
+            Some([0x08, 0x00, first]) => start > ETHERNET + usize::from(first & 0xf) * 4,
+            Some([0x86, 0xdd, _]) => start > ETHERNET + IP6,
+            _ => false,
+        };
+        let is_known = [TCP_CHECKSUM, UDP_CHECKSUM].contains(&field);
+        (self.flags & NEEDS_CHECKSUM != 0 && is_inside && is_known).then_some((start, start + field))
+    }
+
+    /// The headers of a large frame whose segments are inside a tunnel. `shift`: bytes that were inserted in
+    /// front of its network header.
+    pub(super) fn tunnel(&self, head: &[u8], length: usize, shift: usize) -> Option<LargeFrame> {
+        let has_start = self.flags & NEEDS_CHECKSUM != 0;
+        let transport = usize::from(self.checksum_start) + shift;
+        has_start.then(|| LargeFrame::parse_tunnel(head, length, transport)).flatten()
+    }
+
     /// Whether a large frame of `length` bytes has the headers that this one describes. It has others if its
     /// segments are those of a packet inside a tunnel.
     pub(super) fn describes(&self, frame: &LargeFrame, length: usize) -> bool {
@@ -105,4 +131,23 @@ mod tests {
     }
 
     const CWR: u8 = 0x80;
+
+    #[test]
+    fn checksums_inside_a_tunnel_are_found() {
+        let frame = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(1, 2)).build();
+        let header = |flags, checksum_start, checksum_offset| VnetHeader {
+            flags,
+            kind: NONE,
+            header: 0,
+            size: 0,
+            checksum_start,
+            checksum_offset,
+        };
+        let inside = |flags, start, offset| header(flags, start, offset).tunnelled_checksum(&frame);
+        assert_eq!(inside(NEEDS_CHECKSUM, 84, 16), Some((84, 100)));
+        assert_eq!(inside(NEEDS_CHECKSUM, 84, 6), Some((84, 90)));
+        assert_eq!(inside(NEEDS_CHECKSUM, 34, 16), None, "the outermost packet's");
+        assert_eq!(inside(NEEDS_CHECKSUM, 84, 8), None, "the CRC of SCTP");
+        assert_eq!(inside(0, 84, 16), None);
+    }
 }

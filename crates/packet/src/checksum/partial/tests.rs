@@ -35,6 +35,29 @@ fn a_udp_checksum_of_zero_is_written_as_ones() {
     assert_eq!(partial, frame.build());
 }
 
+/// A checksum inside a tunnel, in pieces of any length behind the headers.
+#[test]
+fn a_checksum_is_completed_wherever_it_is() {
+    let payload = (0..77u8).collect::<Vec<_>>();
+    let whole = Frame::new(ip4(), Tcp::new(1, 2)).payload(payload.clone());
+    for (frame, start, field) in [
+        (whole, 34, 50),
+        (Frame::new(ip4(), Udp::new(1, 2)).payload(payload.clone()), 34, 40),
+        (Frame::new(Ip6::new([1; 8], [2; 8]), Udp::new(1, 2)).payload(payload), 54, 60),
+    ] {
+        let expected = [&[0xa5; 50], &frame.clone().build()[..]].concat();
+        let partial = [&[0xa5; 50], &frame.partial_checksum().build()[..]].concat();
+        for piece in [1, 7, 1000] {
+            let (head, rest) = partial.split_at(120);
+            let (mut head, rest) = (head.to_vec(), rest.chunks(piece).collect::<Vec<_>>());
+            complete_from(&mut head, &rest, 50 + start, 50 + field);
+            assert_eq!([head, rest.concat()].concat(), expected);
+        }
+    }
+    complete_from(&mut [0; 10], &[], 20, 30);
+    complete_from(&mut [0; 22], &[], 20, 30);
+}
+
 #[test]
 fn fragments_and_source_routed_packets_are_unchanged() {
     let mut fragment =
