@@ -10,7 +10,7 @@ import traceback
 from . import streams
 from .peers import acl, fastclick, frames, mmb, ovs, rules, testpmd, vpp
 from .peers.kernel import Kernel
-from .results import MEMORY, ROOT, TICKS, Experiment, Series
+from .results import MEMORY, ROOT, TICKS, Experiment, Series, selected
 
 from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
 from lab.netns import run  # noqa: E402 isort: skip
@@ -60,7 +60,7 @@ def taken_down(stands):
 
 def ours(name, full):
     """mmb's series of an experiment."""
-    return [Series(series, at, places if full else places[:quick]) for series, at, places, quick in OURS[name]]
+    return selected(OURS[name], full)
 
 
 # The paper's four extreme cases: name, options of `mmb bench`, the paper's cycles over those of its IP path.

@@ -62,6 +62,11 @@ class Series:
     places: list
 
 
+def selected(rows, full):
+    """Series of rows (series, value at x, places of x, how many of them in a short run)."""
+    return [Series(name, at, places if full else places[:quick]) for name, at, places, quick in rows]
+
+
 @dataclass
 class Experiment:
     """A figure. `kind` is `memory` or `end to end`; `setup` says how the peers were configured, by series."""

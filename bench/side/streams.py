@@ -1,7 +1,7 @@
 """The experiments about streams in memory: mmb's own figures, and Hyperscan's."""
 
 from .peers import mmb, search
-from .results import MEMORY, TICKS, Experiment, Series
+from .results import MEMORY, TICKS, Experiment, selected
 
 # MiddleClick's Figure 15: what is done with a stream, and the function that does it here.
 WORD = "attack"
@@ -70,7 +70,7 @@ OURS = {
 
 def ours(name, full):
     """mmb's series of an experiment."""
-    return [Series(series, at, places if full else places[:quick]) for series, at, places, quick in OURS[name]]
+    return selected(OURS[name], full)
 
 
 def streams_figure(rounds, full):

@@ -92,8 +92,8 @@ pub fn limit() -> Result<(), String> {
         .map_err(|error| format!("cannot limit system calls: {error}"))
 }
 
-/// How much sooner than the engine a thread gets a processor that replaces processes (nice(2)). It needs one
-/// rarely and for a short time, and packets wait for it.
+/// How many steps of nice(2) the threads that replace processes are ahead of the engine. They run for a short
+/// time only, while packets wait.
 const AHEAD: i32 = 10;
 
 /// Returns the priority of this thread.

@@ -76,24 +76,24 @@ impl LargeFrame {
     /// or UDP over IP, if it is a fragment or has a routing header with segments left, or if `head` does not
     /// hold all headers.
     pub fn parse(head: &[u8], length: usize) -> Option<LargeFrame> {
-        let mut meta = Meta::default();
-        parse(head, length, &mut meta).ok()?;
-        if meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED) {
-            return None;
-        }
-        let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
-        let is_ip4 = meta.kind.l3() == Kind::IP4;
-        let (is_tcp, header) = match meta.kind.l4() {
-            Kind::TCP => (true, usize::from(head.get(l4 + TCP_OFFSET)? >> 4) * 4),
-            Kind::UDP => (false, UDP_HEADER),
+        let (network, meta) = outermost(head, length)?;
+        let is_tcp = match meta.kind.l4() {
+            Kind::TCP => true,
+            Kind::UDP => false,
             _ => return None,
         };
         // The length comes from the header because `meta.end` saturates.
+        let Network { l3, is_ip4 } = network;
         let (at, base) = if is_ip4 { (l3 + IP4_LENGTH, l3) } else { (l3 + IP6_LENGTH, l3 + IP6) };
         let end = base + usize::from(u16::from_be_bytes(*bytes::at(head, at)?));
+        LargeFrame::of(head, network, meta.l4_off.into(), end, is_tcp)
+    }
+
+    /// A frame with these headers, in no tunnel. `None` if `head` or the packet ends within them.
+    fn of(head: &[u8], network: Network, l4: usize, end: usize, is_tcp: bool) -> Option<LargeFrame> {
+        let header = if is_tcp { usize::from(head.get(l4 + TCP_OFFSET)? >> 4) * 4 } else { UDP_HEADER };
         let payload = l4 + header;
         let is_whole = payload <= end && payload <= head.len();
-        let network = Network { l3, is_ip4 };
         is_whole.then_some(LargeFrame { network, l4, payload, end, is_tcp, outer: None })
     }
 
@@ -228,6 +228,15 @@ impl Network {
         };
         fold(sum.unwrap_or(0))
     }
+}
+
+/// Parses a frame. `None` if it is none of IP, a fragment, or has a routing header with segments left.
+fn outermost(head: &[u8], length: usize) -> Option<(Network, Meta)> {
+    let mut meta = Meta::default();
+    parse(head, length, &mut meta).ok()?;
+    let network = Network { l3: meta.l3_off.into(), is_ip4: meta.kind.l3() == Kind::IP4 };
+    let is_other = meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED);
+    (!is_other).then_some((network, meta))
 }
 
 /// Writes a 16-bit number; the caller has checked the length.

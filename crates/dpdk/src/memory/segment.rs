@@ -47,20 +47,15 @@ pub(crate) fn complete_single(packet: &mut Packet, frame: &LargeFrame) -> bool {
     if frame.payload_len() > usize::from(packet.segment_size()) {
         return false;
     }
-    let (head, segments) = packet.split_first_segment();
-    let mut rest = [&[][..]; CHAIN];
-    let rest = collect(segments, &mut rest);
     let place = SegmentPlace { number: 0, payload: 0..frame.payload_len(), is_last: true };
-    let is_complete = frame.finish_segment(head, rest, &place);
+    let is_complete = with_pieces(packet, |head, rest| frame.finish_segment(head, rest, &place));
     packet.clear_large();
     is_complete
 }
 
 /// Completes a checksum that covers a packet from `start` to its end ([`checksum::complete_from`]).
 pub(crate) fn complete_from(packet: &mut Packet, start: usize, field: usize) {
-    let (head, segments) = packet.split_first_segment();
-    let mut rest = [&[][..]; CHAIN];
-    checksum::complete_from(head, collect(segments, &mut rest), start, field);
+    with_pieces(packet, |head, rest| checksum::complete_from(head, rest, start, field));
 }
 
 /// Makes one segment. `payload` is at the segment's part.
@@ -76,10 +71,7 @@ fn make(packet: &Packet, frame: &LargeFrame, payload: &mut Reader<'_>, place: &S
         segment.chain(more).ok()?;
     }
     describe(&mut segment, packet);
-    let (head, segments) = segment.split_first_segment();
-    let mut rest = [&[][..]; CHAIN];
-    let rest = collect(segments, &mut rest);
-    frame.finish_segment(head, rest, place).then_some(segment)
+    with_pieces(&mut segment, |head, rest| frame.finish_segment(head, rest, place)).then_some(segment)
 }
 
 /// Appends payload to a packet's last buffer, up to `most` bytes. Returns the number of bytes; `None` if the
@@ -90,14 +82,16 @@ fn fill(to: &mut Mbuf, payload: &mut Reader<'_>, most: usize) -> Option<usize> {
     (payload.read(room) && (n > 0 || most == 0)).then_some(n)
 }
 
-/// Collects the first segments. Those that do not fit are left out; the checksum notices.
-fn collect<'a, 'b>(segments: Segments<'a>, pieces: &'b mut [&'a [u8]; CHAIN]) -> &'b [&'a [u8]] {
-    let mut n = 0;
+/// Calls `f` with the bytes of a packet's first buffer, and those of the next ones, up to [`CHAIN`]. Those
+/// that do not fit are left out; the checksum notices.
+fn with_pieces<R>(packet: &mut Packet, f: impl FnOnce(&mut [u8], &[&[u8]]) -> R) -> R {
+    let (head, segments) = packet.split_first_segment();
+    let (mut pieces, mut n) = ([&[][..]; CHAIN], 0);
     for (to, segment) in pieces.iter_mut().zip(segments) {
         *to = segment;
         n += 1;
     }
-    &pieces[..n]
+    f(head, &pieces[..n])
 }
 
 /// An empty packet from the pool of another.

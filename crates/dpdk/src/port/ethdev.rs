@@ -147,13 +147,8 @@ impl Port {
         Ok(stats)
     }
 
-    /// Whether the port sends large frames ([`crate::Packet::is_large`]) whole. Otherwise it segments them.
-    pub fn takes_large(&self) -> bool {
-        self.handle.socket.is_some()
-    }
-
-    /// Sets whether large frames are received whole, as at first, or segmented. Ports other than AF_PACKET
-    /// receive none.
+    /// Sets whether large frames ([`crate::Packet::is_large`]) are received whole, as at first, or segmented.
+    /// Ports other than AF_PACKET receive none.
     pub fn receive_large(&self, whole: bool) {
         if let Some(socket) = &self.handle.socket {
             socket.receive_whole(whole);

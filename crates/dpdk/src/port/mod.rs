@@ -17,6 +17,7 @@ pub use device::Device;
 pub use ethdev::Port;
 pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule};
 pub use frame_size::{LroGuard, ReceiveOffload, is_veth};
+pub(crate) use netdev::set_option;
 pub use netdev::{NetDev, Offloads};
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]

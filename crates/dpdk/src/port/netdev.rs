@@ -147,16 +147,19 @@ fn set_promiscuous(socket: &OwnedFd, option: libc::c_int, index: u32) -> io::Res
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    // SAFETY: passes a live structure and its size.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            option,
-            (&raw const request).cast(),
-            size_of::<libc::packet_mreq>() as u32,
-        )
-    };
+    set_option(socket.as_raw_fd(), libc::SOL_PACKET, option, &request)
+}
+
+/// Sets a socket option, whose value has the type that the option wants.
+pub(crate) fn set_option<T>(
+    socket: RawFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: passes a live value and its size.
+    let status = unsafe { libc::setsockopt(socket, level, option, std::ptr::from_ref(value).cast(), size) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

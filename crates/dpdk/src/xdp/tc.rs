@@ -9,7 +9,6 @@
 //! filter accepts. While the programs are not engaged, the port is as without them. Nothing is pinned:
 //! attachments and filter end with the process.
 
-use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,6 +21,7 @@ use super::maps::{Mapped, errno_of};
 use super::object::{ACCESS, Hook, Object, link};
 use super::program::Steering;
 use super::variables::TcVariables;
+use crate::port::set_option;
 
 const ATTACH: &str = "attach its tc programs (Linux 6.6 or later is needed)";
 const FILTER: &str = "filter its packet socket";
@@ -90,17 +90,7 @@ impl Drop for TcProgram {
 
 /// Attaches a program to a socket, or detaches its program.
 fn set_filter(socket: RawFd, option: i32, program: RawFd) -> Result<(), i32> {
-    // SAFETY: passes a live integer and its size.
-    let status = unsafe {
-        libc::setsockopt(
-            socket,
-            libc::SOL_SOCKET,
-            option,
-            (&raw const program).cast(),
-            size_of::<RawFd>() as libc::socklen_t,
-        )
-    };
-    if status == 0 { Ok(()) } else { Err(errno_of(&io::Error::last_os_error())) }
+    set_option(socket, libc::SOL_SOCKET, option, &program).map_err(|error| errno_of(&error))
 }
 
 /// The fast path of an AF_PACKET port, which is made when it is wanted first.

@@ -4,13 +4,10 @@
 //! `gre_gso_segment`, `inet_gso_segment`).
 
 use super::{
-    IP4_LENGTH, IP6, IP6_LENGTH, LargeFrame, Network, TCP, TCP_OFFSET, UDP, UDP_CHECKSUM, UDP_HEADER,
+    IP4_LENGTH, IP6, IP6_LENGTH, LargeFrame, Network, TCP, UDP, UDP_CHECKSUM, UDP_LENGTH, outermost, set,
 };
-use super::{UDP_LENGTH, set};
 use crate::bytes;
 use crate::checksum::{fold, sum_pieces};
-use crate::meta::{Kind, Meta, PacketFlags};
-use crate::parse;
 
 const GRE: u8 = 47;
 /// The first byte of a GRE header says with this bit that there is a checksum (RFC 2784), at this offset.
@@ -34,24 +31,12 @@ impl LargeFrame {
     /// TCP or UDP inside a tunnel (VXLAN, Geneve, GRE, IP in IP). `transport`: the offset of that inner
     /// header. `None` if there are no such headers, or `head` does not hold all of them.
     pub fn parse_tunnel(head: &[u8], length: usize, transport: usize) -> Option<LargeFrame> {
-        let mut meta = Meta::default();
-        parse(head, length, &mut meta).ok()?;
-        if meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED) {
-            return None;
-        }
-        let network = Network { l3: meta.l3_off.into(), is_ip4: meta.kind.l3() == Kind::IP4 };
+        let (network, meta) = outermost(head, length)?;
         let outer = Outer { network, l4: meta.l4_off.into(), protocol: meta.proto };
         let (inner, protocol) =
             inner_network(head, length, transport).filter(|(inner, _)| inner.l3 >= outer.l4)?;
-        let is_tcp = protocol == TCP;
-        let header = match is_tcp {
-            true => usize::from(head.get(transport + TCP_OFFSET)? >> 4) * 4,
-            false => UDP_HEADER,
-        };
-        let payload = transport + header;
-        let is_whole = payload <= length && payload <= head.len();
-        let outer = Some(outer);
-        is_whole.then_some(LargeFrame { network: inner, l4: transport, payload, end: length, is_tcp, outer })
+        let frame = LargeFrame::of(head, inner, transport, length, protocol == TCP)?;
+        Some(LargeFrame { outer: Some(outer), ..frame })
     }
 
     /// Turns the headers around the tunnel into those of a segment, once what is inside is finished.

@@ -56,13 +56,15 @@ pub(crate) fn open(
 /// else, and errors, are left to [`open`].
 pub(crate) fn prepare(pools: &Pools, name: &str, kind: &PortKind, workers: usize) -> Option<Port> {
     match kind {
-        PortKind::AfXdp { ifname } => Port::prepare(&Device::AfXdp { interface: ifname.to_string() }),
-        PortKind::AfPacket { ifname } => {
-            return plug(pools, name, Device::AfPacket { interface: ifname.to_string() }, workers).ok();
+        PortKind::AfXdp { ifname } => {
+            Port::prepare(&Device::AfXdp { interface: ifname.to_string() });
+            None
         }
-        _ => {}
+        PortKind::AfPacket { ifname } => {
+            plug(pools, name, Device::AfPacket { interface: ifname.to_string() }, workers).ok()
+        }
+        _ => None,
     }
-    None
 }
 
 /// Whether the kernel has an interface of this name that is up.

@@ -27,7 +27,7 @@ use mmb_packet::LargeFrame;
 use self::ring::{Ring, Slot};
 use self::vnet::VnetHeader;
 use super::device::PacketRing;
-use super::netdev::socket;
+use super::netdev::{set_option, socket};
 use super::spec::PortStats;
 use crate::memory::{MAX_SEGMENTS, Mbuf, Mempool, Packet, Slots, complete_from, segment, segment_as};
 
@@ -93,6 +93,7 @@ impl PacketSocket {
     /// Opens the socket for the interface with that index, with slots for frames of that layout.
     pub(super) fn open(index: u32, layout: &PacketRing) -> io::Result<PacketSocket> {
         let fd = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
+        let raw = fd.as_raw_fd();
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         for (option, value) in [
             (libc::PACKET_VERSION, version),
@@ -101,12 +102,12 @@ impl PacketSocket {
             (libc::PACKET_IGNORE_OUTGOING, 1),
             (libc::PACKET_QDISC_BYPASS, 1),
         ] {
-            set(&fd, libc::SOL_PACKET, option, &value)?;
+            set_option(raw, libc::SOL_PACKET, option, &value)?;
         }
         for (force, ask) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
         {
-            set(&fd, libc::SOL_SOCKET, force, &QUEUE_BYTES)
-                .or_else(|_| set(&fd, libc::SOL_SOCKET, ask, &QUEUE_BYTES))?;
+            set_option(raw, libc::SOL_SOCKET, force, &QUEUE_BYTES)
+                .or_else(|_| set_option(raw, libc::SOL_SOCKET, ask, &QUEUE_BYTES))?;
         }
         let request = libc::tpacket_req {
             tp_block_size: layout.block,
@@ -114,7 +115,7 @@ impl PacketSocket {
             tp_frame_size: layout.frame,
             tp_frame_nr: layout.frames,
         };
-        set(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        set_option(raw, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let ring = Ring::map(&fd, layout)?;
         bind(&fd, index)?;
         Ok(PacketSocket { fd, ring, whole: AtomicBool::new(true), counters: Counters::default() })
@@ -308,15 +309,6 @@ fn insert_tag(packet: &mut Packet, tag: [u16; 2]) {
         frame.copy_within(TAG..TAG + ADDRESSES, 0);
         frame[ADDRESSES..ADDRESSES + TAG].copy_from_slice(&[a, b, c, d]);
     }
-}
-
-/// Sets a socket option.
-fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-    let size = size_of::<T>() as libc::socklen_t;
-    // SAFETY: passes a live value and its size.
-    let status =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), size) };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Binds the socket to an interface, for frames of all protocols.
