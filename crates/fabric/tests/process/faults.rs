@@ -32,6 +32,15 @@ fn until_it_runs(world: &mut World, restarts: u64) -> String {
     }
 }
 
+/// Waits for another process. A signal takes effect after `kill` has returned, so the old one may still take
+/// packets until then.
+pub fn until_replaced(world: &mut World, restarts: u64) {
+    world.until("another process", |world| {
+        let status = world.instance("p").process().unwrap().status();
+        u64::from(status.restarts) == restarts && status.process.is_some()
+    });
+}
+
 /// kill -9 at any moment: each packet comes back once, other chains lose nothing, and scratchpads stay.
 pub fn killed_processes_lose_no_buffer() {
     for on_failure in ["pass", "drop"] {
@@ -70,8 +79,9 @@ pub fn killed_processes_lose_no_buffer() {
     let mut world = World::new(&lines("drop"));
     assert_eq!(payload(&world.send(&[frame(1, "N."), frame(1, "N.")])[1].frame), "N2");
     kill_process(pid(&world), Signal::KILL).unwrap();
+    until_replaced(&mut world, 1);
     // The beginning of the session was done, so it is not told again.
-    assert_eq!(until_it_runs(&mut world, 1), "N3");
+    assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N3");
 }
 
 /// A process that reads nothing is replaced, whether it was stopped or loops.
@@ -79,8 +89,9 @@ pub fn stopped_and_looping_processes_are_replaced() {
     let mut world = World::new(&lines("drop"));
     world.send(&[frame(1, ".")]);
     kill_process(pid(&world), Signal::STOP).unwrap();
+    // The packet may come before the signal has stopped the process, or after another one has started.
     let sent = world.send(&[frame(1, "N.")]);
-    assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::ProcessFailed));
+    assert!(matches!(sent[0].verdict, ChainVerdict::Pass | ChainVerdict::Drop(DropReason::ProcessFailed)));
     until_it_runs(&mut world, 1);
     let sent = world.send(&[frame(1, "H"), frame(1, "N."), frame(2, ".")]);
     assert!(sent.iter().all(|one| one.verdict == ChainVerdict::Drop(DropReason::ProcessFailed)), "{sent:?}");
@@ -96,8 +107,8 @@ pub fn a_stopped_process_is_replaced_at_once() {
     world.send(&[frame(1, "N.")]);
     world.until("nothing is under way", |world| world.value("p", "buffers") == 0);
     kill_process(pid(&world), Signal::STOP).unwrap();
+    until_replaced(&mut world, 1);
     let status = |world: &World| world.instance("p").process().unwrap().status();
-    world.until("another process", |world| status(world).restarts == 1 && status(world).process.is_some());
     assert_eq!(status(&world).last_failure.as_deref(), Some("was stopped, and was killed"));
     assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N2");
 }

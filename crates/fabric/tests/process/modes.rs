@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::faults::until_replaced;
 use super::world::{World, frame, payload};
 
 /// How long a process is watched without packets.
@@ -93,10 +94,7 @@ pub fn a_process_runs_on_its_processor() {
     let first = world.value("p", "pid");
     assert_eq!(processors(&first.to_string()), last);
     kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
-    world.until("another process", |world| {
-        let status = world.instance("p").process().unwrap().status();
-        status.restarts == 1 && status.process.is_some()
-    });
+    until_replaced(&mut world, 1);
     assert_eq!(payload(&world.send(&[frame(1, "N.")])[0].frame), "N2");
     assert_eq!(processors(&world.value("p", "pid").to_string()), last);
     // It moves to any processor, with the scratchpads of its sessions.
