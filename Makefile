@@ -24,8 +24,8 @@ build: ## build the release binary
 
 test: deps test-rust test-nf test-e2e ## install what is needed, then all tests: unit, property, doc, end-to-end (root)
 
-test-rust: ## unit, property and doc tests; SEED=random draws new random cases
-	$(if $(filter random,$(SEED)),,PROPTEST_RNG_SEED=$(SEED)) $(CARGO) test --workspace --no-fail-fast
+test-rust: ## unit, property and doc tests; SEED=random draws new random cases, RUST=--rerun runs what fails once more
+	$(if $(filter random,$(SEED)),,PROPTEST_RNG_SEED=$(SEED)) CARGO=$(CARGO) tools/test-rust $(RUST)
 
 # A workspace of its own, as a user's would be; a directory of its own would only compile the same libraries twice.
 test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a capture through it
