@@ -19,8 +19,16 @@ const LIBRARIES: &str = "
 /// Libraries that are patched: functions that they call are renamed to those of the shim (shim/packet.c,
 /// shim/xsk.c).
 const PATCHED: &[(&str, &[&str])] = &[
-    ("rte_net_af_packet", &["setsockopt=mmb_packet_setsockopt", "bind=mmb_packet_bind"]),
-    ("rte_net_af_xdp", &["bpf_xdp_detach=mmb_xsk_detach"]),
+    (
+        "rte_net_af_packet",
+        &[
+            "setsockopt=mmb_packet_setsockopt",
+            "bind=mmb_packet_bind",
+            "poll=mmb_packet_poll",
+            "sendto=mmb_packet_sendto",
+        ],
+    ),
+    ("rte_net_af_xdp", &["bpf_xdp_detach=mmb_xsk_detach", "send=mmb_xsk_send"]),
 ];
 
 /// System libraries that DPDK needs.
@@ -53,7 +61,7 @@ const VALUES: &str = "
     STEER_.* MMB_.*";
 
 const SHIM: &[&str] =
-    &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c"];
+    &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c", "shim/tx.c"];
 
 /// The sources of the programs for the kernel.
 const BPF: &str = "../../bpf";

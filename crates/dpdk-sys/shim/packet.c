@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lets DPDK 22.11's AF_PACKET driver send only.
+ * Lets DPDK 22.11's AF_PACKET driver send only, and not wait.
  *
  * A socket of the port's own receives (crates/dpdk/src/port/packet): the driver knows no virtio-net headers,
  * and takes every VLAN tag for a customer tag. A socket that is bound to protocol 0 receives nothing. The
  * driver would also join a fan-out group, in which the kernel reassembles IPv4 fragments.
  *
- * The build copies the driver's library and renames its calls of setsockopt and bind to these functions.
+ * With a full ring, the driver would wait without end until the socket's send buffer has room. It is told
+ * that there is none. When the kernel takes frames, it does not say whether it has left some (tx.c).
+ *
+ * The build copies the driver's library and renames its calls of setsockopt, bind, poll and sendto to these
+ * functions.
  */
+#include "tx.h"
+
 #include <linux/if_packet.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
 int mmb_packet_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
 int mmb_packet_bind(int fd, const struct sockaddr *address, socklen_t len);
+int mmb_packet_poll(struct pollfd *fds, nfds_t n, int timeout);
+ssize_t mmb_packet_sendto(int fd, const void *data, size_t len, int flags, const struct sockaddr *to, socklen_t to_len);
 
 int mmb_packet_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
@@ -31,4 +40,16 @@ int mmb_packet_bind(int fd, const struct sockaddr *address, socklen_t len)
 	memcpy(&silent, address, sizeof(silent));
 	silent.sll_protocol = 0;
 	return bind(fd, (const struct sockaddr *)&silent, sizeof(silent));
+}
+
+int mmb_packet_poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	(void)timeout;
+	return poll(fds, n, 0);
+}
+
+ssize_t mmb_packet_sendto(int fd, const void *data, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
+{
+	mmb_tx_leave(fd);
+	return sendto(fd, data, len, flags, to, to_len);
 }

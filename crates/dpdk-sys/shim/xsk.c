@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Corrections of DPDK 22.11's AF_XDP driver: leaks when it closes a port, and the loading of XDP programs.
+ * Corrections of DPDK 22.11's AF_XDP driver: leaks when it closes a port, the loading of XDP programs, and
+ * waiting for the kernel when it sends.
  *
  * When the driver closes a port, it deletes the socket object but, by an off-by-one condition, never the
  * memory registration (umem) that owns the file descriptor. The kernel's socket stays bound and the
@@ -16,15 +17,24 @@
  * is told to load none. When the driver closes a port or fails to open one, it detaches any program of the
  * interface, even another process's. The build copies the driver's library and renames its calls of
  * bpf_xdp_detach to a function that does nothing.
+ *
+ * To have the kernel take the frames of the send ring, the driver calls send(2) until the kernel has taken all.
+ * In copy mode, the kernel takes no more than the socket's send buffer holds, until the receiver has freed some.
+ * Where the receiver needs the processor of the worker, the worker used up its time by asking. The build
+ * renames these calls to mmb_xsk_send, which stops when the kernel takes nothing. What is left in the ring is
+ * offered again with the next frames, or by the worker (mmb_tx_offer).
  */
 #define _GNU_SOURCE
 #include "shim.h"
+#include "tx.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <net/if.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include <xdp/xsk.h>
@@ -35,6 +45,8 @@
 struct registration {
 	struct xsk_umem *umem;
 	struct xsk_socket *xsk;
+	/* The descriptor of the socket. It is read without the lock. */
+	int fd;
 	char *area;
 	size_t object_header;
 	struct xsk_ring_prod *fill, *tx;
@@ -46,7 +58,6 @@ static struct xsk_umem *deleted;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static __thread int last_error, last_socket = -1;
-
 static int (*umem_create)(struct xsk_umem **, void *, __u64, struct xsk_ring_prod *, struct xsk_ring_cons *,
 			  const struct xsk_umem_config *);
 static int (*umem_delete)(struct xsk_umem *);
@@ -76,6 +87,39 @@ int mmb_xsk_take_socket(void)
 
 	last_socket = -1;
 	return socket;
+}
+
+/* The send ring of a socket, or NULL. */
+static const struct xsk_ring_prod *ring_of(int fd)
+{
+	const struct registration *at;
+
+	for (at = table; at < table + SOCKETS; at++)
+		if (__atomic_load_n(&at->fd, __ATOMIC_ACQUIRE) == fd)
+			return at->tx;
+	return NULL;
+}
+
+ssize_t mmb_xsk_send(int fd, const void *data, size_t len, int flags)
+{
+	const struct xsk_ring_prod *ring = ring_of(fd);
+	__u32 taken;
+
+	do {
+		taken = ring != NULL ? __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE) : 0;
+		if (sendto(fd, data, len, flags, NULL, 0) >= 0)
+			return 0;
+		if (errno != EAGAIN && errno != EBUSY && errno != EINTR)
+			return -1;
+		/* The kernel takes some frames at a time. */
+	} while (errno == EINTR || (ring != NULL && __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE) != taken));
+	mmb_tx_leave(fd);
+	return 0;
+}
+
+bool mmb_xsk_has(int fd)
+{
+	return ring_of(fd) != NULL;
 }
 
 int mmb_xsk_detach(int ifindex, __u32 flags, const struct bpf_xdp_attach_opts *opts);
@@ -244,6 +288,7 @@ int xsk_socket__create(struct xsk_socket **xsk, const char *interface, __u32 que
 		at->xsk = *xsk;
 		at->rx = rx;
 		at->tx = tx;
+		__atomic_store_n(&at->fd, last_socket, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&lock);
 	return 0;
@@ -259,8 +304,10 @@ void xsk_socket__delete(struct xsk_socket *xsk)
 		return;
 	pthread_mutex_lock(&lock);
 	at = find(NULL, xsk);
-	if (at != NULL)
+	if (at != NULL) {
 		was = *at;
+		__atomic_store_n(&at->fd, 0, __ATOMIC_RELEASE);
+	}
 	pthread_mutex_unlock(&lock);
 	if (at == NULL) {
 		socket_delete(xsk);

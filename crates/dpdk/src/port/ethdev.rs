@@ -109,6 +109,12 @@ impl Port {
         self.rx_fds().iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect()
     }
 
+    /// Whether frames wait to be sent until the kernel takes them. Receiving offers them again.
+    #[inline]
+    pub fn has_backlog(&self) -> bool {
+        self.handle.backlog.waits()
+    }
+
     /// Frames that the kernel dropped because the ring of an AF_PACKET port was full.
     fn ring_drops(&self) -> u64 {
         let Device::AfPacket { .. } = self.handle.device else { return 0 };

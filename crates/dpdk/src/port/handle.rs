@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
+use super::backlog::Backlog;
 use super::device::Device;
 use super::netdev::Promiscuous;
 use super::packet::PacketSocket;
@@ -31,6 +32,8 @@ pub(super) struct DeviceHandle {
     pub(super) sends_segments: bool,
     /// The XDP program of an AF_XDP port.
     pub(super) xdp: Option<XdpProgram>,
+    /// The frames that the port has to send still.
+    pub(super) backlog: Backlog,
     /// The tc programs of an AF_PACKET port.
     pub(super) tc: Option<TcPort>,
     /// The socket by which an AF_PACKET port receives, and sends large frames.

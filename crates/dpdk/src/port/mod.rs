@@ -1,5 +1,6 @@
 //! Ports: opening, configuring, using and closing devices, and the kernel interfaces behind them.
 
+mod backlog;
 mod device;
 mod ethdev;
 mod flow_rules;

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use mmb_dpdk_sys as sys;
 
+use super::backlog::Backlog;
 use super::device::{Device, LINK_BYTES, PacketRing, max_frame};
 use super::handle::{DeviceHandle, HOTPLUG, call, device_mtu, unplug};
 use super::netdev::{self, FdKind, NetDev, Promiscuous};
@@ -86,6 +87,7 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         fds,
         sends_segments,
         xdp,
+        backlog: Backlog::new(),
         tc,
         socket,
         ring_drops: AtomicU64::new(0),

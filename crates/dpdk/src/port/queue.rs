@@ -13,6 +13,8 @@ use super::packet::{PacketReader, Sent};
 use super::spec::TxCount;
 use crate::memory::{Burst, Packet, Slots, VECTOR_MAX, complete_single, segment};
 
+/// While packets arrive, frames that wait to be sent are offered to the kernel each time after so many looks.
+const TURNS_PER_OFFER: u8 = 16;
 /// Attempts to send the segments of a large frame.
 const SEGMENT_TRIES: u32 = 64;
 
@@ -23,6 +25,7 @@ pub struct RxQueue {
     queue: u16,
     /// Of a port with a packet socket.
     reader: Option<PacketReader>,
+    turn: u8,
 }
 
 /// A send queue. It belongs to one thread.
@@ -39,12 +42,22 @@ pub struct TxQueue {
 impl RxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> RxQueue {
         let reader = handle.socket.is_some().then(PacketReader::new);
-        RxQueue { handle, queue, reader }
+        RxQueue { handle, queue, reader, turn: 0 }
     }
 
     /// Receives the packets that have arrived, as far as there is room. Returns their number. Does not wait.
     #[inline]
     pub fn receive(&mut self, slots: &mut Slots<'_>) -> usize {
+        let received = self.receive_burst(slots);
+        self.turn = self.turn.wrapping_add(1);
+        if received == 0 || self.turn.is_multiple_of(TURNS_PER_OFFER) {
+            self.handle.backlog.offer();
+        }
+        received
+    }
+
+    #[inline]
+    fn receive_burst(&mut self, slots: &mut Slots<'_>) -> usize {
         if let (Some(reader), Some(socket)) = (&mut self.reader, &self.handle.socket) {
             return reader.receive(socket, &self.handle.pool, slots);
         }
@@ -197,6 +210,7 @@ impl TxQueue {
             }
             sent += more;
         }
+        self.handle.backlog.note();
         sent
     }
 

@@ -95,7 +95,10 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         let has_waited = match graph.state().snapshot.worker_mode {
             ProcessMode::Poll => false,
             ProcessMode::Event => true,
-            ProcessMode::Adaptive => idle.has_waited(spin_time(graph.state()), Instant::now),
+            // Frames that wait to be sent wait for others to run.
+            ProcessMode::Adaptive => {
+                idle.has_waited(spin_time(graph.state()), Instant::now) || sleeper.has_backlog()
+            }
         };
         if has_waited {
             sleep(graph, sleeper);

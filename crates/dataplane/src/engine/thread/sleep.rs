@@ -1,11 +1,13 @@
 //! How an idle worker sleeps: on file descriptors of its ports, with a growing pause for ports that have
-//! none.
+//! none. While frames wait to be sent, it sleeps for a short time, in which receivers can make room.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
 
 use crate::engine::config::MAX_PORTS;
 use crate::engine::thread::waker::Waker;
@@ -16,6 +18,8 @@ use crate::features::port::device::OpenPort;
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 /// Longest such pause.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
+/// Longest sleep while frames wait to be sent.
+const BACKLOG_PAUSE: Duration = Duration::from_micros(50);
 
 /// The descriptors on which one worker sleeps.
 pub(crate) struct Sleeper {
@@ -65,6 +69,11 @@ impl Sleeper {
         self.pause = PAUSE_MIN;
     }
 
+    /// Whether frames wait to be sent on a port.
+    pub fn has_backlog(&self) -> bool {
+        self.watched.iter().any(|port| port.device().has_backlog())
+    }
+
     /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
     /// have passed.
     pub fn sleep(&mut self, timer: u32) {
@@ -74,7 +83,16 @@ impl Sleeper {
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         } else {
             // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
-            let longest = EpollTimeout::from(u16::try_from(timer).unwrap_or(u16::MAX));
+            let longest = if self.has_backlog() {
+                let _ = ppoll(
+                    &mut [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)],
+                    Some(TimeSpec::from_duration(BACKLOG_PAUSE)),
+                    None,
+                );
+                EpollTimeout::ZERO
+            } else {
+                EpollTimeout::from(u16::try_from(timer).unwrap_or(u16::MAX))
+            };
             let n = self.epoll.wait(&mut events, longest).unwrap_or(0);
             if events[..n].iter().any(|event| event.events().contains(EpollFlags::EPOLLERR)) {
                 self.watched.iter().for_each(|port| port.clear_errors());
