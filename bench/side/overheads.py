@@ -1,0 +1,167 @@
+"""Context switches, system calls and interrupts of a packet and of a request (MiddleNet, Tables I to V), counted by the kernel."""
+
+import contextlib
+import pathlib
+import signal
+import subprocess
+
+from . import processes
+from .ends import END_TO_END, SHARED, together
+from .layer7 import proxies, web
+from .results import Experiment, NotInstalled, Series
+from .wire import Wire
+
+# What is counted while programs of the box run, by figure, and on the whole machine. The vector of a software interrupt is
+# that of received packets (NET_RX, linux/interrupt.h); the others are those that one processor sends to another.
+PROGRAMS = {"switches": ["sched:sched_switch"], "calls": ["raw_syscalls:sys_enter"]}
+INTERRUPTS = ["irq:softirq_entry", "irq_vectors:reschedule_entry", "irq_vectors:call_function_single_entry"]
+RECEIVED = "vec == 3"
+FIGURES = (
+    ("switches", "context switches of the box's programs", "context switches"),
+    ("calls", "system calls of the box's programs", "system calls"),
+    ("interrupts", "interrupts of the whole machine", "interrupts"),
+)
+HOW = (
+    "Counted by tracepoints (`perf stat`). Interrupts are the software interrupts of received packets and those between "
+    "processors, of the whole machine: client and server have theirs, too."
+)
+
+
+def lineage(pids):
+    """These processes, and all that come from them, in whatever namespace."""
+    children = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found = list(pids)
+    for pid in found:
+        found += [child for child in children.get(pid, []) if child not in found]
+    return found
+
+
+def perf(events, *where):
+    """Starts counting. What it prints once it is told to stop is read by `counts`."""
+    filters = [word for event in events for word in ("-e", event, *(["--filter", RECEIVED] if "softirq" in event else []))]
+    # The control descriptors tell when it has begun.
+    command = ["perf", "stat", "-x", ",", "-D", "-1", "--control", "fd:0,1", *filters, *where]
+    try:
+        started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except FileNotFoundError:
+        raise NotInstalled from None
+    started.stdin.write("enable\n")
+    started.stdin.flush()
+    if "ack" not in started.stdout.readline():
+        raise RuntimeError(f"perf does not count {', '.join(events)}: {started.communicate(timeout=10)[1].strip()}")
+    return started
+
+
+def counts(counter):
+    """Stops counting. Returns how often all events together happened."""
+    counter.send_signal(signal.SIGINT)
+    _, shown = counter.communicate(timeout=30)
+    lines = [line.split(",") for line in shown.splitlines() if line.count(",") > 2]
+    if not lines or any(not line[0].isdigit() for line in lines):
+        raise RuntimeError(f"perf counted nothing: {shown.strip()}")
+    return sum(int(line[0]) for line in lines)
+
+
+def counted(pids, run):
+    """What `run` returns, and how often each of the figures' events happened meanwhile."""
+    where = ("-p", ",".join(map(str, lineage(pids))))
+    with contextlib.ExitStack() as stack:
+        counters = []
+        for events, what in ((PROGRAMS["switches"], where), (PROGRAMS["calls"], where), (INTERRUPTS, ("-a",))):
+            counters.append(perf(events, *what))
+            stack.callback(counters[-1].kill)
+        returned = run()
+        return returned, [counts(counter) for counter in counters]
+
+
+def figures_of(name, title, x, unit, paper, setup, notes, labels=()):
+    return [
+        Experiment(f"{name}-{what}", f"{title}: {words}", END_TO_END, x, f"{short} a {unit}", paper, setup, [SHARED, HOW, *notes], list(labels))
+        for what, words, short in FIGURES
+    ]
+
+
+# Where the functions of a chain are, and what workers and processes do without packets.
+PLACES = {
+    "in the daemon": ("", processes.LOCAL, 2),
+    "poll": ("set worker-mode poll\n", "poll", 2),
+    "event": ("set worker-mode event\n", "event", 2),
+    "adaptive": ("", "adaptive", 2),
+}
+LOADS = ["one at a time", "TCP streams"]
+
+
+def placed():
+    return {
+        "in the daemon": "a chain of two `count` functions, af-xdp ports, `set worker-mode adaptive`",
+        "poll": "each function in a process of its own, mode `poll`, and `set worker-mode poll`",
+        "event": "the same with `event`",
+        "adaptive": "the same with `adaptive`, both defaults",
+    }
+
+
+def received(daemon):
+    """Packets that the daemon's ports have received."""
+    return sum(port["rx_packets"] for port in daemon.json("show", "interfaces")["interfaces"])
+
+
+def packets(rounds, full):
+    """Tables I and IV: what a packet through two functions costs."""
+    paper = (
+        "The paper counts by reading code: for its two functions 0 context switches and interrupts a packet if all poll, 6 and 7 if all "
+        "is driven by events, and 4 and 5 with virtual machines or containers behind a vSwitch in the kernel."
+    )
+    loads = "One at a time: a ping each 2 ms. TCP streams: iperf3, two, whose packets come in vectors."
+    figures = figures_of("packets", "A packet through two functions", "load", "packet", "MiddleNet, Tables I and IV", placed(), [loads, paper], LOADS)
+
+    def measured(name):
+        def measure(load):
+            settings, place, count = PLACES[name]
+            with Wire() as wire, wire.mmb(settings + processes.chain(place, count)) as daemon:
+                wire.round_trips(20)
+                before = received(daemon)
+                run = wire.goodput if load else wire.round_trips
+                _, found = counted([daemon.process.pid], run)
+                seen = received(daemon) - before
+                return tuple(count / seen for count in found)
+
+        return measure
+
+    return together(figures, [Series(name, measured(name), [0, 1]) for name in placed()], rounds)
+
+
+def requests(rounds, full):
+    """Tables II and V: what a request through a proxy costs that changes its path."""
+    paper = (
+        "The paper counts by reading code: for its two functions 2 or 6 context switches and 3 or 7 interrupts a packet, by polling or by "
+        "events; 4 and 9 with containers on a bridge."
+    )
+    how = f"wrk, connections that stay open, {proxies.SIZE} KiB for each request. Every run checks an answer."
+    figures = figures_of(
+        "requests", "A request through two functions", "connections", "request", "MiddleNet, Tables II and V", proxies.setup(), [how, paper]
+    )
+    with Wire() as wire, web.site(wire, [proxies.SIZE], b"a text "):
+        proxies.add_servers(wire)
+        apart = proxies.add_bridge(wire)
+
+        def measured(name):
+            def measure(connections):
+                with proxies.stand(wire, apart, name):
+                    proxies.check(wire, name)
+                    spaces = [wire.box, *(apart if name == proxies.APART else [])]
+                    pids = [pid for space in spaces for pid in space.pids()]
+                    address = web.PROXY + proxies.OLD.rstrip("/")
+                    asked, found = counted(pids, lambda: web.ask(wire, address, proxies.SIZE, proxies.SECONDS, connections, kept=True))
+                    return tuple(count / (asked.rate * proxies.SECONDS) for count in found)
+
+            return measure
+
+        places = [1, 8, 32, 128] if full else [1, 32]
+        return together(figures, [Series(name, measured(name), places) for name in proxies.setup()], rounds)
+
+
+ALL = {"packet-overheads": packets, "request-overheads": requests}
