@@ -9,10 +9,13 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Instant;
 
 use common::{FakeEngine, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, ports, read_sysctl};
 use mmb_route::NextHopKind;
-use mmb_router::{Device, FibQuery, FibSelect, PortState, RoutedPort, Router};
+use mmb_router::{Device, FibQuery, FibSelect, NeighborRequest, PortState, RoutedPort, Router};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
 
 /// A second namespace with the peer of `v0`; removed on drop.
 struct PeerNamespace(String);
@@ -97,6 +100,98 @@ fn neighbors_are_resolved_on_request() {
         fake.wait_for_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Blackhole);
         ip("route del blackhole 10.255.0.64/27");
         fake.wait_for_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
+        drop((router, far));
+    });
+}
+
+/// Waits until the kernel has a neighbour of `v0` in a state.
+fn wait_for_kernel(address: &str, state: &str) {
+    let start = Instant::now();
+    loop {
+        let shown = Command::new("ip").args(["neigh", "show", address, "dev", "v0"]).output().unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        if shown.contains(state) {
+            return;
+        }
+        assert!(start.elapsed() < common::TIMEOUT, "{address} is not {state}: {shown}");
+    }
+}
+
+#[test]
+fn a_neighbor_that_answers_while_routes_are_published_is_known() {
+    in_namespace(|| {
+        let far = PeerNamespace::new();
+        common::sysctl("ipv4/neigh/v0/retrans_time_ms", "50");
+        common::sysctl("ipv4/neigh/v0/mcast_solicit", "1000");
+        let (fake, router) = mirror(&["v0"]);
+        far.ip("link set far arp off");
+        let gateway = "10.255.0.77";
+        let request = NeighborRequest { interface: index_of("v0"), address: gateway.parse().unwrap() };
+        fake.request_neighbor_with(request, || ip(&format!("route add 192.0.2.0/24 via {gateway}")));
+        wait_for_kernel(gateway, "INCOMPLETE");
+        far.ip("link set far arp on");
+        wait_for_kernel(gateway, "REACHABLE");
+        fake.release_publications();
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Forward && hop.header[5] == 0x77);
+        drop((router, far));
+    });
+}
+
+/// Sends a message about a neighbour of `v0` to all who listen, as the kernel does.
+fn send_neighbor_message(kind: u16, state: u16, address: [u8; 4], mac: Option<[u8; 6]>) {
+    // struct ndmsg: family, pads (3), interface (4), state (2), flags, type.
+    let mut message = vec![libc::AF_INET as u8, 0, 0, 0];
+    message.extend(index_of("v0").to_ne_bytes());
+    message.extend(state.to_ne_bytes());
+    message.extend([0, libc::RTN_UNICAST]);
+    let mut attribute = |kind: u16, value: &[u8]| {
+        message.extend((4 + value.len() as u16).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(value);
+        message.resize(message.len().next_multiple_of(4), 0);
+    };
+    attribute(libc::NDA_DST, &address);
+    if let Some(mac) = mac {
+        attribute(libc::NDA_LLADDR, &mac);
+    }
+    // struct nlmsghdr: length (4), type (2), flags (2), sequence (4), port (4).
+    let mut datagram = (16 + message.len() as u32).to_ne_bytes().to_vec();
+    datagram.extend(kind.to_ne_bytes());
+    datagram.extend([0; 10]);
+    datagram.extend(message);
+    let socket = Socket::new(NETLINK_ROUTE).unwrap();
+    let group = 1 << (libc::RTNLGRP_NEIGH - 1);
+    socket.send_to(&datagram, &SocketAddr::new(0, group), 0).unwrap();
+}
+
+#[test]
+fn messages_about_neighbors_may_come_in_any_order() {
+    in_namespace(|| {
+        let far = PeerNamespace::new();
+        let (fake, router) = mirror(&["v0"]);
+        ip("route add 192.0.2.0/24 via 10.255.0.77");
+        ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:77 dev v0 nud reachable");
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Forward);
+        let (new, gone) = (libc::RTM_NEWNEIGH, libc::RTM_DELNEIGH);
+        let late = [
+            (new, libc::NUD_INCOMPLETE, 77, None),
+            (new, libc::NUD_FAILED, 77, None),
+            (new, libc::NUD_REACHABLE, 77, Some([2, 0, 0, 0, 0, 0x78])),
+            (gone, libc::NUD_FAILED, 77, None),
+            (new, libc::NUD_REACHABLE, 200, Some([2, 0, 0, 0, 0, 0x78])),
+        ];
+        for (number, (kind, state, host, mac)) in late.into_iter().enumerate() {
+            send_neighbor_message(kind, state, [10, 255, 0, host], mac);
+            // Messages of the kernel come behind it.
+            let marker = format!("198.51.100.{number}");
+            ip(&format!("route add blackhole {marker}"));
+            fake.wait_for_hop(&marker, |hop| hop.kind == NextHopKind::Blackhole);
+            let hop = |to: &str| hops(&fake.routes(), 0, to.parse().unwrap())[0];
+            let (known, unknown) = (hop("192.0.2.1"), hop("10.255.0.200"));
+            assert_eq!((known.kind, known.header[5]), (NextHopKind::Forward, 0x77), "message {number}");
+            assert_eq!(unknown.kind, NextHopKind::Resolve, "message {number}");
+        }
+        assert_eq!(router.neighbors(None).iter().filter(|one| one.address.is_ipv4()).count(), 1);
         drop((router, far));
     });
 }

@@ -9,6 +9,11 @@
 //! use. State that was neither in the dump nor in a change is removed at the end. A class whose dump was
 //! disturbed, so that parts may be missing, is dumped again. If it is never undisturbed, nothing of this
 //! class is removed.
+//!
+//! A message about a neighbour only tells that the neighbour has changed: the thread asks for its present
+//! state, and reads the answer before anything else. The kernel writes and sends these messages without a
+//! common lock, so that an older one may come last. An answer on another socket than the changes would be
+//! read later than changes that are newer. See "Order of the kernel's messages" in `docs/routing.md`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,7 +29,7 @@ use super::shared::{Shared, State};
 use super::twins::{self, TwinInterfaces};
 use crate::error::PortFault;
 use crate::model::{self, Model};
-use crate::netlink::{Dump, NetlinkSocket, ReadResult, decode};
+use crate::netlink::{Dump, Event, NetlinkSocket, ReadResult, decode};
 use crate::plane::{ForwardingPlane, LocalTraffic, PortNumber, RoutedPort};
 
 /// Maximum number of datagrams that are processed under one lock.
@@ -43,9 +48,11 @@ pub(crate) struct Mirror<P> {
     events: NetlinkSocket,
     /// Size of the receive buffer of `events`, in bytes.
     buffer: usize,
+    /// For dumps.
     requests: NetlinkSocket,
     twins: TwinInterfaces,
-    settings: NetlinkSocket,
+    /// For requests that the kernel answers at once.
+    questions: NetlinkSocket,
     dump: Option<Dump>,
     /// Whether the first dump is complete.
     synced: bool,
@@ -80,7 +87,7 @@ impl<P: ForwardingPlane> Mirror<P> {
             events: NetlinkSocket::events(buffer)?,
             buffer,
             requests: NetlinkSocket::requests()?,
-            settings: NetlinkSocket::requests()?,
+            questions: NetlinkSocket::requests()?,
             twins: TwinInterfaces::new(store),
             dump: None,
             synced: false,
@@ -162,7 +169,7 @@ impl<P: ForwardingPlane> Mirror<P> {
                         if let Some(dump) = &mut self.dump {
                             dump.mark_disturbed(&event);
                         }
-                        state.model.apply(event);
+                        state.model.apply(current(event, &mut self.questions));
                     }
                     Ok(None) => {}
                     Err(_) => state.counters.malformed += 1,
@@ -212,9 +219,11 @@ impl<P: ForwardingPlane> Mirror<P> {
                 if let Some(dump) = &mut self.dump {
                     is_dump = dump.record(&message);
                 }
-                match decode(message.kind, message.flags, message.body, is_dump) {
-                    Ok(Some(event)) if is_dump => state.model.confirm(event),
-                    Ok(Some(event)) => state.model.apply(event),
+                if !is_dump {
+                    continue;
+                }
+                match decode(message.kind, message.flags, message.body, true) {
+                    Ok(Some(event)) => state.model.confirm(event),
                     Ok(None) => {}
                     Err(_) => state.counters.malformed += 1,
                 }
@@ -245,10 +254,14 @@ impl<P: ForwardingPlane> Mirror<P> {
         if wanted.is_empty() {
             return;
         }
-        self.shared.lock().counters.requests += wanted.len() as u64;
+        let mut state = self.shared.lock();
+        state.counters.requests += wanted.len() as u64;
         for request in wanted {
             // If the kernel refuses it now, the worker repeats the request after a second.
-            let _ = self.requests.probe_neighbor(request.interface, request.address);
+            if let Ok(event) = self.questions.probe_neighbor(request.interface, request.address) {
+                state.model.apply(event);
+                self.pending_since.get_or_insert_with(Instant::now);
+            }
         }
     }
 
@@ -270,8 +283,8 @@ impl<P: ForwardingPlane> Mirror<P> {
         }
         self.next_port_check = now + PORT_CHECK_INTERVAL;
         let (faults, changed) =
-            self.twins.update(&*self.plane, &state.model, &state.ports, &mut self.settings);
-        let punt = twins::prepare_punt(&state.model, &state.ports, &mut self.settings);
+            self.twins.update(&*self.plane, &state.model, &state.ports, &mut self.questions);
+        let punt = twins::prepare_punt(&state.model, &state.ports, &mut self.questions);
         if requested {
             state.faults.extend(faults.into_iter().chain(punt));
         }
@@ -349,5 +362,15 @@ impl<P: ForwardingPlane> Mirror<P> {
         if self.resync_at.is_some_and(|at| at <= now) {
             self.begin_dump();
         }
+    }
+}
+
+/// The event to apply in place of this one: for a neighbour, its present state.
+fn current(event: Event, questions: &mut NetlinkSocket) -> Event {
+    match &event {
+        Event::Neighbor(neighbor) | Event::NeighborGone(neighbor) => {
+            questions.neighbor(neighbor.interface, neighbor.address).unwrap_or(event)
+        }
+        _ => event,
     }
 }

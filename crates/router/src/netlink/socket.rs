@@ -11,7 +11,8 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::class::StateClass;
-use super::decode::{RTM_GETNETCONF, RTM_GETNEXTHOP};
+use super::decode::{RTM_GETNETCONF, RTM_GETNEXTHOP, decode};
+use super::event::{Event, Neighbor};
 use crate::plane::PortState;
 
 /// Multicast groups: links, neighbours, addresses and routes of both families, their settings, nexthop
@@ -175,26 +176,34 @@ impl NetlinkSocket {
         self.send(kind, NLM_F_DUMP, &body)
     }
 
-    /// Asks the kernel to resolve or confirm a neighbour, and to report its state.
-    pub fn probe_neighbor(&mut self, interface: u32, address: IpAddr) -> io::Result<()> {
-        // struct ndmsg: family, pads (3), interface (4), state (2), flags, type.
-        let mut body = vec![0; 12];
-        body[4..8].copy_from_slice(&interface.to_ne_bytes());
-        match address {
-            IpAddr::V4(address) => {
-                body[0] = libc::AF_INET as u8;
-                attribute(&mut body, libc::NDA_DST, &address.octets());
-            }
-            IpAddr::V6(address) => {
-                body[0] = libc::AF_INET6 as u8;
-                attribute(&mut body, libc::NDA_DST, &address.octets());
-            }
+    /// Asks the kernel to resolve or confirm a neighbour. Returns the neighbour's state, as
+    /// [`NetlinkSocket::neighbor`] does.
+    pub fn probe_neighbor(&mut self, interface: u32, address: IpAddr) -> io::Result<Event> {
+        self.send(libc::RTM_NEWNEIGH, NLM_F_CREATE, &neighbor_message(interface, address, libc::NTF_USE))?;
+        self.neighbor(interface, address)
+    }
+
+    /// The present state of a neighbour. The socket must not be receiving a dump.
+    ///
+    /// # Errors
+    /// The kernel's. That it does not know the neighbour is no error.
+    pub fn neighbor(&mut self, interface: u32, address: IpAddr) -> io::Result<Event> {
+        let sequence = self.send(libc::RTM_GETNEIGH, 0, &neighbor_message(interface, address, 0))?;
+        // The kernel replies before the send returns.
+        while self.read()? != ReadResult::Empty {
+            let Some(answer) = self.messages().find(|message| message.sequence == sequence) else { continue };
+            return match answer.end() {
+                Some(libc::ENOENT | libc::ENODEV) => {
+                    Ok(Event::NeighborGone(Neighbor { interface, address, mac: None, state: 0 }))
+                }
+                Some(error) => Err(io::Error::from_raw_os_error(error)),
+                None => decode(answer.kind, answer.flags, answer.body, false)
+                    .ok()
+                    .flatten()
+                    .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            };
         }
-        let question = body.clone();
-        body[10] = libc::NTF_USE;
-        self.send(libc::RTM_NEWNEIGH, NLM_F_CREATE, &body)?;
-        self.send(libc::RTM_GETNEIGH, 0, &question)?;
-        Ok(())
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// Sets a link to the state of a port. With `restart`, the link is down meanwhile, so that the kernel
@@ -309,6 +318,25 @@ impl NetlinkSocket {
         self.socket.send(&message, 0)?;
         Ok(self.sequence)
     }
+}
+
+/// A message that names a neighbour, without the header of netlink.
+fn neighbor_message(interface: u32, address: IpAddr, flags: u8) -> Vec<u8> {
+    // struct ndmsg: family, pads (3), interface (4), state (2), flags, type.
+    let mut body = vec![0; 12];
+    body[4..8].copy_from_slice(&interface.to_ne_bytes());
+    body[10] = flags;
+    match address {
+        IpAddr::V4(address) => {
+            body[0] = libc::AF_INET as u8;
+            attribute(&mut body, libc::NDA_DST, &address.octets());
+        }
+        IpAddr::V6(address) => {
+            body[0] = libc::AF_INET6 as u8;
+            attribute(&mut body, libc::NDA_DST, &address.octets());
+        }
+    }
+    body
 }
 
 fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {

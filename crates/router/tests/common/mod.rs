@@ -23,7 +23,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::eventfd::EventFd;
 
 /// Timeout of all waits.
-const TIMEOUT: Duration = Duration::from_secs(15);
+pub const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs a test in a network namespace of its own thread. Prints a message if that is not possible.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
@@ -93,6 +93,9 @@ pub struct Recorded {
     pub watched: Option<IpAddr>,
     pub interruptions: u64,
     requests: Vec<NeighborRequest>,
+    /// Publications wait from the moment when the mirror takes requests.
+    hold_after_requests: bool,
+    is_holding: bool,
 }
 
 impl FakeEngine {
@@ -110,6 +113,21 @@ impl FakeEngine {
 
     pub fn recorded<R>(&self, f: impl FnOnce(&mut Recorded) -> R) -> R {
         f(&mut self.recorded.lock().unwrap())
+    }
+
+    /// Makes changes and a request that the mirror takes in one turn. Their publication waits for
+    /// [`FakeEngine::release_publications`].
+    pub fn request_neighbor_with(&self, request: NeighborRequest, changes: impl FnOnce()) {
+        let mut recorded = self.recorded.lock().unwrap();
+        changes();
+        recorded.requests.push(request);
+        recorded.hold_after_requests = true;
+        self.event.write(1).unwrap();
+    }
+
+    pub fn release_publications(&self) {
+        self.recorded(|recorded| (recorded.hold_after_requests, recorded.is_holding) = (false, false));
+        self.changed.notify_all();
     }
 
     /// Waits for a condition. Returns the waiting time.
@@ -142,7 +160,8 @@ impl ForwardingPlane for FakeEngine {
     type Error = Infallible;
 
     fn publish_routes(&self, routes: Routes) {
-        let mut recorded = self.recorded.lock().unwrap();
+        let recorded = self.recorded.lock().unwrap();
+        let mut recorded = self.changed.wait_while(recorded, |recorded| recorded.is_holding).unwrap();
         recorded.routes = routes;
         recorded.publications += 1;
         if let Some(to) = recorded.watched {
@@ -162,8 +181,10 @@ impl ForwardingPlane for FakeEngine {
     }
 
     fn take_neighbor_requests(&self) -> Vec<NeighborRequest> {
-        let requests = std::mem::take(&mut self.recorded.lock().unwrap().requests);
+        let mut recorded = self.recorded.lock().unwrap();
+        let requests = std::mem::take(&mut recorded.requests);
         if !requests.is_empty() {
+            recorded.is_holding = recorded.hold_after_requests;
             let _ = self.event.read();
         }
         requests
