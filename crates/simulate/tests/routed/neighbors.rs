@@ -104,23 +104,35 @@ fn packets_wait_at_most_three_seconds() {
 #[test]
 fn the_queue_is_bounded_for_each_neighbour_and_in_all() {
     let mut world = world(forwarding(&[]));
-    let frames = (0..20).map(|id| (LAN, frame("192.0.2.5", id))).collect();
-    assert_eq!(world.lab.run(0, frames), []);
+    let to = |last: u16| format!("192.0.2.{last}");
+    let frames_to = |last: u16, n: u16| (0..n).map(move |id| (LAN, frame(&to(last), id))).collect::<Vec<_>>();
+    assert_eq!(world.lab.run(0, frames_to(1, 140)), []);
     assert_eq!(world.drops(), [("neighbor-queue", 12)]);
-    let others = (10..250).map(|last| (LAN, frame(&format!("192.0.2.{last}"), 0)));
-    let others6 = (10..250).map(|last| (LAN, frame(&format!("2001:db8:2::{last}"), 0)));
-    assert_eq!(world.lab.run(0, others.chain(others6).collect()), []);
-    assert_eq!(world.lab.routing_counters().waiting, 256);
-    assert_eq!(world.drops(), [("neighbor-queue", 12 + 480 - 248)]);
-    world.lab.publish_routes(answered("192.0.2.5", NextHopKind::Forward));
+    // Three more neighbours that do not answer take all room.
+    (2..=4).for_each(|last| assert_eq!(world.lab.run(0, frames_to(last, 128)), []));
+    assert_eq!((world.lab.routing_counters().waiting, world.drops()), (512, vec![("neighbor-queue", 12)]));
+    // The next one gets as much as they have, from each in turn.
+    assert_eq!(world.lab.run(0, frames_to(5, 120)), []);
+    assert_eq!(world.lab.routing_counters().waiting, 512);
+    world.lab.publish_routes(answered(&to(5), NextHopKind::Forward));
     let out = world.lab.run(1, vec![]);
-    assert_eq!(out, (12..20).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
-    // One request per neighbour: 1 + 240 + 240.
-    let mut requests = world.lab.neighbor_requests();
-    assert!(requests.len() >= 481);
-    requests.sort_unstable_by_key(|request| request.address);
-    requests.dedup();
-    assert_eq!(requests.len(), 481);
+    assert!(out.len() >= 512 / 5, "{}", out.len());
+    let newest = 120 - out.len() as u16..120;
+    assert_eq!(out, newest.map(|id| sent_on(&to(5), id)).collect::<Vec<_>>());
+}
+
+/// A scan of a connected network replaces the oldest packets, which are its own.
+#[test]
+fn a_scan_leaves_room_for_packets_to_new_neighbours() {
+    let mut world = world(forwarding(&[]));
+    let scan: Vec<_> = (0..600).map(|n| (LAN, frame(&format!("2001:db8:2::1:{n:x}"), 0))).collect();
+    scan.chunks(200).for_each(|some| assert_eq!(world.lab.run(0, some.to_vec()), []));
+    assert_eq!(world.lab.routing_counters().waiting, 512);
+    assert_eq!(world.drops(), [("neighbor-queue", 88)]);
+    let burst: Vec<_> = (0..32).map(|id| (LAN, frame("192.0.2.5", id))).collect();
+    assert_eq!(world.lab.run(0, burst), []);
+    world.lab.publish_routes(answered("192.0.2.5", NextHopKind::Forward));
+    assert_eq!(world.lab.run(1, vec![]), (0..32).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
 }
 
 #[test]

@@ -224,9 +224,11 @@ fn take_out(worker: &mut Worker, routes: &Routes, vector: &mut Vector<'_>, actio
 fn wait(worker: &mut Worker, routes: &Routes, packet: Mbuf) {
     let hop = routes.hops.get(packet.meta().stage.next_hop());
     let Some(neighbor) = neighbor_of(hop, &packet) else { return };
-    worker.counters().routing.queued.add(1);
-    if let Some(evicted) = worker.slow_path.waiting.push(packet, neighbor, worker.clock.now) {
-        worker.counters().drops.add(evicted.port(), DropReason::NeighborQueue as u8, 1);
-    }
-    worker.counters().routing.waiting.set(worker.slow_path.waiting.len() as u64);
+    let Worker { id, shared, slow_path, clock, .. } = worker;
+    let counters = &shared.workers[*id].counters;
+    counters.routing.queued.add(1);
+    slow_path.waiting.push(packet, neighbor, clock.now, |evicted| {
+        counters.drops.add(evicted.port(), DropReason::NeighborQueue as u8, 1);
+    });
+    counters.routing.waiting.set(slow_path.waiting.len() as u64);
 }

@@ -3,8 +3,12 @@
 //! Theory of operation. A worker keeps packets for a neighbour without an address here and requests the
 //! address ([`super::requests`]). The answer comes as new routes. Then the next hop of every waiting packet
 //! is looked up. A packet returns to the graph if its neighbour is known, is known not to answer, or is no
-//! longer its next hop. Room is bounded in total and for each neighbour; the newest packet replaces the
-//! oldest packet of the same neighbour (RFC 1122, 2.3.2.2). A packet waits at most [`PATIENCE`].
+//! longer its next hop. A packet waits at most [`PATIENCE`].
+//!
+//! Room is bounded in total and for each neighbour, in buffers. The newest packet always gets some (RFC 1122,
+//! 2.3.2.2): it replaces the oldest packets of the same neighbour, or of the neighbour that has most, or the
+//! oldest of all if none has many. So neighbours that do not answer take no room from others, and a scan of
+//! addresses replaces its own packets first.
 
 use std::collections::VecDeque;
 
@@ -12,10 +16,12 @@ use mmb_dpdk::Mbuf;
 
 use super::requests::NeighborRequest;
 
-/// Most packets that wait.
-const MOST: usize = 256;
-/// Most packets that wait for one neighbour.
-const MOST_EACH: usize = 8;
+/// Most buffers of packets that wait.
+const MOST: usize = 512;
+/// Most buffers of packets that wait for one neighbour. Linux keeps some 90 to 200 (`unres_qlen_bytes`).
+const MOST_EACH: usize = 128;
+/// Buffers for one neighbour that packets to others do not replace while older ones wait.
+const SHARE: usize = 32;
 /// How long a packet waits, in milliseconds: as long as the kernel takes to give a neighbour up.
 const PATIENCE: u32 = 3_000;
 
@@ -38,17 +44,29 @@ struct WaitingPacket {
     outcome: Outcome,
 }
 
+impl WaitingPacket {
+    fn buffers(&self) -> usize {
+        self.packet.nb_segs().into()
+    }
+}
+
 /// The waiting packets of one worker.
 pub(crate) struct WaitingPackets {
     /// The oldest packet first.
     packets: VecDeque<WaitingPacket>,
+    /// The neighbours of these packets, and the number of buffers of each.
+    neighbors: Vec<(NeighborRequest, usize)>,
     /// Routes have changed since the last [`WaitingPackets::decide`].
     have_routes_changed: bool,
 }
 
 impl Default for WaitingPackets {
     fn default() -> Self {
-        WaitingPackets { packets: VecDeque::with_capacity(MOST), have_routes_changed: false }
+        WaitingPackets {
+            packets: VecDeque::with_capacity(MOST),
+            neighbors: Vec::with_capacity(MOST),
+            have_routes_changed: false,
+        }
     }
 }
 
@@ -67,17 +85,59 @@ impl WaitingPackets {
         self.have_routes_changed = true;
     }
 
-    /// Adds a packet. Returns the packet that makes room for it, which may be the same packet.
-    pub fn push(&mut self, packet: Mbuf, neighbor: NeighborRequest, now: u32) -> Option<Mbuf> {
-        let of_neighbor = self.packets.iter().filter(|one| one.neighbor == neighbor).count();
-        let mut evicted = None;
-        if of_neighbor == MOST_EACH || self.packets.len() == MOST {
-            let oldest = self.packets.iter().position(|one| one.neighbor == neighbor);
-            let Some(oldest) = oldest.and_then(|at| self.packets.remove(at)) else { return Some(packet) };
-            evicted = Some(oldest.packet);
+    /// Adds a packet. Calls a closure with each packet that makes room for it.
+    pub fn push(&mut self, packet: Mbuf, neighbor: NeighborRequest, now: u32, mut evict: impl FnMut(Mbuf)) {
+        let new = WaitingPacket { packet, neighbor, since: now, outcome: Outcome::Wait };
+        while self.buffers_of(neighbor) + new.buffers() > MOST_EACH
+            && let Some(oldest) = self.remove_oldest(neighbor)
+        {
+            evict(oldest);
         }
-        self.packets.push_back(WaitingPacket { packet, neighbor, since: now, outcome: Outcome::Wait });
-        evicted
+        while self.buffers() + new.buffers() > MOST
+            && let Some(oldest) = self.largest().and_then(|largest| self.remove_oldest(largest))
+        {
+            evict(oldest);
+        }
+        self.insert(self.packets.len(), new);
+    }
+
+    fn buffers(&self) -> usize {
+        self.neighbors.iter().map(|(_, buffers)| buffers).sum()
+    }
+
+    fn buffers_of(&self, neighbor: NeighborRequest) -> usize {
+        self.neighbors.iter().find(|(one, _)| *one == neighbor).map_or(0, |(_, buffers)| *buffers)
+    }
+
+    /// The neighbour whose packets make room for others: the one that has most, if that is more than
+    /// [`SHARE`], else that of the oldest packet.
+    fn largest(&self) -> Option<NeighborRequest> {
+        let (largest, buffers) = *self.neighbors.iter().max_by_key(|(_, buffers)| *buffers)?;
+        if buffers > SHARE { Some(largest) } else { self.packets.front().map(|oldest| oldest.neighbor) }
+    }
+
+    fn insert(&mut self, at: usize, new: WaitingPacket) {
+        match self.neighbors.iter_mut().find(|(one, _)| *one == new.neighbor) {
+            Some((_, buffers)) => *buffers += new.buffers(),
+            None => self.neighbors.push((new.neighbor, new.buffers())),
+        }
+        self.packets.insert(at, new);
+    }
+
+    fn remove(&mut self, at: usize) -> Option<WaitingPacket> {
+        let removed = self.packets.remove(at)?;
+        if let Some(at) = self.neighbors.iter().position(|(one, _)| *one == removed.neighbor) {
+            self.neighbors[at].1 -= removed.buffers();
+            if self.neighbors[at].1 == 0 {
+                self.neighbors.swap_remove(at);
+            }
+        }
+        Some(removed)
+    }
+
+    fn remove_oldest(&mut self, neighbor: NeighborRequest) -> Option<Mbuf> {
+        let oldest = self.packets.iter().position(|one| one.neighbor == neighbor)?;
+        Some(self.remove(oldest)?.packet)
     }
 
     /// Milliseconds until the oldest packet has waited too long; none without packets.
@@ -117,11 +177,11 @@ impl WaitingPackets {
                 at += 1;
                 continue;
             }
-            let Some(one) = self.packets.remove(at) else { return };
+            let Some(one) = self.remove(at) else { return };
             if let Err(packet) = take(one.packet) {
                 // The walk is full; the packet is released in the next one.
                 self.have_routes_changed = true;
-                self.packets.insert(at, WaitingPacket { packet, ..one });
+                self.insert(at, WaitingPacket { packet, ..one });
                 return;
             }
         }
