@@ -169,23 +169,42 @@ def test_servers_that_are_down(make_wire, serve):
     assert found["requests without server"] == "1" and int(found["servers that did not answer"]) >= 2, found
 
 
+def ask_from(client, near_port, port):
+    """Asks from a port, until the server closes: it is the server that has the connection in TIME-WAIT then."""
+    with client.socket(socket.AF_INET, socket.SOCK_STREAM) as near:
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        near.settimeout(10)
+        near.bind(("", near_port))
+        near.connect((SERVER4, port))
+        near.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        answer = b""
+        while part := near.recv(4096):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\n"), (near_port, port, answer)
+
+
 def test_a_port_is_used_again_at_once(make_wire, serve):
     """The server closes; often its FIN comes before the client's first acknowledgment."""
     wire = make_wire("af-packet", configuration(f"default to {SERVER4}:{ONE}"))
     serve(wire.server, ONE)
     # With some ports in turn, each connection has ended before its port comes again.
     for number in range(200):
-        with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as near:
-            near.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            near.settimeout(10)
-            near.bind(("", 40_000 + number % 20))
-            near.connect((SERVER4, PORT))
-            near.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            answer = b""
-            while part := near.recv(4096):
-                answer += part
-        assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\n")
+        ask_from(wire.client, 40_000 + number % 20, PORT)
     assert report(wire.daemon)["requests"] == "200"
+
+
+def test_a_server_has_an_old_connection_with_newer_timestamps(make_wire, serve):
+    """The client has asked the server itself from the same port. The server keeps that connection in TIME-WAIT,
+    and ignores resets there, as it also does when a reset and a SYN arrive together.
+    """
+    wire = make_wire("af-packet", configuration(f"default to {SERVER4}:{ONE}"))
+    serve(wire.server, ONE)
+    wire.server.sysctl("net/ipv4/tcp_rfc1337", 1)
+    # Timestamps with and without a random offset. In one order or the other, the second one is older.
+    for near, clocks in ((40_000, (1, 2)), (40_001, (2, 1))):
+        for port, clock in zip((ONE, PORT), clocks, strict=True):
+            wire.client.sysctl("net/ipv4/tcp_timestamps", clock)
+            ask_from(wire.client, near, port)
 
 
 def test_two_nginx(make_wire):

@@ -35,7 +35,7 @@ const MOST_RECONNECTS: u8 = 3;
 /// Drops an unexpected packet.
 const STRANGE: Verdict = Verdict::Drop(DropReason::SynCookieBad);
 
-/// A session's scratchpad: 44 bytes.
+/// A session's scratchpad: 48 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Pad {
@@ -59,7 +59,7 @@ pub(crate) struct Pad {
     repetitions: u8,
 }
 
-const _: () = assert!(size_of::<Pad>() == 44);
+const _: () = assert!(size_of::<Pad>() == 48);
 
 /// In [`Pad::ends`]: the session has a back end.
 const HAS_BACKEND: u16 = 1;
@@ -267,11 +267,7 @@ impl HttpLb {
             return Verdict::Consume;
         }
         if segment.flags & ACK != 0 && !answers {
-            // The server has an old connection with this key: answered as in SYN-SENT (RFC 9293, 3.10.7.3).
-            let reset = OutgoingSegment { seq: segment.ack, flags: RST, ..OutgoingSegment::default() };
-            let reset = reset.frame(packet.head, packet.meta, SegmentTo::Sender);
-            let syn = pad.splice.syn(packet, SegmentTo::Sender);
-            for frame in [reset, syn].into_iter().flatten() {
+            for frame in pad.splice.begin_anew(packet, &segment) {
                 cx.emit(SegmentTo::Sender.target(), frame.bytes());
             }
         }

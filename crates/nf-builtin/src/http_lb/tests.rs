@@ -175,7 +175,7 @@ proptest! {
 
     /// Whatever comes, nothing breaks, and what is answered is well-formed.
     #[test]
-    fn any_packet_is_handled(frames in mmb_oracle::generate::frames(20), state in 0..4u8, fill: [u8; 44]) {
+    fn any_packet_is_handled(frames in mmb_oracle::generate::frames(20), state in 0..4u8, fill: [u8; 48]) {
         let mut bench = Bench::<HttpLb>::new(TWO);
         for frame in &frames {
             let mut meta = mmb_nf::Meta::default();

@@ -7,7 +7,7 @@ use mmb_packet::DropReason;
 
 use super::Synproxy;
 use crate::shared::handshake::{Splice, end_of_connection, state};
-use mmb_nf::tcp_segment::{ACK, OutgoingSegment, RST, SEQ, SYN, SegmentTo, patch};
+use mmb_nf::tcp_segment::{ACK, RST, SEQ, SYN, SegmentTo, patch};
 use mmb_nf::{Context, Direction, EmitTarget, Packet, Verdict};
 
 /// Drops a packet that the function has consumed.
@@ -82,10 +82,7 @@ impl Synproxy {
             return self.server_answers(packet, pad, cx);
         }
         if segment.flags & ACK != 0 && !answers {
-            // The server has an old connection with this key: answered as in SYN-SENT (RFC 9293, 3.10.7.3).
-            let reset = OutgoingSegment { seq: segment.ack, flags: RST, ..OutgoingSegment::default() };
-            let reset = reset.frame(packet.head, packet.meta, SegmentTo::Sender);
-            for frame in [reset, pad.syn(packet, SegmentTo::Sender)].into_iter().flatten() {
+            for frame in pad.begin_anew(packet, &segment) {
                 cx.emit(EmitTarget::Ingress, frame.bytes());
             }
         }

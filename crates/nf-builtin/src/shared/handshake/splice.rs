@@ -29,6 +29,8 @@ pub(crate) struct Splice {
     /// Before the server answers: the client's timestamp. Then, with [`has::NEW_SYN`]: the number of the
     /// client's latest SYN.
     value: u32,
+    /// Added to the client's timestamps for the server; wraps ([`Splice::begin_anew`]).
+    raise: u32,
     /// The client's window, in the units of its scale.
     pub window: u16,
     /// The client's maximum segment size, rounded down.
@@ -43,7 +45,7 @@ pub(crate) struct Splice {
     back: i8,
 }
 
-const _: () = assert!(size_of::<Splice>() == 24);
+const _: () = assert!(size_of::<Splice>() == 28);
 
 /// States of a connection.
 pub(crate) mod state {
@@ -91,6 +93,7 @@ impl Splice {
             cookie: syn.ack.wrapping_sub(1),
             stamp: stamps.map_or(0, |(_, _, echo)| echo),
             value: stamps.map_or(0, |(_, value, _)| value),
+            raise: 0,
             window: syn.window >> scale,
             mss: mss.unwrap_or(0),
             state: state::WAITING,
@@ -124,6 +127,33 @@ impl Splice {
             options: opening(self.mss, offer, stamps),
         };
         syn.frame(packet.head, packet.meta, way)
+    }
+
+    /// The server acknowledges something else than the SYN: it has an old connection with this key. Returns
+    /// the reset with which a host in SYN-SENT answers (RFC 9293, 3.10.7.3), and the SYN again.
+    ///
+    /// In TIME-WAIT, Linux looks the connection of the SYN up before it processes the reset, if both arrive
+    /// together, or it ignores the reset (`tcp_rfc1337`). So the SYN gets a newer timestamp than the old
+    /// connection's last one, with which the server accepts it at once (RFC 6191, section 2). All later
+    /// timestamps of the client are raised by as much.
+    #[cold]
+    pub fn begin_anew(
+        &mut self,
+        packet: &Packet<'_>,
+        old: &TcpSegment,
+    ) -> impl Iterator<Item = Frame> + use<> {
+        if self.has(has::TIMESTAMPS)
+            && let Some((_, _, last)) = timestamp(packet.head, packet.meta)
+        {
+            let behind = last.wrapping_add(1).wrapping_sub(self.value);
+            if behind.cast_signed() > 0 {
+                self.raise = self.raise.wrapping_add(behind);
+                self.value = self.value.wrapping_add(behind);
+            }
+        }
+        let reset = OutgoingSegment { seq: old.ack, flags: RST, ..OutgoingSegment::default() };
+        let reset = reset.frame(packet.head, packet.meta, SegmentTo::Sender);
+        [reset, self.syn(packet, SegmentTo::Sender)].into_iter().flatten()
     }
 
     /// The server has answered with this SYN. Returns whether it supports what was promised.
@@ -200,12 +230,26 @@ impl Splice {
             };
             patch(head, l4, at, &new.to_be_bytes());
         }
+        if self.raise != 0 {
+            self.raise_timestamps(head, meta, forward);
+        }
         let bits = if forward { self.there } else { self.back };
         if bits != 0
             && let Some(segment) = TcpSegment::read(head, meta)
         {
             patch(head, l4, WINDOW, &shifted(segment.window, bits).to_be_bytes());
         }
+    }
+
+    /// Translates the timestamps of the client, which the server gets or echoes.
+    #[cold]
+    fn raise_timestamps(&self, head: &mut [u8], meta: &Meta, forward: bool) {
+        let Some((at, value, echo)) = timestamp(head, meta) else { return };
+        let (at, new) = match forward {
+            true => (at + 2, value.wrapping_add(self.raise)),
+            false => (at + 6, echo.wrapping_sub(self.raise)),
+        };
+        patch(head, usize::from(meta.l4_off), at, &new.to_be_bytes());
     }
 
     /// Turns the server's SYN into the acknowledgment that opens the client's window.
@@ -229,6 +273,9 @@ impl Splice {
             && let Some((at, value, _)) = timestamp(packet.head, packet.meta)
         {
             patch(packet.head, l4, at + 2, &value.wrapping_sub(self.stamp).to_be_bytes());
+        }
+        if self.raise != 0 {
+            self.raise_timestamps(packet.head, packet.meta, false);
         }
     }
 }

@@ -100,7 +100,7 @@ proptest! {
 
     /// Whatever comes, nothing breaks, and what is answered is well-formed.
     #[test]
-    fn any_packet_is_handled(frames in mmb_oracle::generate::frames(20), state in 0..4u8, fill: [u8; 23]) {
+    fn any_packet_is_handled(frames in mmb_oracle::generate::frames(20), state in 0..4u8, fill: [u8; 28]) {
         let mut bench = Bench::<Synproxy>::new("");
         for frame in &frames {
             let mut meta = mmb_nf::Meta::default();
@@ -112,9 +112,8 @@ proptest! {
                 assert_checksums(&answer);
             }
             let session = bench.open(frame);
-            let mut pad = [0; 24];
-            pad[..23].copy_from_slice(&fill);
-            pad[20] = state;
+            let mut pad = fill;
+            pad[std::mem::offset_of!(Splice, state)] = state;
             for way in [Forward, Reverse] {
                 bench.set_pad(session, bytemuck::pod_read_unaligned(&pad));
                 for (_, frame) in bench.packet(session, way, frame).emitted {
@@ -280,6 +279,34 @@ fn an_old_connection_of_the_server_is_reset() {
         wire.reverse(Tcp { flags: SYN, ..Tcp::default() }, false).0.verdict,
         Verdict::Drop(DropReason::SynCookieBad)
     );
+}
+
+/// RFC 6191, section 2: a newer timestamp than the last one of a connection in TIME-WAIT replaces it. Later,
+/// each end sees a clock that goes on.
+#[test]
+fn an_old_connection_with_newer_timestamps_is_replaced() {
+    let (mut wire, answer, syn) = connect(Bench::new(""), &linux());
+    let (clock, _) = syn.stamps.unwrap();
+    let last = clock.wrapping_add(1 << 30);
+    let old = Tcp { seq: 7, ack: 4711, flags: ACK, options: stamps(99, last), ..Tcp::default() };
+    let (done, _) = wire.reverse(old, false);
+    let [(_, rst), (_, again)] = &done.emitted[..] else { panic!("{:?}", done.emitted) };
+    assert_eq!((read(rst).flags, read(rst).seq), (RST, 4711));
+    let again = read(again);
+    assert_eq!(again, Read { stamps: Some((last + 1, 0)), ..syn });
+
+    let server = agreed(&Host { isn: 5, clock: Some(700), ..linux() }, &again);
+    let (done, window) = wire.reverse(answer_of(&server, &again), false);
+    let [(_, ack)] = &done.emitted[..] else { panic!("{:?}", done.emitted) };
+    assert_eq!(read(ack).stamps, Some((last + 1, 700)));
+    assert_eq!(window.unwrap().stamps, Some((answer.stamps.unwrap().0, clock)));
+    let segment =
+        |isn: u32, ack: u32, options| Tcp { seq: isn + 1, ack, flags: ACK, options, ..Tcp::default() };
+    let (given, _) = answer.stamps.unwrap();
+    let (_, data) = wire.forward(segment(1000, answer.seq.wrapping_add(1), stamps(clock + 9, given)), false);
+    assert_eq!(data.unwrap().stamps, Some((last + 10, 700)));
+    let (_, data) = wire.reverse(segment(5, 1001, stamps(720, last + 10)), false);
+    assert_eq!(data.unwrap().stamps, Some((given + 20, clock + 9)));
 }
 
 #[test]
