@@ -1,10 +1,17 @@
 """Large frames: what segmentation offload leaves uncut crosses af-packet ports whole, and is cut where it must be."""
 
-import pytest
-from scapy.layers.inet import IP, TCP
-from scapy.layers.l2 import Ether
+import contextlib
+import random
 
-from lab import traffic, vlan
+import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import GRE, Dot1AD, Dot1Q, Ether
+from scapy.layers.vxlan import VXLAN
+from scapy.packet import NoPayload, Raw
+
+from lab import frames, traffic, vlan, wait
+from lab.links import guest
 from lab.netns import CLIENT4, SERVER4, SERVER6
 from lab.raw import RawPort
 from lab.routebench import SERVER as FAR
@@ -153,3 +160,109 @@ def test_tagged_frames(make_bench, make_daemon, right, qinq):
 
     octets = average(bench.server, "s0", transfer)
     assert octets > 2 * FRAME if right == "af-packet" else octets <= FRAME
+
+
+LINK = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+SMALL = frames.ip4() / UDP(sport=1, dport=2)
+
+
+@pytest.fixture
+def guest_wire(make_bench, make_daemon):
+    """guest_wire(driver, config) -> (daemon, guest, arrives): a wire from a virtual machine to the server. `arrives()`
+    sends small frames until one arrives.
+    """
+    with contextlib.ExitStack() as closers:
+
+        def make(driver="af-packet", config=""):
+            bench = make_bench()
+            virtual = guest.Guest(bench.mbox, "g0")
+            closers.callback(virtual.close)
+            ports = f"interface add left af-packet g0\ninterface add right {driver} m1\nwire left right\n"
+            daemon = make_daemon(bench.mbox, ports + config)
+            right = RawPort(bench.server, "s0")
+            closers.callback(right.close)
+
+            def arrives():
+                payload = frames.payload(40)
+
+                def more():
+                    assert daemon.running(), daemon.log()
+                    assert virtual.send(LINK / SMALL / payload)
+                    return any(bytes(payload) in frame for frame in iter(right.receive_one, None))
+
+                right.drain()
+                wait.until(more, "a small frame to arrive")
+
+            return daemon, virtual, arrives
+
+        yield make
+
+
+def test_a_frame_that_the_kernel_cannot_describe_ends_nothing(guest_wire):
+    """The kernel drops it, and all frames behind it, for it never leaves the slot of the ring that it had taken."""
+    daemon, virtual, arrives = guest_wire()
+    arrives()
+    for _ in range(3):
+        datagram = LINK / SMALL / Raw(bytes(5000))
+        assert virtual.send(datagram, guest.NEEDS_CHECKSUM, guest.UFO, 42, 1480, 34, 6)
+        arrives()
+    (note,) = [note for note in daemon.interfaces()["left"]["notes"] if "cannot hand over" in note]
+    assert "(3 times)" in note
+    assert daemon.interfaces()["left"]["rx_missed"] >= 3
+
+
+def forged(choose):
+    """A frame with headers in up to two tunnels, and a virtio-net header for it that may be right."""
+    tags = [Dot1Q(vlan=5), Dot1AD(vlan=6), NoPayload(), NoPayload()]
+    tunnels = [UDP(sport=1, dport=4789, chksum=0) / VXLAN(vni=7) / LINK, GRE(), GRE(chksum_present=1), Raw(b"")]
+
+    def network():
+        return choose([IP(src="10.77.0.1", dst="10.77.0.2"), IPv6(src="fd77::1", dst="fd77::2")])
+
+    frame = LINK / choose(tags) / choose(tags) / network()
+    starts = [len(frame)]
+    for _ in range(choose([0, 0, 1, 1, 2])):
+        frame = frame / choose(tunnels) / network()
+        starts.append(len(frame))
+    options = choose([[], [("Timestamp", (1, 2))], [("NOP", None)] * 40])
+    frame = frame / choose([TCP(sport=1, dport=2, flags=choose(["A", "S", "FA", "CA"]), options=options), UDP(sport=1, dport=2)])
+    frame = bytearray(bytes(frame / Raw(bytes(choose([0, 1, 100, 1400, 3000, 20_000, 60_000])))))
+    for _ in range(choose([0, 0, 1, 3])):
+        frame[choose(range(min(len(frame), 120)))] = choose(range(256))
+    frame = frame[: choose([len(frame), len(frame), len(frame), choose(range(1, len(frame)))])]
+    header = {
+        "flags": choose([1, 1, 1, 0, 2, 255]),
+        # No UFO: each of them takes the kernel some time.
+        "kind": choose([0, guest.TCP4, guest.TCP4, guest.TCP6, guest.TCP6, guest.USO, 0x81, 0x84, 0x20]),
+        "headers": choose([0, starts[-1] + 20, choose(range(65_536))]),
+        "size": choose([0, 1, 2, 8, 100, 536, 1448, 1448, 9000, 65_535]),
+        "start": choose([*starts, starts[-1], starts[-1], choose(range(200)), choose(range(65_536))]),
+        "offset": choose([16, 16, 6, 6, 10, 0, choose(range(65_536))]),
+    }
+    return frame, header
+
+
+@pytest.mark.parametrize(
+    "driver, config",
+    [
+        ("af-packet", ""),
+        ("af-packet", "add all mod ip-ttl 9\nadd ip-proto tcp strip tcp-opt-timestamp\n"),
+        ("af-packet", "nf add m payload-count\nchain add c m\nadd-stateful all chain c\n"),
+        ("af-xdp", "add-stateful in left accept\n"),
+    ],
+    ids=["plain", "edited", "segmented", "other-port"],
+)
+def test_forged_headers(guest_wire, driver, config):
+    """Whatever a virtual machine says of its frames, the next one arrives."""
+    daemon, virtual, arrives = guest_wire(driver, config)
+    choose = random.Random(1).choice
+    taken = 0
+    for number in range(600):
+        frame, header = forged(choose)
+        taken += virtual.send(frame, **header)
+        if number % 100 == 0:
+            arrives()
+    arrives()
+    # Neither the kernel nor mmb has refused all of them.
+    assert taken > 50 and daemon.drops()["gso-frame"] > 0
+    assert "panic" not in daemon.log()

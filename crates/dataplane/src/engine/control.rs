@@ -32,6 +32,7 @@ use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
 use crate::features::port::offloads::restore_offloads;
 use crate::features::port::open as port;
+use crate::features::port::stalls::StallMonitor;
 
 /// How long a publisher polls the workers without a pause.
 const SPIN: Duration = Duration::from_micros(100);
@@ -73,6 +74,7 @@ pub struct Engine {
     pub(super) punt_writer: Option<JoinHandle<()>>,
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
+    pub(super) _stall_monitor: StallMonitor,
     pub(super) publisher: Mutex<Publisher>,
     /// Devices that are open and no ports yet.
     pub(super) prepared: Mutex<Vec<(PortKind, Port)>>,

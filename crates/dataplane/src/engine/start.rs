@@ -30,6 +30,7 @@ use crate::engine::worker::Worker;
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
+use crate::features::port::stalls::StallMonitor;
 use crate::features::punt::queue::PuntQueue;
 use crate::features::punt::writer;
 use crate::graph;
@@ -59,6 +60,8 @@ impl Engine {
         let monitored = ports.clone();
         let port_monitor = PortMonitor::start(shared.fast.clone(), move || update_redirects(&monitored))
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
+        let stall_monitor = StallMonitor::start(ports.clone())
+            .map_err(|reason| EngineError::Thread { name: "the monitor of packet sockets".into(), reason })?;
         let writer = shared.clone();
         let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
         let seed = config.seed.unwrap_or_else(random_seed);
@@ -69,6 +72,7 @@ impl Engine {
             punt_writer: Some(punt_writer),
             ports,
             port_monitor,
+            _stall_monitor: stall_monitor,
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],

@@ -115,8 +115,9 @@ impl Port {
         self.handle.backlog.waits()
     }
 
-    /// Frames that the kernel dropped because the ring of an AF_PACKET port was full.
-    fn ring_drops(&self) -> u64 {
+    /// Frames that the kernel dropped because the ring of an AF_PACKET port was full, or which it could not
+    /// describe.
+    pub fn ring_drops(&self) -> u64 {
         let Device::AfPacket { .. } = self.handle.device else { return 0 };
         let more: u64 = self.handle.fds.iter().map(|fd| netdev::take_packet_drops(*fd)).sum();
         self.handle.ring_drops.fetch_add(more, Ordering::Relaxed) + more

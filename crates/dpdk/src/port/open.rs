@@ -223,7 +223,7 @@ fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
 fn open_socket(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<PacketSocket>, PortError> {
     let (Device::AfPacket { .. }, Some(netdev)) = (&spec.device, netdev) else { return Ok(None) };
     let layout = PacketRing::layout(netdev.mtu, spec.pool.data_room() as u32);
-    PacketSocket::open(netdev.index, &layout).map(Some).map_err(|error| PortError::Driver {
+    PacketSocket::open(netdev.index, layout).map(Some).map_err(|error| PortError::Driver {
         port: spec.name.to_owned(),
         step: "open its packet socket",
         errno: error.raw_os_error().unwrap_or(0),

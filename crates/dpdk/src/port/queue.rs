@@ -41,7 +41,7 @@ pub struct TxQueue {
 
 impl RxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> RxQueue {
-        let reader = handle.socket.is_some().then(PacketReader::new);
+        let reader = handle.socket.as_ref().map(PacketReader::new);
         RxQueue { handle, queue, reader, turn: 0 }
     }
 
@@ -73,6 +73,13 @@ impl RxQueue {
     /// See [`crate::Port::rx_fds`].
     pub fn rx_fds(&self) -> &[RawFd] {
         &self.handle.fds
+    }
+
+    /// Makes an AF_PACKET port receive again if the kernel no longer fills its ring. To be called when
+    /// [`crate::Port::ring_drops`] has grown since the last call. Returns whether the port was restarted.
+    pub fn restart_if_stalled(&mut self) -> bool {
+        let (Some(reader), Some(socket)) = (&mut self.reader, &self.handle.socket) else { return false };
+        reader.restart_if_stalled(socket)
     }
 
     /// Clears pending errors of the descriptors and returns one of them. Otherwise they would report POLLERR

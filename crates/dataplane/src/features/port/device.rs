@@ -4,11 +4,11 @@
 //! device. The snapshots that use an [`OpenPort`] share it. When the last one is dropped, the device is
 //! closed and the kernel interface gets its settings back. Each queue is used by one worker, which follows
 //! from the port's id and the number of workers. A mutex around each queue proves that to the compiler; a
-//! worker takes it once per vector, and never finds it locked.
+//! worker takes it once per vector, and finds it locked only while the port is restarted ([`super::stalls`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mmb_dpdk::{FastHook, NetDev, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
@@ -69,6 +69,9 @@ pub(crate) struct OpenPort {
     pub(super) kernel_index: Option<u32>,
     /// Whether the interface accepts frames that the kernel redirects to it, as far as is known.
     pub(super) can_redirect: Arc<AtomicBool>,
+    /// Lost frames as of the last check, and how often receiving was restarted.
+    pub(super) lost: AtomicU64,
+    pub(super) restarts: AtomicU64,
     /// What the fast path in the kernel has received and sent for the port.
     pub(super) fast: [Traffic; 2],
 }
@@ -151,6 +154,18 @@ impl OpenPort {
         self.tx.first()
     }
 
+    /// Restarts receiving if the kernel has stopped filling the ring of a packet socket.
+    pub fn restart_if_stalled(&self) {
+        let lost = self.port.ring_drops();
+        if self.lost.swap(lost, Relaxed) == lost {
+            return;
+        }
+        for queue in &self.rx {
+            let is_new = queue.lock().unwrap_or_else(PoisonError::into_inner).restart_if_stalled();
+            self.restarts.fetch_add(is_new.into(), Relaxed);
+        }
+    }
+
     /// Clears pending errors of the port's descriptors. A packet socket whose interface went down has one,
     /// which would end every sleep at once.
     pub fn clear_errors(&self) {
@@ -184,6 +199,14 @@ impl OpenPort {
         let [received, sent] = &self.fast;
         let mut notes = self.notes.clone();
         notes.extend(self.guard.iter().flat_map(|guard| guard.notes().to_vec()));
+        let restarts = self.restarts.load(Relaxed);
+        if restarts > 0 {
+            notes.push(format!(
+                "the kernel cannot hand over large frames of SCTP, or of UDP that is to be fragmented, and drops \
+                 others behind them ({restarts} times): switch the offload off at the sender, as with `ethtool -K \
+                 PEER tx-sctp-segmentation off` or `host_ufo=off` of a virtual machine"
+            ));
+        }
         let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         PortInfo {
             driver: info.driver.clone(),

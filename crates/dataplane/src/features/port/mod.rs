@@ -5,5 +5,6 @@ pub(crate) mod error;
 pub(crate) mod offloads;
 pub(crate) mod open;
 pub(crate) mod rx;
+pub(crate) mod stalls;
 pub(crate) mod state;
 pub(crate) mod tx;

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{Device, NetDev, Port, PortSpec, is_veth};
@@ -140,6 +141,8 @@ fn with_queues(mut port: Port, device: &Device, workers: usize) -> OpenPort {
         _files: Vec::new(),
         notes: Vec::new(),
         can_redirect: Arc::default(),
+        lost: AtomicU64::default(),
+        restarts: AtomicU64::default(),
         fast: Default::default(),
     }
 }

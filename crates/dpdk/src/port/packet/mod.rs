@@ -9,6 +9,11 @@
 //! (PACKET_COPY_THRESH), from which it is copied to a chain of buffers. The slot keeps its place in the
 //! order.
 //!
+//! The kernel has no virtio-net header for large frames of SCTP, and of UDP that are to be fragmented (UFO).
+//! It drops them, and takes the slot for one that it is still filling (`tpacket_rcv`, Linux 5.6 to 6.18), so
+//! that it drops all later frames, too. Only a new ring ends that
+//! ([`PacketReader::restart_if_stalled`]).
+//!
 //! Ordinary frames are sent by DPDK's driver, in a ring of a socket of its own, which receives nothing
 //! (shim/packet.c). Large frames are sent by this socket, in one copy each.
 
@@ -21,6 +26,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
 
 use mmb_packet::LargeFrame;
 
@@ -46,7 +52,9 @@ const PIECES: usize = 256;
 #[derive(Debug)]
 pub(super) struct PacketSocket {
     fd: OwnedFd,
-    ring: Ring,
+    layout: PacketRing,
+    /// The ring, until the reader has it.
+    ring: Mutex<Option<Ring>>,
     /// Whether large frames are received whole. Otherwise they are segmented.
     whole: AtomicBool,
     pub(super) counters: Counters,
@@ -91,7 +99,7 @@ pub(super) enum Sent {
 
 impl PacketSocket {
     /// Opens the socket for the interface with that index, with slots for frames of that layout.
-    pub(super) fn open(index: u32, layout: &PacketRing) -> io::Result<PacketSocket> {
+    pub(super) fn open(index: u32, layout: PacketRing) -> io::Result<PacketSocket> {
         let fd = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
         let raw = fd.as_raw_fd();
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
@@ -109,16 +117,9 @@ impl PacketSocket {
             set_option(raw, libc::SOL_SOCKET, force, &QUEUE_BYTES)
                 .or_else(|_| set_option(raw, libc::SOL_SOCKET, ask, &QUEUE_BYTES))?;
         }
-        let request = libc::tpacket_req {
-            tp_block_size: layout.block,
-            tp_block_nr: layout.blocks(),
-            tp_frame_size: layout.frame,
-            tp_frame_nr: layout.frames,
-        };
-        set_option(raw, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
-        let ring = Ring::map(&fd, layout)?;
+        let ring = Mutex::new(Some(Ring::create(&fd, &layout)?));
         bind(&fd, index)?;
-        Ok(PacketSocket { fd, ring, whole: AtomicBool::new(true), counters: Counters::default() })
+        Ok(PacketSocket { fd, layout, ring, whole: AtomicBool::new(true), counters: Counters::default() })
     }
 
     /// The descriptor, which becomes readable when frames arrive.
@@ -206,15 +207,40 @@ impl PacketSocket {
 /// The receiving side of a socket, which belongs to one thread.
 #[derive(Debug)]
 pub(super) struct PacketReader {
+    /// None: there is no memory for a ring.
+    ring: Option<Ring>,
     /// The next slot.
     next: u32,
+    /// Slots that were read, in total and when the last loss was noticed.
+    read: u64,
+    read_before: u64,
     /// Segments of a large frame for which there was no room.
     pending: VecDeque<Mbuf>,
 }
 
 impl PacketReader {
-    pub(super) fn new() -> PacketReader {
-        PacketReader { next: 0, pending: VecDeque::with_capacity(MAX_SEGMENTS) }
+    /// The reader of a socket, which has one.
+    pub(super) fn new(socket: &PacketSocket) -> PacketReader {
+        let ring = socket.ring.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pending = VecDeque::with_capacity(MAX_SEGMENTS);
+        PacketReader { ring, next: 0, read: 0, read_before: 0, pending }
+    }
+
+    /// Makes a new ring if the kernel has lost frames although the ring is empty, and if none has come since
+    /// the last call. To be called when frames were lost since then. Returns whether there is a new one.
+    pub(super) fn restart_if_stalled(&mut self, socket: &PacketSocket) -> bool {
+        let has_read = std::mem::replace(&mut self.read_before, self.read) != self.read;
+        let is_stalled = match &self.ring {
+            Some(ring) => !has_read && ring.filled(self.next).is_none(),
+            None => true,
+        };
+        if is_stalled {
+            // The kernel replaces no ring that is mapped.
+            self.ring = None;
+            self.next = 0;
+            self.ring = Ring::remove(&socket.fd).and_then(|()| Ring::create(&socket.fd, &socket.layout)).ok();
+        }
+        is_stalled && self.ring.is_some()
     }
 
     /// Receives the frames that have arrived, as far as there is room. Returns their number.
@@ -232,10 +258,15 @@ impl PacketReader {
             if slots.room() == 0 {
                 break;
             }
-            let Some(slot) = socket.ring.filled(self.next) else { break };
+            let Some((ring, slot)) =
+                self.ring.as_ref().and_then(|ring| Some((ring, ring.filled(self.next)?)))
+            else {
+                break;
+            };
             let packet = receive_slot(socket, &slot, pool);
             slot.release();
-            self.next = socket.ring.behind(self.next);
+            self.next = ring.behind(self.next);
+            self.read += 1;
             let Some((packet, tunnel)) = packet else { continue };
             let is_whole = whole && packet.pkt_len() <= LONGEST_WHOLE;
             let output = |segment| self.pending.push_back(segment);

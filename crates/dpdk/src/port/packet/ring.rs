@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::vnet::VnetHeader;
 use crate::port::device::PacketRing;
+use crate::port::netdev::set_option;
 
 /// The ethertype of a customer tag (IEEE 802.1Q).
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -35,8 +36,26 @@ impl Drop for Ring {
 }
 
 impl Ring {
+    /// Makes the ring of a socket that has none, with this layout.
+    pub(super) fn create(fd: &OwnedFd, layout: &PacketRing) -> io::Result<Ring> {
+        let request = libc::tpacket_req {
+            tp_block_size: layout.block,
+            tp_block_nr: layout.blocks(),
+            tp_frame_size: layout.frame,
+            tp_frame_nr: layout.frames,
+        };
+        set_option(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        Ring::map(fd, layout)
+    }
+
+    /// Removes the ring of a socket, which is not mapped, with all frames that wait.
+    pub(super) fn remove(fd: &OwnedFd) -> io::Result<()> {
+        let none = libc::tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
+        set_option(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &none)
+    }
+
     /// Maps the ring of a socket, which has this layout.
-    pub(super) fn map(fd: &OwnedFd, layout: &PacketRing) -> io::Result<Ring> {
+    fn map(fd: &OwnedFd, layout: &PacketRing) -> io::Result<Ring> {
         let (slot, slots) = (layout.frame as usize, layout.frames);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.

@@ -1,0 +1,55 @@
+//! A thread that restarts packet sockets whose ring the kernel no longer fills.
+//!
+//! Theory of operation. A frame that the kernel cannot describe stalls the ring of its port (see
+//! `mmb_dpdk`'s packet socket). The kernel counts what it drops from then on. A new ring takes the kernel some
+//! 50 ms, so that no worker makes it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::device::OpenPorts;
+
+/// Pause between two checks. Frames are lost for up to two of them.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The thread. It ends when this is dropped.
+pub(crate) struct StallMonitor {
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl StallMonitor {
+    /// Starts the thread, which checks these ports.
+    pub fn start(ports: Arc<OpenPorts>) -> io::Result<StallMonitor> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let body = move || {
+            while !stopped.load(Ordering::Acquire) {
+                check(&ports);
+                std::thread::park_timeout(PAUSE);
+            }
+        };
+        let thread = std::thread::Builder::new().name("mmb-ports".to_owned()).spawn(body)?;
+        Ok(StallMonitor { thread: Some(thread), stop })
+    }
+}
+
+impl Drop for StallMonitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that panicked has nothing to clean up.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Checks all ports. None closes meanwhile, or this thread might close it.
+fn check(ports: &OpenPorts) {
+    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+    ports.iter().flatten().for_each(|port| port.restart_if_stalled());
+}
