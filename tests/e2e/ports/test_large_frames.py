@@ -10,8 +10,8 @@ from scapy.layers.l2 import GRE, Dot1AD, Dot1Q, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import NoPayload, Raw
 
-from lab import frames, traffic, vlan, wait
-from lab.links import guest
+from lab import frames, traffic, wait
+from lab.links import guest, vlan
 from lab.netns import CLIENT4, SERVER4, SERVER6
 from lab.raw import RawPort
 from lab.routebench import SERVER as FAR

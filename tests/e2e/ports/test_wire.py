@@ -2,8 +2,9 @@
 
 import pytest
 
-from lab import frames, traffic, vlan
+from lab import frames, traffic
 from lab.frames import ICMP, IP, TCP, UDP, Dot1AD, Dot1Q, Ether, Raw
+from lab.links import vlan
 from lab.netns import CLIENT_MAC, SERVER4, SERVER6, SERVER_MAC
 
 MEGABYTE = 1 << 20

@@ -2,8 +2,9 @@
 
 import pytest
 
-from lab import frames, traffic, vlan
+from lab import frames, traffic
 from lab.frames import Dot1AD, Dot1Q, TCP, UDP
+from lab.links import vlan
 from lab.netns import SERVER4, SERVER6
 from lab.raw import RawPort
 

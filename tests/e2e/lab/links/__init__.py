@@ -1,1 +1,1 @@
-"""Links between namespaces that lose and change frames."""
+"""Links that are not plain pairs: they lose and change frames, tag them, or lead to a virtual machine."""

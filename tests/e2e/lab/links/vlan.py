@@ -4,7 +4,7 @@ import pathlib
 import platform
 import tempfile
 
-from .netns import run
+from ..netns import run
 
 SOURCE = pathlib.Path(__file__).with_name("vlan.bpf.c")
 
