@@ -1,6 +1,7 @@
 """Sessions outlive the daemon: a stop saves them and the next start goes on with them, or another daemon takes over."""
 
 import contextlib
+import os
 import pathlib
 import socket
 import subprocess
@@ -278,6 +279,36 @@ def test_strangers_do_not_take_over(make_nat):
     bench = make_nat(CONFIG)
     socket_file = pathlib.Path(f"{bench.daemon.socket}.next")
     assert socket_file.stat().st_mode & 0o777 == 0o600
+
+
+@contextlib.contextmanager
+def user(number):
+    """The process as another user."""
+    os.seteuid(number)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_programs_of_other_users_are_not_taken_over(root, make_daemon):
+    """Their configuration could name any file, which the new daemon would open with its own rights."""
+    daemon = make_daemon(config=None, start=False, arguments=["--takeover"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.settimeout(wait.PATIENCE)
+        listener.bind(f"{daemon.socket}.next")
+        with user(65534):
+            listener.listen()
+        daemon.launch()
+        stream, _ = listener.accept()
+        with stream:
+            stream.settimeout(wait.PATIENCE)
+            with contextlib.suppress(BrokenPipeError):
+                stream.sendall(b"c" + bytes(8))
+            with contextlib.suppress(ConnectionResetError):
+                assert stream.recv(1) == b"", "it asks for the sessions"
+        assert wait.for_end(daemon.process, "the new daemon") == 1
+    assert "user 65534" in daemon.log()
 
 
 def test_without_a_daemon_there_is_nothing_to_take_over(root, make_daemon):

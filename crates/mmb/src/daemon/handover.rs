@@ -1,7 +1,8 @@
 //! Taking over from a running daemon: what both daemons say to each other.
 //!
 //! Theory of operation. The new daemon connects to the socket `PATH.next`, which only root and the user of
-//! the old daemon may use. It gets the running configuration, prepares all that it can, and asks for the
+//! the old daemon may use. It goes on only if root or its own user listens there, since the configuration
+//! may name any file. It gets the running configuration, prepares all that it can, and asks for the
 //! rest. The old daemon forwards nothing more ([`Suspension`]) and sends descriptors: the lock and the
 //! listening sockets of its control socket, and a file in memory with its sessions. It closes its ports,
 //! while the new daemon restores the sessions. The new daemon opens the ports and says so. The old one
@@ -34,7 +35,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, UCred, recvmsg, sendmsg,
 };
 use tokio::net::UnixListener;
 
@@ -90,6 +91,12 @@ fn receive_byte(stream: &mut UnixStream, patience: Duration) -> io::Result<u8> {
     Ok(byte[0])
 }
 
+/// The process at the other end, and whether it is root's or this user's.
+fn peer_of(stream: &UnixStream) -> io::Result<(UCred, bool)> {
+    let peer = socket_peercred(stream)?;
+    Ok((peer, peer.uid.is_root() || peer.uid == rustix::process::geteuid()))
+}
+
 /// The running daemon, as the one that takes over sees it.
 pub struct Predecessor {
     stream: UnixStream,
@@ -104,9 +111,15 @@ impl Predecessor {
     /// Connects to the daemon on a control socket, and gets its configuration.
     ///
     /// # Errors
-    /// There is none, this user may not take over, or it refuses.
+    /// There is none, this user may not take over, it is of a user that this one does not trust, or it
+    /// refuses.
     pub fn connect(path: &Path) -> Result<Predecessor, Failure> {
         let mut stream = ControlSocket::connect_takeover(path).map_err(Failure::new)?;
+        let (peer, is_trusted) = peer_of(&stream).map_err(|error| lost(path, &error))?;
+        if !is_trusted {
+            let user = peer.uid.as_raw();
+            return Err(refused(path, &format!("user {user} has started it; take it over as that user")));
+        }
         let mut receive = || {
             if receive_byte(&mut stream, ANSWER)? == REFUSAL {
                 return Ok(Err(receive_text(&mut stream)?));
@@ -237,8 +250,8 @@ fn hand_over(
     owner: &str,
     mut stream: UnixStream,
 ) -> io::Result<Option<u32>> {
-    let peer = socket_peercred(&stream)?;
-    if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+    let (peer, is_trusted) = peer_of(&stream)?;
+    if !is_trusted {
         return Ok(None);
     }
     stream.set_write_timeout(Some(ANSWER))?;
