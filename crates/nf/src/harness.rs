@@ -388,7 +388,11 @@ impl Harness {
             one.sent.verdict = verdict;
             match verdict {
                 ChainVerdict::End(_) => self.ending.push(one.found.session()),
-                ChainVerdict::Hold => drop(self.held.insert(one.meta.stage.ticket(), one.clone())),
+                ChainVerdict::Hold => {
+                    // What was sent because of it has left.
+                    let sent = Sent { emitted: Vec::new(), ..one.sent.clone() };
+                    self.held.insert(one.meta.stage.ticket(), InChain { sent, ..one.clone() });
+                }
                 _ => {}
             }
             one.sent

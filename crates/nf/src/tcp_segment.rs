@@ -60,6 +60,17 @@ impl Options {
         self.push(&echo.to_be_bytes());
     }
 
+    /// Appends blocks of a selective acknowledgement (RFC 2018, 3), aligned to four bytes.
+    pub fn push_sack(&mut self, blocks: &[(u32, u32)]) {
+        let len = 2 + 8 * blocks.len();
+        if !blocks.is_empty() && self.len + 2 + len <= self.bytes.len() {
+            self.push(&[1, 1, 5, len as u8]);
+            for edge in blocks.iter().flat_map(|&(from, to)| [from, to]) {
+                self.push(&edge.to_be_bytes());
+            }
+        }
+    }
+
     /// Returns all options, padded to a multiple of four bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len.next_multiple_of(4)]
@@ -282,6 +293,11 @@ pub fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
         let checksum = update16(u16::from_be_bytes([field[0], field[1]]), old, new);
         field.copy_from_slice(&checksum.to_be_bytes());
     }
+}
+
+/// Whether a SYN permits selective acknowledgements (RFC 2018, 2).
+pub fn permits_sack(head: &[u8], meta: &Meta) -> bool {
+    tcp_options(head, meta).any(|option| option.kind == 4)
 }
 
 /// Returns offset in the TCP header, value and echo of the timestamp option (RFC 7323, 3.2).

@@ -4,9 +4,10 @@
 //!
 //! * The receiver gets the edit applied to what was sent, with right checksums.
 //! * No end gets an acknowledgement of what it has not sent, and no byte comes with two values.
+//! * Selectively acknowledged bytes were sent, and are behind those that are acknowledged.
 //! * When the ends have repeated what is not acknowledged, all is acknowledged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mmb_nf::{
     ArgError, ChainVerdict, Context, Harness, Registry, Setup, StreamEdit, StreamFunction, StreamVerdict,
@@ -96,6 +97,8 @@ struct Segment {
     ack: u32,
     window: u16,
     flags: u8,
+    /// Selectively acknowledged bytes.
+    blocks: Vec<(u32, u32)>,
     payload: Vec<u8>,
 }
 
@@ -110,6 +113,8 @@ struct End {
     early: BTreeMap<usize, u8>,
     fin_at: Option<usize>,
     window: u16,
+    /// Bytes that the other end has acknowledged selectively.
+    selected: BTreeSet<usize>,
 }
 
 impl End {
@@ -130,6 +135,15 @@ impl End {
     fn receive(&mut self, segment: &Segment, peer: u32) -> bool {
         let acked = segment.ack.wrapping_sub(self.initial) as usize;
         assert!(acked <= self.sent, "acknowledges {acked} of {}", self.sent);
+        for &(from, to) in &segment.blocks {
+            let [from, to] = [from, to].map(|edge| edge.wrapping_sub(self.initial) as usize);
+            assert!(
+                acked < from && from < to && to <= self.sent,
+                "{from} to {to} of {} behind {acked}",
+                self.sent
+            );
+            self.selected.extend(from..to);
+        }
         self.acked = self.acked.max(acked);
         self.edge = self.edge.max(acked + usize::from(segment.window));
         let from = segment.seq.wrapping_sub(peer) as usize;
@@ -168,6 +182,13 @@ struct Run {
     options: Vec<u8>,
 }
 
+/// The blocks of a selective acknowledgement among options that mmb has written.
+fn blocks(options: &[u8]) -> Vec<(u32, u32)> {
+    let [1, 1, 5, _, edges @ ..] = options else { return Vec::new() };
+    let edge = |at: &[u8]| u32::from_be_bytes([at[0], at[1], at[2], at[3]]);
+    edges.chunks(8).map(|block| (edge(block), edge(&block[4..]))).collect()
+}
+
 /// Runs the input `bytes`. Panics if a property does not hold.
 pub fn check(bytes: &[u8]) {
     let Some((&[a, b, c, d], rest)) = bytes.split_first_chunk() else { return };
@@ -189,10 +210,12 @@ pub fn check(bytes: &[u8]) {
         early: BTreeMap::new(),
         fin_at: None,
         window: 64 + u16::from(window),
+        selected: BTreeSet::new(),
     };
     let ends = [end(u32::from(a) << 24 | 0x00ff_ffe0, 0, a), end(u32::MAX - u32::from(b), 4, b)];
     // A small segment size (RFC 9293, 3.7.1), so that segments which grow are split.
-    let options = if c & 4 == 0 { Vec::new() } else { vec![2, 4, 0, MSS as u8] };
+    let mut options = if c & 4 == 0 { Vec::new() } else { vec![2, 4, 0, MSS as u8] };
+    options.extend_from_slice(if c & 32 == 0 { &[] } else { &[1, 1, 4, 2] });
     let (under_way, vector, most) = (Default::default(), Vec::new(), 1 + usize::from(c >> 3 & 3));
     let mut run = Run { harness, ends, under_way, vector, most, options };
     run.open();
@@ -253,12 +276,14 @@ impl Run {
         let direction = usize::from(tcp[..2] != PORTS[0].to_be_bytes());
         let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         assert_eq!(tcp[13] & 4, 0, "no reset");
+        let header = usize::from(tcp[12] >> 4) * 4;
         self.under_way[direction].push(Segment {
+            blocks: blocks(&tcp[20..header]),
             seq: number(4),
             ack: number(8),
             window: u16::from_be_bytes([tcp[14], tcp[15]]),
             flags: tcp[13],
-            payload: tcp[usize::from(tcp[12] >> 4) * 4..].to_vec(),
+            payload: tcp[header..].to_vec(),
         });
     }
 
@@ -267,7 +292,10 @@ impl Run {
             let seq = self.ends[direction].initial.wrapping_sub(u32::from(flags & SYN != 0));
             let ack = if flags & ACK == 0 { 0 } else { self.ends[1 - direction].initial };
             let window = self.ends[direction].window;
-            self.pass(direction, &Segment { seq, ack, window, flags, payload: Vec::new() });
+            self.pass(
+                direction,
+                &Segment { seq, ack, window, flags, blocks: Vec::new(), payload: Vec::new() },
+            );
             self.ends[1 - direction].edge = window.into();
             self.under_way = Default::default();
         }
@@ -284,7 +312,7 @@ impl Run {
         let last = end.to_send.len();
         let payload = end.to_send[from.min(last)..to.min(last)].to_vec();
         let seq = end.initial.wrapping_add(from as u32);
-        let segment = Segment { seq, ack, window: end.window, flags, payload };
+        let segment = Segment { seq, ack, window: end.window, flags, blocks: Vec::new(), payload };
         self.pass(direction, &segment);
     }
 
@@ -323,7 +351,14 @@ impl Run {
                     // A probe of a closed window (RFC 9293, 3.8.6.1).
                     end.edge = end.edge.max(end.sent + 1);
                 }
-                self.send(direction, self.ends[direction].acked, MSS);
+                // Each second time, the sender does not repeat what is acknowledged selectively. Then its
+                // timer goes off, and it repeats all (RFC 2018, 8).
+                if round % 2 != 0 {
+                    self.ends[direction].selected.clear();
+                }
+                let end = &self.ends[direction];
+                let first = (end.acked..).find(|at| !end.selected.contains(at));
+                self.send(direction, first.unwrap_or(end.acked), MSS);
                 self.send(direction, self.ends[direction].sent, MSS);
             }
         }

@@ -14,7 +14,7 @@ from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
 
 PORT = 7000
-# A loss in front of mmb costs a retransmission timeout, since what follows waits in mmb. They add up.
+# Losses of what is repeated cost retransmission timeouts, and they add up.
 PATIENCE = 120
 BAD = Impairment(loss=12, duplication=30, reordering=40, cuts=150)
 ROUNDS = 20 if os.environ.get("E2E_LONG") else 1

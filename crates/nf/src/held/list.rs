@@ -57,16 +57,10 @@ impl List {
         found
     }
 
-    /// Whether a predicate holds for an entry of a queue.
-    pub fn any(&self, entries: &[Entry], is: impl Fn(&Entry) -> bool) -> bool {
-        let mut at = self.first;
-        while let Some(entry) = entries.get(at as usize) {
-            if is(entry) {
-                return true;
-            }
-            at = entry.links[QUEUE].next;
-        }
-        false
+    /// Iterates over the entries of a queue.
+    pub fn iter<'a>(&self, entries: &'a [Entry]) -> impl Iterator<Item = &'a Entry> + use<'a> {
+        let first = entries.get(self.first as usize);
+        std::iter::successors(first, |entry| entries.get(entry.links[QUEUE].next as usize))
     }
 
     pub fn push(&mut self, entries: &mut [Entry], which: usize, ticket: u32) {

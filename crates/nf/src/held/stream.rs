@@ -31,8 +31,14 @@ impl HeldPackets {
 
     /// Whether one held segment has all bytes of a range.
     pub fn has_range(&self, place: HeldPlace, direction: Direction, range: HeldRange) -> bool {
-        let Some(queue) = self.queues.get(&place) else { return false };
-        queue.held[direction as usize].any(&self.entries, |entry| entry.range.contains(range))
+        self.ranges(place, direction).any(|held| held.contains(range))
+    }
+
+    /// Iterates over the bytes of the held segments, in the order of their first numbers.
+    pub fn ranges(&self, place: HeldPlace, direction: Direction) -> impl Iterator<Item = HeldRange> {
+        let queue = self.queues.get(&place);
+        let entries = queue.map(|queue| queue.held[direction as usize].iter(&self.entries));
+        entries.into_iter().flatten().map(|entry| entry.range)
     }
 
     /// Holds a segment in the order of sequence numbers. Returns its ticket.

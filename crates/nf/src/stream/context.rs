@@ -9,6 +9,7 @@ use mmb_stream::{
 };
 
 use super::counters::{self, BYTES, COUNTERS, EARLY, FIRST_EDIT, PACKETS, StreamCounter};
+use super::early::{Early, stream_numbers};
 use super::edits::{EditMemory, EditTally, ExpectedNumbers, RESETS};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
@@ -16,7 +17,7 @@ use crate::held::{HeldPlace, OUTER_SPACE};
 use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
-use crate::tcp_segment::FLAGS;
+use crate::tcp_segment::{FLAGS, permits_sack};
 use crate::vector::{RawVector, scratchpad};
 use crate::{ArgError, Packet, Properties, SessionInfo, Verdict, WorkerCounters};
 
@@ -335,7 +336,9 @@ fn remove_urgent(packet: &mut Packet<'_>, flags: u8) {
 #[inline(always)]
 pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     let TcpSegment { seq, ack, len, window, flags, scale } = TcpSegment::read(packet.head, packet.meta)?;
-    Some(Segment { seq, ack, len: u16::try_from(len).unwrap_or(u16::MAX), window, flags, scale })
+    let len = u16::try_from(len).unwrap_or(u16::MAX);
+    let permits_sack = flags & Segment::SYN != 0 && permits_sack(packet.head, packet.meta);
+    Some(Segment { seq, ack, len, window, flags, scale, permits_sack })
 }
 
 /// Returns the view that the functions of a group get of a packet. Notes the session if none of them reads it
@@ -478,10 +481,8 @@ impl DynFunction for StreamContext {
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             views[n] = View::NONE;
-            let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset))
-            else {
-                return;
-            };
+            let stream = scratchpad::<TcpStream>(pads, bases[n], offset);
+            let (Some(packet), Some(stream)) = (packets.get_mut(i), stream) else { return };
             if packet.meta.kind.l4() != Kind::TCP {
                 views[n] = datagram(packet);
             } else if has_closed
@@ -491,7 +492,15 @@ impl DynFunction for StreamContext {
                 events.insert(i);
             } else if let Some(segment) = segment(packet) {
                 step.at = i;
+                let other = packet.direction.opposite() as usize;
+                let awaits = stream.has_held() && !stream.is_acknowledged(other);
                 let (view, mut verdict) = self.tcp(packet, &segment, stream, &mut step);
+                if stream.has_held()
+                    && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
+                    && let Some(numbers) = stream_numbers(packet, stream, &early)
+                {
+                    self.acknowledge_early((packet, stream), (early, numbers), &mut step);
+                }
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }

@@ -13,6 +13,7 @@ mod agree;
 mod context;
 mod counters;
 mod data;
+mod early;
 mod edits;
 mod function;
 mod takeover;

@@ -1,5 +1,6 @@
 //! TCP: the numbers of a connection in both directions.
 
+mod early;
 mod handshake;
 mod types;
 
@@ -44,6 +45,8 @@ const EDGE: u16 = 1 << 4;
 const SCALED: u16 = 1 << 5;
 /// Segments may be held.
 const HELD: u16 = 1 << 6;
+/// Its SYN permits selective acknowledgements.
+const SACK: u16 = 1 << 7;
 /// A SYN that may begin another connection has gone on.
 const PENDING: u16 = 1 << 8;
 /// So much has gone on that a number in front of `initial` may be one of the stream.
@@ -341,6 +344,7 @@ impl TcpStream {
         if flow.bits & SYNCED == 0 {
             if is_syn {
                 flow.bits |= SYN | if segment.scale.is_some() { SCALED } else { 0 };
+                flow.bits |= if segment.permits_sack { SACK } else { 0 };
                 (flow.initial, flow.scale) = (segment.seq, shift_of(segment.scale));
             } else if segment.len == 0 {
                 // A keepalive without data has a number in front of the next one.

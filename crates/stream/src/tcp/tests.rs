@@ -11,7 +11,7 @@ const FIN: u8 = Segment::FIN;
 const RST: u8 = Segment::RST;
 
 fn segment(flags: u8, seq: u32, ack: u32, len: u16) -> Segment {
-    Segment { seq, ack, len, window: 60_000, flags, scale: None }
+    Segment { seq, ack, len, window: 60_000, flags, ..Segment::default() }
 }
 
 fn pass(skip: u16, len: u16) -> Outcome {
@@ -486,7 +486,7 @@ proptest! {
         let policy = Policy { pickup, ..Policy::default() };
         for (direction, flags, seq, ack, len, scale) in segments {
             let before = stream.next(direction);
-            let segment = Segment { seq, ack, len, window: 9, flags, scale };
+            let segment = Segment { seq, ack, len, window: 9, flags, scale, permits_sack: false };
             if let Outcome::Pass(view, _) = stream.segment(direction, &segment, &policy) {
                 prop_assert!(view.skip + view.len <= len);
                 if let (Some(before), Some(after)) = (before, stream.next(direction))

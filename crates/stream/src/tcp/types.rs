@@ -17,6 +17,8 @@ pub struct Segment {
     pub flags: u8,
     /// The window scale option of a SYN.
     pub scale: Option<u8>,
+    /// A SYN permits selective acknowledgements (RFC 2018).
+    pub permits_sack: bool,
 }
 
 impl Segment {

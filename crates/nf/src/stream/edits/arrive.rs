@@ -11,6 +11,7 @@ use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, MOST_UNKNOWN, N
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{Step, StreamContext, datagram, for_functions, segment};
+use crate::stream::early::Early;
 use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, timestamp};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
@@ -102,6 +103,7 @@ impl StreamContext {
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
         memory.resets.clear();
+        memory.fresh = Set::EMPTY;
         self.take_tally(worker, &mut memory.tally);
         let mut step = Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0 };
         let mut events = Set::EMPTY;
@@ -173,6 +175,8 @@ impl StreamContext {
             self.count(step.worker, StreamCause::OutsideWindow);
             return (View::NONE, Verdict::Drop(DropReason::StreamWindow));
         }
+        let other = packet.direction.opposite() as usize;
+        let awaits = stream.has_held() && !memory.splices.is_acknowledged(number, other);
         let is_foreign = is_syn && !memory.splices.expects(number, 1 - direction, segment.ack);
         if segment.flags & Segment::ACK != 0 && !is_foreign {
             let shift = if is_syn { Some(0) } else { stream.window_shift(direction) };
@@ -194,20 +198,42 @@ impl StreamContext {
             memory.splices.stop(number);
         }
         if verdict == Verdict::Pass {
-            let start = segment.seq.wrapping_add(is_syn.into());
-            if is_syn || view.len != 0 || view.is_end {
-                memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()));
-            }
-            // The answer to a SYN passes before other bytes. Those of the SYN itself come before it.
-            let is_one_way = !is_syn && !stream.is_two_way();
-            if is_one_way {
-                memory.one_way.insert(step.at);
-            }
-            let place = (number, direction, is_one_way);
-            let held = HeldBytes::of(memory, place, next, (start, segment.len), view);
-            view.is_release = self.end_hold(packet, (memory, number), (stream, held), step);
+            let numbers = (&segment, next);
+            view.is_release = self.note_passing(packet, (memory, number), (stream, numbers), view, step);
+        }
+        memory.fresh.insert_if(step.at, view.len != 0);
+        if stream.has_held()
+            && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
+            && let Some(numbers) = memory.early_numbers(packet, &segment, number, &early)
+        {
+            self.acknowledge_early((packet, stream), (early, numbers), step);
         }
         (view, verdict)
+    }
+
+    /// Notes the bytes of a packet that passes. Returns whether bytes that functions hold back have to go on.
+    /// `next`: the next number of the stream in front of the packet.
+    fn note_passing(
+        &self,
+        packet: &Packet<'_>,
+        (memory, number): (&mut EditMemory, u32),
+        (stream, (segment, next)): (&TcpStream, (&Segment, Option<u32>)),
+        view: View,
+        step: &mut Step<'_>,
+    ) -> bool {
+        let (direction, is_syn) = (packet.direction as usize, segment.flags & Segment::SYN != 0);
+        let start = segment.seq.wrapping_add(is_syn.into());
+        if is_syn || view.len != 0 || view.is_end {
+            memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()));
+        }
+        // The answer to a SYN passes before other bytes. Those of the SYN itself come before it.
+        let is_one_way = !is_syn && !stream.is_two_way();
+        if is_one_way {
+            memory.one_way.insert(step.at);
+        }
+        let place = (number, direction, is_one_way);
+        let held = HeldBytes::of(memory, place, next, (start, segment.len), view);
+        self.end_hold(packet, (memory, number), (stream, held), step)
     }
 
     /// Decides whether a connection can be edited. Returns false if there is no room for it.

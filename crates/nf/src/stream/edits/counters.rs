@@ -14,6 +14,7 @@ pub(in crate::stream) const COUNTERS: [StreamCounter; REFUSED + EditError::ALL.l
     StreamCounter::event("edited-datagrams", "edited datagrams"),
     StreamCounter::refusal("datagram-end", "ends of datagrams without room"),
     StreamCounter::event("resets", "connections reset"),
+    StreamCounter::event("duplicate-acks", "duplicate acknowledgements sent"),
     StreamCounter::refusal("not-editable", "edits refused: not-editable"),
     StreamCounter::refusal("one-way", "edits refused: one-way"),
     StreamCounter::refusal("fragment", "edits refused: fragment"),
@@ -32,7 +33,8 @@ pub(super) const INSERTED: usize = 5;
 pub(super) const DATAGRAMS: usize = 6;
 pub(super) const NO_ROOM_FOR_END: usize = 7;
 pub(in crate::stream) const RESETS: usize = 8;
-pub(super) const REFUSED: usize = 9;
+pub(in crate::stream) const DUPLICATE_ACKS: usize = 9;
+pub(super) const REFUSED: usize = 10;
 
 /// What functions have done since the counters were updated.
 #[derive(Debug, Default)]

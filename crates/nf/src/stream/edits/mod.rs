@@ -16,6 +16,7 @@ pub(in crate::stream) mod counters;
 mod data;
 mod datagram;
 mod detached;
+mod early;
 mod ends;
 mod error;
 mod frames;
@@ -34,7 +35,7 @@ use crate::Packet;
 use crate::set::{Set, VECTOR};
 use crate::tcp_segment::SegmentTo;
 pub(super) use bytes::ByteEdits;
-pub(super) use counters::{EditTally, RESETS};
+pub(super) use counters::{DUPLICATE_ACKS, EditTally, RESETS};
 pub(super) use data::EditInput;
 pub use data::StreamEdit;
 use ends::Datagrams;
@@ -71,6 +72,8 @@ pub(crate) struct EditMemory {
     /// Packets whose new bytes are in `ropes`.
     pub changed: Set,
     pub ropes: Vec<Rope>,
+    /// Packets that have brought bytes of their connection, which may not have gone on yet.
+    pub fresh: Set,
     /// Packets in whose place functions reset their connection, and the frames for their receivers.
     pub resets: Vec<(usize, usize)>,
     /// Packets whose last bytes wait for more of their connection.
@@ -123,6 +126,7 @@ impl EditMemory {
             one_way: Set::EMPTY,
             changed: Set::EMPTY,
             ropes: vec![Rope::default(); VECTOR],
+            fresh: Set::EMPTY,
             resets: Vec::with_capacity(VECTOR),
             deferred: Set::EMPTY,
             work: Work::default(),

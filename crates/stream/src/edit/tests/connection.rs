@@ -68,7 +68,7 @@ impl Packet {
     fn segment(&self) -> Segment {
         let len = self.bytes.len() as u16;
         let (seq, ack, window, flags) = (self.seq, self.ack, self.window, self.flags);
-        Segment { seq, ack, len, window, flags, scale: None }
+        Segment { seq, ack, len, window, flags, ..Segment::default() }
     }
 }
 

@@ -1,0 +1,36 @@
+//! Acknowledgements of early segments of edited connections.
+
+use mmb_stream::Segment;
+
+use super::EditMemory;
+use crate::Packet;
+use crate::stream::early::{Early, EarlyNumbers};
+use crate::tcp_segment::SegmentTo;
+
+impl EditMemory {
+    /// Returns the numbers for an edited connection. None: its receiver has not acknowledged all that has gone
+    /// on. `segment`: that of the packet, with a translated acknowledgement.
+    pub(super) fn early_numbers(
+        &self,
+        packet: &Packet<'_>,
+        segment: &Segment,
+        number: u32,
+        early: &Early,
+    ) -> Option<EarlyNumbers> {
+        let (own, other) = (early.direction as usize, early.direction.opposite() as usize);
+        let has_fresh = || !self.fresh.filter(|i| self.number(i) == number).is_empty();
+        if !self.splices.is_acknowledged(number, own) || !self.splices.has_begun(number, other) || has_fresh()
+        {
+            return None;
+        }
+        let seq = self.splices.next(number, other);
+        let ((ack, window), stamps) = match early.to {
+            SegmentTo::Receiver => ((segment.ack, segment.window), early.stamps(packet)),
+            SegmentTo::Sender => {
+                let stamps = self.splices.stamp(number, other).zip(self.splices.stamp(number, own));
+                (self.splices.carried(number, other), stamps)
+            }
+        };
+        Some(EarlyNumbers { seq, ack, window, stamps })
+    }
+}
