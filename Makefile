@@ -14,7 +14,7 @@ SOAK_SECONDS ?= 3600
 SOAK_OBJECTS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: book check-fresh check-reproducible deb deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
+.PHONY: book check-fresh check-newcomer check-reproducible deb deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -56,6 +56,9 @@ lint: ## formatting, clippy with warnings as errors, layers of the crates, struc
 
 check-fresh: ## check in a pristine Debian 12 root that `make deps` installs all that the tests import (root)
 	tools/check-fresh
+
+check-newcomer: ## check that clone, build, tutorial and cookbook take a newcomer less than 15 minutes (root)
+	tools/check-newcomer
 
 # cargo-fuzz wants the sanitizer flags that are unstable in rustc; RUSTC_BOOTSTRAP spares a second toolchain.
 fuzz: ## run every fuzz target for FUZZ_SECONDS (30)

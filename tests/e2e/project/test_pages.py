@@ -16,7 +16,7 @@ from pages import Page
 DOCS = ROOT / "docs"
 
 
-TYPED = [*(DOCS / f"{name}.md" for name in ("tutorial", "cookbook", "user-guide")), *sorted(DOCS.glob("guide/*.md"))]
+TYPED = [*(DOCS / f"{name}.md" for name in ("tutorial", "cookbook", "user-guide", "operations")), *sorted(DOCS.glob("guide/*.md"))]
 
 
 @pytest.mark.parametrize("path", TYPED, ids=lambda path: path.stem)
