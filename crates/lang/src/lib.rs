@@ -47,8 +47,8 @@ pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;
 pub use parse::{
-    FileItem, MAX_LINE, SHORTEST_ABBREVIATION, WHOLE_COMMANDS, load_file, parse_element, parse_file,
-    parse_line, parse_matches,
+    FileItem, MAX_LINE, SHORTEST_ABBREVIATION, WHOLE_COMMANDS, line_comment, load_file, parse_element,
+    parse_file, parse_line, parse_matches,
 };
 pub use ranges::{Range, merge_ranges};
 pub use shape::{MAX_LOG_PREFIX, MAX_NAME, is_comment};

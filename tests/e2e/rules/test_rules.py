@@ -188,6 +188,20 @@ def test_the_configuration_shown_gives_the_same_configuration(daemon, tmp_path):
     assert daemon.state() == before
 
 
+def test_comments_of_a_file_are_saved(daemon, tmp_path):
+    text = "# Nobody needs UDP.\nadd ip-proto udp drop  # not even DNS\n\n# The rest.\nadd ip-ttl 1 drop\n# The end.\n"
+    daemon.command("apply", written(tmp_path, text))
+    saved = tmp_path / "saved"
+    daemon.command("save", saved)
+    assert saved.read_text(encoding="utf-8").endswith(text)
+    daemon.command("apply", saved)
+    assert daemon.command("show", "config").stdout == saved.read_text(encoding="utf-8")
+    # A comment goes with its line.
+    daemon.command("del", "1")
+    assert daemon.command("show", "config").stdout.endswith("\n\n# The rest.\nadd ip-ttl 1 drop\n# The end.\n")
+    assert "UDP" not in daemon.command("show", "config").stdout
+
+
 def test_hexadecimal_names_and_words_in_place_of_signs(wire):
     wire.daemon.line("add ip-proto ne udp udp-dport 0x2 drop", check=False)
     wire.daemon.command("flush")

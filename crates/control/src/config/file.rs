@@ -18,6 +18,7 @@ use mmb_lang::{
 use mmb_nf::ProgramItem;
 use mmb_policy::{Policy, RuleTexts, SetTable};
 
+use super::comments::{Comments, FileComments};
 use super::{Config, Interface, PacketLog, rule_warnings, sets, settings};
 use crate::api::{ApplyReply, CheckReply, DiffReply};
 use crate::error::{CommandError, Refusal, RefusalKind};
@@ -46,14 +47,16 @@ pub(crate) fn load_complete(text: &[u8], base: &Config) -> Result<Config, Refusa
 
 fn load_as(text: &[u8], base: &Config, is_complete: bool) -> Result<Config, Refusal> {
     let commands = mmb_lang::load_file(text).map_err(|errors| refusal(text, errors))?;
+    let comments = FileComments::read(text, &commands);
     let mut builder = Builder::new(base);
-    let config = builder.build(commands, is_complete);
-    config.ok_or_else(|| {
+    let Some(mut config) = builder.build(commands, is_complete) else {
         let mut errors = builder.errors;
         errors.sort_by_key(|d| (d.line, d.span.start));
         errors.truncate(ERROR_LIMIT);
-        refusal(text, errors)
-    })
+        return Err(refusal(text, errors));
+    };
+    config.comments = comments.of_config(&Snapshot::new(&config), &config.comments);
+    Ok(config)
 }
 
 /// Checks the file `text` as a complete configuration, with the platform of `base`.
@@ -316,19 +319,19 @@ pub struct Snapshot {
     /// The named sets, whose elements without a deadline have lines.
     elements: SetTable,
     rules: RuleTexts,
+    comments: Arc<Comments>,
 }
 
 impl Snapshot {
     /// The lines of a configuration. Settings that are those of `earlier` are shared with it.
     pub(crate) fn of(config: &Config, earlier: Option<&Snapshot>) -> Snapshot {
         let settings = setting_lines(config);
+        let settings = match earlier {
+            Some(earlier) if *earlier.settings == *settings => earlier.settings.clone(),
+            _ => settings.into(),
+        };
         let (rules, elements) = (config.policy().texts(), config.policy().sets().clone());
-        match earlier {
-            Some(earlier) if *earlier.settings == *settings => {
-                Snapshot { settings: earlier.settings.clone(), elements, rules }
-            }
-            _ => Snapshot { settings: settings.into(), elements, rules },
-        }
+        Snapshot { settings, elements, rules, comments: config.comments.clone() }
     }
 
     /// Takes the elements of the sets of a configuration.
@@ -346,16 +349,19 @@ impl Snapshot {
         Snapshot::of(config, None)
     }
 
-    /// The text of a file.
+    /// The lines other than those of elements.
+    pub(super) fn lines_without_elements(&self) -> impl Iterator<Item = &str> {
+        self.settings.iter().map(String::as_str).chain(self.rules.iter())
+    }
+
+    /// The text of a file, with the comments of the file that was read.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let mut push = |line: &str| {
-            text.push_str(line);
-            text.push('\n');
-        };
+        let mut push = |line: &str| self.comments.push(line, &mut text);
         self.settings.iter().for_each(|line| push(line));
         sets::lines_missing_in(&self.elements, &SetTable::new()).for_each(|line| push(&line));
         self.rules.iter().for_each(push);
+        self.comments.push_last(&mut text);
         text
     }
 }

@@ -13,6 +13,7 @@
 
 pub(crate) mod brokers;
 mod chains;
+mod comments;
 mod devices;
 pub mod file;
 mod interfaces;
@@ -74,6 +75,8 @@ pub struct Config {
     worker_mode: ProcessMode,
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
     punt: Option<PortId>,
+    /// Of the file that was read last.
+    comments: Arc<comments::Comments>,
     chains: Arc<Chains>,
     brokers: Arc<Brokers>,
     platform: Platform,

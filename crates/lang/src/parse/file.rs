@@ -4,6 +4,7 @@ use super::{Parser, plain};
 use crate::ast::Command;
 use crate::check::check;
 use crate::diag::Diagnostic;
+use crate::lex::{Lexer, Tok};
 use crate::span::Span;
 
 /// An item of a file with its line number.
@@ -67,6 +68,16 @@ fn read(
         }
     }
     if errors.is_empty() { Ok(commands) } else { Err(errors) }
+}
+
+/// The comment at the end of a line, from its `#` on.
+pub fn line_comment(line: &str) -> Option<&str> {
+    let mut lexer = Lexer::new(line);
+    while !matches!(lexer.next().tok, Tok::End | Tok::OpenText) {}
+    let rest = line.get(lexer.last_end()..)?;
+    let comment = rest.trim();
+    let is_apart = rest.len() == line.len() || rest.starts_with(|first: char| first.is_ascii_whitespace());
+    (comment.starts_with('#') && is_apart).then_some(comment)
 }
 
 /// One line without its carriage return, if it is valid text.

@@ -22,7 +22,7 @@ mod target;
 mod value;
 
 pub use command::{SHORTEST_ABBREVIATION, WHOLE_COMMANDS};
-pub use file::{FileItem, load_file, parse_file};
+pub use file::{FileItem, line_comment, load_file, parse_file};
 
 use crate::ast::{Command, Match, RuleKind, SetElement, Word};
 use crate::check::check_matches;
