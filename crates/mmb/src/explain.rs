@@ -10,7 +10,7 @@ use mmb_simulate::replay::ReplayConfig;
 
 use crate::cli::ExplainArgs;
 use crate::failure::Failure;
-use crate::offline::{base, forwarding_of, load};
+use crate::offline::{base, forwarding_of, interfaces_of, load};
 use crate::pager::Pager;
 
 /// Tells about the packets one by one, as they are processed.
@@ -18,7 +18,9 @@ pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool, pager: &Pag
     let config = load(&args.config, &base(functions, args.scratchpad))?;
     let why = args.why.as_ref().map(|rule| rule_index(rule, &config)).transpose()?;
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
-    let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions, scratchpad: args.scratchpad };
+    let interfaces = interfaces_of(&config, args.interface.as_deref());
+    let (sessions, scratchpad) = (args.sessions, args.scratchpad);
+    let setup = ReplayConfig { forwarding, in_port, interfaces, sessions, scratchpad };
     let view = TraceView { why, shows_payload: true };
     let (mut out, mut shown) = (pager.output(), 0u64);
     if json {
@@ -43,6 +45,11 @@ pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool, pager: &Pag
     let (name, read) = (args.input.display(), count(report.packets, "packet"));
     match (args.packet, report.damage) {
         (_, Some(damage)) => Err(Failure::new(format!("{name}: {damage}; {read} before that: processed"))),
+        (Some(number), None) if shown == 0 && number <= report.packets + report.outbound => {
+            Err(Failure::new(format!(
+                "packet {number} of {name} left by an interface: --in IFACE lets all packets arrive"
+            )))
+        }
         (Some(number), None) if shown == 0 => {
             Err(Failure::new(format!("there is no packet {number}: {name} has {read}")))
         }

@@ -69,6 +69,8 @@ struct ReplaySummary<'a> {
     /// Packets in whose place functions sent others with the edited bytes, or none.
     consumed: u64,
     foreign: u64,
+    /// Packets that were skipped, as they had left by an interface.
+    outbound: u64,
     damage: Option<&'a str>,
     rules: Vec<RuleEntry>,
 }
@@ -77,8 +79,9 @@ struct ReplaySummary<'a> {
 pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
     let config = load(&args.config, &base(functions, args.scratchpad))?;
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
+    let interfaces = interfaces_of(&config, args.interface.as_deref());
     let (sessions, scratchpad) = (args.sessions, args.scratchpad);
-    let setup = ReplayConfig { forwarding, in_port, sessions, scratchpad };
+    let setup = ReplayConfig { forwarding, in_port, interfaces, sessions, scratchpad };
     let report = replay::run(&setup, &args.input, args.output.as_deref()).map_err(Failure::new)?;
     let rules = rule_entries(&config, &report.rules);
     if json {
@@ -90,6 +93,7 @@ pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool, pager: &P
             emitted: report.emitted,
             consumed: report.consumed,
             foreign: report.foreign,
+            outbound: report.outbound,
             damage: report.damage.as_deref(),
             rules,
         })?;
@@ -128,6 +132,9 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
     if report.foreign > 0 {
         text.push_str(&format!("skipped, not Ethernet: {}\n", report.foreign));
     }
+    if report.outbound > 0 {
+        text.push_str(&format!("skipped, left by an interface: {}\n", report.outbound));
+    }
     text + &render::rules(&mmb_control::api::RuleList { rules })
 }
 
@@ -158,6 +165,14 @@ pub fn forwarding_of(config: &Config, interface: Option<&str>) -> Result<(Forwar
             forwarding.ports = vec![PortConfig::wire(a, b), PortConfig::wire(b, a)];
             Ok((forwarding, a))
         }
+    }
+}
+
+/// The ports by the names of interfaces, unless an interface is given at which all packets arrive.
+pub fn interfaces_of(config: &Config, interface: Option<&str>) -> Vec<(String, PortId)> {
+    match interface {
+        Some(_) => Vec::new(),
+        None => config.interfaces().iter().map(|i| (i.name.clone(), i.id)).collect(),
     }
 }
 

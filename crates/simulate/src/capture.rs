@@ -52,7 +52,13 @@ const FIRST_BUFFER: usize = 1 << 18;
 /// Bytes of a pcapng block without content: its type, and its length twice.
 const MIN_BLOCK: u32 = 12;
 
-/// Time stamp unit and offset of a pcapng interface.
+/// An interface of a pcapng file.
+struct Interface {
+    clock: Clock,
+    name: Option<String>,
+}
+
+/// Time stamp unit and offset of an interface.
 #[derive(Clone, Copy)]
 struct Clock {
     units_per_second: u64,
@@ -65,7 +71,9 @@ pub struct Reader {
     inner: Box<dyn PcapReaderIterator + Send>,
     capacity: usize,
     legacy: Option<Clock>,
-    clocks: Vec<Clock>,
+    interfaces: Vec<Interface>,
+    /// Where the last frame was captured.
+    place: Place,
     /// Whether the section of a pcapng file is big-endian. None: there was no section.
     big_endian: Option<bool>,
     read: u64,
@@ -86,8 +94,23 @@ impl Reader {
     /// Reads a capture from its beginning. `None` if it is neither pcap nor pcapng.
     pub fn new(source: impl Read + Send + 'static) -> Option<Reader> {
         let inner = create_reader(FIRST_BUFFER, source).ok()?;
-        let (capacity, clocks) = (FIRST_BUFFER, Vec::new());
-        Some(Reader { inner, capacity, legacy: None, clocks, big_endian: None, read: 0, foreign: 0 })
+        Some(Reader {
+            inner,
+            capacity: FIRST_BUFFER,
+            legacy: None,
+            interfaces: Vec::new(),
+            place: Place::default(),
+            big_endian: None,
+            read: 0,
+            foreign: 0,
+        })
+    }
+
+    /// The name of the interface where the last frame was captured, if the file tells it, and whether the
+    /// frame left by this interface.
+    pub fn interface(&self) -> Option<(&str, bool)> {
+        let interface = self.interfaces.get(self.place.interface?)?;
+        Some((interface.name.as_deref()?, self.place.is_outbound))
     }
 
     /// Returns the next Ethernet frame, or how the capture ends.
@@ -101,7 +124,9 @@ impl Reader {
                     if let PcapBlockOwned::NG(Block::SectionHeader(header)) = &block {
                         self.big_endian = Some(header.big_endian());
                     }
-                    let step = step(block, &mut self.legacy, &mut self.clocks);
+                    let is_big = self.big_endian == Some(true);
+                    self.place = place(&block, is_big).unwrap_or(self.place);
+                    let step = step(block, &mut self.legacy, &mut self.interfaces);
                     (consumed, step)
                 }
                 Err(PcapError::Eof) => return Err(End::Clean),
@@ -169,13 +194,42 @@ impl Reader {
     }
 }
 
+/// Where a frame was captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// The number of the interface, if the file has interfaces.
+    interface: Option<usize>,
+    /// Whether the frame left by it.
+    is_outbound: bool,
+}
+
+/// The option `epb_flags` of a packet, whose two lowest bits are 2 if the packet left.
+const PACKET_FLAGS: u16 = 2;
+const DIRECTION: u8 = 3;
+const OUTBOUND: u8 = 2;
+
 enum Step {
     Frame(Frame),
     Foreign,
     Other,
 }
 
-fn step(block: PcapBlockOwned<'_>, legacy: &mut Option<Clock>, clocks: &mut Vec<Clock>) -> Step {
+/// Where the packet of a block was captured; `None` for blocks without a packet.
+fn place(block: &PcapBlockOwned<'_>, is_big: bool) -> Option<Place> {
+    match block {
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let flags = packet.options.iter().find(|option| option.code.0 == PACKET_FLAGS);
+            let lowest = flags.and_then(|option| option.value.get(if is_big { 3 } else { 0 }));
+            let is_outbound = lowest.is_some_and(|byte| byte & DIRECTION == OUTBOUND);
+            Some(Place { interface: Some(packet.if_id as usize), is_outbound })
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(_)) => Some(Place { interface: Some(0), is_outbound: false }),
+        PcapBlockOwned::Legacy(_) => Some(Place::default()),
+        _ => None,
+    }
+}
+
+fn step(block: PcapBlockOwned<'_>, legacy: &mut Option<Clock>, interfaces: &mut Vec<Interface>) -> Step {
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let units_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
@@ -189,25 +243,27 @@ fn step(block: PcapBlockOwned<'_>, legacy: &mut Option<Clock>, clocks: &mut Vec<
             frame(clock, units, packet.data, packet.caplen, packet.origlen)
         }
         PcapBlockOwned::NG(Block::SectionHeader(_)) => {
-            clocks.clear();
+            interfaces.clear();
             Step::Other
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-            clocks.push(Clock {
+            let clock = Clock {
                 units_per_second: interface.ts_resolution().unwrap_or(1_000_000),
                 offset_s: interface.if_tsoffset,
                 ethernet: interface.linktype == Linktype::ETHERNET,
-            });
+            };
+            let name = interface.if_name().and_then(Result::ok).map(str::to_owned);
+            interfaces.push(Interface { clock, name });
             Step::Other
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-            let Some(&clock) = clocks.get(packet.if_id as usize) else { return Step::Foreign };
+            let Some(interface) = interfaces.get(packet.if_id as usize) else { return Step::Foreign };
             let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-            frame(clock, units, packet.data, packet.caplen, packet.origlen)
+            frame(interface.clock, units, packet.data, packet.caplen, packet.origlen)
         }
         PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
-            let Some(&clock) = clocks.first() else { return Step::Foreign };
-            frame(Clock { offset_s: 0, ..clock }, 0, packet.data, packet.origlen, packet.origlen)
+            let Some(interface) = interfaces.first() else { return Step::Foreign };
+            frame(Clock { offset_s: 0, ..interface.clock }, 0, packet.data, packet.origlen, packet.origlen)
         }
         PcapBlockOwned::NG(_) => Step::Other,
     }

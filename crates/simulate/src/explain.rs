@@ -18,6 +18,8 @@ use crate::replay::{CaptureIo, ReplayConfig, ReplayError, finish, start, walk};
 pub struct ExplainReport {
     /// Packets read.
     pub packets: u64,
+    /// Packets skipped as they had left by an interface ([`ReplayConfig::interfaces`]).
+    pub outbound: u64,
     /// Why the capture could not be read to its end.
     pub damage: Option<String>,
 }
@@ -69,19 +71,20 @@ fn explain(
         missed: Arc::default(),
         sink: Box::new(move |trace| sender.send(trace).is_ok()),
     });
-    let before = only.map_or(0, |number| number.saturating_sub(1));
-    let (mut packets, mut times) = (0, HashMap::new());
-    let mut report = |times: &mut HashMap<u64, u64>| {
+    let first = only.unwrap_or(1);
+    // The place in the capture and the time of each traced packet.
+    let (mut packets, mut traced, mut places) = (0, 0, HashMap::new());
+    let mut report = |places: &mut HashMap<u64, (u64, u64)>| {
         traces.try_iter().all(|trace| {
-            let number = trace.number + before;
-            let time_ns = times.remove(&number).unwrap_or_default();
+            let (number, time_ns) = places.remove(&trace.number).unwrap_or_default();
             let is_wanted = only.is_none_or(|only| only == number);
             let goes_on = !is_wanted || visit(PacketTrace { number, time_ns, ..trace });
             goes_on && only != Some(number)
         })
     };
     loop {
-        if packets == before
+        let number = worker.io().ok_or(ReplayError::NoSource)?.next_number();
+        if number >= first
             && let Some(request) = request.take()
         {
             worker.trace(request);
@@ -90,11 +93,13 @@ fn explain(
         packets += read;
         let has_more = worker.has_emissions() || worker.has_released();
         let io = worker.io().ok_or(ReplayError::NoSource)?;
-        if read > 0 && packets > before {
-            times.insert(packets, io.latest());
+        if read > 0 && request.is_none() {
+            traced += 1;
+            places.insert(traced, (number, io.latest()));
         }
+        let outbound = io.outbound();
         let damage = match io.take_end() {
-            _ if !report(&mut times) => return Ok(ExplainReport { packets, damage: None }),
+            _ if !report(&mut places) => return Ok(ExplainReport { packets, outbound, damage: None }),
             None => continue,
             Some(_) if has_more => continue,
             Some(End::Clean) => None,
@@ -102,7 +107,7 @@ fn explain(
         };
         finish(worker);
         worker.end_trace();
-        report(&mut times);
-        return Ok(ExplainReport { packets, damage });
+        report(&mut places);
+        return Ok(ExplainReport { packets, outbound, damage });
     }
 }

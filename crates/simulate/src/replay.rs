@@ -42,6 +42,10 @@ pub struct ReplayConfig {
     pub forwarding: Forwarding,
     /// Port where the capture's packets arrive.
     pub in_port: PortId,
+    /// Ports by the names that interfaces have in a pcapng capture, as `mmb capture` writes it. Packets that
+    /// came in by such an interface arrive there, and those that left by it are skipped. Empty: all packets
+    /// arrive at `in_port`.
+    pub interfaces: Vec<(String, PortId)>,
     /// Maximum number of sessions.
     pub sessions: usize,
     /// Bytes of each session for functions of chains.
@@ -68,6 +72,8 @@ pub struct ReplayReport {
     pub unedited: BTreeMap<&'static str, u64>,
     /// Packets skipped: their link is not Ethernet, or they are empty or longer than 256 KiB.
     pub foreign: u64,
+    /// Packets skipped as they had left by an interface ([`ReplayConfig::interfaces`]).
+    pub outbound: u64,
     /// Why the capture could not be read to its end; the readable part was processed.
     pub damage: Option<String>,
     /// Matches of the rule in each slot.
@@ -132,7 +138,7 @@ pub(crate) fn start(
         null_port_frame: None,
     };
     let engine = DetachedEngine::new(&memory, engine_config, config.forwarding.clone(), None)?;
-    let mut source = Some(CaptureIo::new(reader, memory.pool(0)?, config.in_port));
+    let mut source = Some(CaptureIo::new(reader, memory.pool(0)?, config));
     let workers = Harness::new(&engine, 0..1, |_| Ok(source.take()))?;
     Ok((engine, workers))
 }
@@ -145,7 +151,7 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     let (engine, mut workers) = start(config, Reader::open(input)?)?;
     let mut output = output.map(Output::create).transpose()?;
     let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
-    let Walked { packets, left, foreign, damage } = walk_all(worker, &mut output)?;
+    let Walked { packets, left, foreign, outbound, damage } = walk_all(worker, &mut output)?;
     if let Some(Output { path, writer }) = output {
         writer.finish().map_err(|error| ReplayError::Write { path, error })?;
     }
@@ -165,6 +171,7 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
         drops,
         unedited: by_name(engine.edit_failures()),
         foreign,
+        outbound,
         damage,
         rules,
     })
@@ -182,6 +189,8 @@ struct Walked {
     left: u64,
     /// Packets skipped.
     foreign: u64,
+    /// Packets skipped as they left.
+    outbound: u64,
     /// Why the capture ended early.
     damage: Option<String>,
 }
@@ -216,9 +225,9 @@ fn walk_all(
                 End::Clean => None,
                 End::Damaged(cause) => Some(cause.clone()),
             };
-            let foreign = io.reader.foreign;
+            let (foreign, outbound) = (io.reader.foreign, io.outbound);
             finish(worker);
-            return Ok(Walked { packets, left, foreign, damage });
+            return Ok(Walked { packets, left, foreign, outbound, damage });
         }
     }
 }
@@ -251,8 +260,13 @@ pub(crate) struct CaptureIo {
     in_port: u16,
     /// A walk has one packet.
     is_single: bool,
-    /// The next frame.
-    next: Option<Frame>,
+    interfaces: Vec<(String, PortId)>,
+    /// The next frame, and the port where it arrives.
+    next: Option<(Frame, u16)>,
+    /// Number of frames that were read, those that are skipped as they left included.
+    number: u64,
+    /// Number of frames that were skipped as they left.
+    outbound: u64,
     /// Whether rules need sessions, so that packets of one walk share a millisecond.
     needs_sessions: bool,
     /// No packet arrives in this walk: released ones leave.
@@ -274,13 +288,16 @@ pub(crate) struct CaptureIo {
 }
 
 impl CaptureIo {
-    fn new(reader: Reader, pool: Mempool, in_port: PortId) -> CaptureIo {
+    fn new(reader: Reader, pool: Mempool, config: &ReplayConfig) -> CaptureIo {
         CaptureIo {
             reader,
             pool,
-            in_port: in_port.0,
+            in_port: config.in_port.0,
             is_single: false,
+            interfaces: config.interfaces.clone(),
             next: None,
+            number: 0,
+            outbound: 0,
             needs_sessions: false,
             is_paused: false,
             origin: None,
@@ -296,6 +313,17 @@ impl CaptureIo {
     /// Gives each packet a walk of its own.
     pub fn set_single(&mut self) {
         self.is_single = true;
+    }
+
+    /// The position in the capture of the packet that the next walk gets, or of the last one, from 1.
+    pub fn next_number(&mut self) -> u64 {
+        self.read_ahead();
+        self.number
+    }
+
+    /// Number of packets that were skipped as they left.
+    pub fn outbound(&self) -> u64 {
+        self.outbound
     }
 
     /// Time stamp of the last packet read, in nanoseconds since 1970.
@@ -321,7 +349,7 @@ impl CaptureIo {
             return self.now;
         }
         self.read_ahead();
-        if let Some(time_ns) = self.next.as_ref().map(|frame| frame.time_ns) {
+        if let Some(time_ns) = self.next.as_ref().map(|(frame, _)| frame.time_ns) {
             self.origin.get_or_insert(time_ns);
             // Captures of several queues step back a little; the clock does not.
             let time = self.milliseconds(time_ns);
@@ -332,16 +360,31 @@ impl CaptureIo {
         self.now
     }
 
-    /// Reads the next frame if there is none; skips empty and too long frames.
+    /// Reads the next frame if there is none; skips frames that left, and empty and too long ones.
     fn read_ahead(&mut self) {
         while self.next.is_none() && self.end.is_none() {
             match self.reader.next_frame() {
                 Ok(frame) if frame.data.is_empty() || frame.data.len() > MAX_FRAME => {
                     self.reader.foreign += 1;
                 }
-                Ok(frame) => self.next = Some(frame),
+                Ok(frame) => {
+                    self.number += 1;
+                    match self.arrival() {
+                        Some(port) => self.next = Some((frame, port)),
+                        None => self.outbound += 1,
+                    }
+                }
                 Err(end) => self.end = Some(end),
             }
+        }
+    }
+
+    /// The port where the frame that was read last arrives; `None` if it left by a port.
+    fn arrival(&self) -> Option<u16> {
+        let Some((name, is_outbound)) = self.reader.interface() else { return Some(self.in_port) };
+        match self.interfaces.iter().find(|(known, _)| known == name) {
+            Some((_, port)) => (!is_outbound).then_some(port.0),
+            None => Some(self.in_port),
         }
     }
 
@@ -360,21 +403,21 @@ impl CaptureIo {
     /// Brings in the next frame. Returns false if the walk ends before or behind it.
     fn push_next(&mut self, slots: &mut Slots<'_>) -> bool {
         self.read_ahead();
-        let Some(frame) = self.next.take() else { return false };
+        let Some((frame, port)) = self.next.take() else { return false };
         if !self.is_due(&frame) {
-            self.next = Some(frame);
+            self.next = Some((frame, port));
             return false;
         }
         let ends = self.is_single || (self.needs_sessions && is_fragment(&frame.data));
-        self.push(&frame, slots) && !ends
+        self.push(&frame, port, slots) && !ends
     }
 
-    fn push(&mut self, frame: &Frame, slots: &mut Slots<'_>) -> bool {
+    fn push(&mut self, frame: &Frame, port: u16, slots: &mut Slots<'_>) -> bool {
         let Some(mut packet) = self.pool.alloc_from(&frame.data) else {
             self.end = Some(End::Damaged("the replay ran out of packet buffers".into()));
             return false;
         };
-        packet.set_port(self.in_port);
+        packet.set_port(port);
         packet.set_timestamp(self.times.len() as u64);
         self.times.push((frame.time_ns, frame.missing));
         self.latest = frame.time_ns;

@@ -45,7 +45,8 @@ fn explain(forwarding: Forwarding, frames: &[Vec<u8>], only: Option<u64>) -> Vec
     }
     writer.finish().expect("finish");
     let (sessions, scratchpad) = (DEFAULT_SESSIONS, DEFAULT_SCRATCHPAD);
-    let config = ReplayConfig { forwarding, in_port: PortId(LEFT), sessions, scratchpad };
+    let config =
+        ReplayConfig { forwarding, in_port: PortId(LEFT), interfaces: Vec::new(), sessions, scratchpad };
     let mut traces = Vec::new();
     let report = explain::run(&config, &input, only, |trace| {
         traces.push(trace);

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from lab import frames, wait
-from lab.daemon import binary
+from lab.daemon import binary, mmb
 from lab.frames import TCP, UDP
 from lab.netns import CLIENT4, SERVER4, SERVER_MAC, run
 
@@ -148,6 +148,42 @@ def test_a_capture_has_packets_in_out_and_dropped(wire, tmp_path):
     assert shown.count(".10:") == 2 and ".9:" not in shown
     process = start(wire, "capture", "tcp-dport", "80", "count", "1")
     assert send_until_end(wire, process, lambda _: [tcp(80)]).startswith(b"left > right  ")
+
+
+def test_a_capture_is_explained_where_its_packets_came_in(wire, tmp_path):
+    """The file has each packet twice, as it came in and as it left; it is explained once."""
+    capture, rules = tmp_path / "both.pcapng", tmp_path / "rules"
+    process = start(wire, "capture", "ip-proto", "udp", "count", "4", "-w", capture)
+    back = frames.ether(src=SERVER_MAC) / frames.ip4(src=SERVER4, dst=CLIENT4) / UDP(sport=9, dport=7) / frames.payload()
+
+    def has_ended():
+        wire.cross(udp(9))
+        wire.cross(back, backwards=True)
+        return process.poll() is not None
+
+    wait.until(has_ended, "the end of the capture")
+    process.communicate()
+    names = ("left", "right")
+    rules.write_text("".join(f"interface add {name} null\n" for name in names) + "wire left right\n", encoding="utf-8")
+
+    def explain(*options):
+        return json.loads(mmb("explain", "-c", rules, capture, "--json", *options).stdout)["packets"]
+
+    shown = explain()
+    assert {(one["in"], one["summary"]) for one in shown} == {
+        ("left", f"udp {CLIENT4}:7 > {SERVER4}:9"), ("right", f"udp {SERVER4}:9 > {CLIENT4}:7")
+    }  # fmt: skip
+    assert len(shown) == 4
+    # Numbers are places in the file.
+    everything = explain("--in", "left")
+    assert len(everything) == 8 and {one["in"] for one in everything} == {"left"}
+    for one in shown:
+        assert everything[one["packet"] - 1]["summary"] == one["summary"]
+        (alone,) = explain("--packet", one["packet"])
+        assert alone == one
+    out = min({one["packet"] for one in everything} - {one["packet"] for one in shown})
+    refused = mmb("explain", "-c", rules, capture, "--packet", out, check=False)
+    assert refused.returncode != 0 and f"packet {out} " in refused.stderr and "left by an interface" in refused.stderr
 
 
 def test_a_capture_ends_after_its_time(wire):

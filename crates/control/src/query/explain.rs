@@ -53,7 +53,8 @@ impl Control {
         let mut forwarding = config.forwarding(|id| state.is_up(id));
         forwarding.chains = with_new_functions(config)?.chains().program().clone();
         let scratchpad = config.platform().scratchpad;
-        let setup = ReplayConfig { forwarding, in_port, sessions: SESSIONS, scratchpad };
+        let setup =
+            ReplayConfig { forwarding, in_port, interfaces: Vec::new(), sessions: SESSIONS, scratchpad };
         let reader = Reader::new(Cursor::new(capture))
             .ok_or_else(|| Refusal::invalid("the body is neither a pcap nor a pcapng capture".to_owned()))?;
         let mut packets = Vec::new();

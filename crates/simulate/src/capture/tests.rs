@@ -86,3 +86,34 @@ fn other_files_are_rejected() {
         assert!(Reader::open(&path).is_err());
     }
 }
+
+/// A block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = (12 + body.len() as u32).to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, body, &length].concat()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// draft-ietf-opsawg-pcapng, sections 4.2 (`if_name` is option 2) and 4.3 (`epb_flags` is option 2).
+#[test]
+fn the_interface_and_the_direction_of_a_packet_are_read() {
+    let mut file = block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
+    file.extend(block(1, &[&words(&[1, 0, 2 | 4 << 16])[..], b"left", &words(&[0])].concat()));
+    file.extend(block(1, &words(&[1, 0])));
+    let packet = |interface, flags: &[u32]| {
+        block(6, &[&words(&[interface, 0, 0, 4, 4])[..], b"data", &words(flags)].concat())
+    };
+    file.extend(packet(0, &[2 | 4 << 16, 1, 0]));
+    file.extend(packet(0, &[2 | 4 << 16, 2, 0]));
+    file.extend(packet(0, &[]));
+    file.extend(packet(1, &[2 | 4 << 16, 2, 0]));
+    let mut reader = Reader::new(std::io::Cursor::new(file)).expect("a capture");
+    for expected in [Some(("left", false)), Some(("left", true)), Some(("left", false)), None] {
+        assert_eq!(reader.next_frame().expect("a frame").data, b"data");
+        assert_eq!(reader.interface(), expected);
+    }
+    assert!(matches!(reader.next_frame(), Err(End::Clean)));
+}

@@ -43,6 +43,7 @@ pub fn replay(forwarding: Forwarding, frames: &[(u64, Vec<u8>)]) -> (ReplayRepor
     let config = ReplayConfig {
         forwarding,
         in_port: PortId(LEFT),
+        interfaces: Vec::new(),
         sessions: DEFAULT_SESSIONS,
         scratchpad: DEFAULT_SCRATCHPAD,
     };
