@@ -17,10 +17,10 @@ use crate::failure::{Failure, print};
 pub struct NetworkArgs {
     /// Serve the control API by HTTPS at this address, to the users of --api-users; without --api-cert by
     /// HTTP, at a loopback address only
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "api_users")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub api: Option<SocketAddr>,
     /// Serve a web page and the API at this address, with the users and the certificate of --api
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "api_users")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub web: Option<SocketAddr>,
     /// Users of --api, one in a line: `ROLE NAME token HASH` or `ROLE NAME certificate SUBJECT`
     #[arg(long, value_name = "FILE")]
@@ -42,7 +42,14 @@ impl NetworkArgs {
     /// # Errors
     /// An address may not be used so, or a file cannot be read or is invalid.
     pub fn access(&self) -> Result<Option<Arc<NetworkAccess>>, Failure> {
-        let Some(users) = self.api_users.clone() else { return Ok(None) };
+        let Some(users) = self.api_users.clone() else {
+            return match self.addresses().next() {
+                None => Ok(None),
+                Some((option, ..)) => Err(Failure::usage(format!(
+                    "{option} needs --api-users FILE; `mmb token FILE NAME admin` writes a user to FILE and prints the token"
+                ))),
+            };
+        };
         if self.api_cert.is_none()
             && let Some((option, address, _)) =
                 self.addresses().find(|(_, address, _)| !address.ip().is_loopback())

@@ -343,8 +343,10 @@ def test_what_is_not_safe_does_not_start(make_daemon, tmp_path):
     assert status == 1 and "would send tokens unencrypted: give --api-cert and --api-key, or a loopback address" in text
     status, text = error("--api", ADDRESS, "--web", "[::]:9081", "--api-users", users)
     assert status == 1 and "--web [::]:9081 would send tokens unencrypted" in text
-    for options in (("--api", ADDRESS), ("--web", ADDRESS), ("--api-users", users)):
-        assert error(*options)[0] == 2, options
+    for option in ("--api", "--web"):
+        status, text = error(option, ADDRESS)
+        assert status == 2 and f"{option} needs --api-users FILE; `mmb token FILE NAME admin` writes a user" in text
+    assert error("--api-users", users)[0] == 2
     users.write_text("operate alice certificate CN=alice\n", encoding="utf-8")
     status, text = error("--api", ADDRESS, "--api-users", users)
     assert status == 1 and "--api-client-ca names the authority" in text
