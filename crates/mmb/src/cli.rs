@@ -75,7 +75,7 @@ pub enum Cmd {
     AddStateless(Line),
     /// Add a rule that applies to whole sessions: `add-stateful ip-saddr 10.0.0.0/8 nat POOL`
     AddStateful(Line),
-    /// Delete a rule by its index
+    /// Delete a rule by its index or its name
     Del(Line),
     /// Delete every rule
     Flush(Line),
@@ -480,16 +480,15 @@ pub struct BenchArgs {
     /// IPv6 instead of IPv4; of the cases, `stateful` and `new-sessions` have it
     #[arg(long)]
     pub ip6: bool,
-    /// The TCP segments of a flow follow each other, and the other end acknowledges every second one; always
-    /// so with functions that read streams
-    #[arg(long, conflicts_with_all = ["pcap", "trace", "null_ports"])]
-    pub answered: bool,
-    /// The other end acknowledges a segment when N further ones of each flow have left, on average
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["pcap", "trace", "null_ports"])]
-    pub in_flight: u32,
+    /// The other end.
+    #[command(flatten)]
+    pub answers: AnswerArgs,
     /// What the payload of each generated packet begins with
     #[arg(long, value_name = "TEXT", default_value = "", conflicts_with_all = ["pcap", "trace", "null_ports"])]
     pub payload: String,
+    /// Measure what counting costs, too: rule counters, and the test for traces and captures
+    #[arg(long)]
+    pub counting: bool,
     /// How packets are forwarded
     #[arg(long, value_enum, default_value_t = Mode::Wire)]
     pub mode: Mode,
@@ -508,6 +507,18 @@ pub struct BenchArgs {
     /// Seed of random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// What the other end of generated TCP flows does.
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    /// The TCP segments of a flow follow each other, and the other end acknowledges every second one; always
+    /// so with functions that read streams
+    #[arg(long, conflicts_with_all = ["pcap", "trace", "null_ports"])]
+    pub answered: bool,
+    /// The other end acknowledges a segment when N further ones of each flow have left, on average
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["pcap", "trace", "null_ports"])]
+    pub in_flight: u32,
 }
 
 /// Kinds of generated rules. No stateless rule matches a generated packet.

@@ -45,6 +45,20 @@ def test_ticks_per_packet_is_the_sum_of_the_nodes_without_generator_and_sink(ben
     assert total == pytest.approx(inside, rel=0.1)
 
 
+def test_the_cost_of_counting(bench):
+    """Counted packets are those of the ordinary measurement; what counting costs is told beside it."""
+    report = bench("add all accept\n", "--counting", "--flows", 100)
+    [rule] = report["rules"]
+    assert rule["packets"] == report["packets"]
+    cost = report["counting"]
+    assert cost["rounds"] >= 10 and cost["least_percent"] <= cost["percent"]
+    # Both parts are compared with the same path.
+    assert cost["clock_ticks_per_packet"] > 0
+    ratio = cost["percent"] / cost["clock_percent"]
+    assert cost["ticks_per_packet"] / cost["clock_ticks_per_packet"] == pytest.approx(ratio)
+    assert "counting" not in bench("add all accept\n")
+
+
 def test_a_rule_that_drops_everything(bench):
     report = bench("add all drop\n")
     assert report["drops"]["rule"] == pytest.approx(report["packets"], rel=0.01)
@@ -195,6 +209,7 @@ def test_a_hundred_thousand_rules(bench, tmp_path, figure):
         (["--routes", "10"], "--mode routed"),
         (["--mode", "routed", "--routes", "0"], "routes"),
         (["--mode", "routed", "--null-ports"], "null ports"),
+        (["--counting", "--null-ports"], "--null-ports"),
     ],
 )
 def test_bad_options(tmp_path, options, word):

@@ -183,6 +183,12 @@ impl DetachedEngine {
         self.shared.publish(Snapshot { mark, ..self.next_snapshot(forwarding) });
     }
 
+    /// Publishes rules that do not count packets, so that a measurement can tell what counting costs.
+    pub fn publish_uncounted(&self, forwarding: Forwarding) {
+        let counters = vec![RuleTable::default(); self.config.workers];
+        self.shared.publish(Snapshot { counters, ..self.next_snapshot(forwarding) });
+    }
+
     /// Publishes other rules and ports with this fast path.
     #[cfg(test)]
     pub(crate) fn publish_fast(&self, forwarding: Forwarding, fast: Arc<mmb_fastpath::FastPathConfig>) {
@@ -316,6 +322,12 @@ impl<I: PacketIo> DetachedWorker<I> {
     #[inline]
     pub fn maintain(&mut self) {
         begin(&mut self.graph);
+    }
+
+    /// As [`DetachedWorker::maintain`], without the test for traces and captures.
+    #[inline]
+    pub fn maintain_without_traces(&mut self) {
+        self.graph.state_mut().begin();
     }
 
     /// Traces packets from the next [`DetachedWorker::maintain`] on.

@@ -90,8 +90,8 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool, pager: &Pag
     let forwarding = config.forwarding(|_| true);
     let sessions = args.sessions.unwrap_or_else(|| (args.flows as usize * 2).max(DEFAULT_SESSIONS));
     let (seconds, workers) = (args.seconds, args.workers);
-    let scratchpad = args.scratchpad;
-    let bench = BenchConfig { forwarding, routes, traffic, seconds, workers, sessions, scratchpad };
+    let (scratchpad, counting) = (args.scratchpad, args.counting);
+    let bench = BenchConfig { forwarding, routes, traffic, seconds, workers, sessions, scratchpad, counting };
     let report = bench::run(&bench).map_err(Failure::new)?;
     let mut rules = rule_entries(&config, &report.rules);
     if case.is_some() {
@@ -297,8 +297,8 @@ fn traffic(args: &BenchArgs, destinations: Option<Prefixes>) -> Result<Traffic, 
             Order::Burst => bench::Order::Burst,
         },
         ip6: args.ip6,
-        answered: args.answered,
-        in_flight: args.in_flight,
+        answered: args.answers.answered,
+        in_flight: args.answers.in_flight,
         payload: args.payload.clone().into_bytes(),
         seed: args.seed,
         destinations,
@@ -330,6 +330,18 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
     ));
     if let Some(cost) = &report.chains {
         text.push_str(&chains::text(cost));
+    }
+    if let Some(cost) = &report.counting {
+        text.push_str(&format!(
+            "counting: {:.1} ticks a packet, {:.1} % (median of {} rounds, least {:.1} %); clock of nodes: {:.1} ticks, \
+             {:.1} %\n",
+            cost.ticks_per_packet,
+            cost.percent,
+            cost.rounds,
+            cost.least_percent,
+            cost.clock_ticks_per_packet,
+            cost.clock_percent
+        ));
     }
     for (reason, n) in &report.drops {
         text.push_str(&format!("dropped, {reason}: {n}\n"));

@@ -39,6 +39,8 @@ pub struct BenchConfig {
     pub sessions: usize,
     /// Bytes of each session for functions of chains.
     pub scratchpad: usize,
+    /// Whether to measure what counting costs, too ([`super::CountingCost`]).
+    pub counting: bool,
 }
 
 /// Why a bench failed.
@@ -62,6 +64,12 @@ pub enum BenchError {
     /// Null ports in routed mode.
     #[error("frames of zeros cannot be routed; null ports need wires")]
     RoutedNullPorts,
+    /// The cost of counting with null ports.
+    #[error("the cost of counting is measured with traffic in memory; leave out --null-ports")]
+    UncountedNullPorts,
+    /// The cost of counting with packets that open sessions.
+    #[error("the cost of counting is measured on open sessions; use another case")]
+    UncountedNewSessions,
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),

@@ -14,6 +14,7 @@
 mod answers;
 mod chains;
 mod config;
+mod counting;
 mod measured;
 mod open;
 mod prefixes;
@@ -26,6 +27,7 @@ mod wire;
 
 pub use chains::{ChainCost, StageCost};
 pub use config::{BenchConfig, BenchError, Traffic};
+pub use counting::CountingCost;
 pub use prefixes::{MAX_PREFIXES, Prefixes};
 pub use report::{BenchReport, NodeCost, RoutedCost};
 pub use run::run;

@@ -8,6 +8,7 @@ use mmb_dataplane::RuleCounters;
 use mmb_dataplane::detached::WorkerReading;
 
 use super::chains::{self, ChainCost};
+use super::counting::CountingCost;
 use super::measured::Measured;
 
 /// Name of the source node.
@@ -16,7 +17,7 @@ pub(super) const SOURCE: &str = "bench-rx";
 pub(super) const SINK: &str = "bench-tx";
 
 /// The work between two walks, reported as a node.
-const BETWEEN: &str = "between-walks";
+pub(super) const BETWEEN: &str = "between-walks";
 
 /// The cost of one node.
 #[derive(Clone, Debug, Serialize)]
@@ -73,13 +74,16 @@ pub struct BenchReport {
     /// The cost of service chains, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains: Option<ChainCost>,
+    /// What counting costs, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counting: Option<CountingCost>,
     /// Matches of the rule in each slot; slots without a match are left out.
     #[serde(skip)]
     pub rules: Vec<(u32, RuleCounters)>,
 }
 
 /// Whether a node is the source or the sink.
-fn is_end(name: &str) -> bool {
+pub(super) fn is_end(name: &str) -> bool {
     name == SOURCE || name == SINK
 }
 
@@ -142,6 +146,7 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
         unedited,
         routed: None,
         chains: None,
+        counting: None,
         rules: rules.into_iter().collect(),
     }
 }

@@ -9,11 +9,12 @@ use mmb_dpdk::{HugePages, rdtsc};
 use mmb_route::Routes;
 
 use super::config::{BenchConfig, BenchError, Traffic};
+use super::counting::CountingCost;
 use super::measured::Measured;
 use super::report::BenchReport;
 use super::source::{TrafficIo, TrafficPlan};
 use super::traffic::Order;
-use super::{chains, open, report, routed, wire};
+use super::{chains, counting, open, report, routed, wire};
 use crate::harness::Harness;
 
 const WARM_UP: Duration = Duration::from_millis(200);
@@ -42,6 +43,9 @@ pub fn run(config: &BenchConfig) -> Result<BenchReport, BenchError> {
     let measured = bench.measure(false, config.seconds)?;
     let tsc_hz = bench.memory.tsc_hz();
     let mut report = report::report(&measured, tsc_hz);
+    if config.counting {
+        report.counting = Some(bench.measure_counting(&report)?);
+    }
     report.chains = chains::cost(&config.forwarding.chains, &measured, &report);
     if let (Some(prefixes), Some((_, seconds))) = (config.routes, &bench.routes) {
         let plain = plain.map(|plain| report::report(&plain, tsc_hz));
@@ -98,6 +102,25 @@ impl<'a> Bench<'a> {
         DetachedEngine::new(&self.memory, config, forwarding, routes)
     }
 
+    /// Measures what counting costs, on the calling thread.
+    fn measure_counting(&self, report: &BenchReport) -> Result<CountingCost, BenchError> {
+        if matches!(self.config.traffic, Traffic::NullPorts(_)) {
+            return Err(BenchError::UncountedNullPorts);
+        }
+        let (counted, bare) = (self.engine(false)?, self.engine(false)?);
+        bare.publish_uncounted(self.forwarding.clone());
+        let source = || self.plan.source(0, &self.memory, self.ports);
+        let mut harness = Harness::new(&counted, 0..1, |_| source())?;
+        let mut bare = bare.worker(0, source()?)?;
+        let counted = harness.first_mut().ok_or(BenchError::WorkerEnded)?;
+        for worker in [&mut *counted, &mut bare] {
+            if prepare(worker, &self.config.traffic)? != u64::MAX {
+                return Err(BenchError::UncountedNewSessions);
+            }
+        }
+        Ok(counting::measure(counted, &mut bare, report, self.config.seconds))
+    }
+
     /// Measures with all workers at the same time.
     fn measure(&self, is_plain: bool, seconds: f64) -> Result<Vec<Measured>, BenchError> {
         let engine = self.engine(is_plain)?;
@@ -130,6 +153,12 @@ fn measure_worker(
     traffic: &Traffic,
     seconds: f64,
 ) -> Result<Measured, BenchError> {
+    let max_sessions = prepare(worker, traffic)?;
+    Ok(walk_for(worker, max_sessions, Duration::from_secs_f64(seconds)))
+}
+
+/// Opens the flows unless the measured packets do, and warms up. Returns the sessions that there may be.
+fn prepare(worker: &mut DetachedWorker<TrafficIo>, traffic: &Traffic) -> Result<u64, BenchError> {
     let mut max_sessions = u64::MAX;
     if let Traffic::Generated(traffic) = traffic
         && worker.needs_sessions()
@@ -140,7 +169,7 @@ fn measure_worker(
         }
     }
     walk_for(worker, max_sessions, WARM_UP);
-    Ok(walk_for(worker, max_sessions, Duration::from_secs_f64(seconds)))
+    Ok(max_sessions)
 }
 
 /// Walks for some time. With `max_sessions` sessions, all of them are ended, which is not measured.
