@@ -23,26 +23,30 @@ def pcap(records, nanoseconds=False, order="<", linktype=ETHERNET, snaplen=26214
     return b"".join(parts)
 
 
-def pcapng(records, order="<", resolution=9, linktype=ETHERNET):
-    """A pcapng file with one section and one interface; timestamps in units of 10^-resolution seconds."""
+def pcapng(records, order="<", resolution=9, linktype=ETHERNET, names=(None,)):
+    """A pcapng file with one section; timestamps in units of 10^-resolution seconds. Records have the name of their
+    interface behind the frame where interfaces have names.
+    """
 
     def block(kind, body):
         body += bytes(-len(body) % 4)
         length = struct.pack(order + "I", len(body) + 12)
         return struct.pack(order + "I", kind) + length + body + length
 
-    # Option 9, if_tsresol; option 0 ends the list.
-    options = struct.pack(order + "HHB3xHH", 9, 1, resolution, 0, 0)
-    parts = [
-        block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1)),
-        block(1, struct.pack(order + "HHI", linktype, 0, 0) + options),
-    ]
-    for stamp, frame in records:
+    def option(code, value):
+        return struct.pack(order + "HH", code, len(value)) + value + bytes(-len(value) % 4)
+
+    parts = [block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))]
+    for name in names:
+        # Option 2, if_name; option 9, if_tsresol; option 0 ends the list.
+        options = (b"" if name is None else option(2, name.encode())) + option(9, bytes([resolution])) + option(0, b"")
+        parts.append(block(1, struct.pack(order + "HHI", linktype, 0, 0) + options))
+    for stamp, frame, *name in records:
         frame = bytes(frame)
+        number = names.index(name[0]) if name else 0
         units = stamp // 10 ** (9 - resolution)
-        parts.append(
-            block(6, struct.pack(order + "IIIII", 0, units >> 32, units & 0xFFFFFFFF, len(frame), len(frame)) + frame)
-        )
+        words = struct.pack(order + "IIIII", number, units >> 32, units & 0xFFFFFFFF, len(frame), len(frame))
+        parts.append(block(6, words + frame))
     return b"".join(parts)
 
 
