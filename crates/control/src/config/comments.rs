@@ -10,8 +10,6 @@ use std::sync::Arc;
 
 use mmb_lang::{Command, FileItem, line_comment};
 
-use super::file::Snapshot;
-
 /// The comments of a configuration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Comments {
@@ -110,13 +108,17 @@ impl FileComments {
         file
     }
 
-    /// The comments of the configuration of the file. Lines of the configuration that are not in the file
-    /// keep those of `earlier`.
-    pub fn of_config(self, snapshot: &Snapshot, earlier: &Arc<Comments>) -> Arc<Comments> {
+    /// The comments of the configuration of the file, with its lines other than those of elements. Lines that
+    /// are not in the file keep the comments of `earlier`.
+    pub fn of_config<'a>(
+        self,
+        lines: impl Iterator<Item = &'a str>,
+        earlier: &Arc<Comments>,
+    ) -> Arc<Comments> {
         if self.commands.is_empty() && self.last.is_empty() && earlier.of_lines.is_empty() {
             return Arc::default();
         }
-        let printed: HashSet<&str> = snapshot.lines_without_elements().collect();
+        let printed: HashSet<&str> = lines.collect();
         let kept = earlier.of_lines.iter().filter(|(line, _)| printed.contains(line.as_str()));
         let mut of_lines: HashMap<_, _> = kept.map(|(line, own)| (line.clone(), own.clone())).collect();
         let mut pending = String::new();

@@ -55,7 +55,8 @@ fn load_as(text: &[u8], base: &Config, is_complete: bool) -> Result<Config, Refu
         errors.truncate(ERROR_LIMIT);
         return Err(refusal(text, errors));
     };
-    config.comments = comments.of_config(&Snapshot::new(&config), &config.comments);
+    let snapshot = Snapshot::new(&config);
+    config.comments = comments.of_config(snapshot.lines_without_elements(), &config.comments);
     Ok(config)
 }
 
@@ -350,7 +351,7 @@ impl Snapshot {
     }
 
     /// The lines other than those of elements.
-    pub(super) fn lines_without_elements(&self) -> impl Iterator<Item = &str> {
+    fn lines_without_elements(&self) -> impl Iterator<Item = &str> {
         self.settings.iter().map(String::as_str).chain(self.rules.iter())
     }
 

@@ -36,7 +36,7 @@ pub struct CountingCost {
     pub least_percent: f64,
     /// Ticks a packet for reading the clock around nodes.
     pub clock_ticks_per_packet: f64,
-    /// The same in percent.
+    /// Reading the clock in percent.
     pub clock_percent: f64,
 }
 
