@@ -164,6 +164,8 @@ impl OpenPort {
             let is_new = queue.lock().unwrap_or_else(PoisonError::into_inner).restart_if_stalled();
             self.restarts.fetch_add(is_new.into(), Relaxed);
         }
+        // What was lost until the restart is no sign of another stall.
+        self.lost.store(self.port.ring_drops(), Relaxed);
     }
 
     /// Clears pending errors of the port's descriptors. A packet socket whose interface went down has one,

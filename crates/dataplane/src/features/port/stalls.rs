@@ -1,8 +1,8 @@
 //! A thread that restarts packet sockets whose ring the kernel no longer fills.
 //!
 //! Theory of operation. A frame that the kernel cannot describe stalls the ring of its port (see
-//! `mmb_dpdk`'s packet socket). The kernel counts what it drops from then on. A new ring takes the kernel some
-//! 50 ms, so that no worker makes it.
+//! `mmb_dpdk`'s packet socket). The kernel counts what it drops from then on. It may take some time for a new
+//! ring, since it waits for all readers (RCU). So no worker makes one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
