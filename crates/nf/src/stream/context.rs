@@ -497,9 +497,10 @@ impl DynFunction for StreamContext {
                 let (view, mut verdict) = self.tcp(packet, &segment, stream, &mut step);
                 if stream.has_held()
                     && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
-                    && let Some(numbers) = stream_numbers(packet, stream, &early)
                 {
-                    self.acknowledge_early((packet, stream), (early, numbers), &mut step);
+                    let numbers = stream_numbers(packet, stream, &early);
+                    let end = stream.end(early.direction as usize);
+                    self.tell_early((packet, &segment, stream), early, (numbers, end), &mut step);
                 }
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);

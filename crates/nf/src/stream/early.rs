@@ -1,19 +1,21 @@
 //! Acknowledgements of segments that came too early.
 //!
-//! Theory of operation. While bytes are missing, the segments behind them wait. Their receiver does not see
-//! them, so it cannot tell their sender that some are lost, and the sender would wait for its retransmission
-//! timeout. So the context tells it in the receiver's place, as a receiver would (RFC 5681, 4.2): each such
-//! segment is answered by a duplicate of the receiver's last acknowledgement. If both ends permit it, the
-//! duplicate has the waiting bytes as a selective acknowledgement (RFC 2018, 4).
+//! Theory of operation. While bytes are missing, the segments behind them wait. Their receiver does not
+//! see them, so it cannot tell their sender that some are lost, and the sender would wait for its
+//! retransmission timeout. So the context tells it in the receiver's place, as a receiver would (RFC
+//! 5681, 4.2): each such segment is answered by a duplicate of the receiver's last acknowledgement. If
+//! both ends permit it, the duplicate has the waiting bytes as a selective acknowledgement (RFC 2018, 4).
 //!
-//! A sender takes bytes in front of those for lost (RFC 6675, 4). So nothing is sent while bytes that have gone
-//! on are under way to the receiver. The acknowledgement with which the receiver has got them all is followed
-//! by the duplicates.
+//! A sender takes bytes in front of those for lost (RFC 6675, 4). So nothing is sent while bytes that
+//! have gone on are under way to the receiver. The acknowledgement with which the receiver has got them
+//! all is followed by the duplicates. A receiver that sees nothing more may delay it (RFC 9293, 3.8.6.3).
+//! So the first of the segments that wait asks for it: as a keepalive, a segment in front of those that
+//! went on is answered at once (RFC 9293, 3.8.4 and 3.10.7.4).
 //!
-//! No bytes are acknowledged cumulatively. What waits may still be dropped, by a timeout or because its chain
-//! has gone, and what goes on later may be lost behind mmb. A receiver may take a selective acknowledgement back,
-//! and the sender repeats such bytes after its timeout (RFC 2018, 8). A segment that has no room to wait is not
-//! acknowledged.
+//! No bytes are acknowledged cumulatively. What waits may still be dropped, by a timeout or because its
+//! chain has gone, and what goes on later may be lost behind mmb. A receiver may take a selective
+//! acknowledgement back, and the sender repeats such bytes after its timeout (RFC 2018, 8). A segment
+//! that has no room to wait is not acknowledged.
 
 use arrayvec::ArrayVec;
 use mmb_flow::Direction;
@@ -97,9 +99,24 @@ pub(super) fn stream_numbers(packet: &Packet<'_>, stream: &TcpStream, early: &Ea
 }
 
 impl StreamContext {
-    /// Acknowledges segments that wait to their sender.
+    /// Acknowledges segments that wait, or asks their receiver for what it has.
     #[cold]
-    pub(super) fn acknowledge_early(
+    pub(super) fn tell_early(
+        &self,
+        (packet, segment, stream): (&Packet<'_>, &Segment, &TcpStream),
+        early: Early,
+        (numbers, end): (Option<EarlyNumbers>, Option<u32>),
+        step: &mut Step<'_>,
+    ) {
+        match (numbers, end) {
+            (Some(numbers), _) => self.acknowledge_early((packet, stream), (early, numbers), step),
+            (None, Some(end)) if stream.is_two_way() => ask_receiver(packet, segment, (early, end), step),
+            _ => {}
+        }
+    }
+
+    /// Acknowledges segments that wait to their sender.
+    fn acknowledge_early(
         &self,
         (packet, stream): (&Packet<'_>, &TcpStream),
         (early, numbers): (Early, EarlyNumbers),
@@ -130,6 +147,24 @@ impl StreamContext {
                 self.count_edit(step.worker, DUPLICATE_ACKS, 1);
             }
         }
+    }
+}
+
+/// Sends a keepalive to the receiver of the first segment that waits. `end`: the receiver's number behind all
+/// that has gone on.
+fn ask_receiver(packet: &Packet<'_>, segment: &Segment, (early, end): (Early, u32), step: &mut Step<'_>) {
+    let is_first = step.holding.held.held_of(step.holding.place(packet), early.direction) == 1;
+    if early.to != SegmentTo::Sender || !is_first {
+        return;
+    }
+    let mut options = Options::default();
+    if let Some((_, value, echo)) = timestamp(packet.head, packet.meta) {
+        options.push_timestamp(value, echo);
+    }
+    let Segment { ack, window, .. } = *segment;
+    let ask = OutgoingSegment { seq: end.wrapping_sub(1), ack, flags: ACK, window, options };
+    if let Some(frame) = ask.frame(packet.head, packet.meta, SegmentTo::Receiver) {
+        step.emissions.push_in_order(SegmentTo::Receiver.target(), step.at, &[frame.bytes()]);
     }
 }
 

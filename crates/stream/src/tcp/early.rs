@@ -1,6 +1,6 @@
 //! What the sender of segments that came too early can be told in the receiver's place.
 
-use super::{ACKED, EDGE, HELD, SACK, SYNCED, TcpStream};
+use super::{ACKED, HELD, SACK, SYNCED, TcpStream};
 
 impl TcpStream {
     /// Whether segments of any direction may wait.
@@ -25,11 +25,13 @@ impl TcpStream {
         self.next(direction).map(|next| next.wrapping_add(u32::from(self.is_ended(direction))))
     }
 
-    /// Returns the window of a direction's receiver behind the bytes that it has acknowledged, as the field of
-    /// a header. None: it is not known.
+    /// Returns the window of a direction's receiver behind the bytes that it has acknowledged, as the field
+    /// of a header. None: it is not known.
     pub fn window(&self, direction: usize) -> Option<u16> {
-        let flow = self.flows.get(direction).filter(|flow| flow.bits & (ACKED | EDGE) == ACKED | EDGE)?;
+        let flow = self.flows.get(direction).filter(|flow| flow.bits & ACKED != 0)?;
         let shift = self.window_shift(direction ^ 1)?;
-        Some((flow.edge.wrapping_sub(flow.acked) >> (shift & 15)).min(u16::MAX.into()) as u16)
+        // Its right edge must not move back.
+        let field = flow.edge.wrapping_sub(flow.acked).div_ceil(1 << (shift & 15));
+        Some(field.min(u16::MAX.into()) as u16)
     }
 }

@@ -20,7 +20,7 @@ struct Flow {
     next: u32,
     /// The greatest acknowledgement number of the receiver. Valid with [`ACKED`].
     acked: u32,
-    /// The right edge of the receiver's window. Valid with [`EDGE`].
+    /// The right edge of the receiver's window. Valid with [`EDGE`]. Before: that of the answer to a SYN.
     edge: u32,
     /// The number of the first SYN. Valid with [`SYN`].
     initial: u32,
@@ -276,9 +276,15 @@ impl TcpStream {
             }
             (other.acked, other.bits) = (segment.ack, other.bits | ACKED);
         }
+        let is_syn = segment.flags & Segment::SYN != 0;
         // Without the SYN, the scale of the window is not known.
-        let Some(scale) = scale else { return true };
-        let shift = if segment.flags & Segment::SYN == 0 { scale } else { 0 };
+        let Some(scale) = scale else {
+            if is_syn && other.bits & EDGE == 0 {
+                other.edge = segment.ack.wrapping_add(segment.window.into());
+            }
+            return true;
+        };
+        let shift = if is_syn { 0 } else { scale };
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << (shift & 15));
         if other.bits & EDGE == 0 || is_after(edge, other.edge) {
             (other.edge, other.bits) = (edge, other.bits | EDGE);

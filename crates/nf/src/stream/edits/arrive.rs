@@ -204,9 +204,10 @@ impl StreamContext {
         memory.fresh.insert_if(step.at, view.len != 0);
         if stream.has_held()
             && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
-            && let Some(numbers) = memory.early_numbers(packet, &segment, number, &early)
         {
-            self.acknowledge_early((packet, stream), (early, numbers), step);
+            let numbers = memory.early_numbers(packet, &segment, number, &early);
+            let end = memory.sent_end(number, early.direction);
+            self.tell_early((packet, &segment, stream), early, (numbers, end), step);
         }
         (view, verdict)
     }

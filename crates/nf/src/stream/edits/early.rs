@@ -1,5 +1,6 @@
 //! Acknowledgements of early segments of edited connections.
 
+use mmb_flow::Direction;
 use mmb_stream::Segment;
 
 use super::EditMemory;
@@ -8,8 +9,8 @@ use crate::stream::early::{Early, EarlyNumbers};
 use crate::tcp_segment::SegmentTo;
 
 impl EditMemory {
-    /// Returns the numbers for an edited connection. None: its receiver has not acknowledged all that has gone
-    /// on. `segment`: that of the packet, with a translated acknowledgement.
+    /// Returns the numbers for an edited connection. None: its receiver has not acknowledged all that has
+    /// gone on. `segment`: that of the packet, with a translated acknowledgement.
     pub(super) fn early_numbers(
         &self,
         packet: &Packet<'_>,
@@ -32,5 +33,11 @@ impl EditMemory {
             }
         };
         Some(EarlyNumbers { seq, ack, window, stamps })
+    }
+
+    /// Returns the receiver's number behind all that was sent of a direction.
+    pub(super) fn sent_end(&self, number: u32, direction: Direction) -> Option<u32> {
+        let direction = direction as usize;
+        self.splices.has_begun(number, direction).then(|| self.splices.next(number, direction))
     }
 }
