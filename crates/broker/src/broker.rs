@@ -1,8 +1,8 @@
-//! A broker as its owner sees it: a socket, a thread, and counters.
+//! A broker as its owner sees it: a socket, a thread or a process, and counters.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
+use mmb_fabric::Supervisor;
 use mmb_nf::Instance;
 use mmb_system::log;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::counters::Counters;
-use crate::event_loop::{Command, EventLoop, WAKER};
+use crate::event_loop::{Command, Done, EventLoop, ThreadEnvironment, WAKER};
 use crate::exchange::Common;
+use crate::process::BrokerProcess;
 use crate::settings::Settings;
 
 /// Longest time until a port is free.
@@ -47,7 +49,7 @@ impl Listener {
     }
 
     /// Listens for connections of both address families to any address, in the network namespace of the
-    /// calling thread. The kernel must be told which ones ([`Listener::descriptor`]).
+    /// calling thread. The kernel must be told which ones (by [`AsFd`]).
     ///
     /// # Errors
     /// The process may not have the addresses of others (CAP_NET_ADMIN or CAP_NET_RAW).
@@ -66,12 +68,18 @@ impl Listener {
         Ok(Listener { socket, address, is_transparent })
     }
 
-    /// Returns another descriptor of the socket.
+    /// Returns the same socket by another descriptor.
     ///
     /// # Errors
     /// The process has no free descriptor.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.socket.as_fd().try_clone_to_owned()
+    pub fn try_clone(&self) -> io::Result<Listener> {
+        let socket = self.socket.as_fd().try_clone_to_owned()?;
+        Ok(Listener { socket: TcpListener::from_std(socket.into()), ..*self })
+    }
+
+    /// Whether connections to any address come by the socket.
+    pub(crate) fn is_transparent(&self) -> bool {
+        self.is_transparent
     }
 
     /// Returns the address. Its port is not 0.
@@ -80,13 +88,23 @@ impl Listener {
     }
 }
 
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// A running broker. It ends at once when it is dropped.
 pub struct Broker {
     address: SocketAddr,
-    commands: Sender<Command>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
+    runner: Runner,
     counters: Arc<Counters>,
+}
+
+/// Where the event loop runs.
+enum Runner {
+    Thread(BrokerThread),
+    Process(BrokerProcess),
 }
 
 impl Broker {
@@ -100,19 +118,27 @@ impl Broker {
         functions: Vec<Arc<Instance>>,
         settings: Settings,
     ) -> io::Result<Broker> {
-        let Listener { socket, address, is_transparent } = listener;
-        let (poll, counters) = (Poll::new()?, Arc::new(Counters::default()));
-        let waker = Waker::new(poll.registry(), WAKER)?;
-        let (commands, received) = channel();
-        let (shared, name) = (counters.clone(), name.to_owned());
-        let thread = thread::Builder::new().name(format!("broker-{name}")).spawn(move || {
-            let common = Common::new(&functions, settings, shared, is_transparent);
-            let started = EventLoop::new(poll, socket, received, common);
-            if let Err(error) = started.and_then(|mut event_loop| event_loop.run()) {
-                log::error(format!("error: broker {name} has ended: {error}\n"));
-            }
-        })?;
-        Ok(Broker { address, commands, waker, thread: Some(thread), counters })
+        let (address, counters) = (listener.address, Arc::new(Counters::default()));
+        let thread = BrokerThread::start(name, listener, functions, (settings, counters.clone()))?;
+        Ok(Broker { address, runner: Runner::Thread(thread), counters })
+    }
+
+    /// Starts a broker in a process of its own, with copies of the functions. Connections to servers are made
+    /// in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Why it does not run, in one sentence.
+    pub fn start_in_process(
+        name: &str,
+        listener: Listener,
+        functions: Vec<Arc<Instance>>,
+        settings: Settings,
+        supervisor: &Arc<Supervisor>,
+    ) -> Result<Broker, String> {
+        let address = listener.address;
+        let process = BrokerProcess::start(name, listener, functions, settings, supervisor)?;
+        let counters = process.counters().clone();
+        Ok(Broker { address, runner: Runner::Process(process), counters })
     }
 
     /// Returns the address on which the broker listens.
@@ -125,35 +151,98 @@ impl Broker {
         &self.counters
     }
 
-    /// New requests pass other functions, with other limits. Those under way are not disturbed.
+    /// Makes copies of functions that are new, if the broker has copies.
+    ///
+    /// # Errors
+    /// A function cannot be made in the process, in one sentence.
+    pub fn prepare(&self, functions: &[Arc<Instance>]) -> Result<(), String> {
+        match &self.runner {
+            Runner::Thread(_) => Ok(()),
+            Runner::Process(process) => process.prepare(functions),
+        }
+    }
+
+    /// New requests pass other functions, with other limits. Those under way are not disturbed. Both kinds of
+    /// functions run where the former ones do.
     pub fn update(&self, functions: Vec<Arc<Instance>>, settings: Settings) {
-        self.command(Command::Update(functions, settings));
+        match &self.runner {
+            Runner::Thread(thread) => thread.command(Command::Update(functions, settings)),
+            Runner::Process(process) => process.update(functions, settings),
+        }
     }
 
     /// Accepts no connections any more, and ends when all exchanges are finished. Waits until the port is
     /// free, but not for the exchanges.
     pub fn drain(&self) {
-        let (sender, done) = channel();
-        self.command(Command::Drain(sender));
-        // The thread never waits for long. If it has ended, the port is free.
-        let _ = done.recv_timeout(PORT_PATIENCE);
+        self.free_port(Command::Drain, BrokerProcess::drain);
     }
 
     /// Accepts no connections until [`Broker::resume`]. Waits until the port is free.
     pub fn pause(&self) {
+        self.free_port(Command::Pause, BrokerProcess::pause);
+    }
+
+    fn free_port(
+        &self,
+        command: impl FnOnce(Done) -> Command,
+        of_process: impl FnOnce(&BrokerProcess, Sender<()>),
+    ) {
         let (sender, done) = channel();
-        self.command(Command::Pause(sender));
+        match &self.runner {
+            Runner::Thread(thread) => {
+                // The one who has asked may wait no longer.
+                thread.command(command(Box::new(move || sender.send(()).unwrap_or_default())))
+            }
+            Runner::Process(process) => of_process(process, sender),
+        }
+        // The event loop never waits for long. If it has ended, the port is free.
         let _ = done.recv_timeout(PORT_PATIENCE);
     }
 
     /// Accepts connections again, from another socket.
     pub fn resume(&self, listener: Listener) {
-        self.command(Command::Resume(listener.socket));
+        match &self.runner {
+            Runner::Thread(thread) => thread.command(Command::Resume(listener.socket)),
+            Runner::Process(process) => process.resume(listener),
+        }
     }
 
-    /// Whether the thread has ended.
+    /// Whether the event loop has ended.
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        match &self.runner {
+            Runner::Thread(thread) => thread.thread.as_ref().is_none_or(JoinHandle::is_finished),
+            Runner::Process(process) => process.has_ended(),
+        }
+    }
+}
+
+/// An event loop in a thread of the daemon.
+struct BrokerThread {
+    commands: Sender<Command>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BrokerThread {
+    fn start(
+        name: &str,
+        Listener { socket, is_transparent, .. }: Listener,
+        functions: Vec<Arc<Instance>>,
+        (settings, counters): (Settings, Arc<Counters>),
+    ) -> io::Result<BrokerThread> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let (commands, received) = channel();
+        let name = name.to_owned();
+        let thread = thread::Builder::new().name(format!("broker-{name}")).spawn(move || {
+            let common = Common::new(&functions, settings, counters, is_transparent);
+            let environment = Box::new(ThreadEnvironment(received));
+            let started = EventLoop::new(poll, Some(socket), environment, common);
+            if let Err(error) = started.and_then(|mut event_loop| event_loop.run()) {
+                log::error(format!("error: broker {name} has ended: {error}\n"));
+            }
+        })?;
+        Ok(BrokerThread { commands, waker, thread: Some(thread) })
     }
 
     /// Tells the thread something. One that has ended needs to know nothing.
@@ -164,7 +253,7 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+impl Drop for BrokerThread {
     fn drop(&mut self) {
         self.command(Command::End);
         if let Some(thread) = self.thread.take() {

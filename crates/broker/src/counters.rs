@@ -1,6 +1,8 @@
-//! Counters of a broker, written by its thread and read by others.
+//! Counters of a broker, written by its event loop and read by others.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mmb_fabric::{Region, Words};
 
 /// A counter of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +82,53 @@ impl Count {
 }
 
 /// The counters of a broker.
-#[derive(Debug, Default)]
-pub struct Counters([AtomicU64; Count::ALL.len()]);
+#[derive(Debug)]
+pub struct Counters(Memory);
+
+#[derive(Debug)]
+enum Memory {
+    Own(Box<[AtomicU64]>),
+    /// The event loop is in another process.
+    Shared(Region),
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters(Memory::Own(Count::ALL.map(|_| AtomicU64::new(0)).into()))
+    }
+}
 
 impl Counters {
+    /// Makes counters in memory that two processes have.
+    pub(crate) fn shared(region: Region) -> Counters {
+        Counters(Memory::Shared(region))
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        match &self.0 {
+            Memory::Own(words) => words,
+            Memory::Shared(region) => region.words(),
+        }
+    }
+
     /// Returns a count.
     pub fn get(&self, which: Count) -> u64 {
-        self.0.get(which as usize).map_or(0, |count| count.load(Relaxed))
+        self.words().get(which as usize).map_or(0, |count| count.load(Relaxed))
+    }
+
+    /// Returns a number that is another one after each request and each byte.
+    pub(crate) fn progress(&self) -> u64 {
+        let of = [Count::Accepted, Count::Requests, Count::ClientBytes, Count::ResponseBytes];
+        of.into_iter().map(|which| self.get(which)).fold(0, u64::wrapping_add)
+    }
+
+    /// The event loop has ended without a word, and so have its connections.
+    pub(crate) fn end_connections(&self) {
+        for which in [Count::Clients, Count::Servers] {
+            if let Some(count) = self.words().get(which as usize) {
+                count.store(0, Relaxed);
+            }
+        }
     }
 
     /// Adds one.
@@ -94,9 +136,9 @@ impl Counters {
         self.add_many(which, 1);
     }
 
-    /// Adds some. Only the thread of the broker writes.
+    /// Adds some. Only the event loop of the broker writes.
     pub(crate) fn add_many(&self, which: Count, number: u64) {
-        if let Some(count) = self.0.get(which as usize) {
+        if let Some(count) = self.words().get(which as usize) {
             count.store(count.load(Relaxed).wrapping_add(number), Relaxed);
         }
     }

@@ -9,6 +9,9 @@
 //! Each side has a bounded buffer for what the other has not taken. While it is full, the broker does not
 //! read, so that TCP stops the sender. A connection without bytes under way holds no buffer.
 //!
+//! If the functions of the chain are in a domain, the same event loop runs in a process ([`process`]): it has
+//! no right to make sockets, and gets all of them from the daemon.
+//!
 //! Messages are parsed by `mmb-http`, strictly, and written anew: no byte of a head reaches the other side
 //! without having been understood ([`exchange`]).
 //!
@@ -25,8 +28,10 @@ mod counters;
 mod event_loop;
 mod exchange;
 mod io;
+mod process;
 mod settings;
 
 pub use broker::{Broker, Listener};
 pub use counters::{Count, Counters};
+pub use process::run_in_process;
 pub use settings::Settings;

@@ -1,7 +1,9 @@
 //! Limits and times of a broker.
 
+use serde::{Deserialize, Serialize};
+
 /// Limits and times of a broker. Times are in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Most connections of clients. Others wait in the queue of the kernel.
     pub connections: usize,

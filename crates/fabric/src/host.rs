@@ -61,6 +61,11 @@ impl Host {
         Host { supervisor: Arc::new(supervisor), sessions, domains: Mutex::default(), packets, deferred }
     }
 
+    /// Returns the supervisor of all processes.
+    pub fn supervisor(&self) -> &Arc<Supervisor> {
+        &self.supervisor
+    }
+
     /// Starts threads and processes. Until then, functions are taken on, and none of them runs: a process
     /// that still gives up rights must have no other threads. `packets`: what functions of `zero-copy`
     /// domains read. None: there are no such domains.

@@ -14,6 +14,8 @@
 //! A function with `process` in its line runs in a process that the [`Supervisor`] starts ([`Host`]). Each
 //! worker has a [`link`] with it. The process runs the same function as a worker would ([`runtime`]).
 //!
+//! A broker with such functions runs in such a process as a whole: [`run_function`] hands it over.
+//!
 //! The types of the base are generic over the words ([`Words`]): of a [`SharedMemory`], of a slice in tests
 //! under Miri, or of `loom` in its models.
 
@@ -23,12 +25,12 @@ mod host;
 mod layout;
 mod link;
 mod memory;
-mod message;
+pub mod message;
 mod pool;
 mod report;
 mod ring;
 mod runtime;
-mod sandbox;
+pub mod sandbox;
 mod shared;
 mod supervisor;
 mod words;
@@ -38,7 +40,10 @@ pub use doorbell::{Bell, EventBell, Sleeper, Waker};
 pub use host::{HANG, Host};
 pub use memory::{Region, SharedMemory};
 pub use pool::{BUFFER_HEADER, Ledger, Pool, Rejected};
+pub use report::{cpu_time, is_runnable};
 pub use ring::{Broken, Consumer, Producer, words as ring_words};
-pub use runtime::run_function;
-pub use supervisor::{FUNCTION, SUPERVISOR, Supervisor, run_supervisor};
+pub use runtime::{BrokerStart, RunBroker, run_function};
+pub use supervisor::{
+    FUNCTION, FunctionCount, NewProcess, RestartPace, SUPERVISOR, Supervisor, has_ended, run_supervisor,
+};
 pub use words::{Word, Words, read_bytes, write_bytes};

@@ -24,7 +24,7 @@ const MOST_FILES: usize = 5;
 
 /// From the engine to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Order {
+pub(crate) enum Order {
     /// Start a process, whose end of a socket is the descriptor.
     Start,
     /// Kill a process, and wait for its end.
@@ -33,7 +33,7 @@ pub enum Order {
 
 /// From the supervisor to the engine.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The number of the process. Descriptor: readable once it has ended.
     Started(i32),
     /// Why there is no process.
@@ -42,10 +42,19 @@ pub enum Answer {
     Ended(String),
 }
 
-/// The first message to a process. Descriptors: pool, scratchpads, rings, bell, and the packet memory if the
-/// process reads packets where they are.
+/// The first message to a process.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Hello {
+pub(crate) enum First {
+    /// It runs a function for packets.
+    Function(Box<Hello>),
+    /// It runs a broker, which knows what the value means.
+    Broker(serde_json::Value),
+}
+
+/// The first message to the process of a function. Descriptors: pool, scratchpads, rings, bell, and the
+/// packet memory if the process reads packets where they are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
     pub name: String,
     pub kind: String,
     pub args: Vec<String>,
@@ -66,7 +75,7 @@ pub struct Hello {
 
 /// From the engine to a process that runs.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Request {
+pub(crate) enum Request {
     /// `nf set`.
     Set(Vec<String>),
     /// `show functions`.
@@ -75,7 +84,7 @@ pub enum Request {
 
 /// From a process to the engine.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub(crate) enum Reply {
     /// The function runs.
     Ready,
     /// The answer to a request.
@@ -83,6 +92,15 @@ pub enum Reply {
     Report(Vec<(String, String)>),
     /// The function does not run.
     Failed(String),
+}
+
+/// Tells a process which broker it is to run. It gets the value and the descriptors
+/// ([`crate::BrokerStart`]).
+///
+/// # Errors
+/// See [`send`].
+pub fn send_broker(socket: impl AsFd, broker: serde_json::Value, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send(socket, &First::Broker(broker), files)
 }
 
 /// Makes a pair of connected sockets.

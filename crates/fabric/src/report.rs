@@ -72,12 +72,17 @@ pub fn lines(shared: &Shared, status: &ProcessStatus, mode: &str) -> Vec<(String
 }
 
 /// Returns the processor time of a process.
-fn cpu_time(number: u32) -> Option<Duration> {
+pub fn cpu_time(number: u32) -> Option<Duration> {
     let fields = stat_fields(number)?;
     let ticks: Vec<u64> =
         fields.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();
     // Linux counts in hundredths of a second for programs (USER_HZ).
     (ticks.len() == 2).then(|| Duration::from_millis(ticks.iter().sum::<u64>() * 10))
+}
+
+/// Whether a process runs, or waits for a processor.
+pub fn is_runnable(number: u32) -> bool {
+    stat_fields(number).is_some_and(|fields| fields.trim_start().starts_with('R'))
 }
 
 /// Returns the fields of a process behind its name, from its state on (proc_pid_stat(5)).

@@ -30,7 +30,7 @@ use crate::layout::{
     tag_of,
 };
 use crate::memory::{ReadMemory, Region, SharedMemory};
-use crate::message::{self, Hello, Reply, Request};
+use crate::message::{self, First, Hello, Reply, Request};
 use crate::pool::BUFFER_HEADER;
 use crate::ring::{self, Consumer, Producer};
 use crate::sandbox;
@@ -41,23 +41,46 @@ const VECTOR: usize = HostedFunction::VECTOR;
 /// Turns between two looks at the socket.
 const TURNS: u32 = 4096;
 
-/// Runs the process of a function, whose socket is the standard input, until the engine ends it.
+/// A process that is to run a broker. It has given up its capabilities, and no system call yet.
+#[derive(Debug)]
+pub struct BrokerStart {
+    /// What the broker was told to the process in the first message.
+    pub hello: serde_json::Value,
+    /// The descriptors of that message.
+    pub files: Vec<OwnedFd>,
+    /// The socket to the engine.
+    pub socket: OwnedFd,
+}
+
+/// Runs a broker in a process until it ends, or returns why it does not run.
+pub type RunBroker = fn(&Registry, BrokerStart) -> Result<(), String>;
+
+/// Runs the process of a function or of a broker, whose socket is the standard input, until the engine ends
+/// it.
 ///
 /// # Errors
-/// Why the function does not run. The engine is told as well.
-pub fn run_function(registry: &Registry) -> Result<(), String> {
+/// Why it does not run. The engine is told as well.
+pub fn run_function(registry: &Registry, run_broker: RunBroker) -> Result<(), String> {
     sandbox::end_with_parent();
     let socket = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
     // A spare process waits here until it is needed.
     let isolated = sandbox::isolate();
-    let first = message::receive::<Hello>(&socket, RecvFlags::empty()).map_err(|error| error.to_string())?;
-    let Some((hello, files)) = first else { return Ok(()) };
+    let first = message::receive::<First>(&socket, RecvFlags::empty()).map_err(|error| error.to_string())?;
+    let Some((first, files)) = first else { return Ok(()) };
     let run = || {
         isolated?;
-        let mut process = Process::new(registry, &hello, files)?;
-        message::send(&socket, &Reply::Ready, &[]).map_err(|error| error.to_string())?;
-        process.serve(socket.as_fd());
-        Ok(())
+        match first {
+            First::Function(hello) => {
+                let mut process = Process::new(registry, &hello, files)?;
+                message::send(&socket, &Reply::Ready, &[]).map_err(|error| error.to_string())?;
+                process.serve(socket.as_fd());
+                Ok(())
+            }
+            First::Broker(hello) => {
+                let socket = socket.try_clone().map_err(|error| error.to_string())?;
+                run_broker(registry, BrokerStart { hello, files, socket })
+            }
+        }
     };
     // The hook of panics has printed the place already.
     let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(words_of(&*panic)));
@@ -122,7 +145,7 @@ impl Process {
         let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
         hello.cpu.map_or(Ok(()), sandbox::pin)?;
         sandbox::restore_priority(hello.priority);
-        sandbox::limit()?;
+        sandbox::limit(sandbox::Rights::Memory)?;
         let spec = HostedSpec {
             name: hello.name.clone(),
             kind: hello.kind.clone(),

@@ -8,15 +8,19 @@
 //! privileges, sets limits, and limits its system calls to those that a thread needs that computes, waits
 //! and writes to open descriptors. No call opens a file, makes a socket, a thread or a process, or looks
 //! into another process. So it needs no rules about files. A call that is not allowed fails with EPERM.
+//!
+//! The process of a broker gets sockets from the daemon. It accepts, reads, writes and ends connections
+//! ([`sockets`]), and makes none.
 
 mod processors;
+mod sockets;
 
 use std::collections::BTreeMap;
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{
-    Resource, Rlimit, Signal, getpriority_process, set_parent_process_death_signal, setpriority_process,
-    setrlimit,
+    Resource, Rlimit, Signal, getpriority_process, getrlimit, set_parent_process_death_signal,
+    setpriority_process, setrlimit,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
@@ -31,7 +35,7 @@ const MEMORY: u64 = 4 << 30;
 const CALLS: &[i64] = &[
     // Descriptors that are open.
     libc::SYS_read, libc::SYS_write, libc::SYS_writev, libc::SYS_close, libc::SYS_fstat, libc::SYS_recvmsg,
-    libc::SYS_sendmsg, libc::SYS_ppoll,
+    libc::SYS_ppoll,
     // Memory.
     libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_brk,
     // This thread, and time.
@@ -70,16 +74,30 @@ pub fn isolate() -> Result<(), String> {
     set_no_new_privs(true).map_err(|error| format!("cannot give up new privileges: {error}"))
 }
 
+/// What a process needs besides processor time.
+#[derive(Clone, Copy, Debug)]
+pub enum Rights {
+    /// Memory, and the engine's socket.
+    Memory,
+    /// Connections besides, which the engine gives it.
+    Connections,
+}
+
 /// Limits memory, descriptors and system calls, for good. To be called behind [`isolate`], once the memory is
 /// mapped and before the function is made.
 ///
 /// # Errors
 /// The kernel refuses to limit system calls.
-pub fn limit() -> Result<(), String> {
+pub fn limit(rights: Rights) -> Result<(), String> {
+    let files = match rights {
+        Rights::Memory => 16,
+        // As many as the engine may have.
+        Rights::Connections => getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+    };
     let limits = [
         (Resource::As, MEMORY),
         (Resource::Core, 0),
-        (Resource::Nofile, 16),
+        (Resource::Nofile, files),
         (Resource::Nproc, 0),
         (Resource::Memlock, 0),
     ];
@@ -87,7 +105,7 @@ pub fn limit() -> Result<(), String> {
         // A limit that is lower already stays.
         let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     }
-    filter()
+    filter(rights)
         .and_then(|program| apply_filter(&program))
         .map_err(|error| format!("cannot limit system calls: {error}"))
 }
@@ -137,9 +155,13 @@ pub fn give_up_capabilities() {
     let _ = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
 }
 
-fn filter() -> Result<BpfProgram, seccompiler::Error> {
-    let rules: BTreeMap<i64, Vec<_>> =
+fn filter(rights: Rights) -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<_>> =
         CALLS.iter().chain(OLD_CALLS).map(|call| (*call, Vec::new())).collect();
+    match rights {
+        Rights::Memory => drop(rules.insert(libc::SYS_sendmsg, Vec::new())),
+        Rights::Connections => rules.extend(sockets::rules()?),
+    }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::Backend)?;
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch);

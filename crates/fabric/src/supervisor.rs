@@ -13,6 +13,8 @@
 //!
 //! The kernel tells the supervisor, their parent, of processes that a signal has stopped. It kills them.
 
+mod restarts;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,13 +26,15 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::message::{self, Answer, Order};
 use crate::sandbox::{self, Processors};
+
+pub use restarts::RestartPace;
 
 /// The first argument of the supervisor.
 pub const SUPERVISOR: &str = "function-supervisor";
@@ -48,13 +52,23 @@ const MOST_SPARES: usize = 8;
 /// How long the engine waits for an answer. The kernel may need seconds for the supervisor's name spaces.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a process may take to end once its socket is closed.
+const ENDING: Duration = Duration::from_millis(5);
+
 /// A process without a function.
 pub struct NewProcess {
+    /// Its number.
     pub number: i32,
     /// The engine's end of its socket.
     pub socket: OwnedFd,
     /// Readable once the process has ended.
     pub end: OwnedFd,
+}
+
+/// Whether a process has ended, or does so now. It uses no memory any more then. `end`: of [`NewProcess`].
+pub fn has_ended(end: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(end, PollFlags::IN)];
+    poll(&mut files, Timespec::try_from(ENDING).ok().as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// The engine's end of the supervisor. The supervisor and all its processes end with it.

@@ -206,6 +206,7 @@ fn platform(
         seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
         scratchpad: args.scratchpad,
         files,
+        supervisor: Some(processes.supervisor().clone()),
         processes: Some(processes),
     }
 }

@@ -52,7 +52,9 @@ pub fn run(functions: Registry) -> ExitCode {
     // Not for users: the daemon executes itself with these words.
     match std::env::args_os().nth(1).as_deref().and_then(|word| word.to_str()) {
         Some(mmb_fabric::SUPERVISOR) => return internal(mmb_fabric::run_supervisor()),
-        Some(mmb_fabric::FUNCTION) => return internal(mmb_fabric::run_function(&functions)),
+        Some(mmb_fabric::FUNCTION) => {
+            return internal(mmb_fabric::run_function(&functions, mmb_broker::run_in_process));
+        }
         _ => {}
     }
     let parsed = command_line::parse(std::env::args_os().collect());

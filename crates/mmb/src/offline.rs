@@ -28,6 +28,7 @@ pub fn base(functions: Arc<Registry>, scratchpad: usize) -> Config {
         scratchpad,
         files: Arc::default(),
         processes: None,
+        supervisor: None,
     })
 }
 

@@ -11,13 +11,13 @@ use crate::bytes::raw::{BrokerPlace, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::l7::DynL7;
-use crate::process::FunctionProcess;
+use crate::process::{FunctionCopies, FunctionProcess, ProcessStatus};
 use crate::set::Set;
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
 use crate::{
-    Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, SessionInfo,
-    StreamCounter, Vector,
+    Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, ServersWatcher,
+    SessionInfo, StreamCounter, Vector,
 };
 
 /// A configured function: `nf add INSTANCE TYPE ARG…`.
@@ -38,6 +38,8 @@ pub struct Instance {
     domain: Option<(Domain, ProcessPlace)>,
     /// The process in which the function runs; `function` is its shadow then.
     process: Option<Arc<dyn FunctionProcess>>,
+    /// The copies of a function of brokers; `function` is their shadow.
+    copies: Option<Arc<FunctionCopies>>,
     /// What brokers have of a stream function, and the number of their worker.
     broker_place: BrokerPlace,
     broker_worker: u16,
@@ -83,6 +85,7 @@ impl Instance {
             function,
             domain: None,
             process: None,
+            copies: None,
             broker_place: BrokerPlace::default(),
             broker_worker: 0,
         })
@@ -98,6 +101,20 @@ impl Instance {
         self.process = process;
     }
 
+    /// Sets domain and place of a function of brokers, and its copies if there is somebody to make them.
+    pub(crate) fn set_copies(
+        &mut self,
+        (domain, place): (&Domain, &ProcessPlace),
+        copies: Option<Arc<FunctionCopies>>,
+    ) {
+        if let (Some(copies), Some(servers)) = (&copies, self.l7().and_then(|function| function.servers())) {
+            let watcher: Arc<dyn ServersWatcher> = copies.clone();
+            servers.watch(Arc::downgrade(&watcher));
+        }
+        self.domain = Some((domain.clone(), place.clone()));
+        self.copies = copies;
+    }
+
     /// Sets the number of workers. Brokers are the worker behind them.
     pub(crate) fn set_workers(&mut self, workers: u16) {
         self.broker_worker = workers;
@@ -108,7 +125,18 @@ impl Instance {
         (&self.broker_place, self.broker_worker)
     }
 
-    /// Returns the process in which the function runs. None: it runs in the workers.
+    /// Returns the copies of the function in processes of brokers. None: brokers run it in the daemon.
+    pub fn copies(&self) -> Option<&Arc<FunctionCopies>> {
+        self.copies.as_ref()
+    }
+
+    /// Returns what is known of the process of the function, or of those of its copies.
+    pub fn process_status(&self) -> Option<ProcessStatus> {
+        let of_copies = || self.copies.as_ref().map(|copies| copies.status());
+        self.process.as_ref().map(|process| process.status()).or_else(of_copies)
+    }
+
+    /// Returns the process to which workers send packets. None: the function runs in the workers.
     pub fn process(&self) -> Option<&Arc<dyn FunctionProcess>> {
         self.process.as_ref()
     }
@@ -223,15 +251,20 @@ impl Instance {
     /// # Errors
     /// The error of the function.
     pub fn set(&self, args: &[&str]) -> Result<(), ArgError> {
-        match &self.process {
-            Some(process) => process.set(args).map_err(ArgError::from),
-            None => self.function.set(args),
+        if let Some(process) = &self.process {
+            return process.set(args).map_err(ArgError::from);
         }
+        self.function.set(args)?;
+        self.copies.as_ref().map_or(Ok(()), |copies| copies.set(args).map_err(ArgError::from))
     }
 
     /// See [`Function::report`].
     pub fn report(&self) -> Vec<(String, String)> {
-        self.process.as_ref().map_or_else(|| self.function.report(), |process| process.report())
+        match (&self.process, &self.copies) {
+            (Some(process), _) => process.report(),
+            (None, Some(copies)) => copies.report(|| self.function.report()),
+            (None, None) => self.function.report(),
+        }
     }
 
     /// Returns the counters of a stream context, which stands in front of stream functions. Empty for other

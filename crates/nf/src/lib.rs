@@ -46,7 +46,7 @@ pub use held::{HeldEvent, HeldQueue};
 pub use instance::Instance;
 pub use l7::{
     ChosenServer, DynL7, L7Answer, L7Finished, L7Function, L7Handler, L7Request, L7Response, L7Verdict, Peer,
-    ProxyHeader, Upstream,
+    ProxyHeader, ServerState, ServersWatcher, Upstream,
 };
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Domain, DomainKind, Match, NfInstance, OnFailure, ProcessMode};

@@ -9,8 +9,11 @@
 //! domain that changes no packet reads it where it is ([`PacketMemory`]). Packets wait among those that
 //! functions hold ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
 //!
+//! Functions of brokers have no link: their broker runs in the process with them ([`FunctionCopies`]).
+//!
 //! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
 
+mod copies;
 mod hosted;
 
 use std::os::fd::BorrowedFd;
@@ -23,7 +26,8 @@ use mmb_packet::DropReason;
 use crate::instance::DynFunction;
 use crate::{Packet, Properties, SessionId, SessionInfo, SessionKey, Verdict};
 
-pub use hosted::{HostedFunction, HostedSpec};
+pub use copies::{CopyProcess, FunctionCopies};
+pub use hosted::{HostedFunction, make_copy};
 
 /// The domains, and who starts processes in them.
 #[derive(Clone, Copy, Default)]
@@ -55,6 +59,23 @@ pub struct ProcessSpec<'a> {
     pub bytes: usize,
     /// The function changes no packet.
     pub is_read_only: bool,
+}
+
+/// What a function in a process is made of.
+#[derive(Clone, Debug, Default)]
+pub struct HostedSpec {
+    /// Name of the instance.
+    pub name: String,
+    /// Type of the function.
+    pub kind: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Ports that it may ask for by name, with their numbers.
+    pub ports: Vec<(String, u16)>,
+    /// Number of workers.
+    pub workers: u16,
+    /// A secret that senders do not know.
+    pub seed: u64,
 }
 
 /// Starts functions in processes.
@@ -196,14 +217,28 @@ pub trait ProcessLink: Send {
     fn free(&mut self, buffer: u32);
 }
 
+/// What no function in a process can do.
+const FILES_OR_SOCKETS: &str = "works with files or sockets of its own";
+
+/// Whether a function in a process is one of brokers: only they can use it, or pass it the bytes of their
+/// connections.
+pub(crate) fn is_for_brokers(function: &dyn DynFunction) -> bool {
+    function.is_l7_only() || function.l7().is_some() || function.reads_bytes()
+}
+
 /// Returns why a function cannot run in a process, for a sentence that begins with its name.
 pub(crate) fn obstacle(function: &dyn DynFunction, properties: &Properties) -> Option<String> {
     let reason = if function.kind() == "flow" {
         "opens sessions of its own"
-    } else if function.is_stream() {
+    } else if function.is_stream() && !is_for_brokers(function) {
         "reads streams"
-    } else if function.is_l7_only() {
-        "works in brokers"
+    } else if function.is_stream() && function.background().is_some() {
+        FILES_OR_SOCKETS
+    } else if is_for_brokers(function) {
+        // Checks of servers stay in the daemon, and no packet comes.
+        return properties.needs_worker.map(str::to_owned);
+    } else if function.background().is_some() {
+        FILES_OR_SOCKETS
     } else if function.holds() {
         "holds packets"
     } else if properties.translates.any() {

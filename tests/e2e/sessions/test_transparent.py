@@ -24,6 +24,16 @@ chain add site mark then none
 broker add all transparent chain site
 """
 RULE = "add in left tcp-dport 80 broker all"
+# For tests whose functions run in the daemon, and then in a process.
+BOTH_PLACES = pytest.mark.parametrize("make_box", [None, "tenant"], ids=["daemon", "process"], indirect=True)
+
+
+def placed(lines, domain):
+    """The lines, with their functions in a domain."""
+    if domain is None:
+        return lines
+    added = (f"{line} process {domain}" if line.startswith("nf add ") else line for line in lines.splitlines())
+    return "\n".join([f"domain add {domain} private", *added, ""])
 
 
 class Origin(http.server.ThreadingHTTPServer):
@@ -116,11 +126,11 @@ def get_new(bench, address, path="/", port=80):
 
 
 @pytest.fixture
-def make_box(make_router):
+def make_box(make_router, request):
     """make_box(rules, …): a router with a broker and rules, and a server behind it."""
 
     def make(config=RULE, driver="af-packet", **options):
-        bench = make_router(f"{BROKER}{config}\n", driver, **options)
+        bench = make_router(f"{placed(BROKER, getattr(request, 'param', None))}{config}\n", driver, **options)
         bench.origin = Origin(bench.servers)
         bench.on_close(bench.origin.server_close)
         bench.on_close(bench.origin.shutdown)
@@ -135,6 +145,7 @@ def broker(bench):
     return one
 
 
+@BOTH_PLACES
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("server, client, far", BOTH)
 def test_a_rule_sends_connections_to_the_broker(make_box, driver, server, client, far, workers):
@@ -159,6 +170,7 @@ def test_a_rule_sends_connections_to_the_broker(make_box, driver, server, client
     assert not any(drops[reason] for reason in ("rule", "no-route", "martian", "other-host", "punt-full", "port-gone"))
 
 
+@BOTH_PLACES
 @pytest.mark.parametrize("server, client, far", BOTH)
 def test_large_bodies(make_box, driver, server, client, far):
     bench = make_box(driver=driver)
@@ -301,13 +313,14 @@ def test_deletion_ends_connections(make_box):
     assert get_new(bench, SERVER)[0] is False
 
 
-def test_listening_and_transparent(make_router):
+@pytest.mark.parametrize("domain", [None, "tenant"], ids=["daemon", "process"])
+def test_listening_and_transparent(make_router, domain):
     """One broker with both entrances; `proxy` chooses the server of all."""
     config = (
         f"nf add lb proxy {SERVER}:8080\nchain add site lb\n"
         f"broker add web listen 127.0.0.1:8888 transparent chain site\nadd in left tcp-dport 80 broker web\n"
     )
-    bench = make_router(driver="af-packet", config=config)
+    bench = make_router(driver="af-packet", config=placed(config, domain))
     origin = Origin(bench.servers, 8080)
     bench.on_close(origin.server_close)
     bench.on_close(origin.shutdown)
@@ -318,6 +331,7 @@ def test_listening_and_transparent(make_router):
     assert "127.0.0.1:8888, transparent" in bench.daemon.line("show brokers").stdout
 
 
+@BOTH_PLACES
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("server, client, far", BOTH)
 def test_servers_see_the_client(make_box, driver, server, client, far, workers):

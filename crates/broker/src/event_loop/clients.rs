@@ -24,7 +24,7 @@ fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-impl EventLoop {
+impl EventLoop<'_> {
     /// Accepts the connections that wait, up to the limit.
     pub(super) fn accept(&mut self) {
         if self.accept_at.take_if(|at| *at <= self.common.now).is_some() {

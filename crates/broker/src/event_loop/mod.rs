@@ -1,6 +1,8 @@
-//! The loop of a broker's thread: sockets, deadlines, limits and commands.
+//! The event loop of a broker: sockets, deadlines, limits and commands. It runs in a thread of the daemon or
+//! in a process ([`Environment`]).
 
 mod clients;
+mod environment;
 mod servers;
 
 use std::cell::RefCell;
@@ -8,22 +10,20 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
-use mmb_nf::Instance;
 use mmb_system::log;
 use slab::Slab;
 
 use crate::chain::{LocalChain, filters};
 use crate::exchange::{Client, Common, Server};
 use crate::io::{Owner, Timers};
-use crate::settings::{GRACE, Settings};
+use crate::settings::GRACE;
 
+pub(crate) use environment::{Command, Done, Environment, ThreadEnvironment, connect};
 pub(crate) use servers::KeptServers;
 
 /// Events that are taken at a time.
@@ -37,26 +37,14 @@ const LISTENER: Token = Token(1);
 /// Tokens from here on are those of clients (even) and of servers (odd).
 const FIRST: usize = 2;
 
-/// What the thread is told.
-pub(crate) enum Command {
-    /// New requests pass other functions, with other limits.
-    Update(Vec<Arc<Instance>>, Settings),
-    /// No connection is accepted until a socket comes. The sender learns when the port is free.
-    Pause(Sender<()>),
-    /// Connections are accepted from this socket.
-    Resume(TcpListener),
-    /// No connection is accepted any more. Exchanges are finished. The sender learns when the port is free.
-    Drain(Sender<()>),
-    /// The thread ends.
-    End,
-}
-
 /// The state of the thread.
-pub(crate) struct EventLoop {
+pub(crate) struct EventLoop<'e> {
     poll: Poll,
+    environment: Box<dyn Environment + 'e>,
     /// None: the broker is being drained, or has paused.
     listener: Option<TcpListener>,
-    commands: Receiver<Command>,
+    /// Commands may wait.
+    has_commands: bool,
     clients: Slab<Client>,
     servers: Slab<Server>,
     kept: KeptServers,
@@ -74,20 +62,23 @@ pub(crate) struct EventLoop {
     started: Instant,
 }
 
-impl EventLoop {
+impl<'e> EventLoop<'e> {
     /// # Errors
     /// The socket cannot be registered.
     pub fn new(
         poll: Poll,
-        mut listener: TcpListener,
-        commands: Receiver<Command>,
+        mut listener: Option<TcpListener>,
+        environment: Box<dyn Environment + 'e>,
         common: Common,
-    ) -> io::Result<EventLoop> {
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    ) -> io::Result<EventLoop<'e>> {
+        if let Some(listener) = &mut listener {
+            poll.registry().register(listener, LISTENER, Interest::READABLE)?;
+        }
         Ok(EventLoop {
             poll,
-            listener: Some(listener),
-            commands,
+            environment,
+            listener,
+            has_commands: true,
             clients: Slab::new(),
             servers: Slab::new(),
             kept: KeptServers::default(),
@@ -109,14 +100,17 @@ impl EventLoop {
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         loop {
-            match self.poll.poll(&mut events, self.patience()) {
+            self.environment.begin_sleep();
+            let polled = self.poll.poll(&mut events, self.patience());
+            self.environment.end_sleep();
+            match polled {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
             self.common.now = self.started.elapsed().as_millis() as u64;
             for event in &events {
                 match event.token() {
-                    WAKER => {}
+                    WAKER => self.has_commands = true,
                     LISTENER => self.can_accept = true,
                     Token(token) => self.on_event(token, event),
                 }
@@ -139,7 +133,10 @@ impl EventLoop {
 
     /// Processes commands. False: the thread ends.
     fn obey(&mut self) -> bool {
-        while let Ok(command) = self.commands.try_recv() {
+        if !std::mem::take(&mut self.has_commands) {
+            return true;
+        }
+        while let Some(command) = self.environment.next_command() {
             match command {
                 Command::End => return false,
                 Command::Update(functions, settings) => {
@@ -150,8 +147,8 @@ impl EventLoop {
                     self.accept();
                 }
                 Command::Pause(done) => {
-                    self.listener = None;
-                    let _ = done.send(());
+                    self.stop_listening();
+                    done();
                 }
                 Command::Resume(mut listener) => {
                     match self.poll.registry().register(&mut listener, LISTENER, Interest::READABLE) {
@@ -161,9 +158,9 @@ impl EventLoop {
                     self.accept();
                 }
                 Command::Drain(done) => {
-                    self.listener = None;
+                    self.stop_listening();
                     // Nobody may wait for it any more.
-                    let _ = done.send(());
+                    done();
                     self.common.is_stopping = true;
                     self.end_at.get_or_insert(self.common.now + GRACE);
                     self.close_idle();
@@ -171,6 +168,13 @@ impl EventLoop {
             }
         }
         true
+    }
+
+    /// Accepts no connections. Others may have the socket, so that closing it would not end its events.
+    fn stop_listening(&mut self) {
+        if let Some(mut listener) = self.listener.take() {
+            let _ = self.poll.registry().deregister(&mut listener);
+        }
     }
 
     fn on_event(&mut self, token: usize, event: &Event) {

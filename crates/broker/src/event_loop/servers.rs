@@ -1,22 +1,17 @@
 //! Connections to servers: which one a request gets, and which ones are kept.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 
 use mio::Interest;
-use mio::net::TcpStream;
 use mmb_nf::ProxyHeader;
-use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{EventLoop, server_token};
 use crate::counters::Count;
 use crate::exchange::{Client, Failure, Server};
 use crate::io::{Channel, Owner, Timer};
 use crate::settings::SERVER_IDLE;
-
-/// The connection is not there yet (errno(3)).
-const EINPROGRESS: i32 = 115;
 
 /// For whom a connection is: the address of its server, and the only client that may use it.
 type Use = (SocketAddr, Option<SocketAddr>);
@@ -31,17 +26,6 @@ pub(crate) struct KeptServers(HashMap<Use, VecDeque<usize>>);
 impl Server {
     fn usage(&self) -> Use {
         (self.address, self.owner.map(|(client, _)| client))
-    }
-}
-
-/// Begins to connect to a server from the address of a client. The kernel chooses the port.
-fn connect_from(source: IpAddr, server: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(server), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    socket.set_ip_transparent_v4(true)?;
-    socket.bind(&SocketAddr::new(source, 0).into())?;
-    match socket.connect(&server.into()) {
-        Err(error) if error.raw_os_error() != Some(EINPROGRESS) => Err(error),
-        _ => Ok(TcpStream::from_std(socket.into())),
     }
 }
 
@@ -69,7 +53,7 @@ impl KeptServers {
     }
 }
 
-impl EventLoop {
+impl EventLoop<'_> {
     /// Finds a server for the request of a client. Without one, the client is answered.
     pub(super) fn connect(&mut self, key: usize) {
         loop {
@@ -131,10 +115,8 @@ impl EventLoop {
     /// Begins to open a connection. False: it cannot be opened.
     fn open(&mut self, client: usize, address: SocketAddr, owner: Owned) -> bool {
         let source = owner.map(|(client, _)| client.ip()).filter(|_| self.common.settings.keeps_source);
-        let connected = match source {
-            Some(source) => connect_from(source, address),
-            None => TcpStream::connect(address),
-        };
+        let Some(one) = self.clients.get(client) else { return false };
+        let connected = self.environment.connect(address, source, &one.channel.socket);
         let Ok(mut socket) = connected else { return false };
         let _ = socket.set_nodelay(true);
         let uid = self.uid();

@@ -21,6 +21,7 @@ use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
 use mmb_nf::{ByteStreams, Follows, Instance, L7Finished, Peer, ProxyHeader, Upstream};
 
 use self::body::{BodyWriter, Framing};
+pub(crate) use self::original::is_server;
 use crate::chain::{Filters, LocalChain, SharedChain, filters};
 use crate::counters::{Count, Counters};
 use crate::io::{Channel, Filter, Pool, Timer};

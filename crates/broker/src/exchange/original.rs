@@ -16,7 +16,7 @@ impl Original {
 
 /// Whether an address names a server on any other machine. A client must not get to what this machine offers
 /// to itself.
-fn is_server(address: IpAddr) -> bool {
+pub(crate) fn is_server(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(ip) => {
             !(ip.is_loopback()

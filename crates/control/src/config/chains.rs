@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use mmb_fabric::Supervisor;
 use mmb_lang::{Body, Chain, Command, Domain, Match, NfInstance, Rule, SourceSpan, Word};
 use mmb_nf::process::{ProcessHost, ProcessSetup};
 use mmb_nf::{FileAccess, Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
@@ -31,6 +32,8 @@ pub struct Platform {
     pub files: Arc<FileAccess>,
     /// Starts functions in processes. None: they run in the workers.
     pub processes: Option<Arc<dyn ProcessHost>>,
+    /// Starts brokers in processes. None: there are no such brokers.
+    pub supervisor: Option<Arc<Supervisor>>,
 }
 
 impl Default for Platform {
@@ -43,6 +46,7 @@ impl Default for Platform {
             scratchpad: mmb_dataplane::DEFAULT_SCRATCHPAD,
             files: Arc::default(),
             processes: None,
+            supervisor: None,
         }
     }
 }

@@ -32,7 +32,7 @@ impl Control {
 
 fn process_entry(instance: &Instance) -> ProcessEntry {
     // Without a process there is nothing to count.
-    let status = instance.process().map(|process| process.status()).unwrap_or_default();
+    let status = instance.process_status().unwrap_or_default();
     let ProcessStatus { process, restarts, last_failure, cpu, ring_levels, .. } = status;
     ProcessEntry {
         function: instance.name().to_owned(),

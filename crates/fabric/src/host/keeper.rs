@@ -22,23 +22,15 @@ use rustix::net::RecvFlags;
 use super::{Job, NO_PACKETS, PATIENCE};
 use crate::doorbell::{Bell, Sleeper};
 use crate::memory::SharedMemory;
-use crate::message::{self, Hello, Reply};
+use crate::message::{self, First, Hello, Reply};
 use crate::sandbox;
 use crate::shared::{LinkCounters, Shared};
-use crate::supervisor::{NewProcess, Supervisor};
+use crate::supervisor::{self, NewProcess, RestartPace, Supervisor};
 
 /// How long a process may return nothing of what it has.
 pub const HANG: Duration = Duration::from_millis(500);
 /// Time between two looks at the rings.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a process may take to end once its socket is closed.
-const ENDING: Duration = Duration::from_millis(5);
-/// So many processes with a short life are started again at once, one after the other.
-const AT_ONCE: u32 = 8;
-/// Later ones are started after a pause, of at most the second time.
-const SHORT_LIFE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
 /// A process that runs.
 pub(super) struct Running {
     number: i32,
@@ -131,7 +123,8 @@ impl Keeper {
             files.push(file);
             self.hello.packets = Some((offset, packets.bytes()));
         }
-        let sent = message::send(&socket, &self.hello, &files).map_err(text);
+        let sent =
+            message::send(&socket, &First::Function(Box::new(self.hello.clone())), &files).map_err(text);
         let ready = sent.and_then(|()| match wait_for(&socket) {
             Ok(Some(Reply::Ready)) => Ok(()),
             Ok(Some(Reply::Failed(reason))) => Err(message::printable(&reason)),
@@ -155,27 +148,27 @@ impl Keeper {
     /// Looks after processes, one after the other, until the function is deleted.
     pub fn keep(&mut self, first: Option<Running>) {
         sandbox::raise_priority(self.supervisor.priority);
-        let (mut next, mut short_lives) = (first, 0_u32);
+        let (mut next, mut pace) = (first, RestartPace::default());
         loop {
             let mut running = match next.take() {
                 Some(running) => running,
-                None => match self.start_until_it_runs(&mut short_lives) {
+                None => match self.start_until_it_runs(&mut pace) {
                     Some(running) => running,
                     None => return,
                 },
             };
             let end = self.watch(&mut running);
             // Its number stays its own until the supervisor is asked.
-            let is_dead = matches!(end, End::Gone) && has_ended(&running.end);
+            let is_dead = matches!(end, End::Gone) && supervisor::has_ended(&running.end);
             let how = (!is_dead).then(|| self.supervisor.kill(running.number));
             self.number.store(0, Relaxed);
             self.shared.set_down();
             if matches!(end, End::Stop) {
                 return;
             }
-            short_lives = if running.since.elapsed() < SHORT_LIFE { short_lives + 1 } else { 0 };
+            pace.note_life(running.since.elapsed());
             // Packets wait: how the process has ended is asked later.
-            next = if short_lives < AT_ONCE { self.start_in_spare() } else { None };
+            next = if pace.pause().is_zero() { self.start_in_spare() } else { None };
             self.report_end(&running, &end, how);
             self.restarts.fetch_add(1, Relaxed);
         }
@@ -197,13 +190,9 @@ impl Keeper {
     }
 
     /// Starts a process, after a pause if the last ones have lived shortly. None: the function is deleted.
-    fn start_until_it_runs(&mut self, short_lives: &mut u32) -> Option<Running> {
+    fn start_until_it_runs(&mut self, pace: &mut RestartPace) -> Option<Running> {
         loop {
-            let pause = match short_lives.checked_sub(AT_ONCE) {
-                None => Duration::ZERO,
-                Some(n) => LONGEST_PAUSE.min(Duration::from_millis(20) * (1 << n.min(10))),
-            };
-            if self.is_stopped_within(pause) {
+            if self.is_stopped_within(pace.pause()) {
                 return None;
             }
             match self.start() {
@@ -214,7 +203,7 @@ impl Keeper {
                         "function {}: its process does not start: {reason}\n",
                         self.hello.name
                     ));
-                    *short_lives = short_lives.saturating_add(1).max(AT_ONCE);
+                    pace.note_failure();
                 }
             }
         }
@@ -352,10 +341,4 @@ fn wait_for(socket: &OwnedFd) -> io::Result<Option<Reply>> {
         Ok(0) => Err(io::ErrorKind::TimedOut.into()),
         _ => Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
     }
-}
-
-/// Whether a process has ended, or does so now. It uses no memory any more then.
-fn has_ended(end: &OwnedFd) -> bool {
-    let mut files = [PollFd::new(end, PollFlags::IN)];
-    poll(&mut files, Timespec::try_from(ENDING).ok().as_ref()).is_ok_and(|ready| ready > 0)
 }

@@ -18,7 +18,11 @@ use world::{World, frame, payload};
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(mmb_fabric::SUPERVISOR) => return ended(mmb_fabric::run_supervisor()),
-        Some(mmb_fabric::FUNCTION) => return ended(mmb_fabric::run_function(&world::registry())),
+        Some(mmb_fabric::FUNCTION) => {
+            return ended(mmb_fabric::run_function(&world::registry(), |_, _| {
+                Err("there are no brokers here".into())
+            }));
+        }
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
@@ -260,14 +264,20 @@ fn functions_that_do_not_start() {
     let chain = "chain add c p";
     let streams = refused(&format!("{domain}nf add p sni deny a.example process d\n{chain}"));
     assert_eq!(streams, "`p` reads streams, which a function in a process cannot do: leave `process` out");
-    let l7 = refused(&format!("{domain}nf add p proxy 192.0.2.10:80 process d"));
-    assert_eq!(l7, "`p` works in brokers, which a function in a process cannot do: leave `process` out");
+    let polls = refused(&format!("{domain}nf add p proxy 192.0.2.10:80 process d poll"));
+    assert_eq!(polls, "`p` works in brokers, whose processes sleep while nothing comes: leave `poll` out");
     let both = refused(&format!(
-        "{domain}nf add s sieve 100 process d\nnf add p proxy 192.0.2.10:80\nchain add c s | p"
+        "{domain}nf add u url-rewrite /a /b process d\nnf add p proxy 192.0.2.10:80\nchain add c u | p"
     ));
     assert_eq!(
         both,
-        "`s` runs in a process, which gets packets, and `p` works in brokers: leave `process` out of `s`"
+        "`u` runs in domain `d` and `p` in the daemon: the functions of a chain of brokers run all in the daemon, \
+         or in the same domain and on the same `cpu`"
+    );
+    let packets = refused(&format!("{domain}nf add p payload-count process d\n{chain}"));
+    assert_eq!(
+        packets,
+        "`p` runs in a process and reads the bytes of connections: only a chain of brokers can use it"
     );
     let sends = refused(&format!("{domain}nf add p mirror near process d\n{chain}"));
     assert_eq!(sends, "`p` sends frames, which a function in a process cannot do: leave `process` out");

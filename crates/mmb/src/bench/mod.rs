@@ -71,6 +71,7 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool, pager: &Pag
         scratchpad: args.scratchpad,
         files: Arc::default(),
         processes: None,
+        supervisor: None,
     });
     let routes = routes(args)?;
     let traffic = traffic(args, routes)?;

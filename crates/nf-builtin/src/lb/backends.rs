@@ -7,14 +7,14 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 
 use super::choice::{Candidate, Choices, Families, Method};
 use super::config::{BackendAddress, LbConfig};
 use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN, SegmentTo, reset};
-use mmb_nf::{Context, Direction, DropReason, Packet, Verdict};
+use mmb_nf::{Context, Direction, DropReason, Packet, ServerState, ServersWatcher, Verdict};
 
 /// A back end.
 #[derive(Debug)]
@@ -100,6 +100,8 @@ pub(crate) struct Backends {
     changing: Mutex<()>,
     /// Number of workers that have begun to take turns.
     turns: AtomicUsize,
+    /// Those who must know of changes of states.
+    watchers: Mutex<Vec<Weak<dyn ServersWatcher>>>,
 }
 
 impl Backends {
@@ -118,6 +120,7 @@ impl Backends {
             choices: ArcSwap::from_pointee(choices),
             changing: Mutex::new(()),
             turns: AtomicUsize::new(0),
+            watchers: Mutex::default(),
         }
     }
 
@@ -245,6 +248,37 @@ impl Backends {
         self.change(is_meant, state::DRAINING, draining)
     }
 
+    /// Tells a watcher of changes of states.
+    pub fn watch(&self, watcher: Weak<dyn ServersWatcher>) {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
+    /// Returns the states of all back ends, with their checks.
+    pub fn export_states(&self) -> Vec<ServerState> {
+        let all = (0..).zip(&self.all);
+        let export = |(number, backend): (u16, &Backend)| ServerState {
+            is_down: self.is_down(number),
+            is_draining: self.state(number) & state::DRAINING != 0,
+            passed: backend.counts.passed.load(Relaxed),
+            failed: backend.counts.failed.load(Relaxed),
+        };
+        all.map(export).collect()
+    }
+
+    /// Takes over states that another process has exported.
+    pub fn import_states(&self, states: &[ServerState]) {
+        for ((number, backend), state) in (0..).zip(&self.all).zip(states) {
+            backend.counts.passed.store(state.passed, Relaxed);
+            backend.counts.failed.store(state.failed, Relaxed);
+            let wanted = [(state::DOWN, state.is_down), (state::DRAINING, state.is_draining)];
+            for (bit, set) in wanted {
+                if set != (self.state(number) & bit != 0) {
+                    self.change(|other| other == number, bit, set);
+                }
+            }
+        }
+    }
+
     fn change(&self, is_meant: impl Fn(u16) -> bool, bit: u8, set: bool) -> bool {
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut any = false;
@@ -263,6 +297,8 @@ impl Backends {
         self.choices
             .store(Choices::new(self.method, self.families, &candidates(&self.all, &self.states)).into());
         drop(changing);
+        let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.servers_changed());
         any
     }
 }

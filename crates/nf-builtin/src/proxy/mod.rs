@@ -8,16 +8,16 @@ mod config;
 mod sticky;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mmb_http::MessageHead;
 use mmb_nf::{
     ArgError, Background, ChosenServer, L7Function, L7Handler, L7Request, L7Response, L7Verdict, ProxyHeader,
-    Setup, Upstream,
+    ServerState, ServersWatcher, Setup, Upstream,
 };
 
 use self::config::Config;
@@ -78,6 +78,23 @@ impl Upstream for Servers {
 
     fn retries(&self) -> usize {
         self.retries
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let address = |BackendAddress { address, port }| Some(SocketAddr::new(address, port?));
+        self.backends.all().iter().filter_map(|backend| address(backend.place)).collect()
+    }
+
+    fn states(&self) -> Vec<ServerState> {
+        self.backends.export_states()
+    }
+
+    fn set_states(&self, states: &[ServerState]) {
+        self.backends.import_states(states);
+    }
+
+    fn watch(&self, watcher: Weak<dyn ServersWatcher>) {
+        self.backends.watch(watcher);
     }
 
     fn begin(&self, server: u16) {

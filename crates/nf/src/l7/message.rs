@@ -1,4 +1,4 @@
-//! What functions of layer 7 are called with, and what they decide.
+//! What functions of layer 7 are called with, what they decide, and what is known of servers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -92,4 +92,23 @@ impl L7Answer {
     pub fn of_status(status: u16) -> L7Answer {
         L7Answer { status, headers: Arc::default(), media: "text/html", body: None }
     }
+}
+
+/// What checks and settings say about a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerState {
+    /// It has failed its checks.
+    pub is_down: bool,
+    /// It gets no new clients.
+    pub is_draining: bool,
+    /// Checks that it has passed.
+    pub passed: u64,
+    /// Checks that it has failed.
+    pub failed: u64,
+}
+
+/// Somebody who must know when the states of servers change.
+pub trait ServersWatcher: Send + Sync {
+    /// A server has gone up or down, or begins or ends to drain.
+    fn servers_changed(&self);
 }

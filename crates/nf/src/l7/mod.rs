@@ -8,9 +8,11 @@ mod message;
 mod typed;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-pub use message::{L7Answer, L7Finished, L7Request, L7Response, L7Verdict, Peer};
+pub use message::{
+    L7Answer, L7Finished, L7Request, L7Response, L7Verdict, Peer, ServerState, ServersWatcher,
+};
 pub use typed::DynL7;
 pub(crate) use typed::TypedL7;
 
@@ -164,6 +166,27 @@ pub trait Upstream: Send + Sync {
 
     /// Returns how many other servers are tried for a request.
     fn retries(&self) -> usize;
+
+    /// Returns where the servers listen, in the order of their numbers.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    /// Returns the states of the servers, in the order of their numbers.
+    fn states(&self) -> Vec<ServerState> {
+        Vec::new()
+    }
+
+    /// Sets the states of the servers. A copy of a function, in a process without sockets, gets them from
+    /// the daemon.
+    fn set_states(&self, states: &[ServerState]) {
+        let _ = states;
+    }
+
+    /// Tells a watcher of changes of states.
+    fn watch(&self, watcher: Weak<dyn ServersWatcher>) {
+        let _ = watcher;
+    }
 
     /// A request is under way to a server.
     fn begin(&self, server: u16);

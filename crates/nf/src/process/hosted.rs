@@ -7,6 +7,7 @@ use mmb_flow::HeldLimits;
 use mmb_stream::{OnOverflow, View};
 use mmb_system::FileAccess;
 
+use super::HostedSpec;
 use crate::context::{Emissions, Holding};
 use crate::held::HeldPackets;
 use crate::instance::RawContext;
@@ -14,23 +15,6 @@ use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::vector::{NO_BASE, RawVector};
 use crate::{Instance, Packet, Registry, SessionInfo, Setup, Verdict};
-
-/// What a function in a process is made of.
-#[derive(Clone, Debug, Default)]
-pub struct HostedSpec {
-    /// Name of the instance.
-    pub name: String,
-    /// Type of the function.
-    pub kind: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Ports that it may ask for by name, with their numbers.
-    pub ports: Vec<(String, u16)>,
-    /// Number of workers.
-    pub workers: u16,
-    /// A secret that senders do not know.
-    pub seed: u64,
-}
 
 /// A function, with the state of each worker.
 pub struct HostedFunction {
@@ -43,6 +27,36 @@ pub struct HostedFunction {
     unsent: u64,
 }
 
+/// Makes an instance in a process, which has no files.
+fn make_instance(registry: &Registry, spec: &HostedSpec) -> Result<Instance, String> {
+    let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
+    let port = |name: &str| spec.ports.iter().find(|(known, _)| known == name).map(|(_, port)| *port);
+    let files: Arc<FileAccess> = Arc::default();
+    let setup = Setup {
+        args: &args,
+        resolve_port: &port,
+        has_pool: &|_| false,
+        workers: spec.workers,
+        seed: spec.seed,
+        files: &files,
+    };
+    let made = registry.make(&spec.kind, &setup);
+    let function = made.ok_or_else(|| format!("there is no type of function `{}`", spec.kind))?;
+    let words: Vec<Box<str>> = args.iter().map(|&arg| arg.into()).collect();
+    let instance = function.and_then(|function| Instance::new(&spec.name, &words, function));
+    instance.map_err(|error| error.to_string())
+}
+
+/// Makes a copy of a function, for a broker.
+///
+/// # Errors
+/// The error of the function, or there is no such type.
+pub fn make_copy(registry: &Registry, spec: &HostedSpec) -> Result<Arc<Instance>, String> {
+    let mut instance = make_instance(registry, spec)?;
+    instance.set_workers(spec.workers);
+    Ok(Arc::new(instance))
+}
+
 impl HostedFunction {
     /// Most packets of a vector.
     pub const VECTOR: usize = VECTOR;
@@ -52,22 +66,7 @@ impl HostedFunction {
     /// # Errors
     /// The error of the function, or there is no such type.
     pub fn new(registry: &Registry, spec: &HostedSpec) -> Result<HostedFunction, String> {
-        let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
-        let port = |name: &str| spec.ports.iter().find(|(known, _)| known == name).map(|(_, port)| *port);
-        let files: Arc<FileAccess> = Arc::default();
-        let setup = Setup {
-            args: &args,
-            resolve_port: &port,
-            has_pool: &|_| false,
-            workers: spec.workers,
-            seed: spec.seed,
-            files: &files,
-        };
-        let made = registry.make(&spec.kind, &setup);
-        let function = made.ok_or_else(|| format!("there is no type of function `{}`", spec.kind))?;
-        let words: Vec<Box<str>> = args.iter().map(|&arg| arg.into()).collect();
-        let instance = function.and_then(|function| Instance::new(&spec.name, &words, function));
-        let instance = instance.map_err(|error| error.to_string())?;
+        let instance = make_instance(registry, spec)?;
         Ok(HostedFunction {
             locals: (0..spec.workers).map(|_| instance.function.local()).collect(),
             instance,

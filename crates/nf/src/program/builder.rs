@@ -224,6 +224,9 @@ impl Builder<'_> {
         nodes: &mut Vec<Node>,
     ) -> Result<(), Located> {
         let instance = self.instances[usize::from(number)].clone();
+        if instance.domain().is_some() && crate::process::is_for_brokers(&*instance.function) {
+            return fail(instance.name(), ChainError::L7Packets(instance.name().to_owned()));
+        }
         if !class::is_implied(&path.implied, instance.class()) {
             return self.conditional(number, step, path, nodes);
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_classify::Classifier;
-use mmb_lang::{NfInstance, ProcessPlace};
+use mmb_lang::{NfInstance, ProcessMode, ProcessPlace};
 
 use super::builder::Builder;
 use super::errors::{ChainError, Located, ProgramError, ProgramItem};
@@ -13,7 +13,7 @@ use super::ir::{ArmTarget, Body, BodyId, Chain, FunctionNode, Node, SessionSpace
 use super::path::PathState;
 use super::spec::ProgramSpec;
 use super::{Program, class};
-use crate::process::{self, ProcessSetup, ProcessSpec};
+use crate::process::{self, FunctionCopies, HostedSpec, ProcessSetup, ProcessSpec};
 use crate::stream::StreamContext;
 use crate::{Instance, Setup};
 
@@ -296,9 +296,21 @@ fn start_process(
     if let Some(reason) = process::obstacle(&*instance.function, instance.properties()) {
         return Err(ChainError::NeedsWorker { name: name(), reason });
     }
-    if instance.function.background().is_some() {
-        let reason = "works with files or sockets of its own".to_owned();
-        return Err(ChainError::NeedsWorker { name: name(), reason });
+    if process::is_for_brokers(&*instance.function) {
+        if place.mode == ProcessMode::Poll {
+            return Err(ChainError::L7Polls(name()));
+        }
+        let hosted = HostedSpec {
+            name: name(),
+            kind: add.kind.text.to_string(),
+            args: add.args.iter().map(|word| word.to_string()).collect(),
+            ports: ports.to_vec(),
+            workers: 0,
+            seed: spec.seed,
+        };
+        let copies = host.map(|_| Arc::new(FunctionCopies::new(instance.uid, hosted)));
+        instance.set_copies((domain, place), copies);
+        return Ok(());
     }
     let process_spec = ProcessSpec {
         function: add,

@@ -60,10 +60,14 @@ pub enum ChainError {
     )]
     L7Order { name: String, first: String },
     #[error(
-        "`{name}` runs in a process, which gets packets, and `{only}` works in brokers: leave `process` out of \
-         `{name}`"
+        "`{first}` runs {place} and `{second}` {other}: the functions of a chain of brokers run all in the daemon, \
+         or in the same domain and on the same `cpu`"
     )]
-    L7Process { name: String, only: String },
+    L7Places { first: String, place: String, second: String, other: String },
+    #[error("`{0}` works in brokers, whose processes sleep while nothing comes: leave `poll` out")]
+    L7Polls(String),
+    #[error("`{0}` runs in a process and reads the bytes of connections: only a chain of brokers can use it")]
+    L7Packets(String),
     #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
     L7Servers { first: String, second: String },
     #[error("there is no domain `{name}`; {help}")]

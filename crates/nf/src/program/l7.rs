@@ -13,8 +13,8 @@ impl Builder<'_> {
     /// Returns the numbers of the functions, in their order, if a function is one that only brokers can use.
     ///
     /// # Errors
-    /// Another function cannot be used by brokers or runs in a process, there are brackets, two functions
-    /// choose servers, or one that reads bytes is behind one that gets messages.
+    /// Another function cannot be used by brokers, there are brackets, two functions choose servers, one that
+    /// reads bytes is behind one that gets messages, or functions run in different places.
     pub(super) fn l7_functions(&self, body: &ast::Body) -> Result<Vec<u16>, Located> {
         let mut names = Vec::new();
         collect(body, &mut names);
@@ -31,9 +31,6 @@ impl Builder<'_> {
         let (mut numbers, mut servers, mut first_l7) = (Vec::new(), None, None::<String>);
         for name in names {
             let number = self.find(name)?;
-            if instance(number).is_some_and(|instance| instance.domain().is_some()) {
-                return fail(name, ChainError::L7Process { name: name.text.to_string(), only });
-            }
             let function = instance(number).and_then(|instance| instance.l7());
             let reads_bytes = instance(number).is_some_and(|instance| instance.reads_bytes());
             if function.is_none() && !reads_bytes {
@@ -58,8 +55,33 @@ impl Builder<'_> {
             }
             numbers.push(number);
         }
+        self.check_places(&numbers)?;
         Ok(numbers)
     }
+}
+
+impl Builder<'_> {
+    /// Checks that functions run all in the daemon, or in one process.
+    fn check_places(&self, numbers: &[u16]) -> Result<(), Located> {
+        let mut all = numbers.iter().filter_map(|&number| self.instances.get(usize::from(number)));
+        let Some(first) = all.next() else { return Ok(()) };
+        match all.find(|other| place(other) != place(first)) {
+            None => Ok(()),
+            Some(other) => {
+                let (first, second) = (first, other.name().to_owned());
+                let (place, other) = (place(first), place(other));
+                let first = first.name().to_owned();
+                fail(&second.clone(), ChainError::L7Places { first, place, second, other })
+            }
+        }
+    }
+}
+
+/// Returns where an instance runs, in words.
+fn place(instance: &Instance) -> String {
+    let cpu = instance.process_cpu().map_or(String::new(), |cpu| format!(" on processor {cpu}"));
+    let in_domain = |domain: &ast::Domain| format!("in domain `{}`{cpu}", &*domain.name.text);
+    instance.domain().map_or_else(|| "in the daemon".to_owned(), in_domain)
 }
 
 /// Appends the names of all functions of a body.

@@ -1,11 +1,13 @@
 //! The brokers that run.
 //!
 //! Theory of operation. A broker has an [`Entrance`] for each place that its connections come from, and a
-//! thread for each entrance. Before a change is published, the sockets of new entrances are opened; if one
-//! cannot be, the change fails. If an entrance that ends has the port of a new one, it pauses first, and goes
-//! on if the change fails. Afterwards entrances that are not in the configuration any more stop to accept
-//! connections and finish their exchanges, and the others get the functions of their chains. An entrance that
-//! cannot be opened at the start of the daemon is down. Addresses are tried again with each change.
+//! thread or process for each entrance. Before a change is published, the sockets of new entrances are
+//! opened, and brokers in processes are started; if that fails, the change fails. If an entrance that ends
+//! has the port of a new one, it pauses first, and goes on if the change fails. Afterwards entrances that are
+//! not in the configuration any more stop to accept connections and finish their exchanges, and the others
+//! get the functions of their chains; one whose functions run elsewhere now is replaced, on the same socket.
+//! An entrance that cannot be opened at the start of the daemon is down. Addresses are tried again with each
+//! change.
 //!
 //! Sockets of transparent brokers are in a network namespace ([`Namespace`]), in which a program of the
 //! kernel gives them the connections that come in by their TAPs. Since the TAP ends with the broker, so do
@@ -13,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mmb_broker::{Broker, Count, Listener, Settings};
@@ -36,6 +38,10 @@ pub(crate) struct BrokerError {
 }
 
 impl BrokerError {
+    fn start(name: &str, reason: String) -> BrokerError {
+        BrokerError { name: name.to_owned(), what: "start".to_owned(), reason }
+    }
+
     fn new(name: &str, entrance: Entrance, reason: String) -> BrokerError {
         let what = match entrance {
             Entrance::Listen(address) => format!("listen on {address}"),
@@ -62,13 +68,13 @@ fn reason(entrance: Entrance, error: &std::io::Error) -> String {
     }
 }
 
-/// An entrance that is open, and what its thread was told last.
+/// An entrance that is open, and what its event loop was told last.
 struct Running {
     broker: Broker,
     functions: Vec<Arc<Instance>>,
     settings: Settings,
-    /// The socket of a transparent broker.
-    socket: Option<OwnedFd>,
+    /// None: it has paused.
+    listener: Option<Listener>,
 }
 
 #[derive(Default)]
@@ -82,6 +88,13 @@ struct State {
     selector: Option<Arc<SocketSelector>>,
 }
 
+/// Returns domain and processor of the functions of a broker, if it has copies of them. None: they run in the
+/// daemon.
+fn place(functions: &[Arc<Instance>]) -> Option<(String, Option<u16>)> {
+    let first = functions.first().filter(|function| function.copies().is_some())?;
+    Some((first.domain()?.name.to_string(), first.process_cpu()))
+}
+
 /// All brokers.
 pub(crate) struct RunningBrokers {
     state: Mutex<State>,
@@ -93,6 +106,8 @@ pub(crate) struct RunningBrokers {
 #[derive(Default)]
 pub(super) struct Listeners {
     opened: BTreeMap<Entrance, Listener>,
+    /// Those whose brokers run already: their functions are in processes, which may not start.
+    started: BTreeMap<Entrance, Running>,
     /// Entrances that will end, and have paused since they had the port of a new one.
     paused: Vec<Entrance>,
 }
@@ -119,29 +134,77 @@ impl RunningBrokers {
     pub(super) fn prepare(&self, old: &ControlState, new: &ControlState) -> Result<Listeners, BrokerError> {
         let (mut state, mut listeners) = (self.lock(), Listeners::default());
         for (broker, entrance) in new.entrances() {
-            if state.running.contains_key(&entrance) {
-                continue;
-            }
-            let mut opened = self.open(&mut state, entrance);
-            if opened.as_ref().is_err_and(|(kind, _)| *kind == ErrorKind::AddrInUse) {
-                let paused = state.pause_for(entrance, &new.config);
-                if !paused.is_empty() {
-                    listeners.paused.extend(paused);
-                    opened = self.open(&mut state, entrance);
-                }
-            }
-            match opened {
-                Ok(listener) => drop(listeners.opened.insert(entrance, listener)),
-                Err((_, reason)) if old.entrances().all(|(_, known)| known != entrance) => {
+            let is_known = old.entrances().any(|(_, known)| known == entrance);
+            let prepared = match state.running.get(&entrance) {
+                Some(running) => self.prepare_running(running, (new, broker, entrance), &mut listeners),
+                None => self.prepare_new(&mut state, (new, broker, entrance), &mut listeners),
+            };
+            match prepared {
+                Ok(()) => {}
+                // It was down before.
+                Err(_) if is_known && !state.running.contains_key(&entrance) => {}
+                Err(error) => {
                     drop(state);
                     self.give_up(listeners);
-                    return Err(BrokerError::new(&broker.name, entrance, reason));
+                    return Err(error);
                 }
-                // It was down before.
-                Err(_) => {}
             }
         }
         Ok(listeners)
+    }
+
+    /// Opens the socket of an entrance, and starts its broker if it will be in a process.
+    fn prepare_new(
+        &self,
+        state: &mut State,
+        (new, broker, entrance): (&ControlState, &mmb_lang::Broker, Entrance),
+        listeners: &mut Listeners,
+    ) -> Result<(), BrokerError> {
+        let mut opened = self.open(state, entrance);
+        if opened.as_ref().is_err_and(|(kind, _)| *kind == ErrorKind::AddrInUse) {
+            let paused = state.pause_for(entrance, &new.config);
+            if !paused.is_empty() {
+                listeners.paused.extend(paused);
+                opened = self.open(state, entrance);
+            }
+        }
+        let listener = opened.map_err(|(_, reason)| BrokerError::new(&broker.name, entrance, reason))?;
+        self.add_listener((new, broker, entrance), listener, listeners)
+    }
+
+    /// Makes the functions that a broker will have, or another broker if they are elsewhere.
+    fn prepare_running(
+        &self,
+        running: &Running,
+        (new, broker, entrance): (&ControlState, &mmb_lang::Broker, Entrance),
+        listeners: &mut Listeners,
+    ) -> Result<(), BrokerError> {
+        let functions = new.config.chains().l7_functions(&broker.chain);
+        let failed = |reason| BrokerError::start(&broker.name, reason);
+        if place(&functions) == place(&running.functions) {
+            return running.broker.prepare(&functions).map_err(failed);
+        }
+        // New connections wait in the same queue.
+        let Some(listener) = &running.listener else { return Ok(()) };
+        let listener = listener.try_clone().map_err(|error| failed(error.to_string()))?;
+        self.add_listener((new, broker, entrance), listener, listeners)
+    }
+
+    /// Adds the socket of an entrance, or the broker if its functions are in a process.
+    fn add_listener(
+        &self,
+        (new, broker, entrance): (&ControlState, &mmb_lang::Broker, Entrance),
+        listener: Listener,
+        listeners: &mut Listeners,
+    ) -> Result<(), BrokerError> {
+        if place(&new.config.chains().l7_functions(&broker.chain)).is_none() {
+            listeners.opened.insert(entrance, listener);
+            return Ok(());
+        }
+        let started = self.start_broker((new, broker, entrance), listener);
+        let started = started.map_err(|reason| BrokerError::start(&broker.name, reason))?;
+        listeners.started.insert(entrance, started);
+        Ok(())
     }
 
     /// Opens the socket of an entrance. The error has a kind and a reason.
@@ -164,17 +227,20 @@ impl RunningBrokers {
 
     /// Closes the sockets of a change that failed. Brokers that have paused for it go on.
     pub(super) fn give_up(&self, listeners: Listeners) {
-        let Listeners { opened, paused } = listeners;
-        drop(opened);
+        let Listeners { opened, started, paused } = listeners;
+        drop((opened, started));
         let mut state = self.lock();
         for entrance in paused {
             let opened = self.open(&mut state, entrance);
-            let Some(running) = state.running.get(&entrance) else { continue };
-            match opened {
-                Ok(listener) => running.broker.resume(listener),
-                Err((_, reason)) => {
-                    log::error(format!("error: a broker has paused, and cannot go on: {reason}\n"));
-                }
+            let Some(running) = state.running.get_mut(&entrance) else { continue };
+            let resumed = opened.and_then(|listener| {
+                running.listener =
+                    Some(listener.try_clone().map_err(|error| (error.kind(), error.to_string()))?);
+                running.broker.resume(listener);
+                Ok(())
+            });
+            if let Err((_, reason)) = resumed {
+                log::error(format!("error: a broker has paused, and cannot go on: {reason}\n"));
             }
         }
     }
@@ -189,9 +255,11 @@ impl RunningBrokers {
             };
             let mut state = self.lock();
             let opened = down.map_or_else(|| self.open(&mut state, entrance).map_err(|error| error.1), Err);
-            match opened {
-                Ok(listener) => drop(listeners.opened.insert(entrance, listener)),
-                Err(reason) => state.note_down(&broker.name, entrance, reason),
+            let opened = opened.map_err(|reason| BrokerError::new(&broker.name, entrance, reason));
+            let added = opened
+                .and_then(|listener| self.add_listener((new, broker, entrance), listener, &mut listeners));
+            if let Err(error) = added {
+                state.note_down(&broker.name, entrance, error.to_string());
             }
         }
         self.switch(new, listeners);
@@ -220,46 +288,50 @@ impl RunningBrokers {
             state.draining.push(gone.broker);
         }
         for (broker, entrance) in wanted {
-            let (functions, settings) =
-                (new.config.chains().l7_functions(&broker.chain), settings(broker, entrance));
-            let started = match listeners.opened.remove(&entrance) {
-                Some(listener) => {
-                    self.start_thread(state, &broker.name, entrance, (listener, functions.clone(), settings))
-                }
-                None => Ok(()),
+            let started = match (listeners.started.remove(&entrance), listeners.opened.remove(&entrance)) {
+                (Some(running), _) => Ok(Some(running)),
+                (None, Some(listener)) => self.start_broker((new, broker, entrance), listener).map(Some),
+                (None, None) => Ok(None),
             };
+            let started = started
+                .map(|running| running.into_iter().for_each(|running| state.replace(entrance, running)));
             if let Some(running) = state.running.get_mut(&entrance) {
-                running.update(functions, settings);
+                let functions = new.config.chains().l7_functions(&broker.chain);
+                running.update(functions, settings(broker, entrance));
             }
             if let Err(reason) = started.and_then(|()| self.select(state, entrance)) {
-                log::error(format!("error: broker `{}` cannot start: {reason}\n", &*broker.name));
-                state.note_down(&broker.name, entrance, reason);
+                let error = BrokerError::start(&broker.name, reason);
+                log::error(format!("error: {error}\n"));
+                state.note_down(&broker.name, entrance, error.to_string());
             }
         }
     }
 
-    /// Starts the thread of an entrance: in the namespace if its connections to servers are to be there.
-    fn start_thread(
+    /// Starts the broker of an entrance, in the namespace if its connections to servers are to be there.
+    fn start_broker(
         &self,
-        state: &mut State,
-        name: &str,
-        entrance: Entrance,
-        (listener, functions, settings): (Listener, Vec<Arc<Instance>>, Settings),
-    ) -> Result<(), String> {
-        let socket = match entrance {
-            Entrance::Transparent { .. } => Some(listener.descriptor().map_err(|error| error.to_string())?),
-            Entrance::Listen(_) => None,
+        (new, broker, entrance): (&ControlState, &mmb_lang::Broker, Entrance),
+        listener: Listener,
+    ) -> Result<Running, String> {
+        let (functions, settings) =
+            (new.config.chains().l7_functions(&broker.chain), settings(broker, entrance));
+        let own_listener = listener.try_clone().map_err(|error| error.to_string())?;
+        let (name, own_functions) = (broker.name.to_string(), functions.clone());
+        let supervisor = new.config.platform().supervisor.clone().filter(|_| place(&functions).is_some());
+        let start = move || match supervisor {
+            Some(supervisor) => {
+                Broker::start_in_process(&name, own_listener, own_functions, settings, &supervisor)
+            }
+            None => {
+                let started = Broker::start(&name, own_listener, own_functions, settings);
+                started.map_err(|error| error.to_string())
+            }
         };
-        let (own_name, own_functions) = (name.to_owned(), functions.clone());
-        let start = move || Broker::start(&own_name, listener, own_functions, settings);
-        let started = match settings.keeps_source {
-            true => self.namespace()?.run(start).and_then(|started| started),
-            false => start(),
+        let broker = match settings.keeps_source {
+            true => self.namespace()?.run(start).map_err(|error| error.to_string())??,
+            false => start()?,
         };
-        let broker = started.map_err(|error| error.to_string())?;
-        state.down.remove(&entrance);
-        state.running.insert(entrance, Running { broker, functions, settings, socket });
-        Ok(())
+        Ok(Running { broker, functions, settings, listener: Some(listener) })
     }
 
     /// Makes the kernel give the connections of a transparent entrance to its socket. Its TAP may be a new
@@ -269,7 +341,7 @@ impl RunningBrokers {
         else {
             return Ok(());
         };
-        let (Some(socket), Some(selector)) = (&running.socket, &state.selector) else { return Ok(()) };
+        let (Some(socket), Some(selector)) = (&running.listener, &state.selector) else { return Ok(()) };
         let tap = broker_tap(port);
         let index = self.namespace()?.run(move || nix::net::if_::if_nametoindex(tap.as_str()));
         let index = index.and_then(|found| Ok(found?)).map_err(|error| error.to_string())?;
@@ -291,14 +363,23 @@ impl RunningBrokers {
 }
 
 impl State {
+    /// An entrance has a broker from here on. The one that it has had finishes its exchanges.
+    fn replace(&mut self, entrance: Entrance, running: Running) {
+        self.down.remove(&entrance);
+        if let Some(former) = self.running.insert(entrance, running) {
+            former.broker.drain();
+            self.draining.push(former.broker);
+        }
+    }
+
+    /// Notes why an entrance is not open, in one sentence.
     fn note_down(&mut self, name: &str, entrance: Entrance, reason: String) {
-        let reason = BrokerError::new(name, entrance, reason).to_string();
         self.down.insert(entrance, (name.to_owned(), reason));
     }
 
     /// Pauses the brokers that have the port of a new one and that a configuration does not have any more:
     /// one of both listens on all addresses. Returns their entrances.
-    fn pause_for(&self, new: Entrance, config: &Config) -> Vec<Entrance> {
+    fn pause_for(&mut self, new: Entrance, config: &Config) -> Vec<Entrance> {
         let is_wanted = |entrance: &Entrance| config.brokers().entrances().any(|(_, one)| one == *entrance);
         let has_port = |old: &Entrance| match (old, new) {
             (Entrance::Listen(old), Entrance::Listen(new)) => {
@@ -306,9 +387,10 @@ impl State {
             }
             _ => false,
         };
-        let gone = self.running.iter().filter(|(entrance, _)| has_port(entrance) && !is_wanted(entrance));
+        let gone = self.running.iter_mut().filter(|(entrance, _)| has_port(entrance) && !is_wanted(entrance));
         gone.map(|(entrance, running)| {
             running.broker.pause();
+            running.listener = None;
             *entrance
         })
         .collect()

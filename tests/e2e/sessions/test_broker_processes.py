@@ -1,0 +1,148 @@
+"""Brokers whose functions are in a domain: the event loop is a process, and its end costs nobody else anything.
+
+MMB_SOAK is the long mode: hundreds of faults, where the ordinary run has a few.
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+
+from lab import wait
+
+from test_broker import LOCAL, site  # noqa: F401 isort: skip
+from test_processes import functions_of, process_of, report  # isort: skip
+
+FAULTS = 200 if os.environ.get("MMB_SOAK") else 6
+URL = f"http://{LOCAL}:8080"
+
+
+def test_the_example_of_the_guide(site):
+    """A proxy with checks and rewriting; settings and another chain reach the process, and leave it again."""
+    for port in (9001, 9002, 9003):
+        site.server(port)
+
+    def servers(count, path="/page"):
+        seen = [json.loads(site.curl(f"{URL}{path}")) for _ in range(count)]
+        assert {one["path"] for one in seen} == {"/page"}
+        return sorted(one["server"] for one in seen)
+
+    daemon = site.start("domain add tenant private", "nf add near respond 200 near")
+    for line in (
+        f"nf add lb proxy {LOCAL}:9001 {LOCAL}:9002 check http /health every 5 process tenant",
+        "nf add urls url-rewrite ^/old/(.*) /$1 process tenant",
+        f"nf add other proxy {LOCAL}:9003 process tenant",
+        "chain add site lb then urls",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    ):
+        daemon.line(line)
+    assert servers(4, "/old/page") == [9001, 9001, 9002, 9002]
+    number = process_of(daemon, "lb")
+    assert number in functions_of(daemon) and process_of(daemon, "urls") == number
+    assert report(daemon, "urls")["paths rewritten"] == "4"
+    wait.until(lambda: "checks 1 passed" in report(daemon, "lb")[f"{LOCAL}:9001"], "a check")
+    (entry,) = daemon.json("show", "domains")["domains"]
+    assert {one["function"]: one.get("process") for one in entry["functions"]} == {"lb": number, "urls": number, "other": None}
+    daemon.line(f"nf set lb drain {LOCAL}:9001")
+    assert servers(3) == [9002] * 3
+    os.kill(number, signal.SIGKILL)
+    wait.until(lambda: report(daemon, "lb")["restarts"] == "1", "another process")
+    assert servers(3) == [9002] * 3, "what was set outlives the process"
+    assert report(daemon, "lb")["last failure"] == "has ended (signal 9)"
+    daemon.line("chain set site other")
+    assert servers(1) == [9003]
+    assert report(daemon, "lb")["process"].startswith("none")
+    # Out of the process and into it again: new connections meet the new place, in the same queue.
+    daemon.line("chain set site near")
+    assert site.curl(URL) == "near"
+    daemon.line("chain set site other")
+    assert servers(1) == [9003]
+    assert site.counters()["requests"] == 1
+    daemon.line("broker del web")
+    assert report(daemon, "other")["process"].startswith("none")
+    assert daemon.stop() == 0
+
+
+def test_faults_under_load(site):
+    """kill -9 and SIGSTOP: nobody is refused, the broker is back, and the others lose no request."""
+    site.web(9001, size=1000)
+    daemon = site.start(
+        "domain add tenant private",
+        "domain add second private",
+        f"nf add lb proxy {LOCAL}:9001 process tenant",
+        f"nf add neighbour proxy {LOCAL}:9001 process second",
+        f"nf add local proxy {LOCAL}:9001",
+        "chain add site lb",
+        "chain add apart neighbour",
+        "chain add here local",
+        f"broker add web listen {LOCAL}:8080 chain site",
+        f"broker add beside listen {LOCAL}:8081 chain apart",
+        f"broker add inside listen {LOCAL}:8082 chain here",
+    )
+    seconds = 5 + FAULTS
+    load = [
+        site.space.popen("wrk", "-t", 1, "-c", 4, "-d", seconds, f"http://{LOCAL}:{port}/file", stdout=-1, stderr=-1, text=True)
+        for port in (8081, 8082)
+    ]
+    chance, client = random.Random(1), None
+    for number in range(FAULTS):
+        process = process_of(daemon, "lb")
+        os.kill(process, chance.choice([signal.SIGKILL, signal.SIGSTOP]))
+        # It waits in the queue until there is another process. One that a signal has stopped may still
+        # accept.
+        client = site.connect()
+        client.close()
+        wait.until(lambda number=number: report(daemon, "lb")["restarts"] == str(number + 1), "another process")
+        wait.until(lambda old=process: report(daemon, "lb")["process"].split(",")[0] not in ("none", str(old)), "a number")
+        assert site.status(f"{URL}/file") == 200
+    for one in load:
+        shown = one.communicate(timeout=seconds + wait.PATIENCE)[0]
+        assert "Requests/sec" in shown and "Non-2xx" not in shown and "Socket errors" not in shown, shown
+    assert report(daemon, "neighbour")["restarts"] == "0"
+    assert daemon.stop() == 0
+
+
+def test_a_process_without_rights(site):
+    """What the kernel says about the process of a broker; its sockets are those that it was given."""
+    daemon = site.start(
+        "domain add tenant private",
+        "nf add page respond 200 hello process tenant",
+        "chain add site page",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    )
+    assert site.curl(URL) == "hello"
+    directory = pathlib.Path("/proc") / str(process_of(daemon, "page"))
+    status = dict(line.split(":\t", 1) for line in (directory / "status").read_text(encoding="utf-8").splitlines() if ":\t" in line)
+    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16)) == ("1", "2", 0)
+    assert os.readlink(directory / "ns/net") != os.readlink(daemon.process_directory() / "ns/net")
+
+
+def test_what_cannot_be_is_refused(site):
+    """One sentence each, and nothing has changed."""
+    daemon = site.start(
+        "domain add tenant private",
+        "domain add second private",
+        "nf add lb proxy 192.0.2.1 process tenant",
+        "nf add urls url-rewrite ^/a /b",
+        "nf add edit http-edit response header add X-A b process tenant",
+        "nf add page respond 200 hello process second",
+        "nf add stats count process tenant",
+        "chain add site lb",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    )
+    before = daemon.state()
+    for line, sentence in (
+        ("chain add both lb then urls", "`lb` runs in domain `tenant` and `urls` in the daemon"),
+        ("chain set site lb then page", "`lb` runs in domain `tenant` and `page` in domain `second`"),
+        ("chain add both stats then lb", "a chain has functions of one kind"),
+        ("chain add inside edit", "only a chain of brokers can use it"),
+        ("nf add x proxy 192.0.2.2 process tenant poll", "leave `poll` out"),
+        ("nf add x proxy 192.0.2.2 process none", "there is no domain `none`"),
+        ("nf add x sni deny a.example process tenant", "reads streams, which a function in a process cannot do"),
+        ("nf add x http-log json process tenant", "which a function in a process cannot do"),
+        ("domain del tenant", "domain `tenant` is used by function `lb`"),
+    ):
+        refused = daemon.line(line, check=False)
+        assert refused.returncode == 1 and sentence in refused.stderr, (line, refused)
+        assert daemon.state() == before, line
