@@ -109,6 +109,11 @@ impl Port {
         self.rx_fds().iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect()
     }
 
+    /// Whether the port receives by a packet socket of its own.
+    pub fn has_packet_socket(&self) -> bool {
+        self.handle.socket.is_some()
+    }
+
     /// Whether frames wait to be sent until the kernel takes them. Receiving offers them again.
     #[inline]
     pub fn has_backlog(&self) -> bool {

@@ -14,6 +14,8 @@ use super::device::OpenPorts;
 
 /// Pause between two checks. Frames are lost for up to two of them.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Pause while there is no packet socket.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// The thread. It ends when this is dropped.
 pub(crate) struct StallMonitor {
@@ -28,8 +30,7 @@ impl StallMonitor {
         let stopped = stop.clone();
         let body = move || {
             while !stopped.load(Ordering::Acquire) {
-                check(&ports);
-                std::thread::park_timeout(PAUSE);
+                std::thread::park_timeout(if check(&ports) { PAUSE } else { LONG_PAUSE });
             }
         };
         let thread = std::thread::Builder::new().name("mmb-ports".to_owned()).spawn(body)?;
@@ -48,8 +49,14 @@ impl Drop for StallMonitor {
     }
 }
 
-/// Checks all ports. None closes meanwhile, or this thread might close it.
-fn check(ports: &OpenPorts) {
+/// Checks all ports. None closes meanwhile, or this thread might close it. Returns whether some have packet
+/// sockets.
+fn check(ports: &OpenPorts) -> bool {
     let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-    ports.iter().flatten().for_each(|port| port.restart_if_stalled());
+    let mut has_some = false;
+    for port in ports.iter().flatten().filter(|port| port.device().has_packet_socket()) {
+        port.restart_if_stalled();
+        has_some = true;
+    }
+    has_some
 }
