@@ -118,8 +118,10 @@ def test_a_process_without_rights(site):
     assert os.readlink(directory / "ns/net") != os.readlink(daemon.process_directory() / "ns/net")
 
 
-def test_what_cannot_be_is_refused(site):
+def test_what_cannot_be_is_refused(site, tmp_path):
     """One sentence each, and nothing has changed."""
+    text = tmp_path / "robots.txt"
+    text.write_text("hello", encoding="utf-8")
     daemon = site.start(
         "domain add tenant private",
         "domain add second private",
@@ -128,6 +130,8 @@ def test_what_cannot_be_is_refused(site):
         "nf add edit http-edit response header add X-A b process tenant",
         "nf add page respond 200 hello process second",
         "nf add stats count process tenant",
+        f"nf add robots respond 200 file {text} process tenant",
+        "chain add files robots",
         "chain add site lb",
         f"broker add web listen {LOCAL}:8080 chain site",
     )
@@ -141,6 +145,8 @@ def test_what_cannot_be_is_refused(site):
         ("nf add x proxy 192.0.2.2 process none", "there is no domain `none`"),
         ("nf add x sni deny a.example process tenant", "reads streams, which a function in a process cannot do"),
         ("nf add x http-log json process tenant", "which a function in a process cannot do"),
+        ("nf add x match evil reset process tenant", "which a function in a process cannot do"),
+        (f"broker add files listen {LOCAL}:8081 chain files", "broker `files` cannot start: cannot open"),
         ("domain del tenant", "domain `tenant` is used by function `lb`"),
     ):
         refused = daemon.line(line, check=False)
