@@ -6,10 +6,10 @@ import signal
 import subprocess
 
 from . import processes
-from .ends import END_TO_END, SHARED, together
-from .layer7 import proxies, web
-from .results import Experiment, NotInstalled, Series
-from .wire import Wire
+from ..ends import END_TO_END, SHARED, together
+from ..layer7 import proxies, web
+from ..results import Experiment, NotInstalled, Series
+from ..wire import Wire
 
 # What is counted while programs of the box run, by figure, and on the whole machine. The vector of a software interrupt is
 # that of received packets (NET_RX, linux/interrupt.h); the others are those that one processor sends to another.

@@ -2,10 +2,10 @@
 
 import time
 
-from .ends import END_TO_END, IPERF, SHARED, together
-from .machine import processor_time
-from .results import Experiment, Series
-from .wire import PORTS, SERVER, Wire, percentile
+from ..ends import END_TO_END, IPERF, SHARED, together
+from ..machine import processor_time
+from ..results import Experiment, Series
+from ..wire import PORTS, SERVER, Wire, percentile
 
 MODES = ["poll", "event", "adaptive"]
 # The places of the x axis.

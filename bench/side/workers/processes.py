@@ -1,9 +1,9 @@
 """Functions in processes (MiddleNet, Figure 7): what they cost beside the same functions in the daemon."""
 
-from . import boxes
-from .ends import END_TO_END, IPERF, SHARED, together
-from .results import Experiment, Series
-from .wire import Wire, percentile
+from .. import boxes
+from ..ends import END_TO_END, IPERF, SHARED, together
+from ..results import Experiment, Series
+from ..wire import Wire, percentile
 
 LOCAL, BOXES = "in the daemon", "a daemon each"
 ZERO_COPY = "poll, zero-copy"
