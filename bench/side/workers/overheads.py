@@ -11,8 +11,9 @@ from ..layer7 import proxies, web
 from ..results import Experiment, NotInstalled, Series
 from ..wire import Wire
 
-# What is counted while programs of the box run, by figure, and on the whole machine. The vector of a software interrupt is
-# that of received packets (NET_RX, linux/interrupt.h); the others are those that one processor sends to another.
+# What is counted while programs of the box run, by figure, and on the whole machine. The vector of a software
+# interrupt is that of received packets (NET_RX, linux/interrupt.h); the others are those that one processor
+# sends to another.
 PROGRAMS = {"switches": ["sched:sched_switch"], "calls": ["raw_syscalls:sys_enter"]}
 INTERRUPTS = ["irq:softirq_entry", "irq_vectors:reschedule_entry", "irq_vectors:call_function_single_entry"]
 RECEIVED = "vec == 3"

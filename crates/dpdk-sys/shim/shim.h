@@ -50,8 +50,8 @@ int mmb_xsk_take_error(void);
  * socket. */
 int mmb_xsk_take_socket(void);
 
-/* The socket of an AF_XDP or AF_PACKET port whose send ring may have frames since this thread has sent by it last;
- * or -1. Resets it. The driver owns the socket. See tx.c. */
+/* The socket of an AF_XDP or AF_PACKET port whose send ring may have frames since this thread has sent by it
+ * last; or -1. Resets it. The driver owns the socket. See tx.c. */
 int mmb_tx_take_left(void);
 /* Offers the frames in the send ring of a socket to the kernel. Returns whether it may have left some. */
 int mmb_tx_offer(int fd);

@@ -18,11 +18,11 @@
  * interface, even another process's. The build copies the driver's library and renames its calls of
  * bpf_xdp_detach to a function that does nothing.
  *
- * To have the kernel take the frames of the send ring, the driver calls send(2) until the kernel has taken all.
- * In copy mode, the kernel takes no more than the socket's send buffer holds, until the receiver has freed some.
- * Where the receiver needs the processor of the worker, the worker used up its time by asking. The build
- * renames these calls to mmb_xsk_send, which stops when the kernel takes nothing. What is left in the ring is
- * offered again with the next frames, or by the worker (mmb_tx_offer).
+ * To have the kernel take the frames of the send ring, the driver calls send(2) until the kernel has taken
+ * all. In copy mode, the kernel takes no more than the socket's send buffer holds, until the receiver has
+ * freed some. Where the receiver needs the processor of the worker, the worker used up its time by asking.
+ * The build renames these calls to mmb_xsk_send, which stops when the kernel takes nothing. What is left in
+ * the ring is offered again with the next frames, or by the worker (mmb_tx_offer).
  */
 #define _GNU_SOURCE
 #include "shim.h"

@@ -8,8 +8,8 @@ from lab import frames
 from lab.frames import UDP
 
 BYTES = 1400
-# Frames that fill the send buffer (net.core.wmem_default, 208 KiB) several times; the first number fits the ring of
-# a port, the second one does not.
+# Frames that fill the send buffer (net.core.wmem_default, 208 KiB) several times; the first number fits the
+# ring of a port, the second one does not.
 SOME, MANY = 1000, 12_000
 
 

@@ -1,9 +1,9 @@
 //! Frames in the send ring of an AF_XDP or AF_PACKET port that the kernel has not taken yet.
 //!
-//! Theory of operation. The kernel takes frames as far as the socket's send buffer has room, and there is room
-//! when a receiver has taken earlier ones. Waiting for that would stop all ports of the worker, so the drivers
-//! do not (shim/tx.c). The port's worker offers the frames again when it looks for packets and there are none,
-//! or has looked often, and does not sleep for long while some wait.
+//! Theory of operation. The kernel takes frames as far as the socket's send buffer has room, and there is
+//! room when a receiver has taken earlier ones. Waiting for that would stop all ports of the worker, so the
+//! drivers do not (shim/tx.c). The port's worker offers the frames again when it looks for packets and there
+//! are none, or has looked often, and does not sleep for long while some wait.
 
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
