@@ -4,6 +4,7 @@ correct.
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,11 +17,12 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import boxes, ends, modes, processes, update  # noqa: E402
+from side import boxes, ends, update  # noqa: E402
 from side.layer7 import balance, heavy, proxies, web  # noqa: E402
 from side.peers import rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
+from side.workers import modes, overheads, processes  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
   1 threads and 32 connections
@@ -336,3 +338,15 @@ def test_a_rule_that_cannot_be_added_is_no_result(wire):
         adding.start()
     with pytest.raises(subprocess.SubprocessError):
         adding.stop()
+
+
+def test_counts_are_those_of_a_process_and_its_children():
+    """In whatever namespace: functions have one of their own."""
+    command = ["unshare", "--net", "sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            child = int(process.stdout.readline())
+            assert overheads.lineage([process.pid]) == [process.pid, child]
+        finally:
+            process.kill()
+            os.kill(child, signal.SIGKILL)
