@@ -150,7 +150,14 @@ disable c
     assert_eq!(diff.removed, ["interface add a null", "wire a b", "add in a ip-df drop"]);
     assert_eq!(diff.added, ["interface add c null", "wire c b", "disable c", "add in c drop 50"]);
     daemon.control.apply(file.as_bytes()).unwrap();
-    let expected = "interface add c null\ninterface add b null\nwire c b\ndisable c\nadd in c drop 50\n";
+    let expected = "\
+interface add c null
+interface add b null
+wire c b
+disable c
+# rules may come before the interfaces they name
+add in c drop 50
+";
     assert_eq!(daemon.control.config().config, expected);
 }
 
