@@ -87,18 +87,14 @@ def figures_of(name, title, x, unit, paper, setup, notes, labels=()):
 
 
 # Where the functions of a chain are, and what workers and processes do without packets.
-PLACES = {
-    "in the daemon": ("", processes.LOCAL, 2),
-    "poll": ("set worker-mode poll\n", "poll", 2),
-    "event": ("set worker-mode event\n", "event", 2),
-    "adaptive": ("", "adaptive", 2),
-}
+PLACES = [processes.LOCAL, "poll", "event", "adaptive"]
+FUNCTIONS = 2
 LOADS = ["one at a time", "TCP streams"]
 
 
 def placed():
     return {
-        "in the daemon": "a chain of two `count` functions, af-xdp ports, `set worker-mode adaptive`",
+        processes.LOCAL: "a chain of two `count` functions, af-xdp ports, `set worker-mode adaptive`",
         "poll": "each function in a process of its own, mode `poll`, and `set worker-mode poll`",
         "event": "the same with `event`",
         "adaptive": "the same with `adaptive`, both defaults",
@@ -121,8 +117,9 @@ def packets(rounds, full):
 
     def measured(name):
         def measure(load):
-            settings, place, count = PLACES[name]
-            with Wire() as wire, wire.mmb(settings + processes.chain(place, count)) as daemon:
+            # The mode of the workers is that of the processes; beside functions in the daemon, the default.
+            mode = f"set worker-mode {name}\n" if name != processes.LOCAL else ""
+            with Wire() as wire, wire.mmb(mode + processes.chain(name, FUNCTIONS)) as daemon:
                 wire.round_trips(20)
                 before = received(daemon)
                 run = wire.goodput if load else wire.round_trips
@@ -132,7 +129,7 @@ def packets(rounds, full):
 
         return measure
 
-    return together(figures, [Series(name, measured(name), [0, 1]) for name in placed()], rounds)
+    return together(figures, [Series(name, measured(name), [0, 1]) for name in PLACES], rounds)
 
 
 def requests(rounds, full):

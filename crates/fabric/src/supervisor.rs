@@ -135,13 +135,17 @@ impl Supervisor {
         FunctionCount(self.clone())
     }
 
-    /// Takes the spare process that was started first, if there is one.
-    pub fn take_spare(&self) -> Option<NewProcess> {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner).all.pop_front()
+    /// Runs something in the spare process that was started first, and has another one started. None: there
+    /// is no spare process, or it does not run.
+    pub fn run_in_spare<T>(self: &Arc<Self>, run: impl FnOnce(NewProcess) -> Result<T, String>) -> Option<T> {
+        let spare = self.spares.lock().unwrap_or_else(PoisonError::into_inner).all.pop_front();
+        let running = spare.and_then(|spare| run(spare).ok());
+        self.prepare_spares();
+        running
     }
 
     /// Has another thread start spare processes that are missing.
-    pub fn prepare_spares(self: &Arc<Self>) {
+    fn prepare_spares(self: &Arc<Self>) {
         let refill = self.refill.get_or_init(|| {
             let (sender, receiver) = channel();
             let supervisor = Arc::downgrade(self);

@@ -110,11 +110,10 @@ impl Keeper {
 
     /// Starts the broker in a process, and waits until it runs.
     pub fn start(&mut self) -> Result<Running, String> {
-        let spare = self.supervisor.take_spare().and_then(|spare| self.run_in(spare).ok());
-        self.supervisor.prepare_spares();
-        match spare {
+        let supervisor = self.supervisor.clone();
+        match supervisor.run_in_spare(|spare| self.run_in(spare)) {
             Some(running) => Ok(running),
-            None => self.supervisor.start_process().and_then(|process| self.run_in(process)),
+            None => supervisor.start_process().and_then(|process| self.run_in(process)),
         }
     }
 

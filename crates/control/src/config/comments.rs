@@ -108,6 +108,11 @@ impl FileComments {
         file
     }
 
+    /// Whether a configuration with these comments, behind one with those of `earlier`, has any.
+    pub fn matter(&self, earlier: &Comments) -> bool {
+        !self.commands.is_empty() || !self.last.is_empty() || !earlier.of_lines.is_empty()
+    }
+
     /// The comments of the configuration of the file, with its lines other than those of elements. Lines that
     /// are not in the file keep the comments of `earlier`.
     pub fn of_config<'a>(
@@ -115,9 +120,6 @@ impl FileComments {
         lines: impl Iterator<Item = &'a str>,
         earlier: &Arc<Comments>,
     ) -> Arc<Comments> {
-        if self.commands.is_empty() && self.last.is_empty() && earlier.of_lines.is_empty() {
-            return Arc::default();
-        }
         let printed: HashSet<&str> = lines.collect();
         let kept = earlier.of_lines.iter().filter(|(line, _)| printed.contains(line.as_str()));
         let mut of_lines: HashMap<_, _> = kept.map(|(line, own)| (line.clone(), own.clone())).collect();

@@ -55,8 +55,12 @@ fn load_as(text: &[u8], base: &Config, is_complete: bool) -> Result<Config, Refu
         errors.truncate(ERROR_LIMIT);
         return Err(refusal(text, errors));
     };
-    let snapshot = Snapshot::new(&config);
-    config.comments = comments.of_config(snapshot.lines_without_elements(), &config.comments);
+    config.comments = if comments.matter(&config.comments) {
+        let snapshot = Snapshot::new(&config);
+        comments.of_config(snapshot.lines_without_elements(), &config.comments)
+    } else {
+        Arc::default()
+    };
     Ok(config)
 }
 

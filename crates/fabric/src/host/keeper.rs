@@ -107,9 +107,7 @@ impl Keeper {
 
     /// Starts the function in a spare process. None: there is none, or it has ended since it was started.
     fn start_in_spare(&mut self) -> Option<Running> {
-        let running = self.supervisor.take_spare().and_then(|spare| self.run_in(spare).ok());
-        self.supervisor.prepare_spares();
-        running
+        self.supervisor.clone().run_in_spare(|spare| self.run_in(spare))
     }
 
     /// Gives the function to a process that waits for one.
