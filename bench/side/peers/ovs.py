@@ -64,15 +64,15 @@ CONFIGURED = (
 )
 
 
-class OpenVSwitch:
-    """The switch; gone with the `with` block. Where it is not installed, asking it for costs says so."""
+class Switch:
+    """The daemons and a bridge `b`, in a namespace of their own or in one that is given; gone with the `with` block."""
+
+    def __init__(self, space=None):
+        self.given, self.daemons = space, []
 
     def __enter__(self):
-        if not PROGRAM.exists():
-            return self
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="mmb-bench-ovs-"))
-        self.box = Namespace("ovs")
-        self.daemons, self.fed = [], None
+        self.box = self.given or Namespace("ovs")
         try:
             self._start()
         except BaseException:
@@ -81,46 +81,75 @@ class OpenVSwitch:
         return self
 
     def __exit__(self, *_):
-        if not PROGRAM.exists():
-            return
         for pid in reversed(self.daemons):
             # It may have died: a million rules take memory.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.box.delete()
+        if not self.given:
+            self.box.delete()
         shutil.rmtree(self.directory)
 
-    def _run(self, program, *words, **options):
+    def run(self, program, *words, **options):
         settings = {name: str(self.directory) for name in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR")}
         return self.box.run(program, *words, env={**os.environ, **settings}, **options).stdout
 
-    def _control(self, *words):
-        return self._run("ovs-appctl", "-t", self.directory / "switch.ctl", *words)
+    def control(self, *words):
+        return self.run("ovs-appctl", "-t", self.directory / "switch.ctl", *words)
 
     def _daemon(self, program, name, *words):
         """Starts one that goes into the background when it is ready."""
         files = [f"--unixctl={self.directory}/{name}.ctl", f"--pidfile={self.directory}/{name}.pid"]
         log = f"--log-file={self.directory}/{name}.log"
-        self._run(program, *words, *files, log, "--detach", "--no-chdir", "-vconsole:off", "-vfile:warn")
+        self.run(program, *words, *files, log, "--detach", "--no-chdir", "-vconsole:off", "-vfile:warn")
         self.daemons.append(int((self.directory / f"{name}.pid").read_text(encoding="ascii")))
 
     def _start(self):
         database = f"unix:{self.directory}/db.sock"
-        self._run("ovsdb-tool", "create", self.directory / "conf.db", SCHEMA)
+        self.run("ovsdb-tool", "create", self.directory / "conf.db", SCHEMA)
         self._daemon("ovsdb-server", "db", self.directory / "conf.db", f"--remote=p{database}")
         self.vsctl = ("ovs-vsctl", f"--db={database}")
-        self._run(*self.vsctl, "--no-wait", "init")
+        self.run(*self.vsctl, "--no-wait", "init")
         settings = {"dpdk-init": "true", "dpdk-extra": f'"{EAL}"', "dpdk-lcore-mask": "1", "pmd-cpu-mask": 1 << CORE}
         words = [f"other_config:{name}={value}" for name, value in settings.items()]
-        self._run(*self.vsctl, "--no-wait", "set", "Open_vSwitch", ".", *words)
+        self.run(*self.vsctl, "--no-wait", "set", "Open_vSwitch", ".", *words)
         self._daemon(PROGRAM, "switch", database)
-        self._run(*self.vsctl, "add-br", "b", "--", "set", "bridge", "b", "datapath_type=netdev", "fail-mode=secure")
-        self._port("p1", "net_null0,no-rx=1")
-        os.kill(self.daemons[1], signal.SIGSTOP)
+        self.run(*self.vsctl, "add-br", "b", "--", "set", "bridge", "b", "datapath_type=netdev", "fail-mode=secure")
 
-    def _port(self, name, device):
-        options = ("set", "interface", name, "type=dpdk", f"options:dpdk-devargs={device}")
-        self._run(*self.vsctl, "add-port", "b", name, "--", *options)
+    def port(self, name, device):
+        """Adds a DPDK device."""
+        self._add(name, "type=dpdk", f"options:dpdk-devargs={device}")
+
+    def vhost(self, name, socket):
+        """Adds a vhost-user port, which connects to the socket of a device."""
+        self._add(name, "type=dpdkvhostuserclient", f"options:vhost-server-path={socket}")
+
+    def _add(self, name, *settings):
+        self.run(*self.vsctl, "add-port", "b", name, "--", "set", "interface", name, *settings)
+
+    def flows(self, text):
+        """Has these flows of OpenFlow, and no others."""
+        self.run("ovs-ofctl", "del-flows", "b")
+        self.run("ovs-ofctl", "--bundle", "add-flows", "b", "-", input=text, timeout=600)
+
+
+class OpenVSwitch(Switch):
+    """The switch with a capture as its input. Where it is not installed, asking it for costs says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.fed = None
+
+    def __enter__(self):
+        return super().__enter__() if PROGRAM.exists() else self
+
+    def __exit__(self, *_):
+        if PROGRAM.exists():
+            super().__exit__()
+
+    def _start(self):
+        super()._start()
+        self.port("p1", "net_null0,no-rx=1")
+        os.kill(self.daemons[1], signal.SIGSTOP)
 
     def _feed(self, flows, hidden):
         """Has `p0` receive these flows from now on."""
@@ -129,21 +158,21 @@ class OpenVSwitch:
         path = self.directory / f"{flows}{'-hidden' if hidden else ''}.pcap"
         frames.capture(path, frames.both(flows, hidden))
         if self.fed:
-            self._run(*self.vsctl, "del-port", "b", "p0")
+            self.run(*self.vsctl, "del-port", "b", "p0")
         smc = "true" if flows * 2 > MANY else "false"
-        self._run(*self.vsctl, "set", "Open_vSwitch", ".", f"other_config:smc-enable={smc}")
-        self._port("p0", f"net_pcap_{path.stem},rx_pcap={path},infinite_rx=1")
+        self.run(*self.vsctl, "set", "Open_vSwitch", ".", f"other_config:smc-enable={smc}")
+        self.port("p0", f"net_pcap_{path.stem},rx_pcap={path},infinite_rx=1")
         self.fed = (flows, hidden)
 
     def _counters(self):
         """CPU nanoseconds of the polling thread, and packets that it received."""
         tasks = pathlib.Path(f"/proc/{self.daemons[1]}/task").iterdir()
         thread = next(task for task in tasks if (task / "comm").read_text(encoding="ascii").startswith("pmd-"))
-        shown = self._control("dpif-netdev/pmd-stats-show", "-pmd", CORE)
+        shown = self.control("dpif-netdev/pmd-stats-show", "-pmd", CORE)
         return processor_time(thread), received(shown)
 
     def _sent(self):
-        return int(re.search(r"tx pkts=([0-9]+)", self._run("ovs-ofctl", "dump-ports", "b", "p1"))[1])
+        return int(re.search(r"tx pkts=([0-9]+)", self.run("ovs-ofctl", "dump-ports", "b", "p1"))[1])
 
     def _window(self, least=WINDOW):
         """Nanoseconds a packet, over so much CPU time."""
@@ -166,11 +195,10 @@ class OpenVSwitch:
             raise RuntimeError("Open vSwitch has died") from None
         try:
             self._feed(flows, hidden)
-            self._run("ovs-ofctl", "del-flows", "b")
-            self._control("dpctl/flush-conntrack")
-            self._run("ovs-ofctl", "--bundle", "add-flows", "b", "-", input=rules, timeout=600)
+            self.control("dpctl/flush-conntrack")
+            self.flows(rules)
             # What it decided by the flows of before would slow down, or speed up, what comes now.
-            self._control("dpctl/del-flows")
+            self.control("dpctl/del-flows")
             # Caches fill: one packet of a hundred of an unknown flow goes into the exact-match cache.
             self._window(WARM)
             (_, before), gone = self._counters(), self._sent()

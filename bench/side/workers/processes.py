@@ -4,8 +4,10 @@ from .. import boxes
 from ..ends import END_TO_END, IPERF, SHARED, together
 from ..results import Experiment, Series
 from ..wire import Wire, percentile
+from . import vhost
 
 LOCAL, BOXES = "in the daemon", "a daemon each"
+SWITCH = "Open vSwitch, vhost-user"
 ZERO_COPY = "poll, zero-copy"
 MODES = ["adaptive", "event", "poll", ZERO_COPY]
 
@@ -18,6 +20,8 @@ def setup():
         "poll": "the same, never asleep; with more processes than processors, the slowest mode",
         ZERO_COPY: "the same as `poll`, in a `zero-copy` domain: the processes read packets where they are",
         BOXES: "a daemon for each function, af-xdp ports between them",
+        SWITCH: "a testpmd (`io`) for each function on two virtio-user devices, one polling thread of Open vSwitch on DPDK "
+        "with net_af_xdp ports and as many flows as hops; nothing sleeps",
     }
 
 
@@ -30,13 +34,20 @@ def chain(name, count):
     return f"domain add apart {kind}\n{functions}chain add c {body}\nadd-stateful net-proto ip chain c\n"
 
 
+def standing(wire, name, count):
+    """What stands in the box, as a context."""
+    if name == BOXES:
+        return boxes.in_a_row(wire, count)
+    return vhost.switched(wire, count) if name == SWITCH else wire.mmb(chain(name, count))
+
+
 def figure(rounds, full):
     """Goodput, CPU time and round trips by the number of functions."""
-    missing = "Open vSwitch over vhost-user, the paper's peer, needs virtual machines or a kernel with vhost; neither is here."
+    cores = "With two processors and two functions, three threads poll in mmb (`poll`) and in the paper's peer, Open vSwitch."
     figures = [
         Experiment(
             name, f"Functions in processes of their own: {what}", END_TO_END, "functions", unit, "MiddleNet, Figure 7", setup(),
-            [SHARED, IPERF, missing],
+            [SHARED, IPERF, cores],
         )
         for name, what, unit in (
             ("processes-goodput", "goodput of TCP", "Gbit/s"),
@@ -49,9 +60,8 @@ def figure(rounds, full):
     def measured(name):
         def measure(count):
             count = int(count)
-            apart = name == BOXES
-            with Wire(count if apart else 1) as wire:
-                with boxes.in_a_row(wire, count) if apart else wire.mmb(chain(name, count)):
+            with Wire(count if name == BOXES else 1) as wire:
+                with standing(wire, name, count):
                     wire.round_trips(20)
                     return *wire.goodput(), percentile(wire.round_trips(200), 0.5)
 

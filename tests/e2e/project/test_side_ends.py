@@ -19,10 +19,10 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from side import boxes, ends, update  # noqa: E402
 from side.layer7 import balance, heavy, proxies, web  # noqa: E402
-from side.peers import rules  # noqa: E402
+from side.peers import ovs, rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
-from side.workers import modes, overheads, processes  # noqa: E402
+from side.workers import modes, overheads, processes, vhost  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
   1 threads and 32 connections
@@ -225,6 +225,14 @@ def test_functions_in_processes_let_traffic_pass(wire, name):
         assert wire.round_trips(5)
         restarts = [one["restarts"] for domain in daemon.json("show", "domains")["domains"] for one in domain["functions"]]
         assert restarts == ([] if name == processes.LOCAL else [0, 0])
+
+
+@pytest.mark.skipif(not ovs.PROGRAM.exists(), reason="Open vSwitch with DPDK is not installed (bench/install-peers)")
+def test_packets_pass_the_functions_behind_the_switch():
+    with Wire() as wire, vhost.switched(wire, 2) as functions:
+        assert len(wire.round_trips(5)) == 5
+        functions[1].send_signal(signal.SIGSTOP)
+        wait.until(lambda: wire.client.run("ping", "-c1", "-W1", SERVER, check=False).returncode == 1, "a lost ping")
 
 
 @pytest.mark.parametrize("place", range(len(modes.PLACES)))

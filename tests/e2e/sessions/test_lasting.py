@@ -125,6 +125,10 @@ def test_nothing_grows(make_chains, figure):
             samples.append(Sample(daemon))
             assert all(load.error is None for load in loads), [load.name for load in loads if load.error]
     finally:
+        if any(load.error for load in loads):
+            # What became of a packet that did not come back.
+            for what in ("drops", "interfaces", "functions", "nat"):
+                print(daemon.command("show", what).stdout)
         for load in loads:
             load.stop()
     warm, last = samples[SAMPLES // 4 :], samples[-1]
