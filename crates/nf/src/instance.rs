@@ -16,8 +16,8 @@ use crate::set::Set;
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
 use crate::{
-    Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, ServersWatcher,
-    SessionInfo, StreamCounter, Vector,
+    Admission, ArgError, Background, Context, Function, LineSource, OpeningPacket, Properties,
+    ServersWatcher, SessionInfo, StreamCounter, Vector,
 };
 
 /// A configured function: `nf add INSTANCE TYPE ARG…`.
@@ -262,7 +262,7 @@ impl Instance {
     pub fn report(&self) -> Vec<(String, String)> {
         match (&self.process, &self.copies) {
             (Some(process), _) => process.report(),
-            (None, Some(copies)) => copies.report(|| self.function.report()),
+            (None, Some(copies)) => copies.report(|| self.function.report(), self.lines().as_deref()),
             (None, None) => self.function.report(),
         }
     }
@@ -271,6 +271,11 @@ impl Instance {
     /// instances.
     pub fn stream_counters(&self) -> Vec<(StreamCounter, u64)> {
         self.function.stream_counters()
+    }
+
+    /// See [`crate::StreamFunction::lines`].
+    pub fn lines(&self) -> Option<Arc<dyn LineSource>> {
+        self.function.lines()
     }
 
     /// See [`Function::background`]. To be called once.
@@ -403,6 +408,10 @@ pub(crate) trait DynFunction: Send + Sync {
         Vec::new()
     }
     fn background(&self) -> Option<Background> {
+        None
+    }
+    /// See [`crate::StreamFunction::lines`].
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
         None
     }
 }

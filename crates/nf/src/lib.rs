@@ -60,7 +60,7 @@ pub use program::{
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, FunctionVisit, Runner, SessionAccess, StageCounters};
 pub use stream::{
-    CounterKind, EditError, SettledEdits, StreamCounter, StreamData, StreamEdit, StreamFunction,
+    CounterKind, EditError, LineSource, SettledEdits, StreamCounter, StreamData, StreamEdit, StreamFunction,
     StreamVerdict, TakenOver,
 };
 pub use vector::Vector;

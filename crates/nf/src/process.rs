@@ -232,7 +232,7 @@ pub(crate) fn obstacle(function: &dyn DynFunction, properties: &Properties) -> O
         "opens sessions of its own"
     } else if function.is_stream() && !is_for_brokers(function) {
         "reads streams"
-    } else if function.is_stream() && function.background().is_some() {
+    } else if function.is_stream() && function.background().is_some() && function.lines().is_none() {
         FILES_OR_SOCKETS
     } else if is_for_brokers(function) {
         // Checks of servers stay in the daemon, and no packet comes.

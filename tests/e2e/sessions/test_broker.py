@@ -203,6 +203,7 @@ def test_a_proxy_with_rewriting(site):
     assert site.curl(f"{url}/page") == "hello"
 
 
+@BOTH_PLACES
 def test_stream_functions(site, tmp_path):
     """Functions of streams edit, search and log what curl sends and gets, compressed or not."""
     web = site.web(9001, size=3000)

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use mmb_nf::Instance;
@@ -48,8 +49,10 @@ pub(crate) trait Environment {
         client: &TcpStream,
     ) -> io::Result<TcpStream>;
 
-    /// The event loop waits for events from here on.
-    fn begin_sleep(&self) {}
+    /// The event loop waits for events from here on, at most for this time if there is one.
+    fn begin_sleep(&mut self) -> Option<Duration> {
+        None
+    }
 
     /// The event loop has events.
     fn end_sleep(&self) {}

@@ -100,8 +100,9 @@ impl<'e> EventLoop<'e> {
     pub fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         loop {
-            self.environment.begin_sleep();
-            let polled = self.poll.poll(&mut events, self.patience());
+            let limit = self.environment.begin_sleep();
+            let patience = self.patience().into_iter().chain(limit).min();
+            let polled = self.poll.poll(&mut events, patience);
             self.environment.end_sleep();
             match polled {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),

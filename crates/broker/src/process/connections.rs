@@ -1,14 +1,18 @@
-//! Connections to servers for a process that can make no sockets.
+//! Connections to servers and files, for a process that can make no sockets and open no files.
 //!
 //! # Theory of operation
 //! The process names the address, and waits for the descriptor. The daemon makes the socket if the functions
 //! of the chain have a server there. A transparent broker also connects to where its client has connected to:
 //! the process passes the client's connection, and the daemon asks the kernel for its addresses.
+//!
+//! A process gets the files that the functions of the daemon have read, as they were then.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,14 +22,14 @@ use mmb_nf::Instance;
 use rustix::net::RecvFlags;
 use socket2::{SockRef, Socket};
 
-use super::message::{ConnectReply, ConnectRequest};
+use super::message::{Need, NeedReply};
 use crate::event_loop::connect;
 use crate::exchange::is_server;
 
 /// Connections that are made before the keeper looks at anything else.
 const AT_ONCE: usize = 32;
 /// How long the servers of a former chain can be connected to: requests that it has seen may still need them.
-const FORMER: Duration = Duration::from_secs(60);
+pub(super) const FORMER: Duration = Duration::from_secs(60);
 
 /// The process does not follow the rules, or is gone.
 pub(super) struct Broken;
@@ -83,23 +87,33 @@ pub(super) struct Connections<'a> {
     pub is_transparent: bool,
     /// Servers see the addresses of the clients.
     pub keeps_source: bool,
+    /// The functions of which the process has copies, and those of which it makes some.
+    pub functions: [&'a [Arc<Instance>]; 2],
 }
 
 impl Connections<'_> {
-    /// Makes the connections that a process asks for. `socket` does not block.
+    /// Gives a process what it asks for. `socket` does not block.
     pub fn serve(&self, socket: &OwnedFd) -> Result<(), Broken> {
         for _ in 0..AT_ONCE {
-            let (request, files) = match message::receive::<ConnectRequest>(socket, RecvFlags::DONTWAIT) {
+            let (need, files) = match message::receive::<Need>(socket, RecvFlags::DONTWAIT) {
                 Ok(Some(received)) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Ok(None) | Err(_) => return Err(Broken),
             };
-            let made = self.connect(request.0, files.first());
+            let made = match need {
+                Need::Connection(server) => self.connect(server, files.first()).map(OwnedFd::from),
+                Need::File(path) => self.file(&path).map(OwnedFd::from),
+            };
             let files: Vec<_> = made.iter().map(AsFd::as_fd).collect();
             let reply = made.as_ref().map(|_| ()).map_err(|error| error.raw_os_error().unwrap_or(0));
-            message::send(socket, &ConnectReply(reply), &files).map_err(|_| Broken)?;
+            message::send(socket, &NeedReply(reply), &files).map_err(|_| Broken)?;
         }
         Ok(())
+    }
+
+    fn file(&self, path: &Path) -> io::Result<File> {
+        let kept = self.functions.into_iter().flatten().find_map(|function| function.copies()?.file(path));
+        kept.ok_or_else(|| io::Error::from_raw_os_error(EACCES))
     }
 
     fn connect(&self, server: SocketAddr, client: Option<&OwnedFd>) -> io::Result<Socket> {
@@ -124,15 +138,21 @@ const EACCES: i32 = 13;
 /// The side of the process: asks for a connection. `client`: that of a transparent broker.
 pub(super) fn ask(socket: &OwnedFd, server: SocketAddr, client: Option<&TcpStream>) -> io::Result<TcpStream> {
     let files: Vec<_> = client.iter().map(AsFd::as_fd).collect();
-    message::send(socket, &ConnectRequest(server), &files)?;
-    let received = message::receive::<ConnectReply>(socket, RecvFlags::empty())?;
-    match received {
+    let made = ask_for(socket, &Need::Connection(server), &files)?;
+    Ok(TcpStream::from_std(made.into()))
+}
+
+/// The side of the process: asks for a file that a function reads.
+pub(super) fn ask_for_file(socket: &OwnedFd, path: &Path) -> io::Result<File> {
+    ask_for(socket, &Need::File(path.to_owned()), &[]).map(File::from)
+}
+
+fn ask_for(socket: &OwnedFd, need: &Need, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    message::send(socket, need, files)?;
+    match message::receive::<NeedReply>(socket, RecvFlags::empty())? {
         None => Err(ErrorKind::BrokenPipe.into()),
-        Some((ConnectReply(Err(error)), _)) => Err(io::Error::from_raw_os_error(error)),
-        Some((ConnectReply(Ok(())), files)) => {
-            let made = files.into_iter().next().ok_or(ErrorKind::InvalidData)?;
-            Ok(TcpStream::from_std(made.into()))
-        }
+        Some((NeedReply(Err(error)), _)) => Err(io::Error::from_raw_os_error(error)),
+        Some((NeedReply(Ok(())), files)) => Ok(files.into_iter().next().ok_or(ErrorKind::InvalidData)?),
     }
 }
 
@@ -161,10 +181,17 @@ mod tests {
         let asking = std::thread::spawn(move || {
             let made = ask(&there, server, None).unwrap();
             let other = ask(&there, address("127.0.0.1:9"), None).unwrap_err();
+            let file = ask_for_file(&there, Path::new("/etc/passwd")).unwrap_err();
+            assert_eq!(file.raw_os_error(), Some(EACCES), "no function has read it");
             (made.peer_addr().unwrap(), other.raw_os_error())
         });
         let servers = servers(&[server]);
-        let connections = Connections { servers: &servers, is_transparent: false, keeps_source: false };
+        let connections = Connections {
+            servers: &servers,
+            is_transparent: false,
+            keeps_source: false,
+            functions: [&[]; 2],
+        };
         while !asking.is_finished() {
             let _ = connections.serve(&here);
             std::thread::yield_now();
@@ -180,7 +207,8 @@ mod tests {
         let far = OwnedFd::from(listening.accept().unwrap().0);
         assert!(Ends::of(&far).is_none());
         let servers = Servers::default();
-        let connections = Connections { servers: &servers, is_transparent: true, keeps_source: false };
+        let connections =
+            Connections { servers: &servers, is_transparent: true, keeps_source: false, functions: [&[]; 2] };
         let refused = connections.connect(near.peer_addr().unwrap(), Some(&far)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(EACCES));
     }

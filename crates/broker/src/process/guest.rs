@@ -1,20 +1,24 @@
 //! The process of a broker.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Interest, Poll};
 use mmb_fabric::{BrokerStart, EventBell, Region, SharedMemory, Waker, message, sandbox};
 use mmb_nf::process::make_copy;
-use mmb_nf::{Instance, Registry};
+use mmb_nf::{FileAccess, Instance, Registry};
 use rustix::net::RecvFlags;
 
 use super::connections;
+use super::lines::LineSender;
 use super::message::{Function, Hello, Reply, Request, set_states};
 use super::page::Page;
 use crate::event_loop::{Command, Done, Environment, EventLoop, WAKER};
@@ -31,7 +35,7 @@ pub fn run_in_process(registry: &Registry, start: BrokerStart) -> Result<(), Str
     let hello: Hello = serde_json::from_value(hello).map_err(|error| error.to_string())?;
     let mut files = files.into_iter();
     let mut file = || files.next().ok_or("the first message has too few descriptors");
-    let (connections, memory, bell) = (file()?, file()?, file()?);
+    let (connections, memory, bell, lines) = (Arc::new(file()?), file()?, file()?, file()?);
     let listener = match hello.has_listener {
         true => Some(TcpListener::from_std(file()?.into())),
         false => None,
@@ -43,7 +47,10 @@ pub fn run_in_process(registry: &Registry, start: BrokerStart) -> Result<(), Str
     hello.cpu.map_or(Ok(()), sandbox::pin)?;
     sandbox::restore_priority(hello.priority);
     sandbox::limit(sandbox::Rights::Connections)?;
-    let mut copies = Copies { registry, all: HashMap::new() };
+    let asked = connections.clone();
+    let files = Arc::new(FileAccess::from_opener(move |path| connections::ask_for_file(&asked, path)));
+    let lines = Rc::new(RefCell::new(LineSender::new(lines)));
+    let mut copies = Copies { registry, files, lines: lines.clone(), all: HashMap::new() };
     let ids: Vec<u64> = hello.functions.iter().map(|function| function.id).collect();
     copies.make(hello.functions)?;
     let counters = Arc::new(page.counters());
@@ -55,7 +62,10 @@ pub fn run_in_process(registry: &Registry, start: BrokerStart) -> Result<(), Str
     let environment =
         ProcessEnvironment { socket, connections, copies, page, waker, bell: bell.into(), is_transparent };
     let started = EventLoop::new(poll, listener, Box::new(environment), common);
-    started.and_then(|mut event_loop| event_loop.run()).map_err(text)
+    // Functions log what ends with the event loop.
+    let ended = started.and_then(|mut event_loop| event_loop.run());
+    lines.borrow_mut().send_all();
+    ended.map_err(text)
 }
 
 /// Sends a reply. If the daemon is gone, the next look at the socket shows it.
@@ -66,18 +76,21 @@ fn reply(socket: &OwnedFd, reply: &Reply) {
 /// The functions of this process.
 struct Copies<'a> {
     registry: &'a Registry,
+    files: Arc<FileAccess>,
+    lines: Rc<RefCell<LineSender>>,
     all: HashMap<u64, Arc<Instance>>,
 }
 
 impl Copies<'_> {
     fn make(&mut self, functions: Vec<Function>) -> Result<(), String> {
         for function in functions {
-            let copy = make_copy(self.registry, &function.spec())?;
+            let copy = make_copy(self.registry, &function.spec(), &self.files)?;
             for words in &function.settings {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 copy.set(&words).map_err(|error| error.to_string())?;
             }
             function.set_states(&copy);
+            self.lines.borrow_mut().add(function.id, &copy);
             self.all.insert(function.id, copy);
         }
         Ok(())
@@ -93,8 +106,8 @@ impl Copies<'_> {
 struct ProcessEnvironment<'a> {
     /// The socket to the daemon.
     socket: Arc<OwnedFd>,
-    /// The socket by which connections come.
-    connections: OwnedFd,
+    /// The socket by which connections and files come.
+    connections: Arc<OwnedFd>,
     copies: Copies<'a>,
     page: Page,
     waker: Waker<Region>,
@@ -171,8 +184,10 @@ impl Environment for ProcessEnvironment<'_> {
         connections::ask(&self.connections, server, Some(client).filter(|_| self.is_transparent))
     }
 
-    fn begin_sleep(&self) {
+    fn begin_sleep(&mut self) -> Option<Duration> {
+        let rest = self.copies.lines.borrow_mut().send();
         self.page.set_working(false);
+        rest
     }
 
     fn end_sleep(&self) {

@@ -25,6 +25,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::net::RecvFlags;
 
 use super::connections::{Connections, Servers};
+use super::lines::LineReceiver;
 use super::message::{Function, Hello, Reply};
 use super::page::Shared;
 use super::{Job, PATIENCE, WeakCopy};
@@ -34,6 +35,8 @@ use requests::Pending;
 
 /// Time between two looks at the progress of a process that works.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a process has to end, and to send what its functions log at the end.
+const ENDING: Duration = Duration::from_millis(100);
 
 /// What a process is to run.
 pub(super) struct Wanted {
@@ -49,8 +52,12 @@ pub(super) struct Wanted {
 pub(super) struct Running {
     number: i32,
     socket: OwnedFd,
-    /// The socket by which it gets connections.
+    /// The socket by which it gets connections and files.
     connections: OwnedFd,
+    /// The socket for lines of logs.
+    lines: OwnedFd,
+    /// There are more of them than were read.
+    has_lines: bool,
     /// Readable once the process has ended.
     end: OwnedFd,
     since: Instant,
@@ -92,6 +99,9 @@ pub(super) struct Keeper {
     jobs: Receiver<Job>,
     wanted: Wanted,
     servers: Servers,
+    /// Functions that are not in use yet, and are made.
+    prepared: Vec<Arc<Instance>>,
+    lines: LineReceiver,
     /// No other process is started when this one ends.
     is_draining: bool,
 }
@@ -103,9 +113,11 @@ impl Keeper {
         shared: Arc<Shared>,
         (jobs, wanted): (Receiver<Job>, Wanted),
     ) -> Keeper {
-        let mut servers = Servers::default();
+        let (mut servers, mut lines, prepared) = (Servers::default(), LineReceiver::default(), Vec::new());
         servers.set(&wanted.functions);
-        Keeper { name, copy, supervisor, shared, jobs, wanted, servers, is_draining: false }
+        lines.set(&wanted.functions);
+        let is_draining = false;
+        Keeper { name, copy, supervisor, shared, jobs, wanted, servers, prepared, lines, is_draining }
     }
 
     /// Starts the broker in a process, and waits until it runs.
@@ -119,13 +131,12 @@ impl Keeper {
 
     /// Gives the broker to a process that waits for something to run.
     fn run_in(&mut self, NewProcess { number, socket, end }: NewProcess) -> Result<Running, String> {
-        let started = self.greet(&socket).and_then(|connections| {
+        let started = self.greet(&socket).and_then(|sockets| {
             // A process that reads nothing must not hold up the thread.
-            let unblocked = ioctl_fionbio(&socket, true).and_then(|()| ioctl_fionbio(&connections, true));
-            unblocked.map(|()| connections).map_err(|error| error.to_string())
+            ioctl_fionbio(&socket, true).map(|()| sockets).map_err(|error| error.to_string())
         });
-        let connections = match started {
-            Ok(connections) => connections,
+        let (connections, lines) = match started {
+            Ok(sockets) => sockets,
             Err(reason) => {
                 let how = self.supervisor.kill(number);
                 return Err(if reason.is_empty() { format!("the process {how}") } else { reason });
@@ -136,15 +147,32 @@ impl Keeper {
         let since = Instant::now();
         let progress = Progress { seen: (0, 0), at: since, without: Duration::ZERO, cpu: Duration::ZERO };
         let copies = self.wanted.functions.iter().filter_map(id_of).collect();
-        let (pending, last_words) = (Pending::default(), None);
-        Ok(Running { number, socket, connections, end, since, copies, pending, last_words, progress })
+        let (pending, last_words, has_lines) = (Pending::default(), None, false);
+        Ok(Running {
+            number,
+            socket,
+            connections,
+            lines,
+            has_lines,
+            end,
+            since,
+            copies,
+            pending,
+            last_words,
+            progress,
+        })
     }
 
-    /// Tells a process what it is to run, and waits until it does. Returns the socket for connections. The
-    /// error is empty if the process has ended.
-    fn greet(&self, socket: &OwnedFd) -> Result<OwnedFd, String> {
+    /// Tells a process what it is to run, and waits until it does. Returns the sockets for connections and
+    /// for lines. The error is empty if the process has ended.
+    fn greet(&self, socket: &OwnedFd) -> Result<(OwnedFd, OwnedFd), String> {
         let text = |error: io::Error| error.to_string();
         let (connections, theirs) = message::pair().map_err(text)?;
+        let (lines, sent_lines) = message::pair().map_err(text)?;
+        // Neither side waits for the other one.
+        for end in [&connections, &sent_lines] {
+            ioctl_fionbio(end, true).map_err(|error| error.to_string())?;
+        }
         let Wanted { listener, functions, settings, is_transparent, cpu } = &self.wanted;
         let hello = Hello {
             functions: messages(functions),
@@ -155,18 +183,38 @@ impl Keeper {
             priority: self.supervisor.priority,
         };
         let hello = serde_json::to_value(hello).map_err(|error| error.to_string())?;
-        let mut files = vec![theirs.as_fd(), self.shared.memory.as_fd(), self.shared.bell.as_fd()];
+        let Shared { memory, bell, .. } = &*self.shared;
+        let mut files = vec![theirs.as_fd(), memory.as_fd(), bell.as_fd(), sent_lines.as_fd()];
         files.extend(listener.iter().map(AsFd::as_fd));
         message::send_broker(socket, hello, &files).map_err(text)?;
-        let mut ready = [PollFd::new(socket, PollFlags::IN)];
-        if let Ok(0) = poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref()) {
-            return Err("the process does not answer".into());
-        }
+        drop(theirs);
+        self.serve_start(socket, &connections)?;
         match message::receive(socket, RecvFlags::empty()).map_err(text)? {
-            Some((Reply::Ready, _)) => Ok(connections),
+            Some((Reply::Ready, _)) => Ok((connections, lines)),
             Some((Reply::Failed(reason), _)) => Err(message::printable(&reason)),
             Some(_) => Err("the process answers something else".into()),
             None => Err(String::new()),
+        }
+    }
+
+    /// Gives files to a process that makes functions, until it answers or has ended.
+    fn serve_start(&self, socket: &OwnedFd, connections: &OwnedFd) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            let mut ready = [PollFd::new(socket, PollFlags::IN), PollFd::new(connections, PollFlags::IN)];
+            // An interrupted wait is a short one.
+            let _ = poll(&mut ready, Timespec::try_from(rest).ok().as_ref());
+            if !ready[0].revents().is_empty() {
+                return Ok(());
+            }
+            if rest.is_zero() {
+                return Err("the process does not answer".into());
+            }
+            // One that has ended is noticed by the other socket, too.
+            if !ready[1].revents().is_empty() && self.connections().serve(connections).is_err() {
+                return Err(String::new());
+            }
         }
     }
 
@@ -191,8 +239,13 @@ impl Keeper {
             let end = self.watch(&mut running);
             // Words may still be on their way when the sockets are closed.
             self.receive_replies(&mut running);
-            let Running { number, socket, connections, end: ended, since, last_words, .. } = running;
+            let Running { number, socket, connections, lines, end: ended, since, last_words, .. } = running;
             drop((socket, connections));
+            if matches!(end, End::Stop) {
+                let mut ending = [PollFd::new(&ended, PollFlags::IN)];
+                let _ = poll(&mut ending, Timespec::try_from(ENDING).ok().as_ref());
+            }
+            let _ = self.lines.receive(&lines);
             // What is under way ends in good order, if it can.
             let is_dead = matches!(end, End::Gone | End::Stop) && has_ended(&ended);
             let how = (!is_dead).then(|| self.supervisor.kill(number));
@@ -245,7 +298,8 @@ impl Keeper {
     fn watch(&mut self, running: &mut Running) -> End {
         let sleeper = self.shared.page.sleeper();
         loop {
-            let is_idle = self.shared.page.turn() & 1 == 0 && running.pending.is_empty();
+            let is_quiet = running.pending.is_empty() && !running.has_lines;
+            let is_idle = self.shared.page.turn() & 1 == 0 && is_quiet;
             if is_idle {
                 let bell = KeeperBell { shared: &self.shared, running, limit: None };
                 sleeper.sleep(&bell, || self.shared.page.turn() & 1 == 1);
@@ -255,6 +309,7 @@ impl Keeper {
             }
             let end = self.receive_replies(running).or_else(|| self.do_jobs(running));
             let end = end.or_else(|| self.make_connections(running));
+            let end = end.or_else(|| self.receive_lines(running));
             if let Some(end) = end.or_else(|| self.hangs(running)) {
                 return end;
             }
@@ -262,12 +317,22 @@ impl Keeper {
     }
 
     fn make_connections(&self, running: &Running) -> Option<End> {
-        let Wanted { is_transparent, settings, .. } = self.wanted;
-        let keeps_source = settings.keeps_source;
-        let connections = Connections { servers: &self.servers, is_transparent, keeps_source };
-        // The socket of a process that has ended is closed, too.
-        let broken = |_| if has_ended(&running.end) { End::Gone } else { End::Broken };
-        connections.serve(&running.connections).map_err(broken).err()
+        self.connections().serve(&running.connections).map_err(|_| broken(running)).err()
+    }
+
+    fn connections(&self) -> Connections<'_> {
+        let Wanted { is_transparent, settings, functions, .. } = &self.wanted;
+        let functions = [functions.as_slice(), &self.prepared];
+        let (is_transparent, keeps_source) = (*is_transparent, settings.keeps_source);
+        Connections { servers: &self.servers, is_transparent, keeps_source, functions }
+    }
+
+    fn receive_lines(&mut self, running: &mut Running) -> Option<End> {
+        match self.lines.receive(&running.lines) {
+            Ok(has_more) => running.has_lines = has_more,
+            Err(_) => return Some(broken(running)),
+        }
+        None
     }
 
     /// Returns why the process has to end if it makes no progress.
@@ -297,6 +362,11 @@ impl Keeper {
     }
 }
 
+/// Returns why a process ends whose sockets cannot be used. Those of one that has ended are closed, too.
+fn broken(running: &Running) -> End {
+    if has_ended(&running.end) { End::Gone } else { End::Broken }
+}
+
 /// What the thread waits for.
 struct KeeperBell<'a> {
     shared: &'a Shared,
@@ -312,16 +382,17 @@ impl Bell for KeeperBell<'_> {
 
     fn wait(&self) {
         let Shared { attention, bell, .. } = self.shared;
-        let Running { socket, connections, end, .. } = self.running;
+        let Running { socket, connections, lines, end, .. } = self.running;
         let mut files = vec![
             PollFd::new(attention, PollFlags::IN),
             PollFd::new(socket, PollFlags::IN | PollFlags::HUP),
             PollFd::new(connections, PollFlags::IN | PollFlags::HUP),
             PollFd::new(end, PollFlags::IN),
         ];
-        // A process that rings all the time wakes the thread at each look only.
+        // A process that rings or logs all the time wakes the thread at each look only.
         if self.limit.is_none() {
             files.push(PollFd::new(bell, PollFlags::IN));
+            files.push(PollFd::new(lines, PollFlags::IN));
         }
         let limit = self.limit.and_then(|limit| Timespec::try_from(limit).ok());
         // An interrupted wait is a short one.

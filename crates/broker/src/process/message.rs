@@ -1,6 +1,7 @@
 //! Messages between the daemon and the process of a broker.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use mmb_nf::process::{FunctionCopies, HostedSpec};
 use mmb_nf::{Instance, ServerState};
@@ -8,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// The first message. Descriptors: the socket for connections, the page, the bell, and the listening socket
-/// if there is one.
+/// The first message. Descriptors: the socket for connections and files, the page, the bell, the socket for
+/// lines of logs, and the listening socket if there is one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub functions: Vec<Function>,
@@ -117,11 +118,17 @@ pub(super) enum Reply {
     Failed(String),
 }
 
-/// A connection to a server is needed. Descriptor, if the broker is transparent: the connection of the client
-/// for which it is.
+/// What a process needs a descriptor for.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ConnectRequest(pub SocketAddr);
+pub(super) enum Need {
+    /// A connection to a server. Descriptor, if the broker is transparent: the connection of the client for
+    /// which it is.
+    Connection(SocketAddr),
+    /// A file that a function reads.
+    File(PathBuf),
+}
 
-/// The descriptor is a socket that is being connected. Otherwise: the error of the operating system.
+/// The descriptor is a socket that is being connected, or the file. Otherwise: the error of the operating
+/// system.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ConnectReply(pub Result<(), i32>);
+pub(super) struct NeedReply(pub Result<(), i32>);

@@ -9,6 +9,9 @@
 //! process ends and another one takes its place. The process asks for a connection to a server over a socket
 //! of its own ([`connections`]): the daemon checks the address, begins to connect, and passes the descriptor.
 //!
+//! What functions log goes to the daemon over a third socket ([`lines`]). Files that functions read are those
+//! that the functions of the daemon have read; their descriptors are passed on request.
+//!
 //! A thread of the daemon looks after the process ([`keeper`]): it starts it again, tells it what changes,
 //! and kills it when it hangs. The process shows its progress and its counters in memory that both have
 //! ([`page`]). It wakes the thread when it begins to work after a pause, so neither of them wakes up while
@@ -17,6 +20,7 @@
 mod connections;
 mod guest;
 mod keeper;
+mod lines;
 mod message;
 mod page;
 

@@ -16,14 +16,17 @@ use self::known::KnownFile;
 use self::line::line;
 use crate::shared::direction::DirectionFilter;
 use crate::shared::export_queue::ExportQueue;
+use crate::shared::line_log::LineLog;
 use crate::shared::log_file::LogFile;
 use mmb_nf::{
-    ArgError, Background, Context, Direction, Key, SessionInfo, Setup, StreamData, StreamFunction,
-    StreamVerdict, WorkerCounters,
+    ArgError, Background, Context, Direction, Key, LineSource, SessionInfo, Setup, StreamData,
+    StreamFunction, StreamVerdict, WorkerCounters,
 };
 
 /// Most sessions of a worker whose streams are digested at the same time.
 const MOST_SESSIONS: usize = 65_536;
+/// Most lines of a process in a second.
+const LINES_PER_SECOND: u32 = 100_000;
 
 const STREAMS: usize = 0;
 const BYTES: usize = 1;
@@ -35,9 +38,8 @@ pub(crate) struct Digest {
     algorithm: Algorithm,
     which: DirectionFilter,
     known: Option<KnownFile>,
-    file: LogFile,
     totals: WorkerCounters<4>,
-    finished: Arc<ExportQueue<Finished>>,
+    finished: Arc<LineLog<Finished>>,
 }
 
 /// The function that is computed.
@@ -175,34 +177,32 @@ impl StreamFunction for Digest {
             [other, ..] => return Err(ArgError::invalid("digest", other, "must be `sha256` or `crc32c`")),
             [] => return Err(ArgError::missing("digest", "`sha256` or `crc32c`")),
         };
-        let mut digest = Digest {
-            algorithm,
-            which: DirectionFilter::Both,
-            known: None,
-            file: LogFile::default(),
-            totals: WorkerCounters::new(setup.workers),
-            finished: Arc::new(ExportQueue::new(setup.workers)),
-        };
+        let (mut which, mut known, mut file) = (DirectionFilter::Both, None, LogFile::default());
         let mut words = &setup.args[1..];
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("known", [path, rest @ ..]) => {
-                    digest.known = Some(KnownFile::new(path, setup.files, algorithm.len())?);
+                    known = Some(KnownFile::new(path, setup.files, algorithm.len())?);
                     rest
                 }
                 ("file", [path, rest @ ..]) => {
-                    digest.file = LogFile::at(path, setup.files)?;
+                    file = LogFile::at(path, setup.files)?;
                     rest
                 }
                 ("known" | "file", []) => return Err(format!("`{word}` needs a path").into()),
                 _ => {
-                    let which = DirectionFilter::of(word);
-                    digest.which = which.ok_or_else(|| format!("unknown word `{word}`: {}", Self::USAGE))?;
+                    let one = DirectionFilter::of(word);
+                    which = one.ok_or_else(|| format!("unknown word `{word}`: {}", Self::USAGE))?;
                     rest
                 }
             };
         }
-        Ok(digest)
+        let queue = ExportQueue::new(setup.workers);
+        let finished = LineLog::new(queue, file, LINES_PER_SECOND, |text, times, one: &Finished| {
+            line(text, times.of(one.at), one);
+            true
+        });
+        Ok(Digest { algorithm, which, known, totals: WorkerCounters::new(setup.workers), finished })
     }
 
     fn open(&self, number: &mut u32, session: &SessionInfo, cx: &mut Context<'_, Slab>) {
@@ -260,14 +260,11 @@ impl StreamFunction for Digest {
     }
 
     fn background(&self) -> Option<Background> {
-        let (finished, file) = (Arc::clone(&self.finished), self.file.clone());
-        Some(Box::new(move |stop| {
-            finished.serve(stop, |all| {
-                let mut text = String::new();
-                all.iter().for_each(|(times, one)| line(&mut text, times.of(one.at), one));
-                finished.record(all.len(), file.append(&text));
-            });
-        }))
+        Some(self.finished.background())
+    }
+
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
+        Some(self.finished.clone())
     }
 }
 

@@ -17,15 +17,18 @@ use self::line::{Format, line};
 use self::record::{NAMES, Record, Records};
 use crate::shared::export_queue::ExportQueue;
 use crate::shared::http::{CauseCounters, has_joined};
+use crate::shared::line_log::LineLog;
 use crate::shared::log_file::LogFile;
 use mmb_flow::parse_key;
 use mmb_nf::{
-    ArgError, Background, Context, Direction, SessionInfo, Setup, StreamData, StreamFunction, StreamVerdict,
-    WorkerCounters,
+    ArgError, Background, Context, Direction, LineSource, SessionInfo, Setup, StreamData, StreamFunction,
+    StreamVerdict, WorkerCounters,
 };
 
 /// Records that wait for the thread, for each worker.
 const QUEUE: usize = 4096;
+/// Most lines of a process in a second.
+const LINES_PER_SECOND: u32 = 100_000;
 
 const REQUESTS: usize = 0;
 const RESPONSES: usize = 1;
@@ -33,11 +36,9 @@ const NO_ROOM: usize = 2;
 
 /// See the module's documentation.
 pub(crate) struct HttpLog {
-    format: Format,
-    file: LogFile,
     totals: WorkerCounters<3>,
     causes: CauseCounters,
-    finished: Arc<ExportQueue<Record>>,
+    finished: Arc<LineLog<Record>>,
 }
 
 /// A session.
@@ -80,12 +81,15 @@ impl StreamFunction for HttpLog {
                 }
             };
         }
+        let queue = ExportQueue::with_room(setup.workers, QUEUE);
+        let finished = LineLog::new(queue, file, LINES_PER_SECOND, move |text, times, record: &Record| {
+            line(text, format, times.of(record.begin), record);
+            true
+        });
         Ok(HttpLog {
-            format,
-            file,
             totals: WorkerCounters::new(setup.workers),
             causes: CauseCounters::new(setup.workers),
-            finished: Arc::new(ExportQueue::with_room(setup.workers, QUEUE)),
+            finished,
         })
     }
 
@@ -160,15 +164,11 @@ impl StreamFunction for HttpLog {
     }
 
     fn background(&self) -> Option<Background> {
-        let (finished, file, format) = (Arc::clone(&self.finished), self.file.clone(), self.format);
-        Some(Box::new(move |stop| {
-            finished.serve(stop, |all| {
-                let mut text = String::new();
-                all.iter()
-                    .for_each(|(times, record)| line(&mut text, format, times.of(record.begin), record));
-                finished.record(all.len(), file.append(&text));
-            });
-        }))
+        Some(self.finished.background())
+    }
+
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
+        Some(self.finished.clone())
     }
 }
 

@@ -8,11 +8,13 @@
 //! What cannot be read as HTTP is searched as it comes, and so is a body that cannot be decoded: a message
 //! with an error does not get past the search.
 
+use std::sync::Arc;
+
 use bytemuck::{Pod, Zeroable};
 use mmb_http::{Body, Cause, Connection, Element, Event};
 use mmb_nf::{
-    ArgError, Background, Context, Direction, SessionInfo, Setup, StreamData, StreamFunction, StreamVerdict,
-    WorkerCounters,
+    ArgError, Background, Context, Direction, LineSource, SessionInfo, Setup, StreamData, StreamFunction,
+    StreamVerdict, WorkerCounters,
 };
 
 use super::coding::CodingReader;
@@ -169,6 +171,10 @@ impl StreamFunction for BodyMatch {
 
     fn background(&self) -> Option<Background> {
         self.search.background()
+    }
+
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
+        self.search.lines()
     }
 }
 

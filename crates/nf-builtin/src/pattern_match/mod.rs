@@ -35,10 +35,10 @@ use self::patterns::{Patterns, Room, SearchParts, WorkerPart};
 use crate::shared::direction::DirectionFilter;
 use crate::shared::export_queue::ExportQueue;
 use crate::shared::http::forward_key;
-use crate::shared::log_file::LogFile;
+use crate::shared::line_log::LineLog;
 use mmb_nf::{
-    ArgError, Background, Context, Direction, DropReason, SessionInfo, Setup, StreamData, StreamFunction,
-    StreamVerdict, WorkerCounters,
+    ArgError, Background, Context, Direction, DropReason, LineSource, SessionInfo, Setup, StreamData,
+    StreamFunction, StreamVerdict, WorkerCounters,
 };
 
 /// Most lines of a worker in a second.
@@ -70,9 +70,8 @@ pub(crate) struct PatternMatch {
     action: Action,
     which: DirectionFilter,
     depth: Depth,
-    file: LogFile,
     totals: WorkerCounters<4>,
-    events: Arc<ExportQueue<Event>>,
+    events: Arc<LineLog<Event>>,
 }
 
 /// What goes to the thread of the instance.
@@ -150,15 +149,20 @@ impl StreamFunction for PatternMatch {
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let Config { source, action, which, depth, log, streams } = Config::parse(setup)?;
+        let queue = ExportQueue::new(setup.workers);
+        let events = LineLog::new(queue, log, LINES_PER_SECOND, move |text, times, event| {
+            let Event::Occurrence(found) = event else { return false };
+            line(text, times.of(found.at), found, action);
+            true
+        });
         Ok(PatternMatch {
             patterns: Patterns::new(&source, Room { workers: setup.workers, streams })?,
             source,
             action,
             which,
             depth,
-            file: log,
             totals: WorkerCounters::new(setup.workers),
-            events: Arc::new(ExportQueue::new(setup.workers)),
+            events,
         })
     }
 
@@ -238,21 +242,11 @@ impl StreamFunction for PatternMatch {
     }
 
     fn background(&self) -> Option<Background> {
-        let (events, file, action) = (Arc::clone(&self.events), self.file.clone(), self.action);
-        Some(Box::new(move |stop| {
-            events.serve(stop, |all| {
-                let (mut text, mut lines) = (String::new(), 0);
-                for (times, event) in &all {
-                    if let Event::Occurrence(found) = event {
-                        line(&mut text, times.of(found.at), found, action);
-                        lines += 1;
-                    }
-                }
-                if lines != 0 {
-                    events.record(lines, file.append(&text));
-                }
-            });
-        }))
+        Some(self.events.background())
+    }
+
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
+        Some(self.events.clone())
     }
 }
 

@@ -99,6 +99,18 @@ impl Ahead {
     }
 }
 
+/// The clock of the one who takes items out, and what is known of those of the workers.
+pub(crate) struct Clocks {
+    origin: Instant,
+    ahead: Vec<Ahead>,
+}
+
+impl Default for Clocks {
+    fn default() -> Clocks {
+        Clocks { origin: Instant::now(), ahead: Vec::new() }
+    }
+}
+
 impl<T> ExportQueue<T> {
     /// Makes a queue for each worker.
     pub fn new(workers: u16) -> Self {
@@ -140,9 +152,14 @@ impl<T> ExportQueue<T> {
 
     /// For `show functions`.
     pub fn report(&self) -> Vec<(String, String)> {
+        self.report_with(self.lost())
+    }
+
+    /// For `show functions`, with so many lost items.
+    pub fn report_with(&self, lost: u64) -> Vec<(String, String)> {
         let counts = [
             ("written", self.done.load(Ordering::Relaxed)),
-            ("lost", self.lost()),
+            ("lost", lost),
             ("failed", self.failed.load(Ordering::Relaxed)),
         ];
         let mut report: Vec<_> =
@@ -154,11 +171,10 @@ impl<T> ExportQueue<T> {
 
     /// Passes items to `write` until the stop signal, those of a worker in order.
     pub fn serve(&self, stop: &StopSignal, mut write: impl FnMut(Vec<(ClockReading, T)>)) {
-        let (origin, mut ahead) = (Instant::now(), vec![Ahead::default(); self.lanes.len()]);
-        let mut full = false;
+        let (mut clocks, mut full) = (Clocks::default(), false);
         loop {
             let stopped = stop.wait(if full { Duration::ZERO } else { PAUSE });
-            let items = self.take(&mut ahead, origin.elapsed().as_millis() as u32);
+            let items = self.take_all(&mut clocks);
             full = self.lanes.iter().map(|lane| lane.queue.capacity()).max() < Some(2 * items.len());
             if !items.is_empty() {
                 write(items);
@@ -167,6 +183,17 @@ impl<T> ExportQueue<T> {
                 return;
             }
         }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.queue.is_empty())
+    }
+
+    /// Takes all items out, those of a worker in order.
+    pub fn take_all(&self, clocks: &mut Clocks) -> Vec<(ClockReading, T)> {
+        clocks.ahead.resize(self.lanes.len(), Ahead::default());
+        self.take(&mut clocks.ahead, clocks.origin.elapsed().as_millis() as u32)
     }
 
     /// Takes all items out. `now` is the time of the thread's clock.

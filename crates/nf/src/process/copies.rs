@@ -6,10 +6,14 @@
 //! checks the health of servers, for which a process has no sockets. [`FunctionCopies`] knows the processes
 //! that have a copy, sends settings and states of servers to all of them, and adds up what they report.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use mmb_system::FileAccess;
+
 use super::{HostedSpec, ProcessStatus};
-use crate::ServersWatcher;
+use crate::{LineSource, ServersWatcher};
 
 /// A process with copies of functions.
 pub trait CopyProcess: Send + Sync {
@@ -32,6 +36,8 @@ pub trait CopyProcess: Send + Sync {
 pub struct FunctionCopies {
     id: u64,
     spec: HostedSpec,
+    /// The files that the shadow has read.
+    files: Arc<FileAccess>,
     processes: Mutex<Vec<Weak<dyn CopyProcess>>>,
     /// Settings for later copies, in the order in which they were made.
     settings: Mutex<Vec<Vec<String>>>,
@@ -39,8 +45,9 @@ pub struct FunctionCopies {
 
 impl FunctionCopies {
     /// Makes the list of the copies of an instance. `id`: distinguishes it from all others of the daemon.
-    pub(crate) fn new(id: u64, spec: HostedSpec) -> FunctionCopies {
-        FunctionCopies { id, spec, processes: Mutex::default(), settings: Mutex::default() }
+    /// `files`: keep those that the instance reads.
+    pub(crate) fn new(id: u64, spec: HostedSpec, files: Arc<FileAccess>) -> FunctionCopies {
+        FunctionCopies { id, spec, files, processes: Mutex::default(), settings: Mutex::default() }
     }
 
     /// Distinguishes the function from all others of the daemon.
@@ -51,6 +58,11 @@ impl FunctionCopies {
     /// Returns what a copy is made of.
     pub fn spec(&self) -> &HostedSpec {
         &self.spec
+    }
+
+    /// Returns a file that the shadow has read, as it was then. Its position is that of all others.
+    pub fn file(&self, path: &Path) -> Option<File> {
+        self.files.kept_input(path)
     }
 
     /// Returns the settings that a new copy needs, in their order.
@@ -93,7 +105,12 @@ impl FunctionCopies {
     }
 
     /// Returns names and values for `show functions`. `shadow`: those of a function without a process.
-    pub(crate) fn report(&self, shadow: impl FnOnce() -> Vec<(String, String)>) -> Vec<(String, String)> {
+    /// `log`: where the lines of all copies go.
+    pub(crate) fn report(
+        &self,
+        shadow: impl FnOnce() -> Vec<(String, String)>,
+        log: Option<&dyn LineSource>,
+    ) -> Vec<(String, String)> {
         let processes = self.processes();
         if processes.is_empty() {
             let mut lines = vec![("process".to_owned(), "none: no broker uses the function".to_owned())];
@@ -108,6 +125,7 @@ impl FunctionCopies {
             }
             all.extend(lines);
         }
+        all.extend(log.into_iter().flat_map(LineSource::report));
         all
     }
 
@@ -180,8 +198,8 @@ mod tests {
 
     #[test]
     fn all_copies_are_told_and_asked() {
-        let copies = FunctionCopies::new(5, HostedSpec::default());
-        assert_eq!(copies.report(|| vec![("own".into(), "1".into())])[1], ("own".into(), "1".into()));
+        let copies = FunctionCopies::new(5, HostedSpec::default(), Arc::default());
+        assert_eq!(copies.report(|| vec![("own".into(), "1".into())], None)[1], ("own".into(), "1".into()));
         let made: Vec<Arc<Recorder>> =
             ["a", "b"].map(|name| Arc::new(Recorder(Mutex::default(), name))).into();
         let weak = |at: usize| {
@@ -191,10 +209,10 @@ mod tests {
         let (first, second) = (weak(0), weak(1));
         copies.add(&first);
         copies.add(&first);
-        let alone = copies.report(Vec::new);
+        let alone = copies.report(Vec::new, None);
         assert!(alone.contains(&("requests".into(), "7".into())) && alone.len() == 4, "{alone:?}");
         copies.add(&second);
-        assert!(copies.report(Vec::new).contains(&("b: requests".into(), "7".into())));
+        assert!(copies.report(Vec::new, None).contains(&("b: requests".into(), "7".into())));
         assert_eq!((copies.status().restarts, copies.status().process), (4, Some(42)));
         for words in [&["drain", "x"][..], &["undrain", "x"], &["drain", "x"]] {
             copies.set(words).unwrap();

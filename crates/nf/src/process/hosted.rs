@@ -27,18 +27,21 @@ pub struct HostedFunction {
     unsent: u64,
 }
 
-/// Makes an instance in a process, which has no files.
-fn make_instance(registry: &Registry, spec: &HostedSpec) -> Result<Instance, String> {
+/// Makes an instance in a process.
+fn make_instance(
+    registry: &Registry,
+    spec: &HostedSpec,
+    files: &Arc<FileAccess>,
+) -> Result<Instance, String> {
     let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
     let port = |name: &str| spec.ports.iter().find(|(known, _)| known == name).map(|(_, port)| *port);
-    let files: Arc<FileAccess> = Arc::default();
     let setup = Setup {
         args: &args,
         resolve_port: &port,
         has_pool: &|_| false,
         workers: spec.workers,
         seed: spec.seed,
-        files: &files,
+        files,
     };
     let made = registry.make(&spec.kind, &setup);
     let function = made.ok_or_else(|| format!("there is no type of function `{}`", spec.kind))?;
@@ -47,12 +50,16 @@ fn make_instance(registry: &Registry, spec: &HostedSpec) -> Result<Instance, Str
     instance.map_err(|error| error.to_string())
 }
 
-/// Makes a copy of a function, for a broker.
+/// Makes a copy of a function, for a broker. `files`: those that the function may read.
 ///
 /// # Errors
 /// The error of the function, or there is no such type.
-pub fn make_copy(registry: &Registry, spec: &HostedSpec) -> Result<Arc<Instance>, String> {
-    let mut instance = make_instance(registry, spec)?;
+pub fn make_copy(
+    registry: &Registry,
+    spec: &HostedSpec,
+    files: &Arc<FileAccess>,
+) -> Result<Arc<Instance>, String> {
+    let mut instance = make_instance(registry, spec, files)?;
     instance.set_workers(spec.workers);
     Ok(Arc::new(instance))
 }
@@ -66,7 +73,8 @@ impl HostedFunction {
     /// # Errors
     /// The error of the function, or there is no such type.
     pub fn new(registry: &Registry, spec: &HostedSpec) -> Result<HostedFunction, String> {
-        let instance = make_instance(registry, spec)?;
+        // No call opens a file there.
+        let instance = make_instance(registry, spec, &Arc::default())?;
         Ok(HostedFunction {
             locals: (0..spec.workers).map(|_| instance.function.local()).collect(),
             instance,

@@ -15,7 +15,7 @@ use super::spec::ProgramSpec;
 use super::{Program, class};
 use crate::process::{self, FunctionCopies, HostedSpec, ProcessSetup, ProcessSpec};
 use crate::stream::StreamContext;
-use crate::{Instance, Setup};
+use crate::{FileAccess, Instance, Setup};
 
 /// Most instances, and most chains.
 const MAX_ITEMS: usize = 4096;
@@ -248,13 +248,16 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
         ports.borrow_mut().extend(port.map(|port| (name.to_owned(), port)));
         port
     };
+    // Copies in other processes get what the instance has read.
+    let kept = add.process.is_some().then(|| Arc::new(spec.files.keeping()));
+    let files = kept.as_ref().unwrap_or(spec.files);
     let setup = Setup {
         args: &args,
         resolve_port: &resolve_port,
         has_pool: spec.has_pool,
         workers: spec.workers,
         seed: spec.seed,
-        files: spec.files,
+        files,
     };
     let name = add.kind.text.to_string();
     let Some(made) = spec.registry.make(&name, &setup) else {
@@ -269,7 +272,7 @@ fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, C
         made.map_err(|error| (args.first().map_or(name, |word| (*word).to_owned()), error.into()))?;
     instance.set_workers(spec.workers);
     if let Some(place) = &add.process {
-        start_process(spec, (add, place), &mut instance, &ports.into_inner())
+        start_process(spec, (add, place), &mut instance, (&ports.into_inner(), files))
             .map_err(|error| (place.domain.text.to_string(), error))?;
     }
     Ok(instance)
@@ -280,7 +283,7 @@ fn start_process(
     spec: &ProgramSpec<'_>,
     (add, place): (&NfInstance, &ProcessPlace),
     instance: &mut Instance,
-    ports: &[(String, u16)],
+    (ports, files): (&[(String, u16)], &Arc<FileAccess>),
 ) -> Result<(), ChainError> {
     let ProcessSetup { domains, host } = spec.processes;
     let name = &place.domain;
@@ -308,7 +311,7 @@ fn start_process(
             workers: 0,
             seed: spec.seed,
         };
-        let copies = host.map(|_| Arc::new(FunctionCopies::new(instance.uid, hosted)));
+        let copies = host.map(|_| Arc::new(FunctionCopies::new(instance.uid, hosted, files.clone())));
         instance.set_copies((domain, place), copies);
         return Ok(());
     }

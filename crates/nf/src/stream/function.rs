@@ -1,11 +1,13 @@
 //! The trait that stream functions implement.
 
+use std::sync::Arc;
+
 use bytemuck::Pod;
 use mmb_flow::Direction;
 use mmb_packet::DropReason;
 
 use super::{StreamData, StreamEdit};
-use crate::{ArgError, Background, Context, Packet, SessionInfo, Setup};
+use crate::{ArgError, Background, Context, LineSource, Packet, SessionInfo, Setup};
 
 /// A network function that reads the payload of sessions as streams of bytes. A value of the implementing
 /// type is one instance, which all workers share.
@@ -170,6 +172,12 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
 
     /// See [`crate::Function::background`].
     fn background(&self) -> Option<Background> {
+        None
+    }
+
+    /// Returns the lines that the function logs. A function that has nothing else to do in the background can
+    /// run in the process of a broker.
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
         None
     }
 }

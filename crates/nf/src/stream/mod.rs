@@ -16,6 +16,7 @@ mod data;
 mod early;
 mod edits;
 mod function;
+mod lines;
 mod takeover;
 mod typed;
 
@@ -25,6 +26,7 @@ pub use data::StreamData;
 pub use edits::{EditError, SettledEdits, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED};
 pub use function::{StreamFunction, StreamVerdict};
+pub use lines::LineSource;
 pub(crate) use takeover::AnswerNumbers;
 pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;

@@ -1,6 +1,7 @@
 //! A stream function without its type.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, Rope, TcpStream, View};
@@ -14,7 +15,7 @@ use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
-use crate::{ArgError, Background, Context, Packet, Properties, SessionInfo, Verdict};
+use crate::{ArgError, Background, Context, LineSource, Packet, Properties, SessionInfo, Verdict};
 
 /// Bytes in front of the state of a function that edits: the number of its tail.
 const TAIL: usize = 8;
@@ -382,5 +383,9 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
 
     fn background(&self) -> Option<Background> {
         self.0.background()
+    }
+
+    fn lines(&self) -> Option<Arc<dyn LineSource>> {
+        self.0.lines()
     }
 }

@@ -6,19 +6,22 @@
 //! [`FileAccess::check`] grants the paths that it sees until [`FileAccess::seal`], and refuses all others
 //! afterwards. A granted path stays granted, so that a client can apply the same file again.
 //!
+//! A function in another process reads its files there. The daemon keeps those that its own instance has read
+//! ([`FileAccess::keeping`]), and passes their descriptors ([`FileAccess::from_opener`]).
+//!
 //! Nothing is overwritten. A capture is created new; a log is appended to a regular file. No open blocks:
 //! a FIFO or a device is refused.
 
 mod resolve;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -91,8 +94,30 @@ pub struct SocketPlace {
 /// The files that this process may open for its clients.
 #[derive(Debug)]
 pub struct FileAccess {
-    directory: Option<Directory>,
-    grants: Mutex<Grants>,
+    directory: Option<Arc<Directory>>,
+    grants: Arc<Mutex<Grants>>,
+    inputs: Inputs,
+}
+
+/// What becomes of files that are opened to read.
+#[derive(Debug, Default)]
+enum Inputs {
+    /// Whoever opened them has them.
+    #[default]
+    Passed,
+    /// The last file of each path is kept as well.
+    Kept(Mutex<HashMap<PathBuf, File>>),
+    /// Somebody else opens them.
+    Opened(Opener),
+}
+
+/// Opens a file for a process that cannot.
+struct Opener(Box<dyn Fn(&Path) -> io::Result<File> + Send + Sync>);
+
+impl std::fmt::Debug for Opener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Opener")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +138,25 @@ impl Default for FileAccess {
 impl FileAccess {
     /// Any file, for programs without clients.
     pub fn unrestricted() -> FileAccess {
-        FileAccess { directory: None, grants: Mutex::default() }
+        FileAccess { directory: None, grants: Arc::default(), inputs: Inputs::Passed }
+    }
+
+    /// Files that `opener` opens, all of them regular ones to read.
+    pub fn from_opener(opener: impl Fn(&Path) -> io::Result<File> + Send + Sync + 'static) -> FileAccess {
+        FileAccess { inputs: Inputs::Opened(Opener(Box::new(opener))), ..FileAccess::unrestricted() }
+    }
+
+    /// Returns access to the same files which keeps those that it has opened to read.
+    #[must_use]
+    pub fn keeping(&self) -> FileAccess {
+        let inputs = Inputs::Kept(Mutex::default());
+        FileAccess { directory: self.directory.clone(), grants: self.grants.clone(), inputs }
+    }
+
+    /// Returns the file that was opened last by this path. None: none was, or files are not kept.
+    pub fn kept_input(&self, path: &Path) -> Option<File> {
+        let Inputs::Kept(files) = &self.inputs else { return None };
+        files.lock().unwrap_or_else(PoisonError::into_inner).get(path)?.try_clone().ok()
     }
 
     /// Files in `directory`, which must exist, and all that are granted before [`FileAccess::seal`].
@@ -122,7 +165,7 @@ impl FileAccess {
     /// The directory cannot be opened.
     pub fn within(directory: &Path) -> Result<FileAccess, FileError> {
         let directory = Directory::open(directory)?;
-        Ok(FileAccess { directory: Some(directory), grants: Mutex::default() })
+        Ok(FileAccess { directory: Some(Arc::new(directory)), ..FileAccess::unrestricted() })
     }
 
     /// The directory in which clients name files.
@@ -183,8 +226,17 @@ impl FileAccess {
     /// # Errors
     /// See [`FileError`].
     pub fn open_input(&self, path: &Path) -> Result<File, FileError> {
+        let io = |error| FileError::Io { what: "open", path: path.to_owned(), error };
+        if let Inputs::Opened(opener) = &self.inputs {
+            return (opener.0)(path).map_err(io);
+        }
         let file = self.base(path)?.open(path, OFlags::RDONLY, Mode::empty())?;
-        regular(file, path).map(|(file, _)| file)
+        let (file, _) = regular(file, path)?;
+        if let Inputs::Kept(files) = &self.inputs {
+            let kept = file.try_clone().map_err(io)?;
+            files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), kept);
+        }
+        Ok(file)
     }
 
     /// Creates a file to write. A file that exists is kept, unless this process created it.

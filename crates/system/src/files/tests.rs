@@ -108,3 +108,26 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
     }
     assert_eq!(place.access.socket(Path::new("new")).unwrap().name, "new");
 }
+
+#[test]
+fn kept_files_are_those_that_were_opened_last() {
+    let (folder, access) = (tempfile::tempdir().unwrap(), FileAccess::unrestricted());
+    let path = folder.path().join("a");
+    let content = |file: Option<File>| file.map(|file| std::io::read_to_string(file).unwrap());
+    std::fs::write(&path, "old").unwrap();
+    let keeping = access.keeping();
+    assert!(keeping.kept_input(&path).is_none(), "nobody has opened it");
+    keeping.open_input(&path).unwrap();
+    access.open_input(&path).unwrap();
+    assert!(access.kept_input(&path).is_none());
+    // What takes its place later is another file.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "new").unwrap();
+    assert_eq!(content(keeping.kept_input(&path)).as_deref(), Some("old"));
+    keeping.open_input(&path).unwrap();
+    assert_eq!(content(keeping.kept_input(&path)).as_deref(), Some("new"));
+    let other =
+        FileAccess::from_opener(move |path| keeping.kept_input(path).ok_or(io::ErrorKind::NotFound.into()));
+    assert_eq!(content(other.open_input(&folder.path().join("b")).ok()), None);
+    assert!(other.open_input(&path).is_ok());
+}

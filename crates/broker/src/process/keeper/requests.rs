@@ -85,6 +85,7 @@ impl Keeper {
             Job::Prepare(functions, sender) => {
                 let new = missing(&functions, &running.copies);
                 running.copies.extend(new.iter().map(|function| function.id));
+                self.prepared = functions;
                 send(&Request::Make(new), &[], Waiting::Result(sender))
             }
             Job::Update(functions, settings) => {
@@ -156,6 +157,8 @@ impl Keeper {
         self.unregister(&functions);
         (self.wanted.functions, self.wanted.settings) = (functions, settings);
         self.servers.set(&self.wanted.functions);
+        self.lines.set(&self.wanted.functions);
+        self.prepared.clear();
         self.register();
     }
 

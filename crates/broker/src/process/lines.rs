@@ -1,0 +1,303 @@
+//! Lines of functions on their way from a process to the logs of the daemon.
+//!
+//! # Theory of operation
+//! Functions queue what they log while they work. Before the event loop sleeps, at most once in [`PAUSE`], it
+//! takes their lines and sends them over a socket of their own. It never waits there: lines that do not fit
+//! are lost, and counted. The daemon does not trust what comes. It appends lines to the logs of the functions
+//! of the chain only, as many in a second as each may log, without control characters, and none that is too
+//! long.
+
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mmb_fabric::message;
+use mmb_nf::{Instance, LineSource};
+use rustix::net::RecvFlags;
+use serde::{Deserialize, Serialize};
+
+use super::connections::{Broken, FORMER};
+
+/// Time between two messages, while there are lines.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most bytes of the lines of a message. JSON may need twice as many.
+const MESSAGE: usize = 56 << 10;
+/// Most bytes of a line.
+const LONGEST: usize = 48 << 10;
+/// Messages that are read before the keeper looks at anything else.
+const AT_ONCE: usize = 32;
+
+/// Whole lines of a function.
+#[derive(Debug, Serialize, Deserialize)]
+struct Lines {
+    function: u64,
+    text: String,
+}
+
+/// The side of the process.
+pub(super) struct LineSender {
+    /// Does not block.
+    socket: OwnedFd,
+    sources: Vec<(u64, Arc<dyn LineSource>)>,
+    sent: Option<Instant>,
+}
+
+impl LineSender {
+    pub fn new(socket: OwnedFd) -> LineSender {
+        LineSender { socket, sources: Vec::new(), sent: None }
+    }
+
+    /// Adds a function, if it logs lines. Functions that are gone are forgotten.
+    pub fn add(&mut self, id: u64, function: &Instance) {
+        self.sources.retain(|(_, source)| Arc::strong_count(source) > 1 || source.is_waiting());
+        let Some(source) = function.lines() else { return };
+        // The daemon reports what becomes of the lines, and the copy knows it from here on.
+        source.take(&mut String::new());
+        self.sources.push((id, source));
+    }
+
+    /// Sends what waits, unless the last message has just been sent. Returns how long the rest has to wait.
+    pub fn send(&mut self) -> Option<Duration> {
+        if !self.sources.iter().any(|(_, source)| source.is_waiting()) {
+            return None;
+        }
+        match self.sent.map(|sent| PAUSE.saturating_sub(sent.elapsed())) {
+            Some(rest) if !rest.is_zero() => Some(rest),
+            _ => {
+                self.send_all();
+                None
+            }
+        }
+    }
+
+    /// Sends all that waits.
+    pub fn send_all(&mut self) {
+        self.sent = Some(Instant::now());
+        for (function, source) in &self.sources {
+            let mut text = String::new();
+            source.take(&mut text);
+            for text in pieces(&text) {
+                let lines = Lines { function: *function, text: text.to_owned() };
+                if message::send(&self.socket, &lines, &[]).is_err() {
+                    source.count_lost(text.lines().count() as u64);
+                }
+            }
+        }
+    }
+}
+
+/// Divides lines into pieces of at most [`MESSAGE`] bytes. A line that is longer is a piece.
+fn pieces(text: &str) -> Vec<&str> {
+    let (mut pieces, mut first, mut end) = (Vec::new(), 0, 0);
+    for line in text.split_inclusive('\n') {
+        if end > first && end + line.len() - first > MESSAGE {
+            pieces.extend(text.get(first..end));
+            first = end;
+        }
+        end += line.len();
+    }
+    pieces.extend(text.get(first..end).filter(|piece| !piece.is_empty()));
+    pieces
+}
+
+/// A function of which a process has a copy.
+struct Log {
+    function: u64,
+    source: Arc<dyn LineSource>,
+    /// When the chain had it last. None: it has it now.
+    former: Option<Instant>,
+    second: Instant,
+    /// Lines of this second.
+    lines: u32,
+}
+
+/// The daemon's side.
+#[derive(Default)]
+pub(super) struct LineReceiver(Vec<Log>);
+
+impl LineReceiver {
+    /// The chain has these functions from here on.
+    pub fn set(&mut self, functions: &[Arc<Instance>]) {
+        let now = Instant::now();
+        for log in &mut self.0 {
+            log.former = log.former.or(Some(now));
+        }
+        for instance in functions {
+            let (Some(copies), Some(source)) = (instance.copies(), instance.lines()) else { continue };
+            match self.0.iter_mut().find(|log| log.function == copies.id()) {
+                Some(log) => log.former = None,
+                None => {
+                    self.0.push(Log { function: copies.id(), source, former: None, second: now, lines: 0 })
+                }
+            }
+        }
+        // Exchanges that are under way end with the functions that they began with.
+        self.0.retain(|log| log.former.is_none_or(|since| since.elapsed() < FORMER));
+    }
+
+    /// Takes lines of a process. Returns whether there are more.
+    pub fn receive(&mut self, socket: &OwnedFd) -> Result<bool, Broken> {
+        for _ in 0..AT_ONCE {
+            match message::receive::<Lines>(socket, RecvFlags::DONTWAIT) {
+                Ok(Some((lines, _))) => self.append(&lines),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Ok(None) | Err(_) => return Err(Broken),
+            }
+        }
+        Ok(true)
+    }
+
+    fn append(&mut self, Lines { function, text }: &Lines) {
+        let Some(log) = self.0.iter_mut().find(|log| log.function == *function) else { return };
+        if log.second.elapsed() >= Duration::from_secs(1) {
+            (log.second, log.lines) = (Instant::now(), 0);
+        }
+        let (mut accepted, mut count, mut lost) = (String::new(), 0, 0);
+        for line in text.lines() {
+            if log.lines == log.source.limit() || line.len() > LONGEST {
+                lost += 1;
+                continue;
+            }
+            log.lines += 1;
+            count += 1;
+            accepted.extend(line.chars().map(|one| if one.is_control() { ' ' } else { one }));
+            accepted.push('\n');
+        }
+        if count > 0 {
+            log.source.append(count, &accepted);
+        }
+        log.source.count_lost(lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use rustix::io::ioctl_fionbio;
+
+    use super::*;
+
+    /// Both ends of the way: what waits, and what has come.
+    #[derive(Default)]
+    struct Recorder {
+        waiting: Mutex<String>,
+        log: Mutex<String>,
+        lost: AtomicU64,
+    }
+
+    impl LineSource for Recorder {
+        fn is_waiting(&self) -> bool {
+            !self.waiting.lock().unwrap().is_empty()
+        }
+
+        fn take(&self, text: &mut String) {
+            text.push_str(&std::mem::take(&mut *self.waiting.lock().unwrap()));
+        }
+
+        fn count_lost(&self, lines: u64) {
+            self.lost.fetch_add(lines, Relaxed);
+        }
+
+        fn limit(&self) -> u32 {
+            3
+        }
+
+        fn append(&self, lines: usize, text: &str) {
+            assert_eq!(text.lines().count(), lines);
+            self.log.lock().unwrap().push_str(text);
+        }
+
+        fn report(&self) -> Vec<(String, String)> {
+            Vec::new()
+        }
+    }
+
+    struct World {
+        sender: LineSender,
+        receiver: LineReceiver,
+        socket: OwnedFd,
+        copy: Arc<Recorder>,
+        log: Arc<Recorder>,
+    }
+
+    impl World {
+        fn new() -> World {
+            let (here, there) = message::pair().unwrap();
+            ioctl_fionbio(&there, true).unwrap();
+            let (copy, log) = (Arc::<Recorder>::default(), Arc::<Recorder>::default());
+            let mut sender = LineSender::new(there);
+            sender.sources.push((7, copy.clone()));
+            let (source, second) = (log.clone(), Instant::now());
+            let receiver = LineReceiver(vec![Log { function: 7, source, former: None, second, lines: 0 }]);
+            World { sender, receiver, socket: here, copy, log }
+        }
+
+        fn wait(&self, text: &str) {
+            self.copy.waiting.lock().unwrap().push_str(text);
+        }
+
+        fn log(&self) -> String {
+            self.log.log.lock().unwrap().clone()
+        }
+    }
+
+    #[test]
+    fn lines_arrive_together() {
+        let mut world = World::new();
+        assert_eq!(world.sender.send(), None, "nothing waits");
+        world.wait("a\n");
+        assert_eq!(world.sender.send(), None, "the first line does not wait");
+        world.wait("b\n");
+        assert!(world.sender.send().is_some_and(|rest| rest <= PAUSE));
+        world.sender.send_all();
+        assert!(!world.receiver.receive(&world.socket).ok().unwrap());
+        assert_eq!(world.log(), "a\nb\n");
+    }
+
+    #[test]
+    fn what_comes_is_not_trusted() {
+        let mut world = World::new();
+        let long = "x".repeat(LONGEST + 1);
+        let send = |function, text: &str| {
+            let lines = Lines { function, text: text.to_owned() };
+            message::send(&world.sender.socket, &lines, &[]).unwrap();
+        };
+        send(8, "of nobody\n");
+        send(7, &format!("a\u{1b}[31m\u{85}b\r\0c\n{long}\n"));
+        send(7, "2\n3\n4\n5\n");
+        assert!(!world.receiver.receive(&world.socket).ok().unwrap());
+        assert_eq!(world.log(), "a [31m b  c\n2\n3\n");
+        assert_eq!(world.log.lost.load(Relaxed), 3, "a long one, and two beyond the limit");
+        world.receiver.0[0].second = Instant::now() - Duration::from_secs(1);
+        send(7, "6\n");
+        world.receiver.receive(&world.socket).ok().unwrap();
+        assert!(world.log().ends_with("\n3\n6\n"), "another second");
+        message::send(&world.sender.socket, &"nonsense", &[]).unwrap();
+        assert!(world.receiver.receive(&world.socket).is_err());
+    }
+
+    #[test]
+    fn a_flood_is_read_in_parts_and_does_not_make_the_process_wait() {
+        let mut world = World::new();
+        (0..10_000).for_each(|_| {
+            world.wait("x\n");
+            world.sender.send_all();
+        });
+        assert!(world.copy.lost.load(Relaxed) > 0, "the socket is full");
+        assert!(world.receiver.receive(&world.socket).ok().unwrap(), "there is more");
+        assert_eq!(world.log(), "x\nx\nx\n");
+    }
+
+    #[test]
+    fn pieces_have_whole_lines() {
+        let line = format!("{}\n", "y".repeat(MESSAGE / 2));
+        let long = format!("{}\n", "z".repeat(2 * MESSAGE));
+        let text = format!("{line}{line}{long}a\nb\n");
+        assert_eq!(pieces(&text), [&*line, &line, &long, "a\nb\n"]);
+        assert!(pieces("").is_empty());
+    }
+}
