@@ -57,6 +57,9 @@ class BrokerEntry(TypedDict):
     # Limits and times in seconds that are not the defaults, by their keywords.
     options: dict[str, int]
 
+    # Whether its process is being started; clients wait meanwhile.
+    starting: NotRequired[bool]
+
     # Whether it gets the connections that rules with the target `broker` select.
     transparent: NotRequired[bool]
 

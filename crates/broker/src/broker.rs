@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::counters::Counters;
 use crate::event_loop::{Command, Done, EventLoop, ThreadEnvironment, WAKER};
 use crate::exchange::Common;
-use crate::process::BrokerProcess;
+use crate::process::{BrokerProcess, Shared};
 use crate::settings::Settings;
 
 /// Longest time until a port is free.
@@ -101,6 +101,25 @@ pub struct Broker {
     counters: Arc<Counters>,
 }
 
+/// What can be shown of a broker, without waiting for it.
+pub struct BrokerView {
+    counters: Arc<Counters>,
+    /// None: it runs in a thread.
+    process: Option<Arc<Shared>>,
+}
+
+impl BrokerView {
+    /// Returns the counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether its process has ended, and another one has not started yet.
+    pub fn is_starting(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.is_down())
+    }
+}
+
 /// Where the event loop runs.
 enum Runner {
     Thread(BrokerThread),
@@ -149,6 +168,15 @@ impl Broker {
     /// Returns the counters.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Returns what can be shown of the broker, at any time.
+    pub fn view(&self) -> BrokerView {
+        let process = match &self.runner {
+            Runner::Thread(_) => None,
+            Runner::Process(process) => Some(process.shared().clone()),
+        };
+        BrokerView { counters: self.counters.clone(), process }
     }
 
     /// Makes copies of functions that are new, if the broker has copies.

@@ -31,7 +31,7 @@ mod io;
 mod process;
 mod settings;
 
-pub use broker::{Broker, Listener};
+pub use broker::{Broker, BrokerView, Listener};
 pub use counters::{Count, Counters};
 pub use process::run_in_process;
 pub use settings::Settings;

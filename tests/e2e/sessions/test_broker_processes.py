@@ -9,11 +9,13 @@ import pathlib
 import random
 import re
 import signal
+import time
 
 from lab import wait
+from lab.daemon import binary
 
 from test_broker import LOCAL, site  # noqa: F401 isort: skip
-from test_processes import functions_of, process_of, report  # isort: skip
+from test_processes import children, functions_of, process_of, report  # isort: skip
 
 FAULTS = 200 if os.environ.get("MMB_SOAK") else 6
 URL = f"http://{LOCAL}:8080"
@@ -177,6 +179,36 @@ def test_streams_are_closed_and_reset(site):
     assert site.counters()["refused"] == 2
     wait.until(lambda: 'match: "evil"' in daemon.log() and 'match: "wicked"' in daemon.log(), "both lines")
     assert process_of(daemon, "ids") == process_of(daemon, "end")
+
+
+def test_a_broker_that_starts_is_shown(site):
+    """`show brokers` waits for no process: it tells that one is being started."""
+    daemon = site.start(
+        "domain add tenant private",
+        "nf add page respond 200 hello process tenant",
+        "chain add site page",
+        f"broker add web listen {LOCAL}:8080 chain site",
+    )
+    wait.until(lambda: len(functions_of(daemon)) == 3, "two spare processes")
+    (supervisor,) = [pid for pid, word in children(daemon.process.pid).items() if word == "function-supervisor"]
+    spares = [pid for pid in functions_of(daemon) if pid != process_of(daemon, "page")]
+    # Nobody replaces the spare processes, which do not answer.
+    for process in [supervisor, *spares]:
+        os.kill(process, signal.SIGSTOP)
+    begin = time.monotonic()
+    adding = site.space.popen(binary(), *f"broker add more listen {LOCAL}:8081 chain site --socket".split(), daemon.socket)
+
+    def states():
+        return {one["name"]: "starting" if one["starting"] else "up" for one in daemon.json("show", "brokers")["brokers"]}
+
+    wait.until(lambda: states() == {"web": "up", "more": "starting"}, "a broker that starts")
+    assert "starting" in daemon.command("show", "brokers").stdout
+    assert time.monotonic() - begin < 4, "nobody waited until the process counts as one that does not answer"
+    assert site.curl(URL) == "hello"
+    os.kill(supervisor, signal.SIGCONT)
+    assert adding.wait(wait.PATIENCE) == 0
+    assert states() == {"web": "up", "more": "up"}
+    assert site.curl(f"http://{LOCAL}:8081") == "hello"
 
 
 def test_a_process_without_rights(site):

@@ -38,9 +38,9 @@ use crate::broker::Listener;
 use crate::counters::Counters;
 use crate::settings::Settings;
 use keeper::{Keeper, Wanted};
-use page::Shared;
 
 pub use guest::run_in_process;
+pub(crate) use page::Shared;
 
 /// How long a process has to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -100,6 +100,10 @@ impl BrokerProcess {
 
     pub fn counters(&self) -> &Arc<Counters> {
         &self.link.shared.counters
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.link.shared
     }
 
     /// See [`crate::Broker::prepare`].

@@ -60,9 +60,9 @@ impl Page {
 
 /// What the daemon keeps of a process. Memory and bell are those of all processes of the broker, one after
 /// the other.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub memory: Arc<SharedMemory>,
-    pub page: Page,
+    pub(super) page: Page,
     pub counters: Arc<Counters>,
     /// The process wakes the keeper.
     pub bell: EventBell,
@@ -98,6 +98,11 @@ impl Shared {
     /// Returns why the last process ended, or has not started.
     pub fn last_failure(&self) -> Option<String> {
         self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether there is no process.
+    pub fn is_down(&self) -> bool {
+        self.number.load(Relaxed) == 0
     }
 
     /// The process has ended.

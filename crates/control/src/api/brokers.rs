@@ -24,6 +24,9 @@ pub struct BrokerEntry {
     pub transparent: bool,
     /// The chain that requests pass.
     pub chain: String,
+    /// Whether its process is being started; clients wait meanwhile.
+    #[serde(default)]
+    pub starting: bool,
     /// Why it does not listen; absent if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down: Option<String>,

@@ -25,10 +25,14 @@ pub(crate) fn brokers(list: &BrokerList, verbose: bool) -> String {
         ("servers", Right),
     ]);
     for broker in &list.brokers {
-        let BrokerEntry { name, listen, transparent, chain, down, counters, .. } = broker;
+        let BrokerEntry { name, listen, transparent, chain, starting, down, counters, .. } = broker;
         let rules = transparent.then_some("transparent");
         let listen: Vec<&str> = listen.as_deref().into_iter().chain(rules).collect();
-        let state = if down.is_some() { "down" } else { "up" };
+        let state = match (down, starting) {
+            (Some(_), _) => "down",
+            (None, true) => "starting",
+            (None, false) => "up",
+        };
         let [clients, requests, errors, servers] =
             COLUMNS.map(|name| counters.get(name).copied().unwrap_or_default().to_string());
         let [name, chain] = [name, chain].map(Clone::clone);
@@ -68,6 +72,8 @@ mod tests {
                     web     10.0.0.1:80  site   up           2         0    1        0\n";
         assert_eq!(shown(&broker, false), text);
         assert_eq!(shown(&broker, true), format!("{text}web: clients: 2\nweb: status 5xx: 1\n"));
+        broker.starting = true;
+        assert!(shown(&broker, false).contains("site   starting        2"));
         broker.down = Some("the reason".into());
         assert!(shown(&broker, false).ends_with("the reason\n"));
     }

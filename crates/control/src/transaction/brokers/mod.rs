@@ -13,12 +13,14 @@
 //! kernel gives them the connections that come in by their TAPs. Since the TAP ends with the broker, so do
 //! its connections.
 
+mod status;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mmb_broker::{Broker, Count, Listener, Settings};
+use mmb_broker::{Broker, Listener, Settings};
 use mmb_dataplane::SocketSelector;
 use mmb_nf::Instance;
 use mmb_router::{Namespace, NamespaceError};
@@ -27,6 +29,7 @@ use mmb_system::log;
 use super::state::State as ControlState;
 use crate::config::brokers::{Entrance, is_low, settings};
 use crate::config::{Config, broker_tap};
+use status::BrokerStatus;
 
 /// Why a broker gets no connections.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +101,7 @@ fn place(functions: &[Arc<Instance>]) -> Option<(String, Option<u16>)> {
 /// All brokers.
 pub(crate) struct RunningBrokers {
     state: Mutex<State>,
+    status: BrokerStatus,
     /// The network namespace of transparent brokers, or why there is none.
     namespace: Result<Arc<Namespace>, String>,
 }
@@ -115,7 +119,7 @@ pub(super) struct Listeners {
 impl RunningBrokers {
     pub(super) fn new(namespace: Result<Namespace, NamespaceError>) -> RunningBrokers {
         let namespace = namespace.map(Arc::new).map_err(|error| error.to_string());
-        RunningBrokers { state: Mutex::default(), namespace }
+        RunningBrokers { state: Mutex::default(), status: BrokerStatus::default(), namespace }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -201,8 +205,9 @@ impl RunningBrokers {
             listeners.opened.insert(entrance, listener);
             return Ok(());
         }
-        let started = self.start_broker((new, broker, entrance), listener);
-        let started = started.map_err(|reason| BrokerError::start(&broker.name, reason))?;
+        let start = || self.start_broker((new, broker, entrance), listener);
+        let started =
+            self.status.starting(broker, start).map_err(|reason| BrokerError::start(&broker.name, reason))?;
         listeners.started.insert(entrance, started);
         Ok(())
     }
@@ -273,6 +278,7 @@ impl RunningBrokers {
                 && new.entrances().all(|(_, wanted)| wanted != *entrance)
         };
         let gone: Vec<_> = self.lock().running.extract_if(.., |entrance, _| is_gone(entrance)).collect();
+        self.show(&self.lock());
         !gone.is_empty()
     }
 
@@ -305,6 +311,13 @@ impl RunningBrokers {
                 state.note_down(&broker.name, entrance, error.to_string());
             }
         }
+        self.show(state);
+    }
+
+    /// Lets `show brokers` print a state.
+    fn show(&self, state: &State) {
+        let views = state.running.iter().map(|(entrance, running)| (*entrance, running.broker.view()));
+        self.status.set(views.collect(), state.down.clone());
     }
 
     /// Starts the broker of an entrance, in the namespace if its connections to servers are to be there.
@@ -346,19 +359,6 @@ impl RunningBrokers {
         let index = self.namespace()?.run(move || nix::net::if_::if_nametoindex(tap.as_str()));
         let index = index.and_then(|found| Ok(found?)).map_err(|error| error.to_string())?;
         selector.select(index, socket.as_fd()).map_err(|error| error.to_string())
-    }
-
-    /// Returns the brokers of which an entrance is not open, with the reasons.
-    pub(crate) fn down(&self) -> Vec<(String, String)> {
-        self.lock().down.values().cloned().collect()
-    }
-
-    /// Returns a counter of the broker with these entrances.
-    pub(crate) fn count(&self, config: &Config, name: &str, which: Count) -> u64 {
-        let state = self.lock();
-        let own = config.brokers().entrances().filter(|(broker, _)| *broker.name == *name);
-        let running = own.filter_map(|(_, entrance)| state.running.get(&entrance));
-        running.map(|running| running.broker.counters().get(which)).sum()
     }
 }
 
