@@ -28,6 +28,14 @@ BROKER = (
 )
 
 
+# The same broker in a process of its own, and what is said of it where it is measured.
+PROCESS = f"{MMB}, in a process"
+IN_A_PROCESS = "the same, all functions with `process apart`: the event loop runs in a process without rights"
+APART_BROKER = "domain add apart private\n" + "".join(
+    f"{line} process apart\n" if line.startswith("nf add ") else f"{line}\n" for line in BROKER.splitlines()
+)
+
+
 def setup():
     return {
         MMB: "a broker with `url-rewrite` and `proxy` (round robin), one thread",
@@ -74,8 +82,8 @@ def add_bridge(wire):
 def stand(wire, apart, name):
     """Puts a proxy into the box."""
     with contextlib.ExitStack() as stack:
-        if name == MMB:
-            stack.enter_context(wire.mmb(BROKER, ports=""))
+        if name in (MMB, PROCESS):
+            stack.enter_context(wire.mmb(BROKER if name == MMB else APART_BROKER, ports=""))
         elif name == HAPROXY:
             stack.enter_context(web.configured(wire.box, ["haproxy", "-db", "-f"], name, lambda _: haproxy()))
         elif name == NGINX:

@@ -1,8 +1,9 @@
 """Functions in processes (MiddleNet, Figure 7): what they cost beside the same functions in the daemon."""
 
 from .. import boxes
+from ..layer7 import proxies, web
 from ..ends import END_TO_END, IPERF, SHARED, together
-from ..results import Experiment, Series
+from ..results import MMB, Experiment, Series
 from ..wire import Wire, percentile
 from . import vhost
 
@@ -70,4 +71,32 @@ def figure(rounds, full):
     return together(figures, [Series(name, measured(name), places) for name in setup()], rounds)
 
 
-ALL = {"processes": figure}
+def brokers(rounds, full):
+    """Requests a second, their time, and the CPU time of each: a broker in the daemon, and in a process."""
+    setup = {MMB: proxies.setup()[MMB], proxies.PROCESS: proxies.IN_A_PROCESS}
+    how = f"wrk, connections that stay open, {proxies.SIZE} KiB for each request; one nginx is both servers. Every run checks an answer."
+    why = "No request has a hop more: the process has the sockets. A connection to a server costs a message to the daemon, once."
+    figures = [
+        Experiment(name, f"A broker in a process of its own: {what}", END_TO_END, "connections", unit, "MiddleNet, Figure 10", setup, [SHARED, how, why])
+        for name, what, unit in (
+            ("broker-process-requests", "requests", "requests a second"),
+            ("broker-process-latency", "mean time of a request", "µs"),
+            ("broker-process-cpu", "CPU of all programs", "CPU µs a request"),
+        )
+    ]
+    places = [1, 4, 16, 64, 256] if full else [1, 8, 64]
+    with Wire() as wire, web.site(wire, [proxies.SIZE], b"a text "):
+        proxies.add_servers(wire)
+
+        def measured(name):
+            def measure(connections):
+                with proxies.stand(wire, [], name):
+                    proxies.check(wire, name)
+                    return proxies.measured(wire, connections)
+
+            return measure
+
+        return together(figures, [Series(name, measured(name), places) for name in setup], rounds)
+
+
+ALL = {"processes": figure, "broker-process": brokers}
