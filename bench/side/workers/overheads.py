@@ -1,11 +1,11 @@
-"""Context switches, system calls and interrupts of a packet and of a request (MiddleNet, Tables I to V), counted by the kernel."""
+"""Context switches, system calls, interrupts and copies of a packet and of a request (MiddleNet, Tables I to V), counted by the kernel."""
 
 import contextlib
 import pathlib
 import signal
 import subprocess
 
-from . import processes
+from . import copies, processes
 from ..ends import END_TO_END, SHARED, together
 from ..layer7 import proxies, web
 from ..results import Experiment, NotInstalled, Series
@@ -16,11 +16,12 @@ from ..wire import Wire
 # sends to another.
 PROGRAMS = {"switches": ["sched:sched_switch"], "calls": ["raw_syscalls:sys_enter"]}
 INTERRUPTS = ["irq:softirq_entry", "irq_vectors:reschedule_entry", "irq_vectors:call_function_single_entry"]
-RECEIVED = "vec == 3"
+FILTERS = {"irq:softirq_entry": "vec == 3", copies.SENT: copies.OF_TCP}
 FIGURES = (
     ("switches", "context switches of the box's programs", "context switches"),
     ("calls", "system calls of the box's programs", "system calls"),
     ("interrupts", "interrupts of the whole machine", "interrupts"),
+    ("copies", "copies of its bytes", "copies"),
 )
 HOW = (
     "Counted by tracepoints (`perf stat`). Interrupts are the software interrupts of received packets and those between "
@@ -42,8 +43,9 @@ def lineage(pids):
 
 
 def perf(events, *where):
-    """Starts counting. What it prints once it is told to stop is read by `counts`."""
-    filters = [word for event in events for word in ("-e", event, *(["--filter", RECEIVED] if "softirq" in event else []))]
+    """Starts counting events, or pairs of an event and its filter. What it prints once it is told to stop is read by `counts`."""
+    chosen = [event if isinstance(event, tuple) else (event, FILTERS.get(event)) for event in events]
+    filters = [word for name, condition in chosen for word in ("-e", name, *(["--filter", condition] if condition else []))]
     # The control descriptors tell when it has begun.
     command = ["perf", "stat", "-x", ",", "-D", "-1", "--control", "fd:0,1", *filters, *where]
     try:
@@ -53,7 +55,7 @@ def perf(events, *where):
     started.stdin.write("enable\n")
     started.stdin.flush()
     if "ack" not in started.stdout.readline():
-        raise RuntimeError(f"perf does not count {', '.join(events)}: {started.communicate(timeout=10)[1].strip()}")
+        raise RuntimeError(f"perf does not count {', '.join(name for name, _ in chosen)}: {started.communicate(timeout=10)[1].strip()}")
     return started
 
 
@@ -67,21 +69,23 @@ def counts(counter):
     return sum(int(line[0]) for line in lines)
 
 
-def counted(pids, run):
-    """What `run` returns, and how often each of the figures' events happened meanwhile."""
+def counted(pids, run, *more):
+    """What `run` returns, and how often each of the figures' events happened meanwhile, and `more`: events, and where."""
     where = ("-p", ",".join(map(str, lineage(pids))))
     with contextlib.ExitStack() as stack:
         counters = []
-        for events, what in ((PROGRAMS["switches"], where), (PROGRAMS["calls"], where), (INTERRUPTS, ("-a",))):
+        for events, what in ((PROGRAMS["switches"], where), (PROGRAMS["calls"], where), (INTERRUPTS, ("-a",)), *more):
+            what = what or where
             counters.append(perf(events, *what))
             stack.callback(counters[-1].kill)
         returned = run()
         return returned, [counts(counter) for counter in counters]
 
 
-def figures_of(name, title, x, unit, paper, setup, notes, labels=()):
+def figures_of(name, title, x, unit, paper, setup, notes, how_copies, labels=()):
+    how = {"copies": [how_copies, copies.LIMITS]}
     return [
-        Experiment(f"{name}-{what}", f"{title}: {words}", END_TO_END, x, f"{short} a {unit}", paper, setup, [SHARED, HOW, *notes], list(labels))
+        Experiment(f"{name}-{what}", f"{title}: {words}", END_TO_END, x, f"{short} a {unit}", paper, setup, [SHARED, *how.get(what, [HOW]), *notes], list(labels))
         for what, words, short in FIGURES
     ]
 
@@ -101,19 +105,21 @@ def placed():
     }
 
 
-def received(daemon):
-    """Packets that the daemon's ports have received."""
-    return sum(port["rx_packets"] for port in daemon.json("show", "interfaces")["interfaces"])
+def packets_of(daemon):
+    """Packets that the daemon's ports have received, and sent."""
+    ports = daemon.json("show", "interfaces")["interfaces"]
+    return tuple(sum(port[name] for port in ports) for name in ("rx_packets", "tx_packets"))
 
 
 def packets(rounds, full):
     """Tables I and IV: what a packet through two functions costs."""
     paper = (
         "The paper counts by reading code: for its two functions 0 context switches and interrupts a packet if all poll, 6 and 7 if all "
-        "is driven by events, and 4 and 5 with virtual machines or containers behind a vSwitch in the kernel."
+        "is driven by events, and 4 and 5 with virtual machines or containers behind a vSwitch in the kernel. Copies: 0 in both cases, with "
+        "ports whose packets lie in the shared memory, and 4 behind a vSwitch."
     )
     loads = "One at a time: a ping each 2 ms. TCP streams: iperf3, two, whose packets come in vectors."
-    figures = figures_of("packets", "A packet through two functions", "load", "packet", "MiddleNet, Tables I and IV", placed(), [loads, paper], LOADS)
+    figures = figures_of("packets", "A packet through two functions", "load", "packet", "MiddleNet, Tables I and IV", placed(), [loads, paper], copies.OF_PACKETS, LOADS)
 
     def measured(name):
         def measure(load):
@@ -121,11 +127,13 @@ def packets(rounds, full):
             mode = f"set worker-mode {name}\n" if name != processes.LOCAL else ""
             with Wire() as wire, wire.mmb(mode + processes.chain(name, FUNCTIONS)) as daemon:
                 wire.round_trips(20)
-                before = received(daemon)
                 run = wire.goodput if load else wire.round_trips
-                _, found = counted([daemon.process.pid], run)
-                seen = received(daemon) - before
-                return tuple(count / seen for count in found)
+                with copies.of_buffers() as buffers:
+                    before = packets_of(daemon)
+                    _, found = counted([daemon.process.pid], run, ([copies.redirected(wire.box)], ("-a",)), *buffers)
+                    seen, sent = (now - then for now, then in zip(packets_of(daemon), before))
+                switches, calls, interrupts, *copied = found
+                return tuple(count / seen for count in (switches, calls, interrupts, copies.of_packets(sent, *copied)))
 
         return measure
 
@@ -136,11 +144,12 @@ def requests(rounds, full):
     """Tables II and V: what a request through a proxy costs that changes its path."""
     paper = (
         "The paper counts by reading code: for its two functions 2 or 6 context switches and 3 or 7 interrupts a packet, by polling or by "
-        "events; 4 and 9 with containers on a bridge."
+        "events; 4 and 9 with containers on a bridge. Copies: 4 in both cases, 8 with containers on a bridge."
     )
+    setup = {**proxies.setup(), proxies.PROCESS: proxies.IN_A_PROCESS}
     how = f"wrk, connections that stay open, {proxies.SIZE} KiB for each request. Every run checks an answer."
     figures = figures_of(
-        "requests", "A request through two functions", "connections", "request", "MiddleNet, Tables II and V", proxies.setup(), [how, paper]
+        "requests", "A request through two functions", "connections", "request", "MiddleNet, Tables II and V", setup, [how, paper], copies.OF_REQUESTS
     )
     with Wire() as wire, web.site(wire, [proxies.SIZE], b"a text "):
         proxies.add_servers(wire)
@@ -153,13 +162,14 @@ def requests(rounds, full):
                     spaces = [wire.box, *(apart if name == proxies.APART else [])]
                     pids = [pid for space in spaces for pid in space.pids()]
                     address = web.PROXY + proxies.OLD.rstrip("/")
-                    asked, found = counted(pids, lambda: web.ask(wire, address, proxies.SIZE, proxies.SECONDS, connections, kept=True))
+                    ask = lambda: web.ask(wire, address, proxies.SIZE, proxies.SECONDS, connections, kept=True)  # noqa: E731
+                    asked, found = counted(pids, ask, ([copies.RECEIVED, copies.SENT], None))
                     return tuple(count / (asked.rate * proxies.SECONDS) for count in found)
 
             return measure
 
         places = [1, 8, 32, 128] if full else [1, 32]
-        return together(figures, [Series(name, measured(name), places) for name in proxies.setup()], rounds)
+        return together(figures, [Series(name, measured(name), places) for name in setup], rounds)
 
 
 ALL = {"packet-overheads": packets, "request-overheads": requests}
