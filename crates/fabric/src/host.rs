@@ -5,6 +5,7 @@
 //! after it ([`keeper`]), which requests are posted to.
 
 mod keeper;
+mod lines;
 
 use std::collections::HashMap;
 use std::io;
@@ -116,7 +117,8 @@ impl ProcessHost for Host {
         let text = |error: io::Error| format!("no memory: {error}");
         let pads = SharedMemory::create("mmb-scratchpads", geometry.pad_words()).map_err(text)?;
         let stride = domain.pool.stride();
-        let shared = Shared::new(domain, geometry, Arc::new(pads), spec.is_read_only).map_err(text)?;
+        let shared = Shared::new(domain, geometry, Arc::new(pads), spec.is_read_only, spec.log.clone());
+        let shared = shared.map_err(text)?;
         let shared = Arc::new(shared);
         let hello = Hello {
             name: spec.function.name.text.to_string(),
@@ -231,7 +233,7 @@ impl FunctionProcess for Process {
     fn report(&self) -> Vec<(String, String)> {
         let mut report = report::lines(&self.shared, &self.status(), &self.mode);
         match self.ask(Request::Report) {
-            Some(Reply::Report(lines)) => report.extend(lines),
+            Some(Reply::Report(lines)) => report.extend(report::of_log(&self.shared, lines)),
             _ => report.push(("process".into(), "does not answer".into())),
         }
         report

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_nf::{Direction, Key, Meta, Packet, SessionId, SessionInfo, Verdict};
+use mmb_nf::process::{ProcessVerdict, View};
+use mmb_nf::{Direction, Key, Meta, Packet, SessionId, SessionInfo, StreamVerdict, Verdict};
 use mmb_packet::DropReason;
 use serde::{Deserialize, Serialize};
 
@@ -112,19 +113,37 @@ pub struct PacketHeader {
     pub now: u32,
     pub in_port: u16,
     pub is_reverse: u16,
+    /// Bytes that are left out, and those that are new ([`View`]).
+    skip: u16,
+    new: u16,
+    /// [`IS_END`], [`IS_RESTART`], [`IS_RELEASE`].
+    events: u16,
+    unused: u16,
     pub meta: Meta,
 }
 
+/// Bits of [`PacketHeader`]: what a [`View`] tells besides bytes.
+const IS_END: u16 = 1;
+const IS_RESTART: u16 = 2;
+const IS_RELEASE: u16 = 4;
+
 impl PacketHeader {
     /// `at`: the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
-    pub fn of(packet: &Packet<'_>, now: u32, at: Option<u64>) -> PacketHeader {
+    pub fn of(packet: &Packet<'_>, view: View, now: u32, at: Option<u64>) -> PacketHeader {
         let at = at.unwrap_or(IN_BUFFER);
+        let bit = |is_set: bool, bit: u16| if is_set { bit } else { 0 };
         PacketHeader {
             at: [at as u32, (at >> 32) as u32],
             head: packet.head.len() as u32,
             now,
             in_port: packet.in_port,
             is_reverse: (packet.direction == Direction::Reverse).into(),
+            skip: view.skip,
+            new: view.len,
+            events: bit(view.is_end, IS_END)
+                | bit(view.is_restart, IS_RESTART)
+                | bit(view.is_release, IS_RELEASE),
+            unused: 0,
             meta: *packet.meta,
         }
     }
@@ -133,6 +152,18 @@ impl PacketHeader {
     pub fn place(&self) -> Option<u64> {
         let at = u64::from(self.at[0]) | u64::from(self.at[1]) << 32;
         (at != IN_BUFFER).then_some(at)
+    }
+
+    /// Returns what a stream function gets of the packet.
+    pub fn view(&self) -> View {
+        View {
+            skip: self.skip,
+            len: self.new,
+            is_end: self.events & IS_END != 0,
+            is_restart: self.events & IS_RESTART != 0,
+            is_release: self.events & IS_RELEASE != 0,
+            detached: 0,
+        }
     }
 
     pub fn direction(&self) -> Direction {
@@ -204,32 +235,60 @@ pub fn read_record<W: Word, T: Pod>(buffer: &[W]) -> T {
     record
 }
 
+/// Verdicts on streams have tags from here on, and those on packets before.
+const FIRST_STREAM: u16 = 16;
+/// The packet was not read.
+const LOST: u16 = 32;
+
 /// Returns the bytes of a descriptor that stand for a verdict.
-pub fn tag_of(verdict: Verdict) -> u16 {
+pub fn tag_of(verdict: ProcessVerdict) -> u16 {
     let (kind, value): (u16, u8) = match verdict {
-        Verdict::Pass => (0, 0),
-        Verdict::Branch(output) => (1, output),
-        Verdict::Drop(reason) => (2, reason as u8),
-        Verdict::Consume => (3, 0),
-        Verdict::Refuse(reason) => (4, reason as u8),
-        Verdict::End(reason) => (5, reason as u8),
-        Verdict::Hold => (2, DropReason::ChainError as u8),
+        ProcessVerdict::Packet(verdict) => match verdict {
+            Verdict::Pass => (0, 0),
+            Verdict::Branch(output) => (1, output),
+            Verdict::Drop(reason) => (2, reason as u8),
+            Verdict::Consume => (3, 0),
+            Verdict::Refuse(reason) => (4, reason as u8),
+            Verdict::End(reason) => (5, reason as u8),
+            Verdict::Hold => (2, DropReason::ChainError as u8),
+        },
+        ProcessVerdict::Stream(verdict) => match verdict {
+            StreamVerdict::Pass => (FIRST_STREAM, 0),
+            StreamVerdict::Detach => (FIRST_STREAM + 1, 0),
+            StreamVerdict::NoRoom => (FIRST_STREAM + 2, 0),
+            StreamVerdict::Block(reason) => (FIRST_STREAM + 3, reason as u8),
+            StreamVerdict::Reset(reason) => (FIRST_STREAM + 4, reason as u8),
+            StreamVerdict::Close(reason) => (FIRST_STREAM + 5, reason as u8),
+            StreamVerdict::Drop(reason) => (FIRST_STREAM + 6, reason as u8),
+            StreamVerdict::End(reason) => (FIRST_STREAM + 7, reason as u8),
+        },
+        ProcessVerdict::Lost => (LOST, 0),
     };
     kind << 8 | u16::from(value)
 }
 
 /// Returns the verdict that came back. What is none drops the packet.
-pub fn verdict_of(tag: u16) -> Verdict {
+pub fn verdict_of(tag: u16) -> ProcessVerdict {
     let (kind, value) = (tag >> 8, tag as u8);
-    let reason = DropReason::from_number(value);
-    match (kind, reason) {
-        (0, _) => Verdict::Pass,
-        (1, _) => Verdict::Branch(value),
-        (2, Some(reason)) => Verdict::Drop(reason),
-        (3, _) => Verdict::Consume,
-        (4, Some(reason)) => Verdict::Refuse(reason),
-        (5, Some(reason)) => Verdict::End(reason),
-        _ => Verdict::Drop(DropReason::ProcessInvalid),
+    match (kind, DropReason::from_number(value)) {
+        (0, _) => ProcessVerdict::Packet(Verdict::Pass),
+        (1, _) => ProcessVerdict::Packet(Verdict::Branch(value)),
+        (2, Some(reason)) => ProcessVerdict::Packet(Verdict::Drop(reason)),
+        (3, _) => ProcessVerdict::Packet(Verdict::Consume),
+        (4, Some(reason)) => ProcessVerdict::Packet(Verdict::Refuse(reason)),
+        (5, Some(reason)) => ProcessVerdict::Packet(Verdict::End(reason)),
+        (LOST, _) => ProcessVerdict::Lost,
+        (kind, reason) => match (kind.wrapping_sub(FIRST_STREAM), reason) {
+            (0, _) => ProcessVerdict::Stream(StreamVerdict::Pass),
+            (1, _) => ProcessVerdict::Stream(StreamVerdict::Detach),
+            (2, _) => ProcessVerdict::Stream(StreamVerdict::NoRoom),
+            (3, Some(reason)) => ProcessVerdict::Stream(StreamVerdict::Block(reason)),
+            (4, Some(reason)) => ProcessVerdict::Stream(StreamVerdict::Reset(reason)),
+            (5, Some(reason)) => ProcessVerdict::Stream(StreamVerdict::Close(reason)),
+            (6, Some(reason)) => ProcessVerdict::Stream(StreamVerdict::Drop(reason)),
+            (7, Some(reason)) => ProcessVerdict::Stream(StreamVerdict::End(reason)),
+            _ => ProcessVerdict::Packet(Verdict::Drop(DropReason::ProcessInvalid)),
+        },
     }
 }
 
@@ -240,7 +299,7 @@ mod tests {
     #[test]
     fn verdicts_come_back_as_they_were() {
         let reason = DropReason::Acl;
-        let all = [
+        let of_packets = [
             Verdict::Pass,
             Verdict::Branch(63),
             Verdict::Drop(reason),
@@ -248,19 +307,31 @@ mod tests {
             Verdict::Refuse(reason),
             Verdict::End(reason),
         ];
-        for verdict in all {
+        let of_streams = [
+            StreamVerdict::Pass,
+            StreamVerdict::Detach,
+            StreamVerdict::NoRoom,
+            StreamVerdict::Block(reason),
+            StreamVerdict::Reset(reason),
+            StreamVerdict::Close(reason),
+            StreamVerdict::Drop(reason),
+            StreamVerdict::End(reason),
+        ];
+        let all = of_packets.map(ProcessVerdict::Packet).into_iter().chain([ProcessVerdict::Lost]);
+        for verdict in all.chain(of_streams.map(ProcessVerdict::Stream)) {
             assert_eq!(verdict_of(tag_of(verdict)), verdict);
         }
-        assert_eq!(verdict_of(tag_of(Verdict::Hold)), Verdict::Drop(DropReason::ChainError));
+        let held = tag_of(ProcessVerdict::Packet(Verdict::Hold));
+        assert_eq!(verdict_of(held), ProcessVerdict::Packet(Verdict::Drop(DropReason::ChainError)));
     }
 
     #[test]
     fn any_tag_is_a_verdict_that_the_engine_has() {
+        let invalid = ProcessVerdict::Packet(Verdict::Drop(DropReason::ProcessInvalid));
         for tag in 0..=u16::MAX {
-            assert_ne!(verdict_of(tag), Verdict::Hold);
+            assert_ne!(verdict_of(tag), ProcessVerdict::Packet(Verdict::Hold));
         }
-        assert_eq!(verdict_of(0x0600), Verdict::Drop(DropReason::ProcessInvalid));
-        assert_eq!(verdict_of(0x02ff), Verdict::Drop(DropReason::ProcessInvalid));
+        assert_eq!((verdict_of(0x0600), verdict_of(0x02ff), verdict_of(0x1800)), (invalid, invalid, invalid));
     }
 
     #[test]

@@ -7,9 +7,8 @@
 //! first packet. If there is no room for them, they wait in a queue of the worker, and packets are dropped
 //! meanwhile: they cannot overtake.
 //!
-//! When the process has ended, all buffers are taken back. Packets get the verdict of the domain
-//! (`on-failure`); beginnings and ends of sessions are sent again to the next process, in order. So the
-//! function may see one of them twice.
+//! When the process has ended, all buffers are taken back. Packets come back as lost; beginnings and ends of
+//! sessions are sent again to the next process, in order. So the function may see one of them twice.
 
 #[cfg(test)]
 mod tests;
@@ -18,8 +17,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mmb_nf::process::{FilledBuffer, LinkState, PacketMemory, ProcessLink};
-use mmb_nf::{Meta, OnFailure, Packet, SessionId, SessionInfo, Verdict};
+use mmb_nf::process::{FilledBuffer, LinkState, PacketMemory, ProcessLink, ProcessVerdict, View};
+use mmb_nf::{Meta, Packet, SessionId, SessionInfo, Verdict};
 use mmb_packet::DropReason;
 
 use crate::descriptor::Descriptor;
@@ -337,7 +336,22 @@ impl ProcessLink for Link {
         self.ledger.in_flight() + self.lost.len() as u32
     }
 
-    fn send(&mut self, packet: &Packet<'_>, now: u32, filled: Option<FilledBuffer>) -> Result<u32, Verdict> {
+    fn room(&mut self) -> u32 {
+        let Some(Ends { there, .. }) = self.ends.as_mut().filter(|_| self.waiting.is_empty()) else {
+            return 0;
+        };
+        let slots = there.room().unwrap_or(0);
+        let buffers = self.ledger.cached() + self.ledger.pool().free();
+        slots.min(buffers as u64) as u32
+    }
+
+    fn send(
+        &mut self,
+        packet: &Packet<'_>,
+        view: View,
+        now: u32,
+        filled: Option<FilledBuffer>,
+    ) -> Result<u32, Verdict> {
         let issued = match self.check_room(packet.session.0) {
             Ok(()) => self.issue(packet, filled),
             Err(verdict) => Err(verdict),
@@ -352,7 +366,7 @@ impl ProcessLink for Link {
             return Err(Verdict::Drop(DropReason::ProcessFailed));
         };
         let words = buffer_words(&**pool, &descriptor, ledger.pool().stride());
-        write_record(words, &PacketHeader::of(packet, now, at));
+        write_record(words, &PacketHeader::of(packet, view, now, at));
         let bytes = match source {
             Source::Head if at.is_none() => &*packet.head,
             Source::Gathered => scratch.get(..descriptor.len.into()).unwrap_or_default(),
@@ -432,13 +446,9 @@ impl ProcessLink for Link {
         }
     }
 
-    fn receive(&mut self) -> Option<(u32, Verdict)> {
+    fn receive(&mut self) -> Option<(u32, ProcessVerdict)> {
         if let Some(buffer) = self.lost.pop_front() {
-            let verdict = match self.shared.domain.on_failure {
-                OnFailure::Pass => Verdict::Pass,
-                OnFailure::Drop => Verdict::Drop(DropReason::ProcessFailed),
-            };
-            return Some((buffer, verdict));
+            return Some((buffer, ProcessVerdict::Lost));
         }
         let counters = &self.shared.counters[usize::from(self.worker)];
         let Ends { back, .. } = self.ends.as_mut()?;

@@ -90,6 +90,12 @@ pub(crate) enum Reply {
     /// The answer to a request.
     Set(Result<(), String>),
     Report(Vec<(String, String)>),
+    /// Lines for the log of the function, and how many had no room before.
+    Lines {
+        text: String,
+        count: usize,
+        lost: usize,
+    },
     /// The function does not run.
     Failed(String),
 }
@@ -127,6 +133,23 @@ pub fn is_readable(socket: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// The message is too long, or the other side is gone.
 pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, files, SendFlags::NOSIGNAL)
+}
+
+/// Sends a message if there is room for it.
+///
+/// # Errors
+/// There is no room, the message is too long, or the other side is gone.
+pub fn try_send(socket: impl AsFd, message: &impl Serialize) -> io::Result<()> {
+    send_with(socket, message, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_with(
+    socket: impl AsFd,
+    message: &impl Serialize,
+    files: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > LONGEST {
         return Err(io::Error::other(format!(
@@ -139,7 +162,7 @@ pub fn send(socket: impl AsFd, message: &impl Serialize, files: &[BorrowedFd<'_>
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Error::other("too many descriptors"));
     }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags)?;
     Ok(())
 }
 

@@ -71,6 +71,14 @@ pub fn lines(shared: &Shared, status: &ProcessStatus, mode: &str) -> Vec<(String
     lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// Completes what a function reports of its log: its lines are written here.
+pub fn of_log(shared: &Shared, mut lines: Vec<(String, String)>) -> Vec<(String, String)> {
+    let name = |name| if name == "lost" { "lost lines".to_owned() } else { name };
+    let written = shared.log.iter().flat_map(|log| log.report());
+    lines.extend(written.map(|(of, value)| (name(of), value)));
+    lines
+}
+
 /// Returns the processor time of a process.
 pub fn cpu_time(number: u32) -> Option<Duration> {
     let fields = stat_fields(number)?;

@@ -8,6 +8,7 @@
 //! doorbell and on the socket, as its mode says ([`idle`]). It ends with the socket.
 
 mod idle;
+mod lines;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,12 +16,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
-use mmb_nf::process::{HostedFunction, HostedSpec};
-use mmb_nf::{Packet, ProcessMode, Registry, SessionId, SessionInfo, TailSegments, Verdict};
-use rustix::event::{PollFd, PollFlags, poll};
+use mmb_nf::process::{HostedFunction, HostedSpec, ProcessVerdict, View};
+use mmb_nf::{Packet, ProcessMode, Registry, SessionId, SessionInfo, TailSegments};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
 use crate::descriptor::Descriptor;
@@ -35,6 +36,7 @@ use crate::pool::BUFFER_HEADER;
 use crate::ring::{self, Consumer, Producer};
 use crate::sandbox;
 use idle::{Idle, IdleStep};
+use lines::LineSender;
 
 /// Most packets of a vector.
 const VECTOR: usize = HostedFunction::VECTOR;
@@ -117,7 +119,8 @@ struct Process {
     sleeper: Sleeper<Region>,
     bell: EventBell,
     idle: Idle,
-    verdicts: Box<[Verdict; VECTOR]>,
+    verdicts: Box<[ProcessVerdict; VECTOR]>,
+    lines: LineSender,
 }
 
 /// The end of a frame behind its first segment.
@@ -179,7 +182,8 @@ impl Process {
             packets,
             bell: bell.into(),
             idle: Idle::new(ProcessMode::from_word(&hello.mode).unwrap_or_default()),
-            verdicts: Box::new([Verdict::Pass; VECTOR]),
+            verdicts: Box::new([ProcessVerdict::Lost; VECTOR]),
+            lines: LineSender::default(),
         })
     }
 
@@ -193,6 +197,9 @@ impl Process {
             }
             turns = turns.wrapping_add(1);
             let mut is_asked = turns.is_multiple_of(TURNS) && message::is_readable(socket);
+            if turns.is_multiple_of(TURNS) {
+                self.lines.send(&self.function, socket, Instant::now());
+            }
             if n > 0 {
                 self.idle.reset();
             } else {
@@ -210,14 +217,16 @@ impl Process {
 
     /// Sleeps until there are packets, or a message of the engine. Returns whether there is a message.
     fn sleep(&mut self, socket: BorrowedFd<'_>) -> bool {
-        let Process { sleeper, bell, workers, idle, .. } = self;
+        let Process { sleeper, bell, workers, idle, lines, function, .. } = self;
+        let limit = lines.send(function, socket, Instant::now());
         let has_work = || {
             workers.iter().any(|worker| {
                 let (written, read) = ring::counters(&worker.pair.there);
                 written != read
             })
         };
-        let (either, begin) = (EitherBell { bell, socket, is_asked: Cell::new(false) }, Instant::now());
+        let (either, begin) =
+            (EitherBell { bell, socket, limit, is_asked: Cell::new(false) }, Instant::now());
         sleeper.sleep(&either, has_work);
         idle.note_sleep(begin.elapsed());
         either.is_asked.get()
@@ -310,6 +319,7 @@ impl Process {
         let mut headers: ArrayVec<PacketHeader, VECTOR> = ArrayVec::new();
         headers.extend(batch.iter().map(|one| read_record(buffer_words(&**pool, one, *stride))));
         let now = headers.last().map_or(0, |header| header.now);
+        let views: ArrayVec<View, VECTOR> = headers.iter().map(PacketHeader::view).collect();
         let mut rests: ArrayVec<Rest<'_>, VECTOR> = ArrayVec::new();
         let mut heads: ArrayVec<&mut [u8], VECTOR> = ArrayVec::new();
         for (descriptor, header) in batch.iter().zip(&headers) {
@@ -334,7 +344,7 @@ impl Process {
             });
         }
         let pads = (pads_of(&mut worker.pads), geometry.stride as usize, 0);
-        function.process((number as u16, now), &mut packets, pads, verdicts);
+        function.process((number as u16, now), &mut packets, &views, pads, verdicts);
         drop(packets);
         for (at, descriptor) in batch.drain(..).enumerate() {
             let _ = worker.back.push(Descriptor { tag: tag_of(verdicts[at]), ..descriptor });
@@ -382,6 +392,8 @@ fn pads_of(region: &mut Region) -> &mut [u8] {
 struct EitherBell<'a> {
     bell: &'a EventBell,
     socket: BorrowedFd<'a>,
+    /// The longest wait: lines wait as well.
+    limit: Option<Duration>,
     /// The last wait was ended by a message.
     is_asked: Cell<bool>,
 }
@@ -395,7 +407,8 @@ impl Bell for EitherBell<'_> {
         let mut files =
             [PollFd::new(self.bell, PollFlags::IN), PollFd::from_borrowed_fd(self.socket, PollFlags::IN)];
         // A signal ends the wait early, which is allowed.
-        let _ = poll(&mut files, None);
+        let limit = self.limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let _ = poll(&mut files, limit.as_ref());
         self.is_asked.set(!files[1].revents().is_empty());
         if !files[0].revents().is_empty() {
             self.bell.clear();

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use mmb_nf::OnFailure;
 use mmb_nf::process::PacketMemory;
+use mmb_nf::{LineSource, OnFailure};
 
 use crate::doorbell::{Bell, EventBell};
 use crate::layout::Geometry;
@@ -58,6 +58,8 @@ pub struct Shared {
     pub pads: Arc<SharedMemory>,
     /// The function changes no packet.
     pub is_read_only: bool,
+    /// Writes the lines of the function. None: it has no log.
+    pub log: Option<Arc<dyn LineSource>>,
     /// The number of the process, doubled, and one more while it runs.
     pub state: AtomicU64,
     /// Wakes the process.
@@ -78,12 +80,14 @@ impl Shared {
         geometry: Geometry,
         pads: Arc<SharedMemory>,
         is_read_only: bool,
+        log: Option<Arc<dyn LineSource>>,
     ) -> std::io::Result<Shared> {
         Ok(Shared {
             domain,
             geometry,
             pads,
             is_read_only,
+            log,
             state: AtomicU64::new(0),
             bell: EventBell::new()?,
             attention: EventBell::new()?,

@@ -11,7 +11,7 @@ use crate::bytes::raw::{BrokerPlace, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::l7::DynL7;
-use crate::process::{FunctionCopies, FunctionProcess, ProcessStatus};
+use crate::process::{FunctionCopies, FunctionProcess, ProcessStatus, process_use};
 use crate::set::Set;
 use crate::stream::EditMemory;
 use crate::vector::RawVector;
@@ -101,7 +101,8 @@ impl Instance {
         self.process = process;
     }
 
-    /// Sets domain and place of a function of brokers, and its copies if there is somebody to make them.
+    /// Sets domain and place of a function that brokers can use, and its copies if there is somebody to make
+    /// them.
     pub(crate) fn set_copies(
         &mut self,
         (domain, place): (&Domain, &ProcessPlace),
@@ -191,6 +192,16 @@ impl Instance {
         self.function.is_stream()
     }
 
+    /// Whether rules can use the chains of the function, if it runs in a process.
+    pub(crate) fn is_for_packets(&self) -> bool {
+        process_use(&*self.function, &self.properties).is_ok_and(|of| of.packets)
+    }
+
+    /// Whether brokers can use the function, if it runs in a process.
+    pub(crate) fn is_for_brokers(&self) -> bool {
+        process_use(&*self.function, &self.properties).is_ok_and(|of| of.brokers)
+    }
+
     /// Whether only brokers can use the function.
     pub fn is_l7_only(&self) -> bool {
         self.function.is_l7_only()
@@ -198,7 +209,7 @@ impl Instance {
 
     /// Whether brokers can pass the bytes of connections through the function.
     pub fn reads_bytes(&self) -> bool {
-        self.function.reads_bytes() && self.process.is_none()
+        self.function.reads_bytes() && (self.process.is_none() || self.copies.is_some())
     }
 
     /// Returns the function as brokers use it. None: they cannot.
@@ -252,16 +263,24 @@ impl Instance {
     /// The error of the function.
     pub fn set(&self, args: &[&str]) -> Result<(), ArgError> {
         if let Some(process) = &self.process {
-            return process.set(args).map_err(ArgError::from);
+            process.set(args).map_err(ArgError::from)?;
+        } else {
+            self.function.set(args)?;
         }
-        self.function.set(args)?;
         self.copies.as_ref().map_or(Ok(()), |copies| copies.set(args).map_err(ArgError::from))
     }
 
     /// See [`Function::report`].
     pub fn report(&self) -> Vec<(String, String)> {
         match (&self.process, &self.copies) {
-            (Some(process), _) => process.report(),
+            (Some(process), Some(copies)) => {
+                if copies.is_used() {
+                    copies.report(|| self.function.report(), self.lines().as_deref())
+                } else {
+                    process.report()
+                }
+            }
+            (Some(process), None) => process.report(),
             (None, Some(copies)) => copies.report(|| self.function.report(), self.lines().as_deref()),
             (None, None) => self.function.report(),
         }
@@ -413,6 +432,11 @@ pub(crate) trait DynFunction: Send + Sync {
     /// See [`crate::StreamFunction::lines`].
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         None
+    }
+    /// Whether scratchpads mean nothing without the state of the worker: they do not move, and do not
+    /// outlive a process.
+    fn has_local_state(&self) -> bool {
+        false
     }
 }
 

@@ -61,7 +61,7 @@ pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, FunctionVisit, Runner, SessionAccess, StageCounters};
 pub use stream::{
     CounterKind, EditError, LineSource, SettledEdits, StreamCounter, StreamData, StreamEdit, StreamFunction,
-    StreamVerdict, TakenOver,
+    TakenOver,
 };
 pub use vector::Vector;
-pub use verdict::Verdict;
+pub use verdict::{StreamVerdict, Verdict};

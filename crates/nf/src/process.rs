@@ -9,12 +9,18 @@
 //! domain that changes no packet reads it where it is ([`PacketMemory`]). Packets wait among those that
 //! functions hold ([`crate::Verdict::Hold`]), so the order within a session and direction is kept.
 //!
+//! A stream function that only reads gets packets in the order of their bytes: its stream context stays in
+//! the worker, and the [`View`] of a packet goes with it. Only the bytes are read in the process. A verdict
+//! on the stream comes back, and the worker does what it says. The context notes no packet for which the
+//! process has no room ([`crate::held::ProcessRoom`]), so that its bytes can come again.
+//!
 //! Functions of brokers have no link: their broker runs in the process with them ([`FunctionCopies`]).
 //!
 //! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
 
 mod copies;
 mod hosted;
+mod place;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -23,11 +29,13 @@ use std::time::Duration;
 use mmb_lang::{Domain, NfInstance, OnFailure, ProcessMode};
 use mmb_packet::DropReason;
 
-use crate::instance::DynFunction;
-use crate::{Packet, Properties, SessionId, SessionInfo, SessionKey, Verdict};
+use crate::{LineSource, Packet, SessionId, SessionInfo, Verdict};
 
+pub use crate::verdict::ProcessVerdict;
 pub use copies::{CopyProcess, FunctionCopies};
 pub use hosted::{HostedFunction, make_copy};
+pub use mmb_stream::View;
+pub(crate) use place::{ProcessUse, process_use};
 
 /// The domains, and who starts processes in them.
 #[derive(Clone, Copy, Default)]
@@ -39,7 +47,7 @@ pub struct ProcessSetup<'a> {
 }
 
 /// What a function in a process is started with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct ProcessSpec<'a> {
     /// The function.
     pub function: &'a NfInstance,
@@ -59,6 +67,8 @@ pub struct ProcessSpec<'a> {
     pub bytes: usize,
     /// The function changes no packet.
     pub is_read_only: bool,
+    /// Writes the lines of the function, which has no files.
+    pub log: Option<Arc<dyn LineSource>>,
 }
 
 /// What a function in a process is made of.
@@ -184,12 +194,21 @@ pub trait ProcessLink: Send {
     /// Returns the number of buffers that the process has, or whose packets wait for
     /// [`ProcessLink::receive`].
     fn in_flight(&self) -> u32;
-    /// Sends a packet to the process. Returns its buffer. The packet is copied, unless it is in the buffer
-    /// that another link has detached, which is used or freed in any case.
+    /// Returns the number of packets that can be sent now. Others may use the same buffers meanwhile.
+    fn room(&mut self) -> u32;
+    /// Sends a packet to the process. `view`: what a stream function gets of it. Returns its buffer. The
+    /// packet is copied, unless it is in the buffer that another link has detached, which is used or freed in
+    /// any case.
     ///
     /// # Errors
     /// The packet is to be dropped, or its session is to be ended, since the function has not learned of it.
-    fn send(&mut self, packet: &Packet<'_>, now: u32, filled: Option<FilledBuffer>) -> Result<u32, Verdict>;
+    fn send(
+        &mut self,
+        packet: &Packet<'_>,
+        view: View,
+        now: u32,
+        filled: Option<FilledBuffer>,
+    ) -> Result<u32, Verdict>;
     /// Returns a number that all links with the same buffers have.
     fn pool_id(&self) -> usize;
     /// Gives up a buffer that came back, for another link with the same buffers. None: the bytes in it are
@@ -207,7 +226,7 @@ pub trait ProcessLink: Send {
     /// Shows the process what was sent since the last call.
     fn flush(&mut self);
     /// Takes the next packet that came back: its buffer and the verdict. A packet comes back once.
-    fn receive(&mut self) -> Option<(u32, Verdict)>;
+    fn receive(&mut self) -> Option<(u32, ProcessVerdict)>;
     /// Copies what the function has changed back into a packet.
     ///
     /// # Errors
@@ -215,40 +234,4 @@ pub trait ProcessLink: Send {
     fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason>;
     /// The bytes of a buffer are not needed any more. Does nothing while the process has it.
     fn free(&mut self, buffer: u32);
-}
-
-/// What no function in a process can do.
-const FILES_OR_SOCKETS: &str = "works with files or sockets of its own";
-
-/// Whether a function in a process is one of brokers: only they can use it, or pass it the bytes of their
-/// connections.
-pub(crate) fn is_for_brokers(function: &dyn DynFunction) -> bool {
-    function.is_l7_only() || function.l7().is_some() || function.reads_bytes()
-}
-
-/// Returns why a function cannot run in a process, for a sentence that begins with its name.
-pub(crate) fn obstacle(function: &dyn DynFunction, properties: &Properties) -> Option<String> {
-    let reason = if function.kind() == "flow" {
-        "opens sessions of its own"
-    } else if function.is_stream() && !is_for_brokers(function) {
-        "reads streams"
-    } else if function.is_stream() && function.background().is_some() && function.lines().is_none() {
-        FILES_OR_SOCKETS
-    } else if is_for_brokers(function) {
-        // Checks of servers stay in the daemon, and no packet comes.
-        return properties.needs_worker.map(str::to_owned);
-    } else if function.background().is_some() {
-        FILES_OR_SOCKETS
-    } else if function.holds() {
-        "holds packets"
-    } else if properties.translates.any() {
-        "translates"
-    } else if properties.routes {
-        "routes sessions before they are opened"
-    } else if properties.key != SessionKey::Session {
-        "shares state between sessions"
-    } else {
-        properties.needs_worker?
-    };
-    Some(reason.to_owned())
 }

@@ -306,6 +306,8 @@ impl<F: Function> Bench<F> {
             worker: self.worker,
             emissions: &mut self.emissions,
             holding: Holding { is_resumed, ..Holding::new(&mut self.held) },
+            room: None,
+            stream_verdicts: None,
             events: Set::EMPTY,
         };
         let mut vector = Vector { raw, local: &mut self.local };
@@ -325,9 +327,7 @@ impl<F: Function> Bench<F> {
             self.held_frames.insert(ticket, (session, direction, done[at].frame.clone()));
         }
         self.emissions.resolve(|at| packets.get(usize::from(at)).map(|(_, direction, _)| ports(*direction)));
-        if let Some(last) = done.last_mut() {
-            last.emitted = self.emitted();
-        }
+        done.last_mut().into_iter().for_each(|last| last.emitted = self.emitted());
         done
     }
 

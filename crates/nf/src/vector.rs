@@ -10,10 +10,11 @@ use mmb_packet::DropReason;
 use mmb_stream::{OnOverflow, View};
 
 use crate::context::{Emissions, Holding};
+use crate::held::ProcessRoom;
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
-use crate::{Context, Function, Packet, Verdict};
+use crate::{Context, Function, Packet, StreamVerdict, Verdict};
 
 /// Packets in front of a function, each with its scratchpad: the input of [`Function::vector`].
 pub struct Vector<'v, 'p, F: Function> {
@@ -51,6 +52,10 @@ pub(crate) struct RawVector<'v, 'p> {
     pub holding: Holding<'v>,
     /// Sessions that no function of their chain reads any more. No more than it has room for.
     pub unread: &'v mut Vec<SessionId>,
+    /// The room in the process of the function behind a stream context.
+    pub room: Option<ProcessRoom>,
+    /// Where the verdicts of a stream function are written, in the place of what they stand for.
+    pub stream_verdicts: Option<&'v mut [StreamVerdict; VECTOR]>,
     /// Positions of packets that do not pass.
     pub events: Set,
 }

@@ -28,3 +28,72 @@ pub enum Verdict {
     /// timeout `held`, and when its session ends or leaves the function.
     Hold,
 }
+
+/// What a stream function decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamVerdict {
+    /// The bytes go on.
+    #[default]
+    Pass,
+    /// The bytes go on, and the function reads no more of the session, in neither direction. If no other
+    /// function reads it, its packets pass without being put in order, kept or copied.
+    ///
+    /// The function may still get bytes of packets that have arrived before. If it holds bytes back, this is
+    /// as [`StreamVerdict::Pass`]. After a [`StreamFunction::restart`] it reads again. After a change of the
+    /// chain it may read again, too.
+    Detach,
+    /// The packet and all further ones of the session are dropped, in both directions, until rules or chains
+    /// change.
+    Block(DropReason),
+    /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a reset.
+    Reset(DropReason),
+    /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a FIN: they read an end of file.
+    /// The FIN has the place of the packet's new bytes. FINs of the ends are acknowledged later, and further
+    /// bytes are answered by a reset. A connection that functions edit is reset.
+    Close(DropReason),
+    /// The function has no room for the state of this stream. The setting `stream-overflow` decides: the
+    /// bytes go on, or the session is blocked or reset.
+    NoRoom,
+    /// The packet is dropped. Its bytes would come again and not be read, so a function that drops a packet
+    /// drops all later ones of the session too: see [`StreamFunction::packet`] and [`crate::TakenOver`].
+    Drop(DropReason),
+    /// The packet is dropped, and its session ends.
+    End(DropReason),
+}
+
+impl StreamVerdict {
+    /// Whether no further packet of the session goes on.
+    pub(crate) fn ends_stream(self) -> bool {
+        match self {
+            StreamVerdict::Block(_)
+            | StreamVerdict::Reset(_)
+            | StreamVerdict::Close(_)
+            | StreamVerdict::End(_) => true,
+            StreamVerdict::Pass | StreamVerdict::Detach | StreamVerdict::NoRoom | StreamVerdict::Drop(_) => {
+                false
+            }
+        }
+    }
+
+    /// Returns the verdict on further packets of a session that does not go on.
+    pub(crate) fn on_following(self) -> StreamVerdict {
+        match self {
+            // Both ends have got a reset already.
+            StreamVerdict::Reset(reason) => StreamVerdict::Block(reason),
+            // The ends have got a FIN, and the session waits for theirs.
+            StreamVerdict::Close(reason) | StreamVerdict::End(reason) => StreamVerdict::Drop(reason),
+            other => other,
+        }
+    }
+}
+
+/// What comes back of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessVerdict {
+    /// The verdict of a function of packets.
+    Packet(Verdict),
+    /// The verdict of a stream function on the new bytes of the packet.
+    Stream(StreamVerdict),
+    /// The function has not got the packet, or its state of the session went with an earlier process.
+    Lost,
+}

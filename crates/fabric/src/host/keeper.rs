@@ -19,6 +19,7 @@ use mmb_system::log;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
+use super::lines::LineReceiver;
 use super::{Job, NO_PACKETS, PATIENCE};
 use crate::doorbell::{Bell, Sleeper};
 use crate::memory::SharedMemory;
@@ -42,6 +43,9 @@ pub(super) struct Running {
     looked: Instant,
     /// For each worker.
     seen: Vec<Seen>,
+    lines: LineReceiver,
+    /// Why it says that it ends.
+    last_words: Option<String>,
 }
 
 /// What a process has done for a worker, and the time in which it has done no more.
@@ -79,6 +83,8 @@ enum End {
     Hangs,
     /// It has broken a ring.
     Broken,
+    /// It has sent too many lines, or has no log.
+    Floods,
     /// Nobody needs it.
     Stop,
 }
@@ -140,7 +146,16 @@ impl Keeper {
         let state = self.shared.state.load(Acquire);
         let begin = |counters| Seen { progress: Progress::of(counters, state), without: Duration::ZERO };
         let seen = self.shared.counters.iter().map(begin).collect();
-        Ok(Running { number, socket, end, since: now, looked: now, seen })
+        Ok(Running {
+            number,
+            socket,
+            end,
+            since: now,
+            looked: now,
+            seen,
+            lines: LineReceiver::default(),
+            last_words: None,
+        })
     }
 
     /// Looks after processes, one after the other, until the function is deleted.
@@ -176,12 +191,13 @@ impl Keeper {
     fn report_end(&self, ended: &Running, end: &End, how: Option<String>) {
         let how = how.unwrap_or_else(|| self.supervisor.kill(ended.number));
         let how = match end {
-            End::Gone | End::Stop => match last_words(&ended.socket) {
+            End::Gone | End::Stop => match ended.last_words.clone().or_else(|| last_words(&ended.socket)) {
                 Some(words) => format!("{how}: {words}"),
                 None => how,
             },
             End::Hangs => "hangs, and was killed".to_owned(),
             End::Broken => "has broken a ring, and was killed".to_owned(),
+            End::Floods => "has sent more lines than a log takes, and was killed".to_owned(),
         };
         log::error(format!("function {}: its process {how}\n", self.hello.name));
         self.shared.set_failure(&how);
@@ -220,9 +236,20 @@ impl Keeper {
             } else {
                 KeeperBell { shared: &self.shared, running, limit: Some(LOOK) }.wait();
             }
-            if message::is_readable(running.socket.as_fd()) {
-                // Nobody has asked: the process is gone, or breaks the rules.
-                return End::Gone;
+            while message::is_readable(running.socket.as_fd()) {
+                match message::receive(&running.socket, RecvFlags::DONTWAIT) {
+                    Ok(Some((Reply::Lines { text, count, lost }, _))) => {
+                        if !running.lines.take(&self.shared, text, (count, lost)) {
+                            return End::Floods;
+                        }
+                    }
+                    // Nobody has asked: the process is gone, or breaks the rules.
+                    Ok(Some((Reply::Failed(reason), _))) => {
+                        running.last_words = Some(message::printable(&reason));
+                        return End::Gone;
+                    }
+                    _ => return End::Gone,
+                }
             }
             if let Some(end) = self.answer(running) {
                 return end;
@@ -237,13 +264,13 @@ impl Keeper {
     }
 
     /// Answers requests. Returns why the process has to end.
-    fn answer(&self, running: &Running) -> Option<End> {
+    fn answer(&self, running: &mut Running) -> Option<End> {
         while let Ok(job) = self.requests.try_recv() {
             match job {
                 Job::Stop => return Some(End::Stop),
                 Job::Ask(request, reply) => {
                     let answer = message::send(&running.socket, &request, &[])
-                        .and_then(|()| wait_for(&running.socket));
+                        .and_then(|()| self.wait_for_answer(running));
                     match answer {
                         // The one who has asked may wait no longer.
                         Ok(Some(answer)) => drop(reply.send(answer)),
@@ -254,6 +281,20 @@ impl Keeper {
             }
         }
         None
+    }
+
+    /// Waits for the answer to a request. Lines may come before it.
+    fn wait_for_answer(&self, running: &mut Running) -> io::Result<Option<Reply>> {
+        loop {
+            match wait_for(&running.socket)? {
+                Some(Reply::Lines { text, count, lost }) => {
+                    if !running.lines.take(&self.shared, text, (count, lost)) {
+                        return Ok(None);
+                    }
+                }
+                other => return Ok(other),
+            }
+        }
     }
 
     /// Whether the process has nothing of any worker, as far as the workers know.

@@ -1,7 +1,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, OnceLock};
 
-use mmb_nf::{Direction, Key, SessionId};
+use mmb_nf::{Direction, Key, OnFailure, SessionId};
 use mmb_packet::build::{Frame, Ip4, Udp};
 
 use super::*;
@@ -25,7 +25,7 @@ fn shared(on_failure: OnFailure, buffers: u32, packets: Option<Arc<dyn PacketMem
     let pads = Arc::new(SharedMemory::create("test", geometry.pad_words()).unwrap());
     let packets = packets.map(|packets| Arc::new(OnceLock::from(packets)));
     let domain = Arc::new(DomainMemory { pool, memory, on_failure, packets });
-    Arc::new(Shared::new(domain, geometry, pads, true).unwrap())
+    Arc::new(Shared::new(domain, geometry, pads, true, None).unwrap())
 }
 
 /// A process is there, with new rings.
@@ -72,7 +72,7 @@ impl World {
         let len = frame.len() as u32;
         let (direction, session) = (Direction::Forward, SessionId(session));
         let packet = Packet { head: frame, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
-        let sent = self.link.send(&packet, 5, filled);
+        let sent = self.link.send(&packet, View::NONE, 5, filled);
         self.link.flush();
         sent
     }
@@ -134,9 +134,9 @@ fn forged_and_repeated_descriptors_are_counted() {
     world.reply(begin);
     world.reply(begin);
     let reason = DropReason::Acl;
-    world.reply(Descriptor { tag: tag_of(Verdict::Drop(reason)), ..packet });
-    world.reply(Descriptor { tag: tag_of(Verdict::Pass), ..packet });
-    assert_eq!(world.link.receive(), Some((buffer, Verdict::Drop(reason))));
+    world.reply(Descriptor { tag: tag_of(ProcessVerdict::Packet(Verdict::Drop(reason))), ..packet });
+    world.reply(Descriptor { tag: tag_of(ProcessVerdict::Packet(Verdict::Pass)), ..packet });
+    assert_eq!(world.link.receive(), Some((buffer, ProcessVerdict::Packet(Verdict::Drop(reason)))));
     assert_eq!(world.link.receive(), None);
     assert_eq!(world.rejected(), 4);
     world.link.free(buffer);
@@ -183,9 +183,7 @@ fn packets_do_not_overtake_events_that_wait() {
 
 #[test]
 fn the_end_of_a_process_loses_nothing() {
-    for (on_failure, verdict) in
-        [(OnFailure::Pass, Verdict::Pass), (OnFailure::Drop, Verdict::Drop(DropReason::ProcessFailed))]
-    {
+    for on_failure in [OnFailure::Pass, OnFailure::Drop] {
         let mut world = World::new(on_failure);
         world.link.open(&session(1), None);
         world.link.open(&session(2), None);
@@ -198,7 +196,7 @@ fn the_end_of_a_process_loses_nothing() {
         assert_eq!(world.link.poll(), LinkState::Down(on_failure));
         let mut lost: Vec<_> = std::iter::from_fn(|| world.link.receive()).collect();
         lost.sort_unstable_by_key(|(buffer, _)| *buffer);
-        let mut expected: Vec<_> = buffers.iter().map(|&buffer| (buffer, verdict)).collect();
+        let mut expected: Vec<_> = buffers.iter().map(|&buffer| (buffer, ProcessVerdict::Lost)).collect();
         expected.sort_unstable_by_key(|(buffer, _)| *buffer);
         assert_eq!(lost, expected);
         buffers.iter().for_each(|&buffer| world.link.free(buffer));
@@ -347,7 +345,7 @@ fn the_end_of_a_process_ends_its_pins() {
     world.shared.set_down();
     assert_eq!(world.link.poll(), LinkState::Down(OnFailure::Pass));
     assert!(memory.pinned().is_empty());
-    assert_eq!(world.link.receive(), Some((buffer, Verdict::Pass)));
+    assert_eq!(world.link.receive(), Some((buffer, ProcessVerdict::Lost)));
     world.link.free(buffer);
     (world.there, world.back) = attach(&world.shared);
     assert_eq!(world.link.poll(), LinkState::Up);
@@ -387,7 +385,7 @@ fn descriptors_of_an_earlier_process_are_refused() {
     assert_eq!(world.link.receive(), None);
     world.shared.set_down();
     world.link.poll();
-    assert_eq!(world.link.receive(), Some((buffer, Verdict::Drop(DropReason::ProcessFailed))));
+    assert_eq!(world.link.receive(), Some((buffer, ProcessVerdict::Lost)));
     world.link.free(buffer);
     (world.there, world.back) = attach(&world.shared);
     assert_eq!(world.link.poll(), LinkState::Up);
@@ -398,5 +396,5 @@ fn descriptors_of_an_earlier_process_are_refused() {
     assert_eq!((world.rejected(), world.link.in_flight()), (rejected + 2, 1));
     let fresh = world.received();
     world.reply(fresh[0]);
-    assert_eq!(world.link.receive(), Some((buffer, Verdict::Pass)));
+    assert_eq!(world.link.receive(), Some((buffer, ProcessVerdict::Packet(Verdict::Pass))));
 }

@@ -35,8 +35,13 @@ fn until_it_runs(world: &mut World, restarts: u64) -> String {
 /// Waits for another process. A signal takes effect after `kill` has returned, so the old one may still take
 /// packets until then.
 pub fn until_replaced(world: &mut World, restarts: u64) {
+    until_replaced_of(world, "p", restarts);
+}
+
+/// Waits for another process of a function.
+pub fn until_replaced_of(world: &mut World, name: &str, restarts: u64) {
     world.until("another process", |world| {
-        let status = world.instance("p").process().unwrap().status();
+        let status = world.instance(name).process().unwrap().status();
         u64::from(status.restarts) == restarts && status.process.is_some()
     });
 }

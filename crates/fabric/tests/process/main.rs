@@ -7,6 +7,7 @@ mod faults;
 mod hostile;
 mod modes;
 mod probe;
+mod streams;
 mod world;
 mod zero_copy;
 
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 37] = [
+    let tests: [(&str, fn()); 47] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -63,6 +64,19 @@ fn main() -> ExitCode {
         ("zero_copy_domains_mix_with_copies", zero_copy::zero_copy_domains_mix_with_copies),
         ("zero_copy_faults_lose_no_packet", zero_copy::zero_copy_faults_lose_no_packet),
         ("zero_copy_needs_packets_that_can_be_mapped", zero_copy::zero_copy_needs_packets_that_can_be_mapped),
+        ("streams_are_read_in_order", streams::streams_are_read_in_order),
+        ("a_process_closes_connections", streams::a_process_closes_connections),
+        ("datagrams_are_read", streams::datagrams_are_read),
+        ("lines_of_processes_are_written", streams::lines_of_processes_are_written),
+        (
+            "what_has_no_room_is_read_when_it_comes_again",
+            streams::what_has_no_room_is_read_when_it_comes_again,
+        ),
+        ("killed_processes_and_streams", streams::killed_processes_and_streams),
+        ("state_of_a_killed_process_is_not_used", streams::state_of_a_killed_process_is_not_used),
+        ("floods_of_lines", streams::floods_of_lines),
+        ("stream_functions_move", streams::stream_functions_move),
+        ("stream_functions_that_are_refused", streams::stream_functions_that_are_refused),
         ("nothing_is_left", faults::nothing_is_left),
     ];
     for (name, test) in tests.iter().filter(|(name, _)| name.contains(&filter)) {
@@ -263,7 +277,11 @@ fn functions_that_do_not_start() {
     );
     let chain = "chain add c p";
     let streams = refused(&format!("{domain}nf add p sni deny a.example process d\n{chain}"));
-    assert_eq!(streams, "`p` reads streams, which a function in a process cannot do: leave `process` out");
+    assert_eq!(
+        streams,
+        "`p` answers clients in the place of their servers, which a function in a process cannot do: leave \
+         `process` out"
+    );
     let polls = refused(&format!("{domain}nf add p proxy 192.0.2.10:80 process d poll"));
     assert_eq!(polls, "`p` works in brokers, whose processes sleep while nothing comes: leave `poll` out");
     let both = refused(&format!(
@@ -273,11 +291,6 @@ fn functions_that_do_not_start() {
         both,
         "`u` runs in domain `d` and `p` in the daemon: the functions of a chain of brokers run all in the daemon, \
          or in the same domain and on the same `cpu`"
-    );
-    let packets = refused(&format!("{domain}nf add p payload-count process d\n{chain}"));
-    assert_eq!(
-        packets,
-        "`p` runs in a process and reads the bytes of connections: only a chain of brokers can use it"
     );
     let sends = refused(&format!("{domain}nf add p mirror near process d\n{chain}"));
     assert_eq!(sends, "`p` sends frames, which a function in a process cannot do: leave `process` out");

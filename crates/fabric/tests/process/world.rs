@@ -19,6 +19,7 @@ const SESSIONS: u32 = 4096;
 pub fn registry() -> Registry {
     let mut registry = mmb_nf_builtin::registry();
     registry.add::<Probe>();
+    registry.add_stream::<super::streams::Shouter>();
     registry
 }
 

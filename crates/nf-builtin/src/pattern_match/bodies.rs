@@ -173,6 +173,10 @@ impl StreamFunction for BodyMatch {
         self.search.background()
     }
 
+    fn needs_worker(&self) -> Option<&'static str> {
+        self.search.needs_worker()
+    }
+
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         self.search.lines()
     }

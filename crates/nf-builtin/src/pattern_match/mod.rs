@@ -245,6 +245,10 @@ impl StreamFunction for PatternMatch {
         Some(self.events.background())
     }
 
+    fn needs_worker(&self) -> Option<&'static str> {
+        matches!(self.source, Source::File { .. }).then_some("reads a file of patterns")
+    }
+
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         Some(self.events.clone())
     }

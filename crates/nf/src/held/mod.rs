@@ -12,6 +12,7 @@
 mod list;
 mod process;
 mod queue;
+mod room;
 mod stream;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -22,9 +23,10 @@ use mmb_flow::{Direction, FlowRef, HeldLimits};
 use mmb_packet::DropReason;
 use mmb_stream::{HeldRange, View};
 
-use crate::Verdict;
+use crate::verdict::{ProcessVerdict, Verdict};
 use list::{AGE, Links, List, QUEUE};
 pub use queue::HeldQueue;
+pub(crate) use room::ProcessRoom;
 
 /// Most functions `flow` in front of a function that holds packets.
 pub(crate) const MAX_FLOWS: usize = 3;
@@ -118,6 +120,8 @@ struct Entry {
     view: View,
     /// The buffer of a packet that is in the process of the function, or [`NO_BUFFER`].
     buffer: u32,
+    /// What came back from the process of a stream function.
+    returned: ProcessVerdict,
 }
 
 /// No buffer.
@@ -157,6 +161,8 @@ pub(crate) struct Resumed {
     pub view: View,
     /// The buffer of a packet that came back from a process, or [`NO_BUFFER`].
     pub buffer: u32,
+    /// What came back from the process of a stream function.
+    pub returned: ProcessVerdict,
 }
 
 /// Most sessions whose clients functions answer at the same time.
@@ -461,10 +467,11 @@ impl HeldPackets {
                 ref levels,
                 view,
                 buffer,
+                returned,
                 ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
-                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer })
+                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer, returned })
             }
             Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -565,5 +572,6 @@ impl Entry {
         range: HeldRange { from: 0, to: 0, has_fin: false },
         view: View::NONE,
         buffer: NO_BUFFER,
+        returned: ProcessVerdict::Lost,
     };
 }

@@ -9,8 +9,19 @@ use super::{HeldPackets, HeldPlace, Queue};
 impl HeldPackets {
     /// Whether the limits allow to hold another packet of a session.
     pub fn has_room(&self, place: HeldPlace) -> bool {
-        let of_session = self.queues.get(&place).map_or(0, Queue::len);
-        of_session < self.limits.session && self.len() < self.limits.worker as usize
+        self.fits(self.len_of(place), 0)
+    }
+
+    /// Returns the number of packets that a function holds of a session, or has released and that have not
+    /// gone on.
+    pub fn len_of(&self, place: HeldPlace) -> u32 {
+        self.queues.get(&place).map_or(0, Queue::len)
+    }
+
+    /// Whether the limits allow one more packet of a session that has `of_session` packets at a function,
+    /// and `more` of all sessions.
+    pub fn fits(&self, of_session: u32, more: u32) -> bool {
+        of_session < self.limits.session && self.len() + (more as usize) < self.limits.worker as usize
     }
 
     /// Whether released packets of a session and direction have not gone on.

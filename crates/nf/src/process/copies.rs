@@ -70,6 +70,11 @@ impl FunctionCopies {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether a process has a copy.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.processes().is_empty()
+    }
+
     /// A process has a copy, until it is dropped.
     pub fn add(&self, process: &Weak<dyn CopyProcess>) {
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);

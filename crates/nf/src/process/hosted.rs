@@ -1,20 +1,21 @@
 //! A function inside of its process.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_flow::HeldLimits;
 use mmb_stream::{OnOverflow, View};
 use mmb_system::FileAccess;
 
-use super::HostedSpec;
+use super::{HostedSpec, ProcessVerdict};
 use crate::context::{Emissions, Holding};
 use crate::held::HeldPackets;
 use crate::instance::RawContext;
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::vector::{NO_BASE, RawVector};
-use crate::{Instance, Packet, Registry, SessionInfo, Setup, Verdict};
+use crate::{Instance, LineSource, Packet, Registry, SessionInfo, Setup, StreamVerdict, Verdict};
 
 /// A function, with the state of each worker.
 pub struct HostedFunction {
@@ -25,6 +26,76 @@ pub struct HostedFunction {
     bases: Box<[u32; VECTOR]>,
     views: Box<[View; VECTOR]>,
     unsent: u64,
+    verdicts: Box<[Verdict; VECTOR]>,
+    lines: Option<Arc<dyn LineSource>>,
+    /// Of stream functions.
+    streams: StreamSessions,
+}
+
+/// What the process of a stream function knows of sessions.
+struct StreamSessions {
+    verdicts: Box<[StreamVerdict; VECTOR]>,
+    /// The open sessions of each worker that have begun in this process, one bit each.
+    opened: Vec<Vec<u64>>,
+    /// The verdict on further packets of sessions that do not go on, until the worker has learned of it.
+    ended: HashMap<(u16, u32), StreamVerdict>,
+}
+
+impl StreamSessions {
+    fn set_opened(&mut self, worker: u16, session: u32, is_open: bool) {
+        self.ended.remove(&(worker, session));
+        let Some(words) = self.opened.get_mut(usize::from(worker)) else { return };
+        let (at, bit) = (session as usize / 64, 1 << (session % 64));
+        if at >= words.len() {
+            words.resize(at + 1, 0);
+        }
+        words[at] = if is_open { words[at] | bit } else { words[at] & !bit };
+    }
+
+    /// Tells what the function gets of packets. Those that it does not get for a reason of their session have
+    /// their verdicts afterwards; all others have [`StreamVerdict::Pass`].
+    fn give(
+        &mut self,
+        worker: u16,
+        packets: &[Packet<'_>],
+        given: &[View],
+        has_local_state: bool,
+        views: &mut [View; VECTOR],
+        out: &mut [ProcessVerdict; VECTOR],
+    ) {
+        self.verdicts.fill(StreamVerdict::Pass);
+        let places = views.iter_mut().zip(out.iter_mut());
+        for ((packet, &view), (place, out)) in packets.iter().zip(given).zip(places) {
+            let session = packet.session.0;
+            (*place, *out) = (view, ProcessVerdict::Stream(StreamVerdict::Pass));
+            // An earlier process has begun to read it, and its state is gone.
+            if has_local_state && !view.is_none() && !self.is_opened(worker, session) {
+                (*place, *out) = (View::NONE, ProcessVerdict::Lost);
+            } else if let Some(&verdict) = self.ended.get(&(worker, session)) {
+                (*place, *out) = (View::NONE, ProcessVerdict::Stream(verdict));
+            }
+        }
+    }
+
+    /// Completes the verdicts on packets that the function has got.
+    fn settle(&mut self, worker: u16, packets: &[Packet<'_>], out: &mut [ProcessVerdict; VECTOR]) {
+        for ((packet, &verdict), out) in packets.iter().zip(self.verdicts.iter()).zip(out) {
+            if *out != ProcessVerdict::Stream(StreamVerdict::Pass) {
+                continue;
+            }
+            let session = (worker, packet.session.0);
+            let ended = self.ended.get(&session).copied();
+            *out = ProcessVerdict::Stream(ended.unwrap_or(verdict));
+            if ended.is_none() && verdict.ends_stream() {
+                self.ended.insert(session, verdict.on_following());
+            }
+        }
+    }
+
+    fn is_opened(&self, worker: u16, session: u32) -> bool {
+        let word = self.opened.get(usize::from(worker)).and_then(|words| words.get(session as usize / 64));
+        word.is_some_and(|word| word >> (session % 64) & 1 != 0)
+    }
 }
 
 /// Makes an instance in a process.
@@ -75,14 +146,26 @@ impl HostedFunction {
     pub fn new(registry: &Registry, spec: &HostedSpec) -> Result<HostedFunction, String> {
         // No call opens a file there.
         let instance = make_instance(registry, spec, &Arc::default())?;
+        let lines = instance.function.lines();
+        if let Some(lines) = &lines {
+            // Now it knows that somebody else writes what it logs.
+            lines.take(&mut String::new());
+        }
         Ok(HostedFunction {
             locals: (0..spec.workers).map(|_| instance.function.local()).collect(),
-            instance,
             emissions: Emissions::default(),
             held: HeldPackets::with_limits(HeldLimits { session: 0, worker: 0 }),
             bases: Box::new([NO_BASE; VECTOR]),
             views: Box::new([View::NONE; VECTOR]),
             unsent: 0,
+            verdicts: Box::new([Verdict::Pass; VECTOR]),
+            lines,
+            streams: StreamSessions {
+                verdicts: Box::new([StreamVerdict::Pass; VECTOR]),
+                opened: vec![Vec::new(); spec.workers.into()],
+                ended: HashMap::new(),
+            },
+            instance,
         })
     }
 
@@ -91,54 +174,81 @@ impl HostedFunction {
         self.instance.bytes()
     }
 
-    /// Processes at most 256 packets of a worker. `pads`: the scratchpads of the worker's sessions, aligned
-    /// to 8 bytes, `stride` bytes from one to the next; that of the function begins at byte `offset` of
-    /// them.
+    /// Processes at most 256 packets of a worker. `given`: what a stream function gets of them. `pads`: the
+    /// scratchpads of the worker's sessions, aligned to 8 bytes, `stride` bytes from one to the next; that of
+    /// the function begins at byte `offset` of them.
     pub fn process(
         &mut self,
         (worker, now): (u16, u32),
         packets: &mut [Packet<'_>],
+        given: &[View],
         (pads, stride, offset): (&mut [u8], usize, usize),
-        verdicts: &mut [Verdict; VECTOR],
+        out: &mut [ProcessVerdict; VECTOR],
     ) {
-        verdicts.fill(Verdict::Pass);
-        let Some(local) = self.locals.get_mut(usize::from(worker)) else { return };
-        for (packet, base) in packets.iter().zip(self.bases.iter_mut()) {
+        let HostedFunction { instance, locals, emissions, held, bases, views, verdicts, streams, .. } = self;
+        let Some(local) = locals.get_mut(usize::from(worker)) else { return out.fill(ProcessVerdict::Lost) };
+        for (packet, base) in packets.iter().zip(bases.iter_mut()) {
             let start = (packet.session.0 as usize).checked_mul(stride / 8);
             *base = start.and_then(|start| u32::try_from(start).ok()).unwrap_or(NO_BASE);
         }
+        let function = &instance.function;
+        let is_stream = function.is_stream();
+        if is_stream {
+            streams.give(worker, packets, given, function.has_local_state(), views, out);
+        }
+        verdicts.fill(Verdict::Pass);
         let at = Set::first(packets.len().min(VECTOR));
         let raw = RawVector {
-            packets,
+            packets: &mut *packets,
             at,
-            bases: &self.bases,
+            bases,
             pads,
             offset,
             verdicts,
-            views: &mut self.views,
+            views,
             keeps_bytes: false,
             group: GroupPlace::default(),
             edits: None,
             on_overflow: OnOverflow::default(),
             now,
             worker,
-            emissions: &mut self.emissions,
-            holding: Holding::new(&mut self.held),
+            emissions,
+            holding: Holding::new(held),
             unread: &mut Vec::new(),
+            room: None,
+            stream_verdicts: is_stream.then_some(&mut streams.verdicts),
             events: Set::EMPTY,
         };
-        self.instance.function.vector(raw, &mut **local);
+        function.vector(raw, &mut **local);
+        if is_stream {
+            streams.settle(worker, packets, out);
+        } else {
+            out.iter_mut()
+                .zip(verdicts.iter())
+                .for_each(|(out, &verdict)| *out = ProcessVerdict::Packet(verdict));
+        }
         self.drop_emissions();
     }
 
     /// A session begins: its scratchpad is filled with zeros first.
     pub fn open(&mut self, worker: u16, pad: &mut [u8], session: &SessionInfo) {
         pad.fill(0);
+        if self.instance.function.is_stream() {
+            self.streams.set_opened(worker, session.id.0, true);
+        }
         self.call(worker, session, |instance, local, cx| instance.function.open(pad, session, cx, local));
     }
 
     /// A session ends.
     pub fn release(&mut self, worker: u16, pad: &mut [u8], session: &SessionInfo) {
+        let (function, id) = (&self.instance.function, session.id.0);
+        if function.has_local_state() && !self.streams.is_opened(worker, id) {
+            // The scratchpad is about the state of an earlier process.
+            return;
+        }
+        if function.is_stream() {
+            self.streams.set_opened(worker, id, false);
+        }
         self.call(worker, session, |instance, local, cx| instance.function.release(pad, session, cx, local));
     }
 
@@ -170,6 +280,18 @@ impl HostedFunction {
     /// The error of the function.
     pub fn set(&self, args: &[&str]) -> Result<(), String> {
         self.instance.set(args).map_err(|error| error.to_string())
+    }
+
+    /// Whether the function has lines for its log.
+    pub fn has_lines(&self) -> bool {
+        self.lines.as_ref().is_some_and(|lines| lines.is_waiting())
+    }
+
+    /// Takes the lines for the log of the function.
+    pub fn take_lines(&self, text: &mut String) {
+        if let Some(lines) = &self.lines {
+            lines.take(text);
+        }
     }
 
     /// Returns what the function reports of itself.

@@ -211,6 +211,7 @@ impl Builder<'_> {
             keeps_bytes: false,
             edits: false,
             group: GroupPlace::default(),
+            process: None,
             splicer,
         })
     }
@@ -224,14 +225,20 @@ impl Builder<'_> {
         nodes: &mut Vec<Node>,
     ) -> Result<(), Located> {
         let instance = self.instances[usize::from(number)].clone();
-        if instance.domain().is_some() && crate::process::is_for_brokers(&*instance.function) {
+        let is_apart = instance.domain().is_some();
+        if is_apart && !instance.is_for_packets() {
             return fail(instance.name(), ChainError::L7Packets(instance.name().to_owned()));
         }
         if !class::is_implied(&path.implied, instance.class()) {
             return self.conditional(number, step, path, nodes);
         }
-        if instance.function.is_stream() && !self.is_in_stream(nodes.last()) {
-            nodes.push(Node::Function(self.append(self.first_context + path.contexts, path)?));
+        path.check_edits(&instance, self.instances)?;
+        // A function in a process has a context of its own: it may read bytes later than its neighbours.
+        let begins_group = !self.is_in_stream(nodes.last()) || is_apart || self.is_in_process(nodes.last());
+        if instance.function.is_stream() && begins_group {
+            let mut context = self.append(self.first_context + path.contexts, path)?;
+            context.process = is_apart.then_some(number);
+            nodes.push(Node::Function(context));
             path.contexts += 1;
             if path.edits {
                 return fail(instance.name(), ChainError::SplitEdits(instance.name().into()));

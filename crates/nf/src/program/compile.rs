@@ -13,7 +13,7 @@ use super::ir::{ArmTarget, Body, BodyId, Chain, FunctionNode, Node, SessionSpace
 use super::path::PathState;
 use super::spec::ProgramSpec;
 use super::{Program, class};
-use crate::process::{self, FunctionCopies, HostedSpec, ProcessSetup, ProcessSpec};
+use crate::process::{self, FunctionCopies, HostedSpec, ProcessSetup, ProcessSpec, ProcessUse};
 use crate::stream::StreamContext;
 use crate::{FileAccess, Instance, Setup};
 
@@ -296,11 +296,11 @@ fn start_process(
         });
     };
     let name = || instance.name().to_owned();
-    if let Some(reason) = process::obstacle(&*instance.function, instance.properties()) {
-        return Err(ChainError::NeedsWorker { name: name(), reason });
-    }
-    if process::is_for_brokers(&*instance.function) {
-        if place.mode == ProcessMode::Poll {
+    let process_use = process::process_use(&*instance.function, instance.properties());
+    let ProcessUse { packets, brokers } =
+        process_use.map_err(|reason| ChainError::NeedsWorker { name: name(), reason: reason.to_owned() })?;
+    if brokers {
+        if place.mode == ProcessMode::Poll && !packets {
             return Err(ChainError::L7Polls(name()));
         }
         let hosted = HostedSpec {
@@ -313,8 +313,11 @@ fn start_process(
         };
         let copies = host.map(|_| Arc::new(FunctionCopies::new(instance.uid, hosted, files.clone())));
         instance.set_copies((domain, place), copies);
+    }
+    if !packets {
         return Ok(());
     }
+    let name = || instance.name().to_owned();
     let process_spec = ProcessSpec {
         function: add,
         domain,
@@ -325,6 +328,7 @@ fn start_process(
         seed: spec.seed,
         bytes: instance.bytes(),
         is_read_only: instance.properties().is_read_only,
+        log: instance.function.lines(),
     };
     let process = host
         .map(|host| host.start(&process_spec))

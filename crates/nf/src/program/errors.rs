@@ -66,8 +66,14 @@ pub enum ChainError {
     L7Places { first: String, place: String, second: String, other: String },
     #[error("`{0}` works in brokers, whose processes sleep while nothing comes: leave `poll` out")]
     L7Polls(String),
-    #[error("`{0}` runs in a process and reads the bytes of connections: only a chain of brokers can use it")]
+    #[error(
+        "`{0}` runs in a process, where it works for brokers only: leave `process` out to use it in a chain of rules"
+    )]
     L7Packets(String),
+    #[error(
+        "`{name}` runs in a process, and `{editor}` edits the same streams: leave `process` out, or use two chains"
+    )]
+    EditsBesideProcess { name: String, editor: String },
     #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
     L7Servers { first: String, second: String },
     #[error("there is no domain `{name}`; {help}")]

@@ -21,6 +21,18 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether a node is a function that runs in a process.
+    pub fn is_in_process(&self, node: Option<&Node>) -> bool {
+        match node {
+            Some(Node::Function(node)) => {
+                let instance = self.instances.get(usize::from(node.instance));
+                node.instance < self.first_context
+                    && instance.is_some_and(|instance| instance.domain().is_some())
+            }
+            _ => false,
+        }
+    }
+
     /// Makes the last stream context keep bytes.
     pub fn keep_bytes(&self, nodes: &mut [Node]) {
         let last = nodes.iter_mut().rev().find_map(|node| match node {
@@ -40,10 +52,15 @@ impl Builder<'_> {
             _ => false,
         };
         let mut reverse: Vec<Node> = Vec::new();
+        // Those of the group whose context comes next.
+        let mut functions = 0;
         for node in forward.iter().rev() {
-            let is_of_context = |one: &&Node| self.is_in_stream(Some(one)) && !is_context(one);
-            let functions = reverse.iter().rev().take_while(is_of_context).count();
-            let at = if is_context(node) { reverse.len() - functions } else { reverse.len() };
+            if !is_context(node) {
+                functions = if self.is_in_stream(Some(node)) { functions + 1 } else { 0 };
+                reverse.push(node.clone());
+                continue;
+            }
+            let at = reverse.len() - std::mem::take(&mut functions);
             reverse.insert(at, node.clone());
         }
         reverse
@@ -53,9 +70,12 @@ impl Builder<'_> {
     /// the nodes are a whole chain.
     pub fn number_groups(&self, nodes: &mut [Node], is_chain: bool) {
         let count = nodes.len();
-        let is_stream = |node: &Node| self.is_in_stream(Some(node));
-        for group in nodes.chunk_by_mut(|before, after| is_stream(before) && is_stream(after)) {
-            let is_alone = is_chain && group.len() == count;
+        let is_context =
+            |node: &Node| matches!(node, Node::Function(node) if node.instance >= self.first_context);
+        let is_member = |node: &Node| self.is_in_stream(Some(node)) && !is_context(node);
+        for group in nodes.chunk_by_mut(|before, after| self.is_in_stream(Some(before)) && is_member(after)) {
+            // Packets may be in a process when its function has read enough: their session stays.
+            let is_alone = is_chain && group.len() == count && !self.is_in_process(group.last());
             let Some((Node::Function(context), functions)) = group.split_first_mut() else { continue };
             let can_detach = functions.len() <= TcpStream::MOST_DETACHED;
             let all = if can_detach { ((1 << functions.len()) - 1) as u8 } else { 0 };

@@ -92,6 +92,21 @@ impl PathState {
         fail(instance.name(), ChainError::StreamsApart { name, splicer })
     }
 
+    /// Checks whether a function that edits streams meets one in a process: each of them would have to see
+    /// what the other one does.
+    pub fn check_edits(&self, instance: &Instance, all: &[Arc<Instance>]) -> Result<(), Located> {
+        let is_apart = |one: &Instance| one.function.is_stream() && one.domain().is_some();
+        let mut before = self.before.iter().filter_map(|&number| all.get(usize::from(number)));
+        let (name, editor) = match (is_apart(instance), instance.function.edits()) {
+            (true, _) => (Some(instance), before.find(|other| other.function.edits()).map(|other| &**other)),
+            (_, true) => (before.find(|other| is_apart(other)).map(|other| &**other), Some(instance)),
+            _ => return Ok(()),
+        };
+        let (Some(apart), Some(editor)) = (name, editor) else { return Ok(()) };
+        let (name, editor) = (apart.name().to_owned(), editor.name().to_owned());
+        fail(instance.name(), ChainError::EditsBesideProcess { name, editor })
+    }
+
     /// Checks whether any session here can be one that the instance accepts.
     pub fn check_class(
         &self,

@@ -18,6 +18,7 @@ use super::scratchpads::ScratchpadSpace;
 use super::state::{ActiveProgram, InstanceState, RunnerState};
 use super::types::ChainVerdict;
 use crate::context::Holding;
+use crate::held::ProcessRoom;
 use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
@@ -50,6 +51,16 @@ pub(super) struct ChainRun<'r, 'p> {
     pub is_spliced: bool,
     /// Tickets that were given out before the vector.
     pub issued: u64,
+}
+
+/// Returns the room in the process of an instance, behind a stream context.
+fn process_room(
+    states: &mut [Option<InstanceState>],
+    active: &ActiveProgram,
+    instance: u16,
+) -> Option<ProcessRoom> {
+    let &at = active.states.get(usize::from(instance))?;
+    Some(states.get_mut(at)?.as_mut()?.placement.remote()?.room(at as u32))
 }
 
 impl ChainRun<'_, '_> {
@@ -178,6 +189,7 @@ impl ChainRun<'_, '_> {
         let on_overflow = settings.streams.overflow;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
+        let room = function.process.and_then(|behind| process_room(states, active, behind));
         let Some(&mut InstanceState { ref mut placement, keyed: ref mut entries, holds, .. }) =
             states.get_mut(at).and_then(Option::as_mut)
         else {
@@ -216,6 +228,8 @@ impl ChainRun<'_, '_> {
             emissions,
             holding,
             unread,
+            room,
+            stream_verdicts: None,
             events: Set::EMPTY,
         };
         let events = method(placement, vector);

@@ -198,7 +198,7 @@ impl RunnerState {
             return;
         }
         bytes.fill(0);
-        let is_moved = self.find_moved(instance, call.info);
+        let is_moved = !instance.function.has_local_state() && self.find_moved(instance, call.info);
         self.join_group(function, false, is_context, call);
         let Some(bytes) = bytes_of(call.pad, function) else { return };
         let info = info_at(function, call.info);

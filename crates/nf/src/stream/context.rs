@@ -13,7 +13,7 @@ use super::early::{Early, stream_numbers};
 use super::edits::{EditMemory, EditTally, ExpectedNumbers, RESETS};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
-use crate::held::{HeldPlace, OUTER_SPACE};
+use crate::held::{HeldPlace, OUTER_SPACE, ProcessRoom};
 use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
@@ -102,6 +102,20 @@ impl StreamContext {
 impl Step<'_> {
     fn place(&self, packet: &Packet<'_>) -> HeldPlace {
         self.holding.place(packet)
+    }
+
+    /// Returns why a segment is dropped for want of room in a process. Nothing is noted of it, so that it can
+    /// come again.
+    #[inline]
+    fn refusal(
+        &self,
+        room: &mut ProcessRoom,
+        (packet, at): (&Packet<'_>, usize),
+        segment: &Segment,
+        bases: &[u32; VECTOR],
+    ) -> Option<DropReason> {
+        let may_be_read = segment.len != 0 || segment.flags & (Segment::SYN | Segment::FIN) != 0;
+        may_be_read.then(|| room.take(at, self.place(packet), bases, self.holding.held).err())?
     }
 
     /// Whether segments of a packet's direction wait for bytes in front of them.
@@ -205,6 +219,28 @@ impl StreamContext {
             Outcome::Pass(view, Cause::None) => (view, Verdict::Pass),
             outcome => self.settle(packet, stream, outcome, step),
         }
+    }
+
+    /// Processes a packet of a TCP connection, and answers its sender if it is too early.
+    #[inline(always)]
+    fn tcp_answered(
+        &self,
+        packet: &mut Packet<'_>,
+        segment: &Segment,
+        stream: &mut TcpStream,
+        step: &mut Step<'_>,
+    ) -> (View, Verdict) {
+        let other = packet.direction.opposite() as usize;
+        let awaits = stream.has_held() && !stream.is_acknowledged(other);
+        let (view, verdict) = self.tcp(packet, segment, stream, step);
+        if stream.has_held()
+            && let Some(early) = Early::of(packet, segment, (stream, awaits), verdict)
+        {
+            let numbers = stream_numbers(packet, stream, &early);
+            let end = stream.end(early.direction as usize);
+            self.tell_early((packet, segment, stream), early, (numbers, end), step);
+        }
+        (view, verdict)
     }
 
     /// Processes a packet whose session may have packets that wait.
@@ -472,6 +508,7 @@ impl DynFunction for StreamContext {
             keeps_bytes,
             group,
             unread,
+            mut room,
             ..
         } = raw;
         let mut step =
@@ -491,17 +528,14 @@ impl DynFunction for StreamContext {
                 verdicts[n] = verdict;
                 events.insert(i);
             } else if let Some(segment) = segment(packet) {
-                step.at = i;
-                let other = packet.direction.opposite() as usize;
-                let awaits = stream.has_held() && !stream.is_acknowledged(other);
-                let (view, mut verdict) = self.tcp(packet, &segment, stream, &mut step);
-                if stream.has_held()
-                    && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
+                if let Some(room) = &mut room
+                    && let Some(reason) = step.refusal(room, (packet, i), &segment, bases)
                 {
-                    let numbers = stream_numbers(packet, stream, &early);
-                    let end = stream.end(early.direction as usize);
-                    self.tell_early((packet, &segment, stream), early, (numbers, end), &mut step);
+                    verdicts[n] = Verdict::Drop(reason);
+                    return events.insert(i);
                 }
+                step.at = i;
+                let (view, mut verdict) = self.tcp_answered(packet, &segment, stream, &mut step);
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }

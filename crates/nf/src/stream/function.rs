@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use mmb_flow::Direction;
-use mmb_packet::DropReason;
 
 use super::{StreamData, StreamEdit};
-use crate::{ArgError, Background, Context, LineSource, Packet, SessionInfo, Setup};
+use crate::{ArgError, Background, Context, LineSource, Packet, SessionInfo, Setup, StreamVerdict};
 
 /// A network function that reads the payload of sessions as streams of bytes. A value of the implementing
 /// type is one instance, which all workers share.
@@ -175,41 +174,14 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Returns the lines that the function logs. A function that has nothing else to do in the background can
-    /// run in the process of a broker.
+    /// Returns the lines that the function logs. If it has nothing else to do in the background, it can run
+    /// in a process, whose lines the daemon writes.
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         None
     }
-}
 
-/// What a stream function decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StreamVerdict {
-    /// The bytes go on.
-    #[default]
-    Pass,
-    /// The bytes go on, and the function reads no more of the session, in neither direction. If no other
-    /// function reads it, its packets pass without being put in order, kept or copied.
-    ///
-    /// The function may still get bytes of packets that have arrived before. If it holds bytes back, this is
-    /// as [`StreamVerdict::Pass`]. After a [`StreamFunction::restart`] it reads again. After a change of the
-    /// chain it may read again, too.
-    Detach,
-    /// The packet and all further ones of the session are dropped, in both directions, until rules or chains
-    /// change.
-    Block(DropReason),
-    /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a reset.
-    Reset(DropReason),
-    /// As [`StreamVerdict::Block`], and both ends of a TCP connection get a FIN: they read an end of file.
-    /// The FIN has the place of the packet's new bytes. FINs of the ends are acknowledged later, and further
-    /// bytes are answered by a reset. A connection that functions edit is reset.
-    Close(DropReason),
-    /// The function has no room for the state of this stream. The setting `stream-overflow` decides: the
-    /// bytes go on, or the session is blocked or reset.
-    NoRoom,
-    /// The packet is dropped. Its bytes would come again and not be read, so a function that drops a packet
-    /// drops all later ones of the session too: see [`StreamFunction::packet`] and [`crate::TakenOver`].
-    Drop(DropReason),
-    /// The packet is dropped, and its session ends.
-    End(DropReason),
+    /// See [`crate::Properties::needs_worker`]. Brokers in processes can use such a function.
+    fn needs_worker(&self) -> Option<&'static str> {
+        None
+    }
 }

@@ -1,4 +1,4 @@
-//! Lines of a log on their way out of the process of a broker.
+//! Lines of a log on their way out of a process.
 
 /// The lines that a function logs, for a function that runs in another process than the one with its log.
 ///

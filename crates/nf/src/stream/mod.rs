@@ -17,6 +17,7 @@ mod early;
 mod edits;
 mod function;
 mod lines;
+mod returned;
 mod takeover;
 mod typed;
 
@@ -25,8 +26,9 @@ pub use counters::{CounterKind, StreamCounter};
 pub use data::StreamData;
 pub use edits::{EditError, SettledEdits, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED};
-pub use function::{StreamFunction, StreamVerdict};
+pub use function::StreamFunction;
 pub use lines::LineSource;
+pub(crate) use returned::{apply_returned, unsent};
 pub(crate) use takeover::AnswerNumbers;
 pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;

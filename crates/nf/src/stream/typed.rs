@@ -7,7 +7,7 @@ use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, Rope, TcpStream, View};
 
 use super::edits::{ByteEdits, EditInput, EditMemory, ExpectedNumbers};
-use super::{StreamData, StreamFunction, StreamVerdict, close_both, reset_both};
+use super::{StreamData, StreamFunction, close_both, reset_both};
 use crate::bytes::raw::{Follows, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
 use crate::held::{HeldPackets, OUTER_SPACE};
@@ -15,7 +15,9 @@ use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
-use crate::{ArgError, Background, Context, LineSource, Packet, Properties, SessionInfo, Verdict};
+use crate::{
+    ArgError, Background, Context, LineSource, Packet, Properties, SessionInfo, StreamVerdict, Verdict,
+};
 
 /// Bytes in front of the state of a function that edits: the number of its tail.
 const TAIL: usize = 8;
@@ -25,7 +27,7 @@ pub(crate) struct TypedStream<F>(pub F);
 /// Does what a function has decided about a packet, at position `i` of the vector. None: the packet passes.
 /// `held`: if later packets of a closed session can be answered.
 #[cold]
-fn act(
+pub(super) fn act(
     verdict: StreamVerdict,
     (i, packet, view): (usize, &Packet<'_>, View),
     (on_overflow, edited): (OnOverflow, Option<ExpectedNumbers>),
@@ -61,7 +63,7 @@ fn act(
 
 /// The session of a packet at position `i` is refused, or closed. So are its packets behind it in the vector.
 #[cold]
-fn refuse_following(
+pub(super) fn refuse_following(
     at: Set,
     i: usize,
     bases: &[u32; VECTOR],
@@ -80,7 +82,7 @@ fn refuse_following(
 
 /// A function reads no more of a session, unless it holds bytes back.
 #[cold]
-fn detach(
+pub(super) fn detach(
     edits: bool,
     (pads, base, offset): (&mut [u8], u32, usize),
     group: GroupPlace,
@@ -210,7 +212,12 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     }
 
     fn properties(&self) -> Properties {
-        Properties { accepts: self.0.accepts(), ..Properties::default() }
+        Properties {
+            accepts: self.0.accepts(),
+            needs_worker: self.0.needs_worker(),
+            is_read_only: !F::EDITS,
+            ..Properties::default()
+        }
     }
 
     fn pad(&self) -> (usize, usize) {
@@ -330,6 +337,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             mut edits,
             on_overflow,
             group,
+            mut stream_verdicts,
             ..
         } = raw;
         let is_outer = raw.holding.space == OUTER_SPACE;
@@ -347,6 +355,15 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             let base = bases[i & (VECTOR - 1)];
             let place = (&mut *pads, base, offset);
             let verdict = self.one((packet, i), view, place, (edits.as_deref_mut(), is_outer), &mut cx);
+            if let Some(verdicts) = stream_verdicts.as_deref_mut() {
+                verdicts[i & (VECTOR - 1)] = verdict;
+                if verdict.ends_stream() {
+                    // The session goes no further: its packets behind this one are not read.
+                    let is_behind = |next: usize| next > i && bases[next & (VECTOR - 1)] == base;
+                    events = events.union(at.filter(is_behind));
+                }
+                return;
+            }
             match verdict {
                 StreamVerdict::Pass => return,
                 StreamVerdict::Detach => {
@@ -387,5 +404,9 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
 
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         self.0.lines()
+    }
+
+    fn has_local_state(&self) -> bool {
+        size_of::<F::Local>() != 0
     }
 }

@@ -135,6 +135,12 @@ impl ChainRun<'_, '_> {
     ) -> Set {
         let held = set.filter(|i| target.verdict(i).is_none());
         set.for_each(|i| self.views[i & (VECTOR - 1)] = target.get(i).map_or(View::NONE, |one| one.view));
+        let state = self.state.state(self.active, function.instance);
+        if let Some(remote) = state.and_then(|state| state.placement.remote()) {
+            held.iter().filter_map(|i| Some((i, target.get(i)?.returned))).for_each(|(i, returned)| {
+                remote.set_returned(i, returned);
+            });
+        }
         let mut events = self.call(function, held, space, |placement, vector| placement.resume(vector));
         let released = held.filter(|i| target.get(i).is_some_and(|one| !one.is_follower));
         self.count_released(function.stage, released, events);

@@ -7,19 +7,25 @@
 //! ([`Remote::detach_buffer`]), and the bytes are copied back behind the last one. The worker never waits,
 //! but for a moment when the program changes. A session that leaves the function drops its packets, and
 //! their buffers are freed once the process has returned them.
+//!
+//! To a stream function, packets go in the order of their bytes, with their views. Those without anything new
+//! do not go there, unless others of their session and direction are away. What comes back is applied where
+//! the packet goes on ([`apply_returned`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_packet::DropReason;
+use mmb_stream::View;
 
 use super::{Local, Place, Placement};
 use crate::context::{Holding, keep};
-use crate::held::HeldPackets;
+use crate::held::{HeldPackets, ProcessRoom};
 use crate::instance::RawContext;
-use crate::process::{FilledBuffer, FunctionProcess, LinkState, ProcessLink};
+use crate::process::{FilledBuffer, FunctionProcess, LinkState, ProcessLink, ProcessVerdict};
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::set::{Set, VECTOR};
+use crate::stream::{apply_returned, unsent};
 use crate::vector::RawVector;
 use crate::{
     Admission, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo, Verdict,
@@ -27,6 +33,8 @@ use crate::{
 
 /// How long a worker waits for processes when the program changes.
 const DRAIN: Duration = Duration::from_millis(2);
+/// The part of the buffers that is kept for segments that a stream context releases.
+const KEPT_BUFFERS: u32 = 8;
 
 /// The worker's end of a function in a process.
 pub(in crate::runner) struct Remote {
@@ -39,6 +47,10 @@ pub(in crate::runner) struct Remote {
     tickets: Vec<u32>,
     /// Buffers with the packets of the next vector, by the positions of their packets.
     filled: Box<[Option<FilledBuffer>; VECTOR]>,
+    is_stream: bool,
+    on_failure: OnFailure,
+    /// What has come back of the packets of the next vector that goes on.
+    returned: Box<[ProcessVerdict; VECTOR]>,
 }
 
 impl Remote {
@@ -55,6 +67,9 @@ impl Remote {
             state: LinkState::Down(OnFailure::Drop),
             tickets: vec![0; buffers as usize],
             filled: Box::new([None; VECTOR]),
+            is_stream: instance.function.is_stream(),
+            on_failure: instance.domain().map_or(OnFailure::Drop, |domain| domain.on_failure),
+            returned: Box::new([ProcessVerdict::Lost; VECTOR]),
         }
     }
 
@@ -73,7 +88,33 @@ impl Remote {
         self.filled[i & (VECTOR - 1)] = Some(filled);
     }
 
-    fn send(&mut self, i: usize, packet: &mut Packet<'_>, now: u32, holding: &mut Holding<'_>) -> Verdict {
+    /// Returns the room that a stream context may give to packets. `state`: the index of the instance's
+    /// state.
+    pub fn room(&mut self, state: u32) -> ProcessRoom {
+        let (left, reason) = match (self.state, &mut self.link) {
+            (LinkState::Up, Some(link)) => {
+                let kept = link.buffers() / KEPT_BUFFERS;
+                (link.room().saturating_sub(kept), DropReason::ProcessFull)
+            }
+            (LinkState::Down(OnFailure::Pass), Some(_)) => (u32::MAX, DropReason::ProcessFailed),
+            _ => (0, DropReason::ProcessFailed),
+        };
+        ProcessRoom { left, reason, state, taken: Set::EMPTY }
+    }
+
+    /// Notes what has come back of the packet at a position, which goes on.
+    pub fn set_returned(&mut self, i: usize, returned: ProcessVerdict) {
+        self.returned[i & (VECTOR - 1)] = returned;
+    }
+
+    /// Sends a packet to the process, or returns what becomes of it otherwise.
+    fn send(
+        &mut self,
+        i: usize,
+        (packet, view): (&mut Packet<'_>, View),
+        now: u32,
+        holding: &mut Holding<'_>,
+    ) -> Verdict {
         let (place, direction) = (holding.place(packet), packet.direction);
         let filled = self.filled[i & (VECTOR - 1)].take();
         let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
@@ -81,22 +122,23 @@ impl Remote {
         if let Some(filled) = filled.filter(|_| self.state != LinkState::Up || !has_room) {
             link.free_detached(filled);
         }
+        let is_away = |held: &HeldPackets| held.held_of(place, direction) != 0;
         match self.state {
             LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
-            LinkState::Down(OnFailure::Pass) => {
+            LinkState::Up if !self.is_stream || !view.is_none() || is_away(holding.held) => {}
+            _ => {
                 let ticket = holding.held.follow(place, direction, Some(Verdict::Pass));
                 return ticket.map_or(Verdict::Pass, |ticket| keep(packet, ticket));
             }
-            LinkState::Up => {}
         }
         if !has_room {
             return Verdict::Drop(DropReason::HeldFull);
         }
-        let buffer = match link.send(packet, now, filled) {
+        let buffer = match link.send(packet, view, now, filled) {
             Ok(buffer) => buffer,
             Err(verdict) => return verdict,
         };
-        let ticket = holding.held.hold_in_process(place, direction, buffer);
+        let ticket = holding.held.hold_in_process(place, direction, (buffer, view));
         if let (Ok(ticket), Some(of_buffer)) = (ticket, self.tickets.get_mut(buffer as usize)) {
             *of_buffer = ticket;
         }
@@ -108,6 +150,17 @@ impl Remote {
         let Some(link) = &mut self.link else { return };
         self.state = link.poll();
         while let Some((buffer, verdict)) = link.receive() {
+            let verdict = match (verdict, self.is_stream) {
+                (ProcessVerdict::Packet(_), true) => ProcessVerdict::Lost,
+                (ProcessVerdict::Stream(_), false) => {
+                    ProcessVerdict::Packet(Verdict::Drop(DropReason::ProcessInvalid))
+                }
+                (ProcessVerdict::Lost, false) => ProcessVerdict::Packet(match self.on_failure {
+                    OnFailure::Pass => Verdict::Pass,
+                    OnFailure::Drop => Verdict::Drop(DropReason::ProcessFailed),
+                }),
+                (verdict, _) => verdict,
+            };
             let ticket = self.tickets.get(buffer as usize).copied().unwrap_or(u32::MAX);
             if !held.return_from_process(ticket, state, buffer, verdict) {
                 link.free(buffer);
@@ -154,10 +207,18 @@ impl Placement for Remote {
     }
 
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
-        let RawVector { packets, at, verdicts, now, mut holding, mut events, .. } = vector;
+        let RawVector { packets, at, verdicts, views, now, mut holding, mut events, group, .. } = vector;
         for i in at.iter() {
             let Some(packet) = packets.get_mut(i) else { break };
-            let verdict = self.send(i, packet, now, &mut holding);
+            let n = i & (VECTOR - 1);
+            let is_read = self.is_stream && views[n].detached & group.bit == 0;
+            let view = if is_read { views[n] } else { View::NONE };
+            let mut verdict = self.send(i, (&mut *packet, view), now, &mut holding);
+            if is_read && !view.is_none() && (verdict != Verdict::Hold || self.state != LinkState::Up) {
+                let place = (&mut *vector.pads, vector.bases[n], group);
+                let otherwise = (verdict, self.on_failure);
+                verdict = unsent((packet, i), view, otherwise, place, vector.emissions);
+            }
             if verdict != Verdict::Pass {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);
@@ -173,8 +234,9 @@ impl Placement for Remote {
         Set::EMPTY
     }
 
-    fn resume(&mut self, _: RawVector<'_, '_>) -> Set {
-        Set::EMPTY
+    /// Stream functions: what has come back is applied.
+    fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
+        if self.is_stream { apply_returned(vector, &self.returned, self.on_failure) } else { Set::EMPTY }
     }
 }
 
