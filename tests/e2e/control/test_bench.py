@@ -217,3 +217,12 @@ def test_bad_options(tmp_path, options, word):
     path.write_text("", encoding="utf-8")
     refused = mmb("bench", "-c", path, *options, check=False)
     assert refused.returncode != 0 and word in refused.stderr and "panicked" not in refused.stderr
+
+
+def test_the_memory_of_sessions(bench):
+    """The two flows of a session take a cache line each (docs/stations/sessions.md)."""
+    stateful = "add-stateful ip-saddr 10.0.0.0/8 accept\n"
+    sessions = bench(stateful, "--flows", 20_000, "--sessions", 40_000)["sessions"]
+    assert sessions["open"] == 20_000 and 128 < sessions["bytes"] < 2048
+    assert "sessions" not in bench("add all accept\n")
+    assert "sessions" not in bench(stateful, "--workers", 2)

@@ -13,7 +13,7 @@ from lab.daemon import ROOT, mmb
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import boxes, page  # noqa: E402
+from side import boxes, page, scale  # noqa: E402
 from side.peers import acl, fastclick, frames, ovs, rules, search, testpmd, vpp  # noqa: E402
 from side.results import FAST, MMB, OWN_SEARCH, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
 
@@ -276,3 +276,14 @@ def test_the_kernel_is_measured(make_bench, tmp_path, program, options):
         counted = bench.mbox.run("cat", "/proc/net/snmp").stdout.splitlines()[:2]
         names, values = (line.split() for line in counted)
         assert int(values[names.index("InReceives")]) > 1000
+
+
+@pytest.mark.parametrize("name", scale.OURS)
+def test_scale_is_measured(name):
+    """Each series has a value at its first place, and words about its configuration. On a busy machine a cost that is the
+    difference of two may be less than nothing.
+    """
+    experiment = scale.ALL[name](0, False)
+    assert list(experiment.setup) == [series for series, *_ in scale.OURS[name]]
+    for _, at, places, _ in scale.OURS[name]:
+        assert isinstance(at(places[0]), float)

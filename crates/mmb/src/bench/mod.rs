@@ -24,7 +24,7 @@ use mmb_nf::Registry;
 use mmb_packet::VecPacket;
 use mmb_policy::{Evaluator, PacketContext, Policy};
 use mmb_simulate::bench::{
-    self, BenchConfig, BenchReport, Generated, Generator, MAX_PREFIXES, Prefixes, Traffic,
+    self, BenchConfig, BenchReport, Generated, Generator, MAX_PREFIXES, Prefixes, Traffic, resident,
 };
 use serde::Serialize;
 
@@ -231,13 +231,6 @@ fn load_text(text: &str, name: String, seed: u64, base: &Config) -> Result<(Conf
     Ok((config, CaseSummary { name, rules, seed, load_seconds, load_bytes }))
 }
 
-/// Resident memory of this process in bytes (`proc_pid_status(5)`); 0 if unknown.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
-}
-
 fn case_text(case: &CaseSummary) -> String {
     format!(
         "{}, seed {}: {} loaded in {:.2} s, {:.1} MiB\n",
@@ -324,6 +317,9 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         text.push_str(&format!("{routes} loaded in {filled:.2} s; plain path: {path:.1} ticks a packet"));
         let ratio = routed.ratio.map(|ratio| format!("; rules and sessions: {ratio:.2} times that"));
         text.push_str(&format!("{}\n", ratio.unwrap_or_default()));
+    }
+    if let Some(sessions) = &report.sessions {
+        text.push_str(&format!("{}, {:.0} bytes each\n", count(sessions.open, "session"), sessions.bytes));
     }
     let nodes = report.nodes.iter().filter(|(_, n)| n.packets > 0);
     text.push_str(&render::nodes(

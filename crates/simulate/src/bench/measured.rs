@@ -2,6 +2,8 @@
 
 use mmb_dataplane::detached::WorkerReading;
 
+use super::memory::SessionMemory;
+
 /// One worker's measurement.
 pub(super) struct Measured {
     pub reading: WorkerReading,
@@ -9,4 +11,6 @@ pub(super) struct Measured {
     /// TSC ticks between walks, for sessions.
     pub between: u64,
     pub walks: u64,
+    /// The sessions that were opened before.
+    pub sessions: Option<SessionMemory>,
 }

@@ -10,6 +10,7 @@ use mmb_dataplane::detached::WorkerReading;
 use super::chains::{self, ChainCost};
 use super::counting::CountingCost;
 use super::measured::Measured;
+use super::memory::SessionMemory;
 
 /// Name of the source node.
 pub(super) const SOURCE: &str = "bench-rx";
@@ -74,6 +75,9 @@ pub struct BenchReport {
     /// The cost of service chains, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains: Option<ChainCost>,
+    /// The sessions that were open, if one worker had some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<SessionMemory>,
     /// What counting costs, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counting: Option<CountingCost>,
@@ -146,6 +150,8 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
         unedited,
         routed: None,
         chains: None,
+        // The memory of several workers grows at the same time.
+        sessions: if let [one] = measured { one.sessions } else { None },
         counting: None,
         rules: rules.into_iter().collect(),
     }

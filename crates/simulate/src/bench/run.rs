@@ -11,6 +11,7 @@ use mmb_route::Routes;
 use super::config::{BenchConfig, BenchError, Traffic};
 use super::counting::CountingCost;
 use super::measured::Measured;
+use super::memory::SessionMemory;
 use super::report::BenchReport;
 use super::source::{TrafficIo, TrafficPlan};
 use super::traffic::Order;
@@ -114,7 +115,7 @@ impl<'a> Bench<'a> {
         let mut bare = bare.worker(0, source()?)?;
         let counted = harness.first_mut().ok_or(BenchError::WorkerEnded)?;
         for worker in [&mut *counted, &mut bare] {
-            if prepare(worker, &self.config.traffic)? != u64::MAX {
+            if prepare(worker, &self.config.traffic)?.max_sessions != u64::MAX {
                 return Err(BenchError::UncountedNewSessions);
             }
         }
@@ -153,23 +154,31 @@ fn measure_worker(
     traffic: &Traffic,
     seconds: f64,
 ) -> Result<Measured, BenchError> {
-    let max_sessions = prepare(worker, traffic)?;
-    Ok(walk_for(worker, max_sessions, Duration::from_secs_f64(seconds)))
+    let prepared = prepare(worker, traffic)?;
+    let measured = walk_for(worker, prepared.max_sessions, Duration::from_secs_f64(seconds));
+    Ok(Measured { sessions: prepared.sessions, ..measured })
 }
 
-/// Opens the flows unless the measured packets do, and warms up. Returns the sessions that there may be.
-fn prepare(worker: &mut DetachedWorker<TrafficIo>, traffic: &Traffic) -> Result<u64, BenchError> {
-    let mut max_sessions = u64::MAX;
+/// A worker whose flows are open, unless the measured packets open them.
+struct Prepared {
+    /// The sessions that there may be.
+    max_sessions: u64,
+    sessions: Option<SessionMemory>,
+}
+
+/// Opens the flows unless the measured packets do, and warms up.
+fn prepare(worker: &mut DetachedWorker<TrafficIo>, traffic: &Traffic) -> Result<Prepared, BenchError> {
+    let (mut max_sessions, mut sessions) = (u64::MAX, None);
     if let Traffic::Generated(traffic) = traffic
         && worker.needs_sessions()
     {
         match traffic.order {
             Order::Fresh => max_sessions = traffic.flows.into(),
-            _ => open::open(worker, traffic.flows)?,
+            _ => sessions = SessionMemory::of(worker, |worker| open::open(worker, traffic.flows))?,
         }
     }
     walk_for(worker, max_sessions, WARM_UP);
-    Ok(max_sessions)
+    Ok(Prepared { max_sessions, sessions })
 }
 
 /// Walks for some time. With `max_sessions` sessions, all of them are ended, which is not measured.
@@ -191,5 +200,6 @@ fn walk_for(worker: &mut DetachedWorker<TrafficIo>, max_sessions: u64, time: Dur
     }
     let seconds = start.elapsed().as_secs_f64();
     worker.flush_counters();
-    Measured { reading: report::difference(worker.reading(), &before), seconds, between, walks }
+    let reading = report::difference(worker.reading(), &before);
+    Measured { reading, seconds, between, walks, sessions: None }
 }
