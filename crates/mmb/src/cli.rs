@@ -486,9 +486,9 @@ pub struct BenchArgs {
     /// What the payload of each generated packet begins with
     #[arg(long, value_name = "TEXT", default_value = "", conflicts_with_all = ["pcap", "trace", "null_ports"])]
     pub payload: String,
-    /// Measure what counting costs, too: rule counters, and the test for traces and captures
-    #[arg(long)]
-    pub counting: bool,
+    /// Comparisons by turns.
+    #[command(flatten)]
+    pub turns: TurnArgs,
     /// How packets are forwarded
     #[arg(long, value_enum, default_value_t = Mode::Wire)]
     pub mode: Mode,
@@ -507,6 +507,17 @@ pub struct BenchArgs {
     /// Seed of random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// What two workers measure by turns.
+#[derive(Debug, Args)]
+pub struct TurnArgs {
+    /// Measure what counting costs, too: rule counters, and the test for traces and captures
+    #[arg(long)]
+    pub counting: bool,
+    /// Compare the case with another case of stateless rules, too: what it costs more
+    #[arg(long, value_enum, value_name = "CASE", requires = "case", conflicts_with_all = ["config", "chain"])]
+    pub against: Option<Case>,
 }
 
 /// What the other end of generated TCP flows does.

@@ -59,6 +59,18 @@ def test_the_cost_of_counting(bench):
     assert "counting" not in bench("add all accept\n")
 
 
+def test_a_case_against_another(tmp_path):
+    """A set is compared with its elements as rules; neither matches a packet."""
+    run = ("bench", "--case", "set", "--against", "sources", "--rules", 100, "--seconds", "0.5")
+    report = json.loads(mmb(*run, "--json").stdout)
+    assert report["case"]["name"] == "set" and report["against"]["rounds"] >= 10
+    # A lookup of either costs some ticks; rules that are looked up one by one would cost hundreds.
+    assert abs(report["against"]["ticks_per_packet"]) < report["ticks_per_packet"]
+    assert "more than the other case: " in mmb(*run).stdout
+    refused = mmb("bench", "--case", "stateful", "--against", "sources", check=False)
+    assert refused.returncode == 2 and "stateless" in refused.stderr
+
+
 def test_a_rule_that_drops_everything(bench):
     report = bench("add all drop\n")
     assert report["drops"]["rule"] == pytest.approx(report["packets"], rel=0.01)
@@ -210,6 +222,7 @@ def test_a_hundred_thousand_rules(bench, tmp_path, figure):
         (["--mode", "routed", "--routes", "0"], "routes"),
         (["--mode", "routed", "--null-ports"], "null ports"),
         (["--counting", "--null-ports"], "--null-ports"),
+        (["--against", "sources"], "--against"),
     ],
 )
 def test_bad_options(tmp_path, options, word):

@@ -75,9 +75,16 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool, pager: &Pag
     });
     let routes = routes(args)?;
     let traffic = traffic(args, routes)?;
+    let (mut against, is_stateless) = (None, |case| sessions::Kind::of(case).is_none());
     let (config, case) = match (args.case, &args.chain) {
         (Some(case), _) => {
             let (config, summary) = config_of_case(case, args, &traffic)?;
+            if let Some(other) = args.turns.against {
+                if !is_stateless(case) || !is_stateless(other) {
+                    return Err(Failure::usage("--against compares cases of stateless rules"));
+                }
+                against = Some(config_of_case(other, args, &traffic)?.0.forwarding(|_| true));
+            }
             (config, Some(summary))
         }
         (None, Some(chain)) => {
@@ -91,8 +98,18 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool, pager: &Pag
     let forwarding = config.forwarding(|_| true);
     let sessions = args.sessions.unwrap_or_else(|| (args.flows as usize * 2).max(DEFAULT_SESSIONS));
     let (seconds, workers) = (args.seconds, args.workers);
-    let (scratchpad, counting) = (args.scratchpad, args.counting);
-    let bench = BenchConfig { forwarding, routes, traffic, seconds, workers, sessions, scratchpad, counting };
+    let (scratchpad, counting) = (args.scratchpad, args.turns.counting);
+    let bench = BenchConfig {
+        forwarding,
+        routes,
+        traffic,
+        seconds,
+        workers,
+        sessions,
+        scratchpad,
+        counting,
+        against,
+    };
     let report = bench::run(&bench).map_err(Failure::new)?;
     let mut rules = rule_entries(&config, &report.rules);
     if case.is_some() {
@@ -137,7 +154,7 @@ fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Co
         }
         _ => Vec::new(),
     };
-    generate_rules(generator, args, name_of(case), &frames)
+    generate_rules(generator, args, case, &frames)
 }
 
 fn name_of(case: Case) -> String {
@@ -176,9 +193,10 @@ fn config_of_chain(chain: &str, args: &BenchArgs, base: &Config) -> Result<(Conf
 fn generate_rules(
     mut generator: RuleGenerator,
     args: &BenchArgs,
-    name: String,
+    case: Case,
     frames: &[Vec<u8>],
 ) -> Result<(Config, CaseSummary), Failure> {
+    let name = name_of(case);
     let mut lines: Vec<String> = (0..args.rules).map(|position| generator.line(position)).collect();
     // Only the first load allocates all its memory; later ones reuse what it freed.
     let mut most_bytes = 0;
@@ -187,7 +205,7 @@ fn generate_rules(
         most_bytes = summary.load_bytes.max(most_bytes);
         summary.load_bytes = most_bytes;
         let matching = matching(config.policy(), frames);
-        if matching.is_empty() && args.case == Some(Case::Set) {
+        if matching.is_empty() && case == Case::Set {
             drop(config);
             return load_text(&cases::as_set(&lines).join("\n"), name, args.seed, &Config::new());
         }
@@ -332,12 +350,18 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         text.push_str(&format!(
             "counting: {:.1} ticks a packet, {:.1} % (median of {} rounds, least {:.1} %); clock of nodes: {:.1} ticks, \
              {:.1} %\n",
-            cost.ticks_per_packet,
-            cost.percent,
-            cost.rounds,
-            cost.least_percent,
+            cost.counters.ticks_per_packet,
+            cost.counters.percent,
+            cost.counters.rounds,
+            cost.counters.least_percent,
             cost.clock_ticks_per_packet,
             cost.clock_percent
+        ));
+    }
+    if let Some(cost) = &report.against {
+        text.push_str(&format!(
+            "more than the other case: {:.1} ticks a packet, {:.1} % (median of {} rounds, least {:.1} %)\n",
+            cost.ticks_per_packet, cost.percent, cost.rounds, cost.least_percent
         ));
     }
     for (reason, n) in &report.drops {

@@ -41,6 +41,8 @@ pub struct BenchConfig {
     pub scratchpad: usize,
     /// Whether to measure what counting costs, too ([`super::CountingCost`]).
     pub counting: bool,
+    /// Stateless rules with which to compare those of `forwarding` ([`super::Comparison`]).
+    pub against: Option<Forwarding>,
 }
 
 /// Why a bench failed.
@@ -64,12 +66,12 @@ pub enum BenchError {
     /// Null ports in routed mode.
     #[error("frames of zeros cannot be routed; null ports need wires")]
     RoutedNullPorts,
-    /// The cost of counting with null ports.
-    #[error("the cost of counting is measured with traffic in memory; leave out --null-ports")]
-    UncountedNullPorts,
-    /// The cost of counting with packets that open sessions.
-    #[error("the cost of counting is measured on open sessions; use another case")]
-    UncountedNewSessions,
+    /// Turns of two workers with null ports.
+    #[error("--counting and --against measure traffic in memory; leave out --null-ports")]
+    TurnsOfNullPorts,
+    /// Turns of two workers with packets that open sessions.
+    #[error("--counting and --against measure open sessions; use another case")]
+    TurnsOfNewSessions,
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),

@@ -24,6 +24,7 @@ mod routed;
 mod run;
 mod source;
 mod traffic;
+mod turns;
 mod wire;
 
 pub use chains::{ChainCost, StageCost};
@@ -34,3 +35,4 @@ pub use prefixes::{MAX_PREFIXES, Prefixes};
 pub use report::{BenchReport, NodeCost, RoutedCost};
 pub use run::run;
 pub use traffic::{Generated, Generator, MAX_FRAME, Order, Proto};
+pub use turns::Comparison;

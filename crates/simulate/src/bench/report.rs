@@ -11,6 +11,7 @@ use super::chains::{self, ChainCost};
 use super::counting::CountingCost;
 use super::measured::Measured;
 use super::memory::SessionMemory;
+use super::turns::Comparison;
 
 /// Name of the source node.
 pub(super) const SOURCE: &str = "bench-rx";
@@ -81,6 +82,9 @@ pub struct BenchReport {
     /// What counting costs, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counting: Option<CountingCost>,
+    /// What the rules cost more than others, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<Comparison>,
     /// Matches of the rule in each slot; slots without a match are left out.
     #[serde(skip)]
     pub rules: Vec<(u32, RuleCounters)>,
@@ -153,6 +157,7 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
         // The memory of several workers grows at the same time.
         sessions: if let [one] = measured { one.sessions } else { None },
         counting: None,
+        against: None,
         rules: rules.into_iter().collect(),
     }
 }

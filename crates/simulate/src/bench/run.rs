@@ -15,7 +15,8 @@ use super::memory::SessionMemory;
 use super::report::BenchReport;
 use super::source::{TrafficIo, TrafficPlan};
 use super::traffic::Order;
-use super::{chains, counting, open, report, routed, wire};
+use super::turns::{Comparison, Setting, Side};
+use super::{chains, counting, open, report, routed, turns, wire};
 use crate::harness::Harness;
 
 const WARM_UP: Duration = Duration::from_millis(200);
@@ -47,6 +48,9 @@ pub fn run(config: &BenchConfig) -> Result<BenchReport, BenchError> {
     if config.counting {
         report.counting = Some(bench.measure_counting(&report)?);
     }
+    if let Some(other) = &config.against {
+        report.against = Some(bench.measure_against(other, &report)?);
+    }
     report.chains = chains::cost(&config.forwarding.chains, &measured, &report);
     if let (Some(prefixes), Some((_, seconds))) = (config.routes, &bench.routes) {
         let plain = plain.map(|plain| report::report(&plain, tsc_hz));
@@ -73,10 +77,7 @@ impl<'a> Bench<'a> {
         let has_streams = instances.iter().any(|instance| instance.reads_streams());
         let plan = TrafficPlan::new(&config.traffic, config.routes.is_some(), has_streams)?;
         let memory = PacketMemory::create(MEMORY_MB, HugePages::Auto)?;
-        let (forwarding, near, far) = match config.routes {
-            Some(_) => routed::ports(&config.forwarding),
-            None => wire::with_wire(&config.forwarding),
-        };
+        let (forwarding, near, far) = with_ports(config, &config.forwarding);
         let has_default = !matches!(config.traffic, Traffic::Generated(_));
         let start = Instant::now();
         let routes = config.routes.map(|prefixes| routed::routes(prefixes, has_default, near, far));
@@ -105,21 +106,36 @@ impl<'a> Bench<'a> {
 
     /// Measures what counting costs, on the calling thread.
     fn measure_counting(&self, report: &BenchReport) -> Result<CountingCost, BenchError> {
+        self.with_sides(|sides| counting::measure(sides, &self.forwarding, (report, self.config.seconds)))
+    }
+
+    /// Measures what the rules cost more than other rules, on the calling thread.
+    fn measure_against(&self, other: &Forwarding, report: &BenchReport) -> Result<Comparison, BenchError> {
+        let (other, ..) = with_ports(self.config, other);
+        let publish = |engine: &DetachedEngine, setting| match setting {
+            Setting::First => engine.publish(self.forwarding.clone()),
+            Setting::Second => engine.publish(other.clone()),
+        };
+        let maintain = |worker: &mut DetachedWorker<TrafficIo>, _| worker.maintain();
+        self.with_sides(|sides| turns::compare(sides, (report, self.config.seconds), publish, maintain))
+    }
+
+    /// Gives two workers with the same rules and traffic to a function.
+    fn with_sides<R>(&self, measure: impl FnOnce([Side<'_>; 2]) -> R) -> Result<R, BenchError> {
         if matches!(self.config.traffic, Traffic::NullPorts(_)) {
-            return Err(BenchError::UncountedNullPorts);
+            return Err(BenchError::TurnsOfNullPorts);
         }
-        let (counted, bare) = (self.engine(false)?, self.engine(false)?);
-        bare.publish_uncounted(self.forwarding.clone());
+        let (one, other) = (self.engine(false)?, self.engine(false)?);
         let source = || self.plan.source(0, &self.memory, self.ports);
-        let mut harness = Harness::new(&counted, 0..1, |_| source())?;
-        let mut bare = bare.worker(0, source()?)?;
-        let counted = harness.first_mut().ok_or(BenchError::WorkerEnded)?;
-        for worker in [&mut *counted, &mut bare] {
+        let mut harness = Harness::new(&one, 0..1, |_| source())?;
+        let mut second = other.worker(0, source()?)?;
+        let first = harness.first_mut().ok_or(BenchError::WorkerEnded)?;
+        for worker in [&mut *first, &mut second] {
             if prepare(worker, &self.config.traffic)?.max_sessions != u64::MAX {
-                return Err(BenchError::UncountedNewSessions);
+                return Err(BenchError::TurnsOfNewSessions);
             }
         }
-        Ok(counting::measure(counted, &mut bare, report, self.config.seconds))
+        Ok(measure([Side { engine: &one, worker: first }, Side { engine: &other, worker: &mut second }]))
     }
 
     /// Measures with all workers at the same time.
@@ -145,6 +161,14 @@ impl<'a> Bench<'a> {
             };
             threads.into_iter().map(join).collect()
         })
+    }
+}
+
+/// The rules with ports, and the two ports where packets and their answers arrive.
+fn with_ports(config: &BenchConfig, forwarding: &Forwarding) -> (Forwarding, PortId, PortId) {
+    match config.routes {
+        Some(_) => routed::ports(forwarding),
+        None => wire::with_wire(forwarding),
     }
 }
 
