@@ -80,23 +80,23 @@ impl Sessions {
         cache.stale.clear();
         let context = &VectorContext { now, env, removals: lifetime.removals };
         let outcomes = &mut next[..n];
-        let totals = match lookup.keys.has_ip6_keys() {
-            false => cache.process_established::<false, _, _>(
-                table,
-                lookup,
-                context,
-                packets,
-                outcomes,
-                &mut uncommon,
-            ),
-            true => cache.process_established::<true, _, _>(
-                table,
-                lookup,
-                context,
-                packets,
-                outcomes,
-                &mut uncommon,
-            ),
+        macro_rules! process_established {
+            ($ip6:literal, $forward:literal) => {
+                cache.process_established::<$ip6, $forward, _, _>(
+                    table,
+                    lookup,
+                    context,
+                    packets,
+                    outcomes,
+                    &mut uncommon,
+                )
+            };
+        }
+        let totals = match (lookup.keys.has_ip6_keys(), packets.can_forward()) {
+            (false, false) => process_established!(false, false),
+            (false, true) => process_established!(false, true),
+            (true, false) => process_established!(true, false),
+            (true, true) => process_established!(true, true),
         };
         lookup.keys.update_cache();
         let mut set = NextSet::default();

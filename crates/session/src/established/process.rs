@@ -3,7 +3,8 @@
 //! Theory of operation. Lookup names a candidate flow for each packet. The loop compares the packet's key
 //! where it reads the flow anyway. A candidate that is wrong ends the loop. It is resolved by a full lookup,
 //! and the loop goes on with that packet. Wrong candidates are so rare that a loop without this branch is
-//! worth more. The loop is compiled twice, once for vectors that contain keys of IPv4 only.
+//! worth more. The loop is compiled four times: for vectors that contain keys of IPv4 only, and for others;
+//! for packets that can be routed, and for others.
 
 use std::hint::select_unpredictable;
 
@@ -63,9 +64,10 @@ fn has_current_note(flow: &Flow, summary: &PacketSummary, note: u32) -> bool {
 
 impl DecisionCache {
     /// Finishes the packets that only need to be counted and translated. Appends the positions of packets for
-    /// [`super::uncommon`] to `uncommon`. `IP6`: the vector may contain keys of IPv6.
+    /// [`super::uncommon`] to `uncommon`. `IP6`: the vector may contain keys of IPv6. `FORWARD`: packets can
+    /// be routed ([`Packets::can_forward`]).
     #[inline(always)]
-    pub fn process_established<const IP6: bool, E: Environment, P: Packets>(
+    pub fn process_established<const IP6: bool, const FORWARD: bool, E: Environment, P: Packets>(
         &mut self,
         table: &mut Table,
         lookup: &mut VectorLookup,
@@ -77,7 +79,7 @@ impl DecisionCache {
         let mut totals = Totals::default();
         let mut from = 0;
         loop {
-            from = self.process_from::<IP6, E, P>(
+            from = self.process_from::<IP6, FORWARD, E, P>(
                 from,
                 table,
                 lookup,
@@ -99,7 +101,7 @@ impl DecisionCache {
     /// wrong, or the end.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "the loop keeps each of them in a register")]
-    fn process_from<const IP6: bool, E: Environment, P: Packets>(
+    fn process_from<const IP6: bool, const FORWARD: bool, E: Environment, P: Packets>(
         &mut self,
         from: usize,
         table: &mut Table,
@@ -111,7 +113,7 @@ impl DecisionCache {
         totals: &mut Totals,
     ) -> usize {
         let note_decision = self.decisions.exceeds_cache(table.len() as usize);
-        let (can_forward, flows, keys) = (packets.can_forward(), table.flows_mut(), &lookup.keys);
+        let (flows, keys) = (table.flows_mut(), &lookup.keys);
         for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
             let (flow_ref, summary) = (keys.candidate(at), &lookup.summaries[at % VECTOR]);
             if let Some(coming) = flows.get(keys.candidate(at + PREFETCH_FLOWS).0 as usize) {
@@ -149,14 +151,14 @@ impl DecisionCache {
                 latest_ack(flow.ack, summary.ack),
                 flow.ack,
             );
-            if can_forward {
+            if FORWARD {
                 packets.prefetch_forward(at + PREFETCH_PACKETS);
             }
-            if translate_established((at, flow_ref), flow, summary, context.env, packets, can_forward) {
+            if translate_established::<FORWARD, E, P>((at, flow_ref), flow, summary, context.env, packets) {
                 *next = Next::Chain;
                 continue;
             }
-            let hop = if can_forward { self.next_hop::<IP6>(flow) } else { NO_HOP };
+            let hop = if FORWARD { self.next_hop::<IP6>(flow) } else { NO_HOP };
             if is_next_hop(hop) && forward::<IP6, P>(packets, (at, hop), flow) {
                 *next = Next::Forwarded;
                 totals.forwarded += 1;
@@ -218,18 +220,18 @@ fn forward<const IP6: bool, P: Packets>(packets: &mut P, (at, hop): (usize, u16)
     if !IP6 || flow.is_ip4() { packets.forward4(at, hop) } else { packets.forward6(at, hop) }
 }
 
-/// Translates a packet. Returns `true` if the packet goes through the chain of its session.
+/// Translates a packet. Returns `true` if the packet goes through the chain of its session. `FORWARD`: the
+/// packet's bytes have been prefetched for routing.
 #[inline(always)]
-fn translate_established<E: Environment, P: Packets>(
+fn translate_established<const FORWARD: bool, E: Environment, P: Packets>(
     (at, flow_ref): (usize, FlowRef),
     flow: &Flow,
     summary: &PacketSummary,
     env: &E,
     packets: &mut P,
-    can_forward: bool,
 ) -> bool {
     if flow.flags & TRANSLATION == FlowFlags::XLAT4 && summary.l4 != 0 {
-        if !can_forward {
+        if !FORWARD {
             packets.prefetch_bytes(at + PREFETCH_PACKETS);
         }
         let is_udp = summary.flags & PacketSummary::UDP != 0;
