@@ -5,7 +5,7 @@ use mmb_lang::ErrorPolicy;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
 use mmb_rewrite::EditLimits;
 
-use crate::{Batch, Outcome, Policy};
+use crate::{Batch, Outcome, Policy, Verdict};
 
 /// Result of a policy for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,8 @@ impl Evaluator {
         self.edits.clear();
         let mut outcome = Outcome::default();
         let count = |slot, _| processed.matched.extend(policy.effect(slot).map(|effect| effect.index));
-        policy.decide(&self.batch, &mut self.edits, random, count, |verdict| outcome = verdict.outcome);
+        let sink = &mut (count, |verdict: Verdict| outcome = verdict.outcome);
+        policy.decide(&self.batch, &mut self.edits, random, sink);
         processed.matched.sort_unstable();
         processed.decider = outcome.decider.and_then(|slot| policy.index(slot));
         if outcome.drop {

@@ -58,7 +58,7 @@ mod texts;
 
 pub use chain::ChainClasses;
 pub use compile::broker_port_name;
-pub use decide::Verdict;
+pub use decide::{DecisionSink, Verdict};
 pub use decision::Decision;
 pub use effect::{MAX_EDITS, Outcome};
 pub use evaluator::{Evaluation, Evaluator, PacketContext};

@@ -3,7 +3,7 @@
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
-use mmb_policy::{Batch, Evaluation, Evaluator, MAX_EDITS, PacketContext, Policy};
+use mmb_policy::{Batch, Evaluation, Evaluator, MAX_EDITS, PacketContext, Policy, Verdict};
 
 fn rule(line: &str) -> Rule {
     match parse_line(line) {
@@ -162,10 +162,12 @@ fn one_packet_gets_a_bounded_number_of_edits() {
         &batch,
         &mut edits,
         || 0,
-        |_, _| counted += 1,
-        |verdict| {
-            assert_eq!((verdict.edits_at, usize::from(verdict.edits_len)), (1, MAX_EDITS));
-        },
+        &mut (
+            |_, _| counted += 1,
+            |verdict: Verdict| {
+                assert_eq!((verdict.edits_at, usize::from(verdict.edits_len)), (1, MAX_EDITS));
+            },
+        ),
     );
     assert_eq!(
         (counted, edits.len(), edits.last()),

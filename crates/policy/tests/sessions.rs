@@ -5,7 +5,9 @@ use std::net::Ipv4Addr;
 use mmb_lang::{Command, Rule, RuleKind, parse_line};
 use mmb_oracle::{evaluate, generate};
 use mmb_packet::{Kind, Meta, parse};
-use mmb_policy::{Batch, Binding, Choice, Decision, Hit, Outcome, Policy, RuleInfo, RuleScope, Side};
+use mmb_policy::{
+    Batch, Binding, Choice, Decision, Hit, Outcome, Policy, RuleInfo, RuleScope, Side, Verdict,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -145,7 +147,8 @@ proptest! {
         batch.len = 1;
         batch.hits = all.iter().map(|slot| Hit::new(0, *slot)).collect();
         let (mut at_once, mut outcome) = (Vec::new(), Outcome::default());
-        policy.decide(&batch, &mut at_once, || random, |_, _| (), |verdict| outcome = verdict.outcome);
+        let sink = &mut (|_, _| (), |verdict: Verdict| outcome = verdict.outcome);
+        policy.decide(&batch, &mut at_once, || random, sink);
 
         let (mut edits, mut counted) = (vec![7], Vec::new());
         let decision = policy.decision(known.iter().copied());
@@ -163,6 +166,47 @@ proptest! {
             prop_assert_eq!(whole.edits(), &at_once[..]);
         }
         prop_assert_eq!(whole, policy.decision(all.iter().rev().chain(&all).copied()));
+    }
+
+    /// The decision about a whole vector is that about each of its packets. It exists exactly if one rule
+    /// alone matches all packets, edits nothing, and drops all of them or none.
+    #[test]
+    fn a_vector_of_one_rule_is_decided_at_once(
+        rules in generate::rules(4),
+        (main, other) in (any::<u32>(), any::<u32>()),
+        packets in 1..9_u16,
+        (odd, kind) in (0..9_u16, 0..4_u8),
+    ) {
+        let (policy, rules) = described(rules);
+        let all: Vec<u32> = rules.iter().map(|(index, ..)| policy.rule(*index).expect("it is there").slot).collect();
+        prop_assume!(!all.is_empty());
+        let slot = |number: u32| all[number as usize % all.len()];
+        let (main, other) = (slot(main), slot(other));
+        let mut batch = Batch::new();
+        batch.len = packets.into();
+        for packet in 0..packets {
+            match kind {
+                0 if packet == odd => {}
+                1 if packet == odd => batch.hits.push(Hit::new(packet, other)),
+                2 if packet == odd && other != main => {
+                    batch.hits.extend([main, other].map(|slot| Hit::new(packet, slot)));
+                }
+                _ => batch.hits.push(Hit::new(packet, main)),
+            }
+        }
+        let (mut edits, mut outcomes) = (Vec::new(), Vec::new());
+        let sink = &mut (|_, _| (), |verdict: Verdict| outcomes.push((verdict.outcome, verdict.edits_len)));
+        policy.decide(&batch, &mut edits, || 0, sink);
+        let decision = policy.decision([main]);
+        let is_alike = batch.hits.iter().map(|hit| (hit.pkt, hit.slot)).eq((0..packets).map(|at| (at, main)))
+            && decision.edits().is_empty()
+            && decision.verdict().is_some();
+        let alike = policy.decide_alike(&batch);
+        prop_assert_eq!(alike.is_some(), is_alike);
+        if let Some((slot, outcome)) = alike {
+            prop_assert_eq!(slot, main);
+            prop_assert_eq!(outcomes, vec![(outcome, 0); packets.into()]);
+        }
     }
 
     /// Every valid rule compiles, and has bindings exactly if its targets say so.

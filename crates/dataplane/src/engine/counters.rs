@@ -107,6 +107,11 @@ impl RuleTable {
         }
     }
 
+    /// Whether no rule is counted.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
     fn cell(&self, slot: u32) -> Option<&Cell> {
         let slot = slot as usize;
         self.pages.get(slot / PAGE).map(|page| &page.matched[slot % PAGE])

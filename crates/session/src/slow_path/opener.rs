@@ -9,7 +9,7 @@
 
 use mmb_flow::Key;
 use mmb_packet::{Kind, Meta, fill_window, parse};
-use mmb_policy::{Batch, Outcome};
+use mmb_policy::{Batch, Outcome, Verdict};
 
 use crate::Environment;
 use crate::chains::ChainState;
@@ -56,7 +56,8 @@ pub(crate) fn add_opening_rules(
     policy.classify(batch);
     let mut outcome = Outcome::default();
     edits.clear();
-    policy.decide(batch, edits, || u32::MAX, |_, _| (), |verdict| outcome = verdict.outcome);
+    let sink = &mut (|_, _| (), |verdict: Verdict| outcome = verdict.outcome);
+    policy.decide(batch, edits, || u32::MAX, sink);
     let infos = || batch.hits.iter().map(|hit| (hit.slot, policy.rule_info(hit.slot)));
     let opens = infos().any(|(_, info)| info.opens_sessions());
     let translates = infos().any(|(slot, info)| info.binds || chains.is_translated_by(policy, slot));
