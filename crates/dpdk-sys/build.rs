@@ -28,7 +28,15 @@ const PATCHED: &[(&str, &[&str])] = &[
             "sendto=mmb_packet_sendto",
         ],
     ),
-    ("rte_net_af_xdp", &["bpf_xdp_detach=mmb_xsk_detach", "send=mmb_xsk_send"]),
+    (
+        "rte_net_af_xdp",
+        &[
+            "bpf_xdp_detach=mmb_xsk_detach",
+            "send=mmb_xsk_send",
+            "setsockopt=mmb_xsk_setsockopt",
+            "poll=mmb_xsk_poll",
+        ],
+    ),
 ];
 
 /// System libraries that DPDK needs.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Corrections of DPDK 22.11's AF_XDP driver: leaks when it closes a port, the loading of XDP programs, and
- * waiting for the kernel when it sends.
+ * Corrections of DPDK 22.11's AF_XDP driver: leaks when it closes a port, the loading of XDP programs,
+ * waiting for the kernel when it sends, and busy polling.
  *
  * When the driver closes a port, it deletes the socket object but, by an off-by-one condition, never the
  * memory registration (umem) that owns the file descriptor. The kernel's socket stays bound and the
@@ -23,6 +23,13 @@
  * freed some. Where the receiver needs the processor of the worker, the worker used up its time by asking.
  * The build renames these calls to mmb_xsk_send, which stops when the kernel takes nothing. What is left in
  * the ring is offered again with the next frames, or by the worker (mmb_tx_offer).
+ *
+ * The driver asks for busy polling: each look into an empty receive ring, and each send, runs the device's
+ * receive function by a system call. In copy mode, the kernel runs this function anyway when frames
+ * arrive: of a veth, on the sender's processor. Such calls find nothing. So a socket in copy mode refuses
+ * the option, and the driver looks into the ring alone. Without busy polling, the driver would wait in
+ * poll(2) for up to a second if the kernel wants to be woken to fill the ring. mmb_xsk_poll wakes it and
+ * does not wait.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -30,7 +37,9 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/if_xdp.h>
 #include <net/if.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -115,6 +124,33 @@ ssize_t mmb_xsk_send(int fd, const void *data, size_t len, int flags)
 	} while (errno == EINTR || (ring != NULL && __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE) != taken));
 	mmb_tx_leave(fd);
 	return 0;
+}
+
+/* Whether the kernel copies the frames of a socket. */
+static bool copies(int fd)
+{
+	struct xdp_options options;
+	socklen_t len = sizeof(options);
+
+	return getsockopt(fd, SOL_XDP, XDP_OPTIONS, &options, &len) == 0 && !(options.flags & XDP_OPTIONS_ZEROCOPY);
+}
+
+int mmb_xsk_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+int mmb_xsk_poll(struct pollfd *fds, nfds_t n, int timeout);
+
+int mmb_xsk_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	if (level == SOL_SOCKET && name == SO_PREFER_BUSY_POLL && copies(fd)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return setsockopt(fd, level, name, value, len);
+}
+
+int mmb_xsk_poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	(void)timeout;
+	return poll(fds, n, 0);
 }
 
 bool mmb_xsk_has(int fd)

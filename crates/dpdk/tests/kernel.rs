@@ -267,6 +267,21 @@ fn several_queues_are_refused() {
     });
 }
 
+/// A system call for each look into an empty ring finds nothing: frames come by the sender's interrupt.
+#[test]
+fn af_xdp_does_not_poll_busily_in_copy_mode() {
+    in_namespace(|| {
+        let port = open(xdp(), &pool()).unwrap();
+        let (mut microseconds, mut size): (libc::c_int, _) = (-1, size_of::<libc::c_int>() as u32);
+        // SAFETY: live values of that size.
+        let status = unsafe {
+            let value = (&raw mut microseconds).cast();
+            libc::getsockopt(port.rx_fds()[0], libc::SOL_SOCKET, libc::SO_BUSY_POLL, value, &mut size)
+        };
+        assert_eq!((status, microseconds), (0, 0));
+    });
+}
+
 #[test]
 fn af_packet_takes_jumbo_frames() {
     in_namespace(|| {

@@ -90,8 +90,7 @@ impl Device {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         match self {
-            // The default busy polling stays on: without it the driver would sleep in poll() when the ring is
-            // empty.
+            // Whether the driver polls busily is decided in the shim (xsk.c).
             Device::AfXdp { interface } => {
                 format!("net_af_xdp{number},iface={interface},start_queue=0,queue_count=1")
             }
