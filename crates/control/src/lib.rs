@@ -52,5 +52,6 @@ pub use server::{
 };
 pub use text::count;
 pub use transaction::{
-    Control, DownInterface, RestoredSessions, Starting, SuspendError, Suspension, check_session_file,
+    ChangedSessions, Control, DownInterface, RestoredSessions, Starting, SuspendError, Suspension,
+    check_session_file,
 };

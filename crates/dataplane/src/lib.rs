@@ -36,7 +36,7 @@ pub use features::route::requests::{NeighborRequest, NeighborRequests};
 pub use features::session::connections::{
     Connection, ConnectionCursor, ConnectionId, KeptSession, SessionCounters,
 };
-pub use features::session::saved::RestoreReport;
+pub use features::session::saved::{RestoreReport, SessionCopies};
 pub use features::trace::live::{LiveTrace, NextTrace, TraceSelection};
 pub use features::trace::record::{
     AppliedRules, PacketTrace, TraceDetail, TraceEnd, TraceRequest, TraceStep, TracedSession,
@@ -48,5 +48,5 @@ pub use mmb_fastpath::{FastPathInfo, FastPortInfo, FastPortRole, fast_path_obsta
 pub use mmb_policy::Policy;
 pub use mmb_session::{
     FunctionVisit, KeptRules, LimitedSource, LogVerdict, LoggedHeaders, LoggedPacket, NO_POOL, NO_PORT,
-    NotRestored, SavedRule, SavedSession, SessionFile, SessionFileError,
+    NotRestored, SavedRule, SavedSession, SavedSessions, SessionFile, SessionFileError,
 };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use mmb_control::count;
 use mmb_control::{
     AuditFile, Config, Control, ControlSocket, DownInterface, Limits, Listeners, NetworkAccess,
-    NetworkListener, Platform, SessionFile, SocketGroups, default_path, file, serve,
+    NetworkListener, Platform, RestoredSessions, SocketGroups, Starting, default_path, file, serve,
 };
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_fabric::{Host, Supervisor};
@@ -72,18 +72,20 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let storage = files.state().map(|state| SessionStorage::new(state, &path));
     let engine = Engine::start(&engine_size(args, files)).map_err(Failure::new)?;
     processes.begin(engine.packet_memory());
-    let (mut socket, sessions, mut predecessor) = match origin {
+    let (mut socket, starting, mut predecessor) = match origin {
         Origin::Bound(socket) => {
-            (socket, storage.as_ref().and_then(|storage| storage.take(args.sessions)), None)
+            let sessions = storage.as_ref().and_then(|storage| storage.take(args.sessions));
+            (socket, Control::restore_first(engine, config, namespace, sessions), None)
         }
         Origin::Predecessor(mut predecessor) => {
             Control::prepare(&engine, &config);
-            let (socket, sessions) = take_over(args, &engine, access.as_ref(), &mut predecessor)?;
-            (socket, Some(sessions), Some(predecessor))
+            let copies = predecessor.copy_sessions()?;
+            let mut starting = Control::restore_first(engine, config, namespace, Some(copies));
+            let socket = take_over(args, &mut starting, access.as_ref(), &mut predecessor)?;
+            (socket, starting, Some(predecessor))
         }
     };
     let Some(listeners) = socket.take_listeners() else { return Ok(()) };
-    let starting = Control::restore_first(engine, config, namespace, sessions);
     predecessor.as_mut().map_or(Ok(()), Predecessor::wait_for_ports)?;
     let (control, down, restored) = starting.open();
     let control = Arc::new(control);
@@ -99,10 +101,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         control.set_audit(audit);
     }
     runtime.spawn(reload::run(control.clone(), access, audit, hangups));
-    log_start(&control, &down, state.warning.as_deref());
-    if let Some(restored) = restored {
-        log::info(format!("{restored}\n"));
-    }
+    log_start(&control, &down, restored, state.warning.as_deref());
     if args.seed.is_some() {
         log::error("warning: the secrets are predictable, because --seed is set; it is for tests only\n");
     }
@@ -240,16 +239,17 @@ fn open_services(
     socket.set_services(metrics, network.unwrap_or_default()).map_err(Failure::new)
 }
 
-/// Takes the control socket and the sessions of the daemon that is taken over.
+/// Takes the control socket of the daemon that is taken over, and the sessions that have changed.
 fn take_over(
     args: &RunArgs,
-    engine: &Engine,
+    starting: &mut Starting,
     access: Option<&Arc<NetworkAccess>>,
     predecessor: &mut Predecessor,
-) -> Result<(ControlSocket, SessionFile), Failure> {
-    let (mut socket, sessions) = predecessor.take(|| engine.discard_received())?;
+) -> Result<ControlSocket, Failure> {
+    let (mut socket, changes) = predecessor.take(|| starting.engine().discard_received())?;
+    starting.restore_changes(changes);
     open_services(args, access, &mut socket)?;
-    Ok((socket, sessions))
+    Ok(socket)
 }
 
 /// The size of the engine.
@@ -289,7 +289,12 @@ fn runtime() -> Result<Runtime, Failure> {
 }
 
 /// Logs what runs, and what does not.
-fn log_start(control: &Control, down: &[DownInterface], warning: Option<&str>) {
+fn log_start(
+    control: &Control,
+    down: &[DownInterface],
+    restored: Option<RestoredSessions>,
+    warning: Option<&str>,
+) {
     log::info(report(control, down));
     if let Some(warning) = warning {
         log::error(format!("error: {warning}\n"));
@@ -299,6 +304,9 @@ fn log_start(control: &Control, down: &[DownInterface], warning: Option<&str>) {
     }
     for interface in down {
         log::error(format!("error: interface `{}` is down: {}\n", interface.name, interface.reason));
+    }
+    if let Some(restored) = restored {
+        log::info(format!("{restored}\n"));
     }
 }
 

@@ -67,7 +67,8 @@ pub use offload::{
 };
 pub use saved::file::{SessionFile, SessionFileError};
 pub use saved::{
-    KeptRules, NO_POOL, NO_PORT, NotRestored, Placement, SavedRule, SavedSession, SavedSessions,
+    CopyMarks, KeptRules, NO_POOL, NO_PORT, NotRestored, Placement, SavedRule, SavedSession, SavedSessions,
+    SessionSet,
 };
 pub use sessions::Sessions;
 pub use shared::{LimitedSource, SharedSessions};

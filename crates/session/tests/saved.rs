@@ -8,7 +8,10 @@ use common::*;
 use mmb_flow::SessionSettings;
 use mmb_packet::DropReason;
 use mmb_packet::build::{Frame, Ip4, Udp};
-use mmb_session::{DumpCursor, KeptRules, NotRestored, Placement, SavedRule, SavedSessions, SessionFile};
+use mmb_session::{
+    DumpCursor, KeptRules, NotRestored, Placement, SavedRule, SavedSessions, SessionFile, SessionSet,
+    Sessions,
+};
 use mmb_session_harness::{Outcome, RuleSet};
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
@@ -47,6 +50,11 @@ fn save(net: &mut Net) -> SavedSessions {
 /// Gives the sessions of `old` to `new`, `away` milliseconds later. Returns why some are not restored.
 fn hand_over(old: &mut Net, new: &mut Net, away: u32) -> Vec<NotRestored> {
     let saved = save(old);
+    restore(saved, old, new, away)
+}
+
+/// Gives sessions that were copied from `old` to `new`, as [`hand_over`].
+fn restore(saved: SavedSessions, old: &Net, new: &mut Net, away: u32) -> Vec<NotRestored> {
     let slots: HashMap<String, u32> =
         new.harness.rules().policy.rules().map(|view| (view.body.to_owned(), view.slot)).collect();
     let texts: HashMap<u32, String> =
@@ -100,6 +108,64 @@ fn gist(net: &Net) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
         .collect();
     views.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     views
+}
+
+/// A process that goes on after its sessions were copied hands over those that have changed. What the other
+/// process has in the end is what it would have got at once.
+#[test]
+fn sessions_that_change_behind_their_copy_are_copied_again() {
+    let lines = [POOL, USE];
+    let host = |n| ([10, 0, 0, n], 40_000);
+    for count in [1, 3] {
+        let mut net = Net::with(rules(&lines), count, 100);
+        (1..7).for_each(|n| drop(net.run(IN, &udp(host(n), SERVER))));
+        net.wait(10);
+        let now = net.now;
+        let (workers, rules_then) = net.harness.workers_mut();
+        let copy =
+            |sessions: &mut Sessions| sessions.save_running(now, rules_then, &mut DumpCursor::default(), 100);
+        let copies: Vec<_> = workers.iter_mut().map(copy).collect();
+        let mut new = later(&lines, 4 - count, 100);
+        for (saved, ..) in &copies {
+            assert_eq!(restore(saved.clone(), &net, &mut new, 0), []);
+        }
+        assert_eq!(gist(&new), gist(&net));
+
+        // One session goes on, one ends, and one begins.
+        (net.wait(10), new.wait(10));
+        (net.run(IN, &udp(host(2), SERVER)), net.run(IN, &udp(host(7), SERVER)));
+        let ended = net.views().into_iter().find(|view| view.original.source[..4] == host(3).0);
+        let ended = ended.expect("it is there");
+        let (workers, rules_now) = net.harness.workers_mut();
+        assert!(workers[usize::from(ended.worker)].clear(ended.id, ended.uid, rules_now));
+        (net.wait(10), new.wait(10));
+        let now = net.now;
+        let (workers, rules_now) = net.harness.workers_mut();
+        let (mut gone, mut changes) = (Vec::new(), Vec::new());
+        for (sessions, (saved, marks, _)) in workers.iter_mut().zip(&copies) {
+            let mut unchanged = SessionSet::default();
+            let changed = sessions.find_changed(now, rules_now, marks, &mut unchanged);
+            gone.extend(changed.into_iter().flat_map(|at| saved.sessions[at as usize].keys()));
+            let cursor = &mut DumpCursor::default();
+            changes.push(sessions.save_changed(now, rules_now, cursor, 100, &unchanged).0);
+        }
+        let copied_again: usize = changes.iter().map(|saved| saved.sessions.len()).sum();
+        assert_eq!((gone.len() / 2, copied_again), (2, 2), "nothing else has changed");
+        let now = new.now;
+        let (workers, rules_new) = new.harness.workers_mut();
+        let forget = |sessions: &mut Sessions| {
+            gone.iter().filter(|key| sessions.forget_restored(key, now, rules_new)).count()
+        };
+        assert_eq!(workers.iter_mut().map(forget).sum::<usize>(), 2);
+        for saved in changes {
+            assert_eq!(restore(saved, &net, &mut new, 0), []);
+        }
+        assert_eq!(gist(&new), gist(&net));
+        let mut at_once = later(&lines, 4 - count, 100);
+        assert_eq!(hand_over(&mut net, &mut at_once, 0), []);
+        let redirects = |net: &Net| net.counters().redirects;
+        assert_eq!((gist(&at_once), redirects(&at_once)), (gist(&new), redirects(&new)));
+    }
 }
 
 /// Connections through every kind of translation go on, in both directions, whichever comes first.

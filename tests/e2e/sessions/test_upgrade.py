@@ -224,8 +224,8 @@ def test_a_download_survives_a_takeover(make_nat, driver, workers):
 
 
 @contextlib.contextmanager
-def half_a_takeover(daemon, waits):
-    """What a daemon does that dies when it has got everything; `waits`: also the message that the ports are closed."""
+def offer(daemon):
+    """A connection to a daemon that offers to be taken over."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.settimeout(wait.PATIENCE)
         stream.connect(f"{daemon.socket}.next")
@@ -233,6 +233,41 @@ def half_a_takeover(daemon, waits):
             assert reader.read(1) == b"c"
             for _ in range(2):
                 reader.read(int.from_bytes(reader.read(4), "little"))
+        yield stream
+
+
+def useless_copies(file):
+    """The number of copies that a file of sessions replaces."""
+    return int.from_bytes(os.pread(file, 4, 0), "little")
+
+
+def test_sessions_that_change_are_copied_again(make_nat):
+    """Sessions are copied while packets go on, and those that have changed since are copied at the end."""
+    bench = make_nat(CONFIG)
+    talks = Talks(bench)
+    try:
+        with offer(bench.daemon) as stream:
+            stream.send(b"x")
+            message, [copies], *_ = socket.recv_fds(stream, 2, 8)
+            assert message == b"k\0" and useless_copies(copies) == 0
+            assert talks.speakers[0].ask() == talks.seen[0]
+            stream.send(b"g")
+            message, [changes, *others], *_ = socket.recv_fds(stream, 2, 8)
+            # The datagram, and perhaps acknowledgements that TCP had delayed.
+            assert message == b"s\0" and 1 <= useless_copies(changes) <= 4
+            assert os.fstat(changes).st_size < os.fstat(copies).st_size
+        for file in (copies, changes, *others):
+            os.close(file)
+        wait.until(lambda: "another daemon has not taken over" in bench.daemon.log(), "the old daemon to go on")
+        talks.check()
+    finally:
+        talks.close()
+
+
+@contextlib.contextmanager
+def half_a_takeover(daemon, waits):
+    """What a daemon does that dies when it has got everything; `waits`: also the message that the ports are closed."""
+    with offer(daemon) as stream:
         stream.send(b"g")
         message, files, *_ = socket.recv_fds(stream, 2, 8)
         assert message == b"s\0" and len(files) == 4

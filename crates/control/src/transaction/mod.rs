@@ -21,7 +21,7 @@ mod start;
 mod state;
 
 pub use control::Control;
-pub use sessions::{RestoredSessions, SuspendError, Suspension, check_session_file};
+pub use sessions::{ChangedSessions, RestoredSessions, SuspendError, Suspension, check_session_file};
 pub use start::Starting;
 pub use state::DownInterface;
 pub(crate) use state::State;

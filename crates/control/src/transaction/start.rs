@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use mmb_dataplane::{Engine, SessionFile};
+use mmb_flow::Key;
 use mmb_router::{Namespace, NamespaceError};
 
 use super::control::Control;
 use super::mirror::Plan;
-use super::sessions::RestoredSessions;
+use super::sessions::{ChangedSessions, RestoredSessions};
 use super::state::{DownInterface, State};
 use crate::config::{Config, DeviceKind, Interface};
 
@@ -16,13 +17,28 @@ pub struct Starting {
     control: Control,
     state: State,
     restored: Option<RestoredSessions>,
+    /// The keys of the sessions that were given to it.
+    keys: Vec<[Key; 2]>,
 }
 
 impl Starting {
+    /// Returns the engine.
+    pub fn engine(&self) -> &Engine {
+        self.control.engine()
+    }
+
+    /// Makes up for what has changed since the sessions were copied that this has restored.
+    pub fn restore_changes(&mut self, changes: ChangedSessions) {
+        let ChangedSessions { gone, file } = changes;
+        let gone = gone.iter().filter_map(|at| self.keys.get(*at as usize).copied()).collect();
+        let before = self.restored.take();
+        self.restored = self.control.restore_changes(&mut self.state, (before, gone), file);
+    }
+
     /// Opens the devices and makes the engine run the configuration. Returns the interfaces whose device
     /// cannot be opened, as [`Control::start`] does, and what became of the sessions.
     pub fn open(self) -> (Control, Vec<DownInterface>, Option<RestoredSessions>) {
-        let Starting { control, mut state, restored } = self;
+        let Starting { control, mut state, restored, .. } = self;
         control.engine().restore_offloads();
         control.open_available(&mut state);
         control.engine().close_prepared();
@@ -69,8 +85,10 @@ impl Control {
     ) -> Starting {
         let control = Control::new(engine, config.platform().files.state(), namespace);
         let mut state = State { config, down: BTreeMap::new() };
+        let saved = sessions.iter().flat_map(|file| &file.saved.sessions);
+        let keys = saved.map(|session| session.keys()).collect();
         let restored = sessions.and_then(|file| control.restore(&mut state, file));
-        Starting { control, state, restored }
+        Starting { control, state, restored, keys }
     }
 
     /// Iterates over the brokers that do not listen, with the reasons.

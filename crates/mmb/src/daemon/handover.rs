@@ -3,33 +3,37 @@
 //! Theory of operation. The new daemon connects to the socket `PATH.next`, which only root and the user of
 //! the old daemon may use. It goes on only if root or its own user listens there, since the configuration
 //! may name any file. It gets the running configuration, prepares all that it can, and asks for the
-//! rest. The old daemon forwards nothing more ([`Suspension`]) and sends descriptors: the lock and the
-//! listening sockets of its control socket, and a file in memory with its sessions. It closes its ports,
-//! while the new daemon restores the sessions. The new daemon opens the ports and says so. The old one
-//! agrees, and ends. Until then, the end of the connection, or silence, makes the old daemon go on with
-//! everything; a new daemon that gets no agreement ends.
+//! rest: first for copies of the sessions, which it restores while the old daemon goes on, and then for
+//! everything. The old daemon forwards nothing more ([`Suspension`]) and sends descriptors: the lock and the
+//! listening sockets of its control socket, and a file in memory with the sessions that have changed. It
+//! closes its ports, while the new daemon restores these. The new daemon opens the ports and says so. The
+//! old one agrees, and ends. Until then, the end of the connection, or silence, makes the old daemon go on
+//! with everything; a new daemon that gets no agreement ends.
 //!
 //! | from | message |
 //! |---|---|
 //! | old | [`OFFER`], the configuration, the name of its file; or [`REFUSAL`] and a sentence |
+//! | new | [`COPY`] |
+//! | old | [`COPIES`], zero, a descriptor; or [`REFUSAL`], zero, a sentence |
 //! | new | [`GO`] |
 //! | old | [`SESSIONS`], a byte of flags, descriptors; or [`REFUSAL`], zero, a sentence |
 //! | old | [`CLOSED`], when its ports are closed |
 //! | new | [`DONE`] |
 //! | old | [`AGREED`] |
 //!
-//! Texts have their length in front, as 32 bits in little-endian order.
+//! Texts have their length in front, as 32 bits in little-endian order. A file with sessions begins with the
+//! positions of copies that are of no use, and their number, as words of 32 bits in the same order.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mmb_control::{Control, ControlSocket, SessionFile, SocketDescriptors, Suspension};
+use mmb_control::{ChangedSessions, Control, ControlSocket, SessionFile, SocketDescriptors, Suspension};
 use mmb_system::log;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::sockopt::socket_peercred;
@@ -44,6 +48,8 @@ use crate::failure::Failure;
 
 const OFFER: u8 = b'c';
 const REFUSAL: u8 = b'e';
+const COPY: u8 = b'x';
+const COPIES: u8 = b'k';
 const GO: u8 = b'g';
 const SESSIONS: u8 = b's';
 const CLOSED: u8 = b'p';
@@ -134,12 +140,33 @@ impl Predecessor {
         Ok(Predecessor { stream, path: path.to_owned(), text, file })
     }
 
-    /// Makes the daemon forward nothing more, and calls `stopped` at once. Returns its control socket and its
-    /// sessions.
+    /// Returns copies of the sessions of the daemon, which goes on.
+    ///
+    /// # Errors
+    /// It refuses, or the connection is lost.
+    pub fn copy_sessions(&mut self) -> Result<SessionFile, Failure> {
+        let (path, stream) = (self.path.clone(), &mut self.stream);
+        let mut receive = || {
+            stream.write_all(&[COPY])?;
+            stream.set_read_timeout(Some(PREPARATION))?;
+            let ([byte, _], files) = receive_files(stream)?;
+            if byte == REFUSAL {
+                return Ok(Err(receive_text(stream)?));
+            }
+            let file = files.into_iter().next().filter(|_| byte == COPIES);
+            Ok(Ok(read_file(file.ok_or(io::ErrorKind::InvalidData)?)?))
+        };
+        let answer = receive().map_err(|error| lost(&path, &error))?;
+        let bytes = answer.map_err(|reason| refused(&path, &reason))?;
+        Ok(sessions_of(&path, &bytes)?.file)
+    }
+
+    /// Makes the daemon forward nothing more, and calls `stopped` at once. Returns its control socket and the
+    /// sessions that have changed.
     ///
     /// # Errors
     /// It refuses, or the connection is lost. It goes on then.
-    pub fn take(&mut self, stopped: impl FnOnce()) -> Result<(ControlSocket, SessionFile), Failure> {
+    pub fn take(&mut self, stopped: impl FnOnce()) -> Result<(ControlSocket, ChangedSessions), Failure> {
         let (path, stream) = (self.path.clone(), &mut self.stream);
         let receive = || {
             stream.write_all(&[GO])?;
@@ -154,19 +181,15 @@ impl Predecessor {
             stopped();
             let mut files = files.into_iter();
             let mut next = || files.next().ok_or(io::ErrorKind::InvalidData);
-            let mut sessions = File::from(next()?);
+            let bytes = read_file(next()?)?;
             let (lock, takeover, operators) = (next()?, next()?, next()?);
-            let mut bytes = Vec::new();
-            sessions.rewind()?;
-            sessions.read_to_end(&mut bytes)?;
             let readers = (flags & READERS != 0).then(&mut next).transpose()?;
             let services = files.collect();
             Ok(Ok((bytes, SocketDescriptors { lock, takeover, operators, readers, services })))
         };
         let answer = receive().map_err(|error| lost(&path, &error))?;
         let (bytes, descriptors) = answer.map_err(|reason| refused(&path, &reason))?;
-        let sessions =
-            SessionFile::read(&bytes).map_err(|error| refused(&path, &format!("sessions: {error}")))?;
+        let sessions = sessions_of(&path, &bytes)?;
         let socket = ControlSocket::from_descriptors(&path, descriptors).map_err(Failure::new)?;
         Ok((socket, sessions))
     }
@@ -198,6 +221,26 @@ impl Predecessor {
             Err(error) => Err(lost(&self.path, &error)),
         }
     }
+}
+
+/// Reads a file in memory, whatever was read of it before.
+fn read_file(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let (mut file, mut bytes) = (File::from(file), Vec::new());
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads sessions from the bytes of a file in memory.
+fn sessions_of(path: &Path, bytes: &[u8]) -> Result<ChangedSessions, Failure> {
+    let split = || {
+        let (count, rest) = bytes.split_first_chunk()?;
+        let (gone, rest) = rest.split_at_checked(u32::from_le_bytes(*count) as usize * 4)?;
+        Some((gone.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect(), rest))
+    };
+    let (gone, rest) = split().ok_or_else(|| refused(path, "sessions: the file is truncated"))?;
+    let file = SessionFile::read(rest).map_err(|error| refused(path, &format!("sessions: {error}")))?;
+    Ok(ChangedSessions { gone, file })
 }
 
 fn refused(path: &Path, reason: &str) -> Failure {
@@ -268,16 +311,22 @@ fn hand_over(
     send_text(&mut stream, &text)?;
     let file = control.file().map(Path::to_string_lossy).unwrap_or_default();
     send_text(&mut stream, &file)?;
-    if receive_byte(&mut stream, PREPARATION)? != GO {
+    let (mut request, mut copies) = (receive_byte(&mut stream, PREPARATION)?, None);
+    if request == COPY {
+        let Some((file, marks)) = control.copy_sessions(owner) else {
+            return refuse_late(stream, "its workers do not respond");
+        };
+        let copied = memory_file(&ChangedSessions { gone: Vec::new(), file })?;
+        send_files(&stream, [COPIES, 0], &[copied.as_fd()])?;
+        copies = Some(marks);
+        request = receive_byte(&mut stream, PREPARATION)?;
+    }
+    if request != GO {
         return Ok(None);
     }
-    let (sessions, mut suspension) = match control.suspend(owner) {
+    let (sessions, mut suspension) = match control.suspend(owner, copies) {
         Ok(suspended) => suspended,
-        Err(reason) => {
-            stream.write_all(&[REFUSAL, 0])?;
-            send_text(&mut stream, &reason.to_string())?;
-            return Ok(None);
-        }
+        Err(reason) => return refuse_late(stream, &reason.to_string()),
     };
     // From here on, an error drops the suspension, and everything goes on.
     send_sessions(&stream, &sessions, socket)?;
@@ -286,6 +335,13 @@ fn hand_over(
     drop(sessions);
     finish(stream, suspension)?;
     Ok(Some(peer.pid.as_raw_nonzero().get().cast_unsigned()))
+}
+
+/// Refuses what has a byte of flags in its answer.
+fn refuse_late(mut stream: UnixStream, reason: &str) -> io::Result<Option<u32>> {
+    stream.write_all(&[REFUSAL, 0])?;
+    send_text(&mut stream, reason)?;
+    Ok(None)
 }
 
 /// Waits until the other daemon has opened the ports.
@@ -299,20 +355,38 @@ fn finish(mut stream: UnixStream, suspension: Suspension<'_>) -> io::Result<()> 
 }
 
 /// Sends the sessions and the descriptors of the control socket.
-fn send_sessions(stream: &UnixStream, sessions: &SessionFile, socket: &SocketDescriptors) -> io::Result<()> {
-    let mut file = File::from(memfd_create(c"mmb-sessions", MemfdFlags::CLOEXEC)?);
-    let mut out = BufWriter::with_capacity(1 << 20, &mut file);
-    sessions.write(&mut out)?;
-    out.flush()?;
-    drop(out);
+fn send_sessions(
+    stream: &UnixStream,
+    sessions: &ChangedSessions,
+    socket: &SocketDescriptors,
+) -> io::Result<()> {
+    let file = memory_file(sessions)?;
     let mut files =
         vec![file.as_fd(), socket.lock.as_fd(), socket.takeover.as_fd(), socket.operators.as_fd()];
     files.extend(socket.readers.iter().chain(&socket.services).map(AsFd::as_fd));
     let flags = if socket.readers.is_some() { READERS } else { 0 };
+    send_files(stream, [SESSIONS, flags], &files)
+}
+
+/// Writes sessions to a file in memory.
+fn memory_file(sessions: &ChangedSessions) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"mmb-sessions", MemfdFlags::CLOEXEC)?);
+    let mut out = BufWriter::with_capacity(1 << 20, &mut file);
+    for number in std::iter::once(sessions.gone.len() as u32).chain(sessions.gone.iter().copied()) {
+        out.write_all(&number.to_le_bytes())?;
+    }
+    sessions.file.write(&mut out)?;
+    out.flush()?;
+    drop(out);
+    Ok(file)
+}
+
+/// Sends two bytes with descriptors.
+fn send_files(stream: &UnixStream, bytes: [u8; 2], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&files));
-    sendmsg(stream, &[IoSlice::new(&[SESSIONS, flags])], &mut control, SendFlags::NOSIGNAL)?;
+    control.push(SendAncillaryMessage::ScmRights(files));
+    sendmsg(stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use mmb_flow::{Direction, FlowFlags, FlowRef, HostLocation, MappingId, SessionFlags, SessionId};
 
-use super::{KEPT_FLAGS, NO_POOL, NO_PORT, SavedRule, SavedSession, SavedSessions};
+use super::{
+    CopiedSession, CopyMarks, KEPT_FLAGS, NO_POOL, NO_PORT, SavedRule, SavedSession, SavedSessions,
+    SessionSet,
+};
 use crate::chains::has_chain;
 use crate::lifetime::DIRECTIONS;
 use crate::store::SessionStore;
@@ -20,30 +23,108 @@ impl Sessions {
         cursor: &mut DumpCursor,
         limit: usize,
     ) -> (SavedSessions, bool) {
-        let store = &mut self.store;
-        let (mut saved, mut numbers) = (SavedSessions::default(), HashMap::new());
-        for _ in 0..limit {
-            let Some(id) = store.table.next_session(cursor.0) else { return (saved, false) };
-            cursor.0 = id.0 + 1;
-            if store.table.redirect_worker(FlowRef::new(id, Direction::Forward)).is_some() {
-                continue;
+        self.save_changed(now, env, cursor, limit, &SessionSet::default())
+    }
+
+    /// Does what [`Sessions::save`] does, without the sessions in `unchanged`.
+    pub fn save_changed(
+        &mut self,
+        now: u32,
+        env: &impl Environment,
+        cursor: &mut DumpCursor,
+        limit: usize,
+        unchanged: &SessionSet,
+    ) -> (SavedSessions, bool) {
+        self.store.save(now, env, (cursor, limit), |_, id| !unchanged.contains(id), |_| {})
+    }
+
+    /// Does what [`Sessions::save`] does while packets go on. Sessions with chains are left out: what
+    /// functions know of them changes without packets, too.
+    pub fn save_running(
+        &mut self,
+        now: u32,
+        env: &impl Environment,
+        cursor: &mut DumpCursor,
+        limit: usize,
+    ) -> (SavedSessions, CopyMarks, bool) {
+        let mut sessions = Vec::new();
+        let has_no_chain = |store: &SessionStore, id| !has_chain(&store.table, id);
+        let (saved, more) =
+            self.store.save(now, env, (cursor, limit), has_no_chain, |copied| sessions.push(copied));
+        (saved, CopyMarks { at: now, sessions }, more)
+    }
+
+    /// Finds the sessions that are as they were when they were copied, and adds them to `unchanged`. Returns
+    /// the positions of the others: they have changed or ended.
+    pub fn find_changed(
+        &mut self,
+        now: u32,
+        env: &impl Environment,
+        copies: &CopyMarks,
+        unchanged: &mut SessionSet,
+    ) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for (at, copied) in (0..).zip(&copies.sessions) {
+            match self.store.is_unchanged(copied, copies.at, now, env) {
+                true => unchanged.insert(copied.id),
+                false => changed.push(at),
             }
-            store.collect(now, id, env);
-            let Some(rules) = store.saved_rules(id, env).filter(|_| store.can_be_saved(id, now)) else {
-                saved.left_out += 1;
-                continue;
-            };
-            let list = numbers.entry(store.table.session(id).rule_list).or_insert_with(|| {
-                saved.lists.push(rules);
-                saved.lists.len() as u32 - 1
-            });
-            saved.sessions.push(store.copy(id, now, *list));
         }
-        (saved, store.table.next_session(cursor.0).is_some())
+        changed
     }
 }
 
 impl SessionStore {
+    /// Copies at most `limit` of the sessions that are `wanted`, from the cursor on. `copied` gets each of
+    /// them.
+    fn save(
+        &mut self,
+        now: u32,
+        env: &impl Environment,
+        (cursor, limit): (&mut DumpCursor, usize),
+        wanted: impl Fn(&SessionStore, SessionId) -> bool,
+        mut copied: impl FnMut(CopiedSession),
+    ) -> (SavedSessions, bool) {
+        let (mut saved, mut numbers) = (SavedSessions::default(), HashMap::new());
+        for _ in 0..limit {
+            let Some(id) = self.table.next_session(cursor.0) else { return (saved, false) };
+            cursor.0 = id.0 + 1;
+            let is_redirect = self.table.redirect_worker(FlowRef::new(id, Direction::Forward)).is_some();
+            if is_redirect || !wanted(self, id) {
+                continue;
+            }
+            self.collect(now, id, env);
+            let Some(rules) = self.saved_rules(id, env).filter(|_| self.can_be_saved(id, now)) else {
+                saved.left_out += 1;
+                continue;
+            };
+            let list = numbers.entry(self.table.session(id).rule_list).or_insert_with(|| {
+                saved.lists.push(rules);
+                saved.lists.len() as u32 - 1
+            });
+            saved.sessions.push(self.copy(id, now, *list));
+            copied(CopiedSession { id, uid: self.table.uid(id) });
+        }
+        (saved, self.table.next_session(cursor.0).is_some())
+    }
+
+    /// Whether no packet of a session has come since the worker's time `since`.
+    fn is_unchanged(
+        &mut self,
+        &CopiedSession { id, uid }: &CopiedSession,
+        since: u32,
+        now: u32,
+        env: &impl Environment,
+    ) -> bool {
+        if !self.table.is_live(id) || self.table.uid(id) != uid || has_chain(&self.table, id) {
+            return false;
+        }
+        self.collect(now, id, env);
+        // A packet of the same millisecond may have come before or after.
+        let is_older = |last_seen: u32| since.wrapping_sub(last_seen).cast_signed() > 0;
+        DIRECTIONS.iter().all(|direction| is_older(self.table.flow(FlowRef::new(id, *direction)).last_seen))
+    }
+
     /// Whether a session can outlive the process: it has not timed out, no broker of the process ends it, and
     /// functions hold nothing that cannot be copied.
     fn can_be_saved(&self, id: SessionId, now: u32) -> bool {

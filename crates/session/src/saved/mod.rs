@@ -11,6 +11,10 @@
 //! packet of each direction takes the slow path, where rules that the session lacks join it, and where it
 //! joins its chain as a session that is picked up in the middle.
 //!
+//! A daemon that is taken over copies its sessions twice: all of them while packets go on, and at the end
+//! those that have changed since. A session has changed if a packet came ([`CopyMarks`]), or has a chain. The
+//! other process forgets what it got of those, and of sessions that have ended, before it restores them.
+//!
 //! Left out are sessions that have timed out meanwhile, that no rule allows, or whose mapping the pools do
 //! not cover. Left out when they are saved are sessions whose functions hold what cannot be copied: a
 //! translation, edits that are not acknowledged yet, or a refusal.
@@ -20,7 +24,7 @@ pub mod file;
 mod restore;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::{Key, NatConfig, SessionFlags, TrackState};
+use mmb_flow::{Key, NatConfig, SessionFlags, SessionId, TrackState};
 
 use crate::SessionConfig;
 use crate::translation::record::SavedNumbers;
@@ -98,6 +102,11 @@ impl SavedSession {
         self.flags.contains(SessionFlags::MANGLE) && self.numbers.has_edits()
     }
 
+    /// The keys of both directions.
+    pub fn keys(&self) -> [Key; 2] {
+        self.keys
+    }
+
     /// The key of forward packets after translation.
     fn translated(&self) -> Key {
         self.keys[1].reversed()
@@ -122,6 +131,51 @@ pub struct SavedSessions {
     pub lists: Vec<Vec<SavedRule>>,
     /// Sessions that could not be saved.
     pub left_out: u64,
+}
+
+/// A session that was copied, for [`Sessions::find_changed`](crate::Sessions::find_changed).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopiedSession {
+    id: SessionId,
+    uid: u32,
+}
+
+/// Sessions that were copied while packets went on, with what tells later whether they have changed.
+#[derive(Clone, Debug)]
+pub struct CopyMarks {
+    /// The worker's time.
+    at: u32,
+    sessions: Vec<CopiedSession>,
+}
+
+impl CopyMarks {
+    /// Returns the number of sessions.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there are no sessions.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+/// Sessions of a worker.
+#[derive(Clone, Debug, Default)]
+pub struct SessionSet(Vec<u64>);
+
+impl SessionSet {
+    fn insert(&mut self, id: SessionId) {
+        let word = id.0 as usize / 64;
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (id.0 % 64);
+    }
+
+    fn contains(&self, id: SessionId) -> bool {
+        self.0.get(id.0 as usize / 64).is_some_and(|word| word >> (id.0 % 64) & 1 != 0)
+    }
 }
 
 /// The rules of a list that the process has which gets the sessions.

@@ -3,7 +3,7 @@
 use mmb_flow::{FlowFlags, HostLocation, Key, MappingId, PoolId, SavedMapping, SessionFlags, SessionId};
 
 use super::{KEPT_FLAGS, KeptRules, NO_POOL, NO_PORT, NotRestored, SavedSession};
-use crate::lifetime::DIRECTIONS;
+use crate::lifetime::{DIRECTIONS, EndReason};
 use crate::open::nat::nat_key;
 use crate::open::plan::is_pool;
 use crate::rules::attached::SessionRule;
@@ -57,6 +57,23 @@ impl Sessions {
             self.slow_path.opener.mapping_rules.set(mapping, Some(*rule));
         }
         Ok(())
+    }
+
+    /// Forgets the restored session or redirect with this key, if there is one: the earlier process has
+    /// another one by now, or none. Returns whether it was a session.
+    pub fn forget_restored(&mut self, key: &Key, now: u32, env: &impl Environment) -> bool {
+        let store = &mut self.store;
+        store.lifetime.now = now;
+        let flow = store.table.find(key);
+        if !flow.is_some() {
+            return false;
+        }
+        let is_redirect = store.table.redirect_worker(flow).is_some();
+        match is_redirect {
+            true => store.end(flow.session(), EndReason::Cleared, env),
+            false => store.undo_opening(flow.session(), env),
+        }
+        !is_redirect
     }
 
     /// Stores that packets with this key belong to a session of another worker.

@@ -4,4 +4,4 @@ mod saved;
 mod suspension;
 
 pub use saved::{RestoredSessions, check_session_file};
-pub use suspension::{SuspendError, Suspension};
+pub use suspension::{ChangedSessions, SuspendError, Suspension};

@@ -14,9 +14,10 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mmb_dataplane::{
-    KeptRules, NO_POOL, NO_PORT, NotRestored, RestoreReport, SavedRule, SavedSession, SessionFile,
-    WorkerFailure,
+    KeptRules, NO_POOL, NO_PORT, NotRestored, RestoreReport, SavedRule, SavedSession, SavedSessions,
+    SessionFile, WorkerFailure,
 };
+use mmb_flow::Key;
 
 use crate::config::Config;
 use crate::text::count;
@@ -57,9 +58,14 @@ impl Control {
     pub(super) fn save(&self, state: &State, owner: &str) -> Result<SessionFile, WorkerFailure> {
         self.engine().publish(state.config.forwarding(|_| false))?;
         let saved = self.engine().save_sessions().unwrap_or_default();
+        Ok(Control::named(state, owner, saved))
+    }
+
+    /// Adds the names of what sessions refer to.
+    pub(super) fn named(state: &State, owner: &str, saved: SavedSessions) -> SessionFile {
         let slots: HashSet<u32> = saved.lists.iter().flatten().map(|rule| rule.slot).collect();
         let rules = state.config.policy().rules().filter(|view| slots.contains(&view.slot));
-        Ok(SessionFile {
+        SessionFile {
             owner: owner.to_owned(),
             saved_at: milliseconds(SystemTime::now()),
             ports: state.config.interfaces().iter().map(|i| (i.id.0, i.name.clone())).collect(),
@@ -73,7 +79,7 @@ impl Control {
                 .map(|(name, at)| (name.clone(), at.octets()))
                 .collect(),
             saved,
-        })
+        }
     }
 
     /// Gives the engine the sessions of an earlier process, before any port is open. Pools that follow an
@@ -93,6 +99,29 @@ impl Control {
         }
         // If it fails, the hook of `Control::on_failure` tells why.
         self.publish(state).ok()?;
+        self.insert(state, file, begin)
+    }
+
+    /// Makes up for what has changed since the sessions were copied that [`Control::restore`] got: forgets
+    /// those with the keys `gone`, and inserts those in the file.
+    pub(in crate::transaction) fn restore_changes(
+        &self,
+        state: &mut State,
+        (before, gone): (Option<RestoredSessions>, Vec<[Key; 2]>),
+        file: SessionFile,
+    ) -> Option<RestoredSessions> {
+        let begin = SystemTime::now();
+        let forgotten = self.engine().forget_restored(gone)?;
+        let mut all = self.insert(state, file, begin)?;
+        if let Some(before) = before {
+            all.report.add(&before.report);
+        }
+        all.report.restored = all.report.restored.saturating_sub(forgotten);
+        Some(all)
+    }
+
+    /// Inserts sessions under the published configuration.
+    fn insert(&self, state: &State, file: SessionFile, begin: SystemTime) -> Option<RestoredSessions> {
         let (sessions, kept) = renumbered(&state.config, file, begin);
         let report = self.engine().restore_sessions(&sessions, kept)?;
         Some(RestoredSessions { report, time: begin.elapsed().unwrap_or_default() })

@@ -9,7 +9,7 @@
 
 use std::sync::MutexGuard;
 
-use mmb_dataplane::{SessionFile, WorkerFailure};
+use mmb_dataplane::{SessionCopies, SessionFile, WorkerFailure};
 use mmb_system::log;
 
 use crate::config::{Interface, file};
@@ -26,6 +26,14 @@ pub enum SuspendError {
     /// The engine works no longer.
     #[error(transparent)]
     Worker(#[from] WorkerFailure),
+}
+
+/// Sessions as they are at the end, for a process that has copies of them.
+pub struct ChangedSessions {
+    /// Positions of copies that are of no use: their sessions have ended, or are in the file.
+    pub gone: Vec<u32>,
+    /// The sessions of which there is no copy, or whose copy is of no use.
+    pub file: SessionFile,
 }
 
 /// A control whose ports forward nothing. Changes wait.
@@ -51,11 +59,23 @@ impl Control {
         Ok(file::transferable_text(&self.state().config))
     }
 
-    /// Stops all ports, and returns the sessions as [`Control::save_sessions`] does.
+    /// Copies the sessions as [`Control::save_sessions`] does, while packets go on. Also returns what tells
+    /// later which of them have changed. None: the engine works no longer.
+    pub fn copy_sessions(&self, owner: &str) -> Option<(SessionFile, SessionCopies)> {
+        let (_turn, state) = self.begin();
+        let (saved, copies) = self.engine().copy_sessions()?;
+        Some((Control::named(&state, owner, saved), copies))
+    }
+
+    /// Stops all ports, and returns the sessions that are not among `copies` as they are now.
     ///
     /// # Errors
     /// A change waits for its confirmation, or the engine works no longer. Nothing is stopped then.
-    pub fn suspend(&self, owner: &str) -> Result<(SessionFile, Suspension<'_>), SuspendError> {
+    pub fn suspend(
+        &self,
+        owner: &str,
+        copies: Option<SessionCopies>,
+    ) -> Result<(ChangedSessions, Suspension<'_>), SuspendError> {
         let (turn, state) = self.begin();
         if self.history().confirmation().is_some() {
             return Err(SuspendError::Unconfirmed);
@@ -63,8 +83,14 @@ impl Control {
         // Ports that are stopped now start again when this is dropped.
         let suspension =
             Suspension { control: self, is_closed: false, state: Some(state.clone()), _turn: turn };
-        let sessions = self.save(&state, owner)?;
-        Ok((sessions, suspension))
+        let Some(copies) = copies else {
+            let file = self.save(&state, owner)?;
+            return Ok((ChangedSessions { gone: Vec::new(), file }, suspension));
+        };
+        let are_current = self.engine().are_current(&copies);
+        self.engine().publish(state.config.forwarding(|_| false))?;
+        let (saved, gone) = self.engine().save_changed_sessions(copies, are_current).unwrap_or_default();
+        Ok((ChangedSessions { gone, file: Control::named(&state, owner, saved) }, suspension))
     }
 }
 
