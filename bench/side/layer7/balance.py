@@ -80,8 +80,12 @@ def add_addresses(wire):
     """Gives the web server all its addresses."""
     for address in BACKENDS[1:]:
         wire.server.run("ip", "address", "add", f"{address}/24", "dev", "s0")
-    # The virtual address of mmb is nobody's; the route makes clients' packets pass the box.
-    wire.box.run("ip", "route", "add", f"{VIRTUAL}/32", "via", BACKENDS[0])
+    route_to_virtual(wire)
+
+
+def route_to_virtual(wire):
+    """The virtual address of mmb is nobody's; the route makes clients' packets pass the box."""
+    wire.box.run("ip", "route", "replace", f"{VIRTUAL}/32", "via", BACKENDS[0])
 
 
 def http(rounds, full):
@@ -117,6 +121,7 @@ def http(rounds, full):
 def setup_by_request():
     return {
         MMB: "`http-lb path / to` four servers by round robin in a chain, af-xdp ports; connections pass through it",
+        boxes.AF_PACKET: "the same over af-packet ports",
         "HAProxy": "mode http, `use_backend` by `path_beg /`, round robin, one thread, no logs; ends connections",
         "nginx": "`location /` with `proxy_pass` to an upstream, one worker, reuseport, no logs; ends connections",
         "nothing": "ip_forward only: clients ask one server",
@@ -135,12 +140,14 @@ def haproxy_by_request():
 def stand_by_request(wire, name):
     """Puts a load balancer that reads requests into the box: a context with the address to ask."""
     servers = " ".join(BACKENDS)
-    if name == MMB:
+    if name in (MMB, boxes.AF_PACKET):
         function = f"nf add balancer http-lb path / to {servers} default to {BACKENDS[0]}"
-        with wire.mmb(
-            f"{function}\nchain add web balancer\nadd-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT} chain web\n"
-        ):
+        lines = f"{function}\nchain add web balancer\nadd-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT} chain web\n"
+        with wire.mmb(lines) if name == MMB else wire.mmb_on_packet_sockets(lines):
+            # The addresses of the box have moved to the twins of packet sockets, and back.
+            route_to_virtual(wire)
             yield VIRTUAL
+        route_to_virtual(wire)
     elif name == "nothing":
         yield BACKENDS[0]
     else:
@@ -150,13 +157,14 @@ def stand_by_request(wire, name):
             yield web.PROXY
 
 
-def by_request(rounds, full):
+def by_request(rounds, full, offload=False):
     """The server is chosen by the request: how many objects, and what CPU time each of them costs."""
     how = f"wrk, {web.CONNECTIONS} connections at a time, a new one for each object; one nginx serves on all four addresses."
     figures = [
         Experiment(
-            name, f"A load balancer that reads requests: {what}", END_TO_END, "object, KiB", unit, "MiddleClick, Figure 14",
-            setup_by_request(), [SHARED, how],
+            name.replace("balancer", "balancer-offload" if offload else "balancer"),
+            f"A load balancer that reads requests{', with segmentation offload at all interfaces' if offload else ''}: {what}",
+            END_TO_END, "object, KiB", unit, "MiddleClick, Figure 14", setup_by_request(), [SHARED, how],
         )
         for name, what, unit in (
             ("request-balancer", "requests", "requests a second"),
@@ -164,7 +172,7 @@ def by_request(rounds, full):
         )
     ]
     places = [1, 8, 64, 1024] if full else [8, 64]
-    with Wire() as wire, web.site(wire, places):
+    with Wire(offloads=offload) as wire, web.site(wire, places):
         add_addresses(wire)
 
         def asked(name):
@@ -177,4 +185,9 @@ def by_request(rounds, full):
         return together(figures, [Series(name, asked(name), places) for name in setup_by_request()], rounds)
 
 
-ALL = {"load-balancer": http, "request-balancer": by_request}
+def by_request_with_offload(rounds, full):
+    """The same between containers: their kernels leave segments and checksums to the interfaces."""
+    return by_request(rounds, full, offload=True)
+
+
+ALL = {"load-balancer": http, "request-balancer": by_request, "request-balancer-offload": by_request_with_offload}
