@@ -132,13 +132,16 @@ fn sessions_that_change_behind_their_copy_are_copied_again() {
         assert_eq!(gist(&new), gist(&net));
 
         // One session goes on, one ends, and one begins.
-        (net.wait(10), new.wait(10));
-        (net.run(IN, &udp(host(2), SERVER)), net.run(IN, &udp(host(7), SERVER)));
+        net.wait(10);
+        new.wait(10);
+        net.run(IN, &udp(host(2), SERVER));
+        net.run(IN, &udp(host(7), SERVER));
         let ended = net.views().into_iter().find(|view| view.original.source[..4] == host(3).0);
         let ended = ended.expect("it is there");
         let (workers, rules_now) = net.harness.workers_mut();
         assert!(workers[usize::from(ended.worker)].clear(ended.id, ended.uid, rules_now));
-        (net.wait(10), new.wait(10));
+        net.wait(10);
+        new.wait(10);
         let now = net.now;
         let (workers, rules_now) = net.harness.workers_mut();
         let (mut gone, mut changes) = (Vec::new(), Vec::new());

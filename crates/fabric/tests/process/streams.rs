@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use mmb_nf::harness::Sent;
 use mmb_nf::{
-    ArgError, ChainVerdict, Context, DropReason, LineSource, Setup, StreamData,
-    StreamFunction, StreamVerdict,
+    ArgError, ChainVerdict, Context, DropReason, LineSource, Setup, StreamData, StreamFunction, StreamVerdict,
 };
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use rustix::process::{Pid, Signal, kill_process};
