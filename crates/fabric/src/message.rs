@@ -93,8 +93,7 @@ pub(crate) enum Reply {
     /// Lines for the log of the function, and how many had no room before.
     Lines {
         text: String,
-        count: usize,
-        lost: usize,
+        lost: u64,
     },
     /// The function does not run.
     Failed(String),

@@ -197,11 +197,6 @@ impl Instance {
         process_use(&*self.function, &self.properties).is_ok_and(|of| of.packets)
     }
 
-    /// Whether brokers can use the function, if it runs in a process.
-    pub(crate) fn is_for_brokers(&self) -> bool {
-        process_use(&*self.function, &self.properties).is_ok_and(|of| of.brokers)
-    }
-
     /// Whether only brokers can use the function.
     pub fn is_l7_only(&self) -> bool {
         self.function.is_l7_only()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_fabric::message;
-use mmb_nf::{Instance, LineSource};
+use mmb_nf::{Instance, LineGate, LineSource};
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +23,6 @@ use super::connections::{Broken, FORMER};
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes of the lines of a message. JSON may need twice as many.
 const MESSAGE: usize = 56 << 10;
-/// Most bytes of a line.
-const LONGEST: usize = 48 << 10;
 /// Messages that are read before the keeper looks at anything else.
 const AT_ONCE: usize = 32;
 
@@ -107,9 +105,7 @@ struct Log {
     source: Arc<dyn LineSource>,
     /// When the chain had it last. None: it has it now.
     former: Option<Instant>,
-    second: Instant,
-    /// Lines of this second.
-    lines: u32,
+    gate: LineGate,
 }
 
 /// The daemon's side.
@@ -128,7 +124,8 @@ impl LineReceiver {
             match self.0.iter_mut().find(|log| log.function == copies.id()) {
                 Some(log) => log.former = None,
                 None => {
-                    self.0.push(Log { function: copies.id(), source, former: None, second: now, lines: 0 })
+                    let (function, gate) = (copies.id(), LineGate::default());
+                    self.0.push(Log { function, source, former: None, gate });
                 }
             }
         }
@@ -150,24 +147,7 @@ impl LineReceiver {
 
     fn append(&mut self, Lines { function, text }: &Lines) {
         let Some(log) = self.0.iter_mut().find(|log| log.function == *function) else { return };
-        if log.second.elapsed() >= Duration::from_secs(1) {
-            (log.second, log.lines) = (Instant::now(), 0);
-        }
-        let (mut accepted, mut count, mut lost) = (String::new(), 0, 0);
-        for line in text.lines() {
-            if log.lines == log.source.limit() || line.len() > LONGEST {
-                lost += 1;
-                continue;
-            }
-            log.lines += 1;
-            count += 1;
-            accepted.extend(line.chars().map(|one| if one.is_control() { ' ' } else { one }));
-            accepted.push('\n');
-        }
-        if count > 0 {
-            log.source.append(count, &accepted);
-        }
-        log.source.count_lost(lost);
+        log.gate.append(&*log.source, log.source.limit(), text, Instant::now());
     }
 }
 
@@ -231,8 +211,8 @@ mod tests {
             let (copy, log) = (Arc::<Recorder>::default(), Arc::<Recorder>::default());
             let mut sender = LineSender::new(there);
             sender.sources.push((7, copy.clone()));
-            let (source, second) = (log.clone(), Instant::now());
-            let receiver = LineReceiver(vec![Log { function: 7, source, former: None, second, lines: 0 }]);
+            let (source, gate) = (log.clone(), LineGate::default());
+            let receiver = LineReceiver(vec![Log { function: 7, source, former: None, gate }]);
             World { sender, receiver, socket: here, copy, log }
         }
 
@@ -261,7 +241,7 @@ mod tests {
     #[test]
     fn what_comes_is_not_trusted() {
         let mut world = World::new();
-        let long = "x".repeat(LONGEST + 1);
+        let long = "x".repeat(LineGate::LONGEST + 1);
         let send = |function, text: &str| {
             let lines = Lines { function, text: text.to_owned() };
             message::send(&world.sender.socket, &lines, &[]).unwrap();
@@ -272,10 +252,6 @@ mod tests {
         assert!(!world.receiver.receive(&world.socket).ok().unwrap());
         assert_eq!(world.log(), "a [31m b  c\n2\n3\n");
         assert_eq!(world.log.lost.load(Relaxed), 3, "a long one, and two beyond the limit");
-        world.receiver.0[0].second = Instant::now() - Duration::from_secs(1);
-        send(7, "6\n");
-        world.receiver.receive(&world.socket).ok().unwrap();
-        assert!(world.log().ends_with("\n3\n6\n"), "another second");
         message::send(&world.sender.socket, &"nonsense", &[]).unwrap();
         assert!(world.receiver.receive(&world.socket).is_err());
     }

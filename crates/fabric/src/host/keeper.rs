@@ -238,8 +238,8 @@ impl Keeper {
             }
             while message::is_readable(running.socket.as_fd()) {
                 match message::receive(&running.socket, RecvFlags::DONTWAIT) {
-                    Ok(Some((Reply::Lines { text, count, lost }, _))) => {
-                        if !running.lines.take(&self.shared, text, (count, lost)) {
+                    Ok(Some((Reply::Lines { text, lost }, _))) => {
+                        if !running.lines.take(&self.shared, &text, lost) {
                             return End::Floods;
                         }
                     }
@@ -287,8 +287,8 @@ impl Keeper {
     fn wait_for_answer(&self, running: &mut Running) -> io::Result<Option<Reply>> {
         loop {
             match wait_for(&running.socket)? {
-                Some(Reply::Lines { text, count, lost }) => {
-                    if !running.lines.take(&self.shared, text, (count, lost)) {
+                Some(Reply::Lines { text, lost }) => {
+                    if !running.lines.take(&self.shared, &text, lost) {
                         return Ok(None);
                     }
                 }

@@ -67,7 +67,7 @@ impl LineSender {
             return;
         }
         let (count, lost) = (part.count, std::mem::take(&mut self.lost));
-        if message::try_send(socket, &Reply::Lines { text: part.text, count, lost }).is_err() {
+        if message::try_send(socket, &Reply::Lines { text: part.text, lost: lost as u64 }).is_err() {
             self.lost = lost + count;
         }
     }
