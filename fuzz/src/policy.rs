@@ -284,7 +284,8 @@ impl Pair {
         let mut counted = vec![Vec::new(); batch.len];
         let index: BTreeMap<u32, u32> = self.rules.iter().map(|(index, (_, slot))| (*slot, *index)).collect();
         let count = |slot, pkt| counted[usize::from(pkt)].push(index[&slot]);
-        self.policy.decide(batch, edits, || DROP_ALL, count, |verdict| verdicts.push(verdict));
+        let sink = &mut (count, |verdict: mmb_policy::Verdict| verdicts.push(verdict));
+        self.policy.decide(batch, edits, || DROP_ALL, sink);
         counted.iter_mut().for_each(|matched| matched.sort());
         assert!(counted.iter().eq(alone.iter().map(|(processed, ..)| &processed.matched)));
         for verdict in verdicts {
