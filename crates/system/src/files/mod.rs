@@ -111,8 +111,10 @@ enum Inputs {
     Opened(Opener),
 }
 
+type Open = dyn Fn(&Path) -> io::Result<File> + Send + Sync;
+
 /// Opens a file for a process that cannot.
-struct Opener(Box<dyn Fn(&Path) -> io::Result<File> + Send + Sync>);
+struct Opener(Box<Open>);
 
 impl std::fmt::Debug for Opener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
