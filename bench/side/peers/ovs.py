@@ -195,6 +195,8 @@ class OpenVSwitch(Switch):
             raise RuntimeError("Open vSwitch has died") from None
         try:
             self._feed(flows, hidden)
+            # While no packet passes: flows of before would track new connections.
+            self.flows("")
             self.control("dpctl/flush-conntrack")
             self.flows(rules)
             # What it decided by the flows of before would slow down, or speed up, what comes now.
