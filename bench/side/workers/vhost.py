@@ -75,7 +75,8 @@ def _function(switch, number):
     """A testpmd, which makes the sockets that the switch connects to."""
     sockets = [switch.directory / f"f{number}{side}.sock" for side in "ab"]
     devices = [f"--vdev=net_virtio_user{n},path={path},server=1,queues=1" for n, path in enumerate(sockets)]
-    eal = ["-l", "0,1", "--no-huge", "--no-shconf", "-m", str(MEMORY), "--no-pci", *devices]
+    # Its threads run on any processor: only that of the switch is fixed to one.
+    eal = ["--lcores", "0@(0-1),1@(0-1)", "--no-huge", "--no-shconf", "-m", str(MEMORY), "--no-pci", *devices]
     own = ["--forward-mode=io", "--auto-start", f"--total-num-mbufs={BUFFERS}"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(["dpdk-testpmd", *eal, "--", *own], **pipes) as process:
