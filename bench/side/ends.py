@@ -13,6 +13,7 @@ SHARED = (
     "is the whole, not the box alone."
 )
 IPERF = "iperf3, two streams."
+OFFLOAD = "With offload, all interfaces leave segmentation and checksums to the device, as those of containers do."
 # Most rules that iptables is given: it asks one after the other.
 LINEAR = 10_000
 

@@ -5,7 +5,7 @@ import pathlib
 
 from .. import boxes
 from . import web
-from ..ends import END_TO_END, SHARED, together
+from ..ends import END_TO_END, OFFLOAD, SHARED, together
 from ..results import FAST, MMB, Experiment, Series
 from ..wire import Wire
 
@@ -163,8 +163,8 @@ def by_request(rounds, full, offload=False):
     figures = [
         Experiment(
             name.replace("balancer", "balancer-offload" if offload else "balancer"),
-            f"A load balancer that reads requests{', with segmentation offload at all interfaces' if offload else ''}: {what}",
-            END_TO_END, "object, KiB", unit, "MiddleClick, Figure 14", setup_by_request(), [SHARED, how],
+            f"A load balancer that reads requests{', with offload' if offload else ''}: {what}",
+            END_TO_END, "object, KiB", unit, "MiddleClick, Figure 14", setup_by_request(), [SHARED, how, *([OFFLOAD] if offload else [])],
         )
         for name, what, unit in (
             ("request-balancer", "requests", "requests a second"),

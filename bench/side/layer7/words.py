@@ -4,7 +4,7 @@ import contextlib
 
 from .. import boxes
 from . import web
-from ..ends import END_TO_END, SHARED, together
+from ..ends import END_TO_END, OFFLOAD, SHARED, together
 from ..results import MMB, Experiment, Series
 from ..wire import Wire, peak_memory
 
@@ -67,8 +67,8 @@ def http(rounds, full, offload=False):
     figures = [
         Experiment(
             name.replace("words", "words-offload" if offload else "words"),
-            f"A word is replaced in web pages{', with segmentation offload at all interfaces' if offload else ''}: {what}", END_TO_END, "page, KiB", unit, "MiddleClick, Figure 15",
-            setup(), [SHARED, how],
+            f"A word is replaced in web pages{', with offload' if offload else ''}: {what}", END_TO_END, "page, KiB", unit, "MiddleClick, Figure 15",
+            setup(), [SHARED, how, *([OFFLOAD] if offload else [])],
         )
         for name, what, unit in (
             ("words-requests", "requests", "requests a second"),
