@@ -68,6 +68,18 @@ def received(end, content):
     return read
 
 
+def content_with_words(rng):
+    """Random bytes with words in them, and where each word ends: {(word, position)}."""
+    content = b"".join(rng.randbytes(rng.randrange(3000)) + rng.choice(WORDS) for _ in range(60))
+    return content, {(word.decode(), found.end()) for word in WORDS for found in re.finditer(re.escape(word), content)}
+
+
+def found_in(log):
+    """The words of a log, and where each of them ends."""
+    text = log.read_text(encoding="ascii") if log.exists() else ""
+    return {(word, int(end)) for word, end in re.findall(r'match: "(.*)" ends at byte (\d+) of tcp', text)}
+
+
 @pytest.mark.parametrize("address", [SERVER4, SERVER6])
 def test_positions_are_found_wherever_segments_are_cut(root, make_daemon, tmp_path, address):
     log = tmp_path / "match.log"
@@ -75,18 +87,11 @@ def test_positions_are_found_wherever_segments_are_cut(root, make_daemon, tmp_pa
     bad = Impairment(loss=5, duplication=30, reordering=40, cuts=400)
     bench = BadBench(make_daemon, configuration(function), seed=3, before=bad)
     try:
-        rng = random.Random(4)
-        content = b"".join(rng.randbytes(rng.randrange(3000)) + rng.choice(WORDS) for _ in range(60))
+        content, expected = content_with_words(random.Random(4))
         with connection(bench, address) as (near, far):
             assert received((far, near), content) == content
-        expected = {(word.decode(), found.end()) for word in WORDS for found in re.finditer(re.escape(word), content)}
-
-        def found():
-            text = log.read_text(encoding="ascii") if log.exists() else ""
-            return {(word, int(end)) for word, end in re.findall(r'match: "(.*)" ends at byte (\d+) of tcp', text)}
-
-        wait.until(lambda: len(found()) >= len(expected), "a line for each word")
-        assert found() == expected
+        wait.until(lambda: len(found_in(log)) >= len(expected), "a line for each word")
+        assert found_in(log) == expected
         assert report(bench.daemon)["matches"] == str(len(expected))
     finally:
         bench.close()

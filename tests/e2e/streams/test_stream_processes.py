@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal
 
 import pytest
@@ -11,10 +10,9 @@ from lab import traffic, wait
 from lab.links.impair import BadBench, Impairment
 from lab.netns import SERVER4
 from sessions.test_processes import apply, process_of, report
-from streams.test_match import PORT, connection, exactly, received
+from streams.test_match import PORT, WORDS, connection, content_with_words, exactly, found_in, received
 
 DOMAIN = "domain add tenant private buffers 1024"
-WORDS = (b"evil word", b"other")
 
 
 def configuration(*functions, domain=DOMAIN):
@@ -41,17 +39,11 @@ def test_each_byte_is_read_once_wherever_segments_are_cut(root, make_daemon, tmp
     bad = Impairment(loss=5, duplication=30, reordering=40, cuts=400)
     bench = BadBench(make_daemon, configuration(*functions), seed=3, before=bad)
     try:
-        rng = random.Random(4)
-        content = b"".join(rng.randbytes(rng.randrange(3000)) + rng.choice(WORDS) for _ in range(60))
+        content, expected = content_with_words(random.Random(4))
         with connection(bench, SERVER4) as (near, far):
             assert received((far, near), content) == content
-        expected = {(word.decode(), found.end()) for word in WORDS for found in re.finditer(re.escape(word), content)}
-
-        def found():
-            return {(word, int(end)) for word, end in re.findall(r'match: "(.*)" ends at byte (\d+) of tcp', "\n".join(lines_of(log)))}
-
-        wait.until(lambda: len(found()) >= len(expected), "a line for each word")
-        assert found() == expected
+        wait.until(lambda: len(found_in(log)) >= len(expected), "a line for each word")
+        assert found_in(log) == expected
         values = report(bench.daemon, "m")
         assert (values["matches"], values["restarts"], values["rejected"]) == (str(len(expected)), "0", "0")
         assert int(values["descriptors"]) > 60 and values["written"] == str(len(expected))
