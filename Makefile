@@ -32,7 +32,7 @@ test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a c
 	$(CARGO) test --locked --manifest-path examples/nf-hello/Cargo.toml --target-dir $(abspath $(TARGET))
 
 test-e2e: build ## real traffic in network namespaces; E2E="-k vlan" narrows it
-	MMB_BIN=$(abspath $(MMB)) $(PYTHON) -m pytest tests/e2e $(E2E)
+	MMB_BIN=$(abspath $(MMB)) PYTHON=$(PYTHON) tools/test-e2e $(E2E)
 
 demo: deps build ## watch mmb work between a real client and a real server (root)
 	@MMB_BIN=$(abspath $(MMB)) $(PYTHON) tools/demo

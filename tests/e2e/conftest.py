@@ -47,6 +47,17 @@ def pytest_runtest_makereport(item):
             report.sections.append((f"mmb in {daemon.directory}", daemon.log()[-4000:]))
 
 
+def pytest_sessionfinish(session):
+    """One of several processes of pytest-xdist leaves its figures to the one that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["figures"] = _figures
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    _figures.extend(getattr(node, "workeroutput", {}).get("figures", []))
+
+
 def pytest_terminal_summary(terminalreporter):
     if os.geteuid() != 0:
         terminalreporter.section("no root")
