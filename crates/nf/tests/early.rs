@@ -179,13 +179,16 @@ fn what_waits_is_acknowledged_selectively() {
         for (early, blocks) in [
             (data(12, "mnop"), &[(8, 16)][..]),
             (data(20, "uv"), &[(20, 22), (8, 16)]),
-            (data(10, "k"), &[(8, 16), (20, 22)]),
+            // A copy of bytes that wait is reported (RFC 2883, 4).
+            (data(10, "k"), &[(10, 11), (8, 16), (20, 22)]),
             (data(6, "gh"), &[(6, 16), (20, 22)]),
             (data(30, "0"), &[(30, 31), (20, 22), (6, 16)]),
             (data(40, "0"), &[(40, 41), (30, 31), (20, 22), (6, 16)]),
             // A fifth block has no room.
             (data(50, "0"), &[(50, 51), (40, 41), (30, 31), (20, 22)]),
-            (data(6, "gh"), &[(6, 16), (50, 51), (40, 41), (30, 31)]),
+            // Copies of whole segments.
+            (data(6, "gh"), &[(6, 8), (6, 16), (50, 51), (40, 41)]),
+            (data(50, "0"), &[(50, 51), (50, 51), (40, 41), (30, 31)]),
         ] {
             assert_eq!(bench.told(early), [sack(4, blocks)], "{lines}");
         }

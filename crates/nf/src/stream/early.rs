@@ -5,6 +5,8 @@
 //! retransmission timeout. So the context tells it in the receiver's place, as a receiver would (RFC
 //! 5681, 4.2): each such segment is answered by a duplicate of the receiver's last acknowledgement. If
 //! both ends permit it, the duplicate has the waiting bytes as a selective acknowledgement (RFC 2018, 4).
+//! A copy of a segment that waits is reported in front of them (RFC 2883, 4): its sender has repeated it
+//! without need.
 //!
 //! A sender takes bytes in front of those for lost (RFC 6675, 4). So nothing is sent while bytes that
 //! have gone on are under way to the receiver. The acknowledgement with which the receiver has got them
@@ -43,6 +45,8 @@ pub(super) struct Early {
     pub to: SegmentTo,
     /// The number of the packet, if it is one of them.
     newest: u32,
+    /// The bytes of the packet, if they wait already.
+    copy: Option<(u32, u32)>,
 }
 
 /// The numbers of the acknowledgements.
@@ -69,7 +73,9 @@ impl Early {
         const KIND: u8 = Segment::SYN | Segment::FIN | Segment::RST | Segment::ACK;
         let is_ahead =
             || stream.next(packet.direction as usize).is_some_and(|next| is_after(segment.seq, next));
-        let early = |direction, to| Some(Early { direction, to, newest: segment.seq });
+        let is_copy = verdict == Verdict::Drop(DropReason::StreamDuplicate) && segment.len != 0;
+        let copy = is_copy.then(|| (segment.seq, segment.seq.wrapping_add(segment.len.into())));
+        let early = |direction, to| Some(Early { direction, to, newest: segment.seq, copy });
         match verdict {
             Verdict::Hold | Verdict::Drop(DropReason::StreamDuplicate) if is_ahead() => {
                 early(packet.direction, SegmentTo::Sender)
@@ -132,6 +138,10 @@ impl StreamContext {
         let mut blocks = blocks(held.ranges(place, early.direction));
         if is_newest && let Some(at) = blocks.iter().position(|&block| has(block, early.newest)) {
             blocks[..=at].rotate_right(1);
+        }
+        if let Some(copy) = early.copy {
+            blocks.truncate(MOST_BLOCKS - 1);
+            blocks.insert(0, copy);
         }
         let most = BLOCKS[usize::from(numbers.stamps.is_none())];
         let count = if is_newest { 1 } else { DUPLICATES.min(held.held_of(place, early.direction) as usize) };
