@@ -60,8 +60,8 @@ pub use program::{
 pub use registry::{Registry, TypeInfo};
 pub use runner::{ChainVerdict, FunctionVisit, Runner, SessionAccess, StageCounters};
 pub use stream::{
-    CounterKind, EditError, LineGate, LineSource, SettledEdits, StreamCounter, StreamData, StreamEdit,
-    StreamFunction, TakenOver,
+    CounterKind, EditError, LineGate, LinePace, LineSource, SettledEdits, StreamCounter, StreamData,
+    StreamEdit, StreamFunction, TakenOver,
 };
 pub use vector::Vector;
 pub use verdict::{StreamVerdict, Verdict};

@@ -1,7 +1,7 @@
 //! Lines of functions on their way from a process to the logs of the daemon.
 //!
 //! # Theory of operation
-//! Functions queue what they log while they work. Before the event loop sleeps, at most once in [`PAUSE`], it
+//! Functions queue what they log while they work. Before the event loop sleeps, if [`LinePace`] lets it, it
 //! takes their lines and sends them over a socket of their own. It never waits there: lines that do not fit
 //! are lost, and counted. The daemon does not trust what comes. It appends lines to the logs of the functions
 //! of the chain only, as many in a second as each may log, without control characters, and none that is too
@@ -13,14 +13,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_fabric::message;
-use mmb_nf::{Instance, LineGate, LineSource};
+use mmb_nf::{Instance, LineGate, LinePace, LineSource};
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
 use super::connections::{Broken, FORMER};
 
-/// Time between two messages, while there are lines.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes of the lines of a message. JSON may need twice as many.
 const MESSAGE: usize = 56 << 10;
 /// Messages that are read before the keeper looks at anything else.
@@ -38,12 +36,12 @@ pub(super) struct LineSender {
     /// Does not block.
     socket: OwnedFd,
     sources: Vec<(u64, Arc<dyn LineSource>)>,
-    sent: Option<Instant>,
+    pace: LinePace,
 }
 
 impl LineSender {
     pub fn new(socket: OwnedFd) -> LineSender {
-        LineSender { socket, sources: Vec::new(), sent: None }
+        LineSender { socket, sources: Vec::new(), pace: LinePace::default() }
     }
 
     /// Adds a function, if it logs lines. Functions that are gone are forgotten.
@@ -60,22 +58,19 @@ impl LineSender {
         if !self.sources.iter().any(|(_, source)| source.is_waiting()) {
             return None;
         }
-        match self.sent.map(|sent| PAUSE.saturating_sub(sent.elapsed())) {
-            Some(rest) if !rest.is_zero() => Some(rest),
-            _ => {
-                self.send_all();
-                None
-            }
+        let wait = self.pace.wait(Instant::now());
+        if wait.is_none() {
+            self.send_all();
         }
+        wait
     }
 
     /// Sends all that waits.
     pub fn send_all(&mut self) {
-        self.sent = Some(Instant::now());
         for (function, source) in &self.sources {
             let mut text = String::new();
             source.take(&mut text);
-            for text in pieces(&text) {
+            for text in LinePace::messages(&text, MESSAGE) {
                 let lines = Lines { function: *function, text: text.to_owned() };
                 if message::send(&self.socket, &lines, &[]).is_err() {
                     source.count_lost(text.lines().count() as u64);
@@ -83,20 +78,6 @@ impl LineSender {
             }
         }
     }
-}
-
-/// Divides lines into pieces of at most [`MESSAGE`] bytes. A line that is longer is a piece.
-fn pieces(text: &str) -> Vec<&str> {
-    let (mut pieces, mut first, mut end) = (Vec::new(), 0, 0);
-    for line in text.split_inclusive('\n') {
-        if end > first && end + line.len() - first > MESSAGE {
-            pieces.extend(text.get(first..end));
-            first = end;
-        }
-        end += line.len();
-    }
-    pieces.extend(text.get(first..end).filter(|piece| !piece.is_empty()));
-    pieces
 }
 
 /// A function of which a process has a copy.
@@ -232,7 +213,7 @@ mod tests {
         world.wait("a\n");
         assert_eq!(world.sender.send(), None, "the first line does not wait");
         world.wait("b\n");
-        assert!(world.sender.send().is_some_and(|rest| rest <= PAUSE));
+        assert!(world.sender.send().is_some_and(|rest| rest <= Duration::from_millis(100)));
         world.sender.send_all();
         assert!(!world.receiver.receive(&world.socket).ok().unwrap());
         assert_eq!(world.log(), "a\nb\n");
@@ -266,14 +247,5 @@ mod tests {
         assert!(world.copy.lost.load(Relaxed) > 0, "the socket is full");
         assert!(world.receiver.receive(&world.socket).ok().unwrap(), "there is more");
         assert_eq!(world.log(), "x\nx\nx\n");
-    }
-
-    #[test]
-    fn pieces_have_whole_lines() {
-        let line = format!("{}\n", "y".repeat(MESSAGE / 2));
-        let long = format!("{}\n", "z".repeat(2 * MESSAGE));
-        let text = format!("{line}{line}{long}a\nb\n");
-        assert_eq!(pieces(&text), [&*line, &line, &long, "a\nb\n"]);
-        assert!(pieces("").is_empty());
     }
 }

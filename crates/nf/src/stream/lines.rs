@@ -21,6 +21,43 @@ pub trait LineSource: Send + Sync {
     fn report(&self) -> Vec<(String, String)>;
 }
 
+/// How the lines of a process leave it: at most one time in a tenth of a second.
+#[derive(Debug, Default)]
+pub struct LinePace {
+    last: Option<Instant>,
+}
+
+impl LinePace {
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    /// Returns how long lines have to wait. None: they leave now.
+    pub fn wait(&mut self, now: Instant) -> Option<Duration> {
+        let since = self.last.map_or(Self::PAUSE, |last| now.saturating_duration_since(last));
+        if since < Self::PAUSE {
+            return Some(Self::PAUSE - since);
+        }
+        self.last = Some(now);
+        None
+    }
+
+    /// Divides lines into messages of at most so many bytes. A line that is longer is one by itself.
+    pub fn messages(text: &str, most: usize) -> impl Iterator<Item = &str> {
+        let mut left = text;
+        std::iter::from_fn(move || {
+            let mut end = 0;
+            for line in left.split_inclusive('\n') {
+                if end != 0 && end + line.len() > most {
+                    break;
+                }
+                end += line.len();
+            }
+            let (message, rest) = left.split_at(end);
+            left = rest;
+            (end != 0).then_some(message)
+        })
+    }
+}
+
 /// Appends lines that come from a process, which is not trusted, to the log of its function: without control
 /// characters, none beyond [`LineGate::LONGEST`], and as many in a second as the function may log.
 #[derive(Debug, Default)]
@@ -94,6 +131,24 @@ mod tests {
         fn report(&self) -> Vec<(String, String)> {
             Vec::new()
         }
+    }
+
+    #[test]
+    fn messages_have_whole_lines() {
+        let (line, long) = (format!("{}\n", "y".repeat(50)), format!("{}\n", "z".repeat(200)));
+        let text = format!("{line}{line}{long}a\nb\n");
+        let messages: Vec<_> = LinePace::messages(&text, 100).collect();
+        assert_eq!(messages, [&*line, &line, &long, "a\nb\n"]);
+        assert_eq!(LinePace::messages("", 100).count(), 0);
+    }
+
+    #[test]
+    fn lines_leave_ten_times_in_a_second() {
+        let (mut pace, begin) = (LinePace::default(), Instant::now());
+        let at = |millis| begin + Duration::from_millis(millis);
+        assert_eq!(pace.wait(begin), None);
+        assert_eq!(pace.wait(at(30)), Some(Duration::from_millis(70)));
+        assert_eq!((pace.wait(at(100)), pace.wait(at(199)).is_some()), (None, true));
     }
 
     #[test]

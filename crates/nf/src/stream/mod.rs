@@ -27,7 +27,7 @@ pub use data::StreamData;
 pub use edits::{EditError, SettledEdits, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED};
 pub use function::StreamFunction;
-pub use lines::{LineGate, LineSource};
+pub use lines::{LineGate, LinePace, LineSource};
 pub(crate) use returned::{apply_returned, unsent};
 pub(crate) use takeover::AnswerNumbers;
 pub use takeover::TakenOver;
