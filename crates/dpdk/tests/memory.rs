@@ -342,10 +342,13 @@ fn long_packets_are_chains() {
 fn chains_have_a_longest_length() {
     let _alone = common::alone();
     let pool = pool(300, 1);
-    assert!(pool.alloc_from(&pattern(256)).is_none());
-    let mut packet = pool.alloc_from(&pattern(255)).unwrap();
+    assert!(pool.alloc_from(&pattern(65)).is_none());
+    let mut packet = pool.alloc_from(&pattern(64)).unwrap();
+    for len in [64, 64, 63] {
+        packet.chain(pool.alloc_from(&pattern(len)).unwrap()).unwrap();
+    }
     let more = packet.chain(pool.alloc_from(&[1]).unwrap()).unwrap_err();
-    assert_eq!((more.to_vec(), packet.to_vec()), (vec![1], pattern(255)));
+    assert_eq!((more.to_vec(), packet.pkt_len(), packet.nb_segs()), (vec![1], 255, 255));
     drop((packet, more));
     assert_eq!(pool.in_use(), 0);
 }

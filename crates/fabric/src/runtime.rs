@@ -340,6 +340,7 @@ impl Process {
                 direction: header.direction(),
                 meta: &mut header.meta,
                 len: descriptor.len.into(),
+                segment_size: 0,
                 session: SessionId(descriptor.session),
             });
         }

@@ -159,6 +159,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
                 .map(|(frame, meta, id)| Packet {
                     tail: None,
                     len: frame.len() as u32,
+                    segment_size: 0,
                     head: frame,
                     meta,
                     in_port: 0,

@@ -167,6 +167,9 @@ pub struct Emission<'a> {
     pub packet: Option<u8>,
     /// The frame takes the place of that packet, or follows it. Others leave before the vector.
     pub is_in_order: bool,
+    /// Bytes of payload of each segment of a large frame but the last one ([`mmb_packet::LargeFrame`]). 0:
+    /// the frame is an ordinary one.
+    pub segment_size: u16,
     /// The frame.
     pub frame: &'a [u8],
 }
@@ -191,6 +194,7 @@ struct Record {
     /// Some if the chain translates its sessions: whether the function sees forward packets translated.
     after_translation: Option<bool>,
     is_in_order: bool,
+    segment_size: u16,
     start: usize,
     len: usize,
 }
@@ -198,13 +202,13 @@ struct Record {
 impl Emissions {
     /// Most frames that wait to be sent.
     pub const MAX_FRAMES: usize = 1024;
-    /// Most bytes of frames that wait to be sent.
-    pub const MAX_BYTES: usize = 4 << 20;
+    /// Most bytes of frames that wait to be sent: twice those of a vector of large frames.
+    pub const MAX_BYTES: usize = 32 << 20;
 
     pub(crate) fn push(&mut self, target: EmitTarget, packet: Option<u8>, ingress: u16, segments: &[&[u8]]) {
         let has_no_target = packet.is_none() && target == EmitTarget::Egress;
-        let (start, len) = (self.bytes.len(), segments.iter().map(|segment| segment.len()).sum::<usize>());
-        if has_no_target || self.records.len() >= Self::MAX_FRAMES || start + len > Self::MAX_BYTES {
+        let len = segments.iter().map(|segment| segment.len()).sum::<usize>();
+        if has_no_target || !self.has_room(len) {
             self.lost += 1;
             return;
         }
@@ -212,10 +216,24 @@ impl Emissions {
             EmitTarget::Port(port) => port,
             EmitTarget::Ingress | EmitTarget::Egress => ingress,
         };
+        let start = self.bytes.len();
         segments.iter().for_each(|segment| self.bytes.extend_from_slice(segment));
-        let (in_port, after_translation, is_in_order) = (ingress, None, false);
-        let record = Record { target, out_port, in_port, packet, after_translation, is_in_order, start, len };
-        self.records.push(record);
+        self.records.push(Record {
+            target,
+            out_port,
+            in_port: ingress,
+            packet,
+            after_translation: None,
+            is_in_order: false,
+            segment_size: 0,
+            start,
+            len,
+        });
+    }
+
+    /// Whether a frame of `len` bytes has room.
+    fn has_room(&self, len: usize) -> bool {
+        self.records.len() < Self::MAX_FRAMES && self.bytes.len() + len <= Self::MAX_BYTES
     }
 
     /// Sends a frame at the place of a packet among those of its vector.
@@ -225,6 +243,34 @@ impl Emissions {
         if let Some(record) = self.records.get_mut(before) {
             record.is_in_order = true;
         }
+    }
+
+    /// Sends a frame at the place of a packet, as [`Emissions::push_in_order`]. `payload` appends to the
+    /// headers what follows them, `len` bytes. If it returns false, nothing is sent. `segment_size`: see
+    /// [`Emission::segment_size`]. Returns the frame, to be completed.
+    pub(crate) fn push_built(
+        &mut self,
+        target: EmitTarget,
+        at: usize,
+        headers: &[u8],
+        (len, segment_size): (usize, u16),
+        payload: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Option<&mut [u8]> {
+        let (start, before) = (self.bytes.len(), self.records.len());
+        if !self.has_room(headers.len() + len) {
+            self.lost += 1;
+            return None;
+        }
+        self.push_in_order(target, at, &[headers]);
+        if !payload(&mut self.bytes) {
+            self.records.truncate(before);
+            self.bytes.truncate(start);
+            return None;
+        }
+        let frame = self.bytes.get_mut(start..)?;
+        let record = self.records.get_mut(before)?;
+        (record.segment_size, record.len) = (segment_size, frame.len());
+        Some(frame)
     }
 
     /// Replaces the bytes of a frame.
@@ -339,6 +385,7 @@ impl Emissions {
             in_port: record.in_port,
             packet: record.packet,
             is_in_order: record.is_in_order,
+            segment_size: record.segment_size,
             frame: self.bytes.get(record.start..record.start + record.len).unwrap_or(&[]),
         })
     }

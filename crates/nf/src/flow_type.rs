@@ -1,6 +1,6 @@
 //! The function type `flow`: a flow manager within a chain. [`crate::Runner`] does its work.
 
-use crate::{ArgError, Context, Function, Packet, Setup, Verdict};
+use crate::{ArgError, Context, Function, Packet, Properties, Setup, Verdict};
 
 /// An instance of type `flow`.
 pub(crate) struct Flow {
@@ -30,6 +30,10 @@ impl Function for Flow {
             [_, extra, ..] => return Err(ArgError::unknown::<Self>(extra)),
         };
         Ok(Flow { sessions })
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { takes_large_frames: true, ..Properties::default() }
     }
 
     fn packet(&self, _: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {

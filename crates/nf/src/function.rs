@@ -181,6 +181,13 @@ pub struct Properties {
     /// The instance changes no byte of any packet. In a `zero-copy` domain, its process then reads packets
     /// where they are; it ends if it writes to one all the same.
     pub is_read_only: bool,
+    /// The function treats a large frame of TCP ([`Packet::segment_size`]) as one packet. While all functions
+    /// of all chains do so, ports receive such frames whole. Otherwise they segment them.
+    ///
+    /// The headers of a large frame are those of each of its segments. Its transport checksum has no meaning.
+    /// Its length is up to 65,535 bytes, and its payload may be in several buffers ([`Packet::payload`]). A
+    /// function that limits or counts packets, or copies frames, leaves it unset. Stream functions have it.
+    pub takes_large_frames: bool,
 }
 
 /// What a scratchpad belongs to. Addresses are those of the session's first packet at the function's place.

@@ -17,14 +17,18 @@
 //! # }
 //! ```
 
+mod large;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_flow::layout::Order;
 use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
 use mmb_lang::{Chain, Command, Diagnostic, Domain, NfInstance};
-use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
+use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments, VecPacket, parse};
 
+pub use self::large::LargeFrames;
+use self::large::segments_of;
 use crate::process::{ProcessHost, ProcessSetup};
 use crate::set::VECTOR;
 use crate::{
@@ -50,7 +54,7 @@ pub struct Sent {
     pub is_answered: bool,
     /// The packet afterwards.
     pub frame: Vec<u8>,
-    /// Frames that functions have sent because of it, each with its output port.
+    /// Frames that functions have sent because of it, each with its output port. Large frames are segmented.
     pub emitted: Vec<(u16, Vec<u8>)>,
 }
 
@@ -88,6 +92,8 @@ pub struct Harness {
     ending: Vec<SessionId>,
     /// Starts functions with `process`. None: they run here.
     processes: Option<Arc<dyn ProcessHost>>,
+    /// Frames with more payload than that of a segment are large ones. None: all are ordinary.
+    large: Option<LargeFrames>,
 }
 
 struct Sessions {
@@ -180,6 +186,7 @@ impl Harness {
             held: HashMap::new(),
             ending: Vec::new(),
             processes: None,
+            large: None,
         };
         harness.load(lines)?;
         Ok(harness)
@@ -250,6 +257,12 @@ impl Harness {
     /// Sets the bytes of the longest IP packet that outputs take. Functions do not make datagrams longer.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.sessions.mtu = mtu;
+    }
+
+    /// Gives functions frames with more payload than that of a segment as large ones from now on. None: all
+    /// are ordinary.
+    pub fn set_large(&mut self, large: Option<LargeFrames>) {
+        self.large = large;
     }
 
     /// Lets milliseconds pass.
@@ -354,16 +367,21 @@ impl Harness {
     fn run(&mut self, mut in_chain: Vec<InChain>, is_resumed: bool) -> Vec<Sent> {
         let mut verdicts = [ChainVerdict::Pass; VECTOR];
         let mut packets = Vec::new();
-        for InChain { sent, found, meta } in &mut in_chain {
+        let tail_of = |one: &InChain| self.large?.tail_of(&one.sent.frame);
+        let tails: Vec<_> = in_chain.iter().map(tail_of).collect();
+        for (InChain { sent, found, meta }, tail) in in_chain.iter_mut().zip(&tails) {
             let (direction, session) = (found.direction(), found.session());
             let (in_port, out_port) = if direction == Direction::Forward { (NEAR, FAR) } else { (FAR, NEAR) };
             meta.out_port = out_port;
-            let len = sent.frame.len() as u32;
+            let len = sent.frame.len();
+            let large = self.large.filter(|_| tail.is_some());
+            let head = large.map_or(len, |large| len.min(large.buffer));
             packets.push(Packet {
-                head: &mut sent.frame,
-                tail: None,
+                head: &mut sent.frame[..head],
+                tail: tail.as_ref().map(|tail| tail as &dyn TailSegments),
                 meta,
-                len,
+                len: len as u32,
+                segment_size: large.map_or(0, |large| large.segment_size),
                 in_port,
                 direction,
                 session,
@@ -380,7 +398,8 @@ impl Harness {
         for emission in emissions.iter() {
             // Frames that belong to no packet are shown with the last one.
             if let Some(one) = in_chain.get_mut(emission.packet.map_or(last, usize::from)) {
-                one.sent.emitted.push((emission.out_port, emission.frame.to_vec()));
+                let frames = segments_of(emission.frame, emission.segment_size);
+                one.sent.emitted.extend(frames.into_iter().map(|frame| (emission.out_port, frame)));
             }
         }
         emissions.clear();

@@ -22,6 +22,9 @@ pub struct Packet<'a> {
     pub meta: &'a mut Meta,
     /// Length of the whole frame in bytes.
     pub len: u32,
+    /// Bytes of payload of each segment of a large frame ([`mmb_packet::LargeFrame`]) but the last one. 0:
+    /// the frame is an ordinary one.
+    pub segment_size: u16,
     /// The port at which the packet came in.
     pub in_port: u16,
     /// Forward if the initiator of the session sent the packet.

@@ -274,15 +274,15 @@ impl<F: Function> Bench<F> {
         for (i, (frame, meta)) in frames.iter_mut().zip(&mut metas).enumerate() {
             let (session, direction, _) = packets[i];
             bases[i] = (session * Self::words()) as u32;
-            let (len, head) = (frame.len(), frame.len().min(self.contiguous));
-            let tail = tails.get(i).filter(|tail| !tail.is_empty());
+            let (len, head) = (frame.len() as u32, frame.len().min(self.contiguous));
             let (in_port, out_port) = ports(direction);
             meta.out_port = out_port;
             vector.push(Packet {
                 head: &mut frame[..head],
-                tail: tail.map(|tail| tail as &dyn TailSegments),
+                tail: tails.get(i).filter(|tail| !tail.is_empty()).map(|tail| tail as &dyn TailSegments),
                 meta,
-                len: len as u32,
+                len,
+                segment_size: 0,
                 in_port,
                 direction,
                 session: SessionId(session as u32),

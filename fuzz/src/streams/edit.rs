@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mmb_nf::harness::LargeFrames;
 use mmb_nf::{
     ArgError, ChainVerdict, Context, Harness, Registry, Setup, StreamEdit, StreamFunction, StreamVerdict,
 };
@@ -198,7 +199,10 @@ pub fn check(bytes: &[u8]) {
     registry.add_stream::<Substitute>();
     let chain = ["a", "a", "a then b"][stages];
     let lines = format!("nf add a substitute 0\nnf add b substitute 1\nchain add c {chain}");
-    let harness = Harness::new(registry, &lines).expect("a valid configuration");
+    let mut harness = Harness::new(registry, &lines).expect("a valid configuration");
+    // Segments of more than MSS bytes are large frames, whose payload is in several buffers.
+    let large = LargeFrames { segment_size: MSS as u16, buffer: TCP + 20 + usize::from(b & 7) };
+    harness.set_large((c & 64 != 0).then_some(large));
     let letter = |byte: &u8| b"evilwhs."[usize::from(byte & 7)];
     let end = |initial: u32, shift: u8, window: u8| End {
         initial,

@@ -9,6 +9,7 @@ from . import wait
 ETH_P_ALL = 0x0003
 SOL_PACKET = 263
 PACKET_AUXDATA = 8
+PACKET_VNET_HDR = 15
 PACKET_IGNORE_OUTGOING = 23
 TP_STATUS_VLAN_VALID = 1 << 4
 TP_STATUS_VLAN_TPID_VALID = 1 << 6
@@ -17,6 +18,53 @@ BUFFER = 64 << 20
 
 # struct tpacket_auxdata: status, length, captured length, mac offset, net offset, VLAN tag, VLAN type
 AUXDATA = struct.Struct("=IIIHHHH")
+
+
+# Bytes of struct virtio_net_hdr, with which a large frame comes and goes.
+VNET_HEADER = 10
+
+
+class LargeFrame(bytes):
+    """A frame with its virtio-net header: it may have the payload of several segments, and no checksum."""
+
+    header: bytes
+
+
+class LargePort:
+    """An AF_PACKET socket on one interface that receives and sends frames as segmentation offload leaves them."""
+
+    def __init__(self, namespace, interface):
+        with namespace.entered():
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self.socket.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+            self.socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
+            self.socket.bind((interface, ETH_P_ALL))
+        self.socket.setblocking(False)
+
+    def fileno(self):
+        return self.socket.fileno()
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, frame):
+        wait.until(lambda: self._try_to_send(frame), "room in the socket's buffer")
+
+    def _try_to_send(self, frame):
+        try:
+            return self.socket.send(frame.header + frame)
+        except BlockingIOError:
+            return 0
+
+    def receive_one(self):
+        try:
+            received = self.socket.recv(VNET_HEADER + 70_000)
+        except BlockingIOError:
+            return None
+        frame = LargeFrame(received[VNET_HEADER:])
+        frame.header = received[:VNET_HEADER]
+        return frame
 
 
 class RawPort:

@@ -63,6 +63,29 @@ def _send_all(source, family, address, size, deadline):
     return digest.hexdigest()
 
 
+def deliver(source, sink, address, content, port=5001, patience=30):
+    """Sends bytes over one TCP connection; returns what came."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    deadline = time.monotonic() + patience
+    with sink.entered():
+        listener = socket.create_server((address, port), family=family)
+    received = bytearray()
+    with listener, source.socket(family, socket.SOCK_STREAM) as near, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        _in_time(near, deadline).connect((address, port))
+
+        def send():
+            near.sendall(content)
+            near.shutdown(socket.SHUT_WR)
+
+        far, _ = _in_time(listener, deadline).accept()
+        with far:
+            sending = pool.submit(send)
+            while data := _in_time(far, deadline).recv(CHUNK):
+                received += data
+            sending.result()
+    return bytes(received)
+
+
 class Datagrams:
     """Numbered UDP datagrams from client to server, with few in flight, so that no buffer overflows: a
     missing one was dropped deliberately.

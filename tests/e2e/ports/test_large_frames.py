@@ -32,7 +32,8 @@ def average(namespace, interface, transfer):
 
     before = count()
     sent, received = transfer()
-    assert sent == received
+    are_equal = sent == received
+    assert are_equal
     packets, octets = (now - then for now, then in zip(count(), before, strict=True))
     return octets / packets
 
@@ -78,13 +79,34 @@ def test_edits_of_options_hold_in_each_segment(make_bench, make_daemon, address)
     right.close()
 
 
+def chain(*functions):
+    added = [f"nf add f{number} {function}\n" for number, function in enumerate(functions)]
+    names = " | ".join(f"f{number}" for number in range(len(functions)))
+    return "".join(added) + f"chain add c {names}\nadd-stateful in left tcp-dport 5001 chain c\n"
+
+
 @BOTH
-def test_functions_get_each_segment(make_wire, address):
-    wire = make_wire("af-packet", config="nf add m payload-count\nchain add c m\nadd-stateful in left tcp-dport 5001 chain c\n")
+@pytest.mark.parametrize("functions", [["payload-count"], ["count", "digest crc32c", "mss-clamp 1400", "police 100gbit"]], ids=["one", "all"])
+def test_functions_take_large_frames(make_wire, address, functions):
+    wire = make_wire("af-packet", config=chain(*functions))
     wire.bench.know_neighbours()
-    assert to_server(wire, address, size=16 << 20) <= FRAME
-    assert wire.daemon.hits(1) > 10_000
+    assert to_server(wire, address, size=16 << 20) > 2 * FRAME
     assert sum(wire.daemon.drops().values()) == 0
+    # One function that needs each segment is enough, and the next change takes it away.
+    wire.daemon.command("nf", "add", "each", "police", "100mpps")
+    wire.daemon.command("chain", "add", "other", "each")
+    assert to_server(wire, address, size=16 << 20) <= FRAME
+    wire.daemon.command("chain", "del", "other")
+    assert to_server(wire, address, size=16 << 20) > 2 * FRAME
+
+
+@BOTH
+@pytest.mark.parametrize("function", ["police 100mpps", "payload-count process box"], ids=["packets", "process"])
+def test_other_functions_get_each_segment(make_wire, address, function):
+    wire = make_wire("af-packet", config="domain add box private\n" + chain(function))
+    wire.bench.know_neighbours()
+    assert to_server(wire, address, size=4 << 20) <= FRAME
+    assert wire.daemon.hits(1) > 2500
 
 
 @BOTH
@@ -99,6 +121,23 @@ def test_other_ports_send_segments(make_bench, make_daemon, address):
 
     assert average(bench.server, "s0", transfer) <= FRAME
     assert daemon.drops().get("too-big", 0) == 0
+
+
+@BOTH
+@pytest.mark.parametrize("functions", [[], ["match ff replace 0000"]], ids=["plain", "edited"])
+def test_a_device_that_cannot_segment_gets_segments(make_wire, address, functions):
+    """The kernel drops large frames then, so mmb segments them."""
+    wire = make_wire("af-packet", config=chain(*functions) if functions else "")
+    wire.bench.know_neighbours()
+    wire.bench.mbox.run("ethtool", "-K", "m1", "tx", "off", "tso", "off", "gso", "off")
+    sent = b"".join(b"%08x" % number for number in range(1 << 20))
+    expected = sent.replace(b"ff", b"0000") if functions else sent
+
+    def transfer():
+        return expected, traffic.deliver(wire.client, wire.server, address, sent)
+
+    assert average(wire.server, "s0", transfer) <= FRAME
+    assert sum(wire.daemon.drops().values()) == 0
 
 
 @pytest.mark.parametrize("config", ["", NAT], ids=["routed", "translated"])

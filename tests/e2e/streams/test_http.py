@@ -385,9 +385,10 @@ def test_requests_are_edited_wherever_they_are_cut(make_wire, serve):
         assert exchange(wire.client, pieces, 1 << 20).endswith(b"\r\n\r\nan good-natured text"), size
 
 
-def test_edits_survive_loss(make_bad, serve, tmp_path):
-    bad = Impairment(loss=30, duplication=30, reordering=30, cuts=100)
-    bench = make_bad(chain(edits(tmp_path)), seed=4, before=bad, behind=bad)
+@pytest.mark.parametrize("offload", ["none", "both"])
+def test_edits_survive_loss(make_bad, serve, tmp_path, offload):
+    bad = Impairment(loss=30, duplication=30, reordering=30, cuts=100 if offload == "none" else 0)
+    bench = make_bad(chain(edits(tmp_path)), seed=4, before=bad, behind=bad, offload=offload)
     serve(bench.server)
     rounds = 20 if os.environ.get("E2E_LONG") else 3
     bodies = [tmp_path / f"body{n}" for n in range(rounds)]

@@ -270,9 +270,10 @@ def test_edits_on_bad_links(make_bad, serve, tmp_path):
     assert report(bench.daemon)["requests"] == "8"
 
 
-@pytest.mark.parametrize("address", [SERVER4, SERVER6], ids=["ip4", "ip6"])
-def test_bad_links(make_bad, serve, tmp_path, address):
-    bench = make_bad(configuration(BY_REQUEST), seed=11, before=BAD, behind=BAD, workers=2)
+@pytest.mark.parametrize("address, offload", [(SERVER4, "none"), (SERVER6, "none"), (SERVER4, "both")], ids=["ip4", "ip6", "offload"])
+def test_bad_links(make_bad, serve, tmp_path, address, offload):
+    bad = BAD if offload == "none" else Impairment(loss=50, duplication=30, reordering=30)
+    bench = make_bad(configuration(BY_REQUEST), seed=11, before=bad, behind=bad, workers=2, offload=offload)
     serve(bench.server, ONE, TWO)
     body = os.urandom(100_000)
     (tmp_path / "body").write_bytes(body)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mmb_dpdk::{Eal, FlowHandle, Mempool, Port, ReadablePool, StatsHandle};
+use mmb_dpdk::{Eal, FlowHandle, Mempool, Port, ReadablePool, ReceiveLarge, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
@@ -43,6 +43,15 @@ const MAX_PROGRAMS: usize = u16::MAX as usize;
 /// Whether one more program has room beside `programs`, or is one of them.
 fn has_room(programs: &[Arc<Program>], next: &Arc<Program>) -> bool {
     programs.len() < MAX_PROGRAMS || programs.iter().any(|program| Arc::ptr_eq(program, next))
+}
+
+/// Returns which large frames the functions of a program take.
+fn large_frames_for(program: &Program) -> ReceiveLarge {
+    match program.chains().next() {
+        None => ReceiveLarge::Whole,
+        Some(_) if program.takes_large_frames() => ReceiveLarge::Tcp,
+        Some(_) => ReceiveLarge::Segmented,
+    }
 }
 
 /// A running worker as the engine sees it.
@@ -233,12 +242,8 @@ impl Engine {
         let (is_learning, was_learning) = (is_learning(&forwarding), self.shared.fast.is_learning());
         let uses_tc = is_learning && uses_tc(&forwarding);
         participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
-        // Functions of chains get each segment by itself.
-        let receives_large = forwarding.chains.chains().next().is_none();
-        let receive_large = || devices().for_each(|(_, port)| port.receive_large(receives_large));
-        if !receives_large {
-            receive_large();
-        }
+        let large = large_frames_for(&forwarding.chains);
+        devices().for_each(|(_, port)| port.restrict_large(large));
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
         if is_learning && elements.is_none() {
             // Before workers learn: they would refuse flows to ports that have not been checked yet.
@@ -259,9 +264,7 @@ impl Engine {
         }
         self.wait_for(generation)?;
         drop(old);
-        if receives_large {
-            receive_large();
-        }
+        devices().for_each(|(_, port)| port.receive_large(large));
         participating.iter().filter(|_| !uses_tc).for_each(|(_, port)| port.engage_tc(false));
         publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);

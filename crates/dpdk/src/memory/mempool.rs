@@ -144,14 +144,13 @@ impl Mempool {
     }
 
     /// Takes a packet with these bytes, in as many segments as they need. None: the pool is exhausted, or the
-    /// frame needs more than 255 segments.
+    /// frame needs more than [`CHAIN`] segments.
     pub fn alloc_from(&self, bytes: &[u8]) -> Option<Mbuf> {
-        let room = self.data_room().max(1);
-        let (first, rest) = bytes.split_at(bytes.len().min(room));
-        let mut packet = self.segment(first)?;
-        for piece in rest.chunks(room) {
-            packet.chain(self.segment(piece)?).ok()?;
+        if bytes.len() <= self.data_room() {
+            return self.segment(bytes);
         }
+        let mut packet = self.alloc_chain(bytes.len())?;
+        packet.overwrite(bytes);
         Some(packet)
     }
 

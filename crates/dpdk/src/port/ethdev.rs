@@ -21,6 +21,7 @@ use mmb_dpdk_sys as sys;
 use super::device::{Device, LINK_BYTES, max_frame};
 use super::handle::{DeviceHandle, call, device_mtu};
 use super::netdev::{self, NetDev};
+use super::packet::ReceiveLarge;
 use super::queue::{RxQueue, TxQueue};
 use super::spec::{PortInfo, PortSpec, PortStats};
 use super::{open, redirect};
@@ -159,11 +160,18 @@ impl Port {
         Ok(stats)
     }
 
-    /// Sets whether large frames ([`crate::Packet::is_large`]) are received whole, as at first, or segmented.
-    /// Ports other than AF_PACKET receive none.
-    pub fn receive_large(&self, whole: bool) {
+    /// Sets which large frames ([`crate::Packet::is_large`]) are received whole: at first, all. Ports other
+    /// than AF_PACKET receive none.
+    pub fn receive_large(&self, large: ReceiveLarge) {
         if let Some(socket) = &self.handle.socket {
-            socket.receive_whole(whole);
+            socket.receive_large(large);
+        }
+    }
+
+    /// Receives no large frames whole from now on but those of `most`.
+    pub fn restrict_large(&self, most: ReceiveLarge) {
+        if let Some(socket) = &self.handle.socket {
+            socket.restrict_large(most);
         }
     }
 

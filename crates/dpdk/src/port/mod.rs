@@ -20,6 +20,7 @@ pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern
 pub use frame_size::{LroGuard, ReceiveOffload, is_veth};
 pub(crate) use netdev::set_option;
 pub use netdev::{NetDev, Offloads};
+pub use packet::ReceiveLarge;
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
 pub(crate) use redirect::can_receive_redirects;

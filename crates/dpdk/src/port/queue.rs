@@ -17,6 +17,8 @@ use crate::memory::{Burst, Packet, Slots, VECTOR_MAX, complete_single, segment};
 const TURNS_PER_OFFER: u8 = 16;
 /// Attempts to send the segments of a large frame.
 const SEGMENT_TRIES: u32 = 64;
+/// Large frames that are segmented behind one that the kernel has dropped, before it gets one again.
+const SEGMENTED_BEHIND_DROP: u32 = 63;
 
 /// A receive queue. It belongs to one thread.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct TxQueue {
     has_large: bool,
     /// Segments of a large frame; taken while they are sent.
     segments: Option<Burst>,
+    /// Large frames that are not to be given to the kernel whole.
+    to_segment: u32,
 }
 
 impl RxQueue {
@@ -91,7 +95,7 @@ impl RxQueue {
 
 impl TxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> TxQueue {
-        TxQueue { handle, queue, has_large: false, segments: Some(Burst::new()) }
+        TxQueue { handle, queue, has_large: false, segments: Some(Burst::new()), to_segment: 0 }
     }
 
     /// Sends packets from the front of `burst`. Packets that the port has no room for stay in it, in order.
@@ -252,8 +256,14 @@ impl TxQueue {
 
     /// Sends a large frame, whole or segmented. False: there is no room now.
     fn send_large(&mut self, packet: &mut Packet) -> bool {
-        if let Some(socket) = &self.handle.socket {
-            return socket.send(packet) != Sent::NoRoom;
+        if self.to_segment > 0 {
+            self.to_segment -= 1;
+        } else if let Some(socket) = &self.handle.socket {
+            match socket.send(packet) {
+                Sent::NoRoom => return false,
+                Sent::Yes | Sent::Refused => return true,
+                Sent::Dropped => self.to_segment = SEGMENTED_BEHIND_DROP,
+            }
         }
         let Some(mut burst) = self.segments.take() else { return true };
         let mut lost = 0;

@@ -71,7 +71,16 @@ impl World {
         mmb_packet::parse(frame, frame.len(), &mut meta).unwrap();
         let len = frame.len() as u32;
         let (direction, session) = (Direction::Forward, SessionId(session));
-        let packet = Packet { head: frame, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
+        let packet = Packet {
+            head: frame,
+            tail: None,
+            meta: &mut meta,
+            len,
+            segment_size: 0,
+            in_port: 1,
+            direction,
+            session,
+        };
         let sent = self.link.send(&packet, View::NONE, 5, filled);
         self.link.flush();
         sent
@@ -293,7 +302,16 @@ fn packets_of_the_engine_s_memory_are_read_where_they_are() {
     let bytes = memory.frame(0);
     mmb_packet::parse(bytes, bytes.len(), &mut meta).unwrap();
     let (len, direction, session) = (bytes.len() as u32, Direction::Forward, SessionId(1));
-    let mut packet = Packet { head: bytes, tail: None, meta: &mut meta, len, in_port: 1, direction, session };
+    let mut packet = Packet {
+        head: bytes,
+        tail: None,
+        meta: &mut meta,
+        len,
+        segment_size: 0,
+        in_port: 1,
+        direction,
+        session,
+    };
     assert_eq!(world.link.copy_back(first, &mut packet), Ok(()));
     assert_eq!(*packet.head, *frame());
     back.iter().for_each(|&buffer| world.link.free(buffer));

@@ -51,7 +51,7 @@ impl Function for Acl {
     }
 
     fn properties(&self) -> Properties {
-        Properties { is_read_only: true, ..Properties::default() }
+        Properties { is_read_only: true, takes_large_frames: true, ..Properties::default() }
     }
 
     fn open(&self, denied: &mut Denied, session: &SessionInfo, cx: &mut Context<'_, Batch>) {

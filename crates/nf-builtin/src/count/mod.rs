@@ -127,7 +127,7 @@ impl Function for Count {
     }
 
     fn properties(&self) -> Properties {
-        Properties { is_read_only: true, ..Properties::default() }
+        Properties { is_read_only: true, takes_large_frames: true, ..Properties::default() }
     }
 
     #[inline(always)]

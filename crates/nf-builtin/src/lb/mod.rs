@@ -110,7 +110,8 @@ impl Function for Lb {
             _ => "",
         };
         let translates = Translates { destination: true, ..Translates::default() };
-        Properties { accepts: accepts.to_owned(), translates, ..Properties::default() }
+        let accepts = accepts.to_owned();
+        Properties { accepts, translates, takes_large_frames: true, ..Properties::default() }
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut Local) -> Admission {

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use crate::shared::endpoints::Endpoints;
 use crate::shared::export_queue::{ClockReading, ExportQueue};
 use crate::shared::log_file::LogFile;
-use mmb_nf::{ArgError, Background, Context, Function, Key, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Background, Context, Function, Key, Packet, Properties, SessionInfo, Setup, Verdict};
 
 /// See the module's documentation.
 pub(crate) struct Log {
@@ -82,6 +82,10 @@ impl Function for Log {
             };
         }
         Ok(log)
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { takes_large_frames: true, ..Properties::default() }
     }
 
     fn open(&self, _: &mut (), session: &SessionInfo, cx: &mut Context<'_, ()>) {

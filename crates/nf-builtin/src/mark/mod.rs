@@ -7,7 +7,7 @@
 use mmb_packet::{Kind, checksum};
 
 use crate::shared::direction::DirectionFilter;
-use mmb_nf::{ArgError, Context, Function, Packet, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, Packet, Properties, Setup, Verdict};
 
 /// See the module's documentation.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,6 +53,10 @@ impl Function for Mark {
             }
             mark => Ok(mark),
         }
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { takes_large_frames: true, ..Properties::default() }
     }
 
     #[inline(always)]

@@ -43,7 +43,7 @@ impl Function for Monitor {
     }
 
     fn properties(&self) -> Properties {
-        Properties { is_read_only: true, ..Properties::default() }
+        Properties { is_read_only: true, takes_large_frames: true, ..Properties::default() }
     }
 
     fn open(&self, pad: &mut Pad, _: &SessionInfo, cx: &mut Context<'_, ()>) {

@@ -9,7 +9,7 @@
 use mmb_packet::{TcpOptions, checksum};
 
 use mmb_nf::WorkerCounters;
-use mmb_nf::{ArgError, Context, Function, Packet, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, Packet, Properties, Setup, Verdict};
 
 const SYN: u8 = 0x02;
 const FIXED: usize = 20;
@@ -38,6 +38,10 @@ impl Function for MssClamp {
             Ok(most @ 64..) => Ok(MssClamp { most, clamped: WorkerCounters::new(setup.workers) }),
             _ => Err(ArgError::invalid("segment size", word, "must be 64 to 65535")),
         }
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { takes_large_frames: true, ..Properties::default() }
     }
 
     #[inline(always)]

@@ -39,6 +39,7 @@ impl Function for Nat {
             accepts: "net-proto ip4".to_owned(),
             translates: Translates { source: true, ..Translates::default() },
             pools: vec![self.pool.to_string()],
+            takes_large_frames: true,
             ..Properties::default()
         }
     }

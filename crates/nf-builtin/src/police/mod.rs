@@ -25,6 +25,9 @@ use mmb_nf::{Admission, ArgError, Context, DropReason, Function, OpeningPacket, 
 use mmb_nf::{SessionInfo, SessionKey, Setup, Vector, Verdict, WorkerCounters};
 use shared_buckets::{Scope, SharedBuckets};
 
+/// Bytes of a burst from which on large frames are taken or dropped as they are: a burst of four of them.
+/// With less, their segments have to be treated one by one.
+const LEAST_BURST_OF_LARGE: u64 = 256 << 10;
 /// Most packets for which a worker takes units at once.
 const BLOCK: usize = 16;
 
@@ -97,7 +100,12 @@ impl Function for Police {
         };
         let counts_sessions = self.config.unit == Unit::Sessions;
         let needs_worker = counts_sessions.then_some("counts sessions before they are opened");
-        Properties { key, needs_worker, is_read_only: true, ..Properties::default() }
+        let takes_large_frames = match self.config.unit {
+            Unit::Bytes => self.config.burst >= LEAST_BURST_OF_LARGE,
+            Unit::Packets => false,
+            Unit::Sessions => true,
+        };
+        Properties { key, needs_worker, is_read_only: true, takes_large_frames, ..Properties::default() }
     }
 
     fn admit(&self, packet: &mut OpeningPacket<'_>, _: &mut Taken) -> Admission {

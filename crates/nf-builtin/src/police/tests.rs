@@ -274,6 +274,20 @@ fn the_largest_buckets_are_rounded() {
     assert_eq!(passed, (125_000_000 + 4_294_967_295 % 60_000) / 60_000);
 }
 
+/// A bucket that large frames would empty, or that counts their segments, gets segments.
+#[test]
+fn large_frames_are_taken_if_the_burst_has_room_for_some() {
+    let takes = |line| make::<Police>(line).map(|police| police.properties().takes_large_frames);
+    assert_eq!(
+        (takes("10gbit"), takes("1mbit burst 262144"), takes("9 sessions/s per source")),
+        (Ok(true), Ok(true), Ok(true))
+    );
+    assert_eq!(
+        (takes("1mbit"), takes("1gbit burst 262143"), takes("9mpps")),
+        (Ok(false), Ok(false), Ok(false))
+    );
+}
+
 #[test]
 fn arguments_are_parsed() {
     let police = |line| PoliceConfig::parse(&Vec::from_iter(str::split_whitespace(line)));

@@ -89,7 +89,8 @@ impl Function for Split {
     }
 
     fn properties(&self) -> Properties {
-        Properties { outputs: self.labels.clone(), routes: true, ..Properties::default() }
+        let outputs = self.labels.clone();
+        Properties { outputs, routes: true, takes_large_frames: true, ..Properties::default() }
     }
 
     fn route(&self, first: &OpeningPacket<'_>, batch: &mut Batch) -> Option<u8> {

@@ -67,7 +67,8 @@ impl Function for Synproxy {
 
     fn properties(&self) -> Properties {
         let translates = Translates { sequence_numbers: true, ..Translates::default() };
-        Properties { accepts: "tcp-sport".to_owned(), translates, ..Properties::default() }
+        let accepts = "tcp-sport".to_owned();
+        Properties { accepts, translates, takes_large_frames: true, ..Properties::default() }
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {

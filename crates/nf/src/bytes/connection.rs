@@ -130,6 +130,7 @@ impl ByteStreams {
         let Headers { head, meta } = &mut headers[at];
         let packet = Packet {
             len: head.len() as u32,
+            segment_size: 0,
             head,
             tail: None,
             meta,

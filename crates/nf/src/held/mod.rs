@@ -186,6 +186,8 @@ pub(crate) struct HeldPackets {
     pending: u32,
     /// Released packets that go on behind the packet that is being processed.
     behind: List,
+    /// Bytes of all segments that wait for others, or were released and have not gone on.
+    segment_bytes: u64,
     /// Packets that were held since this was read last.
     newly_held: u64,
     /// Tickets given out since start.
@@ -499,6 +501,7 @@ impl HeldPackets {
     fn release_entry(&mut self, ticket: u32) {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             entry.status = TicketState::Free;
+            self.segment_bytes -= std::mem::take(&mut entry.range).len();
             if entry.buffer != NO_BUFFER {
                 self.unused_buffers.push((entry.place.state, entry.buffer));
                 entry.buffer = NO_BUFFER;

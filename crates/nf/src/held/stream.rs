@@ -6,10 +6,20 @@ use mmb_stream::{HeldRange, View};
 
 use super::{HeldPackets, HeldPlace, Queue};
 
+/// Bytes of segments for each packet that may be held: those of a buffer.
+const PACKET_BYTES: u64 = 2048;
+
 impl HeldPackets {
-    /// Whether the limits allow to hold another packet of a session.
-    pub fn has_room(&self, place: HeldPlace) -> bool {
+    /// Whether the limits allow to hold another packet of a session, with `len` bytes of payload.
+    ///
+    /// A packet that is allowed stands for [`PACKET_BYTES`]: large frames have no more memory than others.
+    pub fn has_room(&self, place: HeldPlace, len: u32) -> bool {
+        let most_of = |packets: u32| u64::from(packets) * PACKET_BYTES;
+        let held = [Direction::Forward, Direction::Reverse]
+            .map(|direction| self.ranges(place, direction).map(HeldRange::len).sum::<u64>());
         self.fits(self.len_of(place), 0)
+            && held[0] + held[1] + u64::from(len) <= most_of(self.limits.session)
+            && self.segment_bytes + u64::from(len) <= most_of(self.limits.worker)
     }
 
     /// Returns the number of packets that a function holds of a session, or has released and that have not
@@ -65,6 +75,7 @@ impl HeldPackets {
         let ticket = self.hold(place, direction, Some(range.from))?;
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             entry.range = range;
+            self.segment_bytes += range.len();
         }
         Ok(ticket)
     }

@@ -60,7 +60,8 @@ impl<F: L7Function> DynFunction for TypedL7<F> {
     }
 
     fn properties(&self) -> Properties {
-        Properties::default()
+        // It sees no packets.
+        Properties { takes_large_frames: true, ..Properties::default() }
     }
 
     fn pad(&self) -> (usize, usize) {

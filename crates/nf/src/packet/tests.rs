@@ -10,7 +10,16 @@ fn with_packet<R>(frame: &mut [u8], f: impl FnOnce(&mut Packet<'_>) -> R) -> R {
     let mut meta = parsed(frame);
     let len = frame.len() as u32;
     let (direction, session) = (Direction::Forward, SessionId(0));
-    f(&mut Packet { head: frame, tail: None, meta: &mut meta, len, in_port: 0, direction, session })
+    f(&mut Packet {
+        head: frame,
+        tail: None,
+        meta: &mut meta,
+        len,
+        segment_size: 0,
+        in_port: 0,
+        direction,
+        session,
+    })
 }
 
 fn net(is_ip6: bool) -> Net {
@@ -98,6 +107,7 @@ fn payload_crosses_segments() {
             tail: Some(&tail),
             meta: &mut meta,
             len,
+            segment_size: 0,
             in_port: 0,
             direction: Direction::Forward,
             session: SessionId(0),

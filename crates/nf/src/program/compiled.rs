@@ -104,6 +104,13 @@ impl Program {
         self.may_have_offsets
     }
 
+    /// Whether all functions of all chains take large frames of TCP
+    /// ([`crate::Properties::takes_large_frames`]). A function in a process does not.
+    pub fn takes_large_frames(&self) -> bool {
+        let instances = self.stages.iter().map(|stage| self.instances.get(usize::from(stage.instance)));
+        instances.flatten().all(|one| one.properties().takes_large_frames && one.process().is_none())
+    }
+
     pub(crate) fn body(&self, number: BodyId) -> Option<&Body> {
         self.bodies.get(usize::from(number))
     }

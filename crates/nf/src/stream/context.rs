@@ -254,7 +254,7 @@ impl StreamContext {
     ) -> (View, Verdict) {
         let place = step.place(packet);
         let held = &step.holding.held;
-        if held.has_pending(place, packet.direction) && !held.has_room(place) {
+        if held.has_pending(place, packet.direction) && !held.has_room(place, segment.len.into()) {
             // It would have to follow them. Nothing is noted of it, so that it can come again.
             return (View::NONE, Verdict::Drop(DropReason::HeldFull));
         }
@@ -325,7 +325,7 @@ impl StreamContext {
             self.count(step.worker, Cause::Duplicate);
             return Verdict::Drop(DropReason::StreamDuplicate);
         }
-        if !step.holding.held.has_room(place) {
+        if !step.holding.held.has_room(place, range.len() as u32) {
             return self.overflow(packet, stream, Cause::NoRoom, step).1;
         }
         stream.note_held(direction as usize);
@@ -438,7 +438,7 @@ impl DynFunction for StreamContext {
     }
 
     fn properties(&self) -> Properties {
-        Properties::default()
+        Properties { takes_large_frames: true, ..Properties::default() }
     }
 
     fn pad(&self) -> (usize, usize) {

@@ -216,6 +216,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             accepts: self.0.accepts(),
             needs_worker: self.0.needs_worker(),
             is_read_only: !F::EDITS,
+            takes_large_frames: true,
             ..Properties::default()
         }
     }

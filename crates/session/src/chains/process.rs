@@ -25,7 +25,8 @@ use crate::{Environment, Next, NextSet};
 /// its frame.
 pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
     let flow = FlowRef(meta.session);
-    Packet { head, tail: None, meta, len, in_port, direction: flow.direction(), session: flow.session() }
+    let (direction, session) = (flow.direction(), flow.session());
+    Packet { head, tail: None, meta, len, segment_size: 0, in_port, direction, session }
 }
 
 impl ChainState {

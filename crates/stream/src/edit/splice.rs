@@ -38,7 +38,7 @@ const PREACKED: u16 = 1 << 8;
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
 /// Most edits of a worker that are not acknowledged.
-const MOST_EDITS: usize = 1 << 18;
+const MOST_EDITS: usize = 1 << 20;
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +276,8 @@ impl Splices {
         }
     }
 
-    /// Notes timestamp and payload of a segment of a direction.
+    /// Notes timestamp and payload of a segment of a direction. Of a large frame, that of its greatest
+    /// segment counts.
     ///
     /// A sender that repeats its first byte that is not acknowledged may have learned of a smaller path MTU.
     pub fn note_segment(

@@ -194,6 +194,11 @@ pub struct HeldRange {
 }
 
 impl HeldRange {
+    /// Returns the number of bytes.
+    pub fn len(self) -> u64 {
+        self.to.wrapping_sub(self.from).into()
+    }
+
     /// Whether the segment has neither bytes nor a FIN.
     pub fn is_empty(self) -> bool {
         self.from == self.to && !self.has_fin

@@ -7,7 +7,7 @@ import threading
 
 from .. import wait
 from ..netns import CLIENT4, CLIENT6, CLIENT_MAC, SERVER4, SERVER6, SERVER_MAC, Network
-from ..raw import RawPort
+from ..raw import LargePort, RawPort
 from ..wire import wire_config
 
 TCP = 6
@@ -31,11 +31,12 @@ class BadLink:
     """Forwards frames between two interfaces of a namespace, in a thread.
 
     vlan: number of a VLAN whose tag the frames have on the first interface (this kernel has no VLAN devices).
+    offload: frames stay as segmentation offload leaves them, and are lost as they are. They are not cut.
     """
 
-    def __init__(self, namespace, interfaces, impairment, seed, vlan=None):
+    def __init__(self, namespace, interfaces, impairment, seed, vlan=None, offload=False):
         self._tag = struct.pack("!HH", VLAN, vlan) if vlan else b""
-        self._ports = [RawPort(namespace, interface) for interface in interfaces]
+        self._ports = [(LargePort if offload else RawPort)(namespace, interface) for interface in interfaces]
         self._impairment, self._random = impairment, random.Random(seed)
         # Frames that are late, by the port that sends them, each with the number of frames that overtake it.
         self._late = [[], []]
@@ -61,7 +62,7 @@ class BadLink:
                     self._forward(1 - number, frame)
 
     def _tagged(self, to, frame):
-        return frame[:12] + self._tag + frame[12:] if to == 0 else frame
+        return frame[:12] + self._tag + frame[12:] if to == 0 and self._tag else frame
 
     def _happens(self, thousandths):
         return self._random.randrange(1000) < thousandths
@@ -167,9 +168,11 @@ class BadBench(Network):
     """Client, a bad link, mmb as a wire, another bad link, server; two real kernels at the ends.
 
     vlan: number of a VLAN whose tag the frames have at mmb.
+    offload: on which sides of mmb the interfaces segment, as network cards do: "none", "near" or "both". On the other sides,
+    frames are those of the MTU.
     """
 
-    def __init__(self, make_daemon, config, seed, before=None, behind=None, vlan=None, **options):
+    def __init__(self, make_daemon, config, seed, before=None, behind=None, vlan=None, offload="none", **options):
         super().__init__()
         try:
             roles = ("client", "near", "mbox", "far", "server")
@@ -181,19 +184,25 @@ class BadBench(Network):
             self._veth((self.mbox, "m1", None), (self.far, "f0", None))
             self._veth((self.far, "f1", None), (self.server, "s0", SERVER_MAC))
             offloads = [word for name in ("tx", "tso", "gso", "gro", "txvlan") for word in (name, "off")]
-            for namespace, interface, mac, address4, address6, peer4, peer6 in (
-                (self.client, "c0", SERVER_MAC, CLIENT4, CLIENT6, SERVER4, SERVER6),
-                (self.server, "s0", CLIENT_MAC, SERVER4, SERVER6, CLIENT4, CLIENT6),
+            sides = {"none": (False, False), "near": (True, False), "both": (True, True)}[offload]
+            for is_large, namespace, interface, mac, address4, address6, peer4, peer6 in (
+                (sides[0], self.client, "c0", SERVER_MAC, CLIENT4, CLIENT6, SERVER4, SERVER6),
+                (sides[1], self.server, "s0", CLIENT_MAC, SERVER4, SERVER6, CLIENT4, CLIENT6),
             ):
-                namespace.run("ethtool", "-K", interface, *offloads)
+                if not is_large:
+                    namespace.run("ethtool", "-K", interface, *offloads)
                 namespace.run("ip", "address", "add", f"{address4}/24", "dev", interface)
                 namespace.run("ip", "address", "add", f"{address6}/64", "dev", interface, "nodad")
                 for peer in (peer4, peer6):
                     namespace.run("ip", "neigh", "replace", peer, "lladdr", mac, "dev", interface, "nud", "permanent")
+            for interface, is_large in zip(("m0", "m1"), sides):
+                if not is_large:
+                    # The link forwards segments one by one.
+                    self.mbox.run("ethtool", "-K", interface, "tx", "off", "tso", "off", "gso", "off")
             self.daemon = make_daemon(self.mbox, wire_config("af-packet") + config, **options)
             self.links = [
-                BadLink(self.near, ("n1", "n0"), before or Impairment(), seed, vlan),
-                BadLink(self.far, ("f0", "f1"), behind or Impairment(), seed + 1, vlan),
+                BadLink(self.near, ("n1", "n0"), before or Impairment(), seed, vlan, sides[0]),
+                BadLink(self.far, ("f0", "f1"), behind or Impairment(), seed + 1, vlan, sides[1]),
             ]
             for link in self.links:
                 self.on_close(link.close)

@@ -144,9 +144,10 @@ pub(crate) fn consume(worker: &mut Worker, vector: Vector<'_>) {
 #[inline(always)]
 fn view(packet: &mut Packet) -> mmb_nf::Packet<'_> {
     let (len, in_port) = (packet.pkt_len() as u32, packet.port());
+    let segment_size = if packet.is_large() { packet.segment_size() } else { 0 };
     let (head, tail, meta) = packet.head_tail_and_meta();
     let packet = mmb_session::chain_packet(head, meta, len, in_port);
-    mmb_nf::Packet { tail: tail.map(|tail| tail as &dyn TailSegments), ..packet }
+    mmb_nf::Packet { tail: tail.map(|tail| tail as &dyn TailSegments), segment_size, ..packet }
 }
 
 #[inline(always)]
@@ -370,6 +371,9 @@ fn build(worker: &Worker, emission: &Emission<'_>) -> Result<(Mbuf, Edge), DropR
     let packet = worker.ports.pool.as_ref().and_then(|pool| pool.alloc_from(emission.frame));
     let mut packet = packet.ok_or(DropReason::NoBuffer)?;
     packet.set_port(emission.in_port);
+    if emission.segment_size != 0 {
+        packet.set_large(emission.segment_size);
+    }
     let mut meta = Meta { out_port: emission.out_port, session: FlowRef::NONE.0, ..Meta::default() };
     if emission.out_port != OUT_ROUTED {
         *packet.meta_mut() = meta;

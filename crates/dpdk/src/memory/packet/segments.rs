@@ -50,6 +50,20 @@ impl Packet {
         }
         n
     }
+
+    /// Overwrites the first bytes of the frame, across segments. What is longer than the frame is left out.
+    pub(in crate::memory) fn overwrite(&mut self, mut bytes: &[u8]) {
+        let mut next = self.raw();
+        while !next.is_null() && !bytes.is_empty() {
+            // SAFETY: a segment of this packet, which is borrowed exclusively; no more is written than its
+            // data has bytes.
+            unsafe {
+                let (now, rest) = bytes.split_at(bytes.len().min(usize::from((*next).data_len)));
+                std::ptr::copy_nonoverlapping(now.as_ptr(), segment_start(next), now.len());
+                (bytes, next) = (rest, (*next).next);
+            }
+        }
+    }
 }
 
 /// The segments of a packet behind the first one. It only exists behind a reference, to the header of the

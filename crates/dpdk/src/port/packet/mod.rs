@@ -25,7 +25,7 @@ use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use mmb_packet::LargeFrame;
@@ -48,6 +48,18 @@ const TAG: usize = 4;
 /// Buffers of a large frame that is sent, and its virtio-net header.
 const PIECES: usize = 256;
 
+/// Which large frames are received whole. The others are segmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ReceiveLarge {
+    /// None.
+    Segmented,
+    /// Those of TCP: the segments of one of UDP are datagrams, each of which means something by itself.
+    Tcp,
+    /// All.
+    Whole,
+}
+
 /// The socket.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
@@ -55,8 +67,8 @@ pub(super) struct PacketSocket {
     layout: PacketRing,
     /// The ring, until the reader has it.
     ring: Mutex<Option<Ring>>,
-    /// Whether large frames are received whole. Otherwise they are segmented.
-    whole: AtomicBool,
+    /// A [`ReceiveLarge`].
+    large: AtomicU8,
     pub(super) counters: Counters,
 }
 
@@ -93,6 +105,9 @@ pub(super) enum Sent {
     Yes,
     /// There is no room now.
     NoRoom,
+    /// The kernel has dropped the frame. Its device is busy, or cannot segment it: for sockets that bypass
+    /// the queueing discipline, the kernel does not (`__dev_direct_xmit`, Linux 4.19 to 6.18).
+    Dropped,
     /// The kernel refuses the frame.
     Refused,
 }
@@ -119,7 +134,8 @@ impl PacketSocket {
         }
         let ring = Mutex::new(Some(Ring::create(&fd, &layout)?));
         bind(&fd, index)?;
-        Ok(PacketSocket { fd, layout, ring, whole: AtomicBool::new(true), counters: Counters::default() })
+        let large = AtomicU8::new(ReceiveLarge::Whole as u8);
+        Ok(PacketSocket { fd, layout, ring, large, counters: Counters::default() })
     }
 
     /// The descriptor, which becomes readable when frames arrive.
@@ -127,9 +143,23 @@ impl PacketSocket {
         self.fd.as_raw_fd()
     }
 
-    /// Sets whether large frames are received whole.
-    pub(super) fn receive_whole(&self, whole: bool) {
-        self.whole.store(whole, Relaxed);
+    /// Sets which large frames are received whole.
+    pub(super) fn receive_large(&self, large: ReceiveLarge) {
+        self.large.store(large as u8, Relaxed);
+    }
+
+    /// Receives no large frames whole but those of `most`.
+    pub(super) fn restrict_large(&self, most: ReceiveLarge) {
+        self.large.fetch_min(most as u8, Relaxed);
+    }
+
+    /// Whether a large frame is received whole.
+    fn receives_whole(&self, packet: &Packet) -> bool {
+        let large = self.large.load(Relaxed);
+        packet.pkt_len() <= LONGEST_WHOLE
+            && (large == ReceiveLarge::Whole as u8
+                || large == ReceiveLarge::Tcp as u8
+                    && packet.large_frame().is_some_and(|frame| frame.is_tcp()))
     }
 
     /// Sends a large frame as it is.
@@ -150,7 +180,8 @@ impl PacketSocket {
                 Sent::Yes
             }
             Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Sent::NoRoom,
+                Some(libc::EAGAIN | libc::ENOMEM) => Sent::NoRoom,
+                Some(libc::ENOBUFS) => Sent::Dropped,
                 _ => {
                     self.counters.tx_errors.fetch_add(1, Relaxed);
                     Sent::Refused
@@ -246,7 +277,6 @@ impl PacketReader {
     /// Receives the frames that have arrived, as far as there is room. Returns their number.
     pub(super) fn receive(&mut self, socket: &PacketSocket, pool: &Mempool, slots: &mut Slots<'_>) -> usize {
         let (before, mut bytes) = (slots.len(), 0);
-        let whole = socket.whole.load(Relaxed);
         loop {
             while slots.room() > 0
                 && let Some(packet) = self.pending.pop_front()
@@ -268,11 +298,10 @@ impl PacketReader {
             self.next = ring.behind(self.next);
             self.read += 1;
             let Some((packet, tunnel)) = packet else { continue };
-            let is_whole = whole && packet.pkt_len() <= LONGEST_WHOLE;
             let output = |segment| self.pending.push_back(segment);
             let is_done = match tunnel {
                 Some((frame, size)) => segment_as(&packet, &frame, size, output),
-                None if packet.is_large() && !is_whole && packet.segment_size() > 0 => {
+                None if packet.is_large() && packet.segment_size() > 0 && !socket.receives_whole(&packet) => {
                     segment(&packet, output)
                 }
                 None => {

@@ -59,6 +59,14 @@ impl EditMemory {
 }
 
 impl EditMemory {
+    /// Notes timestamp and payload of a segment: of a large frame, that of each of its segments.
+    fn note_arrival(&mut self, packet: &Packet<'_>, segment: &Segment, number: u32) {
+        let size = if packet.segment_size == 0 { u16::MAX } else { packet.segment_size };
+        let place = (segment.seq, segment.len.min(size).into());
+        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
+        self.splices.note_segment(number, packet.direction as usize, place, stamp);
+    }
+
     /// No function reads a connection any more. Forgets it if its ends count alike, and all bytes that
     /// functions have read are acknowledged: a repeated one could be another one.
     fn end_detached_splice(&mut self, stream: &mut TcpStream) {
@@ -169,8 +177,7 @@ impl StreamContext {
             return self.tcp(packet, &segment, stream, step);
         }
         let direction = packet.direction as usize;
-        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
-        memory.splices.note_segment(number, direction, (segment.seq, segment.len.into()), stamp);
+        memory.note_arrival(packet, &segment, number);
         if stream.answers_early_data(direction, &segment) {
             self.count(step.worker, StreamCause::OutsideWindow);
             return (View::NONE, Verdict::Drop(DropReason::StreamWindow));

@@ -13,6 +13,9 @@ use crate::{EmitTarget, Packet};
 const CWR: u8 = 0x80;
 /// Offsets in a TCP header.
 const CHECKSUM: usize = 16;
+/// Bytes of the longest frame, and most segments of a large one.
+const LONGEST_FRAME: u32 = 65_535;
+const MOST_SEGMENTS: u32 = 1024;
 /// Payload that each path carries, without TCP options (RFC 9293, 3.7.1).
 pub(super) const LEAST4: u16 = 536;
 pub(super) const LEAST6: u16 = 1220;
@@ -152,7 +155,8 @@ impl EditMemory {
         )
     }
 
-    /// Sends a range of a direction's output behind these headers, in segments that the path carries.
+    /// Sends a range of a direction's output behind these headers, in segments that the path carries. Those
+    /// that follow each other are one large frame.
     fn send_range(
         &mut self,
         (cause, direction): (&Cause<'_, '_>, usize),
@@ -164,28 +168,30 @@ impl EditMemory {
         let options = headers.bytes.len().saturating_sub(headers.l4 + FIXED);
         let least = if headers.is_ip4 { LEAST4 } else { LEAST6 };
         let most = self.splices.most_payload(cause.number, direction, options, least) as u32;
-        let (mut from, mut n) = (range.from, 0u16);
+        let segments = (LONGEST_FRAME.saturating_sub(headers.bytes.len() as u32) / most).min(MOST_SEGMENTS);
+        let most_of_frame = segments.max(1) * most;
+        let (mut from, mut n) = (range.from, 0u32);
         loop {
             let left = range.to.wrapping_sub(from);
-            let to = from.wrapping_add(left.min(most));
+            let is_syn = n == 0 && series.first & SYN != 0;
+            // Segments of a large frame have the same flags, but for FIN, PSH and CWR.
+            let len = left.min(if is_syn { most } else { most_of_frame });
+            let to = from.wrapping_add(len);
             let is_last = to == range.to;
             let mut flags = series.flags | if n == 0 { series.first } else { 0 };
             if is_last {
                 flags |= series.last | if range.has_fin { FIN } else { 0 };
             }
-            let is_syn = flags & SYN != 0;
-            let mut frame = std::mem::take(&mut self.work.frame);
-            frame.clear();
-            frame.extend_from_slice(headers.bytes);
-            let is_kept = self.splices.read(cause.number, direction, (from, to), &mut frame);
-            let seq = from.wrapping_sub(u32::from(is_syn));
-            headers.complete(&mut frame, (seq, flags), n);
-            if is_kept {
-                emissions.push_in_order(target, cause.at, &[&frame]);
-            }
-            self.work.frame = frame;
-            (from, n) = (to, n.wrapping_add(1));
-            if is_last || !is_kept {
+            let segment_size = if len > most { most as u16 } else { 0 };
+            let (splices, number) = (&self.splices, cause.number);
+            let place = (len as usize, segment_size);
+            let frame = emissions.push_built(target, cause.at, headers.bytes, place, |frame| {
+                splices.read(number, direction, (from, to), frame)
+            });
+            let Some(frame) = frame else { return };
+            headers.complete(frame, (from.wrapping_sub(u32::from(is_syn)), flags), n as u16, segment_size);
+            (from, n) = (to, n + len.div_ceil(most));
+            if is_last {
                 return;
             }
         }
@@ -201,8 +207,8 @@ impl<'a> Headers<'a> {
     }
 
     /// Writes numbers, lengths and checksums of a frame with these headers and a payload. `n`: how many
-    /// frames with the headers came before.
-    fn complete(&self, frame: &mut [u8], (seq, flags): (u32, u8), n: u16) {
+    /// segments with the headers came before. The checksum of a large frame is left to what sends it.
+    fn complete(&self, frame: &mut [u8], (seq, flags): (u32, u8), n: u16, segment_size: u16) {
         let (Some((ip, tcp)), true) = (frame.split_at_mut_checked(self.l4), self.l3 < self.l4) else {
             return;
         };
@@ -214,6 +220,9 @@ impl<'a> Headers<'a> {
             header[CHECKSUM..CHECKSUM + 2].fill(0);
         }
         let pseudo = if self.is_ip4 { ip4(ip, len, n) } else { ip6(ip, len) };
+        if segment_size != 0 {
+            return;
+        }
         let checksum = !fold(sum(tcp, pseudo));
         if let Some(field) = tcp.get_mut(CHECKSUM..CHECKSUM + 2) {
             field.copy_from_slice(&checksum.to_be_bytes());

@@ -49,7 +49,7 @@ const TAIL_BYTES: usize = 32 << 20;
 const CONNECTIONS: usize = 65_536;
 
 /// Most changes of a function at a time, and most bytes of them.
-const MOST_CHANGES: usize = 8192;
+const MOST_CHANGES: usize = 1 << 16;
 const MOST_NEW_BYTES: usize = (1 << 20) + (256 << 10);
 /// Most bytes of a direction that wait for functions. Then they are let out.
 const MOST_HELD: u32 = 1 << 20;
