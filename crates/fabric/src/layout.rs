@@ -1,9 +1,10 @@
 //! The layout of shared memory: buffers, rings, scratchpads.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_nf::process::{ProcessVerdict, View};
+use mmb_nf::process::{EditRights, MOST_RESULT, ProcessVerdict, View};
 use mmb_nf::{Direction, Key, Meta, Packet, SessionId, SessionInfo, StreamVerdict, Verdict};
 use mmb_packet::DropReason;
 use serde::{Deserialize, Serialize};
@@ -116,20 +117,28 @@ pub struct PacketHeader {
     /// Bytes that are left out, and those that are new ([`View`]).
     skip: u16,
     new: u16,
-    /// [`IS_END`], [`IS_RESTART`], [`IS_RELEASE`].
+    /// [`IS_END`] and the bits behind it.
     events: u16,
-    unused: u16,
+    /// See [`EditRights::most`].
+    most: u16,
     pub meta: Meta,
 }
 
-/// Bits of [`PacketHeader`]: what a [`View`] tells besides bytes.
+/// Bits of [`PacketHeader`]: what a [`View`] tells besides bytes, and [`EditRights`].
 const IS_END: u16 = 1;
 const IS_RESTART: u16 = 2;
 const IS_RELEASE: u16 = 4;
+const CAN_EDIT: u16 = 8;
+const IS_ONE_WAY: u16 = 16;
 
 impl PacketHeader {
     /// `at`: the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
-    pub fn of(packet: &Packet<'_>, view: View, now: u32, at: Option<u64>) -> PacketHeader {
+    pub fn of(
+        packet: &Packet<'_>,
+        (view, rights): (View, EditRights),
+        now: u32,
+        at: Option<u64>,
+    ) -> PacketHeader {
         let at = at.unwrap_or(IN_BUFFER);
         let bit = |is_set: bool, bit: u16| if is_set { bit } else { 0 };
         PacketHeader {
@@ -142,8 +151,10 @@ impl PacketHeader {
             new: view.len,
             events: bit(view.is_end, IS_END)
                 | bit(view.is_restart, IS_RESTART)
-                | bit(view.is_release, IS_RELEASE),
-            unused: 0,
+                | bit(view.is_release, IS_RELEASE)
+                | bit(rights.can_edit, CAN_EDIT)
+                | bit(rights.is_one_way, IS_ONE_WAY),
+            most: rights.most,
             meta: *packet.meta,
         }
     }
@@ -154,16 +165,18 @@ impl PacketHeader {
         (at != IN_BUFFER).then_some(at)
     }
 
-    /// Returns what a stream function gets of the packet.
-    pub fn view(&self) -> View {
-        View {
+    /// Returns what a stream function gets of the packet, and may do with it.
+    pub fn input(&self) -> (View, EditRights) {
+        let view = View {
             skip: self.skip,
             len: self.new,
             is_end: self.events & IS_END != 0,
             is_restart: self.events & IS_RESTART != 0,
             is_release: self.events & IS_RELEASE != 0,
             detached: 0,
-        }
+        };
+        let can_edit = self.events & CAN_EDIT != 0;
+        (view, EditRights { can_edit, is_one_way: self.events & IS_ONE_WAY != 0, most: self.most })
     }
 
     pub fn direction(&self) -> Direction {
@@ -186,6 +199,7 @@ pub struct SessionRecord {
     unused: [u16; 3],
 }
 
+const _: () = assert!(MOST_RESULT <= FRAME as usize);
 const _: () =
     assert!(size_of::<SessionRecord>() <= BUFFER_HEADER && size_of::<PacketHeader>() <= BUFFER_HEADER);
 
@@ -233,6 +247,25 @@ pub fn read_record<W: Word, T: Pod>(buffer: &[W]) -> T {
     let mut record = T::zeroed();
     read_bytes(buffer, bytemuck::bytes_of_mut(&mut record));
     record
+}
+
+/// Writes the result of a function that edits into the buffer of its packet, in the place of the frame. Does
+/// nothing if it does not fit.
+pub fn write_result<W: Word>(buffer: &[W], result: &[u8]) {
+    let (Some(len), Some(place)) = (buffer.first(), buffer.get(BUFFER_HEADER / 8..)) else { return };
+    if result.len() <= place.len() * 8 {
+        len.store(result.len() as u64, Relaxed);
+        write_bytes(place, result);
+    }
+}
+
+/// Reads the result of a function that edits from a buffer: at most [`MOST_RESULT`] bytes. Each word is read
+/// once.
+pub fn read_result<W: Word>(buffer: &[W], result: &mut Vec<u8>) {
+    let (Some(len), Some(place)) = (buffer.first(), buffer.get(BUFFER_HEADER / 8..)) else { return };
+    let len = usize::try_from(len.load(Relaxed)).unwrap_or(usize::MAX);
+    result.resize(len.min(MOST_RESULT), 0);
+    read_bytes(place, result);
 }
 
 /// Verdicts on streams have tags from here on, and those on packets before.
@@ -294,6 +327,8 @@ pub fn verdict_of(tag: u16) -> ProcessVerdict {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     #[test]
@@ -332,6 +367,24 @@ mod tests {
             assert_ne!(verdict_of(tag), ProcessVerdict::Packet(Verdict::Hold));
         }
         assert_eq!((verdict_of(0x0600), verdict_of(0x02ff), verdict_of(0x1800)), (invalid, invalid, invalid));
+    }
+
+    #[test]
+    fn results_come_back_and_forged_ones_are_short() {
+        let words = (BUFFER_HEADER + usize::from(FRAME)) / 8;
+        let buffer: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let (result, mut back) = (vec![7; MOST_RESULT], Vec::new());
+        for len in [0, 1, 1000, MOST_RESULT] {
+            write_result(&buffer, &result[..len]);
+            read_result(&buffer, &mut back);
+            assert_eq!(back, result[..len]);
+        }
+        for forged in [MOST_RESULT as u64 + 1, u64::MAX] {
+            buffer[0].store(forged, Relaxed);
+            read_result(&buffer, &mut back);
+            assert_eq!(back.len(), MOST_RESULT);
+        }
+        read_result::<AtomicU64>(&[], &mut back);
     }
 
     #[test]

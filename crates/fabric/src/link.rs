@@ -17,14 +17,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use mmb_nf::process::{FilledBuffer, LinkState, PacketMemory, ProcessLink, ProcessVerdict, View};
+use mmb_nf::process::{EditRights, FilledBuffer, LinkState, PacketMemory, ProcessLink, ProcessVerdict, View};
 use mmb_nf::{Meta, Packet, SessionId, SessionInfo, Verdict};
 use mmb_packet::DropReason;
 
 use crate::descriptor::Descriptor;
 use crate::doorbell::Waker;
 use crate::layout::{
-    MOVED, OPEN, PACKET, PacketHeader, RELEASE, SessionRecord, buffer_words, verdict_of, write_record,
+    self, MOVED, OPEN, PACKET, PacketHeader, RELEASE, SessionRecord, buffer_words, verdict_of, write_record,
 };
 use crate::memory::{Region, SharedMemory};
 use crate::pool::{BUFFER_HEADER, Ledger};
@@ -348,7 +348,7 @@ impl ProcessLink for Link {
     fn send(
         &mut self,
         packet: &Packet<'_>,
-        view: View,
+        input: (View, EditRights),
         now: u32,
         filled: Option<FilledBuffer>,
     ) -> Result<u32, Verdict> {
@@ -366,7 +366,7 @@ impl ProcessLink for Link {
             return Err(Verdict::Drop(DropReason::ProcessFailed));
         };
         let words = buffer_words(&**pool, &descriptor, ledger.pool().stride());
-        write_record(words, &PacketHeader::of(packet, view, now, at));
+        write_record(words, &PacketHeader::of(packet, input, now, at));
         let bytes = match source {
             Source::Head if at.is_none() => &*packet.head,
             Source::Gathered => scratch.get(..descriptor.len.into()).unwrap_or_default(),
@@ -512,6 +512,12 @@ impl ProcessLink for Link {
             true => Ok(()),
             false => Err(DropReason::ProcessInvalid),
         }
+    }
+
+    fn read_result(&mut self, buffer: u32, result: &mut Vec<u8>) {
+        let first = buffer as usize * self.ledger.pool().stride() / 8;
+        let words = crate::words::Words::words(&*self.pool).get(first..).unwrap_or_default();
+        layout::read_result(words, result);
     }
 
     fn free(&mut self, buffer: u32) {

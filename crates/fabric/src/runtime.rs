@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
-use mmb_nf::process::{HostedFunction, HostedSpec, ProcessVerdict, View};
+use mmb_nf::process::{HostedFunction, HostedSpec, ProcessVerdict};
 use mmb_nf::{Packet, ProcessMode, Registry, SessionId, SessionInfo, TailSegments};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
@@ -28,7 +28,7 @@ use crate::descriptor::Descriptor;
 use crate::doorbell::{Bell, EventBell, Sleeper};
 use crate::layout::{
     Geometry, MOVED, OPEN, PACKET, PacketHeader, RELEASE, RingPair, SessionRecord, buffer_words, read_record,
-    tag_of,
+    tag_of, write_result,
 };
 use crate::memory::{ReadMemory, Region, SharedMemory};
 use crate::message::{self, First, Hello, Reply, Request};
@@ -319,7 +319,7 @@ impl Process {
         let mut headers: ArrayVec<PacketHeader, VECTOR> = ArrayVec::new();
         headers.extend(batch.iter().map(|one| read_record(buffer_words(&**pool, one, *stride))));
         let now = headers.last().map_or(0, |header| header.now);
-        let views: ArrayVec<View, VECTOR> = headers.iter().map(PacketHeader::view).collect();
+        let inputs: ArrayVec<_, VECTOR> = headers.iter().map(PacketHeader::input).collect();
         let mut rests: ArrayVec<Rest<'_>, VECTOR> = ArrayVec::new();
         let mut heads: ArrayVec<&mut [u8], VECTOR> = ArrayVec::new();
         for (descriptor, header) in batch.iter().zip(&headers) {
@@ -345,9 +345,12 @@ impl Process {
             });
         }
         let pads = (pads_of(&mut worker.pads), geometry.stride as usize, 0);
-        function.process((number as u16, now), &mut packets, &views, pads, verdicts);
+        function.process((number as u16, now), &mut packets, &inputs, pads, verdicts);
         drop(packets);
         for (at, descriptor) in batch.drain(..).enumerate() {
+            if let Some(result) = function.result(at) {
+                write_result(buffer_words(&**pool, &descriptor, *stride), result);
+            }
             let _ = worker.back.push(Descriptor { tag: tag_of(verdicts[at]), ..descriptor });
         }
     }

@@ -13,7 +13,7 @@ use crate::flow_type::Flow;
 use crate::l7::DynL7;
 use crate::process::{FunctionCopies, FunctionProcess, ProcessStatus, process_use};
 use crate::set::Set;
-use crate::stream::EditMemory;
+use crate::stream::{EditMemory, TAIL};
 use crate::vector::RawVector;
 use crate::{
     Admission, ArgError, Background, Context, Function, LineSource, OpeningPacket, Properties,
@@ -239,7 +239,12 @@ impl Instance {
 
     /// Returns size and alignment of the scratchpad in those of a session. In a process, it is elsewhere.
     pub(crate) fn pad(&self) -> (usize, usize) {
-        if self.process.is_some() { (0, 1) } else { self.function.pad() }
+        match &self.process {
+            // What the function holds back is in the worker.
+            Some(_) if self.function.edits() => (TAIL, align_of::<u32>()),
+            Some(_) => (0, 1),
+            None => self.function.pad(),
+        }
     }
 
     /// Some if the type is `flow`: its capacity in sessions, if one is configured.
@@ -431,6 +436,10 @@ pub(crate) trait DynFunction: Send + Sync {
     /// Whether scratchpads mean nothing without the state of the worker: they do not move, and do not
     /// outlive a process.
     fn has_local_state(&self) -> bool {
+        false
+    }
+    /// Returns [`crate::StreamFunction::HOLDS_UNTIL_DECIDED`].
+    fn holds_until_decided(&self) -> bool {
         false
     }
 }

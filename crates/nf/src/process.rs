@@ -14,6 +14,10 @@
 //! on the stream comes back, and the worker does what it says. The context notes no packet for which the
 //! process has no room ([`crate::held::ProcessRoom`]), so that its bytes can come again.
 //!
+//! A stream function that edits gets bytes in the same manner, and its process keeps a copy of those that it
+//! holds back. What it has asked for comes back in the buffer, and the worker does it: see
+//! [`crate::stream::apply_edited`].
+//!
 //! Functions of brokers have no link: their broker runs in the process with them ([`FunctionCopies`]).
 //!
 //! In the process, [`HostedFunction`] runs the same function over packets and scratchpads in shared memory.
@@ -31,7 +35,7 @@ use mmb_packet::DropReason;
 
 use crate::{LineSource, Packet, SessionId, SessionInfo, Verdict};
 
-pub use crate::verdict::ProcessVerdict;
+pub use crate::verdict::{EditRights, MOST_RESULT, ProcessVerdict};
 pub use copies::{CopyProcess, FunctionCopies};
 pub use hosted::{HostedFunction, make_copy};
 pub use mmb_stream::View;
@@ -196,7 +200,7 @@ pub trait ProcessLink: Send {
     fn in_flight(&self) -> u32;
     /// Returns the number of packets that can be sent now. Others may use the same buffers meanwhile.
     fn room(&mut self) -> u32;
-    /// Sends a packet to the process. `view`: what a stream function gets of it. Returns its buffer. The
+    /// Sends a packet to the process. `input`: what a stream function gets of it. Returns its buffer. The
     /// packet is copied, unless it is in the buffer that another link has detached, which is used or freed in
     /// any case.
     ///
@@ -205,7 +209,7 @@ pub trait ProcessLink: Send {
     fn send(
         &mut self,
         packet: &Packet<'_>,
-        view: View,
+        input: (View, EditRights),
         now: u32,
         filled: Option<FilledBuffer>,
     ) -> Result<u32, Verdict>;
@@ -232,6 +236,9 @@ pub trait ProcessLink: Send {
     /// # Errors
     /// The packet has other headers than it had.
     fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason>;
+    /// Copies the result of a function that edits out of a buffer: at most [`MOST_RESULT`] bytes, which are
+    /// not to be trusted.
+    fn read_result(&mut self, buffer: u32, result: &mut Vec<u8>);
     /// The bytes of a buffer are not needed any more. Does nothing while the process has it.
     fn free(&mut self, buffer: u32);
 }

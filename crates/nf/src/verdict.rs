@@ -97,3 +97,22 @@ pub enum ProcessVerdict {
     /// The function has not got the packet, or its state of the session went with an earlier process.
     Lost,
 }
+
+/// What a function in a process may do with the bytes of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EditRights {
+    /// Bytes can be edited.
+    pub can_edit: bool,
+    /// No segment of the other direction was seen: the number of bytes stays.
+    pub is_one_way: bool,
+    /// Bytes of the longest IP packet that the output of a datagram takes.
+    pub most: u16,
+}
+
+impl EditRights {
+    /// Of bytes that cannot be edited.
+    pub const NONE: EditRights = EditRights { can_edit: false, is_one_way: false, most: 0 };
+}
+
+/// Most bytes of what a function in a process asks for in a packet: see [`HostedFunction::result`].
+pub const MOST_RESULT: usize = 9600;

@@ -1,54 +1,13 @@
 //! Stream functions that edit, between two ends that follow the numbers.
 
 use mmb_nf::harness::{Harness, Sent};
-use mmb_nf::{
-    ArgError, ChainVerdict, Context, DropReason, Registry, Setup, StageCounters, StreamEdit, StreamFunction,
-    StreamVerdict,
-};
+use mmb_nf::{ArgError, ChainVerdict, DropReason, Registry, Setup, StageCounters, StreamFunction};
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
 
-/// Replaces a word by another one. Bytes that may begin the word are held back.
-struct Substitute {
-    word: Vec<u8>,
-    new: Vec<u8>,
-}
+#[path = "common/substitute.rs"]
+mod substitute;
 
-impl StreamFunction for Substitute {
-    const TYPE: &'static str = "substitute";
-    const USAGE: &'static str = "WORD [NEW]";
-    const HELP: &'static str = "replaces a word";
-    const EDITS: bool = true;
-    type State = u32;
-    type Local = ();
-
-    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let [word, new] =
-            [0, 1].map(|at| setup.args.get(at).map_or(Vec::new(), |word| word.as_bytes().to_vec()));
-        Ok(Substitute { word, new })
-    }
-
-    fn edit(&self, data: &mut StreamEdit<'_, '_>, count: &mut u32, _: &mut Context<'_, ()>) -> StreamVerdict {
-        let bytes: Vec<u8> = data.bytes().collect();
-        let mut at = 0;
-        while at < bytes.len() {
-            if bytes[at..].starts_with(&self.word)
-                && data.replace(at..at + self.word.len(), &self.new).is_ok()
-            {
-                *count += 1;
-                at += self.word.len();
-            } else if self.word.starts_with(&bytes[at..]) && data.hold_from(at) {
-                break;
-            } else {
-                at += 1;
-            }
-        }
-        StreamVerdict::Pass
-    }
-
-    fn describe(&self, count: &u32) -> Option<String> {
-        Some(count.to_string())
-    }
-}
+use substitute::Substitute;
 
 /// Counts bytes, and does not edit.
 struct Count;

@@ -132,7 +132,7 @@ drop_reasons! {
     BackendDown = "backend-down", "the session's back end has failed its health checks";
     ProcessFull = "process-full", "process of a function has no room for the packet";
     ProcessFailed = "process-failed", "process of a function has ended or hangs (`on-failure drop`)";
-    ProcessInvalid = "process-invalid", "packet came back from the process of a function with broken headers";
+    ProcessInvalid = "process-invalid", "packet came back from the process of a function with broken headers or invalid edits";
 }
 
 /// Reasons that network functions can register, in the order of their numbers.

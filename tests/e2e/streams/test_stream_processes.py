@@ -1,4 +1,4 @@
-"""Stream functions in processes: real connections over bad links, processes that are killed, logs that the daemon writes."""
+"""Stream functions that read in processes: real connections over bad links, processes that are killed, logs that the daemon writes."""
 
 import os
 import random
@@ -188,13 +188,16 @@ def test_refusals(make_wire):
     """Bad input changes nothing, and each refusal is one sentence with the way out."""
     wire = make_wire("af-packet", configuration(("volume", "payload-count")))
     daemon = wire.daemon
-    for line in ("nat pool add office 198.51.100.1", "nf add mask match evil mask", "nf add edit match evil mask process tenant"):
+    functions = ("mask match evil mask", "edit match evil mask process tenant", "block http-filter block path /x process tenant")
+    for line in ("nat pool add office 198.51.100.1", *(f"nf add {function}" for function in functions)):
         daemon.line(line)
     before = daemon.command("show", "config").stdout
     for line, sentence in (
         ("nf add x nat office process tenant", "`x` translates sessions in the tables of the workers, which a function in a process cannot do: leave `process` out"),
         ("nf add x sni deny a.example process tenant", "`x` answers clients in the place of their servers, which a function in a process cannot do: leave `process` out"),
-        ("chain add other edit", "`edit` runs in a process, where it works for brokers only: leave `process` out to use it in a chain of rules"),
+        ("chain add other block", "`block` runs in a process, where it works for brokers only: leave `process` out to use it in a chain of rules"),
+        ("chain add other edit | mask", "`edit` runs in a process, and `mask` edits the same streams: leave `process` out, or use two chains"),
+        ("chain add other volume | edit", "`volume` runs in a process, and `edit` edits the same streams: leave `process` out, or use two chains"),
         ("chain add other volume | mask", "`volume` runs in a process, and `mask` edits the same streams: leave `process` out, or use two chains"),
         ("chain add other mask | volume", "`volume` runs in a process, and `mask` edits the same streams: leave `process` out, or use two chains"),
     ):

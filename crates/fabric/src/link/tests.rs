@@ -81,7 +81,7 @@ impl World {
             direction,
             session,
         };
-        let sent = self.link.send(&packet, View::NONE, 5, filled);
+        let sent = self.link.send(&packet, (View::NONE, EditRights::NONE), 5, filled);
         self.link.flush();
         sent
     }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 47] = [
+    let tests: [(&str, fn()); 48] = [
         ("packets_come_back_with_verdicts_and_changes", packets_come_back_with_verdicts_and_changes),
         ("order_is_kept_in_each_session", order_is_kept_in_each_session),
         ("sessions_begin_and_end", sessions_begin_and_end),
@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         ("zero_copy_needs_packets_that_can_be_mapped", zero_copy::zero_copy_needs_packets_that_can_be_mapped),
         ("streams_are_read_in_order", streams::streams_are_read_in_order),
         ("a_process_closes_connections", streams::a_process_closes_connections),
+        ("a_process_edits_streams", streams::a_process_edits_streams),
         ("datagrams_are_read", streams::datagrams_are_read),
         ("lines_of_processes_are_written", streams::lines_of_processes_are_written),
         (

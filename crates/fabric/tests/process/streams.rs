@@ -124,6 +124,35 @@ pub fn a_process_closes_connections() {
     assert_eq!(world.value("p", "closed sessions"), 1);
 }
 
+/// Words are replaced by longer ones in both directions, and wait where they may begin. When the process
+/// ends, the connection is reset, and the next one is edited.
+pub fn a_process_edits_streams() {
+    let mut world = World::new(
+        "domain add d private buffers 256\nnf add p match evil replace harmless process d\nchain add c p",
+    );
+    let one = opened(&mut world, 2000);
+    let payloads = |sent: &[Sent]| {
+        let passed = sent.iter().filter(|one| one.verdict == ChainVerdict::Pass).map(|one| &one.frame);
+        let emitted = sent.iter().flat_map(|one| &one.emitted).map(|(_, frame)| frame);
+        let all: Vec<String> =
+            emitted.chain(passed).map(|frame| String::from_utf8_lossy(&frame[54..]).into_owned()).collect();
+        all.concat()
+    };
+    let sent = world.send(&[one.data(0, b"an ev"), one.data(5, b"il "), one.data(8, &b"evil".repeat(300))]);
+    let expected = format!("an harmless {}", "harmless".repeat(300));
+    assert_eq!(payloads(&sent).len(), expected.len(), "{}", payloads(&sent));
+    assert_eq!(payloads(&world.send(&[one.answer(0, b"evil.")])), "harmless.");
+    assert_eq!((world.value("p", "edited"), world.value("p", "rejected")), (302, 0));
+    kill_process(pid(&world), Signal::KILL).unwrap();
+    until_replaced_of(&mut world, "p", 1);
+    let sent = world.send(&[one.data(1208, b"evil")]);
+    assert_eq!(verdicts(&sent), [ChainVerdict::End(DropReason::ProcessFailed)]);
+    assert_eq!(emitted(&sent).iter().filter(|(_, flags)| flags & RST != 0).count(), 2);
+    let two = opened(&mut world, 2001);
+    assert_eq!(payloads(&world.send(&[two.data(0, b"evil.")])), "harmless.");
+    world.until("all buffers are free", |world| world.free_buffers("p") == 256);
+}
+
 /// Datagrams are streams, too.
 pub fn datagrams_are_read() {
     let mut world = World::new(COUNT);
@@ -354,7 +383,7 @@ pub fn stream_functions_that_are_refused() {
         ))
     };
     assert_eq!(
-        refused("nf add p match x mask", "p"),
+        refused("nf add p http-filter block path /x", "p"),
         "`p` runs in a process, where it works for brokers only: leave `process` out to use it in a chain of rules"
     );
     for chain in ["p | e", "e | p"] {
@@ -362,6 +391,7 @@ pub fn stream_functions_that_are_refused() {
             refused("nf add p payload-count", chain),
             "`p` runs in a process, and `e` edits the same streams: leave `process` out, or use two chains"
         );
+        assert!(refused("nf add p match x remove", chain).contains("`e` edits the same streams"));
     }
     assert_eq!(
         refused("nf add p sni allow example.net", "p"),

@@ -128,6 +128,8 @@ pub(super) struct Config {
     pub passes_ranges: bool,
     /// Bodies of messages with `Cache-Control: no-transform` are edited.
     pub ignores_no_transform: bool,
+    /// A text comes from a file.
+    pub reads_files: bool,
 }
 
 impl Config {
@@ -167,6 +169,7 @@ struct Parsed {
     passes_errors: bool,
     passes_ranges: bool,
     ignores_no_transform: bool,
+    reads_files: bool,
 }
 
 impl Config {
@@ -211,7 +214,17 @@ impl Parsed {
         let [requests, responses] = self.texts;
         let bodies = [BodyEdits::new(requests)?, BodyEdits::new(responses)?];
         let Parsed { headers, paths, types, passes_errors, passes_ranges, ignores_no_transform, .. } = self;
-        Ok(Config { headers, paths, bodies, types, passes_errors, passes_ranges, ignores_no_transform })
+        let reads_files = self.reads_files;
+        Ok(Config {
+            headers,
+            paths,
+            bodies,
+            types,
+            passes_errors,
+            passes_ranges,
+            ignores_no_transform,
+            reads_files,
+        })
     }
 
     /// Parses one edit of messages of a direction. Returns the words behind it.
@@ -246,6 +259,7 @@ impl Parsed {
             ["body", "replace", old, "file", path, rest @ ..] => {
                 let new = read_bytes(path, setup.files, MOST_TEXT)?;
                 self.add_text(direction, old, new.into())?;
+                self.reads_files = true;
                 Ok(rest)
             }
             ["body", "replace", old, new, rest @ ..] if *new != "file" => {

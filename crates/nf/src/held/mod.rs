@@ -23,7 +23,7 @@ use mmb_flow::{Direction, FlowRef, HeldLimits};
 use mmb_packet::DropReason;
 use mmb_stream::{HeldRange, View};
 
-use crate::verdict::{ProcessVerdict, Verdict};
+use crate::verdict::{EditRights, ProcessVerdict, Verdict};
 use list::{AGE, Links, List, QUEUE};
 pub use queue::HeldQueue;
 pub(crate) use room::ProcessRoom;
@@ -122,6 +122,8 @@ struct Entry {
     buffer: u32,
     /// What came back from the process of a stream function.
     returned: ProcessVerdict,
+    /// What a function that edits in a process may do with the bytes.
+    rights: EditRights,
 }
 
 /// No buffer.
@@ -163,10 +165,15 @@ pub(crate) struct Resumed {
     pub buffer: u32,
     /// What came back from the process of a stream function.
     pub returned: ProcessVerdict,
+    /// What a function that edits in a process may do with the bytes.
+    pub rights: EditRights,
 }
 
 /// Most sessions whose clients functions answer at the same time.
 const MOST_TAKEN_OVER: usize = 65_536;
+
+/// States whose packets are counted. Those behind them are seldom used.
+const COUNTED_STATES: usize = 4096;
 
 /// The packets that the functions of a worker hold.
 #[derive(Debug, Default)]
@@ -193,6 +200,8 @@ pub(crate) struct HeldPackets {
     /// Tickets given out since start.
     issued: u64,
     now: u32,
+    /// Packets with a ticket, by the states of their functions.
+    of_states: Vec<u32>,
     /// States and buffers of packets that do not wait for their processes any more.
     unused_buffers: Vec<(u32, u32)>,
 }
@@ -265,6 +274,7 @@ impl HeldPackets {
             self.queues.reserve(new);
             self.events.reserve(new);
             self.unused_buffers.reserve(new);
+            self.of_states.resize(COUNTED_STATES, 0);
             self.taken_over.reserve(MOST_TAKEN_OVER);
             self.closed.reserve(MOST_TAKEN_OVER);
         }
@@ -398,6 +408,9 @@ impl HeldPackets {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             *entry = Entry { place, direction, verdict, status: TicketState::Held, ..Entry::FREE };
         }
+        if let Some(count) = self.of_states.get_mut(place.state as usize) {
+            *count += 1;
+        }
         self.issued += 1;
         Ok(ticket)
     }
@@ -470,10 +483,11 @@ impl HeldPackets {
                 view,
                 buffer,
                 returned,
+                rights,
                 ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
-                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer, returned })
+                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer, returned, rights })
             }
             Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -502,6 +516,9 @@ impl HeldPackets {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             entry.status = TicketState::Free;
             self.segment_bytes -= std::mem::take(&mut entry.range).len();
+            if let Some(count) = self.of_states.get_mut(entry.place.state as usize) {
+                *count = count.saturating_sub(1);
+            }
             if entry.buffer != NO_BUFFER {
                 self.unused_buffers.push((entry.place.state, entry.buffer));
                 entry.buffer = NO_BUFFER;
@@ -549,6 +566,9 @@ impl HeldPackets {
             };
             let (place, direction) = (oldest.place, oldest.direction as usize);
             let Some(ticket) = self.by_age.first_ticket() else { return false };
+            if self.lose_in_process(ticket) {
+                continue;
+            }
             self.by_age.remove(&mut self.entries, AGE, ticket);
             if let Some(queue) = self.queues.get_mut(&place) {
                 queue.held[direction].remove(&mut self.entries, QUEUE, ticket);
@@ -576,5 +596,6 @@ impl Entry {
         view: View::NONE,
         buffer: NO_BUFFER,
         returned: ProcessVerdict::Lost,
+        rights: EditRights::NONE,
     };
 }

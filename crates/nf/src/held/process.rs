@@ -5,12 +5,12 @@ use mmb_packet::DropReason;
 use mmb_stream::View;
 
 use super::list::{AGE, QUEUE};
-use super::{HeldPackets, HeldPlace, TicketState};
-use crate::verdict::ProcessVerdict;
+use super::{HeldPackets, HeldPlace, NO_BUFFER, TicketState};
+use crate::verdict::{EditRights, ProcessVerdict};
 
 impl HeldPackets {
-    /// Holds a packet that is in a buffer of a process. `view`: what a stream function gets of it. Returns
-    /// its ticket.
+    /// Holds a packet that is in a buffer of a process. `view`, `rights`: what a stream function gets of it.
+    /// Returns its ticket.
     ///
     /// # Errors
     /// See [`HeldPackets::hold`].
@@ -18,13 +18,40 @@ impl HeldPackets {
         &mut self,
         place: HeldPlace,
         direction: Direction,
-        (buffer, view): (u32, View),
+        (buffer, view, rights): (u32, View, EditRights),
     ) -> Result<u32, DropReason> {
         let ticket = self.hold(place, direction, None)?;
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            (entry.buffer, entry.view) = (buffer, view);
+            (entry.buffer, entry.view, entry.rights) = (buffer, view, rights);
         }
         Ok(ticket)
+    }
+
+    /// Gives a ticket to a packet that is not sent to the process of a function that edits, if it has to
+    /// follow others ([`HeldPackets::follow`]). `returned`: what is applied when it goes on.
+    pub fn follow_edited(
+        &mut self,
+        place: HeldPlace,
+        direction: Direction,
+        (view, rights): (View, EditRights),
+        returned: ProcessVerdict,
+    ) -> Option<Result<u32, DropReason>> {
+        let ticket = self.follow(place, direction, None)?;
+        let entry = ticket.ok().and_then(|ticket| self.entries.get_mut(ticket as usize));
+        if let Some(entry) = entry {
+            (entry.view, entry.rights, entry.returned) = (view, rights, returned);
+        }
+        Some(ticket)
+    }
+
+    /// Releases a packet with new bytes of a stream that is in a process for too long: its bytes are noted,
+    /// so that it cannot be dropped like others. Returns false if it is another packet.
+    #[cold]
+    pub(super) fn lose_in_process(&mut self, ticket: u32) -> bool {
+        let Some(entry) = self.entries.get(ticket as usize) else { return false };
+        let (state, buffer) = (entry.place.state, entry.buffer);
+        let is_read = buffer != NO_BUFFER && !entry.view.is_none();
+        is_read && self.return_from_process(ticket, state, buffer, ProcessVerdict::Lost)
     }
 
     /// Releases a packet with the verdict that came back. One on a stream is applied when the packet goes on.

@@ -22,6 +22,17 @@ impl HeldPackets {
             && self.segment_bytes + u64::from(len) <= most_of(self.limits.worker)
     }
 
+    /// Returns the number of packets of all sessions that a function holds, or has released and that have not
+    /// gone on.
+    pub fn len_of_state(&self, state: u32) -> u32 {
+        self.of_states.get(state as usize).copied().unwrap_or(0)
+    }
+
+    /// Returns the most packets of a session.
+    pub fn session_limit(&self) -> u32 {
+        self.limits.session
+    }
+
     /// Returns the number of packets that a function holds of a session, or has released and that have not
     /// gone on.
     pub fn len_of(&self, place: HeldPlace) -> u32 {

@@ -8,12 +8,13 @@ use mmb_flow::HeldLimits;
 use mmb_stream::{OnOverflow, View};
 use mmb_system::FileAccess;
 
-use super::{HostedSpec, ProcessVerdict};
+use super::{EditRights, HostedSpec, ProcessVerdict};
 use crate::context::{Emissions, Holding};
 use crate::held::HeldPackets;
 use crate::instance::RawContext;
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
+use crate::stream::EditMemory;
 use crate::vector::{NO_BASE, RawVector};
 use crate::{Instance, LineSource, Packet, Registry, SessionInfo, Setup, StreamVerdict, Verdict};
 
@@ -30,6 +31,8 @@ pub struct HostedFunction {
     lines: Option<Arc<dyn LineSource>>,
     /// Of stream functions.
     streams: StreamSessions,
+    /// Of functions that edit.
+    edits: Option<Box<EditMemory>>,
 }
 
 /// What the process of a stream function knows of sessions.
@@ -58,14 +61,14 @@ impl StreamSessions {
         &mut self,
         worker: u16,
         packets: &[Packet<'_>],
-        given: &[View],
+        given: &[(View, EditRights)],
         has_local_state: bool,
         views: &mut [View; VECTOR],
         out: &mut [ProcessVerdict; VECTOR],
     ) {
         self.verdicts.fill(StreamVerdict::Pass);
         let places = views.iter_mut().zip(out.iter_mut());
-        for ((packet, &view), (place, out)) in packets.iter().zip(given).zip(places) {
+        for ((packet, &(view, _)), (place, out)) in packets.iter().zip(given).zip(places) {
             let session = packet.session.0;
             (*place, *out) = (view, ProcessVerdict::Stream(StreamVerdict::Pass));
             // An earlier process has begun to read it, and its state is gone.
@@ -165,6 +168,7 @@ impl HostedFunction {
                 opened: vec![Vec::new(); spec.workers.into()],
                 ended: HashMap::new(),
             },
+            edits: instance.function.edits().then(|| Box::new(EditMemory::of_process(spec.workers))),
             instance,
         })
     }
@@ -174,18 +178,20 @@ impl HostedFunction {
         self.instance.bytes()
     }
 
-    /// Processes at most 256 packets of a worker. `given`: what a stream function gets of them. `pads`: the
-    /// scratchpads of the worker's sessions, aligned to 8 bytes, `stride` bytes from one to the next; that of
-    /// the function begins at byte `offset` of them.
+    /// Processes at most 256 packets of a worker. `given`: what a stream function gets of them, and may do.
+    /// `pads`: the scratchpads of the worker's sessions, aligned to 8 bytes, `stride` bytes from one to the
+    /// next; that of the function begins at byte `offset` of them.
     pub fn process(
         &mut self,
         (worker, now): (u16, u32),
         packets: &mut [Packet<'_>],
-        given: &[View],
+        given: &[(View, EditRights)],
         (pads, stride, offset): (&mut [u8], usize, usize),
         out: &mut [ProcessVerdict; VECTOR],
     ) {
-        let HostedFunction { instance, locals, emissions, held, bases, views, verdicts, streams, .. } = self;
+        let HostedFunction {
+            instance, locals, emissions, held, bases, views, verdicts, streams, edits, ..
+        } = self;
         let Some(local) = locals.get_mut(usize::from(worker)) else { return out.fill(ProcessVerdict::Lost) };
         for (packet, base) in packets.iter().zip(bases.iter_mut()) {
             let start = (packet.session.0 as usize).checked_mul(stride / 8);
@@ -195,6 +201,11 @@ impl HostedFunction {
         let is_stream = function.is_stream();
         if is_stream {
             streams.give(worker, packets, given, function.has_local_state(), views, out);
+        }
+        if let Some(memory) = edits {
+            memory.begin_hosted();
+            let packets = packets.iter().zip(given).enumerate();
+            packets.for_each(|(i, (packet, &(_, rights)))| memory.give(i, packet, rights));
         }
         verdicts.fill(Verdict::Pass);
         let at = Set::first(packets.len().min(VECTOR));
@@ -208,7 +219,7 @@ impl HostedFunction {
             views,
             keeps_bytes: false,
             group: GroupPlace::default(),
-            edits: None,
+            edits: edits.as_deref_mut(),
             on_overflow: OnOverflow::default(),
             now,
             worker,
@@ -228,6 +239,12 @@ impl HostedFunction {
                 .for_each(|(out, &verdict)| *out = ProcessVerdict::Packet(verdict));
         }
         self.drop_emissions();
+    }
+
+    /// Returns what a function that edits has asked for in the packet at a position of the last vector, for
+    /// the worker. None: the function does not edit.
+    pub fn result(&self, at: usize) -> Option<&[u8]> {
+        Some(self.edits.as_ref()?.recorder.as_ref()?.result(at))
     }
 
     /// A session begins: its scratchpad is filled with zeros first.
@@ -258,10 +275,11 @@ impl HostedFunction {
         session: &SessionInfo,
         method: impl FnOnce(&Instance, &mut dyn Any, RawContext<'_>),
     ) {
-        let HostedFunction { instance, locals, emissions, held, .. } = self;
+        let HostedFunction { instance, locals, emissions, held, edits, .. } = self;
         let Some(local) = locals.get_mut(usize::from(worker)) else { return };
         let (now, ingress, holding) = (session.now, session.in_port, Holding::new(held));
-        let cx = RawContext { now, worker, emissions, at: None, ingress, holding, edits: None };
+        let cx =
+            RawContext { now, worker, emissions, at: None, ingress, holding, edits: edits.as_deref_mut() };
         method(instance, &mut **local, cx);
         self.drop_emissions();
     }

@@ -35,7 +35,7 @@ pub(crate) fn process_use(
     }
     let has_work = has_thread && function.lines().is_none();
     let brokers = (function.l7().is_some() || function.reads_bytes()) && !has_work;
-    let packets = brokers && !function.edits() && function.reads_bytes() && properties.needs_worker.is_none();
+    let packets = brokers && function.reads_bytes() && properties.needs_worker.is_none();
     match (packets, brokers) {
         (false, false) if has_work => Err(FILES_OR_SOCKETS),
         (false, false) => Err("answers clients in the place of their servers"),

@@ -233,11 +233,12 @@ impl Builder<'_> {
             return self.conditional(number, step, path, nodes);
         }
         path.check_edits(&instance, self.instances)?;
-        // A function in a process has a context of its own: it may read bytes later than its neighbours.
-        let begins_group = !self.is_in_stream(nodes.last()) || is_apart || self.is_in_process(nodes.last());
-        if instance.function.is_stream() && begins_group {
-            let mut context = self.append(self.first_context + path.contexts, path)?;
-            context.process = is_apart.then_some(number);
+        // A function in a process has a context of its own: it may read bytes later than its neighbours. One
+        // that edits belongs to their group, since they read what it has left.
+        let is_joined = is_apart && instance.function.edits() || self.is_edited_apart(nodes.last());
+        let is_split = !is_joined && (is_apart || self.is_in_process(nodes.last()));
+        if instance.function.is_stream() && (!self.is_in_stream(nodes.last()) || is_split) {
+            let context = self.append(self.first_context + path.contexts, path)?;
             nodes.push(Node::Function(context));
             path.contexts += 1;
             if path.edits {
@@ -250,6 +251,9 @@ impl Builder<'_> {
                 return fail(instance.name(), ChainError::SplitEdits(instance.name().into()));
             }
             path.edits = true;
+        }
+        if instance.function.is_stream() && is_apart {
+            self.keep_room(nodes, number);
         }
         let node = self.append(number, path)?;
         let properties = instance.properties();

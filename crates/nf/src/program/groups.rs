@@ -33,15 +33,31 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether a node is a stream function that edits in a process.
+    pub fn is_edited_apart(&self, node: Option<&Node>) -> bool {
+        let edits = |node: &&Node| matches!(node, Node::Function(node) if self.edits(node.instance));
+        self.is_in_process(node.filter(edits))
+    }
+
     /// Makes the last stream context keep bytes.
     pub fn keep_bytes(&self, nodes: &mut [Node]) {
-        let last = nodes.iter_mut().rev().find_map(|node| match node {
-            Node::Function(node) if node.instance >= self.first_context => Some(node),
-            _ => None,
-        });
-        if let Some(context) = last {
+        if let Some(context) = self.last_context(nodes) {
             context.keeps_bytes = true;
         }
+    }
+
+    /// Makes the last stream context ask for room in the process of an instance.
+    pub fn keep_room(&self, nodes: &mut [Node], instance: u16) {
+        if let Some(context) = self.last_context(nodes) {
+            context.process = Some(instance);
+        }
+    }
+
+    fn last_context<'n>(&self, nodes: &'n mut [Node]) -> Option<&'n mut FunctionNode> {
+        nodes.iter_mut().rev().find_map(|node| match node {
+            Node::Function(node) if node.instance >= self.first_context => Some(node),
+            _ => None,
+        })
     }
 
     /// Returns nodes in the order in which reverse packets meet them. A stream context comes before its
@@ -75,7 +91,8 @@ impl Builder<'_> {
         let is_member = |node: &Node| self.is_in_stream(Some(node)) && !is_context(node);
         for group in nodes.chunk_by_mut(|before, after| self.is_in_stream(Some(before)) && is_member(after)) {
             // Packets may be in a process when its function has read enough: their session stays.
-            let is_alone = is_chain && group.len() == count && !self.is_in_process(group.last());
+            let is_alone =
+                is_chain && group.len() == count && !group.iter().any(|node| self.is_in_process(Some(node)));
             let Some((Node::Function(context), functions)) = group.split_first_mut() else { continue };
             let can_detach = functions.len() <= TcpStream::MOST_DETACHED;
             let all = if can_detach { ((1 << functions.len()) - 1) as u8 } else { 0 };

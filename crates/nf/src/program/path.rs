@@ -96,13 +96,11 @@ impl PathState {
     /// what the other one does.
     pub fn check_edits(&self, instance: &Instance, all: &[Arc<Instance>]) -> Result<(), Located> {
         let is_apart = |one: &Instance| one.function.is_stream() && one.domain().is_some();
-        let mut before = self.before.iter().filter_map(|&number| all.get(usize::from(number)));
-        let (name, editor) = match (is_apart(instance), instance.function.edits()) {
-            (true, _) => (Some(instance), before.find(|other| other.function.edits()).map(|other| &**other)),
-            (_, true) => (before.find(|other| is_apart(other)).map(|other| &**other), Some(instance)),
-            _ => return Ok(()),
-        };
-        let (Some(apart), Some(editor)) = (name, editor) else { return Ok(()) };
+        let edits = |one: &Instance| one.function.edits();
+        let before = self.before.iter().filter_map(|&number| all.get(usize::from(number)));
+        let mut pairs = before.flat_map(|other| [(instance, &**other), (&**other, instance)]);
+        let pair = pairs.find(|(apart, editor)| is_apart(apart) && edits(editor));
+        let Some((apart, editor)) = pair else { return Ok(()) };
         let (name, editor) = (apart.name().to_owned(), editor.name().to_owned());
         fail(instance.name(), ChainError::EditsBesideProcess { name, editor })
     }

@@ -6,6 +6,7 @@ use mmb_flow::{Direction, SessionId, TcpSegment};
 use mmb_packet::{DropReason, Kind, PacketFlags};
 use mmb_stream::{
     Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
+    is_after,
 };
 
 use super::counters::{self, BYTES, COUNTERS, EARLY, FIRST_EDIT, PACKETS, StreamCounter};
@@ -53,6 +54,8 @@ pub(super) struct Step<'a> {
     pub edited: Option<ExpectedNumbers>,
     /// Connections that were reset.
     pub resets: u64,
+    /// Index of the state of the function that edits in a process.
+    pub apart: Option<u32>,
 }
 
 impl StreamContext {
@@ -99,7 +102,15 @@ impl StreamContext {
     }
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    pub fn new(
+        (holding, emissions): (Holding<'a>, &'a mut Emissions),
+        policy: Policy,
+        (worker, now): (u16, u32),
+    ) -> Step<'a> {
+        Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0, apart: None }
+    }
+
     fn place(&self, packet: &Packet<'_>) -> HeldPlace {
         self.holding.place(packet)
     }
@@ -107,20 +118,44 @@ impl Step<'_> {
     /// Returns why a segment is dropped for want of room in a process. Nothing is noted of it, so that it can
     /// come again.
     #[inline]
-    fn refusal(
+    pub fn refusal(
         &self,
         room: &mut ProcessRoom,
         (packet, at): (&Packet<'_>, usize),
-        segment: &Segment,
+        (segment, stream): (&Segment, &TcpStream),
         bases: &[u32; VECTOR],
     ) -> Option<DropReason> {
+        let (place, direction) = (self.place(packet), packet.direction);
+        let held = &*self.holding.held;
         let may_be_read = segment.len != 0 || segment.flags & (Segment::SYN | Segment::FIN) != 0;
-        may_be_read.then(|| room.take(at, self.place(packet), bases, self.holding.held).err())?
+        if !may_be_read && !room.has_others(at, (place, direction), bases, held) {
+            return None;
+        }
+        let next = stream.next(direction as usize);
+        let is_early = next.is_some_and(|next| is_after(segment.seq, next));
+        room.take(at, (place, is_early), bases, held).err()
     }
 
     /// Whether segments of a packet's direction wait for bytes in front of them.
     pub fn has_early(&self, packet: &Packet<'_>) -> bool {
         self.holding.held.held_of(self.place(packet), packet.direction) != 0
+    }
+
+    /// Whether packets of a packet's session and a direction are in the process of the function that edits.
+    pub fn is_apart(&self, packet: &Packet<'_>, direction: Direction) -> bool {
+        let Some(state) = self.apart else { return false };
+        let place = HeldPlace { state, ..self.place(packet) };
+        let held = &*self.holding.held;
+        held.held_of(place, direction) != 0 || held.has_pending(place, direction)
+    }
+
+    /// Drops the packets of a session that are in the process of the function that edits.
+    #[cold]
+    pub fn drop_apart(&mut self, packet: &Packet<'_>) {
+        if let Some(state) = self.apart {
+            let place = HeldPlace { state, ..self.place(packet) };
+            self.holding.held.leave(place);
+        }
     }
 
     /// A packet goes on. It may have to follow others that have not gone on.
@@ -511,8 +546,7 @@ impl DynFunction for StreamContext {
             mut room,
             ..
         } = raw;
-        let mut step =
-            Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None, resets: 0 };
+        let mut step = Step::new((holding, emissions), *policy, (worker, now));
         let has_closed = has_closed(&step.holding);
         let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
         at.for_each(|i| {
@@ -529,7 +563,7 @@ impl DynFunction for StreamContext {
                 events.insert(i);
             } else if let Some(segment) = segment(packet) {
                 if let Some(room) = &mut room
-                    && let Some(reason) = step.refusal(room, (packet, i), &segment, bases)
+                    && let Some(reason) = step.refusal(room, (packet, i), (&segment, stream), bases)
                 {
                     verdicts[n] = Verdict::Drop(reason);
                     return events.insert(i);
@@ -589,8 +623,7 @@ impl DynFunction for StreamContext {
         let Some(ContextState { policy, kept }) = local.downcast_mut().filter(|_| raw.keeps_bytes) else {
             return events;
         };
-        let mut step =
-            Step { holding, emissions, policy: *policy, worker, now, at: 0, edited: None, resets: 0 };
+        let mut step = Step::new((holding, emissions), *policy, (worker, now));
         at.without(events).for_each(|i| {
             let n = i & (VECTOR - 1);
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, Rope, TcpStream, View};
 
-use super::edits::{ByteEdits, EditInput, EditMemory, ExpectedNumbers};
+use super::edits::{ByteEdits, EditInput, EditMemory, ExpectedNumbers, TAIL};
 use super::{StreamData, StreamFunction, close_both, reset_both};
 use crate::bytes::raw::{Follows, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
@@ -18,9 +18,6 @@ use crate::vector::{RawVector, scratchpad};
 use crate::{
     ArgError, Background, Context, LineSource, Packet, Properties, SessionInfo, StreamVerdict, Verdict,
 };
-
-/// Bytes in front of the state of a function that edits: the number of its tail.
-const TAIL: usize = 8;
 
 pub(crate) struct TypedStream<F>(pub F);
 
@@ -59,6 +56,23 @@ pub(super) fn act(
         }
     };
     Some(Verdict::Refuse(reason))
+}
+
+/// Does what a function has decided about a packet of a connection that it may edit: see [`act`].
+#[cold]
+pub(super) fn act_edited(
+    verdict: StreamVerdict,
+    (i, packet, view): (usize, &Packet<'_>, View),
+    on_overflow: OnOverflow,
+    (memory, emissions): (&mut EditMemory, &mut Emissions),
+) -> Option<Verdict> {
+    let edited = memory.expected_numbers(i, packet);
+    let emitted = emissions.len();
+    let acted = act(verdict, (i, packet, view), (on_overflow, edited), (&mut *emissions, None));
+    if acted.is_some() && edited.is_some() {
+        memory.note_reset(i, emitted..emissions.len());
+    }
+    acted
 }
 
 /// The session of a packet at position `i` is refused, or closed. So are its packets behind it in the vector.
@@ -291,6 +305,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         F::EDITS
     }
 
+    fn holds_until_decided(&self) -> bool {
+        F::HOLDS_UNTIL_DECIDED
+    }
+
     fn refuses(&self, pad: &[u8]) -> bool {
         let state = pad.get(Self::STATE..).and_then(|state| bytemuck::try_pod_read_unaligned(state).ok());
         state.is_some_and(|state| self.0.refuses(&state))
@@ -372,17 +390,18 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
                 }
                 _ => {}
             }
-            let edited = edits.as_deref().and_then(|memory| memory.expected_numbers(i, packet));
             let is_close = matches!(verdict, StreamVerdict::Close(_));
-            let held = (is_outer && edits.is_none()).then_some(&mut *cx.holding.held);
-            let emitted = cx.emissions.len();
-            let out = (&mut *cx.emissions, held);
-            if let Some(verdict) = act(verdict, (i, packet, view), (on_overflow, edited), out) {
+            let place = (i, packet, view);
+            let acted = match edits.as_deref_mut() {
+                Some(memory) => act_edited(verdict, place, on_overflow, (memory, &mut *cx.emissions)),
+                None => {
+                    let held = is_outer.then_some(&mut *cx.holding.held);
+                    act(verdict, place, (on_overflow, None), (&mut *cx.emissions, held))
+                }
+            };
+            if let Some(verdict) = acted {
                 verdicts[i & (VECTOR - 1)] = verdict;
                 events.insert(i);
-                if let Some(memory) = edits.as_deref_mut().filter(|_| edited.is_some()) {
-                    memory.note_reset(i, emitted..cx.emissions.len());
-                }
                 if matches!(verdict, Verdict::Refuse(_)) || is_close {
                     refuse_following(at, i, bases, verdicts, &mut events);
                 }
@@ -407,7 +426,8 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         self.0.lines()
     }
 
+    /// Tails of functions that edit are not in scratchpads.
     fn has_local_state(&self) -> bool {
-        size_of::<F::Local>() != 0
+        F::EDITS || size_of::<F::Local>() != 0
     }
 }

@@ -16,6 +16,7 @@ use crate::runner::placement::Placement;
 use crate::runner::scratchpads::ScratchpadSpace;
 use crate::runner::state::RunnerState;
 use crate::set::{Set, VECTOR};
+use crate::stream::Returned;
 use crate::{OnFailure, Program, Verdict};
 
 /// Packets that one function has released.
@@ -137,8 +138,9 @@ impl ChainRun<'_, '_> {
         set.for_each(|i| self.views[i & (VECTOR - 1)] = target.get(i).map_or(View::NONE, |one| one.view));
         let state = self.state.state(self.active, function.instance);
         if let Some(remote) = state.and_then(|state| state.placement.remote()) {
-            held.iter().filter_map(|i| Some((i, target.get(i)?.returned))).for_each(|(i, returned)| {
-                remote.set_returned(i, returned);
+            held.iter().filter_map(|i| Some((i, target.get(i)?))).for_each(|(i, one)| {
+                let Resumed { returned: verdict, buffer, rights, .. } = *one;
+                remote.set_returned(i, Returned { verdict, buffer, rights });
             });
         }
         let mut events = self.call(function, held, space, |placement, vector| placement.resume(vector));

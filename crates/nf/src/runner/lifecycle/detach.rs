@@ -6,13 +6,14 @@ use mmb_flow::{FlowRef, TcpSegment};
 use mmb_stream::{Cause, Status, TcpStream};
 
 use super::{bytes_of, list_body, taken_arms};
-use crate::held::OUTER_SPACE;
+use crate::held::{HeldPackets, HeldPlace, OUTER_SPACE};
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::runner::header::Header;
+use crate::runner::placement::Placement;
 use crate::runner::prior::{PriorPad, PriorSession};
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::stream::{EditMemory, NOT_EDITED, StreamContext};
-use crate::{Program, SessionInfo, SettledEdits};
+use crate::{Program, SessionId, SessionInfo, SettledEdits};
 
 /// Returns a stream context of a group that edits, and what it knows of the session.
 fn context<'a>(
@@ -33,10 +34,11 @@ impl RunnerState {
     /// which it has left go on, or the connection is reset. If it has left the whole group, its connection
     /// keeps its numbers.
     pub(super) fn detach(&mut self, (space, pad): (u32, &mut [u8]), info: &SessionInfo) {
-        let RunnerState { prior: PriorSession { pads, bytes, .. }, edits, states, .. } = self;
+        let RunnerState { prior: PriorSession { pads, bytes, .. }, edits, states, held, .. } = self;
         let Some(memory) = edits.as_deref_mut().filter(|_| space == OUTER_SPACE) else { return };
         let Some((context, mut stream)) = context(pads, states, bytes) else { return };
-        let is_refused = !flush_tails(memory, states, (pads, bytes), &stream);
+        let session = SessionBytes { session: info.id, states, held };
+        let is_refused = !session.flush_tails(memory, (pads, bytes), &stream);
         let is_detached = is_refused || !context.is_taken;
         if !is_detached || !memory.detach(info.id.0, &stream, is_refused) {
             return;
@@ -61,7 +63,7 @@ impl RunnerState {
         let needs_offsets = |stream| memory.needs_offsets(&stream);
         memory.is_detached(session)
             || self.edited_stream(pad).is_some_and(needs_offsets)
-            || self.refuses_bytes(pad)
+            || self.refuses_bytes(pad, session)
     }
 
     /// See [`crate::Runner::settle`].
@@ -80,13 +82,14 @@ impl RunnerState {
     }
 
     /// Whether bytes of a session wait that must not go on.
-    fn refuses_bytes(&self, pad: &[u8]) -> bool {
+    fn refuses_bytes(&self, pad: &[u8], session: u32) -> bool {
         let header = Header::read(pad);
         let Some(active) = self.active(header.program) else { return false };
         let mut prior = PriorSession { bytes: pad.to_vec(), ..PriorSession::default() };
         list_body(&mut prior, &active, header.body, header.branches);
         let PriorSession { pads, bytes, .. } = &mut prior;
-        pads.iter().any(|pad| refuses(&self.states, pad, bytes))
+        let session = SessionBytes { session: SessionId(session), states: &self.states, held: &self.held };
+        pads.iter().any(|pad| session.refuses(pad, bytes))
     }
 
     /// Returns what the stream context of a session knows, if functions behind it edit.
@@ -161,44 +164,60 @@ fn edited_context(program: &Program, body: BodyId, branches: u32) -> Option<Func
     })
 }
 
-/// Whether the function of a prior scratchpad has decided that bytes which wait must not go on.
-fn refuses(states: &[Option<InstanceState>], pad: &PriorPad, bytes: &mut [u8]) -> bool {
-    let state = states.get(pad.state).and_then(Option::as_ref);
-    let bytes = bytes_of(bytes, &pad.function);
-    state.zip(bytes).is_some_and(|(state, bytes)| state.instance.function.refuses(bytes))
+/// The bytes of a session that wait for functions.
+struct SessionBytes<'a> {
+    session: SessionId,
+    states: &'a [Option<InstanceState>],
+    held: &'a HeldPackets,
 }
 
-/// Bytes that wait for functions which the session has left go on. Returns false if they must not: a function
-/// has decided so, or they would pass by functions that stay and have not judged them.
-fn flush_tails(
-    memory: &mut EditMemory,
-    states: &[Option<InstanceState>],
-    (pads, bytes): (&[PriorPad], &mut [u8]),
-    stream: &TcpStream,
-) -> bool {
-    if pads.iter().any(|pad| !pad.is_taken && refuses(states, pad, bytes)) {
-        return false;
-    }
-    let mut flush = |direction: usize, pads: &mut dyn Iterator<Item = &PriorPad>| {
-        let mut are_judged = true;
-        for pad in pads {
-            let Some(state) = states.get(pad.state).and_then(Option::as_ref) else { continue };
-            let function = &state.instance.function;
-            if pad.is_taken {
-                are_judged &= !function.edits() && !function.reads_content();
-                continue;
-            }
-            let tail = bytes_of(bytes, &pad.function).and_then(|bytes| bytes.first_chunk().copied());
-            let tail = tail.filter(|_| function.edits()).map_or(0, u32::from_ne_bytes);
-            if memory.has_tail(tail, direction) {
-                if !are_judged {
-                    return false;
-                }
-                memory.flush_tail(stream.kept(), direction, tail);
-            }
+impl SessionBytes<'_> {
+    /// Whether the function of a prior scratchpad has decided that bytes which wait must not go on, or edits
+    /// and has packets in its process.
+    fn refuses(&self, pad: &PriorPad, bytes: &mut [u8]) -> bool {
+        let Some(state) = self.states.get(pad.state).and_then(Option::as_ref) else { return false };
+        let function = &state.instance.function;
+        if state.instance.process().is_none() || !function.edits() {
+            return bytes_of(bytes, &pad.function).is_some_and(|bytes| function.refuses(bytes));
         }
-        true
-    };
-    // The function that a packet meets last comes first.
-    flush(0, &mut pads.iter().rev()) && flush(1, &mut pads.iter())
+        let place = HeldPlace { space: OUTER_SPACE, session: self.session.0, state: pad.state as u32 };
+        let mut scratchpad = vec![0; state.instance.bytes()];
+        let is_read = state.placement.read_scratchpad(self.session, &mut scratchpad);
+        self.held.len_of(place) != 0 || is_read && function.refuses(&scratchpad)
+    }
+
+    /// Bytes that wait for functions which the session has left go on. Returns false if they must not: a
+    /// function has decided so, or they would pass by functions that stay and have not judged them.
+    fn flush_tails(
+        &self,
+        memory: &mut EditMemory,
+        (pads, bytes): (&[PriorPad], &mut [u8]),
+        stream: &TcpStream,
+    ) -> bool {
+        if pads.iter().any(|pad| !pad.is_taken && self.refuses(pad, bytes)) {
+            return false;
+        }
+        let mut flush = |direction: usize, pads: &mut dyn Iterator<Item = &PriorPad>| {
+            let mut are_judged = true;
+            for pad in pads {
+                let Some(state) = self.states.get(pad.state).and_then(Option::as_ref) else { continue };
+                let function = &state.instance.function;
+                if pad.is_taken {
+                    are_judged &= !function.edits() && !function.reads_content();
+                    continue;
+                }
+                let tail = bytes_of(bytes, &pad.function).and_then(|bytes| bytes.first_chunk().copied());
+                let tail = tail.filter(|_| function.edits()).map_or(0, u32::from_ne_bytes);
+                if memory.has_tail(tail, direction) {
+                    if !are_judged {
+                        return false;
+                    }
+                    memory.flush_tail(stream.kept(), direction, tail);
+                }
+            }
+            true
+        };
+        // The function that a packet meets last comes first.
+        flush(0, &mut pads.iter().rev()) && flush(1, &mut pads.iter())
+    }
 }

@@ -11,29 +11,35 @@
 //! To a stream function, packets go in the order of their bytes, with their views. Those without anything new
 //! do not go there, unless others of their session and direction are away. What comes back is applied where
 //! the packet goes on ([`apply_returned`]).
+//!
+//! A function that edits belongs to a group with a stream context and an exit, as in the worker. The memory
+//! of edits stays here: see [`apply_edited`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, Kind};
 use mmb_stream::View;
 
 use super::{Local, Place, Placement};
-use crate::context::{Holding, keep};
+use crate::context::{Emissions, Holding, keep};
 use crate::held::{HeldPackets, ProcessRoom};
 use crate::instance::RawContext;
-use crate::process::{FilledBuffer, FunctionProcess, LinkState, ProcessLink, ProcessVerdict};
+use crate::process::{EditRights, FilledBuffer, FunctionProcess, LinkState, ProcessLink, ProcessVerdict};
+use crate::program::ir::GroupPlace;
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::set::{Set, VECTOR};
-use crate::stream::{apply_returned, unsent};
+use crate::stream::{EditMemory, Returned, apply_edited, apply_returned, lose_edited, unsent};
 use crate::vector::RawVector;
 use crate::{
-    Admission, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo, Verdict,
+    Admission, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo, StreamVerdict,
+    Verdict,
 };
 
 /// How long a worker waits for processes when the program changes.
 const DRAIN: Duration = Duration::from_millis(2);
-/// The part of the buffers that is kept for segments that a stream context releases.
+/// The part of the buffers that is kept for segments that a stream context releases: other workers and
+/// functions may use the same ones.
 const KEPT_BUFFERS: u32 = 8;
 
 /// The worker's end of a function in a process.
@@ -48,9 +54,10 @@ pub(in crate::runner) struct Remote {
     /// Buffers with the packets of the next vector, by the positions of their packets.
     filled: Box<[Option<FilledBuffer>; VECTOR]>,
     is_stream: bool,
+    edits: bool,
     on_failure: OnFailure,
     /// What has come back of the packets of the next vector that goes on.
-    returned: Box<[ProcessVerdict; VECTOR]>,
+    returned: Box<[Returned; VECTOR]>,
 }
 
 impl Remote {
@@ -68,8 +75,9 @@ impl Remote {
             tickets: vec![0; buffers as usize],
             filled: Box::new([None; VECTOR]),
             is_stream: instance.function.is_stream(),
+            edits: instance.function.edits(),
             on_failure: instance.domain().map_or(OnFailure::Drop, |domain| domain.on_failure),
-            returned: Box::new([ProcessVerdict::Lost; VECTOR]),
+            returned: Box::new([Returned::LOST; VECTOR]),
         }
     }
 
@@ -91,19 +99,19 @@ impl Remote {
     /// Returns the room that a stream context may give to packets. `state`: the index of the instance's
     /// state.
     pub fn room(&mut self, state: u32) -> ProcessRoom {
-        let (left, reason) = match (self.state, &mut self.link) {
+        let (left, kept, reason) = match (self.state, &mut self.link) {
             (LinkState::Up, Some(link)) => {
                 let kept = link.buffers() / KEPT_BUFFERS;
-                (link.room().saturating_sub(kept), DropReason::ProcessFull)
+                (link.room().saturating_sub(kept), kept, DropReason::ProcessFull)
             }
-            (LinkState::Down(OnFailure::Pass), Some(_)) => (u32::MAX, DropReason::ProcessFailed),
-            _ => (0, DropReason::ProcessFailed),
+            (LinkState::Down(OnFailure::Pass), Some(_)) => (u32::MAX, 0, DropReason::ProcessFailed),
+            _ => (0, 0, DropReason::ProcessFailed),
         };
-        ProcessRoom { left, reason, state, taken: Set::EMPTY }
+        ProcessRoom { left, kept, reason, state, taken: Set::EMPTY }
     }
 
     /// Notes what has come back of the packet at a position, which goes on.
-    pub fn set_returned(&mut self, i: usize, returned: ProcessVerdict) {
+    pub fn set_returned(&mut self, i: usize, returned: Returned) {
         self.returned[i & (VECTOR - 1)] = returned;
     }
 
@@ -111,7 +119,7 @@ impl Remote {
     fn send(
         &mut self,
         i: usize,
-        (packet, view): (&mut Packet<'_>, View),
+        (packet, view, rights): (&mut Packet<'_>, View, EditRights),
         now: u32,
         holding: &mut Holding<'_>,
     ) -> Verdict {
@@ -126,19 +134,27 @@ impl Remote {
         match self.state {
             LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
             LinkState::Up if !self.is_stream || !view.is_none() || is_away(holding.held) => {}
-            _ => {
-                let ticket = holding.held.follow(place, direction, Some(Verdict::Pass));
+            state => {
+                let ticket = match self.edits {
+                    true => {
+                        let is_lost = state != LinkState::Up && !view.is_none();
+                        let passed = ProcessVerdict::Stream(StreamVerdict::Pass);
+                        let returned = if is_lost { ProcessVerdict::Lost } else { passed };
+                        holding.held.follow_edited(place, direction, (view, rights), returned)
+                    }
+                    false => holding.held.follow(place, direction, Some(Verdict::Pass)),
+                };
                 return ticket.map_or(Verdict::Pass, |ticket| keep(packet, ticket));
             }
         }
         if !has_room {
             return Verdict::Drop(DropReason::HeldFull);
         }
-        let buffer = match link.send(packet, view, now, filled) {
+        let buffer = match link.send(packet, (view, rights), now, filled) {
             Ok(buffer) => buffer,
             Err(verdict) => return verdict,
         };
-        let ticket = holding.held.hold_in_process(place, direction, (buffer, view));
+        let ticket = holding.held.hold_in_process(place, direction, (buffer, view, rights));
         if let (Ok(ticket), Some(of_buffer)) = (ticket, self.tickets.get_mut(buffer as usize)) {
             *of_buffer = ticket;
         }
@@ -175,6 +191,22 @@ impl Remote {
     }
 }
 
+/// Does what becomes of a packet with new bytes that cannot be sent to the process of a function that edits.
+/// `verdict`: that on a packet of which nothing is noted.
+#[cold]
+fn unsent_edited(
+    (packet, at): (&Packet<'_>, usize),
+    view: View,
+    (verdict, on_failure): (Verdict, OnFailure),
+    (place, group): ((&mut [u8], u32, usize), GroupPlace),
+    out: (&mut EditMemory, &mut Emissions),
+) -> Verdict {
+    match packet.meta.kind.l4() {
+        Kind::TCP => lose_edited((packet, at), view, on_failure, (place, group), out),
+        _ => verdict,
+    }
+}
+
 impl Placement for Remote {
     fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission {
         self.shadow.admit(packet)
@@ -200,7 +232,10 @@ impl Placement for Remote {
         self.link.as_ref().is_some_and(|link| link.read_scratchpad(session, bytes))
     }
 
-    fn release(&mut self, _: &mut [u8], session: &SessionInfo, _: RawContext<'_>) {
+    fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
+        if let (true, Some(&tail), Some(memory)) = (self.edits, pad.first_chunk(), cx.edits) {
+            memory.remove_tail(u32::from_ne_bytes(tail));
+        }
         if let Some(link) = &mut self.link {
             link.release(session);
         }
@@ -208,16 +243,30 @@ impl Placement for Remote {
 
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
         let RawVector { packets, at, verdicts, views, now, mut holding, mut events, group, .. } = vector;
+        let mut memory = vector.edits.filter(|_| self.edits);
         for i in at.iter() {
             let Some(packet) = packets.get_mut(i) else { break };
             let n = i & (VECTOR - 1);
             let is_read = self.is_stream && views[n].detached & group.bit == 0;
             let view = if is_read { views[n] } else { View::NONE };
-            let mut verdict = self.send(i, (&mut *packet, view), now, &mut holding);
-            if is_read && !view.is_none() && (verdict != Verdict::Hold || self.state != LinkState::Up) {
-                let place = (&mut *vector.pads, vector.bases[n], group);
-                let otherwise = (verdict, self.on_failure);
-                verdict = unsent((packet, i), view, otherwise, place, vector.emissions);
+            let rights = memory.as_deref().map_or(EditRights::NONE, |memory| memory.rights(i));
+            let mut verdict = self.send(i, (&mut *packet, view, rights), now, &mut holding);
+            let is_unsent = verdict != Verdict::Hold || self.state != LinkState::Up;
+            if is_read && !view.is_none() && is_unsent {
+                verdict = match memory.as_deref_mut() {
+                    // What follows others is lost behind them.
+                    Some(_) if verdict == Verdict::Hold => verdict,
+                    Some(memory) => {
+                        let place = ((&mut *vector.pads, vector.bases[n], vector.offset), group);
+                        let out = (memory, &mut *vector.emissions);
+                        unsent_edited((packet, i), view, (verdict, self.on_failure), place, out)
+                    }
+                    None => {
+                        let place = (&mut *vector.pads, vector.bases[n], group);
+                        let otherwise = (verdict, self.on_failure);
+                        unsent((packet, i), view, otherwise, place, vector.emissions)
+                    }
+                };
             }
             if verdict != Verdict::Pass {
                 verdicts[i & (VECTOR - 1)] = verdict;
@@ -236,7 +285,16 @@ impl Placement for Remote {
 
     /// Stream functions: what has come back is applied.
     fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
-        if self.is_stream { apply_returned(vector, &self.returned, self.on_failure) } else { Set::EMPTY }
+        let Remote { link, returned, on_failure, shadow, .. } = self;
+        if self.edits {
+            let holds_until_decided = shadow.instance.function.holds_until_decided();
+            return apply_edited(vector, returned, (*on_failure, holds_until_decided), |buffer, result| {
+                if let Some(link) = link {
+                    link.read_result(buffer, result);
+                }
+            });
+        }
+        if self.is_stream { apply_returned(vector, returned, *on_failure) } else { Set::EMPTY }
     }
 }
 

@@ -59,6 +59,14 @@ impl EditMemory {
 }
 
 impl EditMemory {
+    /// A new connection begins in the place of one, with a packet of the other direction.
+    fn restart(&mut self, number: u32, other: usize, stream: &TcpStream) {
+        self.splices.clear(number);
+        if let Some(next) = stream.next(other) {
+            self.splices.begin(number, other, next);
+        }
+    }
+
     /// Notes timestamp and payload of a segment: of a large frame, that of each of its segments.
     fn note_arrival(&mut self, packet: &Packet<'_>, segment: &Segment, number: u32) {
         let size = if packet.segment_size == 0 { u16::MAX } else { packet.segment_size };
@@ -107,13 +115,15 @@ impl StreamContext {
             edits,
             group,
             unread,
+            mut room,
             ..
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
         memory.resets.clear();
         memory.fresh = Set::EMPTY;
         self.take_tally(worker, &mut memory.tally);
-        let mut step = Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0 };
+        let mut step = Step::new((holding, emissions), policy, (worker, now));
+        step.apart = room.as_ref().map(|room| room.state);
         let mut events = Set::EMPTY;
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
@@ -124,6 +134,13 @@ impl StreamContext {
                 return;
             };
             (step.at, step.edited) = (i, None);
+            if let Some(room) = &mut room
+                && let Some(segment) = segment(packet)
+                && let Some(reason) = step.refusal(room, (packet, i), (&segment, stream), bases)
+            {
+                verdicts[n] = Verdict::Drop(reason);
+                return events.insert(i);
+            }
             let verdict = if packet.meta.kind.l4() == Kind::TCP {
                 let (view, verdict) = match self.admits(packet, stream, worker, true) {
                     true => self.arrive(packet, stream, &mut step, memory),
@@ -196,10 +213,8 @@ impl StreamContext {
         let next = stream.next(direction);
         let (mut view, verdict) = self.tcp(packet, &segment, stream, step);
         if view.is_restart {
-            memory.splices.clear(number);
-            if let Some(next) = stream.next(1 - direction) {
-                memory.splices.begin(number, 1 - direction, next);
-            }
+            step.drop_apart(packet);
+            memory.restart(number, 1 - direction, stream);
         }
         if let Status::Passed(_) = stream.status() {
             memory.splices.stop(number);
@@ -213,6 +228,7 @@ impl StreamContext {
             && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
         {
             let numbers = memory.early_numbers(packet, &segment, number, &early);
+            let numbers = numbers.filter(|_| !step.is_apart(packet, early.direction));
             let end = memory.sent_end(number, early.direction);
             self.tell_early((packet, &segment, stream), early, (numbers, end), step);
         }

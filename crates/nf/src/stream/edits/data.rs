@@ -8,10 +8,15 @@ use mmb_stream::{Change, Segment, View};
 
 use super::counters::{EDITS, EditTally, INSERTED, REMOVED};
 use super::error::EditError;
-use super::{EditMemory, MOST_CHANGES, MOST_NEW_BYTES, Work};
+use super::results::{EditRecorder, change_len, take_number};
+use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, Work};
 use crate::Packet;
 use crate::stream::StreamData;
 use crate::stream::context::segment;
+
+/// Most bytes that a function in a process holds back of a direction. Before, the worker asks it to let them
+/// go on.
+const MOST_HELD_APART: usize = 4 * MOST_HELD as usize;
 
 /// What the edits of a packet change.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +59,8 @@ pub struct StreamEdit<'a, 'p> {
     hold: Option<usize>,
     kept: Option<usize>,
     can_hold: bool,
+    /// Bytes that the result of a function in a process has room for.
+    room: usize,
 }
 
 impl<'a, 'p> StreamEdit<'a, 'p> {
@@ -65,8 +72,13 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
         (changes, new_bytes): (&'a mut Vec<Change>, &'a mut Vec<u8>),
         tally: &'a mut EditTally,
     ) -> Self {
-        let (hold, kept, can_hold) = (None, None, false);
-        StreamEdit { data, before, target, changes, new_bytes, tally, hold, kept, can_hold }
+        let (hold, kept, can_hold, room) = (None, None, false, usize::MAX);
+        StreamEdit { data, before, target, changes, new_bytes, tally, hold, kept, can_hold, room }
+    }
+
+    /// The requests of the function are written down, and have to fit there.
+    pub(super) fn set_recorded(&mut self) {
+        self.room = EditRecorder::ROOM;
     }
 
     /// Returns the position from which on bytes are to be kept.
@@ -184,10 +196,17 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
             return Ok(());
         }
         self.target = target;
+        self.room -= self.described_len(&range, bytes.len());
         let from = self.new_bytes.len();
         self.new_bytes.extend_from_slice(bytes);
         self.changes.push(Change { start: range.start, end: range.end, new: (from, self.new_bytes.len()) });
         Ok(())
+    }
+
+    /// Returns the bytes of a change in the result of a function in a process.
+    fn described_len(&self, range: &Range<usize>, new: usize) -> usize {
+        let done = self.changes.last().map_or(0, |last| last.end);
+        change_len(range.start - done, range.len(), new)
     }
 
     /// Returns what is edited behind the replacement of a range by so many bytes.
@@ -214,7 +233,8 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
                 Target::Datagram { gone, len, most, is_whole }
             }
         };
-        if self.changes.len() >= MOST_CHANGES || self.new_bytes.len() + new > MOST_NEW_BYTES {
+        let is_full = self.changes.len() >= MOST_CHANGES || self.new_bytes.len() + new > MOST_NEW_BYTES;
+        if is_full || self.described_len(range, new) > self.room {
             return Err(EditError::TooMany);
         }
         Ok(target)
@@ -282,8 +302,12 @@ impl EditMemory {
         let can_hold = !view.is_end && !view.is_release;
         let edit = StreamEdit::new(data, held, target, (changes, bytes), &mut self.tally);
         let mut edit = StreamEdit { can_hold, ..edit };
-        let result = f(&mut edit);
+        if self.recorder.is_some() {
+            edit.set_recorded();
+        }
+        let (result, len) = (f(&mut edit), edit.len());
         let hold = edit.hold;
+        self.record(at, (len, held, hold));
         if !is_copied && (!self.work.changes.is_empty() || hold.is_some()) {
             self.collect(packet, (at, view), false);
         }
@@ -292,6 +316,13 @@ impl EditMemory {
         }
         count_changes(&self.work.changes, &mut self.tally);
         Some(result)
+    }
+
+    /// Writes down what a function in a process has asked for.
+    pub(super) fn record(&mut self, at: usize, numbers: (usize, usize, Option<usize>)) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(at, numbers, (&self.work.changes, &self.work.bytes));
+        }
     }
 
     /// Collects the bytes in front of a function in `work.input`, behind the tail if there is one. Returns
@@ -347,5 +378,58 @@ pub(super) fn count_changes(changes: &[Change], tally: &mut EditTally) {
         tally.add(EDITS, changes.len());
         tally.add(REMOVED, changes.iter().map(|change| change.end - change.start).sum());
         tally.add(INSERTED, changes.iter().map(|change| change.new.1 - change.new.0).sum());
+    }
+}
+
+/// Does what a result has asked for. None: it is not one of these bytes.
+fn apply(mut result: &[u8], edit: &mut StreamEdit<'_, '_>) -> Option<()> {
+    let result = &mut result;
+    let (len, before, open) = (take_number(result)?, take_number(result)?, take_number(result)?);
+    let had = edit.held() + edit.gone();
+    // The end of an earlier datagram may be missing at one side. It is not edited.
+    let has_same_bytes = before == had || edit.is_datagram();
+    if !has_same_bytes || len.checked_sub(before) != Some(edit.len() - had) {
+        return None;
+    }
+    let place = |position: usize| (position + had).checked_sub(before);
+    let mut done = 0_usize;
+    while !result.is_empty() {
+        let start = done + take_number(result)?;
+        let end = start + take_number(result)?;
+        let inserted = take_number(result)?;
+        let new = result.split_off(..inserted)?;
+        edit.replace(place(start)?..place(end)?, new).ok()?;
+        done = end;
+    }
+    let Some(open) = open.checked_sub(1) else { return Some(()) };
+    let is_in_order = (done..len).contains(&open);
+    if edit.is_datagram() {
+        edit.keep_from(place(open).unwrap_or(0));
+        return is_in_order.then_some(());
+    }
+    (is_in_order && len - open <= MOST_HELD_APART && edit.hold_from(open)).then_some(())
+}
+
+impl EditMemory {
+    /// Does what a function in a process has asked for. Returns false if the result is not one of these
+    /// bytes: the packet must not go on.
+    pub(in crate::stream) fn replay(
+        &mut self,
+        packet: &Packet<'_>,
+        input: EditInput<'_>,
+        result: &[u8],
+    ) -> bool {
+        match self.edit(packet, input, |edit| apply(result, edit)) {
+            Some(applied) => applied.is_some(),
+            None => result.is_empty(),
+        }
+    }
+
+    /// A function in a process reads no more of a direction: what it holds back goes on, in front of the
+    /// bytes of a packet.
+    pub(in crate::stream) fn let_out(&mut self, packet: &Packet<'_>, input: EditInput<'_>) {
+        if *input.tail != 0 && packet.meta.kind.l4() == Kind::TCP {
+            self.edit(packet, input, |_| ());
+        }
     }
 }

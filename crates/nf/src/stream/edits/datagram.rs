@@ -78,8 +78,12 @@ impl EditMemory {
             return None;
         }
         let mut edit = StreamEdit::new(data, gone, target, (changes, bytes), &mut self.tally);
-        let result = f(&mut edit);
+        if self.recorder.is_some() {
+            edit.set_recorded();
+        }
+        let (result, len) = (f(&mut edit), edit.len());
         let kept = edit.kept();
+        self.record(at, (len, gone, kept));
         if !is_copied && (!self.work.changes.is_empty() || kept.is_some()) {
             self.work.input.clear(0);
             self.collect_datagram(packet, (at, view));

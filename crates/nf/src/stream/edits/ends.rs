@@ -23,8 +23,9 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    pub fn new() -> Datagrams {
-        let ends = KeptBytes::new(END_BYTES, ENDS);
+    /// Makes the memory of so many workers.
+    pub fn new(workers: usize) -> Datagrams {
+        let ends = KeptBytes::new(workers * END_BYTES, workers * ENDS);
         Datagrams { editable: Set::EMPTY, new: Set::EMPTY, most: [0; VECTOR], ends }
     }
 

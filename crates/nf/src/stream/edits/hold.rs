@@ -82,11 +82,13 @@ impl StreamContext {
             }
             return false;
         }
-        if held.len > MOST_HELD {
+        // Bytes in a process count as well.
+        let is_apart = step.is_apart(packet, packet.direction);
+        if held.len > if is_apart { 2 * MOST_HELD } else { MOST_HELD } {
             self.count_edit(step.worker, BY_SIZE, 1);
             return true;
         }
-        if !held.is_repeated {
+        if !held.is_repeated || is_apart {
             return false;
         }
         let has_early = stream.may_hold(direction) && step.has_early(packet);

@@ -93,6 +93,9 @@ fn leave(
     if has_moved {
         memory.splices.note_hold(number, direction, now);
     }
+    // More of the stream may have arrived while a process had the packet.
+    let is_last = memory.returned.contains(at) && segment.flags & Segment::RST == 0;
+    let next = if is_last { None } else { stream.next(direction) };
     // The window of a SYN is not scaled.
     let shift = if is_syn { stream.window_shift(direction).unwrap_or(0) } else { 0 };
     let leaving = Leaving {
@@ -103,7 +106,7 @@ fn leave(
         is_unchanged,
         before,
         has_moved,
-        next: stream.next(direction).unwrap_or(start),
+        next: next.unwrap_or(start),
         carries: (segment.ack, segment.window >> shift),
     };
     let has_changed_bytes = segment.len != 0 && !is_unchanged;

@@ -23,6 +23,7 @@ mod frames;
 mod hold;
 mod leave;
 mod options;
+mod results;
 mod settled;
 
 use std::collections::HashMap;
@@ -41,7 +42,11 @@ pub use data::StreamEdit;
 use ends::Datagrams;
 pub use error::EditError;
 pub(super) use frames::ExpectedNumbers;
+pub(crate) use results::EditRecorder;
 pub use settled::SettledEdits;
+
+/// Bytes in front of the state of a function that edits: the number of its tail.
+pub(crate) const TAIL: usize = 8;
 
 /// Bytes of a worker's output that is not acknowledged, and of the tails of its functions.
 const OUTPUT_BYTES: usize = 64 << 20;
@@ -71,6 +76,8 @@ pub(crate) struct EditMemory {
     pub one_way: Set,
     /// Packets whose new bytes are in `ropes`.
     pub changed: Set,
+    /// Packets that have come back from a process.
+    pub returned: Set,
     pub ropes: Vec<Rope>,
     /// Packets that have brought bytes of their connection, which may not have gone on yet.
     pub fresh: Set,
@@ -84,6 +91,8 @@ pub(crate) struct EditMemory {
     pub datagrams: Datagrams,
     /// Edits since the counters were updated.
     pub tally: EditTally,
+    /// In a process: what the function has asked for.
+    pub recorder: Option<Box<EditRecorder>>,
 }
 
 /// The numbers of a connection that a group of functions has left behind.
@@ -115,24 +124,38 @@ pub(crate) struct Work {
     pub bytes: Vec<u8>,
     pub saved: Vec<u8>,
     pub frame: Vec<u8>,
+    /// The result of a function in a process.
+    pub result: Vec<u8>,
 }
 
 impl EditMemory {
     pub fn new() -> EditMemory {
+        EditMemory::with(Splices::new(OUTPUT_BYTES, CONNECTIONS), 1, None)
+    }
+
+    /// Makes the memory of a function in a process. It has the tails of all workers, and no output.
+    pub fn of_process(workers: u16) -> EditMemory {
+        let recorder = Some(Box::new(EditRecorder::new()));
+        EditMemory::with(Splices::new(0, 0), workers.max(1).into(), recorder)
+    }
+
+    fn with(splices: Splices, workers: usize, recorder: Option<Box<EditRecorder>>) -> EditMemory {
         EditMemory {
-            splices: Splices::new(OUTPUT_BYTES, CONNECTIONS),
-            tails: KeptBytes::new(TAIL_BYTES, 2 * CONNECTIONS),
+            splices,
+            tails: KeptBytes::new(workers * TAIL_BYTES, workers * 2 * CONNECTIONS),
             numbers: [0; VECTOR],
             one_way: Set::EMPTY,
             changed: Set::EMPTY,
+            returned: Set::EMPTY,
             ropes: vec![Rope::default(); VECTOR],
             fresh: Set::EMPTY,
             resets: Vec::with_capacity(VECTOR),
             deferred: Set::EMPTY,
             work: Work::default(),
             detached: DetachedConnections::new(),
-            datagrams: Datagrams::new(),
+            datagrams: Datagrams::new(workers),
             tally: EditTally::default(),
+            recorder,
         }
     }
 
@@ -151,6 +174,7 @@ impl EditMemory {
         self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };
         self.one_way.remove(i);
         self.changed.remove(i);
+        self.returned.remove(i);
         self.datagrams.remove(i);
     }
 

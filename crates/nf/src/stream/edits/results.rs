@@ -1,0 +1,202 @@
+//! Results of functions that edit in processes.
+//!
+//! Theory of operation. The worker keeps the numbers, the output and the tails of a connection. A process
+//! gets the bytes of a packet, with what may be done to them ([`EditRights`]). It has tails of its own, with
+//! the same bytes. It calls the function and writes down what that has asked for ([`EditRecorder`]). When the
+//! result is back, the worker does it to its own bytes ([`EditMemory::replay`]). So ropes, tails and output
+//! are those of any other function that edits, and a process cannot damage them: each number of a result is
+//! checked like a request of a function.
+//!
+//! A result is a row of numbers of variable length (LEB128): the bytes that the function got, how many of
+//! them it had got before, and 1 more than the position from which on they are held back or kept (0: none
+//! are). Then for each change: the bytes behind the change before that stay, the bytes that are removed, the
+//! number of those that are inserted, and these bytes.
+
+use mmb_packet::Kind;
+use mmb_stream::{Change, TcpStream};
+
+use super::EditMemory;
+use crate::Packet;
+use crate::set::VECTOR;
+use crate::verdict::{EditRights, MOST_RESULT};
+
+/// Most bytes in front of the changes of a result.
+const RESULT_HEADER: usize = 15;
+/// Most bytes of a number: that of a position is below 2^35.
+const MOST_DIGITS: usize = 5;
+/// What functions have asked for, by the positions of their packets: the results of a vector.
+#[derive(Debug)]
+pub(crate) struct EditRecorder {
+    bytes: Vec<u8>,
+    /// Where the result of each packet is in `bytes`.
+    ranges: [(usize, usize); VECTOR],
+}
+
+impl EditRecorder {
+    /// Bytes that the changes of a packet may take.
+    pub const ROOM: usize = MOST_RESULT - RESULT_HEADER;
+
+    pub fn new() -> EditRecorder {
+        EditRecorder { bytes: Vec::new(), ranges: [(0, 0); VECTOR] }
+    }
+
+    /// A vector begins.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ranges.fill((0, 0));
+    }
+
+    /// Returns the result for the packet at a position. It is empty if the function got no bytes.
+    pub fn result(&self, at: usize) -> &[u8] {
+        let (from, to) = self.ranges[at & (VECTOR - 1)];
+        self.bytes.get(from..to).unwrap_or(&[])
+    }
+
+    /// Writes down what a function has asked for. `open`: the position from which on bytes are held or kept.
+    pub fn note(
+        &mut self,
+        at: usize,
+        (len, before, open): (usize, usize, Option<usize>),
+        (changes, new_bytes): (&[Change], &[u8]),
+    ) {
+        let (from, out) = (self.bytes.len(), &mut self.bytes);
+        for number in [len, before, open.map_or(0, |open| open + 1)] {
+            push_number(out, number);
+        }
+        let mut done = 0;
+        for Change { start, end, new } in changes.iter().copied() {
+            let new = new_bytes.get(new.0..new.1).unwrap_or(&[]);
+            for number in [start - done, end - start, new.len()] {
+                push_number(out, number);
+            }
+            out.extend_from_slice(new);
+            done = end;
+        }
+        self.ranges[at & (VECTOR - 1)] = (from, out.len());
+    }
+}
+
+fn push_number(out: &mut Vec<u8>, mut number: usize) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Takes a number from the beginning of bytes. None: they are none.
+pub(super) fn take_number(bytes: &mut &[u8]) -> Option<usize> {
+    let mut number = 0;
+    for digit in 0..MOST_DIGITS {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= usize::from(byte & 0x7f) << (7 * digit);
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Returns the bytes of a change in a result. `stay`: bytes between the change before and it.
+pub(super) fn change_len(stay: usize, removed: usize, inserted: usize) -> usize {
+    let digits = |number: usize| (usize::BITS - number.leading_zeros()).div_ceil(7).max(1) as usize;
+    digits(stay) + digits(removed) + digits(inserted) + inserted
+}
+
+impl EditMemory {
+    /// Returns what a function in a process may do with the packet at a position.
+    pub fn rights(&self, i: usize) -> EditRights {
+        EditRights {
+            can_edit: self.number(i) != 0 || self.datagrams.editable.contains(i),
+            is_one_way: self.one_way.contains(i),
+            most: self.datagrams.most[i & (VECTOR - 1)],
+        }
+    }
+
+    /// Packets come back from a process.
+    pub fn begin_returned(&mut self) {
+        self.resets.clear();
+    }
+
+    /// A packet comes back from a process, at a position of another vector. `stream`: its connection.
+    pub fn restore(&mut self, i: usize, packet: &Packet<'_>, stream: Option<&TcpStream>, rights: EditRights) {
+        let stream = stream.filter(|stream| packet.meta.kind.l4() == Kind::TCP && stream.is_edited());
+        self.begin(i, stream.map_or(0, TcpStream::kept));
+        self.returned.insert(i);
+        self.one_way.insert_if(i, rights.is_one_way);
+        self.restore_datagram(i, packet, rights);
+    }
+
+    /// A vector begins in a process.
+    pub fn begin_hosted(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.clear();
+        }
+    }
+
+    /// A packet of a process is in front of its function, which works on it as in the worker.
+    pub fn give(&mut self, i: usize, packet: &Packet<'_>, rights: EditRights) {
+        let is_edited = rights.can_edit && packet.meta.kind.l4() == Kind::TCP;
+        self.begin(i, is_edited.into());
+        self.one_way.insert_if(i, rights.is_one_way);
+        self.restore_datagram(i, packet, rights);
+    }
+
+    fn restore_datagram(&mut self, i: usize, packet: &Packet<'_>, rights: EditRights) {
+        if rights.can_edit {
+            self.begin_datagram(i, packet);
+            self.datagrams.new.remove(i);
+            self.datagrams.most[i & (VECTOR - 1)] = rights.most;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn taken(bytes: &[u8]) -> (Option<usize>, usize) {
+        let mut rest = bytes;
+        (take_number(&mut rest), rest.len())
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(number in 0_usize..1 << 35) {
+            let mut bytes = Vec::new();
+            push_number(&mut bytes, number);
+            bytes.push(7);
+            prop_assert_eq!(taken(&bytes), (Some(number), 1));
+        }
+
+        #[test]
+        fn changes_have_their_length(stay in 0_usize..1 << 20, removed in 0_usize..300, inserted in 0_usize..300) {
+            let mut recorder = EditRecorder::new();
+            let change = Change { start: stay, end: stay + removed, new: (0, inserted) };
+            recorder.note(0, (0, 0, None), (&[change], &vec![0; inserted]));
+            prop_assert_eq!(recorder.result(0).len(), 3 + change_len(stay, removed, inserted));
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none() {
+        assert_eq!(taken(&[]).0, None);
+        assert_eq!(taken(&[0x80, 0x80]).0, None);
+        assert_eq!(taken(&[0xff; 9]).0, None);
+        assert_eq!(taken(&[0xff, 0xff, 0xff, 0xff, 0x7f]), (Some((1 << 35) - 1), 0));
+    }
+
+    #[test]
+    fn the_longest_header_has_its_room() {
+        let mut recorder = EditRecorder::new();
+        let most = (1 << 35) - 2;
+        recorder.note(3, (most, most, Some(most)), (&[], &[]));
+        assert_eq!(recorder.result(3).len(), RESULT_HEADER);
+        assert_eq!(recorder.result(2), b"");
+        recorder.clear();
+        assert_eq!(recorder.result(3), b"");
+    }
+}

@@ -1,0 +1,224 @@
+"""Stream functions that edit in processes: real connections over bad links, and processes that are killed."""
+
+import json
+import os
+import random
+import signal
+import threading
+
+import pytest
+
+from lab import traffic, wait
+from lab.links.impair import Impairment
+from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
+from sessions.test_processes import apply, process_of, report
+from streams import test_match
+from streams.test_http import BANNER, MIB, PAGE, chain, curl, edited, serve, url
+from streams.test_match import PORT, connection, exactly
+from streams.test_stream_processes import DOMAIN, configuration, runs_again, transferred
+
+# Fixtures of other files.
+__all__ = ["serve"]
+
+WORD = b"evil word"
+NEW = {"mask": b"*" * len(WORD), "remove": b"", "replace": b"a word that is much longer than the other one"}
+
+
+def words_of(what):
+    return f'match "{WORD.decode()}" {what}' + (f' "{NEW[what].decode()}"' if what == "replace" else "")
+
+
+def content_with_words(rng, words=60):
+    return b"".join(rng.randbytes(rng.randrange(3000)) + WORD for _ in range(words)) + b"."
+
+
+def both_ways(near, far, contents):
+    """Sends contents in both directions at the same time. Returns what both ends have got when each has all."""
+    got = [b"", b""]
+
+    def read(at, end, size):
+        got[at] = exactly(end, size)
+
+    sizes = [len(content.replace(WORD, contents["new"])) for content in contents["sent"]]
+    threads = [threading.Thread(target=end.sendall, args=(content,)) for end, content in zip((near, far), contents["sent"])]
+    threads += [threading.Thread(target=read, args=one) for one in ((0, far, sizes[0]), (1, near, sizes[1]))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return got
+
+
+@pytest.mark.parametrize("what", ["mask", "remove", "replace"])
+def test_words_are_edited_over_bad_links(make_bad, what):
+    """Loss, repetition and other orders on both sides, and bytes in both directions: each word is edited."""
+    bad = Impairment(loss=5, duplication=30, reordering=40, cuts=400)
+    bench = make_bad(configuration(("m", words_of(what))), seed=5, before=bad, behind=bad)
+    rng = random.Random(6)
+    sent = [content_with_words(rng), content_with_words(rng, 30)]
+    with connection(bench, SERVER4) as (near, far):
+        got = both_ways(near, far, {"sent": sent, "new": NEW[what]})
+        assert got == [content.replace(WORD, NEW[what]) for content in sent]
+    values = report(bench.daemon, "m")
+    assert (values["edited"], values["restarts"], values["rejected"]) == ("90", "0", "0")
+
+
+@pytest.mark.parametrize("workers, address", [(1, SERVER4), (2, SERVER6)])
+def test_bulk_transfers_are_edited(make_wire, workers, address):
+    """Many connections at full speed, with one worker and with two; all buffers are free at the end."""
+    config = configuration(("m", words_of("replace")), domain=DOMAIN.replace("1024", "256"))
+    wire = make_wire("af-packet", config, workers=workers)
+    content = content_with_words(random.Random(7), 1000)
+    for _ in range(3):
+        with connection(wire, address) as (near, far):
+            got = both_ways(near, far, {"sent": [content, content], "new": NEW["replace"]})
+            counts = {name: count for name, count in wire.daemon.drops().items() if count}
+            assert [one == content.replace(WORD, NEW["replace"]) for one in got] == [True, True], counts
+    values = report(wire.daemon, "m")
+    assert (values["edited"], values["restarts"], values["rejected"]) == ("6000", "0", "0")
+    wait.until(lambda: wire.daemon.json("show", "domains")["domains"][0]["used"] == 0, "free buffers")
+
+
+def http_configuration():
+    """As in the tests of functions in the worker, but without a file, which only brokers can use."""
+    line = (
+        "http-edit request header set X-Forwarded-For client-address request header del X-Secret "
+        "request path replace ^/old/(.*) /$1 response header del Server response header add X-Box mmb "
+        f'body replace evil friendly body replace </body> "{BANNER.decode()}" process tenant'
+    )
+    return f"{DOMAIN}\n{chain(line)}"
+
+
+@pytest.mark.parametrize("driver, address, client", [("af-xdp", SERVER4, CLIENT4), ("af-packet", SERVER6, CLIENT6)])
+def test_headers_paths_and_bodies_are_edited(make_wire, serve, tmp_path, driver, address, client):
+    wire = make_wire(driver, http_configuration())
+    server = serve(wire.server, address)
+    sent = ("-H", "X-Forwarded-For: 1.2.3.4", "-H", "X-Secret: s", "--compressed")
+    seen = json.loads(curl(wire.client, *sent, url("/old/headers", address)).stdout)
+    assert (seen["X-Forwarded-For"], seen["Accept-Encoding"]) == (client, "identity") and "X-Secret" not in seen
+    heads, body = tmp_path / "heads", tmp_path / "body"
+    for path in ("/page", "/chunks"):
+        pages = [url(path, address)] * 2
+        curl(wire.client, "-D", heads, "-o", body, "-o", tmp_path / "second", *pages)
+        assert body.read_bytes() == (tmp_path / "second").read_bytes() == edited(PAGE), path
+        head = heads.read_text(encoding="ascii")
+        assert "X-Box: mmb" in head and "Server" not in head and "Content-Length" not in head
+    assert server.seen == ["GET /headers"] + ["GET /page"] * 2 + ["GET /chunks"] * 2
+    upload = tmp_path / "upload"
+    upload.write_bytes(MIB)
+    posted = curl(wire.client, "-H", "Expect: 100-continue", "--data-binary", f"@{upload}", url("/up", address))
+    assert posted.stdout == "same"
+    values = report(wire.daemon, "f")
+    assert (values["paths rewritten"], values["bodies edited"], values["restarts"]) == ("1", "5", "0")
+
+
+def test_edits_of_pages_survive_loss(make_bad, serve, tmp_path):
+    bad = Impairment(loss=30, duplication=30, reordering=30, cuts=100)
+    bench = make_bad(http_configuration(), seed=4, before=bad, behind=bad)
+    serve(bench.server)
+    bodies = [tmp_path / f"body{n}" for n in range(3)]
+    for body, path in zip(bodies, ["/page", "/chunks", "/page"]):
+        curl(bench.client, "--max-time", 60, "-o", body, url(path))
+        # A text may get through if its end is lost in front of mmb; what is not edited is the same.
+        assert body.read_bytes().replace(b"evil", b"friendly") == edited(PAGE)
+    assert sum(link.lost for link in bench.links) > 0
+
+
+@pytest.mark.parametrize("address", [SERVER4, SERVER6])
+def test_datagrams_are_edited(make_wire, address):
+    rules = configuration(("m", "match evil replace harmless")) + f"add-stateful udp-dport {PORT} chain c\n"
+    wire = make_wire("af-packet", rules)
+    test_match.exchange_datagrams(wire.client, wire.server, address)
+    values = report(wire.daemon, "m")
+    names = ("edited", "edited in two datagrams", "not edited: mtu")
+    assert [values[name] for name in names] == [str(test_match.EDITED), "1", "1"]
+
+
+@pytest.mark.parametrize("on_failure", ["drop", "pass"])
+def test_a_killed_process(make_wire, on_failure):
+    """kill -9: the connection is reset, or what was held back goes on and nothing is edited any more."""
+    config = configuration(("m", "match evil replace harmless"), domain=f"{DOMAIN} on-failure {on_failure}")
+    others = (
+        "nf add n match nothing replace good process tenant\nchain add other n\n"
+        f"add-stateful tcp-dport {PORT + 1} chain other\n"
+    )
+    wire = make_wire("af-packet", config + others, workers=2)
+    with connection(wire, SERVER4) as (near, far):
+        near.sendall(b"evil ev")
+        assert exactly(far, 9) == b"harmless "
+        os.kill(process_of(wire.daemon, "m"), signal.SIGKILL)
+        wait.until(lambda: runs_again(wire.daemon, 1), "a new process")
+        sent, read = traffic.bulk_transfer(wire.client, wire.server, SERVER4, port=PORT + 1, size=1 << 20)
+        assert sent == read
+        if on_failure == "drop":
+            near.sendall(b"il evil")
+            with pytest.raises(ConnectionResetError):
+                far.recv(100)
+        else:
+            near.sendall(b"il evil")
+            assert exactly(far, 9) == b"evil evil"
+            far.sendall(b"evil")
+            assert exactly(near, 4) == b"evil"
+    with connection(wire, SERVER4) as (near, far):
+        near.sendall(b"evil.")
+        assert exactly(far, 9) == b"harmless."
+    assert report(wire.daemon, "n")["restarts"] == "0"
+
+
+def test_kills_under_load_let_nothing_pass_unedited(make_wire):
+    """Whenever the process is killed, the receiver gets the beginning of the edited content."""
+    wire = make_wire("af-packet", configuration(("m", words_of("replace"))), workers=2)
+    rng = random.Random(8)
+    for number in range(8):
+        with connection(wire, SERVER4) as (near, far):
+            content = content_with_words(rng, 150)
+            kill_at = rng.randrange(150_000) if number % 2 else None
+            read = transferred_all(wire, (near, far), (content, kill_at))
+            expected = content.replace(WORD, NEW["replace"])
+            assert expected.startswith(read), number
+            assert kill_at is not None or read == expected
+        wait.until(lambda number=number: runs_again(wire.daemon, (number + 1) // 2), "a new process")
+
+
+def transferred_all(wire, ends, sent):
+    """What arrives of content. The sender ends the stream, so that the receiver knows when it has all."""
+    near, far = ends
+    content, kill_at = sent
+    if kill_at is None:
+        sender = threading.Thread(target=lambda: (near.sendall(content), near.close()), daemon=True)
+        sender.start()
+        read = b""
+        while part := far.recv(1 << 16):
+            read += part
+        sender.join()
+        return read
+    return transferred(wire, near, far, sent)
+
+
+def test_functions_that_edit_move_under_a_connection(make_wire, tmp_path):
+    """`apply` moves a function into a process and back while a connection is open, which loses nothing."""
+    config = configuration(("m", "match evil replace harmless"))
+    wire = make_wire("af-packet", config)
+    apart = config.splitlines()
+    local = [line.replace(" process tenant", "") for line in apart]
+    with connection(wire, SERVER4) as (near, far):
+        for lines in (apart, local) * 3:
+            apply(wire.daemon, tmp_path / "file", lines)
+            near.sendall(b"an evil word.")
+            assert exactly(far, 17) == b"an harmless word."
+            far.sendall(b"evil.")
+            assert exactly(near, 9) == b"harmless."
+
+
+def test_a_function_that_reads_stands_beside(make_wire, serve):
+    """A function of the worker in front of the process reads what arrives, and one behind it what leaves."""
+    functions = "nf add a payload-count\nnf add b payload-count\n"
+    config = configuration(("m", "match evil replace harmless")).replace("chain add c m", f"{functions}chain add c a | m | b")
+    wire = make_wire("af-packet", config)
+    with connection(wire, SERVER4) as (near, far):
+        near.sendall(b"an evil word.")
+        assert exactly(far, 17) == b"an harmless word."
+        far.sendall(b"evil.")
+        assert exactly(near, 9) == b"harmless."
+    counts = [(report(wire.daemon, name)["bytes forward"], report(wire.daemon, name)["bytes reverse"]) for name in "ab"]
+    assert counts == [("13", "9"), ("17", "5")]
