@@ -30,6 +30,8 @@ struct Frames {
     pool: Mempool,
     incoming: VecDeque<(PortId, Vec<u8>)>,
     outgoing: Vec<(PortId, Vec<u8>)>,
+    /// Bytes of payload of the segments of frames that arrive, which are large ones. 0: they are ordinary.
+    segment_size: u16,
 }
 
 impl PacketIo for Frames {
@@ -39,6 +41,9 @@ impl PacketIo for Frames {
         {
             let mut packet = self.pool.alloc_from(&frame).expect("a packet buffer");
             packet.set_port(port.0);
+            if self.segment_size != 0 {
+                packet.set_large(self.segment_size);
+            }
             let _ = slots.push(packet);
         }
     }
@@ -65,8 +70,13 @@ impl Lab {
         let engine = DetachedEngine::new(&memory, config, forwarding, Some(routes))?;
         let registration = register_thread()?;
         let pool = memory.pool(0)?;
-        let io = Frames { pool, incoming: VecDeque::new(), outgoing: Vec::new() };
+        let io = Frames { pool, incoming: VecDeque::new(), outgoing: Vec::new(), segment_size: 0 };
         Ok(Lab { worker: engine.worker(0, Some(io))?, engine, _registration: registration })
+    }
+
+    /// Frames that arrive are large ones, with segments of so many bytes of payload.
+    pub fn receive_large(&mut self, segment_size: u16) {
+        self.worker.io().expect("frames").segment_size = segment_size;
     }
 
     /// Brings in frames at a time in milliseconds and returns those that leave.

@@ -14,7 +14,7 @@ use crate::host::{FastPathHost, PortSide, TxContext};
 use crate::kernel::SessionDriver;
 use crate::learn::{
     LearnedFlow, LearningBudget, PacketRole, PendingFlows, SampleCache, SampledFlow, SampledPackets,
-    Treatment, is_tcp_answer, learn, packet_role, parse_key,
+    Treatment, frame_of, is_tcp_answer, learn, packet_role, parse_key,
 };
 use crate::refusal::{FastCounters, RefusalReason};
 
@@ -32,6 +32,8 @@ pub struct FlowLearner {
     pub(crate) entries: Option<Entries>,
     pub(crate) budget: LearningBudget,
     sampled: SampledPackets,
+    /// For the first segment of a large frame.
+    scratch: Vec<u8>,
     /// Flows learned in this walk, to be installed before the next one.
     learned: Vec<LearnedFlow>,
     /// Flows learned from TCP answers, to be installed before the answers are sent.
@@ -60,6 +62,7 @@ impl Default for FlowLearner {
             entries: None,
             budget: LearningBudget::default(),
             sampled: SampledPackets::default(),
+            scratch: Vec::new(),
             learned: Vec::new(),
             urgent: Vec::new(),
             pending: PendingFlows::default(),
@@ -145,10 +148,17 @@ impl FlowLearner {
     }
 
     fn sample_packet(&mut self, packet: &Packet, handed_off: bool) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if let Some(frame) = frame_of(packet, &mut scratch) {
+            self.sample_frame(packet, frame, handed_off);
+        }
+        self.scratch = scratch;
+    }
+
+    fn sample_frame(&mut self, packet: &Packet, data: &[u8], handed_off: bool) {
         let (Some(config), Some(entries)) = (&self.config, &mut self.entries) else { return };
         let Some(ingress) = config.ingress(packet.port()) else { return };
-        let data = packet.data();
-        if packet.nb_segs() != 1 || !self.sampled.has_room(data.len()) {
+        if !self.sampled.has_room(data.len()) {
             return;
         }
         let Some(key) = parse_key(ingress.number, data) else { return };
@@ -179,7 +189,7 @@ impl FlowLearner {
             _ => (self.budget.try_spend(is_frequent), true),
         };
         if is_admitted {
-            self.sampled.insert(packet, flow, is_frequent, is_paid);
+            self.sampled.insert((packet, data), flow, is_frequent, is_paid);
         }
     }
 
@@ -196,15 +206,19 @@ impl FlowLearner {
         let Some(sample) = self.sampled.take(packet) else { return };
         let Some(config) = &self.config else { return };
         let received = self.sampled.received(&sample);
+        let mut scratch = Vec::new();
+        let Some(sent) = frame_of(packet, &mut scratch) else {
+            return self.refuse(&sample.flow, RefusalReason::Otherwise, context.counters);
+        };
         let treatment = if !context.host.has_rules(sample.port) {
             Ok(Treatment::Rules(Vec::new()))
         } else if config.needs_sessions {
-            self.find_session((received, sample.port), packet, sessions)
+            self.find_session((received, sample.port), sent, sessions)
         } else {
             match_rules(received, sample.port).map(Treatment::Rules)
         };
-        let learned =
-            treatment.and_then(|treatment| learn(config, context, (&sample, received), packet, treatment));
+        let learned = treatment
+            .and_then(|treatment| learn(config, context, (&sample, received), (packet, sent), treatment));
         match learned {
             Ok(flow) => {
                 let is_urgent = flow.credit.session.is_some() && is_tcp_answer(&sample.flow.key, received);
@@ -221,7 +235,7 @@ impl FlowLearner {
     fn find_session(
         &self,
         (received, port): (&[u8], u16),
-        sent: &Packet,
+        sent: &[u8],
         sessions: &impl OffloadSource,
     ) -> Result<Treatment, RefusalReason> {
         let parsed = |frame: &[u8]| {
@@ -233,9 +247,7 @@ impl FlowLearner {
             sessions.offload_candidate(received, &parsed(received)?).ok_or(RefusalReason::Session)?;
         // If a session has ended in this walk, the one found may be a new one; then it must do the same to
         // the packet.
-        if sessions.removals() != self.removals
-            && !sessions.is_translated_to(session, sent.data(), &parsed(sent.data())?)
-        {
+        if sessions.removals() != self.removals && !sessions.is_translated_to(session, sent, &parsed(sent)?) {
             return Err(RefusalReason::Session);
         }
         if sessions.offload_state(session, port) == OffloadState::Ineligible {

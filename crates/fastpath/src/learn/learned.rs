@@ -38,15 +38,15 @@ pub(crate) enum Treatment {
     Session(OffloadCandidate),
 }
 
-/// Derives the flow of a sampled packet. `received` is the packet as it was received, `sent` as it is sent.
+/// Derives the flow of a sampled packet. `received` is the packet as it was received, `frame` as it is sent.
 pub(crate) fn learn(
     config: &FastPathConfig,
     context: &TxContext<'_, impl FastPathHost>,
     (sample, received): (&SampledPacket, &[u8]),
-    sent: &Packet,
+    (sent, frame): (&Packet, &[u8]),
     treatment: Treatment,
 ) -> Result<LearnedFlow, RefusalReason> {
-    let mut action = derive_action(config, context, (sample, received), sent)?;
+    let mut action = derive_action(config, context, (sample, received), (sent, frame))?;
     let flow = sample.flow;
     let (rules, session) = match treatment {
         // Segments that open, close and reset connections go to the engine, which compares their numbers with
@@ -78,14 +78,11 @@ fn derive_action(
     config: &FastPathConfig,
     context: &TxContext<'_, impl FastPathHost>,
     (sample, received): (&SampledPacket, &[u8]),
-    sent: &Packet,
+    (sent, frame): (&Packet, &[u8]),
 ) -> Result<FastAction, RefusalReason> {
     let (meta, is_routed) = (sent.meta(), context.host.routed(sample.port));
     let out = config.egress(sample.port, meta.out_port).ok_or(RefusalReason::Target)?;
-    if sent.nb_segs() != 1 {
-        return Err(RefusalReason::Otherwise);
-    }
-    let rewrite = derive_rewrite(sample.flow.key.port, is_routed, received, sent.data())?;
+    let rewrite = derive_rewrite(sample.flow.key.port, is_routed, received, frame)?;
     let longest = context.host.max_frame(meta.out_port, ETHERNET).saturating_sub(usize::from(ETHERNET));
     let mut max_len = u16::try_from(longest).unwrap_or(u16::MAX);
     if is_routed {

@@ -15,4 +15,4 @@ pub(crate) use pending::PendingFlows;
 #[cfg(feature = "testing")]
 pub(crate) use rewrite::derive_rewrite;
 pub(crate) use sample_cache::SampleCache;
-pub(crate) use sampled::{SampledFlow, SampledPackets};
+pub(crate) use sampled::{SampledFlow, SampledPackets, frame_of};

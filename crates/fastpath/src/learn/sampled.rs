@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use mmb_dpdk::{FastKey, Packet};
+use mmb_packet::SegmentPlace;
 
 /// Sampled packets of a walk, at most.
 const PACKETS_MAX: usize = 32;
@@ -44,6 +45,24 @@ pub(crate) struct SampledPackets {
     filter: u64,
 }
 
+/// Returns the frame that a packet stands for. Of a large frame, this is its first segment, as far as the
+/// first buffer has it, in `scratch`: what is done to one segment is done to all. None: another packet of
+/// several buffers.
+pub(crate) fn frame_of<'a>(packet: &'a Packet, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let data = packet.data();
+    if !packet.is_large() {
+        return (packet.nb_segs() == 1).then_some(data);
+    }
+    let large = packet.large_frame()?;
+    let payload = data.len().checked_sub(large.header_len())?.min(packet.segment_size().into());
+    let payload = payload.min(large.payload_len());
+    scratch.clear();
+    scratch.extend_from_slice(data.get(..large.header_len() + payload)?);
+    // With all flags of the large frame.
+    let place = SegmentPlace { number: 0, payload: 0..payload, is_last: true };
+    large.finish_segment(scratch, &[], &place).then_some(scratch)
+}
+
 /// The address of a packet's buffer.
 fn address_of(packet: &Packet) -> usize {
     std::ptr::from_ref(packet).addr()
@@ -66,10 +85,16 @@ impl SampledPackets {
         self.list.len() < PACKETS_MAX && (self.bytes.is_empty() || self.bytes.len() + bytes <= BYTES_MAX)
     }
 
-    /// Adds a packet of one segment.
-    pub fn insert(&mut self, packet: &Packet, flow: SampledFlow, is_frequent: bool, is_paid: bool) {
+    /// Adds a packet. `frame`: see [`frame_of`].
+    pub fn insert(
+        &mut self,
+        (packet, frame): (&Packet, &[u8]),
+        flow: SampledFlow,
+        is_frequent: bool,
+        is_paid: bool,
+    ) {
         let (address, first) = (address_of(packet), self.bytes.len());
-        self.bytes.extend_from_slice(packet.data());
+        self.bytes.extend_from_slice(frame);
         self.filter |= filter_bit(address);
         let bytes = first..self.bytes.len();
         self.list.push(SampledPacket { address, flow, port: packet.port(), is_frequent, is_paid, bytes });

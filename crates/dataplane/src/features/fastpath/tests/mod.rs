@@ -251,6 +251,25 @@ fn a_connection_is_learned_from_its_first_segment() {
     }
 }
 
+/// A change of the headers of a large frame holds in each of its segments. Its checksum has no meaning.
+#[test]
+fn large_frames_teach_what_their_segments_would() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for line in ["add udp-dport 53 accept", "add udp-dport 53 mod ip-daddr 10.0.0.9 mod udp-sport 7"] {
+        let [ordinary, large] = [(0, 100), (1400, 9000)].map(|(segment_size, len)| {
+            let mut world = World::new(false, &[line]);
+            world.lab.receive_large(segment_size);
+            let mut frame = udp(1).payload(vec![7; len]).build();
+            if segment_size != 0 {
+                frame[40..42].fill(0xab);
+            }
+            assert!(world.learns(&frame), "{line}: {:?}", world.refused());
+            world.kernel.action(&key(&frame))
+        });
+        assert_eq!(ordinary, large, "{line}");
+    }
+}
+
 /// All packets of a burst are sampled, up to the limits.
 #[test]
 fn many_flows_of_a_vector_are_learned() {
