@@ -27,8 +27,7 @@ use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse
 use mmb_lang::{Chain, Command, Diagnostic, Domain, NfInstance};
 use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments, VecPacket, parse};
 
-pub use self::large::LargeFrames;
-use self::large::segments_of;
+pub use self::large::{LargeFrames, segments_of};
 use crate::process::{ProcessHost, ProcessSetup};
 use crate::set::VECTOR;
 use crate::{

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use mmb_nf::harness::segments_of;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, EditLimits, ElementChange, VECTOR};
 use mmb_session::{
@@ -274,9 +275,11 @@ impl SessionHarness {
         let mut frames = Vec::new();
         for sessions in &mut self.workers {
             let emissions = sessions.emissions();
-            let made =
-                emissions.iter().map(|frame| (VecPacket::new(frame.frame), frame.in_port, frame.out_port));
-            frames.extend(made);
+            for emission in emissions.iter() {
+                let segments = segments_of(emission.frame, emission.segment_size).into_iter();
+                let ports = (emission.in_port, emission.out_port);
+                frames.extend(segments.map(|segment| (VecPacket::new(&segment), ports.0, ports.1)));
+            }
             emissions.clear();
         }
         processed.extend(frames.into_iter().map(|(packet, in_port, port)| {

@@ -16,7 +16,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mmb_dpdk::{
-    Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, RingReceiver, Vector, rdtsc,
+    Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, Packet, RingReceiver, Vector, rdtsc,
+    segment,
 };
 use mmb_nf::StageCounters;
 use mmb_packet::DropReason;
@@ -483,7 +484,22 @@ fn transmit(worker: &mut Worker, mut vector: Vector<'_>) {
         learn_from_tx(worker, vector.packets());
     }
     if let Some(io) = &mut worker.io {
-        io.transmit(vector.packets());
+        transmit_to(&mut **io, vector.packets());
     }
     vector.free();
+}
+
+/// Gives packets to what takes no large frames.
+fn transmit_to(io: &mut dyn PacketIo, packets: &mut [&mut Packet]) {
+    if !packets.iter().any(|packet| packet.is_large()) {
+        return io.transmit(packets);
+    }
+    for packet in packets.iter_mut() {
+        let mut segments = Vec::new();
+        if segment(packet, |segment| segments.push(segment)) {
+            io.transmit(&segments.iter_mut().map(|segment| &mut **segment).collect::<Vec<_>>());
+        } else {
+            io.transmit(&[&mut **packet]);
+        }
+    }
 }

@@ -21,8 +21,9 @@ impl LargeFrames {
     }
 }
 
-/// Returns the frames as which one leaves by a port that takes no large frames.
-pub(super) fn segments_of(frame: &[u8], segment_size: u16) -> Vec<Vec<u8>> {
+/// Returns the frames as which one leaves by a port that takes no large frames. `segment_size`: see
+/// [`crate::Emission::segment_size`].
+pub fn segments_of(frame: &[u8], segment_size: u16) -> Vec<Vec<u8>> {
     let large = LargeFrame::parse(frame, frame.len()).filter(|_| segment_size != 0);
     let Some(large) = large else { return vec![frame.to_vec()] };
     let (headers, payload) = frame.split_at(large.header_len());
