@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::config::BodyEdits;
 use super::plan::Plan;
 
-/// Most replacements at a time.
-const MOST_FOUND: usize = 2048;
+/// Most replacements at a time: half of the changes that a packet may have. Chunks need others.
+const MOST_FOUND: usize = 1 << 15;
 /// More than the texts of a head.
 const HEAD: usize = 16 << 10;
 pub(super) const LAST_CHUNK: &[u8] = b"0\r\n";

@@ -7,7 +7,7 @@ use mmb_nf::{EditError, StreamEdit};
 /// Most changes that are made one by one. More of them become one.
 const MOST_CHANGES: usize = 4096;
 /// Most bytes of new texts, besides those of heads.
-const MOST_TEXT: usize = 40 << 10;
+const MOST_TEXT: usize = 160 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {

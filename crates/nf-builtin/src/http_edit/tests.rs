@@ -314,11 +314,16 @@ fn bodies_of_requests_are_edited() {
 
 #[test]
 fn replacements_that_have_no_room_are_counted() {
-    let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000\r\n\r\n{}", "a".repeat(3000));
-    let mut talk = Talk::new("request body replace a bb");
-    talk.send(0, request.as_bytes(), 4000);
-    assert_eq!(decoded(&talk.texts()[0]).1, "bb".repeat(2048) + &"a".repeat(952));
-    assert!(talk.report().contains("texts not replaced: too many at a time 952"), "{}", talk.report());
+    let request =
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n{}", "a".repeat(40_000));
+    let mut talk = Talk::new("request body replace a b");
+    talk.send(0, request.as_bytes(), 41_000);
+    assert_eq!(decoded(&talk.texts()[0]).1, "b".repeat(1 << 15) + &"a".repeat(40_000 - (1 << 15)));
+    let report = talk.report();
+    assert!(
+        report.contains(&format!("texts not replaced: too many at a time {}", 40_000 - (1 << 15))),
+        "{report}"
+    );
 }
 
 #[test]
