@@ -30,13 +30,13 @@ class LargeFrame(bytes):
     header: bytes
 
 
-class LargePort:
-    """An AF_PACKET socket on one interface that receives and sends frames as segmentation offload leaves them."""
+class PacketPort:
+    """An AF_PACKET socket on one interface that sees arriving frames only. `option`: of SOL_PACKET, switched on."""
 
-    def __init__(self, namespace, interface):
+    def __init__(self, namespace, interface, option):
         with namespace.entered():
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            self.socket.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+            self.socket.setsockopt(SOL_PACKET, option, 1)
             self.socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
             self.socket.bind((interface, ETH_P_ALL))
@@ -47,6 +47,13 @@ class LargePort:
 
     def close(self):
         self.socket.close()
+
+
+class LargePort(PacketPort):
+    """A port that receives and sends frames as segmentation offload leaves them."""
+
+    def __init__(self, namespace, interface):
+        super().__init__(namespace, interface, PACKET_VNET_HDR)
 
     def send(self, frame):
         wait.until(lambda: self._try_to_send(frame), "room in the socket's buffer")
@@ -67,27 +74,15 @@ class LargePort:
         return frame
 
 
-class RawPort:
-    """An AF_PACKET socket on one interface that sees arriving frames only.
+class RawPort(PacketPort):
+    """A port for frames as they cross the wire.
 
     The kernel takes the outer VLAN tag out of a received frame and hands it over beside it; `receive` puts
     it back, so that what is compared is what crossed the wire.
     """
 
     def __init__(self, namespace, interface):
-        with namespace.entered():
-            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            self.socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-            self.socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-            self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
-            self.socket.bind((interface, ETH_P_ALL))
-        self.socket.setblocking(False)
-
-    def fileno(self):
-        return self.socket.fileno()
-
-    def close(self):
-        self.socket.close()
+        super().__init__(namespace, interface, PACKET_AUXDATA)
 
     def send(self, frame):
         """Sends a frame (bytes or a scapy packet), waiting for room in the socket's buffer."""

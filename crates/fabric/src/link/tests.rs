@@ -36,6 +36,13 @@ fn attach(shared: &Arc<Shared>) -> (Consumer<Region>, Producer<Region>) {
     (Consumer::new(pair.there).unwrap(), Producer::new(pair.back).unwrap())
 }
 
+/// A packet of a session. `meta` is filled in.
+fn packet<'a>(frame: &'a mut [u8], meta: &'a mut Meta, session: u32) -> Packet<'a> {
+    mmb_packet::parse(frame, frame.len(), meta).unwrap();
+    let (len, direction, session) = (frame.len() as u32, Direction::Forward, SessionId(session));
+    Packet { head: frame, tail: None, meta, len, segment_size: 0, in_port: 1, direction, session }
+}
+
 impl World {
     fn new(on_failure: OnFailure) -> World {
         World::with_packets(on_failure, None)
@@ -68,19 +75,7 @@ impl World {
         filled: Option<FilledBuffer>,
     ) -> Result<u32, Verdict> {
         let mut meta = Meta::default();
-        mmb_packet::parse(frame, frame.len(), &mut meta).unwrap();
-        let len = frame.len() as u32;
-        let (direction, session) = (Direction::Forward, SessionId(session));
-        let packet = Packet {
-            head: frame,
-            tail: None,
-            meta: &mut meta,
-            len,
-            segment_size: 0,
-            in_port: 1,
-            direction,
-            session,
-        };
+        let packet = packet(frame, &mut meta, session);
         let sent = self.link.send(&packet, (View::NONE, EditRights::NONE), 5, filled);
         self.link.flush();
         sent
@@ -299,19 +294,7 @@ fn packets_of_the_engine_s_memory_are_read_where_they_are() {
     assert!(memory.pinned().is_empty(), "nobody shares a packet that goes on");
     // What the process has left in the buffer is not copied back: it could only read.
     let mut meta = Meta::default();
-    let bytes = memory.frame(0);
-    mmb_packet::parse(bytes, bytes.len(), &mut meta).unwrap();
-    let (len, direction, session) = (bytes.len() as u32, Direction::Forward, SessionId(1));
-    let mut packet = Packet {
-        head: bytes,
-        tail: None,
-        meta: &mut meta,
-        len,
-        segment_size: 0,
-        in_port: 1,
-        direction,
-        session,
-    };
+    let mut packet = packet(memory.frame(0), &mut meta, 1);
     assert_eq!(world.link.copy_back(first, &mut packet), Ok(()));
     assert_eq!(*packet.head, *frame());
     back.iter().for_each(|&buffer| world.link.free(buffer));

@@ -190,27 +190,20 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
     /// # Errors
     /// See [`EditError`]. Nothing is changed.
     pub fn replace(&mut self, range: Range<usize>, bytes: &[u8]) -> Result<(), EditError> {
-        let target = self.check(&range, bytes.len());
-        let target = target.inspect_err(|&error| self.tally.refuse(error))?;
+        let checked = self.check(&range, bytes.len());
+        let (target, room) = checked.inspect_err(|&error| self.tally.refuse(error))?;
         if range.is_empty() && bytes.is_empty() {
             return Ok(());
         }
-        self.target = target;
-        self.room -= self.described_len(&range, bytes.len());
+        (self.target, self.room) = (target, room);
         let from = self.new_bytes.len();
         self.new_bytes.extend_from_slice(bytes);
         self.changes.push(Change { start: range.start, end: range.end, new: (from, self.new_bytes.len()) });
         Ok(())
     }
 
-    /// Returns the bytes of a change in the result of a function in a process.
-    fn described_len(&self, range: &Range<usize>, new: usize) -> usize {
-        let done = self.changes.last().map_or(0, |last| last.end);
-        change_len(range.start - done, range.len(), new)
-    }
-
-    /// Returns what is edited behind the replacement of a range by so many bytes.
-    fn check(&self, range: &Range<usize>, new: usize) -> Result<Target, EditError> {
+    /// Returns what is edited behind the replacement of a range by so many bytes, and the room that is left.
+    fn check(&self, range: &Range<usize>, new: usize) -> Result<(Target, usize), EditError> {
         let (start, end) = (range.start, range.end);
         let first = self.changes.last().map_or(0, |last| last.end);
         let is_behind_hold = self.hold.is_some_and(|hold| end > hold);
@@ -234,10 +227,8 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
             }
         };
         let is_full = self.changes.len() >= MOST_CHANGES || self.new_bytes.len() + new > MOST_NEW_BYTES;
-        if is_full || self.described_len(range, new) > self.room {
-            return Err(EditError::TooMany);
-        }
-        Ok(target)
+        let room = self.room.checked_sub(change_len(start - first, end - start, new));
+        room.filter(|_| !is_full).map(|room| (target, room)).ok_or(EditError::TooMany)
     }
 
     /// Holds back the bytes from a position on: nothing of them goes on before the function has seen more.
