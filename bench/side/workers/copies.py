@@ -74,6 +74,8 @@ def change_probes(line):
 @contextlib.contextmanager
 def of_buffers():
     """Probes in mmb's functions that copy; what `counted` takes: events, and where they are counted."""
+    if not (TRACING / "uprobe_events").exists():
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
     program = os.path.realpath(binary())
     try:
         places = offsets(program)
