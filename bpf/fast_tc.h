@@ -16,7 +16,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, STEER_FAST_PORTS);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct fast_interface);
 } fast_interfaces SEC(".maps");
 
 /* Bytes of all headers that are read or written: Ethernet, IPv6, TCP with timestamps. */
@@ -72,7 +72,7 @@ static __always_inline int fast_forward(struct __sk_buff *skb, const volatile st
 {
 	struct fast_packet packet = {};
 	__u32 header, len, at, segments;
-	const __u32 *if_index;
+	const struct fast_interface *out;
 	struct fast_action action;
 	struct fast_slot *slot;
 	__u64 now, gate, numbers = 0;
@@ -97,8 +97,8 @@ static __always_inline int fast_forward(struct __sk_buff *skb, const volatile st
 	len = skb->gso_size == 0 ? skb->len : header + skb->gso_size;
 	if (len - ETH_HLEN > action.max_len)
 		return 0;
-	if_index = bpf_map_lookup_elem(&fast_interfaces, &action.out);
-	if (if_index == NULL)
+	out = bpf_map_lookup_elem(&fast_interfaces, &action.out);
+	if (out == NULL)
 		return 0;
 	segments = fast_segments(skb, header);
 	fast_count(slot, &packet, &action, segments, skb->len + (segments - 1) * header, now);
@@ -110,7 +110,10 @@ static __always_inline int fast_forward(struct __sk_buff *skb, const volatile st
 	at = (void *)packet.check - data;
 	fast_rewrite(data, &packet, &action);
 	fast_update_checksum(skb, &packet, &action, numbers, at);
-	return bpf_redirect(*if_index, 0) == TC_ACT_REDIRECT;
+	/* The peer takes what it is given as its own, whatever the address: so a router's packets only. */
+	if (out->to_peer && action.flags & STEER_FAST_MAC)
+		return bpf_redirect_peer(out->index, 0) == TC_ACT_REDIRECT;
+	return bpf_redirect(out->index, 0) == TC_ACT_REDIRECT;
 }
 
 #endif

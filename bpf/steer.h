@@ -55,6 +55,13 @@ struct tc_state {
 /* Maximum number of ports on the fast path. */
 #define STEER_FAST_PORTS 64
 
+/* The interface of a port, for tc. */
+struct fast_interface {
+	__u32 index;
+	/* Whether packets are given to the other end of its veth pair, past the interface itself. */
+	__u32 to_peer;
+};
+
 /* The key of a flow. An IPv4 address is in the first word of its field; the other words are 0. */
 struct fast_key {
 	__be32 src[4];

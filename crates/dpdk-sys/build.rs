@@ -59,7 +59,7 @@ const TYPES: &str = "
     rte_mbuf rte_mempool rte_ring rte_graph rte_node rte_node_register rte_graph_param rte_pktmbuf_pool_private
     rte_eth_conf rte_eth_dev_info rte_eth_stats rte_eth_link rte_ether_addr rte_mbuf_dynfield
     bpf_object bpf_link_create_opts bpf_map_create_opts bpf_map_type bpf_test_run_opts xdp_action
-    steer_state tc_state fast_key fast_action fast_slot fast_bucket";
+    steer_state tc_state fast_interface fast_key fast_action fast_slot fast_bucket";
 const VALUES: &str = "
     RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
-    Burst, Device, FastAction, FastGranularity, FastKey, FastPort, FastTranslation, Mempool, Port, RxQueue,
+    Burst, Device, FastAction, FastGranularity, FastKey, FastMacs, FastPort, FastTranslation, Mempool, Port,
+    RxQueue,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use net::*;
@@ -327,6 +328,76 @@ fn translated_both_ways() {
             assert_eq!(slots.map(|slot| path.flow_stats(slot).packets), [8, 8]);
         }
         assert_eq!(ends.checksum_errors(), 0);
+    });
+}
+
+/// Packets that the kernel has sent out of an interface.
+fn sent_by(interface: &str) -> u64 {
+    let shown = Command::new("ip").args(["-s", "link", "show", interface]).output().unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let values = text.lines().skip_while(|line| !line.contains("TX:")).nth(1).unwrap();
+    values.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Routed packets go to the other end of a veth pair past the interface, as long as that end would treat them
+/// alike. They always arrive, and once.
+#[test]
+fn routed_packets_go_past_the_interface_to_a_plain_peer() {
+    in_namespace_that_tells(|| {
+        let (ends, pool) = (Ends::new(1500), pool());
+        let [first, second] = [0, 1].map(|at| {
+            let port = open(Device::AfPacket { interface: format!("mmb{at}") }, &pool).unwrap();
+            assert!(port.engage_tc(true), "{:?}", port.fast_path_error());
+            port
+        });
+        let path = Arc::clone(first.fast_path().unwrap());
+        let ids = [&first, &second].map(|port| port.fast_port().unwrap());
+        let datagram = Datagram::between(&ends, ids[0]);
+        path.set_generation(NOW, FastGranularity::Flow);
+        let macs = Some(FastMacs {
+            destination: datagram.frame[..6].try_into().unwrap(),
+            source: datagram.frame[6..12].try_into().unwrap(),
+        });
+        let routed = FastAction { macs, ..to_port(ids[1]) };
+        // How many packets of one go through the interface.
+        let through_interface = |action: &FastAction| {
+            second.update_delivery();
+            path.install(1, NOW, &datagram.key, action).unwrap();
+            let before = sent_by("mmb1");
+            datagram.raws[0].send(&datagram.frame);
+            let end = Instant::now() + Duration::from_secs(5);
+            while path.flow_stats(1).packets == 0 {
+                assert!(Instant::now() < end);
+            }
+            path.revoke(1);
+            path.remove(&datagram.key, 1);
+            sent_by("mmb1") - before
+        };
+        let arrives_at = |raw: &Raw| {
+            // The stack may take it for its own, and reply.
+            let frames = std::iter::from_fn(|| raw.receive()).filter(|frame| *frame == datagram.frame);
+            assert_eq!(frames.count(), 1);
+        };
+        for (gro, action, expected) in
+            [("off", &routed, 0), ("off", &to_port(ids[1]), 1), ("on", &routed, 1), ("off", &routed, 0)]
+        {
+            ends.gro(gro);
+            assert_eq!(through_interface(action), expected, "GRO {gro}, {action:?}");
+            arrives_at(&datagram.raws[1]);
+        }
+        // The peer's XDP program must get the packets.
+        let peer = Device::AfXdp { interface: "peer1".into() };
+        let kept = ends.0[1].within(|| open(peer, &pool).unwrap());
+        assert_eq!(through_interface(&routed), 1);
+        ends.0[1].within(|| drop(kept));
+        // The kernel would lose what is given to an end in the same namespace.
+        // SAFETY: a plain system call.
+        let here = unsafe { libc::gettid() };
+        ends.0[1].within(|| ip(&format!("link set peer1 netns {here}")));
+        ip("link set peer1 up");
+        let raw = Raw::new("peer1");
+        assert_eq!(through_interface(&routed), 1);
+        arrives_at(&raw);
     });
 }
 

@@ -1,7 +1,9 @@
-//! Whether an interface takes frames that an XDP program redirects to it.
+//! How the kernel can pass frames on to an interface.
 //!
-//! The kernel reports this since 6.3 by generic netlink, in the family "netdev" (linux/netdev.h). An
-//! interface without this feature loses redirected frames silently, so no reply counts as no.
+//! Whether an interface takes frames that an XDP program redirects to it, the kernel reports since 6.3 by
+//! generic netlink, in the family "netdev" (linux/netdev.h). An interface without this feature loses
+//! redirected frames silently, so no reply counts as no. Of an end of a veth pair, the feature tells whether
+//! the other end has GRO or an XDP program.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,28 +19,58 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_XDP_ACT_BASIC: u64 = 1 << 0;
 const NETDEV_XDP_ACT_NDO_XMIT: u64 = 1 << 2;
+// linux/if_link.h
+const IFLA_INFO_KIND: u16 = 1;
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 
-/// Bytes of struct nlmsghdr and struct genlmsghdr.
-const HEADERS: usize = 20;
+/// Bytes of struct nlmsghdr, and with struct genlmsghdr or struct ifinfomsg.
+const HEADER: usize = 16;
+const GENERIC_HEADERS: usize = HEADER + 4;
+const LINK_HEADERS: usize = HEADER + 16;
 
 /// Whether the kernel reports that the interface takes redirected frames.
 pub(crate) fn can_receive_redirects(if_index: u32) -> bool {
     features(if_index).is_ok_and(|features| features & NETDEV_XDP_ACT_NDO_XMIT != 0)
 }
 
-fn features(if_index: u32) -> io::Result<u64> {
-    let socket = netdev::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_GENERIC)?;
-    let family = query(&socket, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"netdev\0")?;
-    let family = u16::from_ne_bytes(attribute(&family, CTRL_ATTR_FAMILY_ID)?);
-    let device = query(&socket, family, NETDEV_CMD_DEV_GET, NETDEV_A_DEV_IFINDEX, &if_index.to_ne_bytes())?;
-    attribute(&device, NETDEV_A_DEV_XDP_FEATURES).map(u64::from_ne_bytes)
+/// Whether the interface is an end of a veth pair, the other end of which is in another network namespace
+/// and has neither GRO nor an XDP program: it makes no difference to that end whether a frame gets there
+/// through the interface.
+pub(crate) fn has_plain_peer(if_index: u32) -> bool {
+    let is_plain =
+        |features| features & (NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_NDO_XMIT) == NETDEV_XDP_ACT_BASIC;
+    features(if_index).is_ok_and(is_plain) && is_veth_into_namespace(if_index).unwrap_or(false)
 }
 
-/// Sends a request with one attribute and returns the attributes of the reply.
-fn query(socket: &OwnedFd, family: u16, command: u8, attribute: u16, value: &[u8]) -> io::Result<Vec<u8>> {
-    let message = request(family, command, attribute, value);
-    let mut reply = vec![0u8; 4096];
+fn features(if_index: u32) -> io::Result<u64> {
+    let socket = netdev::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_GENERIC)?;
+    let generic = |family: u16, command, kind, value: &[u8]| {
+        let message = message(family, &[&[command, 1, 0, 0], &attribute(kind, value)[..]].concat());
+        query(&socket, &message, family, GENERIC_HEADERS)
+    };
+    let family = generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"netdev\0")?;
+    let family = u16::from_ne_bytes(number(&family, CTRL_ATTR_FAMILY_ID)?);
+    let device = generic(family, NETDEV_CMD_DEV_GET, NETDEV_A_DEV_IFINDEX, &if_index.to_ne_bytes())?;
+    number(&device, NETDEV_A_DEV_XDP_FEATURES).map(u64::from_ne_bytes)
+}
+
+/// Whether the interface is an end of a veth pair whose other end is in another network namespace
+/// (rtnetlink(7)).
+fn is_veth_into_namespace(if_index: u32) -> io::Result<bool> {
+    let socket = netdev::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+    // struct ifinfomsg: family and type, index, flags, mask.
+    let mut body = [[0; 4], if_index.to_ne_bytes(), [0; 4], [0; 4]].concat();
+    body.extend(attribute(libc::IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes()));
+    let link = query(&socket, &message(libc::RTM_GETLINK, &body), libc::RTM_NEWLINK, LINK_HEADERS)?;
+    let kind = find(&link, libc::IFLA_LINKINFO).and_then(|info| find(info, IFLA_INFO_KIND));
+    Ok(kind == Some(b"veth\0") && find(&link, libc::IFLA_LINK_NETNSID).is_some())
+}
+
+/// Sends a request and returns the attributes of the reply, which are behind so many bytes of headers.
+fn query(socket: &OwnedFd, message: &[u8], reply_kind: u16, headers: usize) -> io::Result<Vec<u8>> {
+    let mut reply = vec![0u8; 8192];
     // SAFETY: live buffers and their lengths. An unbound netlink socket sends to the kernel.
     let len = unsafe {
         let fd = socket.as_raw_fd();
@@ -50,38 +82,44 @@ fn query(socket: &OwnedFd, family: u16, command: u8, attribute: u16, value: &[u8
     };
     reply.truncate(usize::try_from(len).map_err(|_| io::Error::last_os_error())?);
     match reply.get(4..6) {
-        Some(kind) if kind == family.to_ne_bytes() && reply.len() >= HEADERS => Ok(reply.split_off(HEADERS)),
+        Some(kind) if kind == reply_kind.to_ne_bytes() && reply.len() >= headers => {
+            Ok(reply.split_off(headers))
+        }
         // NLMSG_ERROR, or less than a header.
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
-fn request(family: u16, command: u8, attribute: u16, value: &[u8]) -> Vec<u8> {
-    let len = HEADERS + 4 + value.len().next_multiple_of(4);
-    let mut message = Vec::with_capacity(len);
-    message.extend((len as u32).to_ne_bytes());
-    message.extend(family.to_ne_bytes());
-    message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    // Sequence number and port id, which are not used.
-    message.extend([0; 8]);
-    message.extend([command, 1, 0, 0]);
-    message.extend((4 + value.len() as u16).to_ne_bytes());
-    message.extend(attribute.to_ne_bytes());
-    message.extend(value);
-    message.resize(len, 0);
-    message
+/// A request of a kind: struct nlmsghdr, with sequence number and port id 0, and what follows it.
+fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+    let len = ((HEADER + body.len()) as u32).to_ne_bytes();
+    let flags = (libc::NLM_F_REQUEST as u16).to_ne_bytes();
+    [&len[..], &kind.to_ne_bytes(), &flags, &[0; 8], body].concat()
 }
 
-/// The value of the first attribute of this type.
-fn attribute<const N: usize>(mut attributes: &[u8], wanted: u16) -> io::Result<[u8; N]> {
-    let missing = || io::ErrorKind::Unsupported.into();
+/// An attribute, padded to whole words.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = (4 + value.len() as u16).to_ne_bytes();
+    let mut bytes = [&len[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// The value of the first attribute of this kind.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let [a, b, c, d, ..] = *attributes {
         let (len, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
-        let value = attributes.get(4..len).ok_or_else(missing)?;
+        let value = attributes.get(4..len)?;
         if kind == wanted {
-            return value.try_into().map_err(|_| missing());
+            return Some(value);
         }
         attributes = attributes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
-    Err(missing())
+    None
+}
+
+/// The bytes of the first attribute of this kind, which is a number.
+fn number<const N: usize>(attributes: &[u8], wanted: u16) -> io::Result<[u8; N]> {
+    let value = find(attributes, wanted).and_then(|value| value.try_into().ok());
+    value.ok_or_else(|| io::ErrorKind::Unsupported.into())
 }

@@ -78,7 +78,12 @@ impl FastPath {
         let index = Index::create(c"fast_index", sys::STEER_FAST_BUCKETS)?;
         let slots = create::<u32, Slot>(c"fast_slots", BPF_MAP_TYPE_ARRAY, sys::BPF_F_MMAPABLE, FAST_SLOTS)?;
         let ports = create::<u32, u32>(c"fast_ports", BPF_MAP_TYPE_DEVMAP_HASH, 0, sys::STEER_FAST_PORTS)?;
-        let interfaces = create::<u32, u32>(c"fast_interfaces", BPF_MAP_TYPE_HASH, 0, sys::STEER_FAST_PORTS)?;
+        let interfaces = create::<u32, sys::fast_interface>(
+            c"fast_interfaces",
+            BPF_MAP_TYPE_HASH,
+            0,
+            sys::STEER_FAST_PORTS,
+        )?;
         // SAFETY: the map was created with this many values of this type; a slot consists of atomics.
         let memory = unsafe { Mapped::map(slots.as_raw_fd(), FAST_SLOTS as usize) };
         Ok(FastPath { index, slots, ports, interfaces, memory: memory.map_err(|error| errno_of(&error))? })
@@ -175,6 +180,8 @@ impl FastPath {
 pub(crate) struct Member {
     pub(crate) path: Arc<FastPath>,
     pub(crate) port: FastPort,
+    /// The interface for tc, as it is in the map: its index, and whether packets go to its peer.
+    interface: Mutex<(u32, bool)>,
 }
 
 impl Member {
@@ -186,12 +193,30 @@ impl Member {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1))
             .map_err(|_| failed(libc::EOVERFLOW))?;
         let port = last + 1;
-        let member = Member { path, port: FastPort(port) };
-        for map in [&member.path.ports, &member.path.interfaces] {
-            // SAFETY: key and value have the sizes of this map.
-            unsafe { put(map.as_raw_fd(), &port.to_ne_bytes(), &if_index.to_ne_bytes()) }.map_err(&failed)?;
-        }
+        let member = Member { path, port: FastPort(port), interface: Mutex::new((if_index, false)) };
+        // SAFETY: key and value have the sizes of this map.
+        unsafe { put(member.path.ports.as_raw_fd(), &port.to_ne_bytes(), &if_index.to_ne_bytes()) }
+            .map_err(&failed)?;
+        member.put_interface((if_index, false)).map_err(&failed)?;
         Ok(member)
+    }
+
+    /// Makes tc give the port's packets to the other end of its veth pair, or send them out of the
+    /// interface. If the kernel refuses, all is as before.
+    pub(crate) fn set_to_peer(&self, to_peer: bool) {
+        let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        if interface.1 != to_peer && self.put_interface((interface.0, to_peer)).is_ok() {
+            interface.1 = to_peer;
+        }
+    }
+
+    fn put_interface(&self, (index, to_peer): (u32, bool)) -> Result<(), i32> {
+        let [a, b, c, d] = index.to_ne_bytes();
+        let [e, f, g, h] = u32::from(to_peer).to_ne_bytes();
+        // SAFETY: key and value have the sizes of this map.
+        unsafe {
+            put(self.path.interfaces.as_raw_fd(), &self.port.0.to_ne_bytes(), &[a, b, c, d, e, f, g, h])
+        }
     }
 }
 

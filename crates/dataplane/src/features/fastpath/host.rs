@@ -28,12 +28,13 @@ impl FastPathHost for WorkerSnapshot<'_> {
     }
 }
 
-/// Asks the kernel which ports take redirected frames. Returns whether that has changed for one. The ports
-/// stay locked, so that none is closed by the calling thread.
+/// Asks the kernel how it can deliver to ports, and which of them take redirected frames. Returns whether the
+/// latter has changed for one. The ports stay locked, so that none is closed by the calling thread.
 pub(crate) fn update_redirects(ports: &OpenPorts) -> bool {
     let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
     let mut has_changed = false;
     for port in ports.iter().flatten().filter(|port| port.device().fast_port().is_some()) {
+        port.device().update_delivery();
         let can_redirect = port.device().can_receive_redirects();
         has_changed |= port.can_redirect().swap(can_redirect, Ordering::AcqRel) != can_redirect;
     }
