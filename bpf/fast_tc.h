@@ -66,12 +66,37 @@ static __always_inline void fast_update_checksum(struct __sk_buff *skb, struct f
 		bpf_l4_csum_replace(skb, at, 0, fields, flags);
 }
 
+/* Whether a frame begins with this address. */
+static __always_inline int fast_is_mac(const __u16 *ether, const volatile __u16 *mac)
+{
+	return ether[0] == mac[0] && ether[1] == mac[1] && ether[2] == mac[2];
+}
+
+/* Remembers the source address of a frame from a port's peer. A peer takes what it is given for its own,
+ * whatever address it has. So it is given frames to this address only. */
+static __always_inline void fast_learn_peer(struct __sk_buff *skb, const volatile struct steer_state *state)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct fast_interface *interface;
+	const __u16 *ether = data;
+	__u32 port = state->port;
+
+	interface = bpf_map_lookup_elem(&fast_interfaces, &port);
+	if (interface == NULL || !interface->to_peer || data + ETH_HLEN > end)
+		return;
+	if ((interface->peer[0] | interface->peer[1] | interface->peer[2]) != 0)
+		return;
+	interface->peer[0] = ether[3];
+	interface->peer[1] = ether[4];
+	interface->peer[2] = ether[5];
+}
+
 /* Sends a packet out of another port if its flow has an action. 0: the packet is unchanged and goes to the
  * engine. */
 static __always_inline int fast_forward(struct __sk_buff *skb, const volatile struct steer_state *state)
 {
 	struct fast_packet packet = {};
-	__u32 header, len, at, segments;
+	__u32 header, len, at, segments, to_peer;
 	const struct fast_interface *out;
 	struct fast_action action;
 	struct fast_slot *slot;
@@ -109,9 +134,9 @@ static __always_inline int fast_forward(struct __sk_buff *skb, const volatile st
 	}
 	at = (void *)packet.check - data;
 	fast_rewrite(data, &packet, &action);
+	to_peer = out->to_peer && fast_is_mac(data, out->peer);
 	fast_update_checksum(skb, &packet, &action, numbers, at);
-	/* The peer takes what it is given as its own, whatever the address: so a router's packets only. */
-	if (out->to_peer && action.flags & STEER_FAST_MAC)
+	if (to_peer)
 		return bpf_redirect_peer(out->index, 0) == TC_ACT_REDIRECT;
 	return bpf_redirect(out->index, 0) == TC_ACT_REDIRECT;
 }

@@ -58,8 +58,10 @@ struct tc_state {
 /* The interface of a port, for tc. */
 struct fast_interface {
 	__u32 index;
-	/* Whether packets are given to the other end of its veth pair, past the interface itself. */
+	/* Whether packets may be given to the other end of its veth pair, past the interface itself. */
 	__u32 to_peer;
+	/* Source address of a frame from that end; 0: none was seen. Written by the program. */
+	__u16 peer[4];
 };
 
 /* The key of a flow. An IPv4 address is in the first word of its field; the other words are 0. */

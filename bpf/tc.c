@@ -68,6 +68,7 @@ int ingress(struct __sk_buff *skb)
 		return NEXT;
 	if (fast_forward(skb, &state.steer))
 		return TC_ACT_REDIRECT;
+	fast_learn_peer(skb, &state.steer);
 	skb->mark = STEER_TC_MARK;
 	return bpf_redirect(state.if_index, BPF_F_INGRESS);
 }

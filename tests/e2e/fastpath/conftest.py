@@ -21,8 +21,10 @@ def fast_wire(make_wire, ports):
         wire.right.close()
         wire.left.close()
         wire.bench.know_neighbours()
-        receives_by_napi(wire.client, "c0")
-        receives_by_napi(wire.server, "s0")
+        # At tc, the ends have no GRO: packets go past the interfaces of the box.
+        if ports == "af-xdp":
+            receives_by_napi(wire.client, "c0")
+            receives_by_napi(wire.server, "s0")
         wait.until(lambda: all(i["egress"] for i in fast(wire)["interfaces"]), "interfaces to take frames")
         return wire
 
@@ -46,7 +48,6 @@ def stream():
 def fast_router(make_router, ports):
     def make(config=""):
         bench = make_router(ON + config, driver=ports)
-        # At tc, the ends have no GRO: packets go past the interfaces of the box.
         if ports == "af-xdp":
             receives_by_napi(bench.client, "c0")
             receives_by_napi(bench.servers, "s0")

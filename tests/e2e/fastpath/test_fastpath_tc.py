@@ -37,7 +37,7 @@ def test_buffers_of_many_segments_stay_whole(fast_wire, address):
 
 @TC_ONLY
 @pytest.mark.parametrize("address", [FAR4, FAR6])
-def test_routed_packets_go_past_the_interface(fast_router, address):
+def test_packets_go_past_the_interface(fast_router, address):
     """The kernel gives them to the other end of the veth pair, unless that end has GRO or an XDP program. A connection
     lives on when that changes, and mmb's counters have all packets."""
     bench = fast_router("add all accept\n")

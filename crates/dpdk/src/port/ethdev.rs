@@ -286,10 +286,12 @@ impl Port {
         Some(tc.or_else(|| self.handle.xdp.as_ref()?.fast().err())?.to_string())
     }
 
-    /// Lets tc give packets to the other end of the interface's veth pair, past the interface and its queues,
-    /// if nothing but the cost changes by it. That may change at any time, so each call asks the kernel.
+    /// Lets tc give packets for an AF_PACKET port to the other end of the interface's veth pair, past the
+    /// interface and its queues, if nothing but the cost changes by it. That may change at any time, so each
+    /// call asks the kernel.
     pub fn update_delivery(&self) {
-        let (Some(member), Some(device)) = (self.fast_member(), self.net_dev()) else { return };
+        let member = self.handle.tc.as_ref().and_then(|tc| tc.member());
+        let (Some(member), Some(device)) = (member, self.net_dev()) else { return };
         member.set_to_peer(device.up && device.running && redirect::has_plain_peer(device.index));
     }
 

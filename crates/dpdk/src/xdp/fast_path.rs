@@ -201,8 +201,8 @@ impl Member {
         Ok(member)
     }
 
-    /// Makes tc give the port's packets to the other end of its veth pair, or send them out of the
-    /// interface. If the kernel refuses, all is as before.
+    /// Lets tc give the port's packets to the other end of its veth pair once it has seen a frame from there,
+    /// or makes it send all out of the interface. If the kernel refuses, all is as before.
     pub(crate) fn set_to_peer(&self, to_peer: bool) {
         let mut interface = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
         if interface.1 != to_peer && self.put_interface((interface.0, to_peer)).is_ok() {
@@ -211,14 +211,14 @@ impl Member {
     }
 
     fn put_interface(&self, (index, to_peer): (u32, bool)) -> Result<(), i32> {
-        let [a, b, c, d] = index.to_ne_bytes();
-        let [e, f, g, h] = u32::from(to_peer).to_ne_bytes();
+        // struct fast_interface, without an address of the peer.
+        let value = [index.to_ne_bytes(), u32::from(to_peer).to_ne_bytes(), [0; 4], [0; 4]].concat();
         // SAFETY: key and value have the sizes of this map.
-        unsafe {
-            put(self.path.interfaces.as_raw_fd(), &self.port.0.to_ne_bytes(), &[a, b, c, d, e, f, g, h])
-        }
+        unsafe { put(self.path.interfaces.as_raw_fd(), &self.port.0.to_ne_bytes(), &value) }
     }
 }
+
+const _: () = assert!(size_of::<sys::fast_interface>() == 16);
 
 impl Drop for Member {
     fn drop(&mut self) {
