@@ -10,9 +10,9 @@ use std::process::Command;
 /// mempool handlers and tail queues register themselves in constructors that nothing refers to.
 const LIBRARIES: &str = "
     rte_kvargs rte_telemetry rte_eal rte_ring rte_rcu rte_mempool rte_mbuf rte_net rte_meter rte_ethdev rte_pci rte_graph
-    rte_hash rte_timer rte_gso rte_cryptodev rte_security
+    rte_hash rte_timer rte_cryptodev rte_security
     rte_bus_vdev rte_bus_pci rte_mempool_ring
-    rte_net_af_packet rte_net_af_xdp rte_net_tap rte_net_memif rte_net_pcap rte_net_null rte_net_ring
+    rte_net_af_packet rte_net_af_xdp rte_net_memif rte_net_pcap rte_net_null rte_net_ring
     rte_common_iavf rte_net_e1000 rte_net_igc rte_net_ixgbe rte_net_i40e rte_net_ice rte_net_iavf rte_net_virtio
     rte_net_vmxnet3 rte_net_ena";
 
@@ -45,7 +45,7 @@ const SYSTEM: &str = "xdp bpf pcap numa bsd";
 /// Functions that the bindings cover, as patterns.
 const FUNCTIONS: &str = "
     mmb_.* rte_eal_init rte_dev_probe rte_dev_remove
-    rte_eth_dev_(get_port_by_name|configure|info_get|start|stop|get_mtu|set_mtu|adjust_nb_rx_tx_desc)
+    rte_eth_dev_(get_port_by_name|configure|info_get|start|stop|get_mtu|adjust_nb_rx_tx_desc)
     rte_eth_(rx|tx)_queue_setup rte_eth_promiscuous_enable rte_eth_stats_get rte_eth_link_get_nowait rte_eth_macaddr_get
     rte_pktmbuf_pool_init rte_pktmbuf_init
     rte_mempool_(create_empty|populate_iova|populate_default|free|obj_iter|set_ops_byname)
@@ -69,7 +69,7 @@ const VALUES: &str = "
     STEER_.* MMB_.*";
 
 const SHIM: &[&str] =
-    &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c", "shim/tx.c"];
+    &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/flow.c", "shim/tx.c"];
 
 /// The sources of the programs for the kernel.
 const BPF: &str = "../../bpf";

@@ -56,9 +56,6 @@ int mmb_tx_take_left(void);
 /* Offers the frames in the send ring of a socket to the kernel. Returns whether it may have left some. */
 int mmb_tx_offer(int fd);
 
-/* Tells a started tap port the MTU of its interface. See tap.c. */
-int mmb_tap_set_mtu(uint16_t port, uint16_t mtu);
-
 /* Hardware flow rules, see flow.c. Network byte order; an IPv4 address is in the first four bytes. */
 struct rte_flow;
 struct mmb_flow_ends {

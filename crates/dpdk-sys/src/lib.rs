@@ -8,7 +8,6 @@
 //! * `shim/xsk.c`: releases what DPDK 22.11's AF_XDP driver leaks when it closes a port; keeps it from
 //!   loading a program;
 //! * `shim/packet.c`: keeps the AF_PACKET driver from having the kernel reassemble fragments;
-//! * `shim/tap.c`: the MTU of taps;
 //! * `shim/flow.c`: hardware flow rules (`rte_flow`).
 //!
 //! # How it is linked

@@ -153,12 +153,16 @@ class Network:
         one, other = (described(*end) for end in ends)
         run("ip", "link", "add", *one, "type", "veth", "peer", *other)
         for namespace, interface, _ in ends:
-            # Router solicitations and duplicate address detection are noise in a test that counts frames.
-            for setting in ("accept_ra", "accept_dad", "router_solicitations"):
-                namespace.sysctl(f"net/ipv6/conf/{interface}/{setting}", 0)
-            namespace.run("ip", "link", "set", interface, "up")
+            self._bring_up(namespace, interface)
         for namespace, interface, _ in ends:
             wait.until(partial(carrier, namespace, interface), f"{interface} to come up")
+
+    @staticmethod
+    def _bring_up(namespace, interface):
+        # Router solicitations and duplicate address detection are noise in a test that counts frames.
+        for setting in ("accept_ra", "accept_dad", "router_solicitations"):
+            namespace.sysctl(f"net/ipv6/conf/{interface}/{setting}", 0)
+        namespace.run("ip", "link", "set", interface, "up")
 
     def on_close(self, callback, *arguments):
         """Registers something to undo; the last registered is undone first."""
@@ -184,17 +188,33 @@ class Bench(Network):
             self.mbox.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
             self._veth((self.client, "c0", CLIENT_MAC), (self.mbox, "m0", None), mtu=mtu)
             self._veth((self.server, "s0", SERVER_MAC), (self.mbox, "m1", None), mtu=mtu)
-            for end_point, interface, address4, address6 in (
-                (self.client, "c0", CLIENT4, CLIENT6),
-                (self.server, "s0", SERVER4, SERVER6),
-            ):
-                end_point.run("ip", "address", "add", f"{address4}/24", "dev", interface)
-                end_point.run("ip", "address", "add", f"{address6}/64", "dev", interface, "nodad")
+            for interface in ("c0", "s0"):
+                end_point = self._address(interface)
                 if not offloads:
                     self.without_offloads(end_point, interface)
         except BaseException:
             self.close()
             raise
+
+    def _address(self, interface):
+        """Gives an end point's interface its addresses."""
+        is_client = interface == "c0"
+        end_point, address4, address6 = (
+            (self.client, CLIENT4, CLIENT6) if is_client else (self.server, SERVER4, SERVER6)
+        )
+        end_point.run("ip", "address", "add", f"{address4}/24", "dev", interface)
+        end_point.run("ip", "address", "add", f"{address6}/64", "dev", interface, "nodad")
+        return end_point
+
+    def move_taps(self, *interfaces):
+        """Moves taps that the middlebox has made with the names of the end points' interfaces into their places."""
+        for interface in interfaces:
+            end_point, mac = (self.client, CLIENT_MAC) if interface == "c0" else (self.server, SERVER_MAC)
+            end_point.run("ip", "link", "del", interface)
+            self.mbox.run("ip", "link", "set", interface, "netns", end_point.name)
+            end_point.run("ip", "link", "set", interface, "address", mac)
+            self._bring_up(end_point, interface)
+            self._address(interface)
 
     def without_offloads(self, end_point, interface):
         offloads = ("tx", "tso", "gso", "gro", "txvlan", "tx-vlan-stag-hw-insert")

@@ -17,6 +17,7 @@ from . import wait
 from .netns import end
 
 CHUNK = 256 << 10
+UDP_SEGMENT = 103
 
 
 def bulk_transfer(source, sink, address, port=5001, size=64 << 20, patience=30):
@@ -83,6 +84,26 @@ def deliver(source, sink, address, content, port=5001, patience=30):
             while data := _in_time(far, deadline).recv(CHUNK):
                 received += data
             sending.result()
+    return bytes(received)
+
+
+def segmented_datagrams(source, sink, address, buffers, size, port=7000, patience=wait.PATIENCE):
+    """Sends each buffer as UDP datagrams of `size` bytes that segmentation offload makes (udp(7)). Returns what came, in
+    order.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    received = bytearray()
+    with source.socket(family, socket.SOCK_DGRAM) as near, sink.socket(family, socket.SOCK_DGRAM) as far:
+        far.bind((address, port))
+        far.settimeout(patience)
+        near.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
+        near.connect((address, port))
+        for buffer in buffers:
+            near.send(buffer)
+            # The next one waits, so that no queue overflows.
+            end_of_buffer = len(received) + len(buffer)
+            while len(received) < end_of_buffer:
+                received += far.recv(size)
     return bytes(received)
 
 

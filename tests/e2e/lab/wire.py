@@ -8,9 +8,18 @@ from .raw import RawPort
 DRIVERS = ("af-xdp", "af-packet")
 
 
-def wire_config(driver):
-    """The configuration of a wire over the middlebox's two interfaces."""
-    return f"interface add left {driver} m0\ninterface add right {driver} m1\nwire left right\n"
+def wire_config(left, right=None):
+    """The configuration of a wire over the middlebox's two interfaces, of the same kind or of two. Taps are those of
+    `Bench.move_taps`.
+    """
+    right = right or left
+    near, far = "c0" if left == "tap" else "m0", "s0" if right == "tap" else "m1"
+    return f"interface add left {left} {near}\ninterface add right {right} {far}\nwire left right\n"
+
+
+def tap_ends(left, right):
+    """The end points' interfaces that are taps, for `Bench.move_taps`."""
+    return [end for end, kind in (("c0", left), ("s0", right)) if kind == "tap"]
 
 
 class Wire:
@@ -27,6 +36,7 @@ class Wire:
         self.client, self.mbox, self.server = bench.client, bench.mbox, bench.server
         options = {"workers": workers, "arguments": arguments, "wrapper": wrapper}
         self.daemon = make_daemon(bench.mbox, wire_config(driver) + config, **options)
+        bench.move_taps(*tap_ends(driver, driver))
         self.left = RawPort(bench.client, "c0")
         self.right = RawPort(bench.server, "s0")
 

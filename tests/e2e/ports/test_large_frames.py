@@ -1,6 +1,9 @@
-"""Large frames: what segmentation offload leaves uncut crosses af-packet ports whole, and is cut where it must be."""
+"""Large frames: what segmentation offload leaves uncut crosses af-packet and tap ports whole, and is cut where it must
+be.
+"""
 
 import contextlib
+import itertools
 import random
 
 import pytest
@@ -14,11 +17,15 @@ from lab import frames, traffic, wait
 from lab.links import guest, vlan
 from lab.netns import CLIENT4, SERVER4, SERVER6
 from lab.raw import RawPort
+from lab.routebench import FAR as BOX
 from lab.routebench import SERVER as FAR
 from lab.routebench import SERVER6 as FAR6
+from lab.wire import tap_ends, wire_config
 
 FRAME = 1514
 BOTH = pytest.mark.parametrize("address", [SERVER4, SERVER6])
+# Kinds of ports that take large frames.
+LARGE = pytest.mark.parametrize("driver", ["af-packet", "tap"])
 NAT = "nat pool add wan 10.2.0.1\nadd-stateful in left ip-saddr 10.1.0.0/24 nat wan\n"
 FIREWALL = "add-stateful in left tcp-dport 5001 accept\nadd tcp-dport 5001 drop\nadd tcp-sport 5001 drop\n"
 
@@ -42,25 +49,64 @@ def to_server(wire, address, size=64 << 20):
     return average(wire.server, "s0", lambda: traffic.bulk_transfer(wire.client, wire.server, address, size=size))
 
 
+@LARGE
 @BOTH
 @pytest.mark.parametrize("config", ["", FIREWALL], ids=["plain", "stateful"])
-def test_large_frames_cross_a_wire_whole(make_wire, address, config):
-    wire = make_wire("af-packet", config=config)
+def test_large_frames_cross_a_wire_whole(make_wire, driver, address, config):
+    wire = make_wire(driver, config=config)
     wire.bench.know_neighbours()
     # On a busy machine frames are smaller, but still of several segments.
     assert to_server(wire, address) > 2 * FRAME
     assert wire.daemon.drops().get("gso-frame", 0) == 0
+    left, right = (wire.daemon.interfaces()[name] for name in ("left", "right"))
+    assert min(left["rx_bytes"] / left["rx_packets"], right["tx_bytes"] / right["tx_packets"]) > 2 * FRAME
+
+
+@LARGE
+@BOTH
+@pytest.mark.parametrize("workers", [1, 2])
+def test_datagrams_cross_whole(make_wire, driver, address, workers):
+    """A sender that leaves datagrams to segmentation offload (UDP_SEGMENT), and a receiver that checks them."""
+    wire = make_wire(driver, config="add-stateful in left ip-proto udp accept\n", workers=workers)
+    wire.bench.know_neighbours()
+    sent = [bytes([number]) * 1200 * 40 for number in range(50)]
+
+    def transfer():
+        return b"".join(sent), traffic.segmented_datagrams(wire.client, wire.server, address, sent, size=1200)
+
+    assert average(wire.server, "s0", transfer) > 2 * FRAME
+    assert sum(wire.daemon.drops().values()) == 0
+
+
+MIXED = [("tap", "af-xdp"), ("af-xdp", "tap"), ("af-packet", "tap"), ("tap", "af-packet")]
 
 
 @BOTH
-def test_edits_of_options_hold_in_each_segment(make_bench, make_daemon, address):
+@pytest.mark.parametrize("kinds", MIXED, ids="-".join)
+def test_taps_beside_other_ports(make_bench, make_daemon, address, kinds):
+    """The receiving end checks the checksum of each segment, also of those that the other kernel left open."""
+    bench = make_bench()
+    daemon = make_daemon(bench.mbox, wire_config(*kinds))
+    bench.move_taps(*tap_ends(*kinds))
+    bench.know_neighbours()
+
+    def transfer():
+        return traffic.bulk_transfer(bench.client, bench.server, address, size=16 << 20)
+
+    octets = average(bench.server, "s0", transfer)
+    assert octets <= FRAME if "af-xdp" in kinds else octets > 2 * FRAME
+    assert sum(daemon.drops().values()) == 0
+
+
+@LARGE
+@BOTH
+def test_edits_of_options_hold_in_each_segment(make_bench, make_daemon, driver, address):
     """Timestamps leave each segment but those of the handshake. A captured segment has all numbers right."""
     bench = make_bench()
     make_daemon(
-        bench.mbox,
-        "interface add left af-packet m0\ninterface add right af-xdp m1\nwire left right\n"
-        "add tcp-dport 5001 ! tcp-syn strip tcp-opt-timestamp\n",
+        bench.mbox, wire_config(driver, "af-xdp") + "add tcp-dport 5001 ! tcp-syn strip tcp-opt-timestamp\n"
     )
+    bench.move_taps(*tap_ends(driver, "af-xdp"))
     bench.know_neighbours()
     right = RawPort(bench.server, "s0")
     sent, received = traffic.bulk_transfer(bench.client, bench.server, address, size=4 << 20)
@@ -85,10 +131,11 @@ def chain(*functions):
     return "".join(added) + f"chain add c {names}\nadd-stateful in left tcp-dport 5001 chain c\n"
 
 
+@LARGE
 @BOTH
 @pytest.mark.parametrize("functions", [["payload-count"], ["count", "digest crc32c", "mss-clamp 1400", "police 100gbit"]], ids=["one", "all"])
-def test_functions_take_large_frames(make_wire, address, functions):
-    wire = make_wire("af-packet", config=chain(*functions))
+def test_functions_take_large_frames(make_wire, driver, address, functions):
+    wire = make_wire(driver, config=chain(*functions))
     wire.bench.know_neighbours()
     assert to_server(wire, address, size=16 << 20) > 2 * FRAME
     assert sum(wire.daemon.drops().values()) == 0
@@ -153,6 +200,20 @@ def test_routed_frames_stay_whole(make_router, workers, config):
     assert sent == received
 
 
+def test_the_kernel_of_a_router_has_large_frames(make_router):
+    """They come from the twin of a port, and go to it."""
+    bench = make_router(driver="af-packet")
+
+    def sent():
+        return traffic.bulk_transfer(bench.mbox, bench.servers, FAR)
+
+    def received():
+        return traffic.bulk_transfer(bench.servers, bench.mbox, BOX, port=5002)
+
+    assert average(bench.servers, "s0", sent) > 2 * FRAME
+    assert average(bench.mbox, "right", received) > 2 * FRAME
+
+
 @pytest.mark.parametrize("server", [FAR, FAR6])
 def test_the_path_mtu_is_that_of_segments(make_router, server):
     """A link behind the router takes shorter packets: segments are compared with its MTU, and the sender learns it."""
@@ -166,10 +227,11 @@ def test_the_path_mtu_is_that_of_segments(make_router, server):
     assert sent == received
 
 
+@LARGE
 @pytest.mark.parametrize("checksum", ["udpcsum", "noudpcsum"])
-def test_large_frames_inside_a_tunnel_are_segmented(make_wire, checksum):
+def test_large_frames_inside_a_tunnel_are_segmented(make_wire, driver, checksum):
     """The kernel of each end checks the outer and the inner checksums."""
-    wire = make_wire("af-packet")
+    wire = make_wire(driver)
     wire.bench.know_neighbours()
     ends = (wire.client, "c0", CLIENT4, SERVER4, "192.0.2.1/24"), (wire.server, "s0", SERVER4, CLIENT4, "192.0.2.2/24")
     for namespace, interface, local, remote, address in ends:
@@ -181,12 +243,13 @@ def test_large_frames_inside_a_tunnel_are_segmented(make_wire, checksum):
     assert wire.daemon.drops().get("gso-frame", 0) == 0
 
 
-@pytest.mark.parametrize("right", ["af-packet", "af-xdp"])
+@pytest.mark.parametrize("kinds", itertools.product(["af-packet", "tap"], ["af-packet", "tap", "af-xdp"]), ids="-".join)
 @pytest.mark.parametrize("qinq", [False, True], ids=["802.1Q", "802.1ad"])
-def test_tagged_frames(make_bench, make_daemon, right, qinq):
+def test_tagged_frames(make_bench, make_daemon, kinds, qinq):
     """The kernel keeps the outer tag beside a large frame; tags are part of each segment."""
     bench = make_bench()
-    make_daemon(bench.mbox, f"interface add left af-packet m0\ninterface add right {right} m1\nwire left right\n")
+    make_daemon(bench.mbox, wire_config(*kinds))
+    bench.move_taps(*tap_ends(*kinds))
     for namespace, interface in ((bench.client, "c0"), (bench.server, "s0")):
         # A link of this MTU has no room for two tags around a full-sized packet.
         namespace.run("ip", "route", "replace", "10.77.0.0/24", "dev", interface, "mtu", 1492)
@@ -198,7 +261,7 @@ def test_tagged_frames(make_bench, make_daemon, right, qinq):
         return traffic.bulk_transfer(bench.client, bench.server, SERVER4, size=16 << 20)
 
     octets = average(bench.server, "s0", transfer)
-    assert octets > 2 * FRAME if right == "af-packet" else octets <= FRAME
+    assert octets <= FRAME if "af-xdp" in kinds else octets > 2 * FRAME
 
 
 LINK = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -207,8 +270,8 @@ SMALL = frames.ip4() / UDP(sport=1, dport=2)
 
 @pytest.fixture
 def guest_wire(make_bench, make_daemon):
-    """guest_wire(driver, config) -> (daemon, guest, arrives): a wire from a virtual machine to the server. `arrives()`
-    sends small frames until one arrives.
+    """guest_wire(driver, config) -> (daemon, guest, arrives): a wire from a virtual machine to the server.
+    `arrives(frame, expected, …)` sends a frame until one with the expected bytes arrives; without a frame, small ones.
     """
     with contextlib.ExitStack() as closers:
 
@@ -216,21 +279,22 @@ def guest_wire(make_bench, make_daemon):
             bench = make_bench()
             virtual = guest.Guest(bench.mbox, "g0")
             closers.callback(virtual.close)
-            ports = f"interface add left af-packet g0\ninterface add right {driver} m1\nwire left right\n"
-            daemon = make_daemon(bench.mbox, ports + config)
+            daemon = make_daemon(bench.mbox, wire_config("af-packet", driver).replace(" m0", " g0") + config)
+            bench.move_taps(*tap_ends("af-packet", driver))
             right = RawPort(bench.server, "s0")
             closers.callback(right.close)
 
-            def arrives():
-                payload = frames.payload(40)
+            def arrives(frame=None, expected=None, **header):
+                expected = expected or bytes(frames.payload(40))
+                frame = frame or LINK / SMALL / expected
 
                 def more():
                     assert daemon.running(), daemon.log()
-                    assert virtual.send(LINK / SMALL / payload)
-                    return any(bytes(payload) in frame for frame in iter(right.receive_one, None))
+                    assert virtual.send(frame, **header)
+                    return any(expected in found for found in iter(right.receive_one, None))
 
                 right.drain()
-                wait.until(more, "a small frame to arrive")
+                wait.until(more, "the frame to arrive")
 
             return daemon, virtual, arrives
 
@@ -247,6 +311,17 @@ def test_a_frame_that_the_kernel_cannot_describe_ends_nothing(guest_wire):
         arrives()
     assert "the kernel cannot hand over" in str(daemon.interfaces()["left"]["notes"])
     assert daemon.interfaces()["left"]["rx_missed"] > 0
+
+
+@pytest.mark.parametrize("driver", ["af-packet", "af-xdp", "tap"])
+@pytest.mark.parametrize("network", [frames.ip4(), frames.ip6()], ids=["ip4", "ip6"])
+def test_the_checksum_of_gre_is_completed(guest_wire, driver, network):
+    """A kernel leaves it to the interface, if nothing inside the tunnel has one left."""
+    _, _, arrives = guest_wire(driver)
+    frame = LINK / network / GRE(chksum_present=1) / IP(src="192.0.2.1", dst="192.0.2.2") / Raw(frames.payload(40))
+    complete, start = bytes(frame), len(LINK / network)
+    left = complete[: start + 4] + bytes(2) + complete[start + 6 :]
+    arrives(left, complete, flags=guest.NEEDS_CHECKSUM, start=start, offset=4)
 
 
 def forged(choose):
@@ -287,8 +362,10 @@ def forged(choose):
         ("af-packet", "add all mod ip-ttl 9\nadd ip-proto tcp strip tcp-opt-timestamp\n"),
         ("af-packet", "nf add m payload-count\nchain add c m\nadd-stateful all chain c\n"),
         ("af-xdp", "add-stateful in left accept\n"),
+        ("tap", ""),
+        ("tap", "add all mod ip-ttl 9\nadd ip-proto tcp strip tcp-opt-timestamp\n"),
     ],
-    ids=["plain", "edited", "segmented", "other-port"],
+    ids=["plain", "edited", "segmented", "other-port", "tap", "tap-edited"],
 )
 def test_forged_headers(guest_wire, driver, config):
     """Whatever a virtual machine says of its frames, the next one arrives."""

@@ -208,7 +208,7 @@ impl Control {
         if device.kind == DeviceKind::Broker {
             return self.open_for_broker(device.id, name).map_err(DeviceError::Broker);
         }
-        // The TAP driver would attach to an interface that exists.
+        // Here the error names the remedy.
         if device.kind != DeviceKind::Port(device.port_kind()) && if_nametoindex(name.as_str()).is_ok() {
             return Err(match device.kind {
                 DeviceKind::Punt => DeviceError::PuntExists { name },

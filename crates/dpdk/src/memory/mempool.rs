@@ -167,24 +167,8 @@ impl Mempool {
         if unsafe { sys::mmb_pktmbuf_alloc_bulk(self.raw(), headers.as_mut_ptr(), count as u32) } != 0 {
             return None;
         }
-        let mut left = n;
-        for at in 0..count {
-            let part = left.min(room);
-            left -= part;
-            // SAFETY: the headers are valid and owned. Each becomes a segment of the first one, whose buffer
-            // has room for its part.
-            unsafe {
-                (*headers[at]).data_len = part as u16;
-                (*headers[at]).pkt_len = part as u32;
-                (*headers[at]).next = if at + 1 < count { headers[at + 1] } else { std::ptr::null_mut() };
-            }
-        }
-        // SAFETY: the first header is the head of the chain, which has `count` segments and `n` bytes.
-        NonNull::new(headers[0]).map(|head| unsafe {
-            (*head.as_ptr()).nb_segs = count as u16;
-            (*head.as_ptr()).pkt_len = n as u32;
-            Mbuf::from_raw(head)
-        })
+        // SAFETY: the headers are valid, owned and empty.
+        unsafe { link_buffers(&headers[..count], n, room) }
     }
 
     fn segment(&self, bytes: &[u8]) -> Option<Mbuf> {
@@ -236,6 +220,34 @@ impl Drop for SharedPool {
             RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
         }
     }
+}
+
+/// Makes one packet of `n` bytes of any content of empty packets with room for `room` bytes each. None: there
+/// are no packets.
+///
+/// # Safety
+/// The packets are valid, have one segment each, and change owner. They have room for `n` bytes, and no more
+/// of them than it takes.
+#[inline]
+pub(super) unsafe fn link_buffers(headers: &[*mut sys::rte_mbuf], n: usize, room: usize) -> Option<Mbuf> {
+    let mut left = n;
+    for (at, &header) in headers.iter().enumerate() {
+        let part = left.min(room);
+        left -= part;
+        // SAFETY: the caller's promise. Each header becomes a segment of the first one, and its buffer has
+        // room for its part.
+        unsafe {
+            (*header).data_len = part as u16;
+            (*header).pkt_len = part as u32;
+            (*header).next = headers.get(at + 1).copied().unwrap_or(std::ptr::null_mut());
+        }
+    }
+    // SAFETY: the first header is the head of the chain, which has `n` bytes.
+    headers.first().and_then(|&head| NonNull::new(head)).map(|head| unsafe {
+        (*head.as_ptr()).nb_segs = headers.len() as u16;
+        (*head.as_ptr()).pkt_len = n as u32;
+        Mbuf::from_raw(head)
+    })
 }
 
 /// A retired pool with these parameters whose buffers have all been returned.

@@ -8,6 +8,7 @@ mod packet;
 mod pool_memory;
 mod readable;
 mod ring;
+mod scatter;
 mod segment;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
@@ -19,5 +20,6 @@ pub use packet::{Packet, Segments, Tail};
 pub use pool_memory::PoolFile;
 pub use readable::{PinnedFrame, ReadablePool};
 pub use ring::{RingReceiver, RingSender, ring};
+pub(crate) use scatter::ScatterBuffers;
 pub use segment::segment;
 pub(crate) use segment::{MAX_SEGMENTS, complete_from, complete_single, segment_as};

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mmb_dpdk_sys as sys;
 use mmb_packet::Meta;
 
+pub(super) use segments::describe_buffer;
 pub use segments::{Segments, Tail};
 use segments::{segment_bytes, segment_start};
 

@@ -21,9 +21,9 @@ pub enum Device {
         /// The interface.
         interface: String,
     },
-    /// A new tap interface of the kernel.
+    /// A new tap interface of the kernel, with large frames.
     Tap {
-        /// Its name; None: the driver chooses one (dtap0, …).
+        /// Its name; None: the kernel chooses one (dtap0, …).
         interface: Option<String>,
     },
     /// A device on the PCI bus that is bound to a user-space driver.
@@ -85,7 +85,8 @@ impl Device {
         texts.into_iter().flatten().map(String::as_str).find(|text| bad(text))
     }
 
-    /// The device's name and arguments in DPDK's syntax. `mtu` is the kernel interface's.
+    /// The device's name and arguments in DPDK's syntax; a tap is none of DPDK's devices. `mtu` is the kernel
+    /// interface's.
     pub(crate) fn devargs(&self, pool: &Mempool, mtu: u32) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -100,8 +101,7 @@ impl Device {
                     "net_af_packet{number},iface={interface},qpairs=1,blocksz={block},framesz={frame},framecnt={frames}"
                 )
             }
-            Device::Tap { interface: Some(name) } => format!("net_tap{number},iface={name}"),
-            Device::Tap { interface: None } => format!("net_tap{number}"),
+            Device::Tap { .. } => String::new(),
             Device::Pci { address } => address.clone(),
             Device::Memif { socket, client } => {
                 let role = if *client { "client" } else { "server" };

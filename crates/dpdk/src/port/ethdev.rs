@@ -12,7 +12,7 @@
 //! port takes, and packets of several segments where the driver sends only the first one (these are
 //! linearized).
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,9 +21,9 @@ use mmb_dpdk_sys as sys;
 use super::device::{Device, LINK_BYTES, max_frame};
 use super::handle::{DeviceHandle, call, device_mtu};
 use super::netdev::{self, NetDev};
-use super::packet::ReceiveLarge;
 use super::queue::{RxQueue, TxQueue};
 use super::spec::{PortInfo, PortSpec, PortStats};
+use super::vnet::{ReceiveLarge, Tap, VnetPort};
 use super::{open, redirect};
 use crate::eal::Eal;
 use crate::error::{Error, PortError};
@@ -97,22 +97,17 @@ impl Port {
         Arc::strong_count(&self.handle) > own
     }
 
-    /// Descriptors that become readable when a packet arrives: the AF_XDP or AF_PACKET socket, or the tap's
-    /// queue. Valid while the port or one of its queues lives. Empty for all other kinds of port.
-    pub fn rx_fds(&self) -> &[RawFd] {
-        &self.handle.fds
-    }
-
-    /// [`Port::rx_fds`] with the port's lifetime.
-    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        // SAFETY: the descriptors are the driver's and stay open as long as the port, which the result
-        // borrows.
-        self.rx_fds().iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect()
+    /// The descriptor that becomes readable when a packet arrives on a receive queue: the AF_XDP or AF_PACKET
+    /// socket, or the tap's queue. None for all other kinds of port, or if there is no such queue.
+    pub fn rx_fd(&self, queue: u16) -> Option<BorrowedFd<'_>> {
+        let fd = *self.handle.fds.get(usize::from(queue))?;
+        // SAFETY: the descriptor stays open as long as the port, which the result borrows.
+        Some(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Whether the port receives by a packet socket of its own.
     pub fn has_packet_socket(&self) -> bool {
-        self.handle.socket.is_some()
+        self.handle.vnet.as_ref().is_some_and(VnetPort::is_packet_socket)
     }
 
     /// Whether frames wait to be sent until the kernel takes them. Receiving offers them again.
@@ -135,10 +130,12 @@ impl Port {
     /// When the driver refuses.
     pub fn stats(&self) -> Result<PortStats, PortError> {
         let mut stats = sys::rte_eth_stats::default();
-        call(&self.handle.info.name, "read its counters", || {
-            // SAFETY: the port is open; `stats` is a live structure.
-            unsafe { sys::rte_eth_stats_get(self.handle.id, &mut stats) }
-        })?;
+        if let Some(id) = self.handle.eth_id() {
+            call(&self.handle.info.name, "read its counters", || {
+                // SAFETY: the port is open; `stats` is a live structure.
+                unsafe { sys::rte_eth_stats_get(id, &mut stats) }
+            })?;
+        }
         let rx_no_buffer = match self.handle.device {
             // The driver counts a whole burst for each attempt. The kernel's counter has the lost frames.
             Device::AfXdp { .. } => 0,
@@ -154,24 +151,24 @@ impl Port {
             tx_bytes: stats.obytes,
             tx_errors: stats.oerrors + self.handle.segment_drops.load(Ordering::Relaxed),
         };
-        if let Some(socket) = &self.handle.socket {
-            socket.counters.add_to(&mut stats);
+        if let Some(vnet) = &self.handle.vnet {
+            vnet.counters.add_to(&mut stats);
         }
         Ok(stats)
     }
 
     /// Sets which large frames ([`crate::Packet::is_large`]) are received whole: at first, all. Ports other
-    /// than AF_PACKET receive none.
+    /// than AF_PACKET and taps receive none.
     pub fn receive_large(&self, large: ReceiveLarge) {
-        if let Some(socket) = &self.handle.socket {
-            socket.receive_large(large);
+        if let Some(vnet) = &self.handle.vnet {
+            vnet.receive_large(large);
         }
     }
 
     /// Receives no large frames whole from now on but those of `most`.
     pub fn restrict_large(&self, most: ReceiveLarge) {
-        if let Some(socket) = &self.handle.socket {
-            socket.restrict_large(most);
+        if let Some(vnet) = &self.handle.vnet {
+            vnet.restrict_large(most);
         }
     }
 
@@ -180,14 +177,25 @@ impl Port {
         if let Some(device) = self.net_dev() {
             return device.up && device.running;
         }
+        let Some(id) = self.handle.eth_id() else { return self.is_attached() };
         let mut link = sys::rte_eth_link::default();
         // SAFETY: the port is open; `link` is a live structure.
-        let status = unsafe { sys::rte_eth_link_get_nowait(self.handle.id, &mut link) };
+        let status = unsafe { sys::rte_eth_link_get_nowait(id, &mut link) };
         status == 0 && u32::from(link.link_status()) == sys::RTE_ETH_LINK_UP
     }
 
-    /// The current state of the kernel interface behind the port.
+    /// Whether the interface of a tap exists, in any network namespace; true for ports of other kinds. A user
+    /// can delete it.
+    pub fn is_attached(&self) -> bool {
+        self.handle.vnet.as_ref().and_then(VnetPort::tap).is_none_or(Tap::is_attached)
+    }
+
+    /// The current state of the kernel interface behind the port. None: there is none, or it is in another
+    /// network namespace.
     pub fn net_dev(&self) -> Option<NetDev> {
+        if let Some(tap) = self.handle.vnet.as_ref().and_then(VnetPort::tap) {
+            return tap.interface();
+        }
         let name = NetDev::name_of(self.handle.info.if_index?)?;
         NetDev::lookup(&name).ok().flatten()
     }
@@ -195,14 +203,8 @@ impl Port {
     /// The current MTU, of the kernel interface behind the port or of the device. Also updates the longest
     /// frame that the send queues take, so it must be called when the interface's MTU may have changed.
     pub fn mtu(&self) -> u32 {
-        let known = device_mtu(self.handle.id);
-        let mut mtu = self.net_dev().map_or(known, |device| device.mtu);
-        if matches!(self.handle.device, Device::Tap { .. }) && mtu != known {
-            let wanted = u16::try_from(mtu).unwrap_or(u16::MAX);
-            // SAFETY: the port is a tap, and started.
-            let status = unsafe { sys::mmb_tap_set_mtu(self.handle.id, wanted) };
-            mtu = if status == 0 { mtu } else { known };
-        }
+        let of_device = || self.handle.eth_id().map_or(sys::RTE_ETHER_MTU, device_mtu);
+        let mtu = self.net_dev().map_or_else(of_device, |device| device.mtu);
         let longest = max_frame(&self.handle.device, &self.handle.pool, mtu);
         self.handle.max_frame.store(longest, Ordering::Relaxed);
         mtu

@@ -114,6 +114,9 @@ const CAUSES: [&str; 18] = [
     "the port's state",
 ];
 
+/// The cause "an unspecified part".
+const UNSPECIFIED: i32 = 1;
+
 /// Serializes all calls: not every driver is thread-safe.
 static CALLS: Mutex<()> = Mutex::new(());
 
@@ -176,15 +179,16 @@ impl Port {
     /// # Errors
     /// The driver's refusal.
     pub fn create_flow(&self, rule: &FlowRule) -> Result<FlowHandle, FlowError> {
-        let raw = self.find_supported(rule)?;
+        let (id, raw) = self.find_supported(rule)?;
         let mut error = sys::mmb_flow_error::default();
         let (flow, logged) = serialized(|| {
             // SAFETY: the port is open; both pointers are to live structures.
-            unsafe { sys::mmb_flow_create(self.handle.id, &raw, &mut error) }
+            unsafe { sys::mmb_flow_create(id, &raw, &mut error) }
         });
         match NonNull::new(flow) {
             Some(flow) => Ok(FlowHandle {
                 flow,
+                id,
                 counts: rule.counts,
                 is_destroyed: false,
                 port: Arc::clone(&self.handle),
@@ -193,8 +197,15 @@ impl Port {
         }
     }
 
-    /// The first form of a rule that the driver supports.
-    fn find_supported(&self, rule: &FlowRule) -> Result<sys::mmb_flow_rule, FlowError> {
+    /// The first form of a rule that the driver supports, and DPDK's number of the port.
+    fn find_supported(&self, rule: &FlowRule) -> Result<(u16, sys::mmb_flow_rule), FlowError> {
+        let refused_by = |status, error: &sys::mmb_flow_error, logged| {
+            refused(&self.handle, "rte_flow_validate", status, error, logged)
+        };
+        let Some(id) = self.handle.eth_id() else {
+            let unspecified = sys::mmb_flow_error { type_: UNSPECIFIED, ..Default::default() };
+            return Err(refused_by(libc::ENOSYS, &unspecified, None));
+        };
         let queues = self.handle.info.rx_queues;
         let fates: &[u32] = match rule.fate {
             FlowFate::Drop => &[sys::MMB_FLOW_DROP],
@@ -209,17 +220,15 @@ impl Port {
             let mut error = sys::mmb_flow_error::default();
             let (status, logged) = serialized(|| {
                 // SAFETY: the port is open; both pointers are to live structures.
-                unsafe { sys::mmb_flow_validate(self.handle.id, &raw, &mut error) }
+                unsafe { sys::mmb_flow_validate(id, &raw, &mut error) }
             });
             if status == 0 {
-                return Ok(raw);
+                return Ok((id, raw));
             }
-            first.get_or_insert_with(|| refused(&self.handle, "rte_flow_validate", status, &error, logged));
+            first.get_or_insert_with(|| refused_by(status, &error, logged));
         }
         // The refusal of the simplest form is the most informative.
-        Err(first.unwrap_or_else(|| {
-            refused(&self.handle, "rte_flow_validate", libc::ENOTSUP, &Default::default(), None)
-        }))
+        Err(first.unwrap_or_else(|| refused_by(libc::ENOTSUP, &Default::default(), None)))
     }
 }
 
@@ -227,6 +236,8 @@ impl Port {
 #[derive(Debug)]
 pub struct FlowHandle {
     flow: NonNull<sys::rte_flow>,
+    /// DPDK's number of the port.
+    id: u16,
     counts: bool,
     is_destroyed: bool,
     port: Arc<DeviceHandle>,
@@ -249,7 +260,7 @@ impl FlowHandle {
         let (mut packets, mut error) = (0, sys::mmb_flow_error::default());
         let (status, logged) = serialized(|| {
             // SAFETY: port and rule live as long as `self`; the pointers are to live values.
-            unsafe { sys::mmb_flow_count(self.port.id, self.flow.as_ptr(), &mut packets, &mut error) }
+            unsafe { sys::mmb_flow_count(self.id, self.flow.as_ptr(), &mut packets, &mut error) }
         });
         match status {
             0 => Ok(Some(packets)),
@@ -272,7 +283,7 @@ impl FlowHandle {
         let mut error = sys::mmb_flow_error::default();
         let (status, logged) = serialized(|| {
             // SAFETY: the port is open, the rule exists, and it is not used afterwards.
-            unsafe { sys::mmb_flow_destroy(self.port.id, self.flow.as_ptr(), &mut error) }
+            unsafe { sys::mmb_flow_destroy(self.id, self.flow.as_ptr(), &mut error) }
         });
         match status {
             0 => Ok(()),

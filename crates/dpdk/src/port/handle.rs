@@ -10,8 +10,8 @@ use mmb_dpdk_sys as sys;
 use super::backlog::Backlog;
 use super::device::Device;
 use super::netdev::Promiscuous;
-use super::packet::PacketSocket;
 use super::spec::PortInfo;
+use super::vnet::VnetPort;
 use crate::error::{PortError, last_errno, strerror};
 use crate::log;
 use crate::memory::Mempool;
@@ -20,11 +20,12 @@ use crate::xdp::{TcPort, XdpProgram};
 /// An open device. It is closed when its port, all queues and all flow rules are dropped.
 #[derive(Debug)]
 pub(super) struct DeviceHandle {
-    pub(super) id: u16,
-    pub(super) plugged: NonNull<sys::rte_device>,
+    /// None: the port has no driver of DPDK.
+    pub(super) eth: Option<EthDevice>,
     pub(super) info: PortInfo,
     pub(super) device: Device,
     pub(super) pool: Mempool,
+    /// Descriptors that become readable when packets arrive: one for each receive queue, or none.
     pub(super) fds: Vec<RawFd>,
     /// Longest frame that can be sent.
     pub(super) max_frame: AtomicU32,
@@ -36,14 +37,21 @@ pub(super) struct DeviceHandle {
     pub(super) backlog: Backlog,
     /// The tc programs of an AF_PACKET port.
     pub(super) tc: Option<TcPort>,
-    /// The socket by which an AF_PACKET port receives, and sends large frames.
-    pub(super) socket: Option<PacketSocket>,
+    /// The tap; or the socket by which an AF_PACKET port receives, and sends large frames.
+    pub(super) vnet: Option<VnetPort>,
     /// Frames that the kernel dropped because the ring of an AF_PACKET port was full.
     pub(super) ring_drops: AtomicU64,
     /// Segments of large frames for which the port had no room.
     pub(super) segment_drops: AtomicU64,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<Promiscuous>,
+}
+
+/// DPDK's device of a port.
+#[derive(Debug)]
+pub(super) struct EthDevice {
+    pub(super) id: u16,
+    pub(super) plugged: NonNull<sys::rte_device>,
 }
 
 // SAFETY: DPDK's port functions that do not belong to a queue may be called from any thread; the device is
@@ -58,13 +66,22 @@ impl Drop for DeviceHandle {
         // Before the socket closes, frames go to the kernel again.
         self.xdp = None;
         self.tc = None;
-        // SAFETY: the port is open and nothing uses its queues any more.
-        unsafe { unplug(self.id, self.plugged) };
+        if let Some(eth) = &self.eth {
+            // SAFETY: the port is open and nothing uses its queues any more.
+            unsafe { unplug(eth.id, eth.plugged) };
+        }
     }
 }
 
-/// Held while a port is opened or closed: DPDK's hot-plug is not thread-safe, and a driver's descriptors are
-/// found by comparing the open ones before and after.
+impl DeviceHandle {
+    /// DPDK's number of the port.
+    #[inline]
+    pub(super) fn eth_id(&self) -> Option<u16> {
+        self.eth.as_ref().map(|eth| eth.id)
+    }
+}
+
+/// Held while a port is opened or closed: DPDK's hot-plug is not thread-safe.
 pub(super) static HOTPLUG: Mutex<()> = Mutex::new(());
 
 /// Stops and closes a port and removes its device.

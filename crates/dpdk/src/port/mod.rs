@@ -8,11 +8,11 @@ mod frame_size;
 mod handle;
 mod netdev;
 mod open;
-mod packet;
 mod queue;
 mod redirect;
 mod rss;
 mod spec;
+mod vnet;
 
 pub use device::Device;
 pub use ethdev::Port;
@@ -20,8 +20,8 @@ pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern
 pub use frame_size::{LroGuard, ReceiveOffload, is_veth};
 pub(crate) use netdev::set_option;
 pub use netdev::{NetDev, Offloads};
-pub use packet::ReceiveLarge;
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
 pub(crate) use redirect::can_receive_redirects;
 pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
+pub use vnet::ReceiveLarge;

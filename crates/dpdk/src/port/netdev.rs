@@ -1,10 +1,8 @@
 //! Properties of the kernel's network interfaces, read with ioctl and ethtool.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
 
 /// A kernel interface at the time of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +63,15 @@ impl NetDev {
     /// # Errors
     /// When the kernel refuses the query.
     pub fn lookup(name: &str) -> io::Result<Option<NetDev>> {
-        let Some(mut query) = InterfaceQuery::new(name)? else { return Ok(None) };
+        match InterfaceQuery::new(name)? {
+            Some(query) => NetDev::query(query),
+            None => Ok(None),
+        }
+    }
+
+    /// Queries the interface of a query, in the network namespace of its socket. None: there is no such
+    /// interface.
+    pub(super) fn query(mut query: InterfaceQuery) -> io::Result<Option<NetDev>> {
         match query.ioctl(libc::SIOCGIFINDEX) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
             answer => answer?,
@@ -79,12 +85,7 @@ impl NetDev {
         // SAFETY: SIOCGIFFLAGS filled it.
         let flags = i32::from(unsafe { query.request.ifr_ifru.ifru_flags });
         query.ioctl(libc::SIOCGIFHWADDR)?;
-        // SAFETY: SIOCGIFHWADDR filled it.
-        let address = unsafe { query.request.ifr_ifru.ifru_hwaddr.sa_data };
-        let mut mac = [0; 6];
-        for (to, from) in mac.iter_mut().zip(address) {
-            *to = from.cast_unsigned();
-        }
+        let mac = query.mac();
         Ok(Some(NetDev {
             index: index.unsigned_abs(),
             mtu: mtu.unsigned_abs(),
@@ -163,49 +164,6 @@ pub(crate) fn set_option<T>(
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Kinds of file descriptor that a port can wait on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FdKind {
-    /// A socket of the AF_XDP or AF_PACKET family.
-    Packets,
-    /// A queue of a tap or tun interface.
-    Tun,
-    /// Anything else.
-    Other,
-}
-
-/// The process's open descriptors, each with the kernel's name for what it refers to. A number may be closed
-/// and used again at any time; the name of a socket has its inode, which tells the two apart.
-pub(super) fn open_fds() -> BTreeSet<(RawFd, PathBuf)> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeSet::new() };
-    let number = |entry: &std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    // The descriptor by which the directory is read is among them; it is closed afterwards.
-    entries
-        .flatten()
-        .filter_map(|entry| Some((number(&entry)?, std::fs::read_link(entry.path()).ok()?)))
-        .collect()
-}
-
-/// The kind of a descriptor.
-pub(super) fn fd_kind(fd: RawFd) -> FdKind {
-    if let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{fd}"))
-        && target.as_os_str() == "/dev/net/tun"
-    {
-        return FdKind::Tun;
-    }
-    let mut domain: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: passes a live integer and its size; a descriptor that is no socket gives an error.
-    let status = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &mut len)
-    };
-    if status == 0 && (domain == libc::AF_XDP || domain == libc::AF_PACKET) {
-        FdKind::Packets
-    } else {
-        FdKind::Other
-    }
-}
-
 /// Reads and clears a socket's pending error. None: no error, or not a socket.
 pub(super) fn take_socket_error(fd: RawFd) -> Option<io::Error> {
     let mut error: libc::c_int = 0;
@@ -228,14 +186,6 @@ pub(super) fn take_packet_drops(fd: RawFd) -> u64 {
     if status == 0 { stats.tp_drops.into() } else { 0 }
 }
 
-/// Whether a descriptor can be waited on: the spare descriptor of the tap driver reports an error at once.
-pub(super) fn can_wait(fd: RawFd) -> bool {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live structure.
-    let status = unsafe { libc::poll(&mut poll, 1, 0) };
-    status >= 0 && poll.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) == 0
-}
-
 /// Opens a socket.
 pub(super) fn socket(family: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: plain system call; the descriptor, if any, is new and owned.
@@ -254,25 +204,59 @@ pub(super) struct InterfaceQuery {
 impl InterfaceQuery {
     /// A query of the interface `name`. None: no interface can have this name.
     pub(super) fn new(name: &str) -> io::Result<Option<InterfaceQuery>> {
+        Ok(InterfaceQuery::by(name, socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?))
+    }
+
+    /// A query of the interface `name` by a socket. None: no interface can have this name.
+    pub(super) fn by(name: &str, socket: OwnedFd) -> Option<InterfaceQuery> {
         if name.is_empty()
             || name.len() >= libc::IF_NAMESIZE
             || name.bytes().any(|byte| byte == 0 || byte == b'/')
         {
-            return Ok(None);
+            return None;
         }
         // SAFETY: all zeros is a valid ifreq.
         let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from.cast_signed();
         }
-        Ok(Some(InterfaceQuery { socket: socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?, request }))
+        Some(InterfaceQuery { socket, request })
+    }
+
+    /// The socket.
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     pub(super) fn ioctl(&mut self, number: libc::c_ulong) -> io::Result<()> {
-        // SAFETY: all requests used here take an ifreq; its pointer member, if used, is valid during the
-        // call.
-        let status = unsafe { libc::ioctl(self.socket.as_raw_fd(), number as _, &raw mut self.request) };
-        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        request_by(self.socket.as_raw_fd(), number, &mut self.request)
+    }
+
+    /// Makes a call on another descriptor.
+    pub(super) fn ioctl_on(&mut self, fd: &OwnedFd, number: libc::c_ulong) -> io::Result<()> {
+        request_by(fd.as_raw_fd(), number, &mut self.request)
+    }
+
+    /// The Ethernet address, which SIOCGIFHWADDR has filled in.
+    pub(super) fn mac(&self) -> [u8; 6] {
+        // SAFETY: any bytes are an address.
+        let address = unsafe { self.request.ifr_ifru.ifru_hwaddr.sa_data };
+        std::array::from_fn(|at| address[at].cast_unsigned())
+    }
+
+    /// Sets the MTU.
+    pub(super) fn set_mtu(&mut self, mtu: u16) -> io::Result<()> {
+        self.request.ifr_ifru.ifru_mtu = mtu.into();
+        self.ioctl(libc::SIOCSIFMTU)
+    }
+
+    /// Adds flags (`IFF_UP`, …).
+    pub(super) fn add_flags(&mut self, flags: libc::c_int) -> io::Result<()> {
+        self.ioctl(libc::SIOCGIFFLAGS)?;
+        // SAFETY: SIOCGIFFLAGS filled it.
+        let before = unsafe { self.request.ifr_ifru.ifru_flags };
+        self.request.ifr_ifru.ifru_flags = before | flags as libc::c_short;
+        self.ioctl(libc::SIOCSIFFLAGS)
     }
 
     /// Makes an ethtool call. `words` starts with the command and has the length of the command's structure.
@@ -308,6 +292,13 @@ impl InterfaceQuery {
     }
 }
 
+/// Makes a call about an interface.
+fn request_by(fd: RawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: all requests used here take an ifreq; its pointer member, if used, is valid during the call.
+    let status = unsafe { libc::ioctl(fd, number as _, std::ptr::from_mut(request)) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,24 +315,5 @@ mod tests {
         for name in ["", "no-such-if", "a-name-of-sixteen", "a/b", "a\0b"] {
             assert_eq!(NetDev::lookup(name).ok(), Some(None), "{name:?}");
         }
-    }
-
-    #[test]
-    fn kinds_of_descriptors_differ() {
-        let udp = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).ok();
-        assert_eq!(udp.map(|fd| fd_kind(fd.as_raw_fd())), Some(FdKind::Other));
-        assert_eq!(fd_kind(-1), FdKind::Other);
-    }
-
-    #[test]
-    fn a_number_that_is_used_again_is_a_new_descriptor() {
-        let first = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
-        let before = open_fds();
-        let number = first.as_raw_fd();
-        let second = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
-        // SAFETY: both are open; what the first one referred to is closed.
-        assert_eq!(unsafe { libc::dup2(second.as_raw_fd(), number) }, number);
-        let new: Vec<_> = open_fds().difference(&before).map(|(fd, _)| *fd).collect();
-        assert!(new.contains(&number) && new.contains(&second.as_raw_fd()), "{new:?}");
     }
 }

@@ -1,10 +1,8 @@
 //! Opening ports: checks that give clear errors, then the steps that DPDK requires.
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
@@ -13,11 +11,11 @@ use mmb_dpdk_sys as sys;
 
 use super::backlog::Backlog;
 use super::device::{Device, LINK_BYTES, PacketRing, max_frame};
-use super::handle::{DeviceHandle, HOTPLUG, call, device_mtu, unplug};
-use super::netdev::{self, FdKind, NetDev, Promiscuous};
-use super::packet::PacketSocket;
+use super::handle::{DeviceHandle, EthDevice, HOTPLUG, call, device_mtu, unplug};
+use super::netdev::{NetDev, Promiscuous};
 use super::rss::{KEY_MAX, draw_key};
 use super::spec::{PortInfo, PortSpec};
+use super::vnet::{PacketSocket, Tap, TapError, VnetPort};
 use crate::eal::Eal;
 use crate::error::PortError;
 use crate::log;
@@ -27,10 +25,6 @@ use crate::xdp::{self, TcPort, XdpError, XdpProgram, port_error};
 const DESCRIPTORS: u16 = 1024;
 /// Descriptors of an AF_XDP queue: libxdp's default ring size.
 const XDP_DESCRIPTORS: u16 = 2048;
-/// Receive descriptors of a tap: the driver uses them as the buffers of one frame. The longest frame needs 33
-/// small ones, and the kernel walks all of them for each frame.
-const TAP_DESCRIPTORS: u16 = 40;
-
 /// Does what opening a device needs and what may be done while another process has it.
 pub(super) fn prepare(device: &Device) {
     if let Device::AfXdp { interface } = device
@@ -43,16 +37,15 @@ pub(super) fn prepare(device: &Device) {
 /// Opens and starts a device.
 pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortError> {
     check(eal, spec)?;
+    if let Device::Tap { interface } = &spec.device {
+        return open_tap(eal, spec, interface.as_deref());
+    }
     let (interface, promiscuous) = prepare_interface(spec)?;
     check_xdp_pool(spec)?;
     let mtu = interface.as_ref().map_or(sys::RTE_ETHER_MTU, |interface| interface.mtu);
     let devargs = spec.device.devargs(spec.pool, mtu);
 
     let _guard = HOTPLUG.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = netdev::open_fds();
-    if matches!(spec.device, Device::Tap { .. }) {
-        ignore_sigio();
-    }
     let opening = Opening::plug(spec.name, &devargs).map_err(|error| explain(spec, error))?;
     let (rx_queues, tx_queues) = opening.configure(spec).map_err(|error| explain(spec, error))?;
     if interface.as_ref().is_some_and(|interface| interface.promiscuous) {
@@ -64,22 +57,24 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
     // SAFETY: the port is configured.
     call(spec.name, "start", || unsafe { sys::rte_eth_dev_start(opening.id) })
         .map_err(|error| explain(spec, error))?;
-    let socket = open_socket(spec, interface.as_ref())?;
-    let fds = socket.as_ref().map_or_else(|| opening.waitable(&before), |socket| vec![socket.fd()]);
+    let vnet = open_socket(spec, interface.as_ref())?;
     if interface.is_none() {
         opening.become_promiscuous(spec)?;
-        opening.set_tap_mtu(spec)?;
     }
     let info = opening.describe(rx_queues, tx_queues)?;
-    let xdp = attach_xdp(spec, interface.as_ref())?;
+    // SAFETY: reads and resets a thread-local variable of the shim.
+    let xdp_socket = unsafe { sys::mmb_xsk_take_socket() };
+    let xdp = attach_xdp(spec, interface.as_ref(), xdp_socket)?;
+    let fds = match &vnet {
+        Some(vnet) => vnet.fds(),
+        None => xdp.iter().map(|_| xdp_socket).collect(),
+    };
     let tc = tc_port(spec, interface.as_ref(), &fds);
     let own_mtu = interface.map_or_else(|| device_mtu(opening.id), |interface| interface.mtu);
     let sends_segments = opening.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS != 0
         || matches!(spec.device, Device::Null { .. } | Device::Pcap { .. });
-    let (id, plugged) = opening.into_parts();
     Ok(DeviceHandle {
-        id,
-        plugged,
+        eth: Some(opening.into_device()),
         info,
         max_frame: max_frame(&spec.device, spec.pool, own_mtu).into(),
         device: spec.device.clone(),
@@ -89,11 +84,66 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         xdp,
         backlog: Backlog::new(),
         tc,
-        socket,
+        vnet,
         ring_drops: AtomicU64::new(0),
         segment_drops: AtomicU64::new(0),
         _promiscuous: promiscuous,
     })
+}
+
+/// Makes a tap, whose interface has the name `interface`, if there is one.
+fn open_tap(eal: Eal, spec: &PortSpec<'_>, interface: Option<&str>) -> Result<DeviceHandle, PortError> {
+    let (rx_queues, tx_queues) = (spec.rx_queues.max(1), spec.tx_queues.max(1));
+    let queues = rx_queues.max(tx_queues);
+    let failed = |failed| tap_error(spec, interface, failed);
+    let tap = Tap::open(interface, queues, spec.mtu, eal.tsc_hz()).map_err(failed)?;
+    let gone = || TapError { step: "query its interface", error: io::ErrorKind::NotFound.into() };
+    let netdev = tap.interface().ok_or_else(gone).map_err(failed)?;
+    let vnet = VnetPort::from(tap);
+    let info = PortInfo {
+        name: spec.name.to_owned(),
+        driver: "tap".to_owned(),
+        if_index: Some(netdev.index),
+        mac: netdev.mac,
+        rx_queues,
+        tx_queues,
+    };
+    Ok(DeviceHandle {
+        eth: None,
+        info,
+        max_frame: max_frame(&spec.device, spec.pool, netdev.mtu).into(),
+        device: spec.device.clone(),
+        pool: spec.pool.clone(),
+        fds: vnet.fds(),
+        sends_segments: true,
+        xdp: None,
+        backlog: Backlog::new(),
+        tc: None,
+        vnet: Some(vnet),
+        ring_drops: AtomicU64::new(0),
+        segment_drops: AtomicU64::new(0),
+        _promiscuous: None,
+    })
+}
+
+/// The reason why a tap cannot be made.
+fn tap_error(spec: &PortSpec<'_>, interface: Option<&str>, failed: TapError) -> PortError {
+    let (port, TapError { step, error }) = (spec.name.to_owned(), failed);
+    let reason = match (error.raw_os_error(), interface) {
+        (Some(libc::EPERM | libc::EACCES), _) => {
+            return PortError::NotPermitted {
+                port,
+                what: "make network interfaces",
+                capability: "cap_net_admin",
+            };
+        }
+        (Some(libc::EBUSY), Some(name)) => format!("there is a network interface '{name}' already"),
+        (None, Some(name)) if name.len() >= libc::IF_NAMESIZE => {
+            format!("'{name}' is longer than {} bytes", libc::IF_NAMESIZE - 1)
+        }
+        _ => error.to_string(),
+    };
+    PortError::Driver { port, step, errno: error.raw_os_error().unwrap_or(0), reason }
 }
 
 /// Checks what needs neither the kernel nor the driver.
@@ -116,9 +166,6 @@ fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<(), PortError> {
     {
         return Err(PortError::MtuTooLarge { port: port(), mtu, limit, reason: reason.into() });
     }
-    if let Device::Tap { interface: Some(name) } = &spec.device {
-        check_tap_name(spec.name, name)?;
-    }
     if let Device::Pcap { rx: Some(path), .. } = &spec.device
         && let Err(error) = std::fs::File::open(path)
     {
@@ -131,25 +178,6 @@ fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<(), PortError> {
         });
     }
     Ok(())
-}
-
-/// Checks a tap's name: the driver would truncate a long one and misuse an existing interface.
-fn check_tap_name(port: &str, name: &str) -> Result<(), PortError> {
-    let reason = if name.len() >= libc::IF_NAMESIZE {
-        format!("'{name}' is longer than {} bytes", libc::IF_NAMESIZE - 1)
-    } else if matches!(NetDev::lookup(name), Ok(Some(_))) {
-        format!("there is a network interface '{name}' already")
-    } else {
-        return Ok(());
-    };
-    Err(PortError::Driver { port: port.to_owned(), step: "make its interface", errno: libc::EEXIST, reason })
-}
-
-/// Ignores SIGIO. The tap driver has the kernel send a queued signal for each frame. When the signal queue
-/// overflows, the kernel sends SIGIO instead, which would end the process; the queued signals suffice.
-fn ignore_sigio() {
-    // SAFETY: sets the disposition of a signal that this process does not use otherwise; no handler runs.
-    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
 }
 
 /// Checks that AF_XDP can share the pool's memory with the kernel.
@@ -220,22 +248,26 @@ fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
 }
 
 /// Opens the socket by which an AF_PACKET port receives.
-fn open_socket(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<PacketSocket>, PortError> {
+fn open_socket(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<VnetPort>, PortError> {
     let (Device::AfPacket { .. }, Some(netdev)) = (&spec.device, netdev) else { return Ok(None) };
     let layout = PacketRing::layout(netdev.mtu, spec.pool.data_room() as u32);
-    PacketSocket::open(netdev.index, layout).map(Some).map_err(|error| PortError::Driver {
-        port: spec.name.to_owned(),
-        step: "open its packet socket",
-        errno: error.raw_os_error().unwrap_or(0),
-        reason: error.to_string(),
+    PacketSocket::open(netdev.index, layout).map(|socket| Some(socket.into())).map_err(|error| {
+        PortError::Driver {
+            port: spec.name.to_owned(),
+            step: "open its packet socket",
+            errno: error.raw_os_error().unwrap_or(0),
+            reason: error.to_string(),
+        }
     })
 }
 
-/// Attaches the XDP program of an AF_XDP port. The port's socket is the last one that this thread made.
-fn attach_xdp(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<XdpProgram>, PortError> {
+/// Attaches the XDP program of an AF_XDP port with that socket.
+fn attach_xdp(
+    spec: &PortSpec<'_>,
+    netdev: Option<&NetDev>,
+    socket: RawFd,
+) -> Result<Option<XdpProgram>, PortError> {
     let (Device::AfXdp { interface }, Some(netdev)) = (&spec.device, netdev) else { return Ok(None) };
-    // SAFETY: reads and resets a thread-local variable of the shim.
-    let socket = unsafe { sys::mmb_xsk_take_socket() };
     XdpProgram::attach(netdev.index, socket)
         .map(Some)
         .map_err(|error| port_error(spec.name, interface, error, None))
@@ -289,7 +321,7 @@ impl<'a> Opening<'a> {
 
     /// Configures the port and sets up its queues. Returns the numbers of receive and send queues.
     fn configure(&self, spec: &PortSpec<'_>) -> Result<(u16, u16), PortError> {
-        let one = matches!(spec.device, Device::AfXdp { .. } | Device::AfPacket { .. } | Device::Tap { .. });
+        let one = matches!(spec.device, Device::AfXdp { .. } | Device::AfPacket { .. });
         let most = |asked: u16, limit: u16| if one { 1 } else { asked.clamp(1, limit.max(1)) };
         let rx_queues = most(spec.rx_queues, self.info.max_rx_queues);
         let tx_queues = most(spec.tx_queues, self.info.max_tx_queues);
@@ -298,7 +330,6 @@ impl<'a> Opening<'a> {
         self.negotiate_marks();
         let (mut rx, mut tx) = match spec.device {
             Device::AfXdp { .. } => (XDP_DESCRIPTORS, XDP_DESCRIPTORS),
-            Device::Tap { .. } => (TAP_DESCRIPTORS, DESCRIPTORS),
             _ => (DESCRIPTORS, DESCRIPTORS),
         };
         let socket = u32::MAX;
@@ -343,7 +374,7 @@ impl<'a> Opening<'a> {
         }
         // Frames longer than a buffer arrive in several segments.
         let longest = conf.rxmode.mtu.max(sys::RTE_ETHER_MTU) as usize + LINK_BYTES as usize;
-        if longest > spec.pool.data_room() || matches!(spec.device, Device::Tap { .. }) {
+        if longest > spec.pool.data_room() {
             conf.rxmode.offloads |= self.info.rx_offload_capa & sys::MMB_RX_SCATTER;
         }
         conf.txmode.offloads |= self.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS;
@@ -361,13 +392,6 @@ impl<'a> Opening<'a> {
         Ok(conf)
     }
 
-    /// The descriptors that the driver opened and that become readable when packets arrive.
-    fn waitable(&self, before: &BTreeSet<(RawFd, PathBuf)>) -> Vec<RawFd> {
-        let fds = netdev::open_fds();
-        let new = fds.difference(before).map(|(fd, _)| *fd);
-        new.filter(|fd| netdev::fd_kind(*fd) != FdKind::Other && netdev::can_wait(*fd)).collect()
-    }
-
     /// Makes a device that the port owns promiscuous. Drivers without this mode receive all frames anyway.
     fn become_promiscuous(&self, spec: &PortSpec<'_>) -> Result<(), PortError> {
         // SAFETY: the port is open.
@@ -375,15 +399,6 @@ impl<'a> Opening<'a> {
             Err(PortError::Driver { errno: libc::ENOTSUP, .. }) | Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
-    }
-
-    /// Sets the MTU of the tap interface that the port made.
-    fn set_tap_mtu(&self, spec: &PortSpec<'_>) -> Result<(), PortError> {
-        if let (Some(mtu), Device::Tap { .. }) = (spec.mtu, &spec.device) {
-            // SAFETY: the port is open.
-            call(spec.name, "set its MTU", || unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) })?;
-        }
-        Ok(())
     }
 
     /// The properties of the opened port.
@@ -409,8 +424,8 @@ impl<'a> Opening<'a> {
     }
 
     /// The open port; the caller becomes responsible for closing it.
-    fn into_parts(self) -> (u16, NonNull<sys::rte_device>) {
+    fn into_device(self) -> EthDevice {
         let this = std::mem::ManuallyDrop::new(self);
-        (this.id, this.device)
+        EthDevice { id: this.id, plugged: this.device }
     }
 }

@@ -9,8 +9,8 @@ use mmb_dpdk_sys as sys;
 
 use super::handle::DeviceHandle;
 use super::netdev;
-use super::packet::{PacketReader, Sent};
 use super::spec::TxCount;
+use super::vnet::{Sent, VnetReader};
 use crate::memory::{Burst, Packet, Slots, VECTOR_MAX, complete_single, segment};
 
 /// While packets arrive, frames that wait to be sent are offered to the kernel each time after so many looks.
@@ -25,8 +25,8 @@ const SEGMENTED_BEHIND_DROP: u32 = 63;
 pub struct RxQueue {
     handle: Arc<DeviceHandle>,
     queue: u16,
-    /// Of a port with a packet socket.
-    reader: Option<PacketReader>,
+    /// Of a port whose frames have virtio-net headers.
+    reader: Option<VnetReader>,
     turn: u8,
 }
 
@@ -45,7 +45,7 @@ pub struct TxQueue {
 
 impl RxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> RxQueue {
-        let reader = handle.socket.as_ref().map(PacketReader::new);
+        let reader = handle.vnet.as_ref().map(|vnet| vnet.reader(queue));
         RxQueue { handle, queue, reader, turn: 0 }
     }
 
@@ -62,34 +62,34 @@ impl RxQueue {
 
     #[inline]
     fn receive_burst(&mut self, slots: &mut Slots<'_>) -> usize {
-        if let (Some(reader), Some(socket)) = (&mut self.reader, &self.handle.socket) {
-            return reader.receive(socket, &self.handle.pool, slots);
+        if let (Some(reader), Some(vnet)) = (&mut self.reader, &self.handle.vnet) {
+            return reader.receive(vnet, &self.handle.pool, slots);
         }
+        let Some(id) = self.handle.eth_id() else { return 0 };
         // SAFETY: the port is open and started, `&mut self` makes this the queue's only user, and the driver
         // gives away the packets that it returns.
         unsafe {
-            slots.fill(VECTOR_MAX, |place, room| {
-                usize::from(sys::mmb_rx_burst(self.handle.id, self.queue, place, room))
-            })
+            slots.fill(VECTOR_MAX, |place, room| usize::from(sys::mmb_rx_burst(id, self.queue, place, room)))
         }
     }
 
-    /// See [`crate::Port::rx_fds`].
-    pub fn rx_fds(&self) -> &[RawFd] {
-        &self.handle.fds
+    /// The descriptor that becomes readable when a packet arrives. Valid while the port or one of its queues
+    /// lives. None: the port's kind has none.
+    pub fn rx_fd(&self) -> Option<RawFd> {
+        self.handle.fds.get(usize::from(self.queue)).copied()
     }
 
     /// Makes an AF_PACKET port receive again if the kernel no longer fills its ring. To be called when
     /// [`crate::Port::ring_drops`] has grown since the last call. Returns whether the port was restarted.
     pub fn restart_if_stalled(&mut self) -> bool {
-        let (Some(reader), Some(socket)) = (&mut self.reader, &self.handle.socket) else { return false };
-        reader.restart_if_stalled(socket)
+        let (Some(reader), Some(vnet)) = (&mut self.reader, &self.handle.vnet) else { return false };
+        reader.restart_if_stalled(vnet)
     }
 
-    /// Clears pending errors of the descriptors and returns one of them. Otherwise they would report POLLERR
-    /// for ever, as an AF_PACKET socket does after its interface went down.
+    /// Clears a pending error of the descriptor and returns it. Otherwise it would report POLLERR for ever,
+    /// as an AF_PACKET socket does after its interface went down.
     pub fn clear_errors(&mut self) -> Option<io::Error> {
-        self.handle.fds.iter().fold(None, |error, fd| netdev::take_socket_error(*fd).or(error))
+        self.rx_fd().and_then(netdev::take_socket_error)
     }
 }
 
@@ -210,18 +210,35 @@ impl TxQueue {
     /// As there.
     #[inline]
     unsafe fn push_ordinary(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        let Some(id) = self.handle.eth_id() else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.push_one_by_one(packets, n) };
+        };
         let mut sent = 0;
         while sent < n {
             // SAFETY: the port is open and started, and `&mut self` makes this the queue's only user.
-            let more = unsafe {
-                sys::mmb_tx_burst(self.handle.id, self.queue, packets.add(usize::from(sent)), n - sent)
-            };
+            let more = unsafe { sys::mmb_tx_burst(id, self.queue, packets.add(usize::from(sent)), n - sent) };
             if more == 0 {
                 break;
             }
             sent += more;
         }
         self.handle.backlog.note();
+        sent
+    }
+
+    /// [`TxQueue::push_ordinary`] for a port that has no driver of DPDK.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn push_one_by_one(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        let Some(vnet) = &self.handle.vnet else { return 0 };
+        // SAFETY: the caller's promise; a Packet is reached through its header's address.
+        let packet = |at: u16| unsafe { &mut *(*packets.add(usize::from(at))).cast::<Packet>() };
+        let has_room = |at: &u16| vnet.send_ordinary(self.queue, packet(*at)) != Sent::NoRoom;
+        let sent = (0..n).take_while(has_room).count() as u16;
+        // SAFETY: the packets are owned, and counted as sent.
+        unsafe { sys::mmb_pktmbuf_free_bulk(packets, sent.into()) };
         sent
     }
 
@@ -258,8 +275,8 @@ impl TxQueue {
     fn send_large(&mut self, packet: &mut Packet) -> bool {
         if self.to_segment > 0 {
             self.to_segment -= 1;
-        } else if let Some(socket) = &self.handle.socket {
-            match socket.send(packet) {
+        } else if let Some(vnet) = &self.handle.vnet {
+            match vnet.send_large(self.queue, packet) {
                 Sent::NoRoom => return false,
                 Sent::Yes | Sent::Refused => return true,
                 Sent::Dropped => self.to_segment = SEGMENTED_BEHIND_DROP,

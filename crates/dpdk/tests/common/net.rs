@@ -91,6 +91,19 @@ impl Raw {
         }
     }
 
+    /// As [`Raw::new`], with the virtio-net header in front of each frame.
+    pub fn with_headers(interface: &str) -> Raw {
+        let raw = Raw::new(interface);
+        let on: libc::c_int = 1;
+        // SAFETY: a live value of that size.
+        let status = unsafe {
+            let value = (&raw const on).cast();
+            libc::setsockopt(raw.0.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, value, 4)
+        };
+        assert_eq!(status, 0, "{}", io::Error::last_os_error());
+        raw
+    }
+
     pub fn send(&self, frame: &[u8]) {
         // SAFETY: a live buffer.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };

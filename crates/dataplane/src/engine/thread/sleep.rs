@@ -25,8 +25,9 @@ const BACKLOG_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) struct Sleeper {
     waker: Arc<Waker>,
     epoll: Epoll,
-    /// Ports that are watched; holding them keeps their descriptors valid.
-    watched: Vec<Arc<OpenPort>>,
+    /// Ports that are watched, with the number of the worker's receive queue; holding them keeps their
+    /// descriptors valid.
+    watched: Vec<(Arc<OpenPort>, u16)>,
     /// Some port has no descriptor and must be polled.
     polls: bool,
     pause: Duration,
@@ -41,8 +42,8 @@ impl Sleeper {
 
     /// Watches the ports that `worker` polls now, and no longer the ports before.
     pub fn watch(&mut self, worker: &Worker) {
-        for port in self.watched.drain(..) {
-            for fd in port.device().wait_fds() {
+        for (port, queue) in self.watched.drain(..) {
+            if let Some(fd) = port.device().rx_fd(queue) {
                 // The descriptor may be gone from the set already if its device went away.
                 let _ = self.epoll.delete(fd);
             }
@@ -50,13 +51,26 @@ impl Sleeper {
         self.polls = false;
         for id in 0..MAX_PORTS {
             let Some(port) = &worker.snapshot.ports[id] else { continue };
-            if port.rx_queue(worker.id, worker.shared.workers.len(), id).is_none() {
+            let Some(queue) = port.rx_queue_number(worker.id, worker.shared.workers.len(), id) else {
                 continue;
-            }
-            let fds = port.device().wait_fds();
-            let is_watched = !fds.is_empty() && fds.into_iter().all(|fd| self.add(fd));
+            };
+            let is_watched = port.device().rx_fd(queue).is_some_and(|fd| self.add(fd));
             self.polls |= !is_watched && port.receives();
-            self.watched.push(port.clone());
+            self.watched.push((port.clone(), queue));
+        }
+    }
+
+    /// Clears the pending errors of ports, and no longer watches those of which an error stays: the interface
+    /// of a tap was deleted.
+    fn handle_errors(&self) {
+        for (port, queue) in &self.watched {
+            port.clear_errors();
+            if !port.device().is_attached()
+                && let Some(fd) = port.device().rx_fd(*queue)
+            {
+                // It may be gone from the set already.
+                let _ = self.epoll.delete(fd);
+            }
         }
     }
 
@@ -71,7 +85,7 @@ impl Sleeper {
 
     /// Whether frames wait to be sent on a port.
     pub fn has_backlog(&self) -> bool {
-        self.watched.iter().any(|port| port.device().has_backlog())
+        self.watched.iter().any(|(port, _)| port.device().has_backlog())
     }
 
     /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
@@ -95,7 +109,7 @@ impl Sleeper {
             };
             let n = self.epoll.wait(&mut events, longest).unwrap_or(0);
             if events[..n].iter().any(|event| event.events().contains(EpollFlags::EPOLLERR)) {
-                self.watched.iter().for_each(|port| port.clear_errors());
+                self.handle_errors();
             }
         }
         self.waker.clear();

@@ -128,16 +128,19 @@ impl OpenPort {
         self.receives
     }
 
-    /// The receive queue of `worker`, if any: its own if there is one per worker; else one worker has the
-    /// port's first queue. `id` is the port's id.
-    pub fn rx_queue(&self, worker: usize, workers: usize, id: usize) -> Option<&Mutex<RxQueue>> {
+    /// The number of the receive queue of `worker`, if any: its own if there is one per worker; else one
+    /// worker has the port's first queue. `id` is the port's id.
+    pub fn rx_queue_number(&self, worker: usize, workers: usize, id: usize) -> Option<u16> {
         if self.rx.len() >= workers {
-            self.rx.get(worker)
-        } else if owner(id, workers) == worker {
-            self.rx.first()
+            Some(worker as u16)
         } else {
-            None
+            (owner(id, workers) == worker).then_some(0)
         }
+    }
+
+    /// The receive queue of `worker`, if any ([`OpenPort::rx_queue_number`]).
+    pub fn rx_queue(&self, worker: usize, workers: usize, id: usize) -> Option<&Mutex<RxQueue>> {
+        self.rx.get(usize::from(self.rx_queue_number(worker, workers, id)?))
     }
 
     /// The worker that transmits for `worker` on this port, and its queue.

@@ -31,6 +31,15 @@ pub(super) unsafe fn segment_bytes<'a>(segment: *mut sys::rte_mbuf) -> &'a [u8] 
     unsafe { std::slice::from_raw_parts(segment_start(segment), usize::from((*segment).data_len)) }
 }
 
+/// Describes the first `n` bytes of an empty packet to the kernel.
+///
+/// # Safety
+/// `header` is a valid packet of one segment whose buffer has room for `n` bytes.
+pub(in crate::memory) unsafe fn describe_buffer(header: *mut sys::rte_mbuf, n: usize) -> libc::iovec {
+    // SAFETY: the caller's promise.
+    libc::iovec { iov_base: unsafe { segment_start(header) }.cast(), iov_len: n }
+}
+
 impl Packet {
     /// Describes the segments, in order, to the kernel. Returns how many fit `pieces`. The kernel may write
     /// to them until the packet is used again.

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::vnet::VnetHeader;
+use super::header::VnetHeader;
 use crate::port::device::PacketRing;
 use crate::port::netdev::set_option;
 

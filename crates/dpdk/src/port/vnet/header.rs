@@ -1,7 +1,7 @@
-//! The virtio-net header of frames on packet sockets (linux/virtio_net.h): 10 bytes, in the machine's byte
-//! order.
+//! The virtio-net header of frames on packet sockets and taps (linux/virtio_net.h): 10 bytes, in the
+//! machine's byte order.
 
-use mmb_packet::LargeFrame;
+use mmb_packet::{LargeFrame, parse_l2};
 
 /// The checksum is to be computed from `checksum_start` on.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -10,11 +10,12 @@ const NONE: u8 = 0;
 const TCP4: u8 = 1;
 const TCP6: u8 = 4;
 const UDP: u8 = 5;
-/// Lengths of headers, and offsets of checksums in those of TCP and UDP.
-const ETHERNET: usize = 14;
+/// Length of the IPv6 header, and offsets of checksums in those of TCP and UDP.
 const IP6: usize = 40;
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
+/// Offset of the checksum in the header of GRE.
+const GRE_CHECKSUM: usize = 4;
 /// Added to TCP's kinds: the first segment has TCP's flag CWR.
 const HAS_CWR: u8 = 0x80;
 
@@ -31,6 +32,9 @@ pub(super) struct VnetHeader {
 
 impl VnetHeader {
     pub(super) const BYTES: usize = 10;
+    /// That of a frame whose checksums are complete.
+    pub(super) const ORDINARY: VnetHeader =
+        VnetHeader { flags: 0, kind: NONE, header: 0, size: 0, checksum_start: 0, checksum_offset: 0 };
 
     /// Describes a large frame with segments of `size` bytes.
     pub(super) fn of(frame: &LargeFrame, head: &[u8], size: u16) -> VnetHeader {
@@ -68,17 +72,27 @@ impl VnetHeader {
         self.size
     }
 
-    /// Offsets of what a checksum covers and of its field, if it is one of TCP or UDP that the kernel left
-    /// incomplete inside a tunnel. The engine completes those of the outermost packet.
+    /// Offsets of what a checksum covers and of its field, if it is one that the kernel left incomplete: of
+    /// TCP or UDP inside a tunnel, or of a GRE header. The engine completes those of TCP and UDP of the
+    /// outermost packet.
     pub(super) fn tunnelled_checksum(&self, frame: &[u8]) -> Option<(usize, usize)> {
         let (start, field) = (usize::from(self.checksum_start), usize::from(self.checksum_offset));
-        let is_inside = match frame.get(12..15) {
-            Some([0x08, 0x00, first]) => start > ETHERNET + usize::from(first & 0xf) * 4,
-            Some([0x86, 0xdd, _]) => start > ETHERNET + IP6,
+        if self.flags & NEEDS_CHECKSUM == 0 {
+            return None;
+        }
+        let l2 = parse_l2(frame);
+        let l3 = usize::from(l2.l3_off);
+        let l4 = match l2.ethertype {
+            0x0800 => l3 + usize::from(frame.get(l3)? & 0xf) * 4,
+            0x86dd => l3 + IP6,
+            _ => return None,
+        };
+        let is_known = match field {
+            TCP_CHECKSUM | UDP_CHECKSUM => start > l4,
+            GRE_CHECKSUM => start >= l4,
             _ => false,
         };
-        let is_known = [TCP_CHECKSUM, UDP_CHECKSUM].contains(&field);
-        (self.flags & NEEDS_CHECKSUM != 0 && is_inside && is_known).then_some((start, start + field))
+        is_known.then_some((start, start + field))
     }
 
     /// The headers of a large frame whose segments are inside a tunnel. `shift`: bytes that were inserted in
@@ -148,6 +162,10 @@ mod tests {
         assert_eq!(inside(NEEDS_CHECKSUM, 84, 6), Some((84, 90)));
         assert_eq!(inside(NEEDS_CHECKSUM, 34, 16), None, "the outermost packet's");
         assert_eq!(inside(NEEDS_CHECKSUM, 84, 8), None, "the CRC of SCTP");
+        assert_eq!(inside(NEEDS_CHECKSUM, 34, 4), Some((34, 38)), "that of GRE");
         assert_eq!(inside(0, 84, 16), None);
+        let tagged = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
+        let inside = |start| header(NEEDS_CHECKSUM, start, 16).tunnelled_checksum(&tagged);
+        assert_eq!((inside(88), inside(38)), (Some((88, 104)), None), "behind a tag");
     }
 }
