@@ -22,8 +22,8 @@ mod tcp;
 mod view;
 
 pub use edit::{
-    BuiltSegments, Change, Departure, Edit, Leaving, OutputRange, Piece, Rope, SettledNumbers, SpliceReport,
-    Splices,
+    BuiltSegments, Change, Departure, Edit, Leaving, OutputRange, Rope, RopeReader, SettledNumbers,
+    SpliceReport, Splices,
 };
 pub use kept::KeptBytes;
 pub use number::{is_after, is_before};

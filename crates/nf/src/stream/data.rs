@@ -1,7 +1,7 @@
 //! The bytes that a stream function gets.
 
 use mmb_flow::Direction;
-use mmb_stream::View;
+use mmb_stream::{Rope, View};
 
 use crate::Packet;
 
@@ -10,23 +10,30 @@ use crate::Packet;
 pub struct StreamData<'a, 'p> {
     packet: &'a Packet<'p>,
     view: View,
-    /// The bytes, if they are not those of the packet.
-    bytes: Option<&'a [u8]>,
+    /// Bytes in front of those of the packet.
+    front: &'a [u8],
+    /// What functions have made of the packet's bytes. None: they are as they came.
+    rope: Option<&'a Rope>,
 }
 
 impl<'a, 'p> StreamData<'a, 'p> {
     pub(super) fn new(packet: &'a Packet<'p>, view: View) -> Self {
-        StreamData { packet, view, bytes: None }
+        StreamData { packet, view, front: &[], rope: None }
     }
 
-    /// Puts other bytes in the place of the packet's.
-    pub(super) fn with_bytes(self, bytes: Option<&'a [u8]>) -> Self {
-        StreamData { bytes, ..self }
+    /// Makes the value for bytes that are in the place of the packet's.
+    pub(super) fn of_bytes(packet: &'a Packet<'p>, view: View, bytes: &'a [u8]) -> Self {
+        StreamData { packet, view: View { len: 0, ..view }, front: bytes, rope: None }
+    }
+
+    /// Puts bytes in front of those of the packet, which functions have changed if there is a rope.
+    pub(super) fn with_edits(self, front: &'a [u8], rope: Option<&'a Rope>) -> Self {
+        StreamData { front, rope, ..self }
     }
 
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
-        self.bytes.map_or(self.view.len.into(), <[u8]>::len)
+        self.front.len() + self.rope.map_or(self.view.len.into(), Rope::len)
     }
 
     /// Whether there are no bytes.
@@ -54,17 +61,23 @@ impl<'a, 'p> StreamData<'a, 'p> {
     /// empty.
     pub fn chunks(&self) -> impl Iterator<Item = &'a [u8]> + use<'a, 'p> {
         let (mut skip, mut left) = (usize::from(self.view.skip), usize::from(self.view.len));
-        let other = self.bytes.unwrap_or(&[]);
-        if self.bytes.is_some() {
-            left = 0;
-        }
-        let slices = self.packet.payload().map(move |slice| {
+        let mut slices = self.packet.payload().map(move |slice| {
             let from = skip.min(slice.len());
             let to = (from + left).min(slice.len());
             (skip, left) = (skip - from, left - (to - from));
             &slice[from..to]
         });
-        std::iter::once(other).chain(slices).filter(|slice| !slice.is_empty())
+        let mut edited = self.rope.map(Rope::reader);
+        let rest = std::iter::from_fn(move || match &mut edited {
+            Some(edited) => edited.next_chunk(&mut slices),
+            None => slices.next(),
+        });
+        std::iter::once(self.front).chain(rest).filter(|slice| !slice.is_empty())
+    }
+
+    /// Appends the bytes to a buffer.
+    pub(super) fn append_to(&self, out: &mut Vec<u8>) {
+        self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
     }
 
     /// Iterates over the bytes in order.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{OnOverflow, Rope, TcpStream, View};
+use mmb_stream::{OnOverflow, TcpStream, View};
 
 use super::edits::{ByteEdits, EditInput, EditMemory, ExpectedNumbers, TAIL};
 use super::{StreamData, StreamFunction, close_both, reset_both};
@@ -208,8 +208,8 @@ impl<F: StreamFunction> TypedStream<F> {
             edits => {
                 let state = scratchpad(pads, base, offset + Self::STATE);
                 let Some(state) = state else { return StreamVerdict::Pass };
-                let rope = edits.and_then(|memory| memory.rope(at)).map(Rope::bytes);
-                let data = StreamData::new(packet, view).with_bytes(rope);
+                let rope = edits.and_then(|memory| memory.rope(at));
+                let data = StreamData::new(packet, view).with_edits(&[], rope);
                 self.call(&data, view.is_restart, state, cx)
             }
         }
@@ -265,7 +265,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         let (mut cx, mut edits) = (cx.typed(local), ByteEdits::default());
         let is_end = raw.follows == Follows::End;
         let view = View { is_end, ..View::NONE };
-        let data = StreamData::new(raw.packet, view).with_bytes(Some(raw.bytes));
+        let data = StreamData::of_bytes(raw.packet, view, raw.bytes);
         let mut verdict = match (data.is_empty(), F::EDITS) {
             (true, _) => StreamVerdict::Pass,
             (false, false) => self.0.data(&data, state, &mut cx),

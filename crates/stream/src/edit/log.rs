@@ -86,7 +86,9 @@ impl EditPool {
             }
             None => return None,
         };
-        *self.blocks.get_mut(at as usize)? = EMPTY;
+        // The edits of the block are overwritten one by one.
+        let block = self.blocks.get_mut(at as usize)?;
+        (block.start, block.end, block.next) = (0, 0, NONE);
         Some(at)
     }
 }

@@ -5,7 +5,7 @@ mod rope;
 mod splice;
 
 pub use log::Edit;
-pub use rope::{Change, Piece, Rope};
+pub use rope::{Change, Rope, RopeReader};
 pub use splice::{BuiltSegments, Departure, Leaving, OutputRange, SettledNumbers, SpliceReport, Splices};
 
 #[cfg(test)]

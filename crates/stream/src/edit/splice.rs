@@ -9,11 +9,15 @@
 //! The sender's own timer brings lost output out again: each byte of the output stands for a byte of the
 //! sender that is not acknowledged before it is.
 
+mod acknowledge;
+mod depart;
 mod preack;
 mod settled;
 
 use super::log::{Edit, EditLog, EditPool};
-use crate::{KeptBytes, Segment, View, is_after, is_before};
+use super::rope::Rope;
+use crate::{KeptBytes, is_after, is_before};
+pub use depart::{BuiltSegments, Departure, Leaving, OutputRange};
 pub use settled::SettledNumbers;
 
 /// The sender's number of the first byte is known.
@@ -107,24 +111,6 @@ impl Flow {
     }
 }
 
-/// Bytes of the output, by the receiver's numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutputRange {
-    /// Number of the first byte.
-    pub from: u32,
-    /// Number behind the last byte.
-    pub to: u32,
-    /// The FIN follows.
-    pub has_fin: bool,
-}
-
-impl OutputRange {
-    /// Whether there is nothing to send.
-    pub fn is_empty(self) -> bool {
-        self.from == self.to && !self.has_fin
-    }
-}
-
 /// A direction of an edited connection, as users see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpliceReport {
@@ -138,60 +124,6 @@ pub struct SpliceReport {
     pub unsent: u32,
     /// The sender's number behind the output.
     pub end: u32,
-}
-
-/// A segment that goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leaving {
-    /// Sequence number.
-    pub seq: u32,
-    /// Bytes of payload.
-    pub len: u32,
-    /// The lower eight flags.
-    pub flags: u8,
-    /// Which of the payload is new.
-    pub view: View,
-    /// The output has grown by the new payload, and by nothing else.
-    pub is_unchanged: bool,
-    /// The receiver's number behind the output before this segment.
-    pub before: u32,
-    /// Bytes of the sender have become output, or were removed.
-    pub has_moved: bool,
-    /// The sender's number behind all that was seen of it, also of what waits.
-    pub next: u32,
-    /// Acknowledgement number and window, as the receiver is told.
-    pub carries: (u32, u16),
-}
-
-/// How a segment goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// As it is, with this sequence number.
-    InPlace(u32),
-    /// As segments that are built from the output.
-    Built(BuiltSegments),
-}
-
-/// The segments that are sent in place of one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BuiltSegments {
-    /// Bytes that were sent before, and then bytes that follow.
-    pub ranges: [OutputRange; 2],
-    /// The receiver gets an acknowledgement without bytes, with this sequence number.
-    pub acknowledgement: Option<u32>,
-    /// The sender gets an acknowledgement: its bytes were removed, and nothing else is outstanding.
-    pub answers_sender: bool,
-}
-
-impl BuiltSegments {
-    /// A segment whose `len` bytes, up to a receiver's number, were acknowledged. Functions do not see its
-    /// bytes, which may be others than those that they have let out, so it goes on without them. The receiver
-    /// answers it as any segment with old numbers (RFC 9293, 3.10.7.4): the sender learns what it has.
-    fn without_bytes(end: u32, len: u32, has_fin: bool) -> BuiltSegments {
-        let fin = OutputRange { from: end, to: end, has_fin };
-        let acknowledgement = (!has_fin).then(|| end.wrapping_sub(len));
-        BuiltSegments { ranges: [OutputRange::default(), fin], acknowledgement, answers_sender: false }
-    }
 }
 
 /// The edited connections of a worker.
@@ -410,9 +342,24 @@ impl Splices {
         is_kept
     }
 
+    /// Appends what functions have made of bytes of the sender. `body`: the bytes of the rope's body. Returns
+    /// false if there is no room.
+    pub fn append_rope<'a>(
+        &mut self,
+        number: u32,
+        direction: usize,
+        rope: &'a Rope,
+        body: impl Iterator<Item = &'a [u8]>,
+    ) -> bool {
+        rope.iter(body).all(|(part, bytes)| match part.is_plain() {
+            true => self.append(number, direction, bytes),
+            false => self.append_edit(number, direction, part.input, bytes),
+        })
+    }
+
     /// Appends bytes in place of the next `removed` bytes of the sender, at least one. Returns false if there
     /// is no room.
-    pub fn append_edit(&mut self, number: u32, direction: usize, removed: u32, bytes: &[u8]) -> bool {
+    fn append_edit(&mut self, number: u32, direction: usize, removed: u32, bytes: &[u8]) -> bool {
         let (from, to) = self.ends(number, direction);
         let inserted = bytes.len() as u32;
         let is_kept = self.output.append(number, direction, to, bytes);
@@ -422,276 +369,8 @@ impl Splices {
         is_kept && is_noted
     }
 
-    /// The receiver of a direction has acknowledged bytes. `window`: the field of the header, and its shift
-    /// if it is known.
-    ///
-    /// Returns what the sender is told: acknowledgement number and field.
-    pub fn acknowledge(
-        &mut self,
-        number: u32,
-        direction: usize,
-        ack: u32,
-        (window, shift): (u16, Option<u8>),
-    ) -> (u32, u16) {
-        let Some((flow, edits)) = self.parts(number, direction).filter(|(flow, _)| flow.has(BEGUN)) else {
-            return (ack, window);
-        };
-        let last = flow.next().wrapping_add(u32::from(flow.has(PROBED)));
-        if is_after(ack, last) {
-            return (ack.wrapping_sub(flow.log.offset), window);
-        }
-        if !flow.has(ACKED) || is_after(ack, flow.acked) {
-            (flow.acked, flow.bits) = (ack, flow.bits | ACKED);
-            if flow.has(PROBED) && is_after(ack, flow.sent) {
-                (flow.sent, flow.bits) = (ack, flow.bits & !PROBED);
-            }
-            flow.log.fold(edits, ack);
-        }
-        let acked = flow.log.sender_numbers(edits, ack).0;
-        if flow.has(PREACKED) && !is_before(acked, flow.preacked) {
-            flow.bits &= !PREACKED;
-        }
-        let acked = flow.told_ack(acked);
-        let window = shift.map_or(window, |shift| flow.tell(acked, ack, window, shift));
-        self.output.acknowledge(number, direction, ack);
-        (acked, window)
-    }
-
-    /// Returns what [`Splices::acknowledge`] would, and changes nothing.
-    pub fn told(
-        &self,
-        number: u32,
-        direction: usize,
-        ack: u32,
-        (window, shift): (u16, Option<u8>),
-    ) -> (u32, u16) {
-        let flow = self.flow(number, direction).copied().filter(|flow| flow.has(BEGUN));
-        let Some(mut flow) = flow else { return (ack, window) };
-        if is_after(ack, flow.next().wrapping_add(u32::from(flow.has(PROBED)))) {
-            return (ack.wrapping_sub(flow.log.offset), window);
-        }
-        let acked = flow.told_ack(flow.log.sender_numbers(&self.edits, ack).0);
-        (acked, shift.map_or(window, |shift| flow.tell(acked, ack, window, shift)))
-    }
-
-    /// Returns the greatest acknowledgement number of the receiver, as the sender is told. None: there was
-    /// none.
-    pub fn told_acknowledged(&self, number: u32, direction: usize) -> Option<u32> {
-        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN) && flow.has(ACKED))?;
-        Some(flow.told_ack(flow.log.sender_numbers(&self.edits, flow.acked).0))
-    }
-
-    /// Returns the sender's numbers of a block of a selective acknowledgement. None: nothing is left.
-    pub fn selected(&self, number: u32, direction: usize, block: (u32, u32)) -> Option<(u32, u32)> {
-        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN))?;
-        let mut from = flow.log.sender_numbers(&self.edits, block.0).1;
-        let to = flow.log.sender_numbers(&self.edits, block.1).0;
-        if is_after(block.1, flow.acked) {
-            // In front of the acknowledgement number, a block would tell of a duplicate (RFC 2883).
-            from = flow.told_ack(from);
-        }
-        is_before(from, to).then_some((from, to))
-    }
-
-    /// Returns the sender's number of a receiver's number.
-    pub fn to_sender(&self, number: u32, direction: usize, seq: u32) -> u32 {
-        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN));
-        flow.map_or(seq, |flow| flow.log.sender_numbers(&self.edits, seq).0)
-    }
-
-    /// Returns the receiver's number of a sender's number.
-    pub fn to_receiver(&self, number: u32, direction: usize, seq: u32) -> u32 {
-        self.flow(number, direction).map_or(seq, |flow| flow.log.receiver_numbers(&self.edits, seq).0)
-    }
-
-    /// Returns output that was not sent and fits into the receiver's window, and notes it as sent.
-    pub fn take_pending(&mut self, number: u32, direction: usize) -> OutputRange {
-        let Some((flow, _)) = self.parts(number, direction) else { return OutputRange::default() };
-        let (from, limit) = (flow.sent, flow.limit());
-        if is_after(limit, flow.sent) {
-            (flow.sent, flow.bits) = (limit, flow.bits & !PROBED);
-        }
-        let has_fin = flow.has(FIN) && !flow.has(FIN_SENT) && flow.sent == flow.output_end();
-        flow.bits |= if has_fin { FIN_SENT } else { 0 };
-        OutputRange { from, to: flow.sent, has_fin }
-    }
-
-    /// Takes back bytes at the end of what was sent: they leave later.
-    pub fn defer(&mut self, number: u32, direction: usize, bytes: u32) {
-        if let Some((flow, _)) = self.parts(number, direction) {
-            flow.sent = flow.sent.wrapping_sub(bytes);
-        }
-    }
-
-    /// Returns deferred bytes in front of a receiver's number, and notes them as sent.
-    pub fn take_deferred(&mut self, number: u32, direction: usize, end: u32) -> OutputRange {
-        let Some((flow, _)) = self.parts(number, direction) else { return OutputRange::default() };
-        let (from, limit) = (flow.sent, flow.limit());
-        let to = if is_after(end, limit) { limit } else { end };
-        if !is_after(to, from) {
-            return OutputRange::default();
-        }
-        flow.sent = to;
-        OutputRange { from, to, has_fin: false }
-    }
-
-    /// Decides how a segment goes on, and notes what is sent.
-    pub fn depart(&mut self, number: u32, direction: usize, leaving: &Leaving) -> Departure {
-        let Some((flow, edits)) = self.parts(number, direction).filter(|(flow, _)| flow.has(BEGUN)) else {
-            return Departure::InPlace(leaving.seq);
-        };
-        let carries_news = std::mem::replace(&mut flow.carried, leaving.carries) != leaving.carries;
-        let is_syn = leaving.flags & Segment::SYN != 0;
-        let has_fin = leaving.flags & Segment::FIN != 0;
-        let start = leaving.seq.wrapping_add(u32::from(is_syn));
-        if leaving.view.is_end {
-            flow.bits |= FIN;
-        }
-        let is_empty = leaving.len == 0 && !has_fin;
-        if is_empty && is_syn {
-            // The first of its connection, or of the next one.
-            return Departure::InPlace(leaving.seq);
-        }
-        if is_empty || leaving.flags & Segment::RST != 0 {
-            return Departure::InPlace(flow.number_of(edits, start, leaving.next));
-        }
-        if flow.has(PASSES) && !is_before(start, flow.end) && !flow.lacks_preacked(start) {
-            let seq = start.wrapping_add(flow.log.offset);
-            let end = seq.wrapping_add(leaving.len);
-            if is_after(end, flow.sent) {
-                flow.sent = end;
-            }
-            return Departure::InPlace(seq.wrapping_sub(u32::from(is_syn)));
-        }
-        let is_new = leaving.view.skip == 0 && u32::from(leaving.view.len) == leaving.len;
-        let fits = flow.limit() == flow.output_end() || leaving.len == 1 && flow.is_idle();
-        let is_complete = !has_fin || leaving.view.is_end;
-        if is_new && leaving.is_unchanged && flow.sent == leaving.before && fits && is_complete {
-            flow.sent = flow.output_end();
-            flow.bits |= if has_fin { FIN_SENT } else { 0 };
-            return Departure::InPlace(leaving.before.wrapping_sub(u32::from(is_syn)));
-        }
-        let end = start.wrapping_add(leaving.len);
-        let has_old = !leaving.view.is_end && leaving.view.len == 0;
-        if let Some(number) = flow.old_number(edits, end, has_fin).filter(|_| has_old) {
-            return Departure::Built(BuiltSegments::without_bytes(number, leaving.len, has_fin));
-        }
-        self.build(number, direction, leaving, (start, carries_news))
-    }
-
-    /// Decides which segments are sent in place of one.
-    fn build(
-        &mut self,
-        number: u32,
-        direction: usize,
-        leaving: &Leaving,
-        (start, carries_news): (u32, bool),
-    ) -> Departure {
-        let Some((flow, edits)) = self.parts(number, direction) else {
-            return Departure::InPlace(leaving.seq);
-        };
-        let is_repeated = leaving.view.len == 0 && !leaving.view.is_end;
-        let old = if is_repeated { leaving.len } else { leaving.view.skip.into() };
-        let mut repeated = OutputRange { from: flow.sent, to: flow.sent, has_fin: false };
-        let lacks_preacked = flow.lacks_preacked(start) && (is_repeated || old != 0);
-        if old != 0 && !is_after(start, flow.end) || lacks_preacked {
-            let from = flow.log.receiver_numbers(edits, start).0;
-            let to = flow.log.receiver_numbers(edits, start.wrapping_add(old)).1;
-            let is_older = flow.has(ACKED) && is_before(from, flow.acked);
-            repeated.from = if is_older || lacks_preacked { flow.acked } else { from };
-            let last = if is_after(flow.sent, flow.output_end()) { flow.output_end() } else { flow.sent };
-            repeated.to = if is_after(to, last) { last } else { to };
-            if !is_before(repeated.from, repeated.to) {
-                repeated.from = repeated.to;
-            }
-        }
-        let was_sent = flow.has(FIN_SENT);
-        let is_idle = flow.is_idle();
-        let mut fresh = self.take_pending(number, direction);
-        let Some((flow, _)) = self.parts(number, direction) else { return Departure::InPlace(leaving.seq) };
-        // A FIN that is repeated.
-        let reaches = start.wrapping_add(leaving.len) == flow.end;
-        if leaving.flags & Segment::FIN != 0 && was_sent && reaches {
-            fresh.has_fin = true;
-        }
-        // The receiver has no room: a byte behind its window asks for the window.
-        if fresh.is_empty() && is_idle && flow.sent != flow.output_end() {
-            fresh = OutputRange { to: flow.sent.wrapping_add(1), ..fresh };
-            flow.bits |= PROBED;
-        }
-        let is_silent = repeated.is_empty() && fresh.is_empty();
-        let is_done = flow.has(ACKED) && !is_before(flow.acked, flow.output_end());
-        let next = flow.next();
-        Departure::Built(BuiltSegments {
-            ranges: [repeated, fresh],
-            acknowledgement: (is_silent && carries_news).then_some(next),
-            answers_sender: is_silent && is_done && leaving.has_moved,
-        })
-    }
-
     /// Appends bytes of the output to a buffer. Returns whether all of them are kept.
     pub fn read(&self, number: u32, direction: usize, (from, to): (u32, u32), out: &mut Vec<u8>) -> bool {
         self.output.read(number, direction, from, to.wrapping_sub(from) as usize, out)
-    }
-}
-
-impl Flow {
-    /// Whether all that was sent is acknowledged.
-    fn is_idle(&self) -> bool {
-        self.has(ACKED) && self.acked == self.next()
-    }
-
-    /// Returns the number of a segment without payload, or of a reset.
-    fn number_of(&self, edits: &EditPool, start: u32, next: u32) -> u32 {
-        // The sender is ahead of what has gone on if bytes of it wait.
-        let next = next.wrapping_add(u32::from(self.has(FIN)));
-        if start == next && !self.has(PASSES) {
-            return self.next();
-        }
-        self.log.receiver_numbers(edits, start).0
-    }
-
-    /// Returns the receiver's number behind the bytes of a segment that the receiver has all acknowledged: a
-    /// keepalive, or a retransmission. `end`: the sender's.
-    fn old_number(&self, edits: &EditPool, end: u32, has_fin: bool) -> Option<u32> {
-        let is_complete = self.sent == self.output_end() || self.has(PASSES);
-        let is_whole = !is_after(end, self.end) && is_complete && self.has(ACKED);
-        let to = self.log.receiver_numbers(edits, end).1;
-        let last = to.wrapping_add(u32::from(has_fin));
-        let is_old = is_whole && !is_after(last, self.acked) && (!has_fin || self.has(FIN_SENT));
-        is_old.then_some(to)
-    }
-
-    /// Returns the field of the window that the sender is told. The right edge never moves back.
-    fn tell(&mut self, acked: u32, ack: u32, window: u16, shift: u8) -> u16 {
-        let shift = shift.min(14);
-        let edge = ack.wrapping_add(u32::from(window) << shift);
-        if !self.has(EDGE) || is_after(edge, self.edge) {
-            (self.edge, self.bits) = (edge, self.bits | EDGE);
-        }
-        let own = edge.wrapping_sub(self.log.offset);
-        if !self.has(TOLD) || is_after(own, self.told) {
-            (self.told, self.bits) = (own, self.bits | TOLD);
-        }
-        let is_plain = self.log.len == 0 && self.log.offset == 0 && acked == ack;
-        if is_plain || self.told.wrapping_sub(acked) == u32::from(window) << shift {
-            return window;
-        }
-        self.field(acked, shift)
-    }
-
-    /// Returns the field of the window that the sender is told with an acknowledgement number of its own. The
-    /// right edge stays.
-    fn field(&mut self, acked: u32, shift: u8) -> u16 {
-        let room = self.told.wrapping_sub(acked);
-        if room as i32 <= 0 {
-            return 0;
-        }
-        let field = room.div_ceil(1 << shift).min(u16::MAX.into());
-        let told = acked.wrapping_add(field << shift);
-        if is_after(told, self.told) {
-            self.told = told;
-        }
-        field as u16
     }
 }

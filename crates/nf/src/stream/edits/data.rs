@@ -281,29 +281,35 @@ impl EditMemory {
         let resizes = !self.one_way.contains(at);
         let target = if can_edit { Target::Stream { resizes } } else { Target::None(EditError::NotEditable) };
         let has_tail = can_edit && self.load_tail(*tail, direction);
-        let is_copied = has_tail || self.changed.contains(at);
-        let held = if is_copied { self.collect(packet, (at, view), has_tail) } else { 0 };
-        let Work { input, changes, bytes, .. } = &mut self.work;
+        let EditMemory {
+            work: Work { tail: held, changes, bytes, .. }, ropes, changed, tally, recorder, ..
+        } = self;
+        let rope = ropes.get(at).filter(|_| changed.contains(at));
+        let start = first_number(packet, view);
+        let from = rope.filter(|rope| !rope.is_empty()).map_or(start, |rope| rope.from);
+        // Bytes in between were not seen: what was held is forgotten.
+        if !has_tail || held.end() != from && (view.len != 0 || rope.is_some_and(|rope| !rope.is_empty())) {
+            held.clear(from);
+        }
         changes.clear();
         bytes.clear();
-        let data = StreamData::new(packet, view).with_bytes(is_copied.then(|| input.bytes()));
+        let held = held.bytes();
+        let data = StreamData::new(packet, view).with_edits(held, rope);
         if data.is_empty() {
             return None;
         }
+        let held_len = held.len();
         let can_hold = !view.is_end && !view.is_release;
-        let edit = StreamEdit::new(data, held, target, (changes, bytes), &mut self.tally);
+        let edit = StreamEdit::new(data, held_len, target, (changes, bytes), tally);
         let mut edit = StreamEdit { can_hold, ..edit };
-        if self.recorder.is_some() {
+        if recorder.is_some() {
             edit.set_recorded();
         }
         let (result, len) = (f(&mut edit), edit.len());
         let hold = edit.hold;
-        self.record(at, (len, held, hold));
-        if !is_copied && (!self.work.changes.is_empty() || hold.is_some()) {
-            self.collect(packet, (at, view), false);
-        }
-        if is_copied || !self.work.changes.is_empty() || hold.is_some() {
-            self.finish((at, direction), tail, hold);
+        self.record(at, (len, held_len, hold));
+        if has_tail || !self.work.changes.is_empty() || hold.is_some() {
+            self.finish(packet, (at, view, start), tail, hold);
         }
         count_changes(&self.work.changes, &mut self.tally);
         Some(result)
@@ -316,32 +322,23 @@ impl EditMemory {
         }
     }
 
-    /// Collects the bytes in front of a function in `work.input`, behind the tail if there is one. Returns
-    /// the number of bytes in the tail.
-    fn collect(&mut self, packet: &Packet<'_>, (at, view): (usize, View), has_tail: bool) -> usize {
-        let EditMemory { work, ropes, changed, .. } = self;
-        let input = &mut work.input;
-        let start = segment(packet).map_or(0, |segment| {
-            segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0) + u32::from(view.skip))
-        });
-        let rope = ropes.get(at).filter(|_| changed.contains(at));
-        let from = rope.filter(|rope| !rope.is_empty()).map_or(start, |rope| rope.from);
-        // Bytes in between were not seen: what was held is forgotten.
-        if !has_tail || input.end() != from && (view.len != 0 || rope.is_some_and(|rope| !rope.is_empty())) {
-            input.clear(from);
-        }
-        let held = input.bytes().len();
-        match rope {
-            Some(rope) => input.append(rope),
-            None => StreamData::new(packet, view).chunks().for_each(|chunk| input.push_plain(chunk)),
-        }
-        held
-    }
-
     /// Applies what a function has asked for: its tail is kept, and what goes on becomes the packet's rope.
-    fn finish(&mut self, (at, direction): (usize, usize), tail: &mut u32, hold: Option<usize>) {
-        let Work { input, output, tail: rest, changes, bytes, .. } = &mut self.work;
-        input.apply(changes, bytes, output);
+    /// `start`: the number of the first byte of the view.
+    fn finish(
+        &mut self,
+        packet: &Packet<'_>,
+        (at, view, start): (usize, View, u32),
+        tail: &mut u32,
+        hold: Option<usize>,
+    ) {
+        let EditMemory { work, ropes, changed, .. } = self;
+        let Work { tail: held, output, rest, changes, bytes, .. } = work;
+        let Some(rope) = ropes.get_mut(at) else { return };
+        if !changed.contains(at) {
+            rope.set_body(start, view.len.into());
+        }
+        let body = || StreamData::new(packet, view).chunks();
+        output.apply((held, rope), body(), changes, bytes);
         rest.clear(0);
         if let Some(hold) = hold {
             if *tail == 0 {
@@ -349,18 +346,25 @@ impl EditMemory {
             }
             let new = changes.iter().map(|change| change.new.1 - change.new.0).sum::<usize>();
             let old = changes.iter().map(|change| change.end - change.start).sum::<usize>();
-            output.split_off(input.done() + hold + new - old, rest);
+            output.split_off(held.done() + hold + new - old, body(), rest);
         }
-        if *tail != 0 && !self.save_tail(*tail, direction) {
+        std::mem::swap(rope, output);
+        changed.insert(at);
+        if *tail != 0
+            && !self.save_tail(*tail, packet.direction as usize)
+            && let Some(rope) = self.ropes.get_mut(at)
+        {
             // Without room they go on.
-            let Work { output, tail: rest, .. } = &mut self.work;
-            output.append(rest);
-        }
-        if let Some(rope) = self.ropes.get_mut(at) {
-            std::mem::swap(rope, &mut self.work.output);
-            self.changed.insert(at);
+            rope.append(&self.work.rest);
         }
     }
+}
+
+/// Returns the sender's number of the first byte of a view.
+fn first_number(packet: &Packet<'_>, view: View) -> u32 {
+    segment(packet).map_or(0, |segment| {
+        segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0) + u32::from(view.skip))
+    })
 }
 
 /// Counts the edits of a function.

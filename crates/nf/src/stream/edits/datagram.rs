@@ -70,10 +70,13 @@ impl EditMemory {
             true => self.target(packet, (at, view), gone),
             false => Target::None(EditError::of_packet(packet)),
         };
-        let Work { input, changes, bytes, .. } = &mut self.work;
+        let Work { datagram, changes, bytes, .. } = &mut self.work;
         changes.clear();
         bytes.clear();
-        let data = StreamData::new(packet, view).with_bytes(is_copied.then(|| input.bytes()));
+        let data = match is_copied {
+            true => StreamData::of_bytes(packet, view, datagram),
+            false => StreamData::new(packet, view),
+        };
         if data.len() == gone {
             return None;
         }
@@ -85,7 +88,7 @@ impl EditMemory {
         let kept = edit.kept();
         self.record(at, (len, gone, kept));
         if !is_copied && (!self.work.changes.is_empty() || kept.is_some()) {
-            self.work.input.clear(0);
+            self.work.datagram.clear();
             self.collect_datagram(packet, (at, view));
         }
         if kept.is_some() || *tail != 0 {
@@ -111,34 +114,30 @@ impl EditMemory {
         Target::Datagram { gone, len, most, is_whole }
     }
 
-    /// Reads the end of the datagram before into `work.input`. Returns its length.
+    /// Reads the end of the datagram before into `work.datagram`. Returns its length.
     fn load_end(&mut self, number: u32, direction: usize) -> usize {
         let EditMemory { datagrams, work, .. } = self;
         let number = number & !IS_END;
         let len = datagrams.ends.len(number, direction);
-        work.input.clear(0);
-        if len != 0 {
-            work.saved.clear();
-            datagrams.ends.read(number, direction, 0, len, &mut work.saved);
-            work.input.push_plain(&work.saved);
-        }
+        work.datagram.clear();
+        datagrams.ends.read(number, direction, 0, len, &mut work.datagram);
         len
     }
 
-    /// Appends the bytes in front of a function to `work.input`.
+    /// Appends the bytes in front of a function to `work.datagram`.
     fn collect_datagram(&mut self, packet: &Packet<'_>, (at, view): (usize, View)) {
         let is_changed = self.is_changed_datagram(at);
         let EditMemory { work, ropes, .. } = self;
         match ropes.get(at).filter(|_| is_changed) {
-            Some(rope) => work.input.push_plain(rope.bytes()),
-            None => StreamData::new(packet, view).chunks().for_each(|chunk| work.input.push_plain(chunk)),
+            Some(rope) => work.datagram.extend_from_slice(rope.bytes()),
+            None => StreamData::new(packet, view).append_to(&mut work.datagram),
         }
     }
 
-    /// Keeps the bytes of `work.input` from a position on, under a number.
+    /// Keeps the bytes of `work.datagram` from a position on, under a number.
     fn keep_end(&mut self, number: &mut u32, direction: usize, from: usize) {
         let EditMemory { datagrams: Datagrams { ends, .. }, work, tally, .. } = self;
-        let bytes = work.input.bytes().get(from..).unwrap_or(&[]);
+        let bytes = work.datagram.get(from..).unwrap_or(&[]);
         let mut end = *number & !IS_END;
         ends.clear(end, direction);
         if !bytes.is_empty() {
@@ -161,7 +160,7 @@ impl EditMemory {
     fn change_datagram(&mut self, at: usize, gone: usize) {
         let EditMemory { work, ropes, changed, .. } = self;
         let Some(rope) = ropes.get_mut(at) else { return };
-        let (old, mut done) = (work.input.bytes(), gone);
+        let (old, mut done) = (work.datagram.as_slice(), gone);
         rope.clear(0);
         for Change { start, end, new } in work.changes.iter().copied() {
             rope.push_plain(old.get(done..start).unwrap_or(&[]));
@@ -182,7 +181,7 @@ impl EditMemory {
         let EditMemory { work: Work { saved: old, frame, .. }, ropes, tally, .. } = self;
         let Some(new) = ropes.get(at).map(|rope| rope.bytes()) else { return Verdict::Pass };
         old.clear();
-        StreamData::new(packet, view).chunks().for_each(|chunk| old.extend_from_slice(chunk));
+        StreamData::new(packet, view).append_to(old);
         if old == new {
             return Verdict::Pass;
         }

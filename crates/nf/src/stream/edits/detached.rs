@@ -13,7 +13,7 @@
 
 use mmb_flow::{Direction, EditOffsets, TcpSegment};
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{Leaving, Rope, Segment, SpliceReport, Splices, TcpStream, View};
+use mmb_stream::{Leaving, Segment, SpliceReport, Splices, TcpStream, View};
 
 use super::frames::{Cause, ExpectedNumbers, LEAST4, LEAST6};
 use super::settled::shift_numbers;
@@ -95,19 +95,9 @@ impl EditMemory {
         }
         self.tails.clear(tail, direction);
         let EditMemory { splices, work, .. } = self;
-        let rope: &Rope = &work.input;
-        if rope.from != splices.ends(number, direction).0 {
-            return;
-        }
-        for (piece, bytes) in rope.pieces() {
+        if work.tail.from == splices.ends(number, direction).0 {
             // Without room the sender repeats what follows, and it passes unedited.
-            let is_kept = match piece.is_plain {
-                true => splices.append(number, direction, bytes),
-                false => splices.append_edit(number, direction, piece.input, bytes),
-            };
-            if !is_kept {
-                return;
-            }
+            splices.append_rope(number, direction, &work.tail, std::iter::empty());
         }
     }
 

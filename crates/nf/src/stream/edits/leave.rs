@@ -9,7 +9,7 @@ use super::frames::{Cause, ExpectedNumbers};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{StreamContext, segment};
-use crate::stream::reset_both;
+use crate::stream::{StreamData, reset_both};
 use crate::tcp_segment::{FIN, PSH, RST, SEQ, SYN};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
@@ -229,29 +229,25 @@ fn append(
     memory: &mut EditMemory,
 ) -> Option<(u32, bool)> {
     let (number, direction) = (memory.number(at), packet.direction as usize);
-    let rope = if memory.changed.contains(at) { memory.ropes.get_mut(at).map(std::mem::take) } else { None };
-    let from = match &rope {
+    let EditMemory { changed, ropes, splices, .. } = memory;
+    let rope = ropes.get(at).filter(|_| changed.contains(at));
+    let from = match rope {
         Some(rope) if !rope.is_empty() => Some(rope.from),
         None if view.len != 0 => Some(start),
         _ => None,
     };
-    if let Some(from) = from.filter(|&from| from != memory.splices.ends(number, direction).0) {
-        memory.splices.skip_to(number, direction, from);
+    if let Some(from) = from.filter(|&from| from != splices.ends(number, direction).0) {
+        splices.skip_to(number, direction, from);
     }
-    let (_, before) = memory.splices.ends(number, direction);
-    let Some(rope) = rope else {
-        let mut chunks = crate::StreamData::new(packet, view).chunks();
-        let is_kept = chunks.all(|chunk| memory.splices.append(number, direction, chunk));
-        return is_kept.then_some((before, true));
+    let (_, before) = splices.ends(number, direction);
+    let mut body = StreamData::new(packet, view).chunks();
+    let (is_kept, is_unchanged) = match rope {
+        Some(rope) => (
+            splices.append_rope(number, direction, rope, body),
+            rope.is_plain(start, view.len.into()) || rope.is_empty() && view.len == 0,
+        ),
+        None => (body.all(|chunk| splices.append(number, direction, chunk)), true),
     };
-    let is_kept = rope.pieces().all(|(piece, bytes)| match piece.is_plain {
-        true => memory.splices.append(number, direction, bytes),
-        false => memory.splices.append_edit(number, direction, piece.input, bytes),
-    });
-    let is_unchanged = rope.is_plain(start, view.len.into()) || rope.is_empty() && view.len == 0;
-    if let Some(place) = memory.ropes.get_mut(at) {
-        *place = rope;
-    }
     is_kept.then_some((before, is_unchanged))
 }
 

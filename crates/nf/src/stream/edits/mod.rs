@@ -2,9 +2,10 @@
 //!
 //! Theory of operation. In a group of stream functions of which one edits, the context translates the
 //! acknowledgements that arrive ([`arrive`]). A function that changes bytes leaves a [`Rope`] for the next
-//! one. Bytes that it holds back are its *tail*, which it gets again with the next bytes. Behind the last
-//! function of the group, in both directions, is the *exit* ([`leave`]): it appends what is left to the
-//! output of the connection ([`Splices`]), and sends the segment on, or others in its place.
+//! one: the new bytes, and which bytes of the packet stay. Bytes that it holds back are its *tail*, which it
+//! gets again with the next bytes. Behind the last function of the group, in both directions, is the *exit*
+//! ([`leave`]): it appends what is left to the output of the connection ([`Splices`]), the first copy of the
+//! packet's bytes, and sends the segment on, or others in its place.
 //!
 //! Datagrams of UDP are edited one by one ([`datagram`]).
 //!
@@ -117,9 +118,13 @@ pub(crate) type DetachedConnections = HashMap<u32, Vec<DetachedEdits>>;
 /// Buffers that are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    pub input: Rope,
-    pub output: Rope,
+    /// What a function has held back before.
     pub tail: Rope,
+    /// What becomes of it and of a packet's bytes: what goes on, and what is held back.
+    pub output: Rope,
+    pub rest: Rope,
+    /// The bytes of a datagram, behind the end of the one before.
+    pub datagram: Vec<u8>,
     pub changes: Vec<Change>,
     pub bytes: Vec<u8>,
     pub saved: Vec<u8>,
@@ -208,19 +213,19 @@ impl EditMemory {
         }
     }
 
-    /// Replaces the tail of a function by the one in `work`. Returns false if there is no room.
+    /// Replaces the tail of a function by `work.rest`. Returns false if there is no room.
     fn save_tail(&mut self, number: u32, direction: usize) -> bool {
         let EditMemory { tails, work, .. } = self;
         tails.clear(number, direction);
-        if work.tail.is_empty() {
+        if work.rest.is_empty() {
             return true;
         }
         work.saved.clear();
-        work.tail.write(&mut work.saved);
+        work.rest.write(&mut work.saved);
         tails.has_room(number, direction, work.saved.len()) && tails.append(number, direction, 0, &work.saved)
     }
 
-    /// Reads the tail of a function into `work.input`. Returns whether there is one.
+    /// Reads the tail of a function into `work.tail`. Returns whether there is one.
     fn load_tail(&mut self, number: u32, direction: usize) -> bool {
         let EditMemory { tails, work, .. } = self;
         let len = tails.len(number, direction);
@@ -229,7 +234,7 @@ impl EditMemory {
         }
         work.saved.clear();
         tails.read(number, direction, 0, len, &mut work.saved);
-        work.input.read(&work.saved);
+        work.tail.read(&work.saved);
         true
     }
 }

@@ -49,7 +49,7 @@ fn edited(bytes: &[u8], stages: usize) -> Vec<u8> {
         let (changes, buffer, _) = scan(stage, &bytes, true);
         let (mut rope, mut out) = (Rope::default(), Rope::default());
         rope.push_plain(&bytes);
-        rope.apply(&changes, &buffer, &mut out);
+        out.apply((&Rope::default(), &rope), std::iter::empty(), &changes, &buffer);
         bytes = out.bytes().to_vec();
     }
     bytes
@@ -253,39 +253,33 @@ impl Middlebox {
             self.splices.begin(self.number, direction, start);
         }
         let (end, before) = self.splices.ends(self.number, direction);
+        let (first, body) = (start.wrapping_add(view.skip.into()), &packet.bytes[view.skip.into()..]);
+        let body = || std::iter::once(&body[..view.len.into()]);
         let mut rope = Rope::default();
-        rope.clear(start.wrapping_add(view.skip.into()));
-        rope.push_plain(&packet.bytes[view.skip.into()..][..view.len.into()]);
-        let (plain, mut is_unchanged) = (rope.clone(), true);
+        rope.set_body(first, view.len.into());
         let stages = if view.is_none() { 0 } else { self.stages };
         for stage in 0..stages {
-            let mut all = std::mem::take(&mut self.tails[direction][stage]);
-            if all.is_empty() {
-                all = rope;
-            } else {
-                all.append(&rope);
+            let tail = &mut self.tails[direction][stage];
+            let mut bytes = tail.bytes().to_vec();
+            let (mut reader, mut slices) = (rope.reader(), body());
+            while let Some(chunk) = reader.next_chunk(&mut slices) {
+                bytes.extend_from_slice(chunk);
             }
-            let (changes, buffer, hold) = scan(stage, all.bytes(), view.is_end);
+            let (changes, buffer, hold) = scan(stage, &bytes, view.is_end);
             let mut changed = Rope::default();
             let growth: usize = changes.iter().map(|one| one.new.1 - one.new.0).sum();
             let removed: usize = changes.iter().map(|one| one.end - one.start).sum();
-            let hold = hold + growth - removed;
-            let done = all.bytes().len();
-            all.apply(&changes, &buffer, &mut changed);
-            let skipped = changed.bytes().len() + removed - growth - done;
-            changed.split_off(hold + skipped, &mut self.tails[direction][stage]);
-            rope = changed;
+            changed.apply((tail, &rope), body(), &changes, &buffer);
+            let mut rest = Rope::default();
+            changed.split_off(tail.done() + hold + growth - removed, body(), &mut rest);
+            (*tail, rope) = (rest, changed);
         }
-        is_unchanged &= rope == plain && rope.from == end;
+        let is_plain = rope.is_plain(first, view.len.into()) || rope.is_empty() && view.len == 0;
+        let is_unchanged = is_plain && (rope.is_empty() || rope.from == end);
         if !rope.is_empty() {
             assert_eq!(rope.from, end, "the output has no gap");
         }
-        for (piece, bytes) in rope.pieces() {
-            assert!(match piece.is_plain {
-                true => self.splices.append(self.number, direction, bytes),
-                false => self.splices.append_edit(self.number, direction, piece.input, bytes),
-            });
-        }
+        assert!(self.splices.append_rope(self.number, direction, &rope, body()));
         let next = self.stream.next(direction).unwrap_or(start);
         let leaving = Leaving {
             seq: packet.seq,

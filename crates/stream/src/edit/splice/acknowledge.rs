@@ -1,0 +1,123 @@
+//! What acknowledgements and windows of the receiver mean to the sender.
+
+use super::{ACKED, BEGUN, EDGE, Flow, PREACKED, PROBED, Splices, TOLD};
+use crate::{is_after, is_before};
+
+impl Splices {
+    /// The receiver of a direction has acknowledged bytes. `window`: the field of the header, and its shift
+    /// if it is known.
+    ///
+    /// Returns what the sender is told: acknowledgement number and field.
+    pub fn acknowledge(
+        &mut self,
+        number: u32,
+        direction: usize,
+        ack: u32,
+        (window, shift): (u16, Option<u8>),
+    ) -> (u32, u16) {
+        let Some((flow, edits)) = self.parts(number, direction).filter(|(flow, _)| flow.has(BEGUN)) else {
+            return (ack, window);
+        };
+        let last = flow.next().wrapping_add(u32::from(flow.has(PROBED)));
+        if is_after(ack, last) {
+            return (ack.wrapping_sub(flow.log.offset), window);
+        }
+        if !flow.has(ACKED) || is_after(ack, flow.acked) {
+            (flow.acked, flow.bits) = (ack, flow.bits | ACKED);
+            if flow.has(PROBED) && is_after(ack, flow.sent) {
+                (flow.sent, flow.bits) = (ack, flow.bits & !PROBED);
+            }
+            flow.log.fold(edits, ack);
+        }
+        let acked = flow.log.sender_numbers(edits, ack).0;
+        if flow.has(PREACKED) && !is_before(acked, flow.preacked) {
+            flow.bits &= !PREACKED;
+        }
+        let acked = flow.told_ack(acked);
+        let window = shift.map_or(window, |shift| flow.tell(acked, ack, window, shift));
+        self.output.acknowledge(number, direction, ack);
+        (acked, window)
+    }
+
+    /// Returns what [`Splices::acknowledge`] would, and changes nothing.
+    pub fn told(
+        &self,
+        number: u32,
+        direction: usize,
+        ack: u32,
+        (window, shift): (u16, Option<u8>),
+    ) -> (u32, u16) {
+        let flow = self.flow(number, direction).copied().filter(|flow| flow.has(BEGUN));
+        let Some(mut flow) = flow else { return (ack, window) };
+        if is_after(ack, flow.next().wrapping_add(u32::from(flow.has(PROBED)))) {
+            return (ack.wrapping_sub(flow.log.offset), window);
+        }
+        let acked = flow.told_ack(flow.log.sender_numbers(&self.edits, ack).0);
+        (acked, shift.map_or(window, |shift| flow.tell(acked, ack, window, shift)))
+    }
+
+    /// Returns the greatest acknowledgement number of the receiver, as the sender is told. None: there was
+    /// none.
+    pub fn told_acknowledged(&self, number: u32, direction: usize) -> Option<u32> {
+        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN) && flow.has(ACKED))?;
+        Some(flow.told_ack(flow.log.sender_numbers(&self.edits, flow.acked).0))
+    }
+
+    /// Returns the sender's numbers of a block of a selective acknowledgement. None: nothing is left.
+    pub fn selected(&self, number: u32, direction: usize, block: (u32, u32)) -> Option<(u32, u32)> {
+        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN))?;
+        let mut from = flow.log.sender_numbers(&self.edits, block.0).1;
+        let to = flow.log.sender_numbers(&self.edits, block.1).0;
+        if is_after(block.1, flow.acked) {
+            // In front of the acknowledgement number, a block would tell of a duplicate (RFC 2883).
+            from = flow.told_ack(from);
+        }
+        is_before(from, to).then_some((from, to))
+    }
+
+    /// Returns the sender's number of a receiver's number.
+    pub fn to_sender(&self, number: u32, direction: usize, seq: u32) -> u32 {
+        let flow = self.flow(number, direction).filter(|flow| flow.has(BEGUN));
+        flow.map_or(seq, |flow| flow.log.sender_numbers(&self.edits, seq).0)
+    }
+
+    /// Returns the receiver's number of a sender's number.
+    pub fn to_receiver(&self, number: u32, direction: usize, seq: u32) -> u32 {
+        self.flow(number, direction).map_or(seq, |flow| flow.log.receiver_numbers(&self.edits, seq).0)
+    }
+}
+
+impl Flow {
+    /// Returns the field of the window that the sender is told. The right edge never moves back.
+    fn tell(&mut self, acked: u32, ack: u32, window: u16, shift: u8) -> u16 {
+        let shift = shift.min(14);
+        let edge = ack.wrapping_add(u32::from(window) << shift);
+        if !self.has(EDGE) || is_after(edge, self.edge) {
+            (self.edge, self.bits) = (edge, self.bits | EDGE);
+        }
+        let own = edge.wrapping_sub(self.log.offset);
+        if !self.has(TOLD) || is_after(own, self.told) {
+            (self.told, self.bits) = (own, self.bits | TOLD);
+        }
+        let is_plain = self.log.len == 0 && self.log.offset == 0 && acked == ack;
+        if is_plain || self.told.wrapping_sub(acked) == u32::from(window) << shift {
+            return window;
+        }
+        self.field(acked, shift)
+    }
+
+    /// Returns the field of the window that the sender is told with an acknowledgement number of its own. The
+    /// right edge stays.
+    pub(super) fn field(&mut self, acked: u32, shift: u8) -> u16 {
+        let room = self.told.wrapping_sub(acked);
+        if room as i32 <= 0 {
+            return 0;
+        }
+        let field = room.div_ceil(1 << shift).min(u16::MAX.into());
+        let told = acked.wrapping_add(field << shift);
+        if is_after(told, self.told) {
+            self.told = told;
+        }
+        field as u16
+    }
+}
