@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_nf::process::{EditRights, MOST_RESULT, ProcessVerdict, View};
+use mmb_nf::process::{ChangedBytes, EditRights, MOST_RESULT, ProcessVerdict, View};
 use mmb_nf::{Direction, Key, Meta, Packet, SessionId, SessionInfo, StreamVerdict, Verdict};
 use mmb_packet::DropReason;
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,8 @@ pub struct PacketHeader {
     events: u16,
     /// See [`EditRights::most`].
     most: u16,
+    /// See [`ChangedBytes`].
+    changed: [u32; 2],
     pub meta: Meta,
 }
 
@@ -130,6 +132,7 @@ const IS_RESTART: u16 = 2;
 const IS_RELEASE: u16 = 4;
 const CAN_EDIT: u16 = 8;
 const IS_ONE_WAY: u16 = 16;
+const IS_CHANGED: u16 = 32;
 
 impl PacketHeader {
     /// `at`: the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
@@ -141,6 +144,7 @@ impl PacketHeader {
     ) -> PacketHeader {
         let at = at.unwrap_or(IN_BUFFER);
         let bit = |is_set: bool, bit: u16| if is_set { bit } else { 0 };
+        let ChangedBytes { from, input } = rights.changed.unwrap_or_default();
         PacketHeader {
             at: [at as u32, (at >> 32) as u32],
             head: packet.head.len() as u32,
@@ -153,8 +157,10 @@ impl PacketHeader {
                 | bit(view.is_restart, IS_RESTART)
                 | bit(view.is_release, IS_RELEASE)
                 | bit(rights.can_edit, CAN_EDIT)
-                | bit(rights.is_one_way, IS_ONE_WAY),
+                | bit(rights.is_one_way, IS_ONE_WAY)
+                | bit(rights.changed.is_some(), IS_CHANGED),
             most: rights.most,
+            changed: [from, input],
             meta: *packet.meta,
         }
     }
@@ -175,8 +181,15 @@ impl PacketHeader {
             is_release: self.events & IS_RELEASE != 0,
             detached: 0,
         };
-        let can_edit = self.events & CAN_EDIT != 0;
-        (view, EditRights { can_edit, is_one_way: self.events & IS_ONE_WAY != 0, most: self.most })
+        let has = |bit: u16| self.events & bit != 0;
+        let [from, input] = self.changed;
+        let rights = EditRights {
+            can_edit: has(CAN_EDIT),
+            is_one_way: has(IS_ONE_WAY),
+            most: self.most,
+            changed: has(IS_CHANGED).then_some(ChangedBytes { from, input }),
+        };
+        (view, rights)
     }
 
     pub fn direction(&self) -> Direction {

@@ -35,7 +35,7 @@ use mmb_packet::DropReason;
 
 use crate::{LineSource, Packet, SessionId, SessionInfo, Verdict};
 
-pub use crate::verdict::{EditRights, MOST_RESULT, ProcessVerdict};
+pub use crate::verdict::{ChangedBytes, EditRights, MOST_RESULT, ProcessVerdict};
 pub use copies::{CopyProcess, FunctionCopies};
 pub use hosted::{HostedFunction, make_copy};
 pub use mmb_stream::View;

@@ -107,11 +107,23 @@ pub struct EditRights {
     pub is_one_way: bool,
     /// Bytes of the longest IP packet that the output of a datagram takes.
     pub most: u16,
+    /// Functions in front have changed the bytes: the packet that the process gets has these in the place of
+    /// its payload.
+    pub changed: Option<ChangedBytes>,
 }
 
 impl EditRights {
     /// Of bytes that cannot be edited.
-    pub const NONE: EditRights = EditRights { can_edit: false, is_one_way: false, most: 0 };
+    pub const NONE: EditRights = EditRights { can_edit: false, is_one_way: false, most: 0, changed: None };
+}
+
+/// What bytes that functions have changed stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangedBytes {
+    /// The sender's number of the first one.
+    pub from: u32,
+    /// Bytes of the sender. 0: nothing is left of the packet, neither bytes nor removed ones.
+    pub input: u32,
 }
 
 /// Most bytes of what a function in a process asks for in a packet: see [`HostedFunction::result`].

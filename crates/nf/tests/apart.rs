@@ -1,123 +1,19 @@
-//! Stream functions that edit in a process, between two ends that repeat what is lost.
+//! A stream function that edits in a process, between two ends that repeat what is lost.
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/apart.rs"]
+mod common;
 #[path = "common/memory.rs"]
 mod memory;
 #[path = "common/substitute.rs"]
 mod substitute;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use mmb_nf::harness::{Harness, Sent};
-use mmb_nf::{ChainVerdict, DropReason, Registry};
-use mmb_packet::build::{Frame, Ip4, Net, Tcp, Udp};
+use mmb_nf::harness::Sent;
+use mmb_nf::{ChainVerdict, DropReason};
 use proptest::prelude::*;
 
-use memory::MemoryHost;
-use substitute::Substitute;
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
-/// Offset of the TCP header of IPv4.
-const TCP: usize = 34;
-const INITIAL: [u32; 2] = [1000, 0xffff_fff0];
-
-fn registry() -> Registry {
-    let mut registry = Registry::default();
-    registry.add_stream::<Substitute>();
-    registry
-}
-
-/// A segment that has left: distance of its numbers from the first bytes, flags and payload.
-#[derive(Clone, Debug, PartialEq)]
-struct Left {
-    direction: usize,
-    from: i32,
-    acked: i32,
-    flags: u8,
-    bytes: Vec<u8>,
-}
-
-struct Bench {
-    harness: Harness,
-    host: Arc<MemoryHost>,
-}
-
-fn net(direction: usize) -> Net {
-    let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
-    Ip4::new(ends[direction], ends[1 - direction]).into()
-}
-
-fn frame(direction: usize, from: i32, acked: i32, flags: u8, bytes: &[u8]) -> Vec<u8> {
-    let number = |direction: usize, at: i32| INITIAL[direction].wrapping_add(at as u32);
-    let (seq, ack) = (number(direction, from), number(1 - direction, acked));
-    let (sport, dport) = if direction == 0 { (4000, 80) } else { (80, 4000) };
-    Frame::new(net(direction), Tcp { seq, ack, flags, ..Tcp::new(sport, dport) }).payload(bytes).build()
-}
-
-fn left(sent: &[Sent]) -> Vec<Left> {
-    let mut all = Vec::new();
-    for sent in sent {
-        let passed = (sent.verdict == ChainVerdict::Pass).then_some(&sent.frame);
-        for frame in sent.emitted.iter().map(|(_, frame)| frame).chain(passed) {
-            mmb_nf::testing::assert_checksums(frame);
-            let tcp = &frame[TCP..];
-            let direction = usize::from(tcp[1] == 80);
-            let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
-            let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
-            all.push(Left {
-                direction,
-                from: number(4).wrapping_sub(INITIAL[direction]) as i32,
-                acked: number(8).wrapping_sub(INITIAL[1 - direction]) as i32,
-                flags: tcp[13],
-                bytes: frame[TCP + usize::from(tcp[12] >> 4) * 4..len].to_vec(),
-            });
-        }
-    }
-    all
-}
-
-impl Bench {
-    fn new(words: &str, domain: &str) -> Bench {
-        let host = Arc::new(MemoryHost::new(registry));
-        let lines =
-            format!("domain add d private {domain}\nnf add w substitute {words} process d\nchain add c w");
-        let harness = Harness::with_processes(registry(), &lines, host.clone()).unwrap();
-        let mut bench = Bench { harness, host };
-        bench.harness.released();
-        for (direction, flags) in [(0, SYN), (1, SYN | ACK), (0, ACK)] {
-            let from = if flags & SYN != 0 { -1 } else { 0 };
-            let frame = frame(direction, from, 0, flags, b"");
-            assert_eq!(left(&bench.send(std::slice::from_ref(&frame), 9)).len(), 1);
-        }
-        bench
-    }
-
-    /// Sends frames, and lets the process work on so many items. Returns what goes on.
-    fn send(&mut self, frames: &[Vec<u8>], items: usize) -> Vec<Sent> {
-        self.harness.runner().poll_processes();
-        let mut sent = self.harness.send("c", frames);
-        sent.retain(|one| one.verdict != ChainVerdict::Hold);
-        sent.extend(self.work(items));
-        sent
-    }
-
-    fn work(&mut self, items: usize) -> Vec<Sent> {
-        self.host.with(|memory| memory.run(items));
-        self.harness.released()
-    }
-
-    /// Sends a segment, which comes back from the process. Returns the payloads of what leaves.
-    fn texts(&mut self, from: i32, flags: u8, bytes: &str) -> Vec<(i32, String)> {
-        let sent = self.send(&[frame(0, from, 0, ACK | flags, bytes.as_bytes())], 9);
-        let text = |one: &Left| (one.from, String::from_utf8_lossy(&one.bytes).into_owned());
-        left(&sent).iter().filter(|one| one.direction == 0).map(text).collect()
-    }
-}
+use common::{ACK, Bench, FIN, RST, SYN, datagram, frame, left, rounds, transfer};
 
 fn at(from: i32, text: &str) -> (i32, String) {
     (from, text.to_owned())
@@ -304,10 +200,6 @@ fn nothing_passes_unedited_when_a_function_moves() {
     assert!(left(&sent).iter().any(|one| one.flags & RST != 0), "{sent:?}");
 }
 
-fn datagram(bytes: &str) -> Vec<u8> {
-    Frame::new(net(0), Udp::new(5000, 53)).payload(bytes.as_bytes()).build()
-}
-
 #[test]
 fn datagrams_are_edited() {
     let mut bench = Bench::new("evil harmless", "");
@@ -322,103 +214,6 @@ fn datagrams_are_edited() {
     bench.harness.set_mtu(36);
     let sent = bench.send(&["evil", "evil1"].map(datagram), 9);
     assert_eq!(sent.iter().filter(|one| one.verdict == ChainVerdict::Pass).count(), 1, "the MTU");
-}
-
-#[test]
-fn refused_chains() {
-    let refused = |chain: &str| {
-        let lines = format!(
-            "domain add d private\nnf add w substitute a b process d\nnf add v substitute a b process d\n\
-             nf add l substitute a b\nchain add c {chain}"
-        );
-        Harness::new(registry(), &lines).err().map(|error| error.to_string())
-    };
-    assert_eq!(refused("w"), None);
-    for chain in ["w | v", "w | l", "l | w"] {
-        let error = refused(chain).unwrap();
-        assert!(error.contains("edits the same streams"), "{error}");
-    }
-}
-
-/// The sender's bytes, and what its receiver has.
-struct Ends {
-    content: Vec<u8>,
-    acked: usize,
-    received: Vec<u8>,
-    early: BTreeMap<usize, Vec<u8>>,
-    is_reset: bool,
-}
-
-impl Ends {
-    fn take(&mut self, all: &[Left]) {
-        for one in all {
-            self.is_reset |= one.flags & RST != 0;
-            match one.direction {
-                0 => {
-                    let (from, bytes) = (one.from as usize, &one.bytes);
-                    let known = self.early.entry(from).or_default();
-                    if bytes.len() > known.len() {
-                        known.clone_from(bytes);
-                    }
-                }
-                _ if one.flags & ACK != 0 => self.acked = self.acked.max(one.acked.max(0) as usize),
-                _ => {}
-            }
-        }
-        while let Some((&from, _)) =
-            self.early.first_key_value().filter(|(from, _)| **from <= self.received.len())
-        {
-            let bytes = self.early.remove(&from).unwrap_or_default();
-            let new = bytes.get(self.received.len() - from..).unwrap_or_default();
-            self.received.extend_from_slice(new);
-        }
-    }
-}
-
-/// What happens in each round: bytes to skip in front of what is sent, sizes of segments, lost ones, items
-/// that the process works on.
-type Round = (u8, Vec<(u8, bool)>, u8, bool);
-
-fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    let segments = prop::collection::vec((1..40_u8, prop::bool::weighted(0.8)), 0..6);
-    prop::collection::vec((0..30_u8, segments, 0..12_u8, prop::bool::weighted(0.7)), 40)
-}
-
-/// Transfers content through a chain. `kill`: the process ends in front of this round.
-fn transfer(bench: &mut Bench, content: &[u8], rounds: &[Round], kill: Option<usize>) -> Ends {
-    let mut ends = Ends {
-        content: content.to_vec(),
-        acked: 0,
-        received: Vec::new(),
-        early: BTreeMap::new(),
-        is_reset: false,
-    };
-    for (number, (skip, sizes, items, is_acked)) in rounds.iter().cycle().take(4000).enumerate() {
-        if ends.acked >= content.len() || ends.is_reset {
-            break;
-        }
-        if kill == Some(number) {
-            bench.host.with(|memory| memory.kill());
-        }
-        let mut from = ends.acked + usize::from(*skip) * usize::from(number % 3 == 0);
-        let mut frames = Vec::new();
-        for &(size, arrives) in sizes {
-            let to = (from + usize::from(size)).min(ends.content.len());
-            if from < to && arrives {
-                frames.push(frame(0, from as i32, 0, ACK, &ends.content[from..to]));
-            }
-            from = to;
-        }
-        let sent = left(&bench.send(&frames, (*items).into()));
-        // Some of what leaves is lost as well.
-        let kept: Vec<_> = sent.into_iter().enumerate().filter(|(n, _)| (n + number) % 5 != 0).collect();
-        ends.take(&kept.into_iter().map(|(_, one)| one).collect::<Vec<_>>());
-        if *is_acked {
-            let sent = bench.send(&[frame(1, 0, ends.received.len() as i32, ACK, b"")], (*items).into());
-            ends.take(&left(&sent));
-        }
-    }
-    ends
 }
 
 fn content() -> impl Strategy<Value = String> {

@@ -32,21 +32,26 @@ def content_with_words(rng, words=60):
     return b"".join(rng.randbytes(rng.randrange(3000)) + WORD for _ in range(words)) + b"."
 
 
-def both_ways(near, far, contents):
+def exchanged(near, far, sent, expected):
     """Sends contents in both directions at the same time. Returns what both ends have got when each has all."""
     got = [b"", b""]
 
-    def read(at, end, size):
-        got[at] = exactly(end, size)
+    def read(at, end):
+        got[at] = exactly(end, len(expected[at]))
 
-    sizes = [len(content.replace(WORD, contents["new"])) for content in contents["sent"]]
-    threads = [threading.Thread(target=end.sendall, args=(content,)) for end, content in zip((near, far), contents["sent"])]
-    threads += [threading.Thread(target=read, args=one) for one in ((0, far, sizes[0]), (1, near, sizes[1]))]
+    threads = [threading.Thread(target=end.sendall, args=(content,)) for end, content in zip((near, far), sent)]
+    threads += [threading.Thread(target=read, args=one) for one in ((0, far), (1, near))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return got
+
+
+def both_ways(near, far, contents):
+    """As above, for contents in which words are replaced."""
+    expected = [content.replace(WORD, contents["new"]) for content in contents["sent"]]
+    return exchanged(near, far, contents["sent"], expected)
 
 
 @pytest.mark.parametrize("what", ["mask", "remove", "replace"])
@@ -210,9 +215,10 @@ def test_functions_that_edit_move_under_a_connection(make_wire, tmp_path):
             assert exactly(near, 9) == b"harmless."
 
 
-def test_a_function_that_reads_stands_beside(make_wire, serve):
-    """A function of the worker in front of the process reads what arrives, and one behind it what leaves."""
-    functions = "nf add a payload-count\nnf add b payload-count\n"
+@pytest.mark.parametrize("place", ["", " process tenant", " process other"])
+def test_functions_that_read_stand_beside(make_wire, place):
+    """A function in front of the one that edits reads what arrives, and one behind it what leaves."""
+    functions = f"domain add other private\nnf add a payload-count{place}\nnf add b payload-count{place}\n"
     config = configuration(("m", "match evil replace harmless")).replace("chain add c m", f"{functions}chain add c a | m | b")
     wire = make_wire("af-packet", config)
     with connection(wire, SERVER4) as (near, far):
@@ -222,3 +228,81 @@ def test_a_function_that_reads_stands_beside(make_wire, serve):
         assert exactly(near, 9) == b"harmless."
     counts = [(report(wire.daemon, name)["bytes forward"], report(wire.daemon, name)["bytes reverse"]) for name in "ab"]
     assert counts == [("13", "9"), ("17", "5")]
+
+
+# What each function replaces, and by what: each one reads what the one in front has left.
+STEPS = (("evil word", "word that is bad"), ("is bad", "was"), ("word that was", "worn wo"), ("worn", "a much longer word"))
+PLACES = {
+    "one domain": (" process tenant",) * 4,
+    "two domains": (" process tenant", " process other") * 2,
+    "worker between": ("", " process tenant", "", " process other"),
+    "worker around": (" process tenant", "", " process tenant", ""),
+}
+
+
+def steps(places):
+    """A chain of functions at these places."""
+    functions = [f'nf add m{n} match "{old}" replace "{new}"{place}' for n, ((old, new), place) in enumerate(zip(STEPS, places))]
+    domain = DOMAIN.replace("1024", "4096")
+    others = [f"chain add c {' | '.join(f'm{n}' for n in range(len(STEPS)))}", f"add-stateful tcp-dport {PORT} chain c"]
+    return "\n".join((domain, domain.replace("tenant", "other"), *functions, *others)) + "\n"
+
+
+def after_steps(content):
+    for old, new in STEPS:
+        content = content.replace(old.encode(), new.encode())
+    return content
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_several_functions_edit_over_bad_links(make_bad, places):
+    bad = Impairment(loss=5, duplication=30, reordering=40, cuts=400)
+    bench = make_bad(steps(places), seed=7, before=bad, behind=bad)
+    rng = random.Random(9)
+    sent = [content_with_words(rng), content_with_words(rng, 30)]
+    with connection(bench, SERVER4) as (near, far):
+        got = exchanged(near, far, sent, [after_steps(content) for content in sent])
+        assert got == [after_steps(content) for content in sent]
+    for number, place in enumerate(places):
+        values = report(bench.daemon, f"m{number}")
+        assert values["edited"] == "90" and (not place or values["restarts"] == "0"), (number, values)
+
+
+@pytest.mark.parametrize("places", [PLACES["one domain"], PLACES["two domains"]], ids=["one domain", "two domains"])
+def test_bulk_transfers_pass_several_processes(make_wire, places):
+    wire = make_wire("af-packet", steps(places), workers=2)
+    content = content_with_words(random.Random(10), 1000)
+    expected = after_steps(content)
+    for _ in range(2):
+        with connection(wire, SERVER6) as (near, far):
+            got = exchanged(near, far, [content] * 2, [expected] * 2)
+            counts = {name: count for name, count in wire.daemon.drops().items() if count}
+            assert [one == expected for one in got] == [True, True], counts
+    assert [report(wire.daemon, f"m{n}")["edited"] for n in range(4)] == ["4000"] * 4
+    wait.until(lambda: all(domain["used"] == 0 for domain in wire.daemon.json("show", "domains")["domains"]), "free buffers")
+
+
+def test_words_and_pages_are_edited_in_two_domains(make_wire, serve, tmp_path):
+    """`match` in one process, and `http-edit` behind it in another one, which reads what the first has left."""
+    words = 'domain add other private\nnf add w match evil replace EVIL process other\n'
+    config = http_configuration().replace("replace evil friendly", "replace EVIL friendly")
+    wire = make_wire("af-packet", words + config.replace("chain add c f", "chain add c w | f"))
+    serve(wire.server)
+    body = tmp_path / "body"
+    curl(wire.client, "-o", body, url("/page"))
+    assert body.read_bytes() == edited(PAGE)
+
+
+def test_a_killed_process_between_others(make_wire):
+    wire = make_wire("af-packet", steps(PLACES["two domains"]))
+    with connection(wire, SERVER4) as (near, far):
+        near.sendall(b"an evil word.")
+        assert exactly(far, len(after_steps(b"an evil word."))) == after_steps(b"an evil word.")
+        os.kill(process_of(wire.daemon, "m1"), signal.SIGKILL)
+        wait.until(lambda: report(wire.daemon, "m1")["restarts"] == "1", "a new process")
+        near.sendall(b"an evil word.")
+        with pytest.raises(ConnectionResetError):
+            far.recv(100)
+    with connection(wire, SERVER4) as (near, far):
+        near.sendall(b"an evil word.")
+        assert exactly(far, len(after_steps(b"an evil word."))) == after_steps(b"an evil word.")

@@ -26,7 +26,7 @@ use mmb_stream::{HeldRange, View};
 use crate::verdict::{EditRights, ProcessVerdict, Verdict};
 use list::{AGE, Links, List, QUEUE};
 pub use queue::HeldQueue;
-pub(crate) use room::ProcessRoom;
+pub(crate) use room::{ApartStates, MOST_APART, PlaceRoom, ProcessRoom};
 
 /// Most functions `flow` in front of a function that holds packets.
 pub(crate) const MAX_FLOWS: usize = 3;
@@ -124,6 +124,8 @@ struct Entry {
     returned: ProcessVerdict,
     /// What a function that edits in a process may do with the bytes.
     rights: EditRights,
+    /// The number of the bytes that functions in front have changed, in the memory of edits. 0: none have.
+    rope: u32,
 }
 
 /// No buffer.
@@ -167,6 +169,8 @@ pub(crate) struct Resumed {
     pub returned: ProcessVerdict,
     /// What a function that edits in a process may do with the bytes.
     pub rights: EditRights,
+    /// The number of the bytes that functions in front have changed. 0: none have.
+    pub rope: u32,
 }
 
 /// Most sessions whose clients functions answer at the same time.
@@ -204,6 +208,8 @@ pub(crate) struct HeldPackets {
     of_states: Vec<u32>,
     /// States and buffers of packets that do not wait for their processes any more.
     unused_buffers: Vec<(u32, u32)>,
+    /// Numbers of changed bytes of packets that do not wait any more.
+    unused_ropes: Vec<u32>,
 }
 
 impl Resumed {
@@ -274,6 +280,7 @@ impl HeldPackets {
             self.queues.reserve(new);
             self.events.reserve(new);
             self.unused_buffers.reserve(new);
+            self.unused_ropes.reserve(new);
             self.of_states.resize(COUNTED_STATES, 0);
             self.taken_over.reserve(MOST_TAKEN_OVER);
             self.closed.reserve(MOST_TAKEN_OVER);
@@ -484,10 +491,11 @@ impl HeldPackets {
                 buffer,
                 returned,
                 rights,
+                rope,
                 ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
-                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer, returned, rights })
+                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer, returned, rights, rope })
             }
             Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -522,6 +530,9 @@ impl HeldPackets {
             if entry.buffer != NO_BUFFER {
                 self.unused_buffers.push((entry.place.state, entry.buffer));
                 entry.buffer = NO_BUFFER;
+            }
+            if entry.rope != 0 {
+                self.unused_ropes.push(std::mem::take(&mut entry.rope));
             }
             self.free.push(ticket);
         }
@@ -597,5 +608,6 @@ impl Entry {
         buffer: NO_BUFFER,
         returned: ProcessVerdict::Lost,
         rights: EditRights::NONE,
+        rope: 0,
     };
 }

@@ -80,6 +80,18 @@ impl HeldPackets {
         true
     }
 
+    /// Notes the number of the bytes of a packet that functions have changed.
+    pub fn set_rope(&mut self, ticket: u32, rope: u32) {
+        if let Some(entry) = self.entries.get_mut(ticket as usize) {
+            entry.rope = rope;
+        }
+    }
+
+    /// Takes the number of changed bytes whose packet does not wait any more.
+    pub fn pop_unused_rope(&mut self) -> Option<u32> {
+        self.unused_ropes.pop()
+    }
+
     /// Takes a state and a buffer whose packet does not wait any more.
     pub fn pop_unused_buffer(&mut self) -> Option<(u32, u32)> {
         self.unused_buffers.pop()

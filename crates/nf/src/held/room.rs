@@ -1,5 +1,6 @@
-//! Room in a process, as the stream context in front of its function sees it.
+//! Room in processes, as the stream context in front of their functions sees it.
 
+use arrayvec::ArrayVec;
 use mmb_flow::Direction;
 use mmb_packet::DropReason;
 
@@ -9,24 +10,52 @@ use crate::set::{Set, VECTOR};
 /// The part of a session's packets that is kept for those in front of early ones.
 const KEPT_PACKETS: u32 = 8;
 
-/// How many packets of a vector the process of a stream function takes.
-///
-/// The context asks before it notes a packet. What is dropped is not noted, and read when it comes again.
+/// Most functions in processes behind a stream context.
+pub(crate) const MOST_APART: usize = 8;
+
+/// The indices of the states of functions in processes behind a stream context.
+pub(crate) type ApartStates = ArrayVec<u32, MOST_APART>;
+
+/// How many packets the process of a function takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessRoom {
+pub(crate) struct PlaceRoom {
     /// Packets that can be sent, and those of them for which early segments leave room.
     pub left: u32,
     pub kept: u32,
     /// Why no more can be sent.
     pub reason: DropReason,
-    /// Index of the function's state.
-    pub state: u32,
-    /// Positions of the packets that go to the process.
-    pub taken: Set,
+}
+
+/// How many packets of a vector the processes of the stream functions behind a context take.
+///
+/// The context asks before it notes a packet. What is dropped is not noted, and read when it comes again. A
+/// packet that has been noted needs room in each process, one after the other. So room in one is kept for
+/// all packets that are in front of the others.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessRoom {
+    room: PlaceRoom,
+    /// Indices of the functions' states.
+    pub states: ApartStates,
+    /// Positions of the packets that go to a process.
+    taken: Set,
 }
 
 impl ProcessRoom {
-    /// Whether others of the session and direction of the packet at a position are in the process, or go
+    /// Returns the room in all of these processes. `rooms`: the state and the room of each.
+    pub fn new(rooms: impl Iterator<Item = (u32, PlaceRoom)>, held: &HeldPackets) -> ProcessRoom {
+        let rooms: ArrayVec<(u32, PlaceRoom), MOST_APART> = rooms.take(MOST_APART).collect();
+        let states: ApartStates = rooms.iter().map(|&(state, _)| state).collect();
+        let all: u32 = states.iter().map(|&state| held.len_of_state(state)).sum();
+        let left = |&(state, room): &(u32, PlaceRoom)| {
+            let of_others = all - held.len_of_state(state);
+            PlaceRoom { left: room.left.saturating_sub(of_others), ..room }
+        };
+        let least = rooms.iter().map(left).min_by_key(|room| room.left);
+        let none = PlaceRoom { left: 0, kept: 0, reason: DropReason::ProcessFailed };
+        ProcessRoom { room: least.unwrap_or(none), states, taken: Set::EMPTY }
+    }
+
+    /// Whether others of the session and direction of the packet at a position are in a process, or go
     /// there: it follows them, also if nothing of it is read.
     pub fn has_others(
         &self,
@@ -36,7 +65,7 @@ impl ProcessRoom {
         held: &HeldPackets,
     ) -> bool {
         let base = bases[i & (VECTOR - 1)];
-        held.held_of(HeldPlace { state: self.state, ..context }, direction) != 0
+        self.states.iter().any(|&state| held.held_of(HeldPlace { state, ..context }, direction) != 0)
             || self.taken.iter().any(|other| bases[other & (VECTOR - 1)] == base)
     }
 
@@ -55,12 +84,12 @@ impl ProcessRoom {
     ) -> Result<(), DropReason> {
         let taken = self.taken.len() as u32;
         let (kept, kept_packets) =
-            if is_early { (self.kept, held.session_limit() / KEPT_PACKETS) } else { (0, 0) };
-        if taken.saturating_add(held.len_of_state(context.state)).saturating_add(kept) >= self.left {
-            return Err(self.reason);
+            if is_early { (self.room.kept, held.session_limit() / KEPT_PACKETS) } else { (0, 0) };
+        if taken.saturating_add(held.len_of_state(context.state)).saturating_add(kept) >= self.room.left {
+            return Err(self.room.reason);
         }
-        let waiting =
-            kept_packets + held.len_of(context) + held.len_of(HeldPlace { state: self.state, ..context });
+        let apart = self.states.iter().map(|&state| held.len_of(HeldPlace { state, ..context }));
+        let waiting = kept_packets + held.len_of(context) + apart.sum::<u32>();
         let of_session = || {
             let base = bases[i & (VECTOR - 1)];
             self.taken.filter(|other| bases[other & (VECTOR - 1)] == base).len() as u32

@@ -62,14 +62,18 @@ impl StreamSessions {
         worker: u16,
         packets: &[Packet<'_>],
         given: &[(View, EditRights)],
-        has_local_state: bool,
+        (has_local_state, edits): (bool, bool),
         views: &mut [View; VECTOR],
         out: &mut [ProcessVerdict; VECTOR],
     ) {
         self.verdicts.fill(StreamVerdict::Pass);
         let places = views.iter_mut().zip(out.iter_mut());
-        for ((packet, &(view, _)), (place, out)) in packets.iter().zip(given).zip(places) {
+        for ((packet, &(view, rights)), (place, out)) in packets.iter().zip(given).zip(places) {
             let session = packet.session.0;
+            // All payload is what functions in front have left of the new bytes.
+            let is_replaced = !edits && rights.changed.is_some();
+            let len = packet.l4_payload_len() as u16;
+            let view = if is_replaced { View { skip: 0, len, ..view } } else { view };
             (*place, *out) = (view, ProcessVerdict::Stream(StreamVerdict::Pass));
             // An earlier process has begun to read it, and its state is gone.
             if has_local_state && !view.is_none() && !self.is_opened(worker, session) {
@@ -200,7 +204,7 @@ impl HostedFunction {
         let function = &instance.function;
         let is_stream = function.is_stream();
         if is_stream {
-            streams.give(worker, packets, given, function.has_local_state(), views, out);
+            streams.give(worker, packets, given, (function.has_local_state(), function.edits()), views, out);
         }
         if let Some(memory) = edits {
             memory.begin_hosted();

@@ -38,6 +38,8 @@ pub(crate) struct Builder<'a> {
     pub classes: Classifier,
     pub class_slots: HashMap<String, u32>,
     pub stages: Vec<Stage>,
+    /// See [`crate::Program::apart`].
+    pub apart: Vec<Vec<u16>>,
     /// The chain that is being compiled.
     pub chain: u16,
     /// Number of its dispatches so far.
@@ -111,7 +113,8 @@ impl Builder<'_> {
                 forward.push(self.flow(number, &rest, path)?);
                 break;
             }
-            self.function(number, step, path, &mut forward)?;
+            let is_edited = self.is_edited(&steps, n, path);
+            self.function((number, is_edited), step, path, &mut forward)?;
         }
         self.depth -= 1;
         self.number_groups(&mut forward, self.depth == 0);
@@ -211,15 +214,16 @@ impl Builder<'_> {
             keeps_bytes: false,
             edits: false,
             group: GroupPlace::default(),
-            process: None,
+            apart: None,
             splicer,
         })
     }
 
-    /// Compiles a function, with its outputs if it has any.
+    /// Compiles a function, with its outputs if it has any. `is_edited`: it belongs to a group of stream
+    /// functions of which one edits.
     fn function(
         &mut self,
-        number: u16,
+        (number, is_edited): (u16, bool),
         step: &ast::Step,
         path: &mut PathState,
         nodes: &mut Vec<Node>,
@@ -232,11 +236,9 @@ impl Builder<'_> {
         if !class::is_implied(&path.implied, instance.class()) {
             return self.conditional(number, step, path, nodes);
         }
-        path.check_edits(&instance, self.instances)?;
-        // A function in a process has a context of its own: it may read bytes later than its neighbours. One
-        // that edits belongs to their group, since they read what it has left.
-        let is_joined = is_apart && instance.function.edits() || self.is_edited_apart(nodes.last());
-        let is_split = !is_joined && (is_apart || self.is_in_process(nodes.last()));
+        // A function in a process has a context of its own: it may read bytes later than its neighbours.
+        // Where one edits, all belong to a group, since each of them reads what those in front have left.
+        let is_split = !is_edited && (is_apart || self.is_in_process(nodes.last()));
         if instance.function.is_stream() && (!self.is_in_stream(nodes.last()) || is_split) {
             let context = self.append(self.first_context + path.contexts, path)?;
             nodes.push(Node::Function(context));
@@ -253,7 +255,7 @@ impl Builder<'_> {
             path.edits = true;
         }
         if instance.function.is_stream() && is_apart {
-            self.keep_room(nodes, number);
+            self.keep_room(nodes, number)?;
         }
         let node = self.append(number, path)?;
         let properties = instance.properties();

@@ -42,6 +42,7 @@ impl Program {
             classes: Classifier::new(),
             class_slots: HashMap::new(),
             stages: Vec::new(),
+            apart: Vec::new(),
             chain: 0,
             dispatches: 0,
             depth: 0,
@@ -58,7 +59,7 @@ impl Program {
             }
             chains.push(builder.chain(number, chain).map_err(at)?);
         }
-        let Builder { bodies, spaces_of, spaces, classes, stages, contexts, .. } = builder;
+        let Builder { bodies, spaces_of, spaces, classes, stages, apart, contexts, .. } = builder;
         instances.truncate(usize::from(first_context + contexts));
         let scratchpad_limit = spec.scratchpad_limit;
         let may_have_offsets = spec.previous.is_some_and(Program::may_have_offsets)
@@ -70,6 +71,7 @@ impl Program {
             spaces_of,
             classes,
             stages,
+            apart,
             scratchpad_limit,
             instances,
             may_have_offsets,

@@ -33,6 +33,8 @@ pub struct Program {
     /// A rule for each traffic class that brackets test.
     pub(crate) classes: Classifier,
     pub(crate) stages: Vec<Stage>,
+    /// The instances in processes of each stream context that has some.
+    pub(crate) apart: Vec<Vec<u16>>,
     pub(crate) scratchpad_limit: usize,
 }
 

@@ -71,9 +71,10 @@ pub enum ChainError {
     )]
     L7Packets(String),
     #[error(
-        "`{name}` runs in a process, and `{editor}` edits the same streams: leave `process` out, or use two chains"
+        "`{name}` is one stream function in a process too many: at most {max} stand beside one that edits, so leave \
+         `process` out of its line"
     )]
-    EditsBesideProcess { name: String, editor: String },
+    TooManyApart { name: String, max: usize },
     #[error("`{first}` and `{second}` both choose servers: a chain of brokers has one such function")]
     L7Servers { first: String, second: String },
     #[error("there is no domain `{name}`; {help}")]

@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use mmb_lang::Step;
 use mmb_stream::TcpStream;
 
 use super::builder::Builder;
+use super::class;
+use super::errors::{ChainError, Located, fail};
 use super::ir::{FunctionNode, GroupPlace, Node};
+use super::path::PathState;
 use crate::Instance;
+use crate::held::MOST_APART;
 
 impl Builder<'_> {
     /// Whether a node is a stream function or a stream context.
@@ -33,10 +38,17 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether a node is a stream function that edits in a process.
-    pub fn is_edited_apart(&self, node: Option<&Node>) -> bool {
-        let edits = |node: &&Node| matches!(node, Node::Function(node) if self.edits(node.instance));
-        self.is_in_process(node.filter(edits))
+    /// Whether the step at a position belongs to adjacent stream functions of which one edits.
+    pub fn is_edited(&self, steps: &[Step], at: usize, path: &PathState) -> bool {
+        let stream = |step: &Step| {
+            let number = step.function.as_ref().and_then(|word| self.names.get(&**word));
+            let instance = number.and_then(|&number| self.instances.get(usize::from(number)))?;
+            let is_member =
+                instance.function.is_stream() && class::is_implied(&path.implied, instance.class());
+            is_member.then(|| instance.function.edits())
+        };
+        let (front, behind) = steps.split_at(at);
+        front.iter().rev().map_while(stream).chain(behind.iter().map_while(stream)).any(|edits| edits)
     }
 
     /// Makes the last stream context keep bytes.
@@ -47,9 +59,24 @@ impl Builder<'_> {
     }
 
     /// Makes the last stream context ask for room in the process of an instance.
-    pub fn keep_room(&self, nodes: &mut [Node], instance: u16) {
-        if let Some(context) = self.last_context(nodes) {
-            context.process = Some(instance);
+    pub fn keep_room(&mut self, nodes: &mut [Node], instance: u16) -> Result<(), Located> {
+        let number = self.apart.len();
+        let Some(context) = self.last_context(nodes) else { return Ok(()) };
+        let known = context.apart.map(usize::from);
+        context.apart = known.or(Some(number)).and_then(|number| u16::try_from(number).ok());
+        match known.and_then(|known| self.apart.get_mut(known)) {
+            Some(others) if others.len() == MOST_APART => {
+                let name = self.instances.get(usize::from(instance)).map_or("", |instance| instance.name());
+                fail(name, ChainError::TooManyApart { name: name.to_owned(), max: MOST_APART })
+            }
+            Some(others) => {
+                others.push(instance);
+                Ok(())
+            }
+            None => {
+                self.apart.push(vec![instance]);
+                Ok(())
+            }
         }
     }
 

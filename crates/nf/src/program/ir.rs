@@ -80,8 +80,8 @@ pub(crate) struct FunctionNode {
     /// The function belongs to a group of stream functions of which one edits.
     pub edits: bool,
     pub group: GroupPlace,
-    /// A stream context: the instance behind it, if that runs in a process.
-    pub process: Option<u16>,
+    /// A stream context: the place of its functions in processes in [`crate::Program::apart`].
+    pub apart: Option<u16>,
     /// The function in front of a stream function that translates sequence numbers.
     pub splicer: Option<Splicer>,
 }

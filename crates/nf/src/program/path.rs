@@ -92,19 +92,6 @@ impl PathState {
         fail(instance.name(), ChainError::StreamsApart { name, splicer })
     }
 
-    /// Checks whether a function that edits streams meets one in a process: each of them would have to see
-    /// what the other one does.
-    pub fn check_edits(&self, instance: &Instance, all: &[Arc<Instance>]) -> Result<(), Located> {
-        let is_apart = |one: &Instance| one.function.is_stream() && one.domain().is_some();
-        let edits = |one: &Instance| one.function.edits();
-        let before = self.before.iter().filter_map(|&number| all.get(usize::from(number)));
-        let mut pairs = before.flat_map(|other| [(instance, &**other), (&**other, instance)]);
-        let pair = pairs.find(|(apart, editor)| is_apart(apart) && edits(editor));
-        let Some((apart, editor)) = pair else { return Ok(()) };
-        let (name, editor) = (apart.name().to_owned(), editor.name().to_owned());
-        fail(instance.name(), ChainError::EditsBesideProcess { name, editor })
-    }
-
     /// Checks whether any session here can be one that the instance accepts.
     pub fn check_class(
         &self,

@@ -18,7 +18,7 @@ use super::scratchpads::ScratchpadSpace;
 use super::state::{ActiveProgram, InstanceState, RunnerState};
 use super::types::ChainVerdict;
 use crate::context::Holding;
-use crate::held::ProcessRoom;
+use crate::held::{HeldPackets, ProcessRoom};
 use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
@@ -53,14 +53,20 @@ pub(super) struct ChainRun<'r, 'p> {
     pub issued: u64,
 }
 
-/// Returns the room in the process of an instance, behind a stream context.
+/// Returns the room in the processes of instances behind a stream context. `number`: of their list in the
+/// program.
 fn process_room(
     states: &mut [Option<InstanceState>],
+    held: &HeldPackets,
     active: &ActiveProgram,
-    instance: u16,
+    number: u16,
 ) -> Option<ProcessRoom> {
-    let &at = active.states.get(usize::from(instance))?;
-    Some(states.get_mut(at)?.as_mut()?.placement.remote()?.room(at as u32))
+    let instances = active.program.apart.get(usize::from(number))?;
+    let rooms = instances.iter().filter_map(|&instance| {
+        let &at = active.states.get(usize::from(instance))?;
+        Some((at as u32, states.get_mut(at)?.as_mut()?.placement.remote()?.room()))
+    });
+    Some(ProcessRoom::new(rooms, held)).filter(|room| !room.states.is_empty())
 }
 
 impl ChainRun<'_, '_> {
@@ -189,7 +195,7 @@ impl ChainRun<'_, '_> {
         let on_overflow = settings.streams.overflow;
         let (now, worker, emitted) = (*now, *worker, emissions.len());
         let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
-        let room = function.process.and_then(|behind| process_room(states, active, behind));
+        let room = function.apart.and_then(|number| process_room(states, held, active, number));
         let Some(&mut InstanceState { ref mut placement, keyed: ref mut entries, holds, .. }) =
             states.get_mut(at).and_then(Option::as_mut)
         else {

@@ -14,7 +14,7 @@ use super::early::{Early, stream_numbers};
 use super::edits::{EditMemory, EditTally, ExpectedNumbers, RESETS};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
-use crate::held::{HeldPlace, OUTER_SPACE, ProcessRoom};
+use crate::held::{ApartStates, HeldPlace, OUTER_SPACE, ProcessRoom};
 use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
@@ -54,8 +54,8 @@ pub(super) struct Step<'a> {
     pub edited: Option<ExpectedNumbers>,
     /// Connections that were reset.
     pub resets: u64,
-    /// Index of the state of the function that edits in a process.
-    pub apart: Option<u32>,
+    /// Indices of the states of functions in processes, if one of the group edits.
+    pub apart: ApartStates,
 }
 
 impl StreamContext {
@@ -108,7 +108,8 @@ impl<'a> Step<'a> {
         policy: Policy,
         (worker, now): (u16, u32),
     ) -> Step<'a> {
-        Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0, apart: None }
+        let apart = ApartStates::new();
+        Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0, apart }
     }
 
     fn place(&self, packet: &Packet<'_>) -> HeldPlace {
@@ -141,20 +142,21 @@ impl<'a> Step<'a> {
         self.holding.held.held_of(self.place(packet), packet.direction) != 0
     }
 
-    /// Whether packets of a packet's session and a direction are in the process of the function that edits.
+    /// Whether packets of a packet's session and a direction are in processes of the group.
     pub fn is_apart(&self, packet: &Packet<'_>, direction: Direction) -> bool {
-        let Some(state) = self.apart else { return false };
-        let place = HeldPlace { state, ..self.place(packet) };
-        let held = &*self.holding.held;
-        held.held_of(place, direction) != 0 || held.has_pending(place, direction)
+        let (place, held) = (self.place(packet), &*self.holding.held);
+        self.apart
+            .iter()
+            .map(|&state| HeldPlace { state, ..place })
+            .any(|place| held.held_of(place, direction) != 0 || held.has_pending(place, direction))
     }
 
-    /// Drops the packets of a session that are in the process of the function that edits.
+    /// Drops the packets of a session that are in processes of the group.
     #[cold]
     pub fn drop_apart(&mut self, packet: &Packet<'_>) {
-        if let Some(state) = self.apart {
-            let place = HeldPlace { state, ..self.place(packet) };
-            self.holding.held.leave(place);
+        let place = self.place(packet);
+        for &state in &self.apart {
+            self.holding.held.leave(HeldPlace { state, ..place });
         }
     }
 

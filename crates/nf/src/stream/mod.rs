@@ -28,7 +28,7 @@ pub use edits::{EditError, SettledEdits, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED, TAIL};
 pub use function::StreamFunction;
 pub use lines::{LineGate, LinePace, LineSource};
-pub(crate) use returned::{Returned, apply_edited, apply_returned, lose_edited, unsent};
+pub(crate) use returned::{EditingOwner, Returned, apply_edited, apply_returned, lose_edited, unsent};
 pub(crate) use takeover::AnswerNumbers;
 pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;

@@ -1,7 +1,7 @@
 //! What comes back from the process of a stream function.
 
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{TcpStream, View};
+use mmb_stream::{OnOverflow, TcpStream, View};
 
 use super::edits::{EditInput, EditMemory, ExpectedNumbers};
 use super::reset_both;
@@ -22,12 +22,14 @@ pub(crate) struct Returned {
     pub buffer: u32,
     /// What the function could do with the bytes.
     pub rights: EditRights,
+    /// The number of the bytes that functions in front have changed. 0: none have.
+    pub rope: u32,
 }
 
 impl Returned {
     /// The function has not got the packet.
     pub const LOST: Returned =
-        Returned { verdict: ProcessVerdict::Lost, buffer: NO_BUFFER, rights: EditRights::NONE };
+        Returned { verdict: ProcessVerdict::Lost, buffer: NO_BUFFER, rights: EditRights::NONE, rope: 0 };
 }
 
 /// Does what a stream function in a process has decided about packets. Returns the positions of those that do
@@ -52,7 +54,7 @@ pub(crate) fn apply_returned(
             ProcessVerdict::Packet(_) | ProcessVerdict::Lost => (StreamVerdict::Pass, true),
         };
         if is_lost {
-            let (verdict, is_gap) = lost((packet, i), views[n], (on_failure, None), emissions);
+            let (verdict, is_gap) = lost((packet, i), given(views[n], group), (on_failure, None), emissions);
             if verdict == Verdict::Pass {
                 if is_gap {
                     detach(false, (&mut *pads, bases[n], 0), group, None);
@@ -84,15 +86,30 @@ pub(crate) fn apply_returned(
     events
 }
 
-/// Does what a function that edits in a process has decided about packets, and asked for. Returns the
-/// positions of those that do not pass.
+/// What a function has got of a packet.
+fn given(view: View, group: GroupPlace) -> View {
+    if view.detached & group.bit != 0 { View::NONE } else { view }
+}
+
+/// A function in a process of a group that edits.
+#[derive(Clone, Copy)]
+pub(crate) struct EditingOwner {
+    pub on_failure: OnFailure,
+    /// The function edits itself.
+    pub edits: bool,
+    /// See [`crate::StreamFunction::HOLDS_UNTIL_DECIDED`].
+    pub holds_until_decided: bool,
+}
+
+/// Does what a function in a process has decided about packets of a group that edits, and what it has asked
+/// for. Returns the positions of those that do not pass.
 ///
 /// `read`: reads the result of a packet. See [`apply_returned`] for bytes that the function has not got: what
 /// it holds back goes on in front of them, or their connection is reset.
 pub(crate) fn apply_edited(
     raw: RawVector<'_, '_>,
     returned: &[Returned; VECTOR],
-    (on_failure, holds_until_decided): (OnFailure, bool),
+    owner: EditingOwner,
     mut read: impl FnMut(u32, &mut Vec<u8>),
 ) -> Set {
     let RawVector { packets, at, bases, pads, offset, verdicts, views, emissions, .. } = raw;
@@ -104,45 +121,23 @@ pub(crate) fn apply_edited(
         let n = i & (VECTOR - 1);
         let (Some(packet), one) = (packets.get(i), &returned[n]) else { return };
         let stream = scratchpad::<TcpStream>(pads, bases[n], group.offset as usize).copied();
-        memory.restore(i, packet, stream.as_ref(), one.rights);
+        memory.restore(i, packet, stream.as_ref(), (one.rights, one.rope));
         if events.contains(i) {
             return;
         }
         let is_detached = stream.is_some_and(|stream| stream.detached() & group.bit != 0);
-        let view = if is_detached { View::NONE } else { views[n] };
-        let place = (&mut *pads, bases[n], offset);
-        let (verdict, is_end) = match one.verdict {
-            ProcessVerdict::Stream(verdict) => {
-                result.clear();
-                if !view.is_none() && one.buffer != NO_BUFFER {
-                    read(one.buffer, &mut result);
-                }
-                let longest = View { is_release: view.is_release && !holds_until_decided, ..view };
-                let is_done = replay((packet, i), (verdict, longest), (place, &result), memory);
-                match (is_done, verdict) {
-                    (false, _) => {
-                        let invalid = StreamVerdict::Reset(DropReason::ProcessInvalid);
-                        (act_edited(invalid, (i, packet, view), on_overflow, (memory, &mut *emissions)), true)
-                    }
-                    (true, StreamVerdict::Pass) => return,
-                    (true, StreamVerdict::Detach) => {
-                        return detach(true, (&mut *pads, bases[n], offset), group, Some(memory));
-                    }
-                    (true, verdict) => {
-                        let is_close = matches!(verdict, StreamVerdict::Close(_));
-                        let acted =
-                            act_edited(verdict, (i, packet, view), on_overflow, (memory, &mut *emissions));
-                        (acted, is_close)
-                    }
-                }
-            }
-            ProcessVerdict::Packet(_) | ProcessVerdict::Lost => {
-                let verdict =
-                    lose_edited((packet, i), view, on_failure, (place, group), (memory, &mut *emissions));
-                (Some(verdict).filter(|&verdict| verdict != Verdict::Pass), false)
-            }
+        let view = if is_detached { View::NONE } else { given(views[n], group) };
+        result.clear();
+        if owner.edits && !view.is_none() && one.buffer != NO_BUFFER {
+            read(one.buffer, &mut result);
+        }
+        let place = ((&mut *pads, bases[n], offset), group);
+        let came = (one.verdict, &result[..]);
+        let out = (&mut *memory, &mut *emissions);
+        let Some((verdict, is_end)) = settle((packet, i), view, came, (owner, on_overflow), place, out)
+        else {
+            return;
         };
-        let Some(verdict) = verdict else { return };
         events.insert(i);
         if matches!(verdict, Verdict::End(_)) {
             // What follows in the vector is of the same connection, which is reset once.
@@ -156,6 +151,38 @@ pub(crate) fn apply_edited(
     });
     memory.work.result = result;
     events
+}
+
+/// Does what has come back of a packet: a verdict, and what the function has asked for. Returns the verdict
+/// on a packet that does not pass, and whether later ones of its session have the same.
+fn settle(
+    (packet, at): (&Packet<'_>, usize),
+    view: View,
+    (verdict, result): (ProcessVerdict, &[u8]),
+    (owner, on_overflow): (EditingOwner, OnOverflow),
+    (place, group): ((&mut [u8], u32, usize), GroupPlace),
+    (memory, emissions): (&mut EditMemory, &mut Emissions),
+) -> Option<(Verdict, bool)> {
+    let (pads, base, offset) = place;
+    let ProcessVerdict::Stream(verdict) = verdict else {
+        let otherwise = (owner.on_failure, owner.edits);
+        let place = ((pads, base, offset), group);
+        let verdict = lose_edited((packet, at), view, otherwise, place, (memory, emissions));
+        return Some((verdict, false)).filter(|&(verdict, _)| verdict != Verdict::Pass);
+    };
+    let longest = View { is_release: view.is_release && !owner.holds_until_decided, ..view };
+    let place = (&mut *pads, base, offset);
+    if owner.edits && !replay((packet, at), (verdict, longest), (place, result), memory) {
+        let invalid = StreamVerdict::Reset(DropReason::ProcessInvalid);
+        let acted = act_edited(invalid, (at, packet, view), on_overflow, (memory, emissions));
+        return acted.map(|verdict| (verdict, true));
+    }
+    if verdict == StreamVerdict::Detach {
+        detach(owner.edits, (pads, base, offset), group, Some(memory));
+        return None;
+    }
+    let acted = act_edited(verdict, (at, packet, view), on_overflow, (memory, emissions));
+    acted.map(|acted| (acted, matches!(verdict, StreamVerdict::Close(_))))
 }
 
 /// Does to the bytes of a packet what a function in a process has asked for. Returns false if that cannot be.
@@ -175,13 +202,13 @@ fn replay(
     memory.replay(packet, EditInput { at, view, tail }, result)
 }
 
-/// A function that edits in a process does not get a packet. Returns what becomes of it. With `on-failure
-/// pass`, what the function holds back goes on.
+/// A function in a process does not get a packet of a group that edits. Returns what becomes of it. With
+/// `on-failure pass`, what the function holds back goes on. `edits`: it edits itself.
 #[cold]
 pub(crate) fn lose_edited(
     (packet, at): (&Packet<'_>, usize),
     view: View,
-    on_failure: OnFailure,
+    (on_failure, edits): (OnFailure, bool),
     ((pads, base, offset), group): ((&mut [u8], u32, usize), GroupPlace),
     (memory, emissions): (&mut EditMemory, &mut Emissions),
 ) -> Verdict {
@@ -191,11 +218,11 @@ pub(crate) fn lose_edited(
         memory.note_reset(at, emitted..emissions.len());
     }
     if verdict == Verdict::Pass && is_gap {
-        if let Some(tail) = scratchpad::<u32>(pads, base, offset) {
+        if let Some(tail) = scratchpad::<u32>(pads, base, offset).filter(|_| edits) {
             let view = View { is_release: true, ..view };
             memory.let_out(packet, EditInput { at, view, tail });
         }
-        detach(true, (pads, base, offset), group, Some(memory));
+        detach(edits, (pads, base, offset), group, Some(memory));
     }
     verdict
 }

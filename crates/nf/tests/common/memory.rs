@@ -1,5 +1,7 @@
 //! A process that is only memory: the test says when it works, and when it ends.
 
+#![allow(dead_code, reason = "each test uses some of it")]
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -106,10 +108,10 @@ impl Memory {
     }
 }
 
-/// Starts one function.
+/// Starts functions.
 pub struct MemoryHost {
     pub registry: fn() -> Registry,
-    pub memory: Mutex<Option<Arc<Mutex<Memory>>>>,
+    pub memories: Mutex<Vec<Arc<Mutex<Memory>>>>,
 }
 
 fn locked<T>(memory: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,11 +120,17 @@ fn locked<T>(memory: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl MemoryHost {
     pub fn new(registry: fn() -> Registry) -> MemoryHost {
-        MemoryHost { registry, memory: Mutex::default() }
+        MemoryHost { registry, memories: Mutex::default() }
     }
 
+    /// Calls a closure with the process that was started last.
     pub fn with<T>(&self, f: impl FnOnce(&mut Memory) -> T) -> T {
-        f(&mut locked(locked(&self.memory).as_ref().unwrap()))
+        f(&mut locked(locked(&self.memories).last().unwrap()))
+    }
+
+    /// Calls a closure with each process, in the order in which they were started.
+    pub fn each(&self, mut f: impl FnMut(&mut Memory)) {
+        locked(&self.memories).iter().for_each(|memory| f(&mut locked(memory)));
     }
 }
 
@@ -150,7 +158,7 @@ impl ProcessHost for MemoryHost {
             forged: VecDeque::new(),
         };
         let memory = Arc::new(Mutex::new(memory));
-        *locked(&self.memory) = Some(memory.clone());
+        locked(&self.memories).push(memory.clone());
         Ok(Arc::new(Process(memory)))
     }
 }

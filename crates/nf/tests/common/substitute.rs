@@ -1,6 +1,8 @@
-//! A stream function that edits.
+//! Stream functions: one that edits, and one that reads.
 
-use mmb_nf::{ArgError, Context, Setup, StreamEdit, StreamFunction, StreamVerdict};
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use mmb_nf::{ArgError, Context, DropReason, Setup, StreamData, StreamEdit, StreamFunction, StreamVerdict};
 
 /// Replaces a word by another one. Bytes that may begin the word are held back.
 pub struct Substitute {
@@ -42,5 +44,27 @@ impl StreamFunction for Substitute {
 
     fn describe(&self, count: &u32) -> Option<String> {
         Some(count.to_string())
+    }
+}
+
+/// Resets connections with a byte.
+pub struct Forbid(u8);
+
+impl StreamFunction for Forbid {
+    const TYPE: &'static str = "forbid";
+    const USAGE: &'static str = "BYTE";
+    const HELP: &'static str = "resets connections with a byte";
+    type State = [u8; 0];
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
+        Ok(Forbid(setup.args.first().and_then(|word| word.bytes().next()).unwrap_or(0)))
+    }
+
+    fn data(&self, data: &StreamData<'_, '_>, _: &mut [u8; 0], _: &mut Context<'_, ()>) -> StreamVerdict {
+        match data.bytes().any(|byte| byte == self.0) {
+            true => StreamVerdict::Reset(DropReason::StreamReset),
+            false => StreamVerdict::Pass,
+        }
     }
 }

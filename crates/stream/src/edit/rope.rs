@@ -159,8 +159,8 @@ impl Rope {
         }
     }
 
-    /// Appends bytes in the place of `input` bytes of the sender.
-    fn push_edit(&mut self, input: u32, bytes: &[u8]) {
+    /// Appends bytes that stand for so many bytes of the sender.
+    pub fn push_edit(&mut self, input: u32, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.push(Part { input, len: bytes.len() as u32, source: Source::Edit });
     }

@@ -139,8 +139,8 @@ impl ChainRun<'_, '_> {
         let state = self.state.state(self.active, function.instance);
         if let Some(remote) = state.and_then(|state| state.placement.remote()) {
             held.iter().filter_map(|i| Some((i, target.get(i)?))).for_each(|(i, one)| {
-                let Resumed { returned: verdict, buffer, rights, .. } = *one;
-                remote.set_returned(i, Returned { verdict, buffer, rights });
+                let Resumed { returned: verdict, buffer, rights, rope, .. } = *one;
+                remote.set_returned(i, Returned { verdict, buffer, rights, rope });
             });
         }
         let mut events = self.call(function, held, space, |placement, vector| placement.resume(vector));

@@ -180,14 +180,21 @@ impl SessionBytes<'_> {
         if state.instance.process().is_none() || !function.edits() {
             return bytes_of(bytes, &pad.function).is_some_and(|bytes| function.refuses(bytes));
         }
-        let place = HeldPlace { space: OUTER_SPACE, session: self.session.0, state: pad.state as u32 };
         let mut scratchpad = vec![0; state.instance.bytes()];
         let is_read = state.placement.read_scratchpad(self.session, &mut scratchpad);
-        self.held.len_of(place) != 0 || is_read && function.refuses(&scratchpad)
+        self.has_packets(pad) || is_read && function.refuses(&scratchpad)
+    }
+
+    /// Whether packets are in the process of the function of a prior scratchpad.
+    fn has_packets(&self, pad: &PriorPad) -> bool {
+        let place = HeldPlace { space: OUTER_SPACE, session: self.session.0, state: pad.state as u32 };
+        let state = self.states.get(pad.state).and_then(Option::as_ref);
+        state.is_some_and(|state| state.instance.process().is_some()) && self.held.len_of(place) != 0
     }
 
     /// Bytes that wait for functions which the session has left go on. Returns false if they must not: a
-    /// function has decided so, or they would pass by functions that stay and have not judged them.
+    /// function has decided so, they would pass by functions that stay and have not judged them, or they
+    /// would overtake packets in processes.
     fn flush_tails(
         &self,
         memory: &mut EditMemory,
@@ -197,6 +204,7 @@ impl SessionBytes<'_> {
         if pads.iter().any(|pad| !pad.is_taken && self.refuses(pad, bytes)) {
             return false;
         }
+        let has_packets = pads.iter().any(|pad| self.has_packets(pad));
         let mut flush = |direction: usize, pads: &mut dyn Iterator<Item = &PriorPad>| {
             let mut are_judged = true;
             for pad in pads {
@@ -209,7 +217,7 @@ impl SessionBytes<'_> {
                 let tail = bytes_of(bytes, &pad.function).and_then(|bytes| bytes.first_chunk().copied());
                 let tail = tail.filter(|_| function.edits()).map_or(0, u32::from_ne_bytes);
                 if memory.has_tail(tail, direction) {
-                    if !are_judged {
+                    if !are_judged || has_packets {
                         return false;
                     }
                     memory.flush_tail(stream.kept(), direction, tail);

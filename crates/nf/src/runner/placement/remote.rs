@@ -12,8 +12,9 @@
 //! do not go there, unless others of their session and direction are away. What comes back is applied where
 //! the packet goes on ([`apply_returned`]).
 //!
-//! A function that edits belongs to a group with a stream context and an exit, as in the worker. The memory
-//! of edits stays here: see [`apply_edited`].
+//! Functions of a group of which one edits are between a stream context and an exit, as in the worker. The
+//! memory of edits stays here: see [`apply_edited`]. If those in front of a function have changed the bytes
+//! of a packet, its process gets what they have left ([`Remote::send_edited`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,13 +24,13 @@ use mmb_stream::View;
 
 use super::{Local, Place, Placement};
 use crate::context::{Emissions, Holding, keep};
-use crate::held::{HeldPackets, ProcessRoom};
+use crate::held::{HeldPackets, PlaceRoom};
 use crate::instance::RawContext;
 use crate::process::{EditRights, FilledBuffer, FunctionProcess, LinkState, ProcessLink, ProcessVerdict};
 use crate::program::ir::GroupPlace;
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::set::{Set, VECTOR};
-use crate::stream::{EditMemory, Returned, apply_edited, apply_returned, lose_edited, unsent};
+use crate::stream::{EditMemory, EditingOwner, Returned, apply_edited, apply_returned, lose_edited, unsent};
 use crate::vector::RawVector;
 use crate::{
     Admission, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo, StreamVerdict,
@@ -54,6 +55,7 @@ pub(in crate::runner) struct Remote {
     /// Buffers with the packets of the next vector, by the positions of their packets.
     filled: Box<[Option<FilledBuffer>; VECTOR]>,
     is_stream: bool,
+    /// The function edits itself.
     edits: bool,
     on_failure: OnFailure,
     /// What has come back of the packets of the next vector that goes on.
@@ -96,9 +98,8 @@ impl Remote {
         self.filled[i & (VECTOR - 1)] = Some(filled);
     }
 
-    /// Returns the room that a stream context may give to packets. `state`: the index of the instance's
-    /// state.
-    pub fn room(&mut self, state: u32) -> ProcessRoom {
+    /// Returns the room that a stream context may give to packets.
+    pub fn room(&mut self) -> PlaceRoom {
         let (left, kept, reason) = match (self.state, &mut self.link) {
             (LinkState::Up, Some(link)) => {
                 let kept = link.buffers() / KEPT_BUFFERS;
@@ -107,7 +108,7 @@ impl Remote {
             (LinkState::Down(OnFailure::Pass), Some(_)) => (u32::MAX, 0, DropReason::ProcessFailed),
             _ => (0, 0, DropReason::ProcessFailed),
         };
-        ProcessRoom { left, kept, reason, state, taken: Set::EMPTY }
+        PlaceRoom { left, kept, reason }
     }
 
     /// Notes what has come back of the packet at a position, which goes on.
@@ -115,15 +116,53 @@ impl Remote {
         self.returned[i & (VECTOR - 1)] = returned;
     }
 
+    /// Sends a packet of a group that edits, with the bytes that functions in front have left of it.
+    fn send_edited(
+        &mut self,
+        i: usize,
+        (packet, input): (&mut Packet<'_>, Input),
+        now: u32,
+        (memory, holding): (&mut EditMemory, &mut Holding<'_>),
+    ) -> Verdict {
+        let rights = memory.rights(i);
+        let input = Input { rights: Some(rights), ..input };
+        if rights.changed.is_none() {
+            return self.send(i, (packet, input), now, holding);
+        }
+        let Some(rope) = memory.park(i) else { return Verdict::Drop(DropReason::HeldFull) };
+        let mut frame = std::mem::take(&mut memory.work.frame);
+        let mut meta = memory.write_changed(i, packet, &mut frame);
+        let mut changed = Packet {
+            len: frame.len() as u32,
+            head: &mut frame,
+            tail: None,
+            meta: &mut meta,
+            segment_size: 0,
+            in_port: packet.in_port,
+            direction: packet.direction,
+            session: packet.session,
+        };
+        let verdict = self.send(i, (&mut changed, input), now, holding);
+        memory.work.frame = frame;
+        if verdict == Verdict::Hold {
+            packet.meta.stage = meta.stage;
+            holding.held.set_rope(meta.stage.ticket(), rope);
+        } else {
+            memory.parked.remove(rope);
+        }
+        verdict
+    }
+
     /// Sends a packet to the process, or returns what becomes of it otherwise.
     fn send(
         &mut self,
         i: usize,
-        (packet, view, rights): (&mut Packet<'_>, View, EditRights),
+        (packet, input): (&mut Packet<'_>, Input),
         now: u32,
         holding: &mut Holding<'_>,
     ) -> Verdict {
         let (place, direction) = (holding.place(packet), packet.direction);
+        let Input { view, whole, rights } = input;
         let filled = self.filled[i & (VECTOR - 1)].take();
         let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
         let has_room = holding.held.fits(holding.held.len_of(place), 0);
@@ -135,14 +174,14 @@ impl Remote {
             LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
             LinkState::Up if !self.is_stream || !view.is_none() || is_away(holding.held) => {}
             state => {
-                let ticket = match self.edits {
-                    true => {
+                let ticket = match rights {
+                    Some(rights) => {
                         let is_lost = state != LinkState::Up && !view.is_none();
                         let passed = ProcessVerdict::Stream(StreamVerdict::Pass);
                         let returned = if is_lost { ProcessVerdict::Lost } else { passed };
-                        holding.held.follow_edited(place, direction, (view, rights), returned)
+                        holding.held.follow_edited(place, direction, (whole, rights), returned)
                     }
-                    false => holding.held.follow(place, direction, Some(Verdict::Pass)),
+                    None => holding.held.follow(place, direction, Some(Verdict::Pass)),
                 };
                 return ticket.map_or(Verdict::Pass, |ticket| keep(packet, ticket));
             }
@@ -150,11 +189,12 @@ impl Remote {
         if !has_room {
             return Verdict::Drop(DropReason::HeldFull);
         }
+        let rights = rights.unwrap_or(EditRights::NONE);
         let buffer = match link.send(packet, (view, rights), now, filled) {
             Ok(buffer) => buffer,
             Err(verdict) => return verdict,
         };
-        let ticket = holding.held.hold_in_process(place, direction, (buffer, view, rights));
+        let ticket = holding.held.hold_in_process(place, direction, (buffer, whole, rights));
         if let (Ok(ticket), Some(of_buffer)) = (ticket, self.tickets.get_mut(buffer as usize)) {
             *of_buffer = ticket;
         }
@@ -191,18 +231,28 @@ impl Remote {
     }
 }
 
-/// Does what becomes of a packet with new bytes that cannot be sent to the process of a function that edits.
+/// What a stream function gets of a packet.
+#[derive(Clone, Copy)]
+struct Input {
+    view: View,
+    /// What it would get if it read the session.
+    whole: View,
+    /// Some: the function belongs to a group that edits.
+    rights: Option<EditRights>,
+}
+
+/// Does what becomes of a packet with new bytes of a group that edits, which cannot be sent to a process.
 /// `verdict`: that on a packet of which nothing is noted.
 #[cold]
 fn unsent_edited(
     (packet, at): (&Packet<'_>, usize),
     view: View,
-    (verdict, on_failure): (Verdict, OnFailure),
+    (verdict, otherwise): (Verdict, (OnFailure, bool)),
     (place, group): ((&mut [u8], u32, usize), GroupPlace),
     out: (&mut EditMemory, &mut Emissions),
 ) -> Verdict {
     match packet.meta.kind.l4() {
-        Kind::TCP => lose_edited((packet, at), view, on_failure, (place, group), out),
+        Kind::TCP => lose_edited((packet, at), view, otherwise, (place, group), out),
         _ => verdict,
     }
 }
@@ -243,14 +293,17 @@ impl Placement for Remote {
 
     fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
         let RawVector { packets, at, verdicts, views, now, mut holding, mut events, group, .. } = vector;
-        let mut memory = vector.edits.filter(|_| self.edits);
+        let mut memory = vector.edits;
         for i in at.iter() {
             let Some(packet) = packets.get_mut(i) else { break };
             let n = i & (VECTOR - 1);
             let is_read = self.is_stream && views[n].detached & group.bit == 0;
             let view = if is_read { views[n] } else { View::NONE };
-            let rights = memory.as_deref().map_or(EditRights::NONE, |memory| memory.rights(i));
-            let mut verdict = self.send(i, (&mut *packet, view, rights), now, &mut holding);
+            let input = Input { view, whole: views[n], rights: None };
+            let mut verdict = match memory.as_deref_mut() {
+                Some(memory) => self.send_edited(i, (&mut *packet, input), now, (memory, &mut holding)),
+                None => self.send(i, (&mut *packet, input), now, &mut holding),
+            };
             let is_unsent = verdict != Verdict::Hold || self.state != LinkState::Up;
             if is_read && !view.is_none() && is_unsent {
                 verdict = match memory.as_deref_mut() {
@@ -259,7 +312,8 @@ impl Placement for Remote {
                     Some(memory) => {
                         let place = ((&mut *vector.pads, vector.bases[n], vector.offset), group);
                         let out = (memory, &mut *vector.emissions);
-                        unsent_edited((packet, i), view, (verdict, self.on_failure), place, out)
+                        let otherwise = (self.on_failure, self.edits);
+                        unsent_edited((packet, i), view, (verdict, otherwise), place, out)
                     }
                     None => {
                         let place = (&mut *vector.pads, vector.bases[n], group);
@@ -285,10 +339,11 @@ impl Placement for Remote {
 
     /// Stream functions: what has come back is applied.
     fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
-        let Remote { link, returned, on_failure, shadow, .. } = self;
-        if self.edits {
+        let Remote { link, returned, on_failure, shadow, edits, .. } = self;
+        if vector.edits.is_some() {
             let holds_until_decided = shadow.instance.function.holds_until_decided();
-            return apply_edited(vector, returned, (*on_failure, holds_until_decided), |buffer, result| {
+            let owner = EditingOwner { on_failure: *on_failure, edits: *edits, holds_until_decided };
+            return apply_edited(vector, returned, owner, |buffer, result| {
                 if let Some(link) = link {
                     link.read_result(buffer, result);
                 }
@@ -335,7 +390,12 @@ impl RunnerState {
     /// Takes packets back from processes. To be called between two vectors.
     #[cold]
     pub fn poll_processes(&mut self) {
-        let RunnerState { states, held, .. } = self;
+        let RunnerState { states, held, edits, .. } = self;
+        while let Some(rope) = held.pop_unused_rope() {
+            if let Some(memory) = edits {
+                memory.parked.remove(rope);
+            }
+        }
         while let Some((state, buffer)) = held.pop_unused_buffer() {
             let state = states.get_mut(state as usize).and_then(Option::as_mut);
             if let Some(link) = state.and_then(|state| state.placement.remote()?.link.as_mut()) {

@@ -9,6 +9,7 @@ use super::hold::HeldBytes;
 use super::options::{is_signed, mss, remove_mptcp, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, MOST_UNKNOWN, NOT_EDITED};
 use crate::context::Emissions;
+use crate::held::ApartStates;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{Step, StreamContext, datagram, for_functions, segment};
 use crate::stream::early::Early;
@@ -123,7 +124,7 @@ impl StreamContext {
         memory.fresh = Set::EMPTY;
         self.take_tally(worker, &mut memory.tally);
         let mut step = Step::new((holding, emissions), policy, (worker, now));
-        step.apart = room.as_ref().map(|room| room.state);
+        step.apart = room.as_ref().map_or_else(ApartStates::new, |room| room.states.clone());
         let mut events = Set::EMPTY;
         at.for_each(|i| {
             let n = i & (VECTOR - 1);

@@ -217,6 +217,15 @@ impl EditMemory {
     }
 }
 
+/// Corrects the length in the header of a datagram whose payload is replaced by another one. One that was
+/// wrong stays wrong.
+pub(super) fn set_payload_length(frame: &mut [u8], l4: usize, old: u16, new: u16) {
+    if let Some([high, low]) = frame.get_mut(l4 + LENGTH..l4 + LENGTH + 2) {
+        let len = u16::from_be_bytes([*high, *low]);
+        [*high, *low] = len.wrapping_sub(old).wrapping_add(new).to_be_bytes();
+    }
+}
+
 /// Writes the lengths of a frame with `len` bytes of payload.
 fn set_lengths(frame: &mut [u8], (l3, l4): (usize, usize), len: usize, is_ip4: bool) {
     let udp = (HEADER + len) as u16;

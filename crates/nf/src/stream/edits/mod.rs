@@ -52,6 +52,8 @@ pub(crate) const TAIL: usize = 8;
 /// Bytes of a worker's output that is not acknowledged, and of the tails of its functions.
 const OUTPUT_BYTES: usize = 64 << 20;
 const TAIL_BYTES: usize = 32 << 20;
+/// Bytes of packets of a worker that functions have changed, and that wait for a process.
+const PARKED_BYTES: usize = 64 << 20;
 const CONNECTIONS: usize = 65_536;
 
 /// Most changes of a function at a time, and most bytes of them.
@@ -87,6 +89,8 @@ pub(crate) struct EditMemory {
     /// Packets whose last bytes wait for more of their connection.
     pub deferred: Set,
     pub work: Work,
+    /// Bytes that functions have changed of packets that wait for a process.
+    pub parked: KeptBytes,
     /// Connections that have left the functions that edited them.
     pub detached: DetachedConnections,
     pub datagrams: Datagrams,
@@ -157,6 +161,7 @@ impl EditMemory {
             resets: Vec::with_capacity(VECTOR),
             deferred: Set::EMPTY,
             work: Work::default(),
+            parked: KeptBytes::new(if recorder.is_some() { 0 } else { PARKED_BYTES }, CONNECTIONS),
             detached: DetachedConnections::new(),
             datagrams: Datagrams::new(workers),
             tally: EditTally::default(),

@@ -7,18 +7,22 @@
 //! are those of any other function that edits, and a process cannot damage them: each number of a result is
 //! checked like a request of a function.
 //!
+//! If functions in front have changed the bytes of a packet, its process gets a frame with what they have
+//! left, and what that stands for ([`ChangedBytes`]). The worker keeps their rope until the packet is back.
+//!
 //! A result is a row of numbers of variable length (LEB128): the bytes that the function got, how many of
 //! them it had got before, and 1 more than the position from which on they are held back or kept (0: none
 //! are). Then for each change: the bytes behind the change before that stay, the bytes that are removed, the
 //! number of those that are inserted, and these bytes.
 
-use mmb_packet::Kind;
-use mmb_stream::{Change, TcpStream};
+use mmb_packet::{Kind, Meta};
+use mmb_stream::{Change, Rope, TcpStream};
 
 use super::EditMemory;
+use super::datagram::set_payload_length;
 use crate::Packet;
 use crate::set::VECTOR;
-use crate::verdict::{EditRights, MOST_RESULT};
+use crate::verdict::{ChangedBytes, EditRights, MOST_RESULT};
 
 /// Most bytes in front of the changes of a result.
 const RESULT_HEADER: usize = 15;
@@ -111,7 +115,40 @@ impl EditMemory {
             can_edit: self.number(i) != 0 || self.datagrams.editable.contains(i),
             is_one_way: self.one_way.contains(i),
             most: self.datagrams.most[i & (VECTOR - 1)],
+            changed: self
+                .rope(i)
+                .map(|rope| ChangedBytes { from: rope.from, input: rope.end().wrapping_sub(rope.from) }),
         }
+    }
+
+    /// Keeps the bytes of a packet that functions have changed, while the packet waits for a process. Returns
+    /// their number. None: there is no room.
+    pub fn park(&mut self, i: usize) -> Option<u32> {
+        let EditMemory { parked, work, ropes, .. } = self;
+        work.saved.clear();
+        ropes.get(i)?.write(&mut work.saved);
+        let number = parked.insert()?;
+        if parked.append(number, 0, 0, &work.saved) {
+            return Some(number);
+        }
+        parked.remove(number);
+        None
+    }
+
+    /// Writes the frame of a packet whose bytes functions have changed, with these bytes as its payload, to
+    /// `frame`. Returns what is known of it. A length that was wrong stays wrong.
+    pub fn write_changed(&self, i: usize, packet: &Packet<'_>, frame: &mut Vec<u8>) -> Meta {
+        let bytes = self.rope(i).map_or(&[][..], Rope::bytes);
+        let l4 = usize::from(packet.meta.l4_off);
+        let headers = l4 + packet.l4_header_len();
+        frame.clear();
+        frame.extend_from_slice(packet.head.get(..headers).unwrap_or(&[]));
+        frame.extend_from_slice(bytes);
+        if packet.meta.kind.l4() == Kind::UDP {
+            let old = packet.l4_payload_len() as u16;
+            set_payload_length(frame, l4, old, bytes.len() as u16);
+        }
+        Meta { end: u16::try_from(frame.len()).unwrap_or(u16::MAX), ..*packet.meta }
     }
 
     /// Packets come back from a process.
@@ -119,13 +156,27 @@ impl EditMemory {
         self.resets.clear();
     }
 
-    /// A packet comes back from a process, at a position of another vector. `stream`: its connection.
-    pub fn restore(&mut self, i: usize, packet: &Packet<'_>, stream: Option<&TcpStream>, rights: EditRights) {
+    /// A packet comes back from a process, at a position of another vector. `stream`: its connection. `rope`:
+    /// the number of its changed bytes.
+    pub fn restore(
+        &mut self,
+        i: usize,
+        packet: &Packet<'_>,
+        stream: Option<&TcpStream>,
+        (rights, rope): (EditRights, u32),
+    ) {
         let stream = stream.filter(|stream| packet.meta.kind.l4() == Kind::TCP && stream.is_edited());
         self.begin(i, stream.map_or(0, TcpStream::kept));
         self.returned.insert(i);
         self.one_way.insert_if(i, rights.is_one_way);
         self.restore_datagram(i, packet, rights);
+        let EditMemory { parked, work, ropes, changed, .. } = self;
+        if let Some(place) = ropes.get_mut(i).filter(|_| rope != 0) {
+            work.saved.clear();
+            parked.read(rope, 0, 0, parked.len(rope, 0), &mut work.saved);
+            place.read(&work.saved);
+            changed.insert(i);
+        }
     }
 
     /// A vector begins in a process.
@@ -141,6 +192,18 @@ impl EditMemory {
         self.begin(i, is_edited.into());
         self.one_way.insert_if(i, rights.is_one_way);
         self.restore_datagram(i, packet, rights);
+        if let (Some(ChangedBytes { from, input }), Some(rope)) = (rights.changed, self.ropes.get_mut(i)) {
+            let bytes = &mut self.work.saved;
+            bytes.clear();
+            packet.payload().for_each(|slice| bytes.extend_from_slice(slice));
+            rope.clear(from);
+            if input as usize == bytes.len() || packet.meta.kind.l4() != Kind::TCP {
+                rope.push_plain(bytes);
+            } else if input != 0 {
+                rope.push_edit(input, bytes);
+            }
+            self.changed.insert(i);
+        }
     }
 
     fn restore_datagram(&mut self, i: usize, packet: &Packet<'_>, rights: EditRights) {
