@@ -24,7 +24,7 @@ use crate::doorbell::Bell;
 use crate::layout::{FRAME, Geometry, RingPair};
 use crate::link::Link;
 use crate::memory::SharedMemory;
-use crate::message::{Hello, Reply, Request};
+use crate::message::{Hello, MOST_INPUTS, Reply, Request};
 use crate::pool::Pool;
 use crate::report;
 use crate::shared::{DomainMemory, Packets, Shared};
@@ -112,6 +112,11 @@ impl Host {
 impl ProcessHost for Host {
     fn start(&self, spec: &ProcessSpec<'_>) -> Result<Arc<dyn FunctionProcess>, String> {
         spec.cpu.map_or(Ok(()), |cpu| self.supervisor.processors.check(cpu))?;
+        if spec.files.kept_inputs().len() > MOST_INPUTS {
+            return Err(format!(
+                "it reads more than {MOST_INPUTS} files: join some of them, or leave `process` out"
+            ));
+        }
         let domain = self.domain(spec.domain)?;
         let geometry = Geometry::new(spec.workers, spec.domain.buffers, self.sessions, spec.bytes);
         let text = |error: io::Error| format!("no memory: {error}");
@@ -132,6 +137,7 @@ impl ProcessHost for Host {
             geometry,
             stride,
             packets: None,
+            files: Vec::new(),
         };
         let number = Arc::new(AtomicU32::new(0));
         let restarts = Arc::new(AtomicU32::new(0));
@@ -141,6 +147,7 @@ impl ProcessHost for Host {
             supervisor: self.supervisor.clone(),
             shared: shared.clone(),
             hello,
+            files: spec.files.clone(),
             requests: received,
             number: number.clone(),
             restarts: restarts.clone(),
@@ -224,7 +231,8 @@ impl FunctionProcess for Process {
     }
 
     fn set(&self, args: &[&str]) -> Result<(), String> {
-        match self.ask(Request::Set(args.iter().map(|&word| word.to_owned()).collect())) {
+        let words = args.iter().map(|&word| word.to_owned()).collect();
+        match self.ask(Request::Set(words, Vec::new())) {
             Some(Reply::Set(result)) => result,
             _ => Err("the process does not answer".into()),
         }

@@ -133,6 +133,7 @@ const IS_RELEASE: u16 = 4;
 const CAN_EDIT: u16 = 8;
 const IS_ONE_WAY: u16 = 16;
 const IS_CHANGED: u16 = 32;
+const MAY_ANSWER: u16 = 64;
 
 impl PacketHeader {
     /// `at`: the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
@@ -158,7 +159,8 @@ impl PacketHeader {
                 | bit(view.is_release, IS_RELEASE)
                 | bit(rights.can_edit, CAN_EDIT)
                 | bit(rights.is_one_way, IS_ONE_WAY)
-                | bit(rights.changed.is_some(), IS_CHANGED),
+                | bit(rights.changed.is_some(), IS_CHANGED)
+                | bit(rights.may_answer, MAY_ANSWER),
             most: rights.most,
             changed: [from, input],
             meta: *packet.meta,
@@ -187,6 +189,7 @@ impl PacketHeader {
             can_edit: has(CAN_EDIT),
             is_one_way: has(IS_ONE_WAY),
             most: self.most,
+            may_answer: has(MAY_ANSWER),
             changed: has(IS_CHANGED).then_some(ChangedBytes { from, input }),
         };
         (view, rights)

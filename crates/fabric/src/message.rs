@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
@@ -19,8 +20,10 @@ use crate::layout::Geometry;
 const LONGEST: usize = 128 << 10;
 /// Characters of a reason that are shown.
 const LONGEST_REASON: usize = 200;
+/// Most files that a function reads.
+pub const MOST_INPUTS: usize = 32;
 /// Most descriptors of a message.
-const MOST_FILES: usize = 5;
+const MOST_FILES: usize = 5 + MOST_INPUTS;
 
 /// From the engine to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,8 +54,8 @@ pub(crate) enum First {
     Broker(serde_json::Value),
 }
 
-/// The first message to the process of a function. Descriptors: pool, scratchpads, rings, bell, and the
-/// packet memory if the process reads packets where they are.
+/// The first message to the process of a function. Descriptors: pool, scratchpads, rings, bell, the packet
+/// memory if the process reads packets where they are, and the files that the function reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub name: String,
@@ -71,13 +74,15 @@ pub(crate) struct Hello {
     pub stride: usize,
     /// Where the packet memory begins in its file, and its bytes.
     pub packets: Option<(u64, usize)>,
+    /// The paths of the files.
+    pub files: Vec<PathBuf>,
 }
 
 /// From the engine to a process that runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// `nf set`.
-    Set(Vec<String>),
+    /// `nf set`: the words, and the paths of the files that the function reads. Descriptors: these files.
+    Set(Vec<String>, Vec<PathBuf>),
     /// `show functions`.
     Report,
 }
@@ -204,9 +209,9 @@ mod tests {
     fn messages_and_descriptors_arrive() {
         let (here, there) = pair().unwrap();
         let (file, _) = pair().unwrap();
-        send(&here, &Request::Set(vec!["a b".into()]), &[file.as_fd()]).unwrap();
+        send(&here, &Request::Set(vec!["a b".into()], Vec::new()), &[file.as_fd()]).unwrap();
         let (request, files): (Request, _) = receive(&there, RecvFlags::empty()).unwrap().unwrap();
-        assert!(matches!(request, Request::Set(words) if words == ["a b"]));
+        assert!(matches!(request, Request::Set(words, _) if words == ["a b"]));
         assert_eq!(files.len(), 1);
         drop(here);
         assert!(receive::<Request>(&there, RecvFlags::empty()).unwrap().is_none());

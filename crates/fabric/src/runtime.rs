@@ -8,6 +8,7 @@
 //! doorbell and on the socket, as its mode says ([`idle`]). It ends with the socket.
 
 mod idle;
+mod inputs;
 mod lines;
 
 use std::any::Any;
@@ -36,6 +37,7 @@ use crate::pool::BUFFER_HEADER;
 use crate::ring::{self, Consumer, Producer};
 use crate::sandbox;
 use idle::{Idle, IdleStep};
+use inputs::Inputs;
 use lines::LineSender;
 
 /// Most packets of a vector.
@@ -121,6 +123,7 @@ struct Process {
     idle: Idle,
     verdicts: Box<[ProcessVerdict; VECTOR]>,
     lines: LineSender,
+    inputs: Inputs,
 }
 
 /// The end of a frame behind its first segment.
@@ -148,7 +151,7 @@ impl Process {
         let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
         hello.cpu.map_or(Ok(()), sandbox::pin)?;
         sandbox::restore_priority(hello.priority);
-        sandbox::limit(sandbox::Rights::Memory)?;
+        sandbox::limit(sandbox::Rights::Memory { inputs: hello.files.len() as u64 })?;
         let spec = HostedSpec {
             name: hello.name.clone(),
             kind: hello.kind.clone(),
@@ -157,7 +160,9 @@ impl Process {
             workers: hello.geometry.workers,
             seed: hello.seed,
         };
-        let function = HostedFunction::new(registry, &spec)?;
+        let inputs = Inputs::default();
+        inputs.set(hello.files.clone(), files);
+        let function = HostedFunction::new(registry, &spec, &inputs.access())?;
         let geometry = hello.geometry;
         if function.bytes().next_multiple_of(8) != geometry.stride as usize {
             return Err("the scratchpads have another size than the function".into());
@@ -184,6 +189,7 @@ impl Process {
             idle: Idle::new(ProcessMode::from_word(&hello.mode).unwrap_or_default()),
             verdicts: Box::new([ProcessVerdict::Lost; VECTOR]),
             lines: LineSender::default(),
+            inputs,
         })
     }
 
@@ -235,13 +241,14 @@ impl Process {
     /// Answers requests of the engine. Returns false if it is gone.
     fn answer(&mut self, socket: BorrowedFd<'_>) -> bool {
         loop {
-            let request = match message::receive::<Request>(socket, RecvFlags::DONTWAIT) {
-                Ok(Some((request, _))) => request,
+            let (request, files) = match message::receive::<Request>(socket, RecvFlags::DONTWAIT) {
+                Ok(Some(received)) => received,
                 Ok(None) => return false,
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             };
             let reply = match request {
-                Request::Set(words) => {
+                Request::Set(words, paths) => {
+                    self.inputs.set(paths, files.into_iter());
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     Reply::Set(self.function.set(&words))
                 }

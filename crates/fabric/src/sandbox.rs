@@ -34,8 +34,8 @@ const MEMORY: u64 = 4 << 30;
 #[rustfmt::skip]
 const CALLS: &[i64] = &[
     // Descriptors that are open.
-    libc::SYS_read, libc::SYS_write, libc::SYS_writev, libc::SYS_close, libc::SYS_fstat, libc::SYS_recvmsg,
-    libc::SYS_ppoll,
+    libc::SYS_read, libc::SYS_pread64, libc::SYS_write, libc::SYS_writev, libc::SYS_close, libc::SYS_fstat,
+    libc::SYS_dup, libc::SYS_recvmsg, libc::SYS_ppoll,
     // Memory.
     libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_brk,
     // This thread, and time.
@@ -78,7 +78,10 @@ pub fn isolate() -> Result<(), String> {
 #[derive(Clone, Copy, Debug)]
 pub enum Rights {
     /// Memory, and the engine's socket.
-    Memory,
+    Memory {
+        /// Files that the function reads.
+        inputs: u64,
+    },
     /// Connections besides, which the engine gives it.
     Connections,
 }
@@ -90,7 +93,8 @@ pub enum Rights {
 /// The kernel refuses to limit system calls.
 pub fn limit(rights: Rights) -> Result<(), String> {
     let files = match rights {
-        Rights::Memory => 16,
+        // New ones come before old ones are closed, and one is being read.
+        Rights::Memory { inputs } => 16 + 2 * inputs,
         // As many as the engine may have.
         Rights::Connections => getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
     };
@@ -159,7 +163,7 @@ fn filter(rights: Rights) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<_>> =
         CALLS.iter().chain(OLD_CALLS).map(|call| (*call, Vec::new())).collect();
     match rights {
-        Rights::Memory => drop(rules.insert(libc::SYS_sendmsg, Vec::new())),
+        Rights::Memory { .. } => drop(rules.insert(libc::SYS_sendmsg, Vec::new())),
         Rights::Connections => rules.extend(sockets::rules()?),
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::Backend)?;

@@ -53,12 +53,15 @@ pub(crate) struct Holding<'a> {
     pub order: Option<(Option<u8>, u32)>,
     /// The numbers with which the function may answer the client ([`crate::TakenOver`]). None: it may not.
     pub answer: Option<AnswerNumbers>,
+    /// In a process: the number of the answer to the client of the packet.
+    pub answered: Option<u32>,
 }
 
 impl<'a> Holding<'a> {
     /// Makes the value for a function in the flow manager's sessions, with the first state.
     pub fn new(held: &'a mut HeldPackets) -> Holding<'a> {
-        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order: None, answer: None }
+        let (order, answer, answered) = (None, None, None);
+        Holding { held, space: OUTER_SPACE, state: 0, is_resumed: false, order, answer, answered }
     }
 
     pub fn place(&self, packet: &Packet<'_>) -> HeldPlace {

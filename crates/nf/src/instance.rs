@@ -11,9 +11,9 @@ use crate::bytes::raw::{BrokerPlace, PassedBytes, RawBytes, Refusal};
 use crate::context::{Emissions, Holding};
 use crate::flow_type::Flow;
 use crate::l7::DynL7;
-use crate::process::{FunctionCopies, FunctionProcess, ProcessStatus, process_use};
+use crate::process::{FunctionCopies, FunctionProcess, ProcessStatus};
 use crate::set::Set;
-use crate::stream::{EditMemory, TAIL};
+use crate::stream::{AnswerState, EditMemory, TAIL};
 use crate::vector::RawVector;
 use crate::{
     Admission, ArgError, Background, Context, Function, LineSource, OpeningPacket, Properties,
@@ -40,6 +40,8 @@ pub struct Instance {
     process: Option<Arc<dyn FunctionProcess>>,
     /// The copies of a function of brokers; `function` is their shadow.
     copies: Option<Arc<FunctionCopies>>,
+    /// The function has read files, and runs in a process.
+    reads_files: bool,
     /// What brokers have of a stream function, and the number of their worker.
     broker_place: BrokerPlace,
     broker_worker: u16,
@@ -86,6 +88,7 @@ impl Instance {
             domain: None,
             process: None,
             copies: None,
+            reads_files: false,
             broker_place: BrokerPlace::default(),
             broker_worker: 0,
         })
@@ -96,9 +99,10 @@ impl Instance {
         &mut self,
         (domain, place): (&Domain, &ProcessPlace),
         process: Option<Arc<dyn FunctionProcess>>,
+        reads_files: bool,
     ) {
         self.domain = Some((domain.clone(), place.clone()));
-        self.process = process;
+        (self.process, self.reads_files) = (process, reads_files);
     }
 
     /// Sets domain and place of a function that brokers can use, and its copies if there is somebody to make
@@ -192,11 +196,6 @@ impl Instance {
         self.function.is_stream()
     }
 
-    /// Whether rules can use the chains of the function, if it runs in a process.
-    pub(crate) fn is_for_packets(&self) -> bool {
-        process_use(&*self.function, &self.properties).is_ok_and(|of| of.packets)
-    }
-
     /// Whether only brokers can use the function.
     pub fn is_l7_only(&self) -> bool {
         self.function.is_l7_only()
@@ -240,7 +239,10 @@ impl Instance {
     /// Returns size and alignment of the scratchpad in those of a session. In a process, it is elsewhere.
     pub(crate) fn pad(&self) -> (usize, usize) {
         match &self.process {
-            // What the function holds back is in the worker.
+            // What the function holds back is in the worker, and what it answers.
+            Some(_) if self.function.edits() && self.function.sees_packets() => {
+                (TAIL + size_of::<AnswerState>(), align_of::<AnswerState>())
+            }
             Some(_) if self.function.edits() => (TAIL, align_of::<u32>()),
             Some(_) => (0, 1),
             None => self.function.pad(),
@@ -262,10 +264,12 @@ impl Instance {
     /// # Errors
     /// The error of the function.
     pub fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        if self.process.is_none() || self.reads_files {
+            // The process gets the files that are read here.
+            self.function.set(args)?;
+        }
         if let Some(process) = &self.process {
             process.set(args).map_err(ArgError::from)?;
-        } else {
-            self.function.set(args)?;
         }
         self.copies.as_ref().map_or(Ok(()), |copies| copies.set(args).map_err(ArgError::from))
     }
@@ -386,6 +390,20 @@ pub(crate) trait DynFunction: Send + Sync {
     fn refuses(&self, pad: &[u8]) -> bool {
         let _ = pad;
         false
+    }
+    /// Returns [`crate::StreamFunction::SEES_PACKETS`].
+    fn sees_packets(&self) -> bool {
+        false
+    }
+    /// See [`crate::StreamFunction::watches`].
+    fn watches(&self, pad: &[u8]) -> bool {
+        let _ = pad;
+        true
+    }
+    /// See [`crate::StreamFunction::answer`].
+    fn answer(&self, number: u32) -> &[u8] {
+        let _ = number;
+        &[]
     }
     /// Returns what `show connections verbose` prints of a session, from its scratchpad. `held`: the packets
     /// that the function holds of it, by direction.

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use mmb_lang::{Domain, NfInstance, OnFailure, ProcessMode};
 use mmb_packet::DropReason;
+use mmb_system::FileAccess;
 
 use crate::{LineSource, Packet, SessionId, SessionInfo, Verdict};
 
@@ -71,7 +72,9 @@ pub struct ProcessSpec<'a> {
     pub bytes: usize,
     /// The function changes no packet.
     pub is_read_only: bool,
-    /// Writes the lines of the function, which has no files.
+    /// Keeps the files that the function has read, which its process reads as well.
+    pub files: &'a Arc<FileAccess>,
+    /// Writes the lines of the function, which writes to no file.
     pub log: Option<Arc<dyn LineSource>>,
 }
 

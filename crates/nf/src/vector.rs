@@ -119,6 +119,7 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
             is_resumed: *is_resumed,
             order: None,
             answer: None,
+            answered: None,
         };
         let (now, worker, ingress) = (*now, *worker, u16::MAX);
         let mut cx = Context { now, worker, local: self.local, emissions, at: None, ingress, holding };

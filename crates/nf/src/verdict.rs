@@ -107,6 +107,8 @@ pub struct EditRights {
     pub is_one_way: bool,
     /// Bytes of the longest IP packet that the output of a datagram takes.
     pub most: u16,
+    /// An answer to the client could follow now: see [`crate::TakenOver::can_begin`].
+    pub may_answer: bool,
     /// Functions in front have changed the bytes: the packet that the process gets has these in the place of
     /// its payload.
     pub changed: Option<ChangedBytes>,
@@ -114,7 +116,8 @@ pub struct EditRights {
 
 impl EditRights {
     /// Of bytes that cannot be edited.
-    pub const NONE: EditRights = EditRights { can_edit: false, is_one_way: false, most: 0, changed: None };
+    pub const NONE: EditRights =
+        EditRights { can_edit: false, is_one_way: false, most: 0, may_answer: false, changed: None };
 }
 
 /// What bytes that functions have changed stand for.

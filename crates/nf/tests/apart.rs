@@ -103,6 +103,23 @@ fn early_segments_leave_room() {
     assert!(passed.len() > 8 * 20 && passed == b"harmless".repeat(passed.len() / 8), "{sent:?}");
 }
 
+/// The other direction takes no room of a segment that others wait for: its sender may repeat it seldom.
+#[test]
+fn awaited_segments_find_room() {
+    let mut bench = Bench::new("evil harmless", "");
+    let early: Vec<_> = (1..30).map(|n| frame(0, n * 4, 0, ACK, b"evil")).collect();
+    bench.send(&early, 200);
+    let replies: Vec<_> = (0..100).map(|n| frame(1, n * 4, 0, ACK, b"evil")).collect();
+    bench.send(&replies, 0);
+    let sent = bench.send(&[frame(0, 0, 0, ACK, b"evil")], 200);
+    assert!(sent.iter().all(|one| !matches!(one.verdict, ChainVerdict::Drop(_))), "{sent:?}");
+    let mut passed: Vec<u8> = Vec::new();
+    for sent in [left(&sent), left(&bench.work(200))] {
+        passed.extend(sent.iter().filter(|one| one.direction == 0).flat_map(|one| one.bytes.clone()));
+    }
+    assert!(passed.len() > 8 * 10 && passed == b"harmless".repeat(passed.len() / 8));
+}
+
 /// A new connection in the place of one with packets in the process: these are dropped.
 #[test]
 fn a_new_connection_gets_nothing_of_the_one_before() {

@@ -9,8 +9,8 @@ mod memory;
 #[path = "common/substitute.rs"]
 mod substitute;
 
-use mmb_nf::ChainVerdict;
 use mmb_nf::harness::{Harness, Sent};
+use mmb_nf::{ChainVerdict, DropReason};
 use proptest::prelude::*;
 
 use common::{ACK, Bench, FIN, RST, datagram, frame, left, registry, rounds, transfer};
@@ -42,7 +42,7 @@ fn at(from: i32, text: &str) -> (i32, String) {
 fn functions_read_what_those_in_front_have_left() {
     let mut bench = Bench::with(&lines(&[Some("d"), Some("e")], ""));
     assert_eq!(bench.texts(0, 0, "an evil word"), [at(0, "an bad x word")]);
-    // A beginning at the end of a segment, and what the first function makes of it begins a word of the second.
+    // A beginning at the end of a segment. What the first function makes of it begins a word of the second.
     assert_eq!(bench.texts(12, 0, "ev"), []);
     assert_eq!(bench.texts(14, 0, "il!"), [at(13, "bad x!")]);
     // Repeated bytes leave as before, and acknowledgements come back as the sender counts.
@@ -163,6 +163,21 @@ fn a_lost_process_resets_connections() {
     }
 }
 
+/// More bytes than fit into a buffer.
+#[test]
+fn what_fits_into_no_buffer_resets_its_connection() {
+    let new = "x".repeat(200);
+    for (words, is_reset) in [(40, false), (60, true)] {
+        let mut bench = Bench::with(&format!(
+            "domain add d private\nnf add l substitute evil {new}\nnf add w substitute a b process d\nchain add c l | w"
+        ));
+        let sent = bench.send(&[frame(0, 0, 0, ACK, "evil".repeat(words).as_bytes())], 9);
+        let has_reason = sent.iter().any(|one| one.verdict == ChainVerdict::End(DropReason::ProcessFull));
+        let resets = left(&sent).iter().filter(|one| one.flags & RST != 0).count();
+        assert_eq!((has_reason, resets), (is_reset, if is_reset { 2 } else { 0 }), "{sent:?}");
+    }
+}
+
 #[test]
 fn functions_move_one_by_one() {
     let place = |apart: bool| apart.then_some("d");
@@ -184,7 +199,7 @@ fn functions_move_one_by_one() {
     }
 }
 
-/// What a function that leaves holds back would overtake packets in a process behind it: the connection is reset.
+/// What a function that leaves holds back would overtake packets in a process: the connection is reset.
 #[test]
 fn bytes_do_not_overtake_packets_in_processes() {
     let mut bench = Bench::with(&lines(&[Some("d"), Some("e")], ""));

@@ -320,7 +320,6 @@ def test_refusals(tenant):
     before = line("show", "config").stdout
     for words, sentence in (
         ("nf add x acl allow process nowhere", "there is no domain `nowhere`"),
-        ("nf add x sni deny a.example process tenant", "`x` answers clients in the place of their servers, which a function in a process cannot do"),
         ("nf add x proxy 192.0.2.10:80 process tenant poll", "`x` works in brokers, whose processes sleep while nothing comes: leave `poll` out"),
         ("nf add x log file a.log process tenant", "`x` works with files or sockets of its own"),
         ("nf add x police 1000pps per source process tenant", "`x` shares state between sessions"),

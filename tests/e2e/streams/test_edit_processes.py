@@ -1,6 +1,5 @@
 """Stream functions that edit in processes: real connections over bad links, and processes that are killed."""
 
-import json
 import os
 import random
 import signal
@@ -10,10 +9,10 @@ import pytest
 
 from lab import traffic, wait
 from lab.links.impair import Impairment
-from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
+from lab.netns import SERVER4, SERVER6
 from sessions.test_processes import apply, process_of, report
 from streams import test_match
-from streams.test_http import BANNER, MIB, PAGE, chain, curl, edited, serve, url
+from streams.test_http import PAGE, chain, curl, edited, edits, serve, url
 from streams.test_match import PORT, connection, exactly
 from streams.test_stream_processes import DOMAIN, configuration, runs_again, transferred
 
@@ -84,42 +83,14 @@ def test_bulk_transfers_are_edited(make_wire, workers, address):
     wait.until(lambda: wire.daemon.json("show", "domains")["domains"][0]["used"] == 0, "free buffers")
 
 
-def http_configuration():
-    """As in the tests of functions in the worker, but without a file, which only brokers can use."""
-    line = (
-        "http-edit request header set X-Forwarded-For client-address request header del X-Secret "
-        "request path replace ^/old/(.*) /$1 response header del Server response header add X-Box mmb "
-        f'body replace evil friendly body replace </body> "{BANNER.decode()}" process tenant'
-    )
-    return f"{DOMAIN}\n{chain(line)}"
-
-
-@pytest.mark.parametrize("driver, address, client", [("af-xdp", SERVER4, CLIENT4), ("af-packet", SERVER6, CLIENT6)])
-def test_headers_paths_and_bodies_are_edited(make_wire, serve, tmp_path, driver, address, client):
-    wire = make_wire(driver, http_configuration())
-    server = serve(wire.server, address)
-    sent = ("-H", "X-Forwarded-For: 1.2.3.4", "-H", "X-Secret: s", "--compressed")
-    seen = json.loads(curl(wire.client, *sent, url("/old/headers", address)).stdout)
-    assert (seen["X-Forwarded-For"], seen["Accept-Encoding"]) == (client, "identity") and "X-Secret" not in seen
-    heads, body = tmp_path / "heads", tmp_path / "body"
-    for path in ("/page", "/chunks"):
-        pages = [url(path, address)] * 2
-        curl(wire.client, "-D", heads, "-o", body, "-o", tmp_path / "second", *pages)
-        assert body.read_bytes() == (tmp_path / "second").read_bytes() == edited(PAGE), path
-        head = heads.read_text(encoding="ascii")
-        assert "X-Box: mmb" in head and "Server" not in head and "Content-Length" not in head
-    assert server.seen == ["GET /headers"] + ["GET /page"] * 2 + ["GET /chunks"] * 2
-    upload = tmp_path / "upload"
-    upload.write_bytes(MIB)
-    posted = curl(wire.client, "-H", "Expect: 100-continue", "--data-binary", f"@{upload}", url("/up", address))
-    assert posted.stdout == "same"
-    values = report(wire.daemon, "f")
-    assert (values["paths rewritten"], values["bodies edited"], values["restarts"]) == ("1", "5", "0")
+def http_configuration(tmp_path):
+    """As in the tests of functions in the worker, with a text in a file."""
+    return chain(edits(tmp_path), " process tenant")
 
 
 def test_edits_of_pages_survive_loss(make_bad, serve, tmp_path):
     bad = Impairment(loss=30, duplication=30, reordering=30, cuts=100)
-    bench = make_bad(http_configuration(), seed=4, before=bad, behind=bad)
+    bench = make_bad(http_configuration(tmp_path), seed=4, before=bad, behind=bad)
     serve(bench.server)
     bodies = [tmp_path / f"body{n}" for n in range(3)]
     for body, path in zip(bodies, ["/page", "/chunks", "/page"]):
@@ -248,10 +219,15 @@ def steps(places):
     return "\n".join((domain, domain.replace("tenant", "other"), *functions, *others)) + "\n"
 
 
-def after_steps(content):
-    for old, new in STEPS:
+def after_steps(content, steps=STEPS):
+    for old, new in steps:
         content = content.replace(old.encode(), new.encode())
     return content
+
+
+def both_after_steps(sent):
+    """What arrives at both ends. Replies meet the functions in the other order."""
+    return [after_steps(sent[0]), after_steps(sent[1], STEPS[::-1])]
 
 
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
@@ -261,32 +237,33 @@ def test_several_functions_edit_over_bad_links(make_bad, places):
     rng = random.Random(9)
     sent = [content_with_words(rng), content_with_words(rng, 30)]
     with connection(bench, SERVER4) as (near, far):
-        got = exchanged(near, far, sent, [after_steps(content) for content in sent])
-        assert got == [after_steps(content) for content in sent]
+        got = exchanged(near, far, sent, both_after_steps(sent))
+        assert got == both_after_steps(sent)
     for number, place in enumerate(places):
         values = report(bench.daemon, f"m{number}")
-        assert values["edited"] == "90" and (not place or values["restarts"] == "0"), (number, values)
+        assert values["edited"] == ("60" if number else "90"), (number, values)
+        assert not place or values["restarts"] == "0"
 
 
 @pytest.mark.parametrize("places", [PLACES["one domain"], PLACES["two domains"]], ids=["one domain", "two domains"])
 def test_bulk_transfers_pass_several_processes(make_wire, places):
     wire = make_wire("af-packet", steps(places), workers=2)
     content = content_with_words(random.Random(10), 1000)
-    expected = after_steps(content)
+    expected = both_after_steps([content] * 2)
     for _ in range(2):
         with connection(wire, SERVER6) as (near, far):
-            got = exchanged(near, far, [content] * 2, [expected] * 2)
+            got = exchanged(near, far, [content] * 2, expected)
             counts = {name: count for name, count in wire.daemon.drops().items() if count}
-            assert [one == expected for one in got] == [True, True], counts
-    assert [report(wire.daemon, f"m{n}")["edited"] for n in range(4)] == ["4000"] * 4
+            assert got == expected, counts
+    assert [report(wire.daemon, f"m{n}")["edited"] for n in range(4)] == ["4000", "2000", "2000", "2000"]
     wait.until(lambda: all(domain["used"] == 0 for domain in wire.daemon.json("show", "domains")["domains"]), "free buffers")
 
 
 def test_words_and_pages_are_edited_in_two_domains(make_wire, serve, tmp_path):
-    """`match` in one process, and `http-edit` behind it in another one, which reads what the first has left."""
+    """A page meets `match` in one process first, and then `http-edit` in another one, which reads what it has left."""
     words = 'domain add other private\nnf add w match evil replace EVIL process other\n'
-    config = http_configuration().replace("replace evil friendly", "replace EVIL friendly")
-    wire = make_wire("af-packet", words + config.replace("chain add c f", "chain add c w | f"))
+    config = http_configuration(tmp_path).replace("replace evil friendly", "replace EVIL friendly")
+    wire = make_wire("af-packet", words + config.replace("chain add c f", "chain add c f | w"))
     serve(wire.server)
     body = tmp_path / "body"
     curl(wire.client, "-o", body, url("/page"))
@@ -306,3 +283,27 @@ def test_a_killed_process_between_others(make_wire):
     with connection(wire, SERVER4) as (near, far):
         near.sendall(b"an evil word.")
         assert exactly(far, len(after_steps(b"an evil word."))) == after_steps(b"an evil word.")
+
+
+def test_files_are_read_in_processes(make_wire, tmp_path):
+    """The daemon passes the files that a function names. `reload` passes the new one, also to later processes."""
+    words = tmp_path / "words"
+    words.write_text("evil\n", encoding="ascii")
+    wire = make_wire("af-packet", configuration(("m", f"match file {words} mask")))
+    with connection(wire, SERVER4) as (near, far):
+        near.sendall(b"evil good.")
+        assert exactly(far, 10) == b"**** good."
+    replaced = tmp_path / "replaced"
+    replaced.write_text("good\n", encoding="ascii")
+    replaced.rename(words)
+    wire.daemon.line("nf set m reload")
+    for restarts in range(2):
+        with connection(wire, SERVER4) as (near, far):
+            near.sendall(b"evil good.")
+            assert exactly(far, 10) == b"evil ****."
+        if not restarts:
+            os.kill(process_of(wire.daemon, "m"), signal.SIGKILL)
+            wait.until(lambda: runs_again(wire.daemon, 1), "a new process")
+    words.unlink()
+    refused = wire.daemon.line("nf set m reload", check=False)
+    assert refused.returncode != 0 and "words" in refused.stderr

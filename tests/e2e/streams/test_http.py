@@ -141,8 +141,13 @@ def url(path, address=SERVER4):
     return f"http://{host}:{PORT}{path}"
 
 
-def chain(line):
-    return f"nf add f {line}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
+# Where a function runs.
+PLACES = pytest.mark.parametrize("place", ["", " process tenant"], ids=["worker", "process"])
+
+
+def chain(line, place=""):
+    domain = "domain add tenant private\n" if place else ""
+    return f"{domain}nf add f {line}{place}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
 
 
 def report(daemon):
@@ -216,10 +221,11 @@ def test_what_is_edited_is_logged(make_wire, serve, tmp_path):
     assert [(one["target"], one["status"], one["response_bytes"]) for one in logged(log)] == [("/a", 200, 5)]
 
 
+@PLACES
 @pytest.mark.parametrize("driver, address", [("af-xdp", SERVER6), ("af-packet", SERVER4)])
-def test_requests_are_blocked(make_wire, serve, driver, address):
+def test_requests_are_blocked(make_wire, serve, driver, address, place):
     rules = "http-filter block path /no redirect http://b.example/ path /old reset path /reset block type video/*"
-    wire = make_wire(driver, chain(rules))
+    wire = make_wire(driver, chain(rules, place))
     server = serve(wire.server, address)
     assert curl(wire.client, url("/a", address)).stdout == "hello"
     # On one connection; the second answer ends it, and curl opens another one.
@@ -238,8 +244,9 @@ def test_requests_are_blocked(make_wire, serve, driver, address):
     assert wire.daemon.drops()["http-blocked"] > 0
 
 
-def test_heads_in_pieces_and_other_protocols(make_wire, serve):
-    wire = make_wire("af-packet", chain("http-filter block path /no"))
+@PLACES
+def test_heads_in_pieces_and_other_protocols(make_wire, serve, place):
+    wire = make_wire("af-packet", chain("http-filter block path /no", place))
     server = serve(wire.server)
     for size in (1, 7, 20):
         text = b"GET /no HTTP/1.1\r\nHost: a\r\nX-Long: 0123456789\r\n\r\n"
@@ -276,8 +283,9 @@ def payloads(sniffer):
             found += bytes(frame[TCP].payload)[:length]
 
 
-def test_the_server_gets_no_byte_of_a_blocked_request(make_wire):
-    wire = make_wire("af-packet", chain("http-filter block path /no"))
+@PLACES
+def test_the_server_gets_no_byte_of_a_blocked_request(make_wire, place):
+    wire = make_wire("af-packet", chain("http-filter block path /no", place))
     first, blocked = (f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for path in ("/yes", "/no"))
     ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -310,10 +318,11 @@ def test_the_server_gets_no_byte_of_a_blocked_request(make_wire):
         assert answer.count(b"HTTP/1.1") == (2 if passed else 1)
 
 
-def test_answers_survive_loss(make_bad, serve):
+@PLACES
+def test_answers_survive_loss(make_bad, serve, place):
     """Every fifth frame is lost on both sides; a client gets its answer all the same, and the server no request."""
     bad = Impairment(loss=200, duplication=50, reordering=50)
-    bench = make_bad(chain("http-filter block path /no"), seed=3, before=bad, behind=bad)
+    bench = make_bad(chain("http-filter block path /no", place), seed=3, before=bad, behind=bad)
     server = serve(bench.server)
     rounds = 40 if os.environ.get("E2E_LONG") else 6
     answers = []
@@ -345,9 +354,10 @@ def edits(tmp_path):
     )
 
 
+@PLACES
 @pytest.mark.parametrize("driver, address, client", [("af-xdp", SERVER4, CLIENT4), ("af-packet", SERVER6, CLIENT6)])
-def test_headers_paths_and_bodies_are_edited(make_wire, serve, tmp_path, driver, address, client):
-    wire = make_wire(driver, chain(edits(tmp_path)))
+def test_headers_paths_and_bodies_are_edited(make_wire, serve, tmp_path, driver, address, client, place):
+    wire = make_wire(driver, chain(edits(tmp_path), place))
     server = serve(wire.server, address)
     sent = ("-H", "X-Forwarded-For: 1.2.3.4", "-H", "X-Secret: s", "--compressed")
     seen = json.loads(curl(wire.client, *sent, url("/old/headers", address)).stdout)

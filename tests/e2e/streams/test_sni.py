@@ -76,8 +76,13 @@ def serve(certificate):
         server.close()
 
 
-def chain(line):
-    return f"nf add f {line}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
+# Where a function runs.
+PLACES = pytest.mark.parametrize("place", ["", " process tenant"], ids=["worker", "process"])
+
+
+def chain(line, place=""):
+    domain = "domain add tenant private\n" if place else ""
+    return f"{domain}nf add f {line}{place}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
 
 
 def report(daemon):
@@ -119,8 +124,9 @@ def payloads(sniffer):
 
 
 @pytest.mark.parametrize("driver, address", [("af-xdp", SERVER4), ("af-packet", SERVER6)])
-def test_names_decide(make_wire, serve, driver, address):
-    wire = make_wire(driver, chain("sni deny ads.example *.ads.example"))
+@PLACES
+def test_names_decide(make_wire, serve, driver, address, place):
+    wire = make_wire(driver, chain("sni deny ads.example *.ads.example", place))
     serve(wire.server, address)
     for version in ("--tlsv1.3", "--tls-max=1.2"):
         option = version.split("=")
@@ -137,8 +143,9 @@ def test_names_decide(make_wire, serve, driver, address):
     assert wire.daemon.drops()["sni-denied"] > 0
 
 
-def test_the_server_gets_no_byte_of_a_refused_hello(make_wire, serve):
-    wire = make_wire("af-packet", chain("sni deny ads.example"))
+@PLACES
+def test_the_server_gets_no_byte_of_a_refused_hello(make_wire, serve, place):
+    wire = make_wire("af-packet", chain("sni deny ads.example", place))
     serve(wire.server)
     hello = client_hello("ads.example")
     for sent, size in ((hello, 1000), (hello, 40), (hello, 1), (records(hello, 20), 100), (records(hello, 1), 2000)):
@@ -160,8 +167,9 @@ def test_the_server_gets_no_byte_of_a_refused_hello(make_wire, serve):
         assert answer == bytes([21, 3, 3, 0, 2, 2, 112])
 
 
-def test_what_is_not_tls_is_reset(make_wire, serve):
-    wire = make_wire("af-packet", chain("sni allow www.example"))
+@PLACES
+def test_what_is_not_tls_is_reset(make_wire, serve, place):
+    wire = make_wire("af-packet", chain("sni allow www.example", place))
     serve(wire.server)
     with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         connection.settimeout(20)
@@ -180,8 +188,9 @@ ANSWER = b"an answer"
 
 
 @pytest.mark.parametrize("driver, address", [("af-packet", SERVER4), ("af-xdp", SERVER6)])
-def test_names_in_quic(make_wire, driver, address):
-    lines = f"nf add f sni deny example.com\nchain add c f\nadd-stateful udp-dport {PORT} chain c\n"
+@PLACES
+def test_names_in_quic(make_wire, driver, address, place):
+    lines = chain("sni deny example.com", place).replace("tcp-dport", "udp-dport")
     wire = make_wire(driver, lines)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     denied, allowed = ((RECORDED / f"{name}.bin").read_bytes() for name in ("rfc9001", "aioquic"))

@@ -190,15 +190,12 @@ def test_refusals(make_wire):
     """Bad input changes nothing, and each refusal is one sentence with the way out."""
     wire = make_wire("af-packet", configuration(("volume", "payload-count")))
     daemon = wire.daemon
-    functions = ("block http-filter block path /x process tenant",)
     many = tuple(f"{name} match evil mask process tenant" for name in MANY)
-    for line in ("nat pool add office 198.51.100.1", *(f"nf add {function}" for function in functions + many)):
+    for line in ("nat pool add office 198.51.100.1", *(f"nf add {function}" for function in many)):
         daemon.line(line)
     before = daemon.command("show", "config").stdout
     for line, sentence in (
         ("nf add x nat office process tenant", "`x` translates sessions in the tables of the workers, which a function in a process cannot do: leave `process` out"),
-        ("nf add x sni deny a.example process tenant", "`x` answers clients in the place of their servers, which a function in a process cannot do: leave `process` out"),
-        ("chain add other block", "`block` runs in a process, where it works for brokers only: leave `process` out to use it in a chain of rules"),
         (f"chain add other {' | '.join(MANY)}", "`m8` is one stream function in a process too many: at most 8 stand beside one that edits, so leave `process` out of its line"),
     ):
         result = daemon.line(line, check=False)

@@ -44,8 +44,8 @@ pub(super) fn link(program: c_int, if_index: u32, hook: Hook) -> Result<OwnedFd,
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Calls a function while the thread gets no signals. The kernel does not verify a program while a signal is
-/// pending, and the tap driver has it send one for each frame.
+/// Calls a function while the thread gets no signals: the kernel does not verify a program while one is
+/// pending.
 fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: all zeros is a valid set; the calls fill live sets, and the last one restores the thread's own.
     unsafe {

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use mmb_system::log;
+use mmb_system::{FileAccess, log};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
@@ -23,7 +23,7 @@ use super::lines::LineReceiver;
 use super::{Job, NO_PACKETS, PATIENCE};
 use crate::doorbell::{Bell, Sleeper};
 use crate::memory::SharedMemory;
-use crate::message::{self, First, Hello, Reply};
+use crate::message::{self, First, Hello, Reply, Request};
 use crate::sandbox;
 use crate::shared::{LinkCounters, Shared};
 use crate::supervisor::{self, NewProcess, RestartPace, Supervisor};
@@ -94,6 +94,8 @@ pub(super) struct Keeper {
     pub supervisor: Arc<Supervisor>,
     pub shared: Arc<Shared>,
     pub hello: Hello,
+    /// Keeps the files that the function reads.
+    pub files: Arc<FileAccess>,
     pub requests: Receiver<Job>,
     pub number: Arc<AtomicU32>,
     pub restarts: Arc<AtomicU32>,
@@ -127,6 +129,9 @@ impl Keeper {
             files.push(file);
             self.hello.packets = Some((offset, packets.bytes()));
         }
+        let inputs = self.files.kept_inputs();
+        self.hello.files = inputs.iter().map(|(path, _)| path.clone()).collect();
+        files.extend(inputs.iter().map(|(_, file)| file.as_fd()));
         let sent =
             message::send(&socket, &First::Function(Box::new(self.hello.clone())), &files).map_err(text);
         let ready = sent.and_then(|()| match wait_for(&socket) {
@@ -269,8 +274,7 @@ impl Keeper {
             match job {
                 Job::Stop => return Some(End::Stop),
                 Job::Ask(request, reply) => {
-                    let answer = message::send(&running.socket, &request, &[])
-                        .and_then(|()| self.wait_for_answer(running));
+                    let answer = self.send(running, request).and_then(|()| self.wait_for_answer(running));
                     match answer {
                         // The one who has asked may wait no longer.
                         Ok(Some(answer)) => drop(reply.send(answer)),
@@ -281,6 +285,15 @@ impl Keeper {
             }
         }
         None
+    }
+
+    /// Sends a request, with the files that the function reads if they may be others now.
+    fn send(&self, running: &Running, request: Request) -> io::Result<()> {
+        let Request::Set(words, _) = request else { return message::send(&running.socket, &request, &[]) };
+        let inputs = self.files.kept_inputs();
+        let paths = inputs.iter().map(|(path, _)| path.clone()).collect();
+        let files: Vec<_> = inputs.iter().map(|(_, file)| file.as_fd()).collect();
+        message::send(&running.socket, &Request::Set(words, paths), &files)
     }
 
     /// Waits for the answer to a request. Lines may come before it.

@@ -11,7 +11,7 @@ use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition
 #[rustfmt::skip]
 const CALLS: &[i64] = &[
     libc::SYS_accept4, libc::SYS_recvfrom, libc::SYS_shutdown, libc::SYS_getsockname, libc::SYS_getpeername,
-    libc::SYS_getsockopt, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait, libc::SYS_pread64,
+    libc::SYS_getsockopt, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
 ];
 
 /// Older calls, which some processors have and the C library still uses.

@@ -277,11 +277,16 @@ fn functions_that_do_not_start() {
         "the process of `p` has not started: the function panicked: no more words"
     );
     let chain = "chain add c p";
-    let streams = refused(&format!("{domain}nf add p sni deny a.example process d\n{chain}"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = |number: u8| {
+        let path = folder.path().join(number.to_string());
+        std::fs::write(&path, "a.example").unwrap();
+        format!(" file {}", path.display())
+    };
+    let files: String = (0..33).map(file).collect();
     assert_eq!(
-        streams,
-        "`p` answers clients in the place of their servers, which a function in a process cannot do: leave \
-         `process` out"
+        refused(&format!("{domain}nf add p sni deny{files} process d")),
+        "the process of `p` has not started: it reads more than 32 files: join some of them, or leave `process` out"
     );
     let polls = refused(&format!("{domain}nf add p proxy 192.0.2.10:80 process d poll"));
     assert_eq!(polls, "`p` works in brokers, whose processes sleep while nothing comes: leave `poll` out");

@@ -263,10 +263,6 @@ impl StreamFunction for Digest {
         Some(self.finished.background())
     }
 
-    fn needs_worker(&self) -> Option<&'static str> {
-        self.known.as_ref().map(|_| "reads a file of known digests")
-    }
-
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         Some(self.finished.clone())
     }

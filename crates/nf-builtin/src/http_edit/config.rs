@@ -128,8 +128,6 @@ pub(super) struct Config {
     pub passes_ranges: bool,
     /// Bodies of messages with `Cache-Control: no-transform` are edited.
     pub ignores_no_transform: bool,
-    /// A text comes from a file.
-    pub reads_files: bool,
 }
 
 impl Config {
@@ -169,7 +167,6 @@ struct Parsed {
     passes_errors: bool,
     passes_ranges: bool,
     ignores_no_transform: bool,
-    reads_files: bool,
 }
 
 impl Config {
@@ -214,17 +211,7 @@ impl Parsed {
         let [requests, responses] = self.texts;
         let bodies = [BodyEdits::new(requests)?, BodyEdits::new(responses)?];
         let Parsed { headers, paths, types, passes_errors, passes_ranges, ignores_no_transform, .. } = self;
-        let reads_files = self.reads_files;
-        Ok(Config {
-            headers,
-            paths,
-            bodies,
-            types,
-            passes_errors,
-            passes_ranges,
-            ignores_no_transform,
-            reads_files,
-        })
+        Ok(Config { headers, paths, bodies, types, passes_errors, passes_ranges, ignores_no_transform })
     }
 
     /// Parses one edit of messages of a direction. Returns the words behind it.
@@ -259,7 +246,6 @@ impl Parsed {
             ["body", "replace", old, "file", path, rest @ ..] => {
                 let new = read_bytes(path, setup.files, MOST_TEXT)?;
                 self.add_text(direction, old, new.into())?;
-                self.reads_files = true;
                 Ok(rest)
             }
             ["body", "replace", old, new, rest @ ..] if *new != "file" => {

@@ -240,10 +240,6 @@ impl StreamFunction for HttpEdit {
         "tcp-sport".to_owned()
     }
 
-    fn needs_worker(&self) -> Option<&'static str> {
-        self.config.reads_files.then_some("reads a file of texts")
-    }
-
     fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Scratch>) {
         if has_joined(session, cx.now) {
             self.give_up(Cause::Joined, state, cx.worker);

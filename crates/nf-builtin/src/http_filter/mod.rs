@@ -112,6 +112,11 @@ impl State {
         self.slots.iter_mut().for_each(|slot| slab.remove(std::mem::take(slot)));
     }
 
+    /// Returns the number of the answer, and whether the request is HEAD, as one number.
+    fn answer_number(&self) -> u32 {
+        u32::from(self.answer) << 1 | u32::from(self.is_head != 0)
+    }
+
     fn taken(&self) -> TakenOver {
         let bytes = bytemuck::bytes_of(&self.connection);
         bytemuck::pod_read_unaligned(bytes.get(..size_of::<TakenOver>()).unwrap_or(&[]))
@@ -264,6 +269,18 @@ impl StreamFunction for HttpFilter {
         state.phase() != Phase::Read
     }
 
+    /// What a client acknowledges decides when it can be answered.
+    fn watches(&self, state: &State) -> bool {
+        state.phase() != Phase::Read
+    }
+
+    fn answer(&self, number: u32) -> &[u8] {
+        let (number, is_head) = (number as usize >> 1, number & 1 != 0);
+        let rule = number.checked_sub(OF_RULES.into()).and_then(|rule| self.rules.get(rule));
+        let answer = rule.map(|rule| &rule.answer).or(self.error_answers.get(number));
+        answer.map_or(&[], |answer| answer.bytes(is_head))
+    }
+
     fn report(&self) -> Vec<(String, String)> {
         let counted = COUNTERS
             .iter()
@@ -359,7 +376,7 @@ impl HttpFilter {
     fn take_over(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
         state.free(cx.local);
         let reason = self.reason(state);
-        match TakenOver::begin(packet, self.answer(state), cx) {
+        match TakenOver::begin(packet, (state.answer_number(), self.answer_of(state)), cx) {
             Some(taken) => {
                 state.set_taken(taken);
                 StreamVerdict::Drop(reason)
@@ -372,15 +389,13 @@ impl HttpFilter {
     #[cold]
     fn answered(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Slab>) -> StreamVerdict {
         let (mut taken, reason) = (state.taken(), self.reason(state));
-        let has_ended = taken.packet(packet, self.answer(state), cx);
+        let has_ended = taken.packet(packet, self.answer_of(state), cx);
         state.set_taken(taken);
         if has_ended { StreamVerdict::End(reason) } else { StreamVerdict::Drop(reason) }
     }
 
-    fn answer(&self, state: &State) -> &[u8] {
-        let rule = state.answer.checked_sub(OF_RULES).and_then(|rule| self.rules.get(rule.into()));
-        let of_error = self.error_answers.get(usize::from(state.answer));
-        rule.map(|rule| &rule.answer).or(of_error).map_or(&[], |answer| answer.bytes(state.is_head != 0))
+    fn answer_of(&self, state: &State) -> &[u8] {
+        StreamFunction::answer(self, state.answer_number())
     }
 
     fn reason(&self, state: &State) -> DropReason {

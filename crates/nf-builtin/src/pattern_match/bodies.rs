@@ -173,10 +173,6 @@ impl StreamFunction for BodyMatch {
         self.search.background()
     }
 
-    fn needs_worker(&self) -> Option<&'static str> {
-        self.search.needs_worker()
-    }
-
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         self.search.lines()
     }

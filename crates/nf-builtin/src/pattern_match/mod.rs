@@ -245,10 +245,6 @@ impl StreamFunction for PatternMatch {
         Some(self.events.background())
     }
 
-    fn needs_worker(&self) -> Option<&'static str> {
-        matches!(self.source, Source::File { .. }).then_some("reads a file of patterns")
-    }
-
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
         Some(self.events.clone())
     }

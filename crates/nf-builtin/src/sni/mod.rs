@@ -243,7 +243,7 @@ impl StreamFunction for Sni {
         if self.resets || !data.can_edit() {
             return StreamVerdict::Reset(self.denied);
         }
-        match TakenOver::begin(data.packet(), ALERT, cx) {
+        match TakenOver::begin(data.packet(), (0, ALERT), cx) {
             Some(taken) => {
                 (state.taken, state.phase) = (taken, Phase::Answered as u32);
                 StreamVerdict::Drop(self.denied)
@@ -261,6 +261,15 @@ impl StreamFunction for Sni {
 
     fn release(&self, state: &mut State, _: &SessionInfo, cx: &mut Context<'_, Buffers>) {
         quic::release(&mut state.quic, &mut cx.local.slots);
+    }
+
+    /// The worker takes the packets of a client that is answered.
+    fn watches(&self, _: &State) -> bool {
+        false
+    }
+
+    fn answer(&self, _: u32) -> &[u8] {
+        ALERT
     }
 
     fn describe(&self, state: &State) -> Option<String> {

@@ -26,7 +26,7 @@ use mmb_stream::{HeldRange, View};
 use crate::verdict::{EditRights, ProcessVerdict, Verdict};
 use list::{AGE, Links, List, QUEUE};
 pub use queue::HeldQueue;
-pub(crate) use room::{ApartStates, MOST_APART, PlaceRoom, ProcessRoom};
+pub(crate) use room::{ApartStates, MOST_APART, PlaceRoom, ProcessRoom, Urgency};
 
 /// Most functions `flow` in front of a function that holds packets.
 pub(crate) const MAX_FLOWS: usize = 3;

@@ -9,6 +9,20 @@ use crate::set::{Set, VECTOR};
 
 /// The part of a session's packets that is kept for those in front of early ones.
 const KEPT_PACKETS: u32 = 8;
+/// The part of what is kept that others leave, too, while early ones wait.
+const KEPT_OF_OTHERS: u32 = 2;
+
+/// What a packet is for those that wait at the stream context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It may wait there for others in front of it.
+    Early,
+    /// Others may wait, and not for it.
+    Ordinary,
+    /// Others of its direction wait for it. Its sender may repeat it seldom, so it must not be dropped for
+    /// want of room that the other direction or other sessions take.
+    Awaited,
+}
 
 /// Most functions in processes behind a stream context.
 pub(crate) const MOST_APART: usize = 8;
@@ -70,21 +84,25 @@ impl ProcessRoom {
     }
 
     /// Takes room for the packet at a position. `context`: its session at the context, which may hold
-    /// segments that will need room, too: all at once, when the one comes that they wait for. `is_early`: the
-    /// packet may wait there.
+    /// segments that will need room, too: all at once, when the one comes that they wait for.
     ///
     /// # Errors
     /// Why the packet is to be dropped.
     pub fn take(
         &mut self,
         i: usize,
-        (context, is_early): (HeldPlace, bool),
+        (context, urgency): (HeldPlace, Urgency),
         bases: &[u32; VECTOR],
         held: &HeldPackets,
     ) -> Result<(), DropReason> {
         let taken = self.taken.len() as u32;
-        let (kept, kept_packets) =
-            if is_early { (self.room.kept, held.session_limit() / KEPT_PACKETS) } else { (0, 0) };
+        let (kept, kept_packets) = (self.room.kept, held.session_limit() / KEPT_PACKETS);
+        let (kept, kept_packets) = match urgency {
+            Urgency::Early => (kept, kept_packets),
+            Urgency::Ordinary if held.len_of_state(context.state) == 0 => (0, 0),
+            Urgency::Ordinary => (kept / KEPT_OF_OTHERS, kept_packets / KEPT_OF_OTHERS),
+            Urgency::Awaited => (0, 0),
+        };
         if taken.saturating_add(held.len_of_state(context.state)).saturating_add(kept) >= self.room.left {
             return Err(self.room.reason);
         }

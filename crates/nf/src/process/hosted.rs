@@ -11,7 +11,7 @@ use mmb_system::FileAccess;
 use super::{EditRights, HostedSpec, ProcessVerdict};
 use crate::context::{Emissions, Holding};
 use crate::held::HeldPackets;
-use crate::instance::RawContext;
+use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
@@ -62,7 +62,7 @@ impl StreamSessions {
         worker: u16,
         packets: &[Packet<'_>],
         given: &[(View, EditRights)],
-        (has_local_state, edits): (bool, bool),
+        function: &dyn DynFunction,
         views: &mut [View; VECTOR],
         out: &mut [ProcessVerdict; VECTOR],
     ) {
@@ -71,12 +71,16 @@ impl StreamSessions {
         for ((packet, &(view, rights)), (place, out)) in packets.iter().zip(given).zip(places) {
             let session = packet.session.0;
             // All payload is what functions in front have left of the new bytes.
-            let is_replaced = !edits && rights.changed.is_some();
+            let is_replaced = !function.edits() && rights.changed.is_some();
             let len = packet.l4_payload_len() as u16;
             let view = if is_replaced { View { skip: 0, len, ..view } } else { view };
             (*place, *out) = (view, ProcessVerdict::Stream(StreamVerdict::Pass));
             // An earlier process has begun to read it, and its state is gone.
-            if has_local_state && !view.is_none() && !self.is_opened(worker, session) {
+            let is_seen = !view.is_none() || function.sees_packets();
+            if view.is_restart {
+                self.ended.remove(&(worker, session));
+            }
+            if function.has_local_state() && is_seen && !self.is_opened(worker, session) {
                 (*place, *out) = (View::NONE, ProcessVerdict::Lost);
             } else if let Some(&verdict) = self.ended.get(&(worker, session)) {
                 (*place, *out) = (View::NONE, ProcessVerdict::Stream(verdict));
@@ -85,15 +89,23 @@ impl StreamSessions {
     }
 
     /// Completes the verdicts on packets that the function has got.
-    fn settle(&mut self, worker: u16, packets: &[Packet<'_>], out: &mut [ProcessVerdict; VECTOR]) {
-        for ((packet, &verdict), out) in packets.iter().zip(self.verdicts.iter()).zip(out) {
+    /// `answered`: those whose clients get an answer, from the worker.
+    fn settle(
+        &mut self,
+        worker: u16,
+        packets: &[Packet<'_>],
+        answered: Set,
+        out: &mut [ProcessVerdict; VECTOR],
+    ) {
+        let packets = packets.iter().zip(self.verdicts.iter()).enumerate();
+        for ((at, (packet, &verdict)), out) in packets.zip(out) {
             if *out != ProcessVerdict::Stream(StreamVerdict::Pass) {
                 continue;
             }
             let session = (worker, packet.session.0);
             let ended = self.ended.get(&session).copied();
             *out = ProcessVerdict::Stream(ended.unwrap_or(verdict));
-            if ended.is_none() && verdict.ends_stream() {
+            if ended.is_none() && (verdict.ends_stream() || answered.contains(at)) {
                 self.ended.insert(session, verdict.on_following());
             }
         }
@@ -146,13 +158,16 @@ impl HostedFunction {
     /// Most packets of a vector.
     pub const VECTOR: usize = VECTOR;
 
-    /// Makes a function of a type of the registry.
+    /// Makes a function of a type of the registry. `files`: those that it may read.
     ///
     /// # Errors
     /// The error of the function, or there is no such type.
-    pub fn new(registry: &Registry, spec: &HostedSpec) -> Result<HostedFunction, String> {
-        // No call opens a file there.
-        let instance = make_instance(registry, spec, &Arc::default())?;
+    pub fn new(
+        registry: &Registry,
+        spec: &HostedSpec,
+        files: &Arc<FileAccess>,
+    ) -> Result<HostedFunction, String> {
+        let instance = make_instance(registry, spec, files)?;
         let lines = instance.function.lines();
         if let Some(lines) = &lines {
             // Now it knows that somebody else writes what it logs.
@@ -204,7 +219,7 @@ impl HostedFunction {
         let function = &instance.function;
         let is_stream = function.is_stream();
         if is_stream {
-            streams.give(worker, packets, given, (function.has_local_state(), function.edits()), views, out);
+            streams.give(worker, packets, given, &**function, views, out);
         }
         if let Some(memory) = edits {
             memory.begin_hosted();
@@ -212,7 +227,8 @@ impl HostedFunction {
             packets.for_each(|(i, (packet, &(_, rights)))| memory.give(i, packet, rights));
         }
         verdicts.fill(Verdict::Pass);
-        let at = Set::first(packets.len().min(VECTOR));
+        let is_given = |i: usize| !is_stream || out[i] == ProcessVerdict::Stream(StreamVerdict::Pass);
+        let at = Set::first(packets.len().min(VECTOR)).filter(is_given);
         let raw = RawVector {
             packets: &mut *packets,
             at,
@@ -236,7 +252,8 @@ impl HostedFunction {
         };
         function.vector(raw, &mut **local);
         if is_stream {
-            streams.settle(worker, packets, out);
+            let answered = edits.as_ref().and_then(|memory| Some(memory.recorder.as_ref()?.answered));
+            streams.settle(worker, packets, answered.unwrap_or(Set::EMPTY), out);
         } else {
             out.iter_mut()
                 .zip(verdicts.iter())

@@ -33,14 +33,10 @@ pub(crate) fn process_use(
         let alone = ProcessUse { packets: false, brokers: true };
         return properties.needs_worker.map_or(Ok(alone), Err);
     }
-    let has_work = has_thread && function.lines().is_none();
-    let brokers = (function.l7().is_some() || function.reads_bytes()) && !has_work;
-    let packets = brokers && function.reads_bytes() && properties.needs_worker.is_none();
-    match (packets, brokers) {
-        (false, false) if has_work => Err(FILES_OR_SOCKETS),
-        (false, false) => Err("answers clients in the place of their servers"),
-        (packets, brokers) => Ok(ProcessUse { packets, brokers }),
+    if has_thread && function.lines().is_none() {
+        return Err(FILES_OR_SOCKETS);
     }
+    Ok(ProcessUse { packets: true, brokers: function.l7().is_some() || function.reads_bytes() })
 }
 
 /// Returns why a function of packets cannot run in a process.

@@ -230,9 +230,6 @@ impl Builder<'_> {
     ) -> Result<(), Located> {
         let instance = self.instances[usize::from(number)].clone();
         let is_apart = instance.domain().is_some();
-        if is_apart && !instance.is_for_packets() {
-            return fail(instance.name(), ChainError::L7Packets(instance.name().to_owned()));
-        }
         if !class::is_implied(&path.implied, instance.class()) {
             return self.conditional(number, step, path, nodes);
         }

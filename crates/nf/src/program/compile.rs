@@ -330,12 +330,13 @@ fn start_process(
         seed: spec.seed,
         bytes: instance.bytes(),
         is_read_only: instance.properties().is_read_only,
+        files,
         log: instance.function.lines(),
     };
     let process = host
         .map(|host| host.start(&process_spec))
         .transpose()
         .map_err(|reason| ChainError::NoProcess { name: name(), reason })?;
-    instance.set_process((domain, place), process);
+    instance.set_process((domain, place), process, !files.kept_inputs().is_empty());
     Ok(())
 }

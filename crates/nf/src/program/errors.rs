@@ -67,10 +67,6 @@ pub enum ChainError {
     #[error("`{0}` works in brokers, whose processes sleep while nothing comes: leave `poll` out")]
     L7Polls(String),
     #[error(
-        "`{0}` runs in a process, where it works for brokers only: leave `process` out to use it in a chain of rules"
-    )]
-    L7Packets(String),
-    #[error(
         "`{name}` is one stream function in a process too many: at most {max} stand beside one that edits, so leave \
          `process` out of its line"
     )]

@@ -205,8 +205,7 @@ impl ChainRun<'_, '_> {
             held.set_time(now);
         }
         let number = space.space();
-        let holding =
-            Holding { held, space: number, state: at as u32, is_resumed: false, order: None, answer: None };
+        let holding = Holding { space: number, state: at as u32, ..Holding::new(held) };
         let (pads, bases) = space.pads();
         let (pads, bases, offset) = match entries {
             Some(entries) if function.is_keyed => {

@@ -14,7 +14,7 @@ use super::early::{Early, stream_numbers};
 use super::edits::{EditMemory, EditTally, ExpectedNumbers, RESETS};
 use super::{has_closed, reset_both, verdict_closed};
 use crate::context::{Emissions, Holding, keep};
-use crate::held::{ApartStates, HeldPlace, OUTER_SPACE, ProcessRoom};
+use crate::held::{ApartStates, HeldPlace, OUTER_SPACE, ProcessRoom, Urgency};
 use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
@@ -133,8 +133,12 @@ impl<'a> Step<'a> {
             return None;
         }
         let next = stream.next(direction as usize);
-        let is_early = next.is_some_and(|next| is_after(segment.seq, next));
-        room.take(at, (place, is_early), bases, held).err()
+        let urgency = match next.is_some_and(|next| is_after(segment.seq, next)) {
+            true => Urgency::Early,
+            false if held.held_of(place, direction) != 0 => Urgency::Awaited,
+            false => Urgency::Ordinary,
+        };
+        room.take(at, (place, urgency), bases, held).err()
     }
 
     /// Whether segments of a packet's direction wait for bytes in front of them.

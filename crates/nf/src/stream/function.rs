@@ -44,7 +44,7 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// receiver needs them before they are decided. The function bounds their number.
     const HOLDS_UNTIL_DECIDED: bool = false;
 
-    /// Whether [`StreamFunction::packet`] is called.
+    /// Whether [`StreamFunction::packet`] is called. In a process, see [`StreamFunction::watches`].
     const SEES_PACKETS: bool = false;
 
     /// The state of a session: plain data, zeros at first, with an alignment of at most 8 bytes.
@@ -144,6 +144,22 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         false
     }
 
+    /// Whether packets of a session without anything new have to be seen. Asked about a new session, and
+    /// behind each packet that the function has seen in a process: if not, such packets do not go there. For
+    /// functions with [`StreamFunction::EDITS`] and [`StreamFunction::SEES_PACKETS`].
+    fn watches(&self, state: &Self::State) -> bool {
+        let _ = state;
+        true
+    }
+
+    /// Returns the bytes of an answer to clients ([`crate::TakenOver::begin`]), by a number of the function's
+    /// own. If the function runs in a process, the worker asks an instance with the same arguments. Empty:
+    /// there is no such answer.
+    fn answer(&self, number: u32) -> &[u8] {
+        let _ = number;
+        &[]
+    }
+
     /// Returns the function as brokers use it, if they can: `Some(self)` of a [`crate::L7Handler`].
     fn l7(&self) -> Option<&dyn crate::DynL7> {
         None
@@ -177,11 +193,6 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
     /// Returns the lines that the function logs. If it has nothing else to do in the background, it can run
     /// in a process, whose lines the daemon writes.
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
-        None
-    }
-
-    /// See [`crate::Properties::needs_worker`]. Brokers in processes can use such a function.
-    fn needs_worker(&self) -> Option<&'static str> {
         None
     }
 }

@@ -10,6 +10,7 @@
 //! with them, needs no lookup, and its memory cannot run out.
 
 mod agree;
+mod answers;
 mod context;
 mod counters;
 mod data;
@@ -21,6 +22,7 @@ mod returned;
 mod takeover;
 mod typed;
 
+pub(crate) use answers::AnswerState;
 pub(crate) use context::{ContextState, StreamContext};
 pub use counters::{CounterKind, StreamCounter};
 pub use data::StreamData;
@@ -28,7 +30,9 @@ pub use edits::{EditError, SettledEdits, StreamEdit};
 pub(crate) use edits::{EditMemory, NOT_EDITED, TAIL};
 pub use function::StreamFunction;
 pub use lines::{LineGate, LinePace, LineSource};
-pub(crate) use returned::{EditingOwner, Returned, apply_edited, apply_returned, lose_edited, unsent};
+pub(crate) use returned::{
+    EditingOwner, Otherwise, Returned, apply_edited, apply_returned, lose_edited, reason_of, unsent,
+};
 pub(crate) use takeover::AnswerNumbers;
 pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;

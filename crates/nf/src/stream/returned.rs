@@ -3,16 +3,18 @@
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, TcpStream, View};
 
-use super::edits::{EditInput, EditMemory, ExpectedNumbers};
+use super::answers::{AnswerState, SessionNote};
+use super::edits::{EditInput, EditMemory, ExpectedNumbers, TAIL};
 use super::reset_both;
 use super::typed::{act, act_edited, detach, refuse_following};
-use crate::context::Emissions;
+use crate::context::{Emissions, Holding};
 use crate::held::{NO_BUFFER, OUTER_SPACE};
+use crate::instance::DynFunction;
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
 use crate::vector::{RawVector, scratchpad};
 use crate::verdict::{EditRights, ProcessVerdict, StreamVerdict};
-use crate::{OnFailure, Packet, Verdict};
+use crate::{Context, OnFailure, Packet, Verdict};
 
 /// A packet of a stream function in a process that goes on.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,8 @@ pub(crate) fn apply_returned(
             ProcessVerdict::Packet(_) | ProcessVerdict::Lost => (StreamVerdict::Pass, true),
         };
         if is_lost {
-            let (verdict, is_gap) = lost((packet, i), given(views[n], group), (on_failure, None), emissions);
+            let otherwise = Otherwise { on_failure, edits: false, reason: DropReason::ProcessFailed };
+            let (verdict, is_gap) = lost((packet, i), given(views[n], group), (otherwise, None), emissions);
             if verdict == Verdict::Pass {
                 if is_gap {
                     detach(false, (&mut *pads, bases[n], 0), group, None);
@@ -93,12 +96,38 @@ fn given(view: View, group: GroupPlace) -> View {
 
 /// A function in a process of a group that edits.
 #[derive(Clone, Copy)]
-pub(crate) struct EditingOwner {
+pub(crate) struct EditingOwner<'a> {
+    pub on_failure: OnFailure,
+    /// The instance of the worker, which gets no packets.
+    pub shadow: &'a dyn DynFunction,
+}
+
+/// What becomes of a packet that a function in a process does not get.
+#[derive(Clone, Copy)]
+pub(crate) struct Otherwise {
     pub on_failure: OnFailure,
     /// The function edits itself.
     pub edits: bool,
-    /// See [`crate::StreamFunction::HOLDS_UNTIL_DECIDED`].
-    pub holds_until_decided: bool,
+    /// Why it does not get the packet.
+    pub reason: DropReason,
+}
+
+/// Returns why a packet cannot be sent to a process, by the verdict on it.
+pub(crate) fn reason_of(verdict: Verdict) -> DropReason {
+    match verdict {
+        Verdict::Drop(reason) | Verdict::End(reason) => reason,
+        _ => DropReason::ProcessFailed,
+    }
+}
+
+/// What has come back of a packet.
+#[derive(Clone, Copy)]
+struct Outcome<'a> {
+    verdict: ProcessVerdict,
+    /// What the function has asked for.
+    result: &'a [u8],
+    /// The client gets the answer with this number.
+    answer: Option<u32>,
 }
 
 /// Does what a function in a process has decided about packets of a group that edits, and what it has asked
@@ -109,11 +138,12 @@ pub(crate) struct EditingOwner {
 pub(crate) fn apply_edited(
     raw: RawVector<'_, '_>,
     returned: &[Returned; VECTOR],
-    owner: EditingOwner,
+    owner: EditingOwner<'_>,
     mut read: impl FnMut(u32, &mut Vec<u8>),
 ) -> Set {
-    let RawVector { packets, at, bases, pads, offset, verdicts, views, emissions, .. } = raw;
-    let (on_overflow, group) = (raw.on_overflow, raw.group);
+    let RawVector { packets, at, bases, pads, offset, verdicts, views, emissions, now, worker, .. } = raw;
+    let (on_overflow, group, held) = (raw.on_overflow, raw.group, raw.holding.held);
+    let (edits, sees_packets) = (owner.shadow.edits(), owner.shadow.edits() && owner.shadow.sees_packets());
     let (Some(memory), mut events) = (raw.edits, Set::EMPTY) else { return Set::EMPTY };
     memory.begin_returned();
     let mut result = std::mem::take(&mut memory.work.result);
@@ -128,16 +158,33 @@ pub(crate) fn apply_edited(
         let is_detached = stream.is_some_and(|stream| stream.detached() & group.bit != 0);
         let view = if is_detached { View::NONE } else { given(views[n], group) };
         result.clear();
-        if owner.edits && !view.is_none() && one.buffer != NO_BUFFER {
+        if edits && (!view.is_none() || sees_packets) && one.buffer != NO_BUFFER {
             read(one.buffer, &mut result);
         }
+        let mut came = Outcome { verdict: one.verdict, result: &result, answer: None };
+        if sees_packets && let Some(note) = SessionNote::take(&mut came.result) {
+            came.answer = note.answer;
+            if let Some(state) = scratchpad::<AnswerState>(pads, bases[n], offset + TAIL) {
+                state.note(note);
+            }
+        }
         let place = ((&mut *pads, bases[n], offset), group);
-        let came = (one.verdict, &result[..]);
-        let out = (&mut *memory, &mut *emissions);
-        let Some((verdict, is_end)) = settle((packet, i), view, came, (owner, on_overflow), place, out)
-        else {
-            return;
+        let acted = match (came.answer, came.verdict) {
+            (Some(number), ProcessVerdict::Stream(StreamVerdict::Drop(reason))) => {
+                let holding = Holding { answer: memory.answer_numbers(i), ..Holding::new(&mut *held) };
+                let at = Some(i as u8);
+                let cx = Context { now, worker, local: &mut (), emissions, at, ingress: u16::MAX, holding };
+                let is_answered = answer(packet, (number, reason), place.0, owner.shadow, (memory, cx));
+                let reset = (StreamVerdict::Reset(reason), on_overflow);
+                match is_answered {
+                    true => Some((Verdict::Drop(reason), true)),
+                    false => act_edited(reset.0, (i, packet, view), reset.1, (memory, emissions))
+                        .map(|verdict| (verdict, true)),
+                }
+            }
+            _ => settle((packet, i), view, came, (owner, on_overflow), place, (memory, emissions)),
         };
+        let Some((verdict, is_end)) = acted else { return };
         events.insert(i);
         if matches!(verdict, Verdict::End(_)) {
             // What follows in the vector is of the same connection, which is reset once.
@@ -153,32 +200,52 @@ pub(crate) fn apply_edited(
     events
 }
 
+/// Answers the client of a packet in the place of its server. Returns false if that cannot be now.
+#[cold]
+fn answer(
+    packet: &Packet<'_>,
+    (number, reason): (u32, DropReason),
+    (pads, base, offset): (&mut [u8], u32, usize),
+    shadow: &dyn DynFunction,
+    (memory, mut cx): (&mut EditMemory, Context<'_, ()>),
+) -> bool {
+    let Some(state) = scratchpad::<AnswerState>(pads, base, offset + TAIL) else { return false };
+    let is_answered = state.begin(packet, (number, shadow.answer(number)), reason, &mut cx);
+    if let Some(tail) = scratchpad::<u32>(pads, base, offset).filter(|_| is_answered) {
+        // What waited for the function never goes on.
+        memory.remove_tail(std::mem::take(tail));
+    }
+    is_answered
+}
+
 /// Does what has come back of a packet: a verdict, and what the function has asked for. Returns the verdict
 /// on a packet that does not pass, and whether later ones of its session have the same.
 fn settle(
     (packet, at): (&Packet<'_>, usize),
     view: View,
-    (verdict, result): (ProcessVerdict, &[u8]),
-    (owner, on_overflow): (EditingOwner, OnOverflow),
+    came: Outcome<'_>,
+    (owner, on_overflow): (EditingOwner<'_>, OnOverflow),
     (place, group): ((&mut [u8], u32, usize), GroupPlace),
     (memory, emissions): (&mut EditMemory, &mut Emissions),
 ) -> Option<(Verdict, bool)> {
     let (pads, base, offset) = place;
-    let ProcessVerdict::Stream(verdict) = verdict else {
-        let otherwise = (owner.on_failure, owner.edits);
+    let edits = owner.shadow.edits();
+    let ProcessVerdict::Stream(verdict) = came.verdict else {
+        let (on_failure, reason) = (owner.on_failure, DropReason::ProcessFailed);
+        let otherwise = Otherwise { on_failure, edits, reason };
         let place = ((pads, base, offset), group);
         let verdict = lose_edited((packet, at), view, otherwise, place, (memory, emissions));
         return Some((verdict, false)).filter(|&(verdict, _)| verdict != Verdict::Pass);
     };
-    let longest = View { is_release: view.is_release && !owner.holds_until_decided, ..view };
+    let longest = View { is_release: view.is_release && !owner.shadow.holds_until_decided(), ..view };
     let place = (&mut *pads, base, offset);
-    if owner.edits && !replay((packet, at), (verdict, longest), (place, result), memory) {
+    if edits && !replay((packet, at), (verdict, longest), (place, came.result), memory) {
         let invalid = StreamVerdict::Reset(DropReason::ProcessInvalid);
         let acted = act_edited(invalid, (at, packet, view), on_overflow, (memory, emissions));
         return acted.map(|verdict| (verdict, true));
     }
     if verdict == StreamVerdict::Detach {
-        detach(owner.edits, (pads, base, offset), group, Some(memory));
+        detach(edits, (pads, base, offset), group, Some(memory));
         return None;
     }
     let acted = act_edited(verdict, (at, packet, view), on_overflow, (memory, emissions));
@@ -203,17 +270,18 @@ fn replay(
 }
 
 /// A function in a process does not get a packet of a group that edits. Returns what becomes of it. With
-/// `on-failure pass`, what the function holds back goes on. `edits`: it edits itself.
+/// `on-failure pass`, what the function holds back goes on.
 #[cold]
 pub(crate) fn lose_edited(
     (packet, at): (&Packet<'_>, usize),
     view: View,
-    (on_failure, edits): (OnFailure, bool),
+    otherwise: Otherwise,
     ((pads, base, offset), group): ((&mut [u8], u32, usize), GroupPlace),
     (memory, emissions): (&mut EditMemory, &mut Emissions),
 ) -> Verdict {
     let (edited, emitted) = (memory.expected_numbers(at, packet), emissions.len());
-    let (verdict, is_gap) = lost((packet, at), view, (on_failure, edited), emissions);
+    let edits = otherwise.edits;
+    let (verdict, is_gap) = lost((packet, at), view, (otherwise, edited), emissions);
     if edited.is_some() {
         memory.note_reset(at, emitted..emissions.len());
     }
@@ -233,17 +301,17 @@ pub(crate) fn lose_edited(
 fn lost(
     (packet, at): (&Packet<'_>, usize),
     view: View,
-    (on_failure, edited): (OnFailure, Option<ExpectedNumbers>),
+    (otherwise, edited): (Otherwise, Option<ExpectedNumbers>),
     emissions: &mut Emissions,
 ) -> (Verdict, bool) {
     let is_gap = packet.meta.kind.l4() == Kind::TCP && !view.is_none();
-    let verdict = match on_failure {
+    let verdict = match otherwise.on_failure {
         OnFailure::Pass => Verdict::Pass,
         OnFailure::Drop if is_gap => {
             reset_both(emissions, (packet, at), edited);
-            Verdict::End(DropReason::ProcessFailed)
+            Verdict::End(otherwise.reason)
         }
-        OnFailure::Drop => Verdict::Drop(DropReason::ProcessFailed),
+        OnFailure::Drop => Verdict::Drop(otherwise.reason),
     };
     (verdict, is_gap)
 }
@@ -258,7 +326,8 @@ pub(crate) fn unsent(
     (pads, base, group): (&mut [u8], u32, GroupPlace),
     emissions: &mut Emissions,
 ) -> Verdict {
-    match lost((packet, at), view, (on_failure, None), emissions) {
+    let otherwise = Otherwise { on_failure, edits: false, reason: reason_of(verdict) };
+    match lost((packet, at), view, (otherwise, None), emissions) {
         (_, false) => verdict,
         (Verdict::Pass, true) => {
             detach(false, (pads, base, 0), group, None);

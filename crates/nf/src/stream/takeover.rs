@@ -7,6 +7,9 @@
 //! There is no timer. The answer does not acknowledge the request until the client has acknowledged the whole
 //! answer. So if a part of the answer is lost, the client repeats its request, and gets again what it lacks.
 //!
+//! A function in a process names its answer by a number, and the worker does all this
+//! ([`super::answers`]).
+//!
 //! Only functions that edit can answer: they hold the request back before they decide. The answer follows
 //! what the client was sent, in the numbers that the client counts with. Later packets are not translated.
 
@@ -47,6 +50,14 @@ pub(crate) struct AnswerNumbers {
     pub to_server: u32,
     /// The client has acknowledged all that has gone on, and no FIN has.
     pub is_settled: bool,
+    /// The function is in a process: the worker answers, with numbers that it knows.
+    pub is_apart: bool,
+}
+
+impl AnswerNumbers {
+    /// For a function in a process.
+    pub const APART: AnswerNumbers =
+        AnswerNumbers { client: 0, to_client: 0, to_server: 0, is_settled: true, is_apart: true };
 }
 
 impl TakenOver {
@@ -56,11 +67,20 @@ impl TakenOver {
         cx.holding.answer.is_some_and(|numbers| numbers.is_settled)
     }
 
-    /// Answers the client of a packet. What the function holds back does not go on. The packet is to be
-    /// dropped. None: an answer cannot follow, the packet is not TCP, or there is no room to note it.
-    pub fn begin<L>(packet: &Packet<'_>, answer: &[u8], cx: &mut Context<'_, L>) -> Option<TakenOver> {
+    /// Answers the client of a packet. `number`: see [`crate::StreamFunction::answer`]. What the function
+    /// holds back does not go on. The packet is to be dropped. None: an answer cannot follow, the packet is
+    /// not TCP, or there is no room to note it.
+    pub fn begin<L>(
+        packet: &Packet<'_>,
+        (number, answer): (u32, &[u8]),
+        cx: &mut Context<'_, L>,
+    ) -> Option<TakenOver> {
         let segment = TcpSegment::read(packet.head, packet.meta)?;
         let numbers = cx.holding.answer.filter(|numbers| numbers.is_settled)?;
+        if numbers.is_apart {
+            cx.holding.answered = Some(number);
+            return Some(TakenOver::default());
+        }
         if !cx.holding.held.take_over(packet.session.0) {
             return None;
         }

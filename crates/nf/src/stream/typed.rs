@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, TcpStream, View};
 
+use super::answers::SessionNote;
 use super::edits::{ByteEdits, EditInput, EditMemory, ExpectedNumbers, TAIL};
 use super::{StreamData, StreamFunction, close_both, reset_both};
 use crate::bytes::raw::{Follows, PassedBytes, RawBytes, Refusal};
@@ -179,6 +180,21 @@ impl<F: StreamFunction> TypedStream<F> {
         }
     }
 
+    /// In a process: writes down what the worker has to know of the session of a packet. `answer`: the number
+    /// of the answer to its client.
+    fn note_session(
+        &self,
+        (at, answer): (usize, Option<u32>),
+        (pads, base, offset): (&mut [u8], u32, usize),
+        edits: Option<&mut EditMemory>,
+    ) {
+        let recorder = edits.and_then(|memory| memory.recorder.as_mut()).filter(|_| F::SEES_PACKETS);
+        if let (Some(recorder), Some(state)) = (recorder, scratchpad(pads, base, offset + TAIL)) {
+            let watches = self.0.watches(state);
+            recorder.note_session(at, SessionNote { answer, watches });
+        }
+    }
+
     /// Calls the function for a packet. `pads`: all scratchpads, the session's place in them, and that of the
     /// function. `edits`: also whether the session is one of the flow manager's.
     #[inline(always)]
@@ -228,7 +244,6 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     fn properties(&self) -> Properties {
         Properties {
             accepts: self.0.accepts(),
-            needs_worker: self.0.needs_worker(),
             is_read_only: !F::EDITS,
             takes_large_frames: true,
             ..Properties::default()
@@ -246,7 +261,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         true
     }
 
-    /// A function that looks at packets would miss them.
+    /// A function that looks at packets would miss them in brokers.
     fn reads_bytes(&self) -> bool {
         !F::SEES_PACKETS
     }
@@ -314,6 +329,19 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         state.is_some_and(|state| self.0.refuses(&state))
     }
 
+    fn sees_packets(&self) -> bool {
+        F::SEES_PACKETS
+    }
+
+    fn watches(&self, pad: &[u8]) -> bool {
+        let state = pad.get(Self::STATE..).and_then(|state| bytemuck::try_pod_read_unaligned(state).ok());
+        F::SEES_PACKETS && state.is_none_or(|state| self.0.watches(&state))
+    }
+
+    fn answer(&self, number: u32) -> &[u8] {
+        self.0.answer(number)
+    }
+
     fn describe(&self, pad: &[u8], _: [u32; 2]) -> Option<String> {
         self.0.describe(bytemuck::try_from_bytes(pad.get(Self::STATE..)?).ok()?)
     }
@@ -376,7 +404,9 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
             let verdict = self.one((packet, i), view, place, (edits.as_deref_mut(), is_outer), &mut cx);
             if let Some(verdicts) = stream_verdicts.as_deref_mut() {
                 verdicts[i & (VECTOR - 1)] = verdict;
-                if verdict.ends_stream() {
+                let answer = cx.holding.answered.take();
+                self.note_session((i, answer), (pads, base, offset), edits.as_deref_mut());
+                if verdict.ends_stream() || answer.is_some() {
                     // The session goes no further: its packets behind this one are not read.
                     let is_behind = |next: usize| next > i && bases[next & (VECTOR - 1)] == base;
                     events = events.union(at.filter(is_behind));
@@ -390,7 +420,6 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
                 }
                 _ => {}
             }
-            let is_close = matches!(verdict, StreamVerdict::Close(_));
             let place = (i, packet, view);
             let acted = match edits.as_deref_mut() {
                 Some(memory) => act_edited(verdict, place, on_overflow, (memory, &mut *cx.emissions)),
@@ -399,10 +428,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
                     act(verdict, place, (on_overflow, None), (&mut *cx.emissions, held))
                 }
             };
-            if let Some(verdict) = acted {
-                verdicts[i & (VECTOR - 1)] = verdict;
+            if let Some(acted) = acted {
+                verdicts[i & (VECTOR - 1)] = acted;
                 events.insert(i);
-                if matches!(verdict, Verdict::Refuse(_)) || is_close {
+                if matches!(acted, Verdict::Refuse(_)) || matches!(verdict, StreamVerdict::Close(_)) {
                     refuse_following(at, i, bases, verdicts, &mut events);
                 }
             }

@@ -11,7 +11,7 @@ use mmb_packet::build::{Frame, Ip4, Net, Tcp, Udp};
 use proptest::prelude::*;
 
 use crate::memory::MemoryHost;
-use crate::substitute::{Forbid, Substitute};
+use crate::substitute::{Forbid, Gate, Substitute};
 
 pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
@@ -25,6 +25,7 @@ pub fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.add_stream::<Substitute>();
     registry.add_stream::<Forbid>();
+    registry.add_stream::<Gate>();
     registry
 }
 

@@ -12,6 +12,8 @@ use mmb_nf::process::{
 use mmb_nf::{Direction, DropReason, Meta, OnFailure, Packet, Registry, SessionId, SessionInfo, Verdict};
 
 const BUFFERS: u32 = 64;
+/// Bytes of a frame.
+const FRAME: usize = 9728;
 
 struct Sent {
     buffer: u32,
@@ -84,7 +86,7 @@ impl Memory {
 
     /// The process ends, and another one has begun. What it had is lost.
     pub fn kill(&mut self) {
-        self.function = Some(HostedFunction::new(&(self.registry)(), &self.spec).unwrap());
+        self.function = Some(HostedFunction::new(&(self.registry)(), &self.spec, &Arc::default()).unwrap());
         let mut lost: Vec<u32> = self.back.drain(..).map(|(buffer, _)| buffer).collect();
         self.there.retain(|item| match item {
             Item::Packet(sent) => {
@@ -145,7 +147,7 @@ impl ProcessHost for MemoryHost {
         };
         let memory = Memory {
             registry: self.registry,
-            function: Some(HostedFunction::new(&(self.registry)(), &hosted)?),
+            function: Some(HostedFunction::new(&(self.registry)(), &hosted, &Arc::default())?),
             spec: hosted,
             on_failure: spec.domain.on_failure,
             pads: Vec::new(),
@@ -214,6 +216,9 @@ impl ProcessLink for Link {
         _: Option<FilledBuffer>,
     ) -> Result<u32, Verdict> {
         let mut memory = locked(&self.0);
+        if packet.head.len() > FRAME {
+            return Err(Verdict::Drop(DropReason::ProcessFull));
+        }
         let buffer = memory.free.pop().ok_or(Verdict::Drop(DropReason::ProcessFull))?;
         memory.in_process += 1;
         memory.there.push_back(Item::Packet(Sent {

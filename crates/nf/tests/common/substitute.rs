@@ -1,8 +1,12 @@
-//! Stream functions: one that edits, and one that reads.
+//! Stream functions: one that edits, one that reads, and one that answers.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use mmb_nf::{ArgError, Context, DropReason, Setup, StreamData, StreamEdit, StreamFunction, StreamVerdict};
+use bytemuck::{Pod, Zeroable};
+use mmb_nf::{
+    ArgError, Context, Direction, DropReason, Packet, Setup, StreamData, StreamEdit, StreamFunction,
+    StreamVerdict, TakenOver,
+};
 
 /// Replaces a word by another one. Bytes that may begin the word are held back.
 pub struct Substitute {
@@ -66,5 +70,73 @@ impl StreamFunction for Forbid {
             true => StreamVerdict::Reset(DropReason::StreamReset),
             false => StreamVerdict::Pass,
         }
+    }
+}
+
+/// Answers requests that begin with `no`. A request ends with a line feed, and waits until it is complete.
+pub struct Gate;
+
+const DENIED: &[u8] = b"denied";
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct GateState {
+    taken: TakenOver,
+    is_answered: u32,
+}
+
+impl StreamFunction for Gate {
+    const TYPE: &'static str = "gate";
+    const USAGE: &'static str = "";
+    const HELP: &'static str = "answers requests that begin with `no`";
+    const EDITS: bool = true;
+    const HOLDS_UNTIL_DECIDED: bool = true;
+    const SEES_PACKETS: bool = true;
+    type State = GateState;
+    type Local = ();
+
+    fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
+        Ok(Gate)
+    }
+
+    fn packet(&self, packet: &Packet<'_>, state: &mut GateState, cx: &mut Context<'_, ()>) -> StreamVerdict {
+        match state.is_answered != 0 {
+            true if state.taken.packet(packet, DENIED, cx) => StreamVerdict::End(DropReason::StreamEnd),
+            true => StreamVerdict::Drop(DropReason::StreamEnd),
+            false => StreamVerdict::Pass,
+        }
+    }
+
+    fn edit(
+        &self,
+        data: &mut StreamEdit<'_, '_>,
+        state: &mut GateState,
+        cx: &mut Context<'_, ()>,
+    ) -> StreamVerdict {
+        let bytes: Vec<u8> = data.bytes().collect();
+        if data.direction() == Direction::Reverse {
+            return StreamVerdict::Pass;
+        }
+        if !bytes.ends_with(b"\n") && data.hold_from(0) {
+            return StreamVerdict::Pass;
+        }
+        if !bytes.starts_with(b"no") {
+            return StreamVerdict::Pass;
+        }
+        match TakenOver::begin(data.packet(), (0, DENIED), cx) {
+            Some(taken) => {
+                *state = GateState { taken, is_answered: 1 };
+                StreamVerdict::Drop(DropReason::StreamEnd)
+            }
+            None => StreamVerdict::Reset(DropReason::StreamReset),
+        }
+    }
+
+    fn watches(&self, _: &GateState) -> bool {
+        false
+    }
+
+    fn answer(&self, number: u32) -> &[u8] {
+        if number == 0 { DENIED } else { &[] }
     }
 }

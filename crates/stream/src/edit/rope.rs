@@ -231,11 +231,11 @@ impl Rope {
         }
     }
 
-    /// Appends the rope, which has no body, to a buffer.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    /// Appends the rope to a buffer, with the bytes of its body.
+    pub fn write<'a>(&'a self, body: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.from.to_ne_bytes());
         out.extend_from_slice(&(self.done as u32).to_ne_bytes());
-        for (part, bytes) in self.iter(std::iter::empty()) {
+        for (part, bytes) in self.iter(body) {
             out.extend_from_slice(&part.input.to_ne_bytes());
             out.extend_from_slice(&part.len.to_ne_bytes());
             out.push(part.is_plain().into());
@@ -243,7 +243,7 @@ impl Rope {
         }
     }
 
-    /// Reads a rope that [`Rope::write`] has written.
+    /// Reads a rope that [`Rope::write`] has written. It has no body.
     pub fn read(&mut self, bytes: &[u8]) {
         let number = |bytes: &[u8], at: usize| {
             bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |&number| u32::from_ne_bytes(number))

@@ -161,6 +161,13 @@ impl FileAccess {
         files.lock().unwrap_or_else(PoisonError::into_inner).get(path)?.try_clone().ok()
     }
 
+    /// Returns the files that were opened last by their paths. Empty if files are not kept.
+    pub fn kept_inputs(&self) -> Vec<(PathBuf, File)> {
+        let Inputs::Kept(files) = &self.inputs else { return Vec::new() };
+        let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.iter().filter_map(|(path, file)| Some((path.clone(), file.try_clone().ok()?))).collect()
+    }
+
     /// Files in `directory`, which must exist, and all that are granted before [`FileAccess::seal`].
     ///
     /// # Errors

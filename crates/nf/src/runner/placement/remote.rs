@@ -19,6 +19,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytemuck::Zeroable;
+use mmb_flow::Direction;
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::View;
 
@@ -30,11 +32,14 @@ use crate::process::{EditRights, FilledBuffer, FunctionProcess, LinkState, Proce
 use crate::program::ir::GroupPlace;
 use crate::runner::state::{InstanceState, RunnerState};
 use crate::set::{Set, VECTOR};
-use crate::stream::{EditMemory, EditingOwner, Returned, apply_edited, apply_returned, lose_edited, unsent};
-use crate::vector::RawVector;
+use crate::stream::{
+    AnswerState, EditMemory, EditingOwner, Otherwise, Returned, TAIL, apply_edited, apply_returned,
+    lose_edited, reason_of, unsent,
+};
+use crate::vector::{RawVector, scratchpad};
 use crate::{
-    Admission, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo, StreamVerdict,
-    Verdict,
+    Admission, Context, Instance, OnFailure, OpeningPacket, Packet, Program, SessionId, SessionInfo,
+    StreamVerdict, Verdict,
 };
 
 /// How long a worker waits for processes when the program changes.
@@ -57,6 +62,9 @@ pub(in crate::runner) struct Remote {
     is_stream: bool,
     /// The function edits itself.
     edits: bool,
+    /// The function sees packets, and those of a new session without anything new.
+    sees_packets: bool,
+    watches_new: bool,
     on_failure: OnFailure,
     /// What has come back of the packets of the next vector that goes on.
     returned: Box<[Returned; VECTOR]>,
@@ -78,6 +86,8 @@ impl Remote {
             filled: Box::new([None; VECTOR]),
             is_stream: instance.function.is_stream(),
             edits: instance.function.edits(),
+            sees_packets: instance.function.sees_packets(),
+            watches_new: instance.function.watches(&vec![0; instance.bytes()]),
             on_failure: instance.domain().map_or(OnFailure::Drop, |domain| domain.on_failure),
             returned: Box::new([Returned::LOST; VECTOR]),
         }
@@ -124,14 +134,23 @@ impl Remote {
         now: u32,
         (memory, holding): (&mut EditMemory, &mut Holding<'_>),
     ) -> Verdict {
-        let rights = memory.rights(i);
+        let mut rights = memory.rights(i);
+        if self.sees_packets {
+            let place = holding.place(packet);
+            let is_answerable = memory.answer_numbers(i).is_some_and(|numbers| numbers.is_settled);
+            let lacks = holding.held.held_of(place, Direction::Reverse) != 0
+                || holding.held.has_pending(place, Direction::Reverse);
+            rights.may_answer = is_answerable && !lacks;
+        }
         let input = Input { rights: Some(rights), ..input };
         if rights.changed.is_none() {
             return self.send(i, (packet, input), now, holding);
         }
-        let Some(rope) = memory.park(i) else { return Verdict::Drop(DropReason::HeldFull) };
+        let Some(rope) = memory.park(i, packet, input.whole) else {
+            return Verdict::Drop(DropReason::HeldFull);
+        };
         let mut frame = std::mem::take(&mut memory.work.frame);
-        let mut meta = memory.write_changed(i, packet, &mut frame);
+        let mut meta = memory.write_changed(i, packet, input.whole, &mut frame);
         let mut changed = Packet {
             len: frame.len() as u32,
             head: &mut frame,
@@ -162,7 +181,7 @@ impl Remote {
         holding: &mut Holding<'_>,
     ) -> Verdict {
         let (place, direction) = (holding.place(packet), packet.direction);
-        let Input { view, whole, rights } = input;
+        let Input { view, whole, rights, .. } = input;
         let filled = self.filled[i & (VECTOR - 1)].take();
         let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
         let has_room = holding.held.fits(holding.held.len_of(place), 0);
@@ -172,7 +191,8 @@ impl Remote {
         let is_away = |held: &HeldPackets| held.held_of(place, direction) != 0;
         match self.state {
             LinkState::Down(OnFailure::Drop) => return Verdict::Drop(DropReason::ProcessFailed),
-            LinkState::Up if !self.is_stream || !view.is_none() || is_away(holding.held) => {}
+            LinkState::Up if !self.is_stream || !view.is_none() || input.is_watched => {}
+            LinkState::Up if is_away(holding.held) => {}
             state => {
                 let ticket = match rights {
                     Some(rights) => {
@@ -225,6 +245,26 @@ impl Remote {
         link.flush();
     }
 
+    /// Looks at what is known of a packet's session in front of a function that sees packets. Returns the
+    /// verdict if its client is answered, and whether the packet is seen in any case.
+    fn look(
+        &mut self,
+        packet: &Packet<'_>,
+        view: View,
+        (pads, base, offset): (&mut [u8], u32, usize),
+        mut cx: Context<'_, ()>,
+    ) -> (Option<Verdict>, bool) {
+        let Some(state) = scratchpad::<AnswerState>(pads, base, offset + TAIL).filter(|_| self.edits) else {
+            return (None, true);
+        };
+        if view.is_restart {
+            cx.holding.held.end_takeover(packet.session.0);
+            *state = AnswerState::zeroed();
+        }
+        let verdict = state.packet(packet, &*self.shadow.instance.function, &mut cx);
+        (verdict, state.is_watched(self.watches_new))
+    }
+
     /// Copies what the function has changed back into a packet.
     pub fn copy_back(&mut self, buffer: u32, packet: &mut Packet<'_>) -> Result<(), DropReason> {
         self.link.as_mut().map_or(Err(DropReason::ProcessFailed), |link| link.copy_back(buffer, packet))
@@ -237,6 +277,8 @@ struct Input {
     view: View,
     /// What it would get if it read the session.
     whole: View,
+    /// The packet is seen, also if nothing of it is new.
+    is_watched: bool,
     /// Some: the function belongs to a group that edits.
     rights: Option<EditRights>,
 }
@@ -247,7 +289,7 @@ struct Input {
 fn unsent_edited(
     (packet, at): (&Packet<'_>, usize),
     view: View,
-    (verdict, otherwise): (Verdict, (OnFailure, bool)),
+    (verdict, otherwise): (Verdict, Otherwise),
     (place, group): ((&mut [u8], u32, usize), GroupPlace),
     out: (&mut EditMemory, &mut Emissions),
 ) -> Verdict {
@@ -299,7 +341,20 @@ impl Placement for Remote {
             let n = i & (VECTOR - 1);
             let is_read = self.is_stream && views[n].detached & group.bit == 0;
             let view = if is_read { views[n] } else { View::NONE };
-            let input = Input { view, whole: views[n], rights: None };
+            let mut input = Input { view, whole: views[n], is_watched: false, rights: None };
+            if self.sees_packets && is_read {
+                let (worker, place) = (vector.worker, (&mut *vector.pads, vector.bases[n], vector.offset));
+                let (emissions, holding) = (&mut *vector.emissions, Holding::new(&mut *holding.held));
+                let (at, ingress) = (Some(i as u8), u16::MAX);
+                let cx = Context { now, worker, local: &mut (), emissions, at, ingress, holding };
+                let (answered, is_watched) = self.look(packet, views[n], place, cx);
+                input.is_watched = is_watched;
+                if let Some(verdict) = answered {
+                    verdicts[n] = verdict;
+                    events.insert(i);
+                    continue;
+                }
+            }
             let mut verdict = match memory.as_deref_mut() {
                 Some(memory) => self.send_edited(i, (&mut *packet, input), now, (memory, &mut holding)),
                 None => self.send(i, (&mut *packet, input), now, &mut holding),
@@ -312,7 +367,8 @@ impl Placement for Remote {
                     Some(memory) => {
                         let place = ((&mut *vector.pads, vector.bases[n], vector.offset), group);
                         let out = (memory, &mut *vector.emissions);
-                        let otherwise = (self.on_failure, self.edits);
+                        let (on_failure, edits) = (self.on_failure, self.edits);
+                        let otherwise = Otherwise { on_failure, edits, reason: reason_of(verdict) };
                         unsent_edited((packet, i), view, (verdict, otherwise), place, out)
                     }
                     None => {
@@ -339,10 +395,9 @@ impl Placement for Remote {
 
     /// Stream functions: what has come back is applied.
     fn resume(&mut self, vector: RawVector<'_, '_>) -> Set {
-        let Remote { link, returned, on_failure, shadow, edits, .. } = self;
+        let Remote { link, returned, on_failure, shadow, .. } = self;
         if vector.edits.is_some() {
-            let holds_until_decided = shadow.instance.function.holds_until_decided();
-            let owner = EditingOwner { on_failure: *on_failure, edits: *edits, holds_until_decided };
+            let owner = EditingOwner { on_failure: *on_failure, shadow: &*shadow.instance.function };
             return apply_edited(vector, returned, owner, |buffer, result| {
                 if let Some(link) = link {
                     link.read_result(buffer, result);

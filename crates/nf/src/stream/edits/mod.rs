@@ -190,6 +190,9 @@ impl EditMemory {
 
     /// Returns the numbers with which a function may answer the client of a packet's connection.
     pub fn answer_numbers(&self, i: usize) -> Option<AnswerNumbers> {
+        if let Some(recorder) = &self.recorder {
+            return recorder.answerable.contains(i).then_some(AnswerNumbers::APART);
+        }
         let (number, splices) = (self.number(i), &self.splices);
         if number == 0 || !splices.has_begun(number, 0) || !splices.has_begun(number, 1) {
             return None;
@@ -197,7 +200,8 @@ impl EditMemory {
         let to_client = splices.next(number, 1);
         let is_settled = splices.is_acknowledged(number, 1) && to_client == splices.ends(number, 1).1;
         let (client, _) = splices.carried(number, 1);
-        Some(AnswerNumbers { client, to_client, to_server: splices.next(number, 0), is_settled })
+        let to_server = splices.next(number, 0);
+        Some(AnswerNumbers { client, to_client, to_server, is_settled, is_apart: false })
     }
 
     /// Returns the numbers that the ends of a packet's connection expect. None: it is not edited.
@@ -226,7 +230,7 @@ impl EditMemory {
             return true;
         }
         work.saved.clear();
-        work.rest.write(&mut work.saved);
+        work.rest.write(std::iter::empty(), &mut work.saved);
         tails.has_room(number, direction, work.saved.len()) && tails.append(number, direction, 0, &work.saved)
     }
 

@@ -14,14 +14,18 @@
 //! them it had got before, and 1 more than the position from which on they are held back or kept (0: none
 //! are). Then for each change: the bytes behind the change before that stay, the bytes that are removed, the
 //! number of those that are inserted, and these bytes.
+//!
+//! A function that sees packets has a [`SessionNote`] behind it.
 
 use mmb_packet::{Kind, Meta};
-use mmb_stream::{Change, Rope, TcpStream};
+use mmb_stream::{Change, TcpStream, View};
 
 use super::EditMemory;
 use super::datagram::set_payload_length;
 use crate::Packet;
-use crate::set::VECTOR;
+use crate::set::{Set, VECTOR};
+use crate::stream::StreamData;
+use crate::stream::answers::SessionNote;
 use crate::verdict::{ChangedBytes, EditRights, MOST_RESULT};
 
 /// Most bytes in front of the changes of a result.
@@ -34,26 +38,41 @@ pub(crate) struct EditRecorder {
     bytes: Vec<u8>,
     /// Where the result of each packet is in `bytes`.
     ranges: [(usize, usize); VECTOR],
+    /// Packets whose clients the function may answer.
+    pub answerable: Set,
+    /// Packets whose clients it answers.
+    pub answered: Set,
 }
 
 impl EditRecorder {
     /// Bytes that the changes of a packet may take.
-    pub const ROOM: usize = MOST_RESULT - RESULT_HEADER;
+    pub const ROOM: usize = MOST_RESULT - RESULT_HEADER - SessionNote::BYTES;
 
     pub fn new() -> EditRecorder {
-        EditRecorder { bytes: Vec::new(), ranges: [(0, 0); VECTOR] }
+        let (answerable, answered) = (Set::EMPTY, Set::EMPTY);
+        EditRecorder { bytes: Vec::new(), ranges: [(0, 0); VECTOR], answerable, answered }
     }
 
     /// A vector begins.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ranges.fill((0, 0));
+        (self.answerable, self.answered) = (Set::EMPTY, Set::EMPTY);
     }
 
     /// Returns the result for the packet at a position. It is empty if the function got no bytes.
     pub fn result(&self, at: usize) -> &[u8] {
         let (from, to) = self.ranges[at & (VECTOR - 1)];
         self.bytes.get(from..to).unwrap_or(&[])
+    }
+
+    /// Writes down what a function that sees packets tells behind what it has asked for.
+    pub fn note_session(&mut self, at: usize, note: SessionNote) {
+        let range = &mut self.ranges[at & (VECTOR - 1)];
+        let from = if *range == (0, 0) { self.bytes.len() } else { range.0 };
+        note.write(&mut self.bytes);
+        *range = (from, self.bytes.len());
+        self.answered.insert_if(at, note.answer.is_some());
     }
 
     /// Writes down what a function has asked for. `open`: the position from which on bytes are held or kept.
@@ -115,18 +134,19 @@ impl EditMemory {
             can_edit: self.number(i) != 0 || self.datagrams.editable.contains(i),
             is_one_way: self.one_way.contains(i),
             most: self.datagrams.most[i & (VECTOR - 1)],
+            may_answer: false,
             changed: self
                 .rope(i)
                 .map(|rope| ChangedBytes { from: rope.from, input: rope.end().wrapping_sub(rope.from) }),
         }
     }
 
-    /// Keeps the bytes of a packet that functions have changed, while the packet waits for a process. Returns
-    /// their number. None: there is no room.
-    pub fn park(&mut self, i: usize) -> Option<u32> {
+    /// Keeps the bytes of a packet that functions have changed, while the packet waits for a process. `view`:
+    /// its new bytes as they came. Returns their number. None: there is no room.
+    pub fn park(&mut self, i: usize, packet: &Packet<'_>, view: View) -> Option<u32> {
         let EditMemory { parked, work, ropes, .. } = self;
         work.saved.clear();
-        ropes.get(i)?.write(&mut work.saved);
+        ropes.get(i)?.write(StreamData::new(packet, view).chunks(), &mut work.saved);
         let number = parked.insert()?;
         if parked.append(number, 0, 0, &work.saved) {
             return Some(number);
@@ -136,17 +156,17 @@ impl EditMemory {
     }
 
     /// Writes the frame of a packet whose bytes functions have changed, with these bytes as its payload, to
-    /// `frame`. Returns what is known of it. A length that was wrong stays wrong.
-    pub fn write_changed(&self, i: usize, packet: &Packet<'_>, frame: &mut Vec<u8>) -> Meta {
-        let bytes = self.rope(i).map_or(&[][..], Rope::bytes);
+    /// `frame`. `view`: its new bytes as they came. Returns what is known of it. A length that was wrong stays
+    /// wrong.
+    pub fn write_changed(&self, i: usize, packet: &Packet<'_>, view: View, frame: &mut Vec<u8>) -> Meta {
         let l4 = usize::from(packet.meta.l4_off);
         let headers = l4 + packet.l4_header_len();
         frame.clear();
         frame.extend_from_slice(packet.head.get(..headers).unwrap_or(&[]));
-        frame.extend_from_slice(bytes);
+        StreamData::new(packet, view).with_edits(&[], self.rope(i)).append_to(frame);
         if packet.meta.kind.l4() == Kind::UDP {
-            let old = packet.l4_payload_len() as u16;
-            set_payload_length(frame, l4, old, bytes.len() as u16);
+            let (old, new) = (packet.l4_payload_len() as u16, frame.len() - headers);
+            set_payload_length(frame, l4, old, new as u16);
         }
         Meta { end: u16::try_from(frame.len()).unwrap_or(u16::MAX), ..*packet.meta }
     }
@@ -192,6 +212,9 @@ impl EditMemory {
         self.begin(i, is_edited.into());
         self.one_way.insert_if(i, rights.is_one_way);
         self.restore_datagram(i, packet, rights);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.answerable.insert_if(i, rights.may_answer);
+        }
         if let (Some(ChangedBytes { from, input }), Some(rope)) = (rights.changed, self.ropes.get_mut(i)) {
             let bytes = &mut self.work.saved;
             bytes.clear();
@@ -250,6 +273,23 @@ mod tests {
         assert_eq!(taken(&[0x80, 0x80]).0, None);
         assert_eq!(taken(&[0xff; 9]).0, None);
         assert_eq!(taken(&[0xff, 0xff, 0xff, 0xff, 0x7f]), (Some((1 << 35) - 1), 0));
+    }
+
+    #[test]
+    fn notes_of_sessions_come_back() {
+        let mut recorder = EditRecorder::new();
+        recorder.note(1, (7, 0, None), (&[], &[]));
+        let notes = [(1, None, true), (2, Some(0), false), (3, Some(u32::MAX), true)];
+        for (at, answer, watches) in notes {
+            recorder.note_session(at, SessionNote { answer, watches });
+        }
+        for (at, answer, watches) in notes {
+            let mut result = recorder.result(at);
+            assert_eq!(SessionNote::take(&mut result), Some(SessionNote { answer, watches }));
+            assert_eq!(result.len(), if at == 1 { 3 } else { 0 });
+            assert_eq!(recorder.answered.contains(at), answer.is_some());
+        }
+        assert_eq!(SessionNote::take(&mut &[1, 2, 3, 4][..]), None);
     }
 
     #[test]

@@ -104,7 +104,7 @@ proptest! {
             prop_assert_eq!(&front, &expected);
             prop_assert_eq!(before + left, taken as u32);
             prop_assert!(rest.is_empty() || rest.from == from.wrapping_add(before));
-            rest.write(&mut saved);
+            rest.write(std::iter::empty(), &mut saved);
             again.read(&saved);
             prop_assert_eq!(&again, &rest);
             let mut whole = out.clone();
