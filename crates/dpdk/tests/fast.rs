@@ -161,6 +161,14 @@ impl Datagram {
         Datagram { frame, key, raws }
     }
 
+    /// Shows the datagram's destination address as the source of a frame that takes the slow way.
+    fn show_destination(&self) {
+        let mut frame = self.frame.clone();
+        frame.copy_within(..6, 6);
+        frame[..6].fill(0xff);
+        self.raws[1].send(&frame);
+    }
+
     /// Sends the datagram. Returns whether the port and the other end receive it.
     fn send(&self, rx: &mut RxQueue) -> (bool, bool) {
         self.raws[0].send(&self.frame);
@@ -373,13 +381,6 @@ fn packets_go_past_the_interface_to_a_plain_peer() {
             let frames = std::iter::from_fn(|| raw.receive()).filter(|frame| *frame == datagram.frame);
             assert_eq!(frames.count(), 1);
         };
-        // The peer shows its address by a frame that takes the slow way.
-        let shows_address = |raw: &Raw| {
-            let mut frame = datagram.frame.clone();
-            frame.copy_within(..6, 6);
-            frame[..6].fill(0xff);
-            raw.send(&frame);
-        };
         assert_eq!(through_interface(), 1, "the datagram may be for another host behind the peer");
         arrives_at(&datagram.raws[1]);
         for (gro, expected) in [("off", 0), ("on", 1), ("off", 0)] {
@@ -388,7 +389,7 @@ fn packets_go_past_the_interface_to_a_plain_peer() {
             // The kernel delivers the frame a little later.
             let end = Instant::now() + Duration::from_secs(5);
             loop {
-                shows_address(&datagram.raws[1]);
+                datagram.show_destination();
                 let through = through_interface();
                 arrives_at(&datagram.raws[1]);
                 if through == expected {

@@ -200,21 +200,21 @@ impl Keeper {
     /// Gives files to a process that makes functions, until it answers or has ended.
     fn serve_start(&self, socket: &OwnedFd, connections: &OwnedFd) -> Result<(), String> {
         let until = Instant::now() + PATIENCE;
+        let mut is_served = true;
         loop {
             let rest = until.saturating_duration_since(Instant::now());
             let mut ready = [PollFd::new(socket, PollFlags::IN), PollFd::new(connections, PollFlags::IN)];
+            let watched = if is_served { &mut ready[..] } else { &mut ready[..1] };
             // An interrupted wait is a short one.
-            let _ = poll(&mut ready, Timespec::try_from(rest).ok().as_ref());
+            let _ = poll(watched, Timespec::try_from(rest).ok().as_ref());
             if !ready[0].revents().is_empty() {
                 return Ok(());
             }
             if rest.is_zero() {
                 return Err("the process does not answer".into());
             }
-            // One that has ended is noticed by the other socket, too.
-            if !ready[1].revents().is_empty() && self.connections().serve(connections).is_err() {
-                return Err(String::new());
-            }
+            // A process that ends closes this socket first, and may say why by the other one.
+            is_served &= ready[1].revents().is_empty() || self.connections().serve(connections).is_ok();
         }
     }
 

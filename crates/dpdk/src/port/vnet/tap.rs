@@ -102,8 +102,8 @@ impl Tap {
         self.identify().is_some()
     }
 
-    /// The current state of the interface, whatever its name is now. None: it is gone, or was moved to another
-    /// network namespace.
+    /// The current state of the interface, whatever its name is now. None: it is gone, or was moved to
+    /// another network namespace.
     pub(in crate::port) fn interface(&self) -> Option<NetDev> {
         let (query, mac) = self.identify()?;
         // Another interface may have the name where this one was.

@@ -156,8 +156,8 @@ impl EditMemory {
     }
 
     /// Writes the frame of a packet whose bytes functions have changed, with these bytes as its payload, to
-    /// `frame`. `view`: its new bytes as they came. Returns what is known of it. A length that was wrong stays
-    /// wrong.
+    /// `frame`. `view`: its new bytes as they came. Returns what is known of it. A length that was wrong
+    /// stays wrong.
     pub fn write_changed(&self, i: usize, packet: &Packet<'_>, view: View, frame: &mut Vec<u8>) -> Meta {
         let l4 = usize::from(packet.meta.l4_off);
         let headers = l4 + packet.l4_header_len();
