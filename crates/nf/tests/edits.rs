@@ -4,6 +4,8 @@ use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{ArgError, ChainVerdict, DropReason, Registry, Setup, StageCounters, StreamFunction};
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
 
+#[path = "common/left.rs"]
+mod left;
 #[path = "common/substitute.rs"]
 mod substitute;
 
@@ -80,26 +82,9 @@ impl Bench {
     }
 
     fn left(&self, sent: &[Sent]) -> Vec<Left> {
-        let mut all = Vec::new();
-        for sent in sent {
-            let passed = (sent.verdict == ChainVerdict::Pass).then_some(&sent.frame);
-            for frame in sent.emitted.iter().map(|(_, frame)| frame).chain(passed) {
-                mmb_nf::testing::assert_checksums(frame);
-                let tcp = &frame[TCP..];
-                let direction = usize::from(tcp[1] == 80);
-                let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four"));
-                let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
-                let payload = &frame[TCP + usize::from(tcp[12] >> 4) * 4..len];
-                all.push((
-                    direction,
-                    number(4).wrapping_sub(self.initial[direction]) as i32,
-                    number(8).wrapping_sub(self.initial[1 - direction]) as i32,
-                    tcp[13],
-                    String::from_utf8_lossy(payload).into_owned(),
-                ));
-            }
-        }
-        all
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let left = left::left(sent, self.initial).into_iter();
+        left.map(|one| (one.direction, one.from, one.acked, one.flags, text(one.bytes))).collect()
     }
 
     /// Sends a segment. Returns what leaves.

@@ -12,6 +12,13 @@ def ports(request):
     return request.param
 
 
+def take_redirects(ports, *ends):
+    """Lets the ends take redirected frames of XDP. At tc they have no GRO: packets go past the interfaces of the box."""
+    if ports == "af-xdp":
+        for namespace, interface in ends:
+            receives_by_napi(namespace, interface)
+
+
 @pytest.fixture
 def fast_wire(make_wire, ports):
     """fast_wire(config) -> a wire with the fast path on, whose end points accept redirected frames."""
@@ -21,10 +28,7 @@ def fast_wire(make_wire, ports):
         wire.right.close()
         wire.left.close()
         wire.bench.know_neighbours()
-        # At tc, the ends have no GRO: packets go past the interfaces of the box.
-        if ports == "af-xdp":
-            receives_by_napi(wire.client, "c0")
-            receives_by_napi(wire.server, "s0")
+        take_redirects(ports, (wire.client, "c0"), (wire.server, "s0"))
         wait.until(lambda: all(i["egress"] for i in fast(wire)["interfaces"]), "interfaces to take frames")
         return wire
 
@@ -48,9 +52,7 @@ def stream():
 def fast_router(make_router, ports):
     def make(config=""):
         bench = make_router(ON + config, driver=ports)
-        if ports == "af-xdp":
-            receives_by_napi(bench.client, "c0")
-            receives_by_napi(bench.servers, "s0")
+        take_redirects(ports, (bench.client, "c0"), (bench.servers, "s0"))
         wait.until(lambda: all(i["egress"] for i in fast(bench)["interfaces"][:2]), "interfaces to take frames")
         return bench
 
@@ -61,9 +63,7 @@ def fast_router(make_router, ports):
 def fast_nat(make_nat, ports):
     def make(config, **options):
         nat = make_nat(ON + config, driver=ports, **options)
-        if ports == "af-xdp":
-            receives_by_napi(nat.hosts, "c0")
-            receives_by_napi(nat.router, "r0")
+        take_redirects(ports, (nat.hosts, "c0"), (nat.router, "r0"))
         wait.until(lambda: all(i["egress"] for i in fast(nat)["interfaces"]), "interfaces to take frames")
         return nat
 

@@ -21,10 +21,11 @@ use mmb_dpdk_sys as sys;
 use super::device::{Device, LINK_BYTES, max_frame};
 use super::handle::{DeviceHandle, call, device_mtu};
 use super::netdev::{self, NetDev};
+use super::open;
 use super::queue::{RxQueue, TxQueue};
+use super::redirect::XdpFeatures;
 use super::spec::{PortInfo, PortSpec, PortStats};
 use super::vnet::{ReceiveLarge, Tap, VnetPort};
-use super::{open, redirect};
 use crate::eal::Eal;
 use crate::error::{Error, PortError};
 use crate::memory::Burst;
@@ -290,18 +291,26 @@ impl Port {
 
     /// Lets tc give packets for an AF_PACKET port to the other end of the interface's veth pair, past the
     /// interface and its queues, if nothing but the cost changes by it. That may change at any time, so each
-    /// call asks the kernel.
-    pub fn update_delivery(&self) {
-        let member = self.handle.tc.as_ref().and_then(|tc| tc.member());
-        let (Some(member), Some(device)) = (member, self.net_dev()) else { return };
-        member.set_to_peer(device.up && device.running && redirect::has_plain_peer(device.index));
+    /// call asks the kernel. Returns [`Port::can_receive_redirects`].
+    pub fn update_delivery(&self) -> bool {
+        let device = self.running_device();
+        let features = device.as_ref().map_or(XdpFeatures::default(), |device| XdpFeatures::of(device.index));
+        if let Some(member) = self.handle.tc.as_ref().and_then(|tc| tc.member()) {
+            member.set_to_peer(device.is_some_and(|device| features.has_plain_peer(device.index)));
+        }
+        features.takes_redirects()
     }
 
     /// Whether the interface takes frames that the kernel redirects to it; frames it does not take are lost
     /// silently. One end of a veth pair takes them while the other end has GRO or an XDP program. The answer
     /// may change at any time, so each call asks the kernel.
     pub fn can_receive_redirects(&self) -> bool {
-        let Some(device) = self.fast_port().and_then(|_| self.net_dev()) else { return false };
-        device.up && device.running && redirect::can_receive_redirects(device.index)
+        self.running_device().is_some_and(|device| XdpFeatures::of(device.index).takes_redirects())
+    }
+
+    /// The interface of a port on the fast path, if it is up.
+    fn running_device(&self) -> Option<NetDev> {
+        self.fast_port()?;
+        self.net_dev().filter(|device| device.up && device.running)
     }
 }

@@ -22,6 +22,7 @@ pub(crate) use netdev::set_option;
 pub use netdev::{NetDev, Offloads};
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
-pub(crate) use redirect::can_receive_redirects;
+#[cfg(test)]
+pub(crate) use redirect::XdpFeatures;
 pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
 pub use vnet::ReceiveLarge;

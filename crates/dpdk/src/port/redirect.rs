@@ -30,21 +30,31 @@ const HEADER: usize = 16;
 const GENERIC_HEADERS: usize = HEADER + 4;
 const LINK_HEADERS: usize = HEADER + 16;
 
-/// Whether the kernel reports that the interface takes redirected frames.
-pub(crate) fn can_receive_redirects(if_index: u32) -> bool {
-    features(if_index).is_ok_and(|features| features & NETDEV_XDP_ACT_NDO_XMIT != 0)
+/// What the kernel reports of an interface.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct XdpFeatures(u64);
+
+impl XdpFeatures {
+    /// Asks the kernel about an interface. Without a reply there are none.
+    pub(crate) fn of(if_index: u32) -> XdpFeatures {
+        query_features(if_index).unwrap_or_default()
+    }
+
+    /// Whether the interface takes redirected frames.
+    pub(crate) fn takes_redirects(self) -> bool {
+        self.0 & NETDEV_XDP_ACT_NDO_XMIT != 0
+    }
+
+    /// Whether the interface, which has these features, is an end of a veth pair whose other end is in
+    /// another network namespace and has neither GRO nor an XDP program: it makes no difference to that end
+    /// whether a frame gets there through the interface.
+    pub(crate) fn has_plain_peer(self, if_index: u32) -> bool {
+        let is_plain = self.0 & NETDEV_XDP_ACT_BASIC != 0 && !self.takes_redirects();
+        is_plain && is_veth_into_namespace(if_index).unwrap_or(false)
+    }
 }
 
-/// Whether the interface is an end of a veth pair, the other end of which is in another network namespace
-/// and has neither GRO nor an XDP program: it makes no difference to that end whether a frame gets there
-/// through the interface.
-pub(crate) fn has_plain_peer(if_index: u32) -> bool {
-    let is_plain =
-        |features| features & (NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_NDO_XMIT) == NETDEV_XDP_ACT_BASIC;
-    features(if_index).is_ok_and(is_plain) && is_veth_into_namespace(if_index).unwrap_or(false)
-}
-
-fn features(if_index: u32) -> io::Result<u64> {
+fn query_features(if_index: u32) -> io::Result<XdpFeatures> {
     let socket = netdev::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_GENERIC)?;
     let generic = |family: u16, command, kind, value: &[u8]| {
         let message = message(family, &[&[command, 1, 0, 0], &attribute(kind, value)[..]].concat());
@@ -53,7 +63,7 @@ fn features(if_index: u32) -> io::Result<u64> {
     let family = generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"netdev\0")?;
     let family = u16::from_ne_bytes(number(&family, CTRL_ATTR_FAMILY_ID)?);
     let device = generic(family, NETDEV_CMD_DEV_GET, NETDEV_A_DEV_IFINDEX, &if_index.to_ne_bytes())?;
-    number(&device, NETDEV_A_DEV_XDP_FEATURES).map(u64::from_ne_bytes)
+    Ok(XdpFeatures(u64::from_ne_bytes(number(&device, NETDEV_A_DEV_XDP_FEATURES)?)))
 }
 
 /// Whether the interface is an end of a veth pair whose other end is in another network namespace

@@ -7,8 +7,10 @@
 //! then the workers take their buffers back and another process takes its place, with the same scratchpads
 //! and new rings. A process that ends again and again is started after a pause that doubles.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -129,9 +131,9 @@ impl Keeper {
             files.push(file);
             self.hello.packets = Some((offset, packets.bytes()));
         }
-        let inputs = self.files.kept_inputs();
-        self.hello.files = inputs.iter().map(|(path, _)| path.clone()).collect();
-        files.extend(inputs.iter().map(|(_, file)| file.as_fd()));
+        let (paths, inputs) = self.inputs();
+        self.hello.files = paths;
+        files.extend(inputs.iter().map(AsFd::as_fd));
         let sent =
             message::send(&socket, &First::Function(Box::new(self.hello.clone())), &files).map_err(text);
         let ready = sent.and_then(|()| match wait_for(&socket) {
@@ -290,10 +292,14 @@ impl Keeper {
     /// Sends a request, with the files that the function reads if they may be others now.
     fn send(&self, running: &Running, request: Request) -> io::Result<()> {
         let Request::Set(words, _) = request else { return message::send(&running.socket, &request, &[]) };
-        let inputs = self.files.kept_inputs();
-        let paths = inputs.iter().map(|(path, _)| path.clone()).collect();
-        let files: Vec<_> = inputs.iter().map(|(_, file)| file.as_fd()).collect();
+        let (paths, inputs) = self.inputs();
+        let files: Vec<_> = inputs.iter().map(AsFd::as_fd).collect();
         message::send(&running.socket, &Request::Set(words, paths), &files)
+    }
+
+    /// The files that the function reads, and their paths.
+    fn inputs(&self) -> (Vec<PathBuf>, Vec<File>) {
+        self.files.kept_inputs().into_iter().unzip()
     }
 
     /// Waits for the answer to a request. Lines may come before it.

@@ -174,13 +174,14 @@ pub(crate) fn apply_edited(
                 let holding = Holding { answer: memory.answer_numbers(i), ..Holding::new(&mut *held) };
                 let at = Some(i as u8);
                 let cx = Context { now, worker, local: &mut (), emissions, at, ingress: u16::MAX, holding };
-                let is_answered = answer(packet, (number, reason), place.0, owner.shadow, (memory, cx));
-                let reset = (StreamVerdict::Reset(reason), on_overflow);
-                match is_answered {
-                    true => Some((Verdict::Drop(reason), true)),
-                    false => act_edited(reset.0, (i, packet, view), reset.1, (memory, emissions))
-                        .map(|verdict| (verdict, true)),
-                }
+                let acted = match answer(packet, (number, reason), place.0, owner.shadow, (memory, cx)) {
+                    true => Some(Verdict::Drop(reason)),
+                    false => {
+                        let reset = StreamVerdict::Reset(reason);
+                        act_edited(reset, (i, packet, view), on_overflow, (memory, emissions))
+                    }
+                };
+                acted.map(|verdict| (verdict, true))
             }
             _ => settle((packet, i), view, came, (owner, on_overflow), place, (memory, emissions)),
         };

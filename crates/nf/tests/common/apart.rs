@@ -10,15 +10,17 @@ use mmb_nf::{ChainVerdict, Registry};
 use mmb_packet::build::{Frame, Ip4, Net, Tcp, Udp};
 use proptest::prelude::*;
 
+#[path = "left.rs"]
+mod left;
+
 use crate::memory::MemoryHost;
 use crate::substitute::{Forbid, Gate, Substitute};
+pub use left::Left;
 
 pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
 pub const RST: u8 = 4;
 pub const ACK: u8 = 16;
-/// Offset of the TCP header of IPv4.
-const TCP: usize = 34;
 const INITIAL: [u32; 2] = [1000, 0xffff_fff0];
 
 pub fn registry() -> Registry {
@@ -27,16 +29,6 @@ pub fn registry() -> Registry {
     registry.add_stream::<Forbid>();
     registry.add_stream::<Gate>();
     registry
-}
-
-/// A segment that has left: distance of its numbers from the first bytes, flags and payload.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Left {
-    pub direction: usize,
-    pub from: i32,
-    pub acked: i32,
-    pub flags: u8,
-    pub bytes: Vec<u8>,
 }
 
 pub struct Bench {
@@ -59,25 +51,7 @@ pub fn frame(direction: usize, from: i32, acked: i32, flags: u8, bytes: &[u8]) -
 }
 
 pub fn left(sent: &[Sent]) -> Vec<Left> {
-    let mut all = Vec::new();
-    for sent in sent {
-        let passed = (sent.verdict == ChainVerdict::Pass).then_some(&sent.frame);
-        for frame in sent.emitted.iter().map(|(_, frame)| frame).chain(passed) {
-            mmb_nf::testing::assert_checksums(frame);
-            let tcp = &frame[TCP..];
-            let direction = usize::from(tcp[1] == 80);
-            let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
-            let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
-            all.push(Left {
-                direction,
-                from: number(4).wrapping_sub(INITIAL[direction]) as i32,
-                acked: number(8).wrapping_sub(INITIAL[1 - direction]) as i32,
-                flags: tcp[13],
-                bytes: frame[TCP + usize::from(tcp[12] >> 4) * 4..len].to_vec(),
-            });
-        }
-    }
-    all
+    left::left(sent, INITIAL)
 }
 
 impl Bench {

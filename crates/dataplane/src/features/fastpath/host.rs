@@ -34,8 +34,7 @@ pub(crate) fn update_redirects(ports: &OpenPorts) -> bool {
     let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
     let mut has_changed = false;
     for port in ports.iter().flatten().filter(|port| port.device().fast_port().is_some()) {
-        port.device().update_delivery();
-        let can_redirect = port.device().can_receive_redirects();
+        let can_redirect = port.device().update_delivery();
         has_changed |= port.can_redirect().swap(can_redirect, Ordering::AcqRel) != can_redirect;
     }
     has_changed

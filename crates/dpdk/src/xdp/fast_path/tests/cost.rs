@@ -52,7 +52,7 @@ fn print_operations(rig: &Rig, address: IpAddr) {
         "a flow's removal {removal} ns, installation {install} ns, stats {stats} ns, revocation {revoke} ns"
     );
     let start = Instant::now();
-    let yes = (0..100).filter(|_| can_receive_redirects(index("peer0"))).count();
+    let yes = (0..100).filter(|_| XdpFeatures::of(index("peer0")).takes_redirects()).count();
     assert_eq!(yes, 100, "the other end has a program");
     println!("whether an interface takes frames: {} us", start.elapsed().as_micros() / 100);
 }

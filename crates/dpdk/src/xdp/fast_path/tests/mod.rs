@@ -21,7 +21,7 @@ use super::super::fast_flow::{FAST_FIN, FAST_RST, FastMacs, FastTranslation};
 use super::super::program::XdpProgram;
 use super::super::program::tests::{in_namespace, run_on, unbound_socket};
 use super::*;
-use crate::port::{NetDev, can_receive_redirects};
+use crate::port::{NetDev, XdpFeatures};
 
 /// The generation in force.
 pub(crate) const NOW: u64 = 7;
