@@ -237,6 +237,52 @@ def test_receivers_get_the_edited_bytes(make_bad, name, edit):
     assert reports(bench.daemon)["polite"]["edited"] == str(count)
 
 
+# What functions of a chain do with their words. Packets of the reverse direction meet them in reverse order.
+MIXED = [(b"ALPHA", "mask", b"*****"), (b"BRAVO", "remove", b""), (b"CHARLIE", "replace a-longer-text", b"a-longer-text")]
+
+
+def mixture(seed, size):
+    """Bytes with words of no, one or each kind at any place, and with parts of them."""
+    rng, parts, length = random.Random(seed), [], 0
+    names = [word for word, *_ in MIXED]
+    kinds = rng.choice([[], names, *([name] for name in names)])
+    while length < size:
+        word = rng.choice([*kinds, b""])
+        part = rng.randbytes(rng.randrange(200)).translate(None, b"".join(names))
+        parts += [rng.choice((word, word[: rng.randrange(len(word) + 1)])), part]
+        length += len(parts[-2]) + len(part)
+    return b"".join(parts)
+
+
+def mixed(content, functions):
+    """The edit applied to what was sent, and how many words of each kind it changes."""
+    counts = {}
+    for word, _, new in functions:
+        counts[word] = content.count(word)
+        content = content.replace(word, new)
+    return content, counts
+
+
+@pytest.mark.parametrize("address, workers", [(SERVER4, 1), (SERVER6, 2)], ids=["ip4", "ip6-two-workers"])
+def test_hundreds_of_connections_are_edited_at_once(make_bad, address, workers):
+    lines = "".join(f"nf add f{n} match {word.decode()} {action}\n" for n, (word, action, _) in enumerate(MIXED))
+    config = f"set stream-hold-time 5000\n{lines}chain add c f0 then f1 then f2\nadd-stateful tcp-dport {PORT} chain c\n"
+    bench = make_bad(config, seed=13, before=BAD, behind=BAD, workers=workers)
+    counts = dict.fromkeys((word for word, *_ in MIXED), 0)
+    for turn in range(ROUNDS):
+        rng = random.Random(turn)
+        sizes = [(rng.choice((0, 1, 3000, 20_000)), rng.choice((0, 1, 3000, 20_000))) for _ in range(200)]
+        pairs = exchange(bench.client, bench.server, address, sizes, 10_000 * (turn + 1), make=mixture)
+        for port, client, server in pairs:
+            for sender, receiver, functions in ((client, server, MIXED), (server, client, MIXED[::-1])):
+                expected, found = mixed(sender.to_send, functions)
+                assert hashlib.sha256(receiver.received).digest() == hashlib.sha256(expected).digest(), port
+                counts = {word: count + found[word] for word, count in counts.items()}
+    edited = reports(bench.daemon)
+    assert {word: edited[f"f{n}"]["edited"] for n, word in enumerate(counts)} == {word: str(n) for word, n in counts.items()}
+    assert min(counts.values()) > 0
+
+
 @pytest.mark.parametrize("driver", ["af-packet", "af-xdp"])
 def test_edited_frames_of_a_kernel_with_offloads(make_wire, driver):
     wire = make_wire(driver, edits("very-harmless"))
