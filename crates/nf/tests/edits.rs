@@ -486,7 +486,8 @@ fn the_right_edge_of_a_window_stays() {
     assert_eq!(edge, 10_012);
 }
 
-/// RFC 3168, 6.1.2: one segment has CWR. RFC 9293, 3.8.6.2: PSH is behind the last byte.
+/// RFC 3168, 6.1.2: one segment has CWR. RFC 9293, 3.8.6.2: PSH is behind the last byte. All parts have been
+/// through the congestion that the codepoint of the packet tells of (RFC 3168, 5).
 #[test]
 fn flags_of_a_segment_that_is_split() {
     const PSH: u8 = 8;
@@ -497,6 +498,14 @@ fn flags_of_a_segment_that_is_split() {
     let left = bench.send(0, 0, 0, ACK | PSH | ECE | CWR, &text);
     let flags: Vec<_> = left.iter().map(|left| (left.3, left.4.len())).collect();
     assert_eq!(flags, [(ACK | ECE | CWR, 536), (ACK | ECE | PSH, 4)]);
+    let mut marked = bench.frame(0, 536, 0, ACK, text.as_bytes());
+    // Congestion experienced; the sum of the header changes by as much.
+    marked[15] = 3;
+    let sum = u16::from_be_bytes([marked[24], marked[25]]) - 3;
+    marked[24..26].copy_from_slice(&sum.to_be_bytes());
+    let sent = bench.harness.send("c", &[marked]);
+    assert_eq!(bench.left(&sent).len(), 2);
+    assert!(sent[0].emitted.iter().all(|(_, frame)| frame[15] == 3));
 }
 
 /// A connection that is edited has one path: RFC 8684 falls back to TCP without its option.

@@ -212,7 +212,14 @@ impl KeptBytes {
     }
 
     /// Calls a closure with the pieces of a range that are kept: their distance from `seq`, and their bytes.
-    fn pieces(&self, number: u32, direction: usize, seq: u32, len: usize, mut f: impl FnMut(usize, &[u8])) {
+    pub(crate) fn pieces(
+        &self,
+        number: u32,
+        direction: usize,
+        seq: u32,
+        len: usize,
+        mut f: impl FnMut(usize, &[u8]),
+    ) {
         let Some(flow) = self.flow(number, direction).filter(|flow| flow.first != NONE) else { return };
         let first = if crate::is_before(seq, flow.from) { flow.from } else { seq };
         let end = seq.wrapping_add(len as u32);
@@ -231,6 +238,12 @@ impl KeptBytes {
             }
             (block, base) = (next, base.wrapping_add(BLOCK as u32));
         }
+    }
+
+    /// Returns the numbers of the first byte that is kept of a direction, and behind the last one. None:
+    /// nothing is kept.
+    pub fn range(&self, number: u32, direction: usize) -> Option<(u32, u32)> {
+        self.flow(number, direction).filter(|flow| flow.first != NONE).map(|flow| (flow.from, flow.to))
     }
 
     /// Returns the number of bytes that are kept of a direction.

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab import routebench, wait
+from lab import natbench, routebench, wait
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
 
@@ -39,6 +39,7 @@ class Peer(threading.Thread):
     def __init__(self, connection, to_send):
         super().__init__(daemon=True)
         self.connection, self.to_send, self.received, self.error = connection, to_send, b"", None
+        self.peer = connection.getpeername()[0]
 
     def run(self):
         sender = threading.Thread(target=self._send, daemon=True)
@@ -290,6 +291,30 @@ def test_edited_frames_of_a_kernel_with_offloads(make_wire, driver):
     assert verify_edits(pairs, "very-harmless") > 0
 
 
+def test_jumbo_frames_are_edited(make_wire):
+    """Segments of 8,960 bytes, which the ends do not leave to the interface, become longer, and two."""
+    wire = make_wire("af-packet", edits("very-harmless"), mtu=9000, offloads=False)
+    pairs = exchange(wire.client, wire.server, SERVER4, [(400_000, 300_000), (8000, 9000)], 15, make=words)
+    assert verify_edits(pairs, "very-harmless") > 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("edit", ["longer", "removed"])
+@pytest.mark.parametrize("place", ["rule", "chain"])
+def test_edits_and_translated_addresses(make_nat, place, edit, workers):
+    """A rule, or a function of the chain, gives connections another source. The path behind it has a smaller MTU."""
+    lines = f"nat pool add wan {natbench.OUTSIDE[0]}\n{edits(EDITS[edit])}"
+    if place == "rule":
+        lines = lines.replace(" chain c\n", " nat wan chain c\n")
+    else:
+        lines = lines.replace("chain add c polite then volume", "nf add n nat wan\nchain add c polite then volume then n")
+    nat = make_nat(lines, workers=workers, mtu=1400)
+    sizes = [(150_000, 120_000), (8, 30_000), (90_000, 0)]
+    pairs = exchange(nat.hosts, nat.servers, natbench.SERVER, sizes, 33, make=words)
+    assert {server.peer for _, _, server in pairs} == {natbench.OUTSIDE[0]}
+    assert reports(nat.daemon)["polite"]["edited"] == str(verify_edits(pairs, EDITS[edit]))
+
+
 @pytest.mark.parametrize("address", [routebench.SERVER, routebench.SERVER6])
 def test_edits_on_a_router(make_router, address):
     router = make_router(edits("x"))
@@ -400,6 +425,46 @@ def test_a_connection_outlives_its_function(make_wire, tmp_path, change):
         after = connection.received[number][before[number] :]
         assert after == connection.sent[number][-len(after) :], "bytes behind the change are not edited"
     connection.close()
+
+
+# What a connection passes before the function that edits comes, and the line that brings it.
+BEFORE = {
+    "rule without chain": ("accept", "add-stateful tcp-dport {PORT} chain c"),
+    "function": ("chain second", "chain set second polite then volume"),
+    "reader": ("chain first", "chain set first polite then volume"),
+    "reader of content": ("chain third", "chain set third polite then sums"),
+}
+
+
+@pytest.mark.parametrize("lossy", [False, True], ids=["", "lossy"])
+@pytest.mark.parametrize("before", BEFORE)
+def test_functions_join_open_connections(make_bad, before, lossy):
+    """A function comes while bytes are under way in both directions, and lost on both sides. It edits from some byte on."""
+    rule, change = (text.format(PORT=PORT) for text in BEFORE[before])
+    lines = "nf add count count\nnf add sums digest sha256\nchain add first volume\nchain add second count\nchain add third sums\n"
+    functions = edits(NEW).rpartition("add-stateful")[0]
+    bad = Impairment(loss=10, duplication=10, reordering=20, cuts=50) if lossy else Impairment()
+    # A connection whose SYN no function of streams has seen is read with this setting only.
+    config = f"set stream-pickup inspect\n{functions}{lines}add-stateful tcp-dport {PORT} {rule}\n"
+    bench = make_bad(config, seed=31, before=bad, behind=bad)
+    connection = Connection(bench.client, bench.server)
+    # Nothing is held back at the end.
+    senders = [threading.Thread(target=connection.send, args=(n, words(n, 300_000) + b".")) for n in (0, 1)]
+    for sender in senders:
+        sender.start()
+    wait.until(lambda: min(map(len, connection.received)) > 20_000, "some bytes")
+    bench.daemon.line(change)
+    for sender in senders:
+        sender.join(PATIENCE)
+    for turn in range(2, 12, 2):
+        for number in (0, 1):
+            connection.send(number, words(number + turn, 30_000) + b".")
+        connection.wait()
+    connection.close()
+    for sent, received in zip(connection.sent, connection.received):
+        first = len(os.path.commonprefix([sent, received]))
+        assert 20_000 < first < len(sent) - 50_000
+        assert received == sent[:first] + sent[first:].replace(b"evil", NEW.encode())
 
 
 @pytest.mark.parametrize("edit", EDITS)

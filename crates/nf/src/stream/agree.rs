@@ -3,7 +3,8 @@
 //! Theory of operation. The first copy of a byte that goes on is the one that functions read. It is kept
 //! until the receiver has acknowledged it. A later copy with other bytes is overwritten. So a receiver that
 //! has lost the first copy gets what functions have read. If there was no room to keep the first copy, a
-//! later one does not go on.
+//! later one does not go on. Bytes that had gone on before there was a function that reads content may come
+//! again.
 
 use mmb_packet::DropReason;
 use mmb_stream::{Cause, KeptBytes, Segment, Status, TcpStream, View, is_after};
@@ -35,6 +36,9 @@ impl StreamContext {
         }
         if let Some(acknowledged) = stream.acknowledged(1 - direction) {
             kept.acknowledge(stream.kept(), 1 - direction, acknowledged);
+            if stream.has_unkept(1 - direction) {
+                note_arrived(stream, kept, 1 - direction, acknowledged);
+            }
             if stream.kept() != 0 && kept.is_empty(stream.kept()) {
                 kept.remove(stream.kept());
                 stream.set_kept(0);
@@ -45,7 +49,8 @@ impl StreamContext {
         }
         let start = segment.seq.wrapping_add(u32::from(segment.flags & Segment::SYN != 0));
         if view.skip != 0 {
-            if !is_kept(stream, kept, direction, (start, view.skip.into())) {
+            let is_unkept = !is_kept(stream, kept, direction, (start, view.skip.into()));
+            if is_unkept && !stream.has_unkept(direction) {
                 self.count(step.worker, Cause::NotKept);
                 return step.unkept(packet);
             }
@@ -116,6 +121,15 @@ impl StreamContext {
             seq = seq.wrapping_add(chunk.len() as u32);
             is_kept
         })
+    }
+}
+
+/// Notes whether a receiver has all bytes of which no copy was kept: those in front of the first one that is.
+#[cold]
+fn note_arrived(stream: &mut TcpStream, kept: &KeptBytes, direction: usize, acknowledged: u32) {
+    let first = kept.range(stream.kept(), direction).map(|(first, _)| first).or(stream.next(direction));
+    if first.is_some_and(|first| !is_after(first, acknowledged)) {
+        stream.clear_unkept(direction);
     }
 }
 

@@ -155,6 +155,16 @@ impl<'a> Step<'a> {
             .any(|place| held.held_of(place, direction) != 0 || held.has_pending(place, direction))
     }
 
+    /// Whether packets of a packet's session wait in the group, or are in its processes.
+    pub fn has_packets(&self, packet: &Packet<'_>) -> bool {
+        let (place, held) = (self.place(packet), &*self.holding.held);
+        [Direction::Forward, Direction::Reverse].into_iter().any(|direction| {
+            held.held_of(place, direction) != 0
+                || held.has_pending(place, direction)
+                || self.is_apart(packet, direction)
+        })
+    }
+
     /// Drops the packets of a session that are in processes of the group.
     #[cold]
     pub fn drop_apart(&mut self, packet: &Packet<'_>) {
@@ -391,7 +401,11 @@ impl StreamContext {
                 step.stop(packet);
                 step.follow(packet, View::NONE)
             }
-            OnOverflow::Reset => step.reset(packet),
+            OnOverflow::Reset => {
+                let numbers = || ExpectedNumbers::of_stream(stream, packet.direction as usize);
+                step.edited = step.edited.or_else(numbers);
+                step.reset(packet)
+            }
         };
         (View::NONE, verdict)
     }
@@ -532,7 +546,7 @@ impl DynFunction for StreamContext {
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set {
         let Some(ContextState { policy, kept }) = local.downcast_mut() else { return Set::EMPTY };
         if raw.edits.is_some() {
-            return self.arrive_all(raw, *policy);
+            return self.arrive_all(raw, *policy, kept);
         }
         let RawVector {
             packets,

@@ -10,6 +10,7 @@
 //! sender that is not acknowledged before it is.
 
 mod acknowledge;
+mod adopt;
 mod depart;
 mod preack;
 mod settled;
@@ -38,6 +39,8 @@ const PROBED: u16 = 1 << 6;
 const PASSES: u16 = 1 << 7;
 /// `preacked` is valid: the receiver has not acknowledged all bytes in front of it.
 const PREACKED: u16 = 1 << 8;
+/// The receiver has not acknowledged all bytes in front of `first`.
+const BEHIND: u16 = 1 << 9;
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
@@ -48,6 +51,9 @@ const MOST_EDITS: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     log: EditLog,
+    /// The sender's number of the first byte of the output. Valid with [`BEHIND`]. Those in front of it were
+    /// not kept, and pass as they come.
+    first: u32,
     /// The sender's number behind the last byte of the output.
     end: u32,
     /// The receiver's number behind the last byte that was sent.
@@ -75,6 +81,7 @@ struct Flow {
 
 const EMPTY: Flow = Flow {
     log: EditLog::EMPTY,
+    first: 0,
     end: 0,
     sent: 0,
     acked: 0,
@@ -181,12 +188,14 @@ impl Splices {
         Some((&mut connection[direction & 1], &mut self.edits))
     }
 
-    /// The first byte of a direction has this number. Has an effect once.
-    pub fn begin(&mut self, number: u32, direction: usize, seq: u32) {
+    /// The first byte of a direction has this number. Has an effect once. `is_behind`: it may have had others
+    /// in front of it, which the receiver may lack.
+    pub fn begin(&mut self, number: u32, direction: usize, seq: u32, is_behind: bool) {
         if let Some((flow, _)) = self.parts(number, direction)
             && !flow.has(BEGUN)
         {
-            (flow.end, flow.sent, flow.bits) = (seq, seq, BEGUN);
+            (flow.first, flow.end, flow.sent) = (seq, seq, seq);
+            flow.bits = if is_behind { BEGUN | BEHIND } else { BEGUN };
         }
     }
 
@@ -270,9 +279,9 @@ impl Splices {
         self.output.clear(number, direction);
         if let Some((flow, edits)) = self.parts(number, direction) {
             flow.log.clear(edits);
-            flow.end = seq;
+            (flow.first, flow.end) = (seq, seq);
             flow.sent = flow.output_end();
-            flow.bits &= !(FIN | FIN_SENT | PROBED | PREACKED);
+            flow.bits = flow.bits & !(FIN | FIN_SENT | PROBED | PREACKED) | BEHIND;
         }
     }
 

@@ -25,6 +25,12 @@ impl TcpStream {
         self.next(direction).map(|next| next.wrapping_add(u32::from(self.is_ended(direction))))
     }
 
+    /// Returns the right edge of the window of a direction's receiver. None: it is not known.
+    pub(crate) fn edge(&self, direction: usize) -> Option<u32> {
+        self.window(direction)?;
+        self.flows.get(direction).map(|flow| flow.edge)
+    }
+
     /// Returns the window of a direction's receiver behind the bytes that it has acknowledged, as the field
     /// of a header. None: it is not known.
     pub fn window(&self, direction: usize) -> Option<u16> {

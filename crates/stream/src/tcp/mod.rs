@@ -53,6 +53,9 @@ const PENDING: u16 = 1 << 8;
 const FAR: u16 = 1 << 9;
 /// Bytes behind its SYN came before any segment of the other direction. `pending` is valid, too.
 const EARLY: u16 = 1 << 10;
+/// The receiver may lack bytes of which no copy was kept: those in front of the first one that was read, or
+/// that had gone on when a function joined.
+const UNKEPT: u16 = 1 << 11;
 
 /// `kept` is a number of [`crate::Splices`].
 const EDITED: u8 = 1 << 0;
@@ -125,6 +128,28 @@ impl TcpStream {
             Status::Passed(Cause::Detached) => self.clear(Status::New),
             _ => {}
         }
+        for flow in &mut self.flows {
+            flow.bits |= if flow.bits & SYNCED != 0 { UNKEPT } else { 0 };
+        }
+    }
+
+    /// Whether the receiver of a direction may lack bytes of which no copy was kept, since no function that
+    /// reads content was given them.
+    #[inline(always)]
+    pub fn has_unkept(&self, direction: usize) -> bool {
+        self.flows[direction & 1].bits & UNKEPT != 0
+    }
+
+    /// Whether bytes of a direction may have gone on that lie behind those that were read: its beginning was
+    /// not seen, and the first segment may have been a late one. Its length must not change then.
+    #[inline(always)]
+    pub fn is_unsure(&self, direction: usize) -> bool {
+        self.flows[direction & 1].bits & (UNKEPT | SYN) == UNKEPT
+    }
+
+    /// The receiver of a direction has all bytes of which no copy was kept.
+    pub fn clear_unkept(&mut self, direction: usize) {
+        self.flows[direction & 1].bits &= !UNKEPT;
     }
 
     /// No function is detached. The connection passes still if it did.
@@ -361,7 +386,7 @@ impl TcpStream {
             } else if policy.pickup != OnPickup::Inspect {
                 return self.give_up(Cause::NoSyn, policy.pickup);
             }
-            (flow.next, flow.bits) = (start, flow.bits | SYNCED);
+            (flow.next, flow.bits) = (start, flow.bits | if is_syn { SYNCED } else { SYNCED | UNKEPT });
         } else if is_syn && (flow.bits & SYN == 0 || flow.initial != segment.seq) {
             // Answered by the end point (RFC 5961, 4). If that begins another connection, data of the SYN has
             // to come again behind it (RFC 7413, 4.2.1).

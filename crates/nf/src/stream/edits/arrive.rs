@@ -1,12 +1,12 @@
 //! Packets in front of the functions: what their acknowledgements mean to the sender.
 
 use mmb_packet::{DropReason, Kind};
-use mmb_stream::{Cause as StreamCause, OnPickup, Policy, Segment, Status, TcpStream, View};
+use mmb_stream::{Cause as StreamCause, KeptBytes, OnPickup, Policy, Segment, Status, TcpStream, View};
 
 use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
 use super::hold::HeldBytes;
-use super::options::{is_signed, mss, remove_mptcp, translate_sack};
+use super::options::{has_mptcp, has_sack, is_signed, mss, remove_mptcp, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, MOST_UNKNOWN, NOT_EDITED};
 use crate::context::Emissions;
 use crate::held::ApartStates;
@@ -24,7 +24,9 @@ impl EditMemory {
         at.for_each(|i| {
             let stream = stream(i).filter(TcpStream::is_edited);
             self.begin(i, stream.map_or(0, |stream| stream.kept()));
-            if stream.is_some_and(|stream| !stream.is_two_way()) {
+            if stream
+                .is_some_and(|stream| !stream.is_two_way() || [0, 1].iter().any(|&at| stream.is_unsure(at)))
+            {
                 self.one_way.insert(i);
             }
         });
@@ -64,7 +66,7 @@ impl EditMemory {
     fn restart(&mut self, number: u32, other: usize, stream: &TcpStream) {
         self.splices.clear(number);
         if let Some(next) = stream.next(other) {
-            self.splices.begin(number, other, next);
+            self.splices.begin(number, other, next, false);
         }
     }
 
@@ -100,7 +102,12 @@ impl EditMemory {
 
 impl StreamContext {
     /// Processes packets that functions may edit. Returns the positions of those that do not pass.
-    pub(in crate::stream) fn arrive_all(&self, raw: RawVector<'_, '_>, policy: Policy) -> Set {
+    pub(in crate::stream) fn arrive_all(
+        &self,
+        raw: RawVector<'_, '_>,
+        policy: Policy,
+        kept: &mut KeptBytes,
+    ) -> Set {
         let RawVector {
             packets,
             at,
@@ -144,7 +151,7 @@ impl StreamContext {
             }
             let verdict = if packet.meta.kind.l4() == Kind::TCP {
                 let (view, verdict) = match self.admits(packet, stream, worker, true) {
-                    true => self.arrive(packet, stream, &mut step, memory),
+                    true => self.arrive(packet, stream, &mut step, (memory, kept)),
                     false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
                 };
                 let around = (&mut *unread, &step.holding, Some(&*memory));
@@ -172,7 +179,7 @@ impl StreamContext {
         packet: &mut Packet<'_>,
         stream: &mut TcpStream,
         step: &mut Step<'_>,
-        memory: &mut EditMemory,
+        (memory, kept): (&mut EditMemory, &mut KeptBytes),
     ) -> (View, Verdict) {
         memory.begin(step.at, 0);
         let Some(mut segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
@@ -181,13 +188,8 @@ impl StreamContext {
             // A function gets the packet as the ends count, and drops it.
             return (View::NONE, Verdict::Pass);
         }
-        // A connection whose SYN was not seen is not edited, unless it is inspected all the same.
-        let may_begin = stream.status() == Status::New && step.policy.pickup == OnPickup::Inspect;
-        if (is_syn || may_begin) && !self.admit(packet, stream, is_syn, memory) {
+        if !self.prepare(packet, stream, (memory, kept), step) {
             return self.overflow(packet, stream, StreamCause::NotKept, step);
-        }
-        if stream.status() == Status::Passed(StreamCause::Detached) && !is_syn {
-            memory.end_detached_splice(stream);
         }
         memory.begin(step.at, if stream.is_edited() { stream.kept() } else { 0 });
         let number = memory.number(step.at);
@@ -196,6 +198,9 @@ impl StreamContext {
         }
         let direction = packet.direction as usize;
         memory.note_arrival(packet, &segment, number);
+        if stream.is_unsure(1 - direction) {
+            note_certain(packet, &segment, stream);
+        }
         if stream.answers_early_data(direction, &segment) {
             self.count(step.worker, StreamCause::OutsideWindow);
             return (View::NONE, Verdict::Drop(DropReason::StreamWindow));
@@ -249,16 +254,45 @@ impl StreamContext {
         let (direction, is_syn) = (packet.direction as usize, segment.flags & Segment::SYN != 0);
         let start = segment.seq.wrapping_add(is_syn.into());
         if is_syn || view.len != 0 || view.is_end {
-            memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()));
+            memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()), !is_syn);
         }
         // The answer to a SYN passes before other bytes. Those of the SYN itself come before it.
-        let is_one_way = !is_syn && !stream.is_two_way();
+        let is_one_way = !is_syn && (!stream.is_two_way() || stream.is_unsure(direction));
         if is_one_way {
             memory.one_way.insert(step.at);
         }
         let place = (number, direction, is_one_way);
         let held = HeldBytes::of(memory, place, next, (start, segment.len), view);
         self.end_hold(packet, (memory, number), (stream, held), step)
+    }
+
+    /// Decides whether a connection is edited from a packet on. Returns false if there is no room.
+    fn prepare(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        (memory, kept): (&mut EditMemory, &mut KeptBytes),
+        step: &Step<'_>,
+    ) -> bool {
+        // If functions have read it, and one that edits has joined them, it is edited from the next byte on.
+        // Packets that are in processes, or wait, have to go on before.
+        if !stream.is_edited() && stream.status() == Status::Read && !step.has_packets(packet) {
+            adopt(packet, stream, memory, kept);
+        }
+        let is_syn = packet.tcp_flags() & Segment::SYN != 0;
+        if is_syn && !stream.is_edited() {
+            kept.remove(stream.kept());
+            stream.set_kept(0);
+        }
+        // A connection whose SYN was not seen is not edited, unless it is inspected all the same.
+        let may_begin = stream.status() == Status::New && step.policy.pickup == OnPickup::Inspect;
+        if (is_syn || may_begin) && !self.admit(packet, stream, is_syn, memory) {
+            return false;
+        }
+        if stream.status() == Status::Passed(StreamCause::Detached) && !is_syn {
+            memory.end_detached_splice(stream);
+        }
+        true
     }
 
     /// Decides whether a connection can be edited. Returns false if there is no room for it.
@@ -274,7 +308,10 @@ impl StreamContext {
             let Some(number) = memory.splices.insert() else { return false };
             stream.set_edited(number);
         }
-        if is_syn && stream.kept() != NOT_EDITED {
+        if !is_syn && is_not_editable(packet) {
+            memory.splices.remove(stream.kept());
+            stream.set_edited(NOT_EDITED);
+        } else if is_syn && stream.kept() != NOT_EDITED {
             if stream.note_signed(packet.direction as usize, is_signed(packet)) {
                 memory.splices.remove(stream.kept());
                 stream.set_edited(NOT_EDITED);
@@ -287,6 +324,33 @@ impl StreamContext {
         }
         true
     }
+}
+
+/// The receiver of the other direction has acknowledged all that was seen of it, and has nothing behind it.
+/// So what follows is new.
+#[cold]
+fn note_certain(packet: &Packet<'_>, segment: &Segment, stream: &mut TcpStream) {
+    let other = 1 - packet.direction as usize;
+    let is_all = segment.flags & Segment::ACK != 0 && stream.end(other) == Some(segment.ack);
+    if is_all && !has_sack(packet) {
+        stream.clear_unkept(other);
+    }
+}
+
+#[cold]
+fn adopt(packet: &Packet<'_>, stream: &mut TcpStream, memory: &mut EditMemory, kept: &mut KeptBytes) {
+    let number = if is_not_editable(packet) { Some(NOT_EDITED) } else { memory.splices.adopt(stream, kept) };
+    if let Some(number) = number {
+        kept.remove(stream.kept());
+        stream.set_edited(number);
+        [0, 1].into_iter().for_each(|direction| stream.clear_unkept(direction));
+    }
+}
+
+/// Whether a segment in the middle of a connection tells that it cannot be edited: it is signed, or the
+/// connection has several paths, which number its bytes, too (RFC 8684, 3.3).
+fn is_not_editable(packet: &Packet<'_>) -> bool {
+    is_signed(packet) || has_mptcp(packet)
 }
 
 /// Makes room for all that functions may make of a segment, if it can be done. Nothing is known of what the

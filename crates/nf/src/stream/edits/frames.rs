@@ -2,10 +2,11 @@
 
 use mmb_packet::Kind;
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum};
-use mmb_stream::{OutputRange, Splices};
+use mmb_stream::{OutputRange, Splices, TcpStream, View};
 
 use super::EditMemory;
 use crate::context::Emissions;
+use crate::stream::StreamData;
 use crate::stream::context::segment;
 use crate::tcp_segment::{ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, PSH, RST, SEQ, SYN, SegmentTo};
 use crate::{EmitTarget, Packet};
@@ -84,6 +85,24 @@ impl EditMemory {
         let series = SeriesFlags { flags, first: 0, last: 0 };
         let direction = cause.packet.direction as usize;
         self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
+    }
+
+    /// Sends the first bytes of a packet's payload as they are, with other numbers.
+    pub(super) fn send_front(&self, cause: &Cause<'_, '_>, range: OutputRange, emissions: &mut Emissions) {
+        let Some(headers) = Headers::of(cause.packet).filter(|_| !range.is_empty()) else { return };
+        let flags = cause.packet.tcp_flags() & !(FIN | SYN | RST | PSH | CWR);
+        let (len, most) = (range.to.wrapping_sub(range.from) as usize, self.most_payload(cause) as usize);
+        for (n, from) in (0..len).step_by(most).enumerate() {
+            let view = View { skip: from as u16, len: most.min(len - from) as u16, ..View::NONE };
+            let payload = StreamData::new(cause.packet, view);
+            let place = (usize::from(view.len), 0);
+            let frame = emissions.push_built(EmitTarget::Egress, cause.at, headers.bytes, place, |frame| {
+                payload.chunks().for_each(|chunk| frame.extend_from_slice(chunk));
+                true
+            });
+            let Some(frame) = frame else { return };
+            headers.complete(frame, (range.from.wrapping_add(from as u32), flags), n as u16, 0);
+        }
     }
 
     /// Returns the most payload of a segment with the headers of a packet.
@@ -275,6 +294,12 @@ impl ExpectedNumbers {
         let to_sender = splices.acknowledged(number, 1 - direction).unwrap_or_else(|| next(1 - direction));
         let is_begun = splices.has_begun(number, direction);
         is_begun.then(|| ExpectedNumbers { to_receiver: next(direction), to_sender })
+    }
+
+    /// Returns the numbers for a packet of a connection that is read, and not edited. None: it is not read.
+    pub fn of_stream(stream: &TcpStream, direction: usize) -> Option<ExpectedNumbers> {
+        let to_sender = stream.acknowledged(1 - direction).or(stream.end(1 - direction))?;
+        Some(ExpectedNumbers { to_receiver: stream.end(direction)?, to_sender })
     }
 
     /// Returns a reset for the receiver of a packet. None: the packet is one.

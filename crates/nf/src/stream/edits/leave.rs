@@ -141,10 +141,11 @@ impl EditMemory {
             }
             Departure::Built(built) => built,
         };
-        if !is_syn && overwrite(packet, leaving, &built, self, at) {
+        if built.front.is_empty() && !is_syn && overwrite(packet, leaving, &built, self, at) {
             return true;
         }
         let cause = Cause { packet, at, number };
+        self.send_front(&cause, built.front, emissions);
         let has_frames = built.ranges.iter().any(|range| !range.is_empty());
         if has_frames {
             if defers {

@@ -19,9 +19,19 @@ pub(super) const BLOCK: usize = 8;
 /// Most blocks.
 const BLOCKS: usize = 4;
 
-/// Whether the segments of a connection are signed, from an option of its SYN.
+/// Whether the segments of a connection are signed, from an option of one of them.
 pub(super) fn is_signed(packet: &Packet<'_>) -> bool {
     tcp_options(packet.head, packet.meta).any(|option| matches!(option.kind, MD5 | AO))
+}
+
+/// Whether a segment has a selective acknowledgement.
+pub(super) fn has_sack(packet: &Packet<'_>) -> bool {
+    tcp_options(packet.head, packet.meta).any(|option| option.kind == SACK)
+}
+
+/// Whether a connection has several paths, from an option of one of its segments.
+pub(super) fn has_mptcp(packet: &Packet<'_>) -> bool {
+    tcp_options(packet.head, packet.meta).any(|option| option.kind == MPTCP)
 }
 
 /// Returns the greatest segment that the sender of a SYN accepts.

@@ -1,6 +1,6 @@
 //! What acknowledgements and windows of the receiver mean to the sender.
 
-use super::{ACKED, BEGUN, EDGE, Flow, PREACKED, PROBED, Splices, TOLD};
+use super::{ACKED, BEGUN, BEHIND, EDGE, Flow, PREACKED, PROBED, Splices, TOLD};
 use crate::{is_after, is_before};
 
 impl Splices {
@@ -32,6 +32,9 @@ impl Splices {
         let acked = flow.log.sender_numbers(edits, ack).0;
         if flow.has(PREACKED) && !is_before(acked, flow.preacked) {
             flow.bits &= !PREACKED;
+        }
+        if flow.has(BEHIND) && !is_before(acked, flow.first) {
+            flow.bits &= !BEHIND;
         }
         let acked = flow.told_ack(acked);
         let window = shift.map_or(window, |shift| flow.tell(acked, ack, window, shift));

@@ -1,7 +1,7 @@
 //! What leaves: segments as they are, and others that are built from the output.
 
 use super::super::log::EditPool;
-use super::{ACKED, BEGUN, FIN, FIN_SENT, Flow, PASSES, PROBED, Splices};
+use super::{ACKED, BEGUN, BEHIND, FIN, FIN_SENT, Flow, PASSES, PROBED, Splices};
 use crate::{Segment, View, is_after, is_before};
 
 /// Bytes of the output, by the receiver's numbers.
@@ -57,6 +57,8 @@ pub enum Departure {
 /// The segments that are sent in place of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuiltSegments {
+    /// The first bytes of the payload, which go on as they are: those in front of the output.
+    pub front: OutputRange,
     /// Bytes that were sent before, and then bytes that follow.
     pub ranges: [OutputRange; 2],
     /// The receiver gets an acknowledgement without bytes, with this sequence number.
@@ -72,7 +74,7 @@ impl BuiltSegments {
     fn without_bytes(end: u32, len: u32, has_fin: bool) -> BuiltSegments {
         let fin = OutputRange { from: end, to: end, has_fin };
         let acknowledgement = (!has_fin).then(|| end.wrapping_sub(len));
-        BuiltSegments { ranges: [OutputRange::default(), fin], acknowledgement, answers_sender: false }
+        BuiltSegments { ranges: [OutputRange::default(), fin], acknowledgement, ..BuiltSegments::default() }
     }
 }
 
@@ -136,6 +138,10 @@ impl Splices {
             }
             return Departure::InPlace(seq.wrapping_sub(u32::from(is_syn)));
         }
+        let front = flow.front(edits, start, leaving.len);
+        if !front.is_empty() {
+            return self.depart_behind(number, direction, leaving, (start, front));
+        }
         let is_new = leaving.view.skip == 0 && u32::from(leaving.view.len) == leaving.len;
         let fits = flow.limit() == flow.output_end() || leaving.len == 1 && flow.is_idle();
         let is_complete = !has_fin || leaving.view.is_end;
@@ -150,6 +156,29 @@ impl Splices {
             return Departure::Built(BuiltSegments::without_bytes(number, leaving.len, has_fin));
         }
         self.build(number, direction, leaving, (start, carries_news))
+    }
+
+    /// Decides how a segment goes on of which the first bytes are in front of the output.
+    #[cold]
+    fn depart_behind(
+        &mut self,
+        number: u32,
+        direction: usize,
+        leaving: &Leaving,
+        (start, front): (u32, OutputRange),
+    ) -> Departure {
+        let len = front.to.wrapping_sub(front.from);
+        if len == leaving.len {
+            return Departure::InPlace(front.from.wrapping_sub((leaving.flags & Segment::SYN != 0).into()));
+        }
+        let seq = start.wrapping_add(len);
+        let skip = leaving.view.skip.saturating_sub(u16::try_from(len).unwrap_or(u16::MAX));
+        let view = View { skip, ..leaving.view };
+        let rest = Leaving { seq, len: leaving.len - len, view, ..*leaving };
+        match self.build(number, direction, &rest, (seq, false)) {
+            Departure::Built(built) => Departure::Built(BuiltSegments { front, ..built }),
+            in_place => in_place,
+        }
     }
 
     /// Decides which segments are sent in place of one.
@@ -196,6 +225,7 @@ impl Splices {
         let is_done = flow.has(ACKED) && !is_before(flow.acked, flow.output_end());
         let next = flow.next();
         Departure::Built(BuiltSegments {
+            front: OutputRange::default(),
             ranges: [repeated, fresh],
             acknowledgement: (is_silent && carries_news).then_some(next),
             answers_sender: is_silent && is_done && leaving.has_moved,
@@ -207,6 +237,15 @@ impl Flow {
     /// Whether all that was sent is acknowledged.
     fn is_idle(&self) -> bool {
         self.has(ACKED) && self.acked == self.next()
+    }
+
+    /// Returns the first bytes of a segment that are in front of the output, and that the receiver may lack.
+    fn front(&self, edits: &EditPool, start: u32, len: u32) -> OutputRange {
+        if !self.has(BEHIND) || !is_before(start, self.first) {
+            return OutputRange::default();
+        }
+        let from = self.log.receiver_numbers(edits, start).0;
+        OutputRange { from, to: from.wrapping_add(self.first.wrapping_sub(start).min(len)), has_fin: false }
     }
 
     /// Returns the number of a segment without payload, or of a reset.

@@ -250,7 +250,7 @@ impl Middlebox {
         let is_syn = packet.flags & SYN != 0;
         let start = packet.seq.wrapping_add(is_syn.into());
         if is_syn || view.len != 0 {
-            self.splices.begin(self.number, direction, start);
+            self.splices.begin(self.number, direction, start, !is_syn);
         }
         let (end, before) = self.splices.ends(self.number, direction);
         let (first, body) = (start.wrapping_add(view.skip.into()), &packet.bytes[view.skip.into()..]);
@@ -308,7 +308,8 @@ impl Middlebox {
                 packet.seq = seq;
                 out.push((direction, packet));
             }
-            Departure::Built(BuiltSegments { ranges, acknowledgement, answers_sender }) => {
+            Departure::Built(BuiltSegments { front, ranges, acknowledgement, answers_sender }) => {
+                assert!(front.is_empty(), "the output begins with the stream");
                 ranges.into_iter().for_each(|range| self.build(direction, range, out));
                 if let Some(seq) = acknowledgement {
                     let (bytes, flags) = (Vec::new(), ACK);
