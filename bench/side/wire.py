@@ -168,8 +168,11 @@ class Wire(Network, Netfilter):
     def listening(self):
         """An iperf3 at the server, for one test."""
         server = self.server.popen("iperf3", "-s", "-1", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait.until(lambda: self.server.listens(IPERF), "iperf3 to listen")
+        self.until_listening()
         return server
+
+    def until_listening(self):
+        wait.until(lambda: self.server.listens(IPERF), "iperf3 to listen")
 
     @contextlib.contextmanager
     def load(self, rate, seconds):

@@ -1,14 +1,11 @@
-"""Reverse proxies beside mmb's broker (MiddleNet, Figure 10), and a broker beside routed traffic (Figure 13)."""
+"""Reverse proxies beside mmb's broker (MiddleNet, Figure 10)."""
 
 import contextlib
-import subprocess
 
 from . import web
 from ..ends import END_TO_END, SHARED, together
 from ..results import MMB, Experiment, Series
 from ..wire import PORTS, SERVER, Wire, busy
-
-from lab.netns import end  # noqa: E402 isort: skip
 
 # Two web servers, on addresses of the same interface.
 SERVERS = [SERVER, "10.2.0.3"]
@@ -34,6 +31,10 @@ IN_A_PROCESS = "the same, all functions with `process apart`: the event loop run
 APART_BROKER = "domain add apart private\n" + "".join(
     f"{line} process apart\n" if line.startswith("nf add ") else f"{line}\n" for line in BROKER.splitlines()
 )
+# The same broker for connections that the dataplane has received, and sends to it by a rule.
+TRANSPARENT = f"{MMB}, transparent"
+BY_A_RULE = "the same, `transparent`: packets pass the dataplane (af-xdp ports, `route left right`, a rule with the target `broker`) before and behind it"
+RULED_BROKER = BROKER.replace(f"listen {web.PROXY}:{web.PORT}", "transparent") + f"add in left tcp-dport {web.PORT} broker web\n"
 
 
 def setup():
@@ -84,6 +85,8 @@ def stand(wire, apart, name):
     with contextlib.ExitStack() as stack:
         if name in (MMB, PROCESS):
             stack.enter_context(wire.mmb(BROKER if name == MMB else APART_BROKER, ports=""))
+        elif name == TRANSPARENT:
+            stack.enter_context(wire.mmb(RULED_BROKER, ports=PORTS))
         elif name == HAPROXY:
             stack.enter_context(web.configured(wire.box, ["haproxy", "-db", "-f"], name, lambda _: haproxy()))
         elif name == NGINX:
@@ -101,9 +104,14 @@ def add_servers(wire):
         wire.server.run("ip", "address", "replace", f"{address}/24", "dev", "s0")
 
 
+def address(name):
+    """Whom clients ask."""
+    return SERVER if name == TRANSPARENT else web.PROXY
+
+
 def check(wire, name):
     """That the path is changed on the way, and an answer comes."""
-    shown = wire.client.run("curl", "-sf", "--max-time", "20", f"http://{web.PROXY}{OLD}{SIZE}").stdout
+    shown = wire.client.run("curl", "-sf", "--max-time", "20", f"http://{address(name)}{OLD}{SIZE}").stdout
     if len(shown) != SIZE << 10:
         raise RuntimeError(f"{name} answered with {len(shown)} bytes")
 
@@ -151,66 +159,4 @@ def concurrency(rounds, full):
         return together(figures, [Series(name, asked(name), places) for name in setup()], rounds)
 
 
-# The places of the figures about both planes.
-ALONE, BOTH = 0, 1
-KERNEL = "nginx, forwarding by the kernel"
-CONNECTIONS = 32
-
-
-def planes():
-    return {
-        MMB: "one daemon: `route left right` over af-xdp ports, and the broker of the figures above",
-        KERNEL: "ip_forward, and nginx as above",
-    }
-
-
-@contextlib.contextmanager
-def both_planes(wire, name):
-    with wire.mmb(BROKER, ports=PORTS) if name == MMB else one_nginx(wire.box, SERVERS, True):
-        yield
-
-
-def beside(wire, place):
-    """Gbit/s that are forwarded meanwhile, and requests a second: alone, or together."""
-    if place == ALONE:
-        forwarded, _ = wire.goodput(SECONDS)
-        return forwarded, measured(wire, CONNECTIONS)[0]
-    # Requests begin before the streams, and end behind them.
-    asking = web.asking(web.PROXY + OLD.rstrip("/"), SIZE, 2 * SECONDS, CONNECTIONS, kept=True)
-    clients = wire.client.popen(*asking, stdout=subprocess.PIPE, text=True)
-    try:
-        forwarded, _ = wire.goodput(SECONDS)
-        shown, _ = clients.communicate(timeout=60)
-    finally:
-        end(clients)
-    return forwarded, web.read(shown).rate
-
-
-def interference(rounds, full):
-    """Figure 13: what forwarded packets and requests take from each other."""
-    how = f"iperf3, two streams through the box; wrk, {CONNECTIONS} connections to the proxy of the box. Together, both run at once."
-    figures = [
-        Experiment(
-            name, f"Packets and requests in one box: {what}", END_TO_END, "load", unit, "MiddleNet, Figure 13", planes(), [SHARED, how],
-            ["alone", "together"],
-        )
-        for name, what, unit in (
-            ("planes-goodput", "goodput of forwarded TCP", "Gbit/s"),
-            ("planes-requests", "requests", "requests a second"),
-        )
-    ]
-    with Wire() as wire, web.site(wire, [SIZE], b"a text "):
-        add_servers(wire)
-
-        def at(name):
-            def measure(place):
-                with both_planes(wire, name):
-                    check(wire, name)
-                    return beside(wire, place)
-
-            return measure
-
-        return together(figures, [Series(name, at(name), [ALONE, BOTH]) for name in planes()], rounds)
-
-
-ALL = {"proxies": concurrency, "planes": interference}
+ALL = {"proxies": concurrency}

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -18,11 +19,11 @@ from lab.netns import run
 sys.path.insert(0, str(ROOT / "bench"))
 
 from side import boxes, ends, update  # noqa: E402
-from side.layer7 import balance, heavy, proxies, web  # noqa: E402
+from side.layer7 import balance, heavy, planes, proxies, web  # noqa: E402
 from side.peers import ovs, rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
-from side.workers import modes, overheads, processes, vhost  # noqa: E402
+from side.workers import load, modes, overheads, processes, rates, vhost  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
   1 threads and 32 connections
@@ -271,10 +272,48 @@ def test_proxies_change_paths(tmp_path):
 
 def test_packets_and_requests_share_a_box(wire, site):
     proxies.add_servers(wire)
-    for name in proxies.planes():
-        with proxies.both_planes(wire, name):
-            goodput, requests = proxies.beside(wire, proxies.BOTH)
-            assert goodput > 0 and requests > 1
+    for name in planes.setup():
+        with planes.both_planes(wire, name):
+            goodput, requests, share = planes.beside(wire, planes.BOTH)
+            assert goodput > 0 and requests > 1 and 0 < share < 1
+    with planes.both_planes(wire, planes.MMB):
+        arrived = planes.through(wire)
+        assert len(arrived) == planes.LONG and max(arrived) > 100
+
+
+def test_packets_pass_the_dataplane_in_front_of_a_broker(wire, site):
+    proxies.add_servers(wire)
+    with proxies.stand(wire, [], proxies.TRANSPARENT):
+        before = update.count(wire.server, "s0", "rx")
+        proxies.check(wire, proxies.TRANSPARENT)
+        assert web.ask(wire, proxies.address(proxies.TRANSPARENT) + proxies.OLD.rstrip("/"), proxies.SIZE, 1, 2, kept=True).rate > 1
+        assert update.count(wire.server, "s0", "rx") > before
+
+
+def test_what_the_box_cannot_forward_is_too_fast(wire):
+    """Half of the frames are dropped, but for small ones."""
+    chain = "  type filter hook forward priority 0;\n  udp length > 1000 numgen inc mod 2 == 0 drop\n"
+    with boxes.netfilter(wire, f"table ip t {{\n chain f {{\n{chain} }}\n}}\n"):
+        received, lost = rates.attempt(wire, 1200, 1000)
+        assert 400 < received < 600 and 0.4 < lost < 0.6
+        received, lost = rates.attempt(wire, 500, 1000)
+        assert 900 < received < 1100 and lost < 0.1
+        assert rates.largest(wire, 1200) == 0
+
+
+def test_the_time_of_a_box_follows_its_load(wire, site):
+    proxies.add_servers(wire)
+    with proxies.stand(wire, [], proxies.PROCESS):
+        proxies.check(wire, proxies.PROCESS)
+        idle = load.share([wire.box], lambda: time.sleep(1))
+        found = []
+        busy = load.share([wire.box], lambda: found.append(load.asked(wire, 500)))
+        assert idle < busy and 400 < found[0] < 600
+    with wire.mmb(processes.chain("event", 3)):
+        assert wire.round_trips(20)
+        found = []
+        busy = load.share([wire.box], lambda: found.extend(rates.attempt(wire, load.FRAME, 500, seconds=1)))
+        assert busy > 0 and 400 < found[0] < 600
 
 
 @pytest.mark.parametrize("apart", [boxes.in_a_row, None], ids=["boxes", "one"])
