@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import threading
@@ -97,6 +98,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def head(self, length):
         self.send_response(200)
         self.send_header("Content-Length", str(length))
+        if self.headers.get("Connection") == "close":
+            # Or wrk takes the end for an error.
+            self.send_header("Connection", "close")
         self.end_headers()
 
     def log_message(self, *_):
@@ -204,6 +208,25 @@ def test_connections_keep_their_plane(make_box, server, client, far):
     assert get(direct)[0] is False
     for connection in (direct, brokered):
         connection.close()
+
+
+def test_the_rule_comes_and_goes_under_load(make_box):
+    """No request fails meanwhile: a connection goes on as it has begun, through the broker or without it."""
+    bench = make_box(config="")
+    wrk = bench.client.popen(
+        "wrk", "-t", 1, "-c", 8, "-d", 3, "-H", "Connection: close", f"http://{SERVER}/x", stdout=-1, stderr=-1, text=True
+    )
+    changes = 0
+    while wrk.poll() is None:
+        index = bench.daemon.add(RULE.removeprefix("add "))
+        before = broker(bench)["counters"]["requests"]
+        wait.until(lambda before=before: wrk.poll() is not None or broker(bench)["counters"]["requests"] > before, "a request of the broker")
+        bench.daemon.line(f"del {index}")
+        changes += 1
+    report = wrk.communicate()[0]
+    asked, requests = int(re.search(r"(\d+) requests in", report)[1]), broker(bench)["counters"]["requests"]
+    assert changes > 3 and 0 < requests < asked, (changes, requests, report)
+    assert "Non-2xx" not in report and "Socket errors" not in report, report
 
 
 def test_rules_and_translation_come_first(make_box):
