@@ -3,8 +3,8 @@
 /// A buffer on its way to a function, or back. 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Offset of the buffer in the pool, in bytes.
-    pub offset: u32,
+    /// Number of the buffer in the pool.
+    pub buffer: u32,
     /// Bytes of the frame in the buffer.
     pub len: u16,
     /// On the way there: what the buffer holds. On the way back: the verdict.
@@ -19,9 +19,9 @@ impl Descriptor {
     /// Returns the two words of a ring.
     #[inline(always)]
     pub fn to_words(self) -> [u64; 2] {
-        let Descriptor { offset, len, tag, session, generation } = self;
+        let Descriptor { buffer, len, tag, session, generation } = self;
         [
-            u64::from(offset) | u64::from(len) << 32 | u64::from(tag) << 48,
+            u64::from(buffer) | u64::from(len) << 32 | u64::from(tag) << 48,
             u64::from(session) | u64::from(generation) << 32,
         ]
     }
@@ -30,7 +30,7 @@ impl Descriptor {
     #[inline(always)]
     pub fn from_words([first, second]: [u64; 2]) -> Descriptor {
         Descriptor {
-            offset: first as u32,
+            buffer: first as u32,
             len: (first >> 32) as u16,
             tag: (first >> 48) as u16,
             session: second as u32,
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn fields_have_their_places() {
         let descriptor =
-            Descriptor { offset: 0x1122_3344, len: 0x5566, tag: 0x7788, session: 0x99aa, generation: 0xbb };
+            Descriptor { buffer: 0x1122_3344, len: 0x5566, tag: 0x7788, session: 0x99aa, generation: 0xbb };
         assert_eq!(descriptor.to_words(), [0x7788_5566_1122_3344, 0xbb_0000_99aa]);
     }
 }

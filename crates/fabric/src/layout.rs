@@ -15,8 +15,8 @@ use crate::pool::BUFFER_HEADER;
 use crate::ring;
 use crate::words::{Word, Words, read_bytes, write_bytes};
 
-/// The longest frame that fits into a buffer: a jumbo frame with VLAN tags.
-pub const FRAME: u16 = 9728;
+/// The longest frame that fits into a buffer: the longest one that a port receives whole.
+pub const FRAME: u16 = u16::MAX;
 
 /// What a buffer holds on its way to the process.
 pub const PACKET: u16 = 0;
@@ -113,7 +113,8 @@ pub struct PacketHeader {
     pub head: u32,
     pub now: u32,
     pub in_port: u16,
-    pub is_reverse: u16,
+    /// See [`Packet::segment_size`].
+    pub segment_size: u16,
     /// Bytes that are left out, and those that are new ([`View`]).
     skip: u16,
     new: u16,
@@ -126,7 +127,7 @@ pub struct PacketHeader {
     pub meta: Meta,
 }
 
-/// Bits of [`PacketHeader`]: what a [`View`] tells besides bytes, and [`EditRights`].
+/// Bits of [`PacketHeader`]: what a [`View`] tells besides bytes, [`EditRights`], and the direction.
 const IS_END: u16 = 1;
 const IS_RESTART: u16 = 2;
 const IS_RELEASE: u16 = 4;
@@ -134,6 +135,8 @@ const CAN_EDIT: u16 = 8;
 const IS_ONE_WAY: u16 = 16;
 const IS_CHANGED: u16 = 32;
 const MAY_ANSWER: u16 = 64;
+/// The direction of the packet.
+const IS_REVERSE: u16 = 128;
 
 impl PacketHeader {
     /// `at`: the offset of the frame in the engine's packet memory. None: the frame is in the buffer.
@@ -151,7 +154,7 @@ impl PacketHeader {
             head: packet.head.len() as u32,
             now,
             in_port: packet.in_port,
-            is_reverse: (packet.direction == Direction::Reverse).into(),
+            segment_size: packet.segment_size,
             skip: view.skip,
             new: view.len,
             events: bit(view.is_end, IS_END)
@@ -160,7 +163,8 @@ impl PacketHeader {
                 | bit(rights.can_edit, CAN_EDIT)
                 | bit(rights.is_one_way, IS_ONE_WAY)
                 | bit(rights.changed.is_some(), IS_CHANGED)
-                | bit(rights.may_answer, MAY_ANSWER),
+                | bit(rights.may_answer, MAY_ANSWER)
+                | bit(packet.direction == Direction::Reverse, IS_REVERSE),
             most: rights.most,
             changed: [from, input],
             meta: *packet.meta,
@@ -196,7 +200,7 @@ impl PacketHeader {
     }
 
     pub fn direction(&self) -> Direction {
-        if self.is_reverse == 0 { Direction::Forward } else { Direction::Reverse }
+        if self.events & IS_REVERSE == 0 { Direction::Forward } else { Direction::Reverse }
     }
 }
 
@@ -249,8 +253,8 @@ impl From<SessionRecord> for SessionInfo {
 
 /// Returns the words of a buffer.
 pub fn buffer_words<'a, M: Words>(pool: &'a M, descriptor: &Descriptor, stride: usize) -> &'a [M::Word] {
-    let first = descriptor.offset as usize / 8;
-    pool.words().get(first..first + stride / 8).unwrap_or(&[])
+    let first = (descriptor.buffer as usize).saturating_mul(stride) / 8;
+    pool.words().get(first..first.saturating_add(stride / 8)).unwrap_or(&[])
 }
 
 /// Writes a record into the header of a buffer.

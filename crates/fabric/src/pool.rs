@@ -37,11 +37,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool of buffers for frames of at most `frame` bytes. None: there are no buffers, or the pool
-    /// has 4 GiB or more.
+    /// Makes a pool of buffers for frames of at most `frame` bytes. None: there are no buffers.
     pub fn new(buffers: u32, frame: u16) -> Option<Pool> {
         let stride = (BUFFER_HEADER + usize::from(frame)).next_multiple_of(ALIGNMENT) as u32;
-        if buffers == 0 || buffers.checked_mul(stride).is_none() {
+        if buffers == 0 {
             return None;
         }
         let free = ArrayQueue::new(buffers as usize);
@@ -81,9 +80,9 @@ impl Pool {
 /// Why a descriptor that came back is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// The offset is not that of a buffer.
-    #[error("the offset is not that of a buffer")]
-    Offset,
+    /// There is no buffer with this number.
+    #[error("there is no buffer with this number")]
+    Number,
     /// The buffer is not in flight: it came back before, or belongs to others.
     #[error("the buffer is not in flight")]
     Owner,
@@ -150,8 +149,7 @@ impl Ledger {
         *slot = Slot { generation, session, len, state: State::InFlight };
         self.in_flight += 1;
         self.in_use += 1;
-        let offset = buffer * self.pool.stride;
-        Some((buffer, Descriptor { offset, len, tag, session, generation }))
+        Some((buffer, Descriptor { buffer, len, tag, session, generation }))
     }
 
     /// Takes a descriptor that came back. Returns the number of its buffer, which stays with the owner until
@@ -161,11 +159,8 @@ impl Ledger {
     /// The descriptor is not one that the owner has issued, or it came back before. Nothing is changed.
     #[inline]
     pub fn accept(&mut self, descriptor: &Descriptor) -> Result<u32, Rejected> {
-        let buffer = descriptor.offset / self.pool.stride;
-        if !descriptor.offset.is_multiple_of(self.pool.stride) {
-            return Err(Rejected::Offset);
-        }
-        let slot = self.slots.get_mut(buffer as usize).ok_or(Rejected::Offset)?;
+        let buffer = descriptor.buffer;
+        let slot = self.slots.get_mut(buffer as usize).ok_or(Rejected::Number)?;
         if slot.state != State::InFlight {
             return Err(Rejected::Owner);
         }
@@ -212,7 +207,7 @@ impl Ledger {
         *slot = Slot { generation, session, len, state: State::InFlight };
         self.in_flight += 1;
         self.in_use += 1;
-        Some(Descriptor { offset: buffer * self.pool.stride, len, tag, session, generation })
+        Some(Descriptor { buffer, len, tag, session, generation })
     }
 
     /// Makes a buffer free that another owner has given up and nobody takes over.

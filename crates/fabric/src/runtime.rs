@@ -36,6 +36,7 @@ use crate::message::{self, First, Hello, Reply, Request};
 use crate::pool::BUFFER_HEADER;
 use crate::ring::{self, Consumer, Producer};
 use crate::sandbox;
+use crate::words::Words;
 use idle::{Idle, IdleStep};
 use inputs::Inputs;
 use lines::LineSender;
@@ -151,7 +152,10 @@ impl Process {
         let rings = Arc::new(SharedMemory::open(rings).map_err(text)?);
         hello.cpu.map_or(Ok(()), sandbox::pin)?;
         sandbox::restore_priority(hello.priority);
-        sandbox::limit(sandbox::Rights::Memory { inputs: hello.files.len() as u64 })?;
+        let mapped: usize = [&pool, &pads, &rings].map(|memory| memory.words().len() * 8).iter().sum();
+        let mapped = mapped + hello.packets.map_or(0, |(_, bytes)| bytes);
+        let (mapped, inputs) = (mapped as u64, hello.files.len() as u64);
+        sandbox::limit(sandbox::Rights::Memory { mapped, inputs })?;
         let spec = HostedSpec {
             name: hello.name.clone(),
             kind: hello.kind.clone(),
@@ -347,7 +351,7 @@ impl Process {
                 direction: header.direction(),
                 meta: &mut header.meta,
                 len: descriptor.len.into(),
-                segment_size: 0,
+                segment_size: header.segment_size,
                 session: SessionId(descriptor.session),
             });
         }
@@ -371,7 +375,7 @@ fn frame_of<'a>(pool: &'a Arc<SharedMemory>, descriptor: &Descriptor, stride: us
     if usize::from(descriptor.len) > room {
         return &mut [];
     }
-    let start = pool.as_mut_ptr().wrapping_add(descriptor.offset as usize + BUFFER_HEADER);
+    let start = pool.as_mut_ptr().wrapping_add(descriptor.buffer as usize * stride + BUFFER_HEADER);
     // SAFETY: the bytes are in the mapping: `buffer_words` has found the whole buffer. The engine, which this
     // process trusts, gives a buffer to one process at a time and does not touch it until its descriptor is
     // back; it issues no buffer twice, so no other slice of the batch overlaps. The slice is dropped before

@@ -79,6 +79,8 @@ pub fn isolate() -> Result<(), String> {
 pub enum Rights {
     /// Memory, and the engine's socket.
     Memory {
+        /// Bytes that are mapped.
+        mapped: u64,
         /// Files that the function reads.
         inputs: u64,
     },
@@ -94,12 +96,16 @@ pub enum Rights {
 pub fn limit(rights: Rights) -> Result<(), String> {
     let files = match rights {
         // New ones come before old ones are closed, and one is being read.
-        Rights::Memory { inputs } => 16 + 2 * inputs,
+        Rights::Memory { inputs, .. } => 16 + 2 * inputs,
         // As many as the engine may have.
         Rights::Connections => getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
     };
+    let mapped = match rights {
+        Rights::Memory { mapped, .. } => mapped,
+        Rights::Connections => 0,
+    };
     let limits = [
-        (Resource::As, MEMORY),
+        (Resource::As, MEMORY + mapped),
         (Resource::Core, 0),
         (Resource::Nofile, files),
         (Resource::Nproc, 0),

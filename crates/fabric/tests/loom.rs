@@ -57,7 +57,7 @@ impl Bell for ModelBell {
 }
 
 fn numbered(n: u32) -> Descriptor {
-    Descriptor { offset: n, len: n as u16, tag: n as u16, session: n, generation: n }
+    Descriptor { buffer: n, len: n as u16, tag: n as u16, session: n, generation: n }
 }
 
 /// A slot is read as it was written, in order, and is not written again before it was read.

@@ -130,4 +130,4 @@ pub struct ChangedBytes {
 }
 
 /// Most bytes of what a function in a process asks for in a packet: see [`HostedFunction::result`].
-pub const MOST_RESULT: usize = 9600;
+pub const MOST_RESULT: usize = 65_000;

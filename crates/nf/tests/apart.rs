@@ -9,11 +9,14 @@ mod memory;
 #[path = "common/substitute.rs"]
 mod substitute;
 
-use mmb_nf::harness::Sent;
+use std::sync::Arc;
+
+use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{ChainVerdict, DropReason};
 use proptest::prelude::*;
 
-use common::{ACK, Bench, FIN, RST, SYN, datagram, frame, left, rounds, transfer};
+use common::{ACK, Bench, FIN, RST, SYN, datagram, frame, left, registry, rounds, transfer};
+use memory::MemoryHost;
 
 fn at(from: i32, text: &str) -> (i32, String) {
     (from, text.to_owned())
@@ -185,6 +188,27 @@ fn a_packet_that_is_away_for_too_long_is_lost() {
     let sent = bench.harness.released();
     assert_eq!(left(&sent).iter().filter(|one| one.flags & RST != 0).count(), 2, "{sent:?}");
     assert!(left(&bench.work(9)).is_empty());
+}
+
+/// The process runs when the program comes into force, so no packet is dropped as if it did not.
+#[test]
+fn the_first_vector_finds_the_process() {
+    let lines = "domain add d private\nnf add w substitute evil harmless process d\nchain add c w";
+    let host = Arc::new(MemoryHost::new(registry));
+    let mut harness = Harness::with_processes(registry(), lines, host).unwrap();
+    assert_eq!(harness.send("c", &[datagram("evil")])[0].verdict, ChainVerdict::Hold);
+}
+
+#[test]
+fn large_frames_are_for_processes_of_chains_that_edit_nothing() {
+    let takes = |functions: &str, chain: &str| {
+        let lines = format!("domain add d private\n{functions}\nchain add c {chain}");
+        Bench::with(&lines).harness.program().takes_large_frames()
+    };
+    assert!(takes("nf add f forbid X process d", "f"));
+    assert!(takes("nf add w substitute evil good", "w"));
+    assert!(!takes("nf add w substitute evil good process d", "w"));
+    assert!(!takes("nf add w substitute evil good\nnf add f forbid X process d", "w | f"));
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn a_lost_process_resets_connections() {
 #[test]
 fn what_fits_into_no_buffer_resets_its_connection() {
     let new = "x".repeat(200);
-    for (words, is_reset) in [(40, false), (60, true)] {
+    for (words, is_reset) in [(320, false), (340, true)] {
         let mut bench = Bench::with(&format!(
             "domain add d private\nnf add l substitute evil {new}\nnf add w substitute a b process d\nchain add c l | w"
         ));

@@ -125,6 +125,9 @@ def test_edits_of_options_hold_in_each_segment(make_bench, make_daemon, driver, 
     right.close()
 
 
+DOMAINS = "domain add box private\ndomain add shared zero-copy\n"
+
+
 def chain(*functions):
     added = [f"nf add f{number} {function}\n" for number, function in enumerate(functions)]
     names = " | ".join(f"f{number}" for number in range(len(functions)))
@@ -133,9 +136,18 @@ def chain(*functions):
 
 @LARGE
 @BOTH
-@pytest.mark.parametrize("functions", [["payload-count"], ["count", "digest crc32c", "mss-clamp 1400", "police 100gbit"]], ids=["one", "all"])
+@pytest.mark.parametrize(
+    "functions",
+    [
+        ["payload-count"],
+        ["count", "digest crc32c", "mss-clamp 1400", "police 100gbit"],
+        ["count process box", "mss-clamp 1400 process box", "payload-count process box", "match ATTACK alert process box"],
+        ["monitor process shared", "mss-clamp 1400 process shared"],
+    ],
+    ids=["one", "all", "processes", "zero-copy"],
+)
 def test_functions_take_large_frames(make_wire, driver, address, functions):
-    wire = make_wire(driver, config=chain(*functions))
+    wire = make_wire(driver, config=DOMAINS + chain(*functions))
     wire.bench.know_neighbours()
     assert to_server(wire, address, size=16 << 20) > 2 * FRAME
     assert sum(wire.daemon.drops().values()) == 0
@@ -148,9 +160,9 @@ def test_functions_take_large_frames(make_wire, driver, address, functions):
 
 
 @BOTH
-@pytest.mark.parametrize("function", ["police 100mpps", "payload-count process box"], ids=["packets", "process"])
+@pytest.mark.parametrize("function", ["police 100mpps", "match ATTACK mask process box"], ids=["packets", "edits"])
 def test_other_functions_get_each_segment(make_wire, address, function):
-    wire = make_wire("af-packet", config="domain add box private\n" + chain(function))
+    wire = make_wire("af-packet", config=DOMAINS + chain(function))
     wire.bench.know_neighbours()
     assert to_server(wire, address, size=4 << 20) <= FRAME
     assert wire.daemon.hits(1) > 2500

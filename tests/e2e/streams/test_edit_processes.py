@@ -12,7 +12,7 @@ from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
 from sessions.test_processes import apply, process_of, report
 from streams import test_match
-from streams.test_http import PAGE, chain, curl, edited, edits, serve, url
+from streams.test_http import DENSE, PAGE, chain, curl, edited, edits, serve, url
 from streams.test_match import PORT, connection, exactly
 from streams.test_stream_processes import DOMAIN, configuration, runs_again, transferred
 
@@ -98,6 +98,13 @@ def test_edits_of_pages_survive_loss(make_bad, serve, tmp_path):
         # A text may get through if its end is lost in front of mmb; what is not edited is the same.
         assert body.read_bytes().replace(b"evil", b"friendly") == edited(PAGE)
     assert sum(link.lost for link in bench.links) > 0
+
+
+def test_a_segment_becomes_many(make_wire, serve, tmp_path):
+    """A process returns up to 63 KiB for a packet: all of a compressed page that is in one."""
+    wire = make_wire("af-packet", http_configuration(tmp_path))
+    serve(wire.server)
+    assert curl(wire.client, url("/dense")).stdout.encode() == edited(DENSE)
 
 
 @pytest.mark.parametrize("address", [SERVER4, SERVER6])

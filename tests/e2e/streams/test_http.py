@@ -26,6 +26,8 @@ BANNER = b"<p>a banner of some bytes</p></body>"
 # Without repetitions, so that it has many segments.
 ENCODER = zlib.compressobj(wbits=31, strategy=zlib.Z_HUFFMAN_ONLY)
 GZIPPED = ENCODER.compress(PAGE) + ENCODER.flush()
+# A page of which all fits a segment.
+DENSE = b"evil " * 6000
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -60,6 +62,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(PAGE, "text/html; charset=utf-8")
         elif self.path == "/gzip":
             self.answer(GZIPPED, "text/html", "gzip")
+        elif self.path == "/dense":
+            self.answer(gzip.compress(DENSE), "text/html", "gzip")
         elif self.path == "/headers":
             self.answer(json.dumps(dict(self.headers)).encode(), "application/json")
         elif self.path == "/close":

@@ -9,7 +9,7 @@ import pytest
 from lab import traffic, wait
 from lab.links.impair import BadBench, Impairment
 from lab.netns import SERVER4
-from sessions.test_processes import apply, process_of, report
+from sessions.test_processes import apply, process_of, report, send_segments
 from streams.test_match import PORT, WORDS, connection, content_with_words, exactly, found_in, received
 
 DOMAIN = "domain add tenant private buffers 1024"
@@ -60,6 +60,7 @@ def test_digests_of_bulk_transfers(make_wire, tmp_path, kind):
     log = tmp_path / "digest.log"
     domain = DOMAIN.replace("private buffers 1024", f"{kind} buffers 256")
     wire = make_wire("af-packet", configuration(("d", f"digest sha256 forward file {log}"), domain=domain), workers=2)
+    send_segments(wire.client)
     sums = [traffic.bulk_transfer(wire.client, wire.server, SERVER4, port=PORT, size=4 << 20) for _ in range(3)]
     assert all(sent == read for sent, read in sums)
     wait.until(lambda: len(lines_of(log)) == 3, "a line for each connection")

@@ -19,7 +19,7 @@ fn ends(capacity: usize) -> (Producer<Memory>, Consumer<Memory>, Memory) {
 }
 
 fn numbered(session: u32) -> Descriptor {
-    Descriptor { offset: session * 64, len: 60, tag: 1, session, generation: !session }
+    Descriptor { buffer: session, len: 60, tag: 1, session, generation: !session }
 }
 
 #[test]

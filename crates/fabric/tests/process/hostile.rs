@@ -14,8 +14,8 @@ const FILES: std::ops::Range<i32> = 3..16;
 /// Words of the doorbell in front of the rings, and slots of a ring for 256 buffers.
 const DOORBELL: usize = 32;
 const SLOTS: usize = 256;
-/// Bytes from one buffer to the next: of the header, and of the longest frame.
-const STRIDE: usize = 256 + 9728;
+/// Bytes from one buffer to the next: of the header, and of the longest frame, in whole cache lines.
+const STRIDE: usize = 256 + (1 << 16);
 /// Words of the memory files: of 256 buffers, of scratchpads for 4096 sessions, and of two rings.
 const WORDS: [usize; 3] = [256 * STRIDE / 8, 4096, DOORBELL + 2 * ring_words(SLOTS)];
 /// How long bytes are changed after their packets have gone back.

@@ -134,7 +134,7 @@ impl Probe {
         // SAFETY: calls with integers, which look at no memory of this process.
         let call = |number: i64, argument: u64| unsafe { libc::syscall(number, argument, 1, 0, 0, 0) } >= 0;
         let parent = u64::from(std::os::unix::process::parent_id());
-        let tries: [(&'static str, bool); 18] = [
+        let tries: [(&'static str, bool); 19] = [
             ("ptrace", call(libc::SYS_ptrace, libc::PTRACE_SEIZE.into())),
             ("read-process", call(libc::SYS_process_vm_readv, parent)),
             ("write-process", call(libc::SYS_process_vm_writev, parent)),
@@ -152,6 +152,8 @@ impl Probe {
             ("thread", std::thread::Builder::new().spawn(|| ()).is_ok()),
             ("program", std::process::Command::new("/bin/true").spawn().is_ok()),
             ("signal", rustix::process::test_kill_process(rustix::process::Pid::INIT).is_ok()),
+            // More than a function may have.
+            ("memory", Vec::<u8>::new().try_reserve_exact(4 << 30).is_ok()),
             ("memory-file", rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).is_ok()),
         ];
         *allowed = tries.into_iter().filter(|(_, is_allowed)| *is_allowed).map(|(name, _)| name).collect();

@@ -13,14 +13,14 @@ use super::faults::until_replaced_of;
 use super::world::{self, World, frame};
 
 const FIN: u8 = 1;
-const SYN: u8 = 2;
+pub const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
 const COUNT: &str = "domain add d private buffers 256\nnf add p payload-count process d\nchain add c p";
 
 /// A connection: the client's port, and the bytes that both ends have sent.
-struct Connection(u16);
+pub struct Connection(pub u16);
 
 impl Connection {
     fn segment(&self, is_reverse: bool, (seq, ack, flags): (u32, u32, u8), payload: &[u8]) -> Vec<u8> {
@@ -33,26 +33,35 @@ impl Connection {
         Frame::new(net, tcp).payload(payload.to_vec()).build()
     }
 
+    /// A segment of the client with options, and without bytes.
+    pub fn with_options(&self, (seq, ack, flags): (u32, u32, u8), options: &[u8]) -> Vec<u8> {
+        let tcp = Tcp { seq, ack, flags, options: options.to_vec(), ..Tcp::new(self.0, 80) };
+        Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp).build()
+    }
+
     /// The client's bytes from a position on.
-    fn data(&self, at: u32, payload: &[u8]) -> Vec<u8> {
+    pub fn data(&self, at: u32, payload: &[u8]) -> Vec<u8> {
         self.segment(false, (1001 + at, 5001, ACK), payload)
     }
 
-    fn answer(&self, at: u32, payload: &[u8]) -> Vec<u8> {
+    pub fn answer(&self, at: u32, payload: &[u8]) -> Vec<u8> {
         self.segment(true, (5001 + at, 1001, ACK), payload)
     }
 
-    fn fin(&self, at: u32) -> Vec<u8> {
+    pub fn fin(&self, at: u32) -> Vec<u8> {
         self.segment(false, (1001 + at, 5001, ACK | FIN), b"")
     }
 
-    fn open(&self, world: &mut World) {
-        let handshake = [
+    pub fn handshake(&self) -> [Vec<u8>; 3] {
+        [
             self.segment(false, (1000, 0, SYN), b""),
             self.segment(true, (5000, 1001, SYN | ACK), b""),
             self.segment(false, (1001, 5001, ACK), b""),
-        ];
-        for frame in handshake {
+        ]
+    }
+
+    fn open(&self, world: &mut World) {
+        for frame in self.handshake() {
             assert_eq!(world.send(&[frame])[0].verdict, ChainVerdict::Pass);
         }
     }
@@ -221,7 +230,7 @@ pub fn what_has_no_room_is_read_when_it_comes_again() {
 }
 
 /// Sends frames, and waits until nothing of them is in a process. Segments that wait for others stay.
-fn until_all(world: &mut World, frames: &[Vec<u8>]) -> Vec<Sent> {
+pub fn until_all(world: &mut World, frames: &[Vec<u8>]) -> Vec<Sent> {
     world.harness.runner().poll_processes();
     let mut sent = world.harness.send("c", frames);
     sent.retain(|one| one.verdict != ChainVerdict::Hold);

@@ -107,10 +107,14 @@ impl Program {
     }
 
     /// Whether all functions of all chains take large frames of TCP
-    /// ([`crate::Properties::takes_large_frames`]). A function in a process does not.
+    /// ([`crate::Properties::takes_large_frames`]). Where functions edit streams, none does with a process
+    /// among them: what is made of a large frame may be longer than a buffer.
     pub fn takes_large_frames(&self) -> bool {
-        let instances = self.stages.iter().map(|stage| self.instances.get(usize::from(stage.instance)));
-        instances.flatten().all(|one| one.properties().takes_large_frames && one.process().is_none())
+        let instances =
+            || self.stages.iter().filter_map(|stage| self.instances.get(usize::from(stage.instance)));
+        instances().all(|one| one.properties().takes_large_frames)
+            && !(instances().any(|one| one.process().is_some())
+                && instances().any(|one| one.function.edits()))
     }
 
     pub(crate) fn body(&self, number: BodyId) -> Option<&Body> {

@@ -13,7 +13,7 @@ use mmb_nf::{Direction, DropReason, Meta, OnFailure, Packet, Registry, SessionId
 
 const BUFFERS: u32 = 64;
 /// Bytes of a frame.
-const FRAME: usize = 9728;
+const FRAME: usize = 65_535;
 
 struct Sent {
     buffer: u32,

@@ -76,12 +76,14 @@ impl Remote {
         process: &Arc<dyn FunctionProcess>,
         (worker, sessions): (u16, u32),
     ) -> Remote {
-        let link = process.link(worker, sessions);
+        let mut link = process.link(worker, sessions);
         let buffers = link.as_ref().map_or(0, |link| link.buffers());
+        // The next vector may come before the runner looks at processes.
+        let state = link.as_mut().map_or(LinkState::Down(OnFailure::Drop), |link| link.poll());
         Remote {
             shadow: Local::new(instance.clone()),
             link,
-            state: LinkState::Down(OnFailure::Drop),
+            state,
             tickets: vec![0; buffers as usize],
             filled: Box::new([None; VECTOR]),
             is_stream: instance.function.is_stream(),
