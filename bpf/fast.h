@@ -23,7 +23,9 @@ static __always_inline int fast_covers(const struct fast_slot *slot, const struc
 
 	if (packet->required_flags != 0 && (packet->required_flags & action->flags) == 0)
 		return 0;
-	if ((action->flags & STEER_FAST_NUMBERS) && !packet->has_plain_numbers)
+	if ((action->flags & STEER_FAST_NUMBERS) && packet->options == FAST_OPTIONS_OTHER)
+		return 0;
+	if ((action->flags & STEER_FAST_STAMPS) && packet->options != FAST_OPTIONS_STAMPS)
 		return 0;
 	if (!(action->flags & STEER_FAST_AWAITS) || !packet->is_tcp || *(volatile const __u32 *)&slot->seen != 0)
 		return 1;

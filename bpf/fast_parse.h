@@ -25,6 +25,14 @@ static __always_inline __u16 fast_fold(__u64 sum)
 	return sum;
 }
 
+/* The options of a TCP segment. Timestamps alone are known in the form that RFC 7323, appendix A,
+ * recommends. */
+enum fast_options {
+	FAST_OPTIONS_OTHER,
+	FAST_OPTIONS_NONE,
+	FAST_OPTIONS_STAMPS,
+};
+
 /* A parsed packet. */
 struct fast_packet {
 	struct fast_key key;
@@ -36,8 +44,8 @@ struct fast_packet {
 	__u8 proto;
 	/* TCP: the action must have this flag to forward this segment; 0: no flag is needed. */
 	__u16 required_flags;
-	/* TCP: no option but timestamps. */
-	__u8 has_plain_numbers;
+	/* TCP: one of enum fast_options. */
+	__u8 options;
 	/* Network header. */
 	void *l3;
 	/* Transport header, its checksum, and the length from the header to the end of the IP packet. */
@@ -101,16 +109,18 @@ static __always_inline int fast_parse_ip6(void *l3, void *end, __u64 bytes, stru
 	return 1;
 }
 
-/* Whether a TCP header has no options but timestamps, in the form that RFC 7323, appendix A, recommends. */
-static __always_inline int fast_has_plain_numbers(void *end, const struct tcphdr *tcp)
+/* The options of a TCP header: one of enum fast_options. */
+static __always_inline int fast_options(void *end, const struct tcphdr *tcp)
 {
 	const __u8 *bytes = (const void *)tcp;
 	const __u32 *options = (const void *)(tcp + 1);
 
 	if (bytes[12] >> 4 == 5)
-		return 1;
+		return FAST_OPTIONS_NONE;
 	/* Two NOPs, kind 8, length 10. */
-	return bytes[12] >> 4 == 8 && (void *)(options + 1) <= end && *options == bpf_htonl(0x0101080a);
+	if (bytes[12] >> 4 == 8 && (void *)(options + 1) <= end && *options == bpf_htonl(0x0101080a))
+		return FAST_OPTIONS_STAMPS;
+	return FAST_OPTIONS_OTHER;
 }
 
 static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
@@ -127,7 +137,7 @@ static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
 		packet->required_flags = STEER_FAST_CONTROL;
 	packet->key.ports = *(__u32 *)tcp;
 	packet->check = &tcp->check;
-	packet->has_plain_numbers = fast_has_plain_numbers(end, tcp);
+	packet->options = fast_options(end, tcp);
 	packet->is_tcp = fast_opaque(1);
 	return 1;
 }

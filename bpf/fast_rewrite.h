@@ -13,10 +13,50 @@ static __always_inline __u64 fast_number_diff(__be32 old, __u32 add)
 	return (__u64)(__u32)~old + bpf_htonl(bpf_ntohl(old) + add);
 }
 
+/* A window after its shift. */
+static __always_inline __be16 fast_window(__be16 old, __s32 shift)
+{
+	__u32 window = bpf_ntohs(old);
+
+	window = shift < 0 ? window >> (-shift & 15) : window << (shift & 15);
+	return bpf_htons(window > 0xffff ? 0xffff : window);
+}
+
+/* The timestamps of a segment that the action adds something to: TSval, then TSecr. NULL: none. */
+static __always_inline __be32 *fast_stamps(const struct fast_packet *packet, const struct fast_action *action,
+					   void *end)
+{
+	struct tcphdr *tcp = packet->l4;
+	__be32 *stamps = (void *)(tcp + 1) + 4;
+
+	/* fast_covers() has seen to it that they are there; the verifier does not know. */
+	return action->flags & STEER_FAST_STAMPS && (void *)(stamps + 2) <= end ? stamps : NULL;
+}
+
+/* The difference of the sums of a packet's TCP numbers, before and after an action. */
+static __always_inline __u64 fast_numbers_diff(const struct fast_packet *packet,
+					       const struct fast_action *action, void *end)
+{
+	const struct tcphdr *tcp = packet->l4;
+	const __be32 *stamps;
+	__u64 diff;
+
+	if (!(action->flags & STEER_FAST_NUMBERS) || !packet->is_tcp)
+		return 0;
+	diff = fast_number_diff(tcp->seq, action->add_seq) + fast_number_diff(tcp->ack_seq, action->add_ack);
+	diff += (__u64)(__u16)~tcp->window + fast_window(tcp->window, action->shift_window);
+	stamps = fast_stamps(packet, action, end);
+	if (stamps != NULL)
+		diff += fast_number_diff(stamps[0], action->add_tsval) +
+			fast_number_diff(stamps[1], action->add_tsecr);
+	return diff;
+}
+
 /* Applies an action to a packet, except to its transport checksum. */
-static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet *packet,
+static __always_inline void fast_rewrite(__u16 *ether, void *end, const struct fast_packet *packet,
 					 const struct fast_action *action)
 {
+	__be32 *stamps;
 	struct ipv6hdr *ip6 = packet->l3;
 	struct iphdr *ip4 = packet->l3;
 	struct tcphdr *tcp = packet->l4;
@@ -34,6 +74,12 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 	if (action->flags & STEER_FAST_NUMBERS && packet->is_tcp) {
 		tcp->seq = bpf_htonl(bpf_ntohl(tcp->seq) + action->add_seq);
 		tcp->ack_seq = bpf_htonl(bpf_ntohl(tcp->ack_seq) + action->add_ack);
+		tcp->window = fast_window(tcp->window, action->shift_window);
+		stamps = fast_stamps(packet, action, end);
+		if (stamps != NULL) {
+			stamps[0] = bpf_htonl(bpf_ntohl(stamps[0]) + action->add_tsval);
+			stamps[1] = bpf_htonl(bpf_ntohl(stamps[1]) + action->add_tsecr);
+		}
 	}
 	if (!(action->flags & STEER_FAST_NAT))
 		return;

@@ -100,9 +100,8 @@ static __always_inline int fast_forward(struct __sk_buff *skb, const volatile st
 	const struct fast_interface *out;
 	struct fast_action action;
 	struct fast_slot *slot;
-	__u64 now, gate, numbers = 0;
+	__u64 now, gate, numbers;
 	void *data, *end;
-	struct tcphdr *tcp;
 
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -127,13 +126,9 @@ static __always_inline int fast_forward(struct __sk_buff *skb, const volatile st
 		return 0;
 	segments = fast_segments(skb, header);
 	fast_count(slot, &packet, &action, segments, skb->len + (segments - 1) * header, now);
-	if (action.flags & STEER_FAST_NUMBERS && packet.is_tcp) {
-		tcp = packet.l4;
-		numbers = fast_number_diff(tcp->seq, action.add_seq) +
-			  fast_number_diff(tcp->ack_seq, action.add_ack);
-	}
+	numbers = fast_numbers_diff(&packet, &action, end);
 	at = (void *)packet.check - data;
-	fast_rewrite(data, &packet, &action);
+	fast_rewrite(data, end, &packet, &action);
 	to_peer = out->to_peer && fast_is_mac(data, out->peer);
 	fast_update_checksum(skb, &packet, &action, numbers, at);
 	if (to_peer)

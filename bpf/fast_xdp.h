@@ -22,11 +22,11 @@ struct {
  * folded sum of the pseudo header. One correct checksum in 65,536 has this value by chance; completing it
  * yields the same value. */
 static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct fast_packet *packet,
-					   const struct fast_action *action)
+					   const struct fast_action *action, void *end)
 {
-	const struct tcphdr *tcp = packet->l4;
 	__u16 check = *packet->check;
 	__u8 proto = packet->proto;
+	__u64 numbers;
 	__s64 sum;
 
 	if (proto == IPPROTO_UDP && check == 0)
@@ -37,9 +37,9 @@ static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct 
 			return -1;
 		check = ~fast_fold(sum);
 	}
-	if (action->flags & STEER_FAST_NUMBERS && packet->is_tcp)
-		check = ~fast_fold((__u64)(__u16)~check + fast_number_diff(tcp->seq, action->add_seq) +
-				   fast_number_diff(tcp->ack_seq, action->add_ack));
+	numbers = fast_numbers_diff(packet, action, end);
+	if (numbers != 0)
+		check = ~fast_fold((__u64)(__u16)~check + numbers);
 	if (action->l4_diff != 0)
 		check = ~fast_fold((__u64)(__u16)~check + action->l4_diff);
 	return proto == IPPROTO_UDP && check == 0 ? 0xffff : check;
@@ -58,13 +58,13 @@ static __always_inline int fast_forward(struct xdp_md *context, const volatile s
 	slot = fast_find(data, end, end - data, state, &packet, &action, &now);
 	if (slot == NULL || end - data - ETH_HLEN > action.max_len)
 		return 0;
-	check = fast_checksum(context, &packet, &action);
+	check = fast_checksum(context, &packet, &action, end);
 	/* The packet is sent by the verdict XDP_REDIRECT. The helper returns another one if the port is
 	 * gone. */
 	if (check < 0 || bpf_redirect_map(&fast_ports, action.out, 0) != XDP_REDIRECT)
 		return 0;
 	fast_count(slot, &packet, &action, 1, end - data, now);
-	fast_rewrite(data, &packet, &action);
+	fast_rewrite(data, end, &packet, &action);
 	*packet.check = check;
 	return 1;
 }

@@ -96,9 +96,12 @@ struct fast_key {
 #define STEER_FAST_CONTROL 16
 /* With STEER_FAST_TRACK: the first segment must acknowledge `awaits`; segments before it go to the socket. */
 #define STEER_FAST_AWAITS 32
-/* With STEER_FAST_TRACK: add `add_seq` and `add_ack` to the numbers of TCP segments. Segments with options
- * other than timestamps go to the socket, since these may have numbers too. */
+/* With STEER_FAST_TRACK: add `add_seq` and `add_ack` to the numbers of TCP segments, and shift their windows.
+ * Segments with options other than timestamps go to the socket, since these may have numbers too. */
 #define STEER_FAST_NUMBERS 64
+/* With STEER_FAST_NUMBERS: add `add_tsval` and `add_tsecr` to timestamps. Segments without them go to the
+ * socket. */
+#define STEER_FAST_STAMPS 128
 
 /* An acknowledgement at most this far below the last one was overtaken by it. As in crates/flow/src/track. */
 #define STEER_FAST_IN_FLIGHT (1 << 18)
@@ -123,6 +126,11 @@ struct fast_action {
 	__be32 awaits;
 	__u32 add_seq;
 	__u32 add_ack;
+	__u32 add_tsval;
+	__u32 add_tsecr;
+	/* Left shift of windows in bits, from -14 to 14. A window that becomes too large is the largest one. */
+	__s32 shift_window;
+	__u32 padding;
 };
 
 /* One slot: three cache lines. */
@@ -142,7 +150,7 @@ struct fast_slot {
 	/* Whether a segment with FIN or RST was forwarded. Written last. */
 	__u32 fin;
 	__u32 rst;
-	__u64 padding2[3];
+	__u64 padding2;
 };
 
 /* One bucket of the index: a cache line. A lane is 0, or holds the upper half of a key's hash and, in its

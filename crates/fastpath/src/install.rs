@@ -1,10 +1,11 @@
 //! Installing learned flows: at once, or together with the other direction of their session.
 
+use mmb_dpdk::{FastKey, FastNumbers};
 use mmb_session::{AddedNumbers, OffloadCandidate, OffloadSource, OffloadState};
 
 use crate::entries::InstallError;
 use crate::host::FastPathHost;
-use crate::learn::LearnedFlow;
+use crate::learn::{LearnedFlow, TCP};
 use crate::learner::FlowLearner;
 use crate::refusal::{FastCounters, RefusalReason};
 
@@ -120,12 +121,15 @@ impl FlowLearner {
     }
 }
 
-/// Whether the session adds to the numbers of segments what was learned from one of them. It changes when
-/// functions that edit leave.
+/// Whether the session still adds to the numbers of segments what it has added to the sampled one. It changes
+/// when functions that edit leave.
 fn has_current_numbers(flow: &LearnedFlow, session: OffloadCandidate, sessions: &impl OffloadSource) -> bool {
-    let numbers = flow.action.numbers.map_or(AddedNumbers::default(), |numbers| AddedNumbers {
-        sequence: numbers.sequence,
-        acknowledgment: numbers.acknowledgment,
-    });
-    numbers == sessions.added_numbers(session)
+    flow.action.numbers == numbers_of(&flow.flow.key, sessions.added_numbers(session))
+}
+
+/// Returns what the kernel is to add to the numbers of a session's flow. `None`: nothing.
+pub(crate) fn numbers_of(key: &FastKey, added: AddedNumbers) -> Option<FastNumbers> {
+    let AddedNumbers { sequence, acknowledgment, timestamp, echo, window_shift } = added;
+    let numbers = FastNumbers { sequence, acknowledgment, timestamp, echo, window_shift };
+    (key.proto == TCP && !numbers.is_zero()).then_some(numbers)
 }

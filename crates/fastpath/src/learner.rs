@@ -14,7 +14,7 @@ use crate::host::{FastPathHost, PortSide, TxContext};
 use crate::kernel::SessionDriver;
 use crate::learn::{
     LearnedFlow, LearningBudget, PacketRole, PendingFlows, SampleCache, SampledFlow, SampledPackets,
-    Treatment, frame_of, is_tcp_answer, learn, packet_role, parse_key,
+    Treatment, frame_of, has_syn, is_tcp_answer, learn, packet_role, parse_key,
 };
 use crate::refusal::{FastCounters, RefusalReason};
 
@@ -175,7 +175,7 @@ impl FlowLearner {
             return;
         }
         let flow = SampledFlow { key, handed_off };
-        let Some(is_frequent) = self.samples.count(&flow, self.now) else { return };
+        let Some(is_frequent) = self.samples.count(&flow, packet.is_large(), self.now) else { return };
         if entries.contains(&key, self.generation) {
             return;
         }
@@ -224,7 +224,11 @@ impl FlowLearner {
                 let is_urgent = flow.credit.session.is_some() && is_tcp_answer(&sample.flow.key, received);
                 if is_urgent { &mut self.urgent } else { &mut self.learned }.push(flow);
             }
-            Err(reason) => self.refuse(&sample.flow, reason, context.counters),
+            Err(reason) => {
+                let may_pass = reason.may_pass() || has_syn(&sample.flow.key, received);
+                context.counters.count_refusal(reason);
+                self.samples.refuse(&sample.flow, self.now, (reason.suspension(), may_pass));
+            }
         }
         while let Some(flow) = self.urgent.pop() {
             self.settle(flow, sessions, context.host, context.counters);
@@ -254,13 +258,13 @@ impl FlowLearner {
             // A packet that functions have changed teaches nothing.
             return Err(RefusalReason::Session);
         }
-        Ok(Treatment::Session(session))
+        Ok(Treatment::Session(session, sessions.added_numbers(session)))
     }
 
-    /// Counts a refusal and suspends the flow.
+    /// Counts a refusal, and suspends the flow unless it is one of its first.
     pub(crate) fn refuse(&mut self, flow: &SampledFlow, reason: RefusalReason, counters: &FastCounters) {
         counters.count_refusal(reason);
-        self.samples.suspend(flow, self.now, reason.suspension());
+        self.samples.refuse(flow, self.now, (reason.suspension(), reason.may_pass()));
     }
 
     /// Installs the flows of the last walk, revokes what sessions have revoked, and credits what the kernel

@@ -45,6 +45,12 @@ impl RefusalReason {
         }
     }
 
+    /// Whether the next packets of the flow may be treated otherwise: a function makes a handshake in the
+    /// place of both ends.
+    pub(crate) fn may_pass(self) -> bool {
+        matches!(self, RefusalReason::NotSent | RefusalReason::Session)
+    }
+
     /// The reason in one word.
     pub fn name(self) -> &'static str {
         match self {

@@ -36,7 +36,7 @@ pub fn derive_action(
     (received, sent): (&[u8], &[u8]),
     (out, max_len): (FastPort, u16),
 ) -> Option<FastAction> {
-    Some(learn::derive_rewrite(port, is_routed, received, sent).ok()?.into_action(out, max_len))
+    Some(learn::derive_rewrite(port, is_routed, None, received, sent).ok()?.into_action(out, max_len))
 }
 
 /// The table.

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use mmb_packet::{DropReason, Meta};
 use mmb_system::FileAccess;
 
-use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector, Verdict};
+use crate::{ArgError, ConstantRewrite, Context, OpeningPacket, Packet, SessionInfo, Vector, Verdict};
 
 /// A network function. A value of the implementing type is one instance (`nf add INSTANCE TYPE ARG…`), which
 /// all workers share.
@@ -105,6 +105,23 @@ pub trait Function: Send + Sync + Sized + 'static {
     /// last one is reported.
     fn release(&self, pad: &mut Self::Pad, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (pad, session, cx);
+    }
+
+    /// Returns what the function does to the packets of a session from now on, if it is the same for each of
+    /// them ([`ConstantRewrite`]). Then the kernel's fast path may forward them past the function. TCP
+    /// segments with SYN, FIN or RST, and packets that the fast path cannot forward, still come here. `None`:
+    /// the function has to see every packet.
+    ///
+    /// The answer holds as long as the session, or until [`Function::revision`] changes.
+    fn constant_rewrite(&self, pad: &Self::Pad) -> Option<ConstantRewrite> {
+        let _ = pad;
+        None
+    }
+
+    /// Returns a number that increases whenever [`Function::constant_rewrite`] may have changed without a
+    /// packet of the session. Packets of all sessions come here again then, until it is asked anew.
+    fn revision(&self) -> u64 {
+        0
     }
 
     /// Changes a run-time setting: `nf set INSTANCE ARG…`. The configured arguments stay the same.

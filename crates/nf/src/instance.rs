@@ -16,8 +16,8 @@ use crate::set::Set;
 use crate::stream::{AnswerState, EditMemory, TAIL};
 use crate::vector::RawVector;
 use crate::{
-    Admission, ArgError, Background, Context, Function, LineSource, OpeningPacket, Properties,
-    ServersWatcher, SessionInfo, StreamCounter, Vector,
+    Admission, ArgError, Background, ConstantRewrite, Context, Function, LineSource, OpeningPacket,
+    Properties, ServersWatcher, SessionInfo, StreamCounter, Vector,
 };
 
 /// A configured function: `nf add INSTANCE TYPE ARG…`.
@@ -438,6 +438,15 @@ pub(crate) trait DynFunction: Send + Sync {
     fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &[u8]) {
         let _ = (head, meta, pad);
     }
+    /// See [`Function::constant_rewrite`].
+    fn constant_rewrite(&self, pad: &[u8]) -> Option<ConstantRewrite> {
+        let _ = pad;
+        None
+    }
+    /// See [`Function::revision`].
+    fn revision(&self) -> u64 {
+        0
+    }
     fn set(&self, args: &[&str]) -> Result<(), ArgError>;
     fn report(&self) -> Vec<(String, String)>;
     /// The counters of a stream context.
@@ -528,6 +537,14 @@ impl<F: Function> DynFunction for TypedFunction<F> {
         if let Ok(pad) = bytemuck::try_from_bytes(pad) {
             self.0.translate_sent(head, meta, pad);
         }
+    }
+
+    fn constant_rewrite(&self, pad: &[u8]) -> Option<ConstantRewrite> {
+        self.0.constant_rewrite(bytemuck::try_from_bytes(pad).ok()?)
+    }
+
+    fn revision(&self) -> u64 {
+        self.0.revision()
     }
 
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {

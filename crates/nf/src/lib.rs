@@ -52,7 +52,7 @@ pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Domain, DomainKind, Match, NfInstance, OnFailure, ProcessMode};
 pub use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments};
 pub use mmb_system::{FileAccess, FileError};
-pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};
+pub use packet::{ConstantRewrite, OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};
 pub use program::{
     ChainError, ChainId, HEADER_BYTES, PathView, Program, ProgramError, ProgramItem, ProgramSpec,
     ScratchpadView, StageView,

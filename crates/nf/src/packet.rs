@@ -1,5 +1,6 @@
 //! Packets and sessions as functions see them.
 
+mod constant;
 mod edit;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,8 @@ use std::sync::Arc;
 
 use mmb_flow::{Direction, FlowRef, Key, SessionId};
 use mmb_packet::{Kind, Meta, PacketBuf, TailSegments};
+
+pub use constant::ConstantRewrite;
 
 /// A packet in a chain.
 #[derive(Debug)]

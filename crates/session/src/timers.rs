@@ -31,6 +31,7 @@ impl SessionStore {
         end_drained(self, env);
         end_unread(self);
         self.leave_removed(env);
+        self.revoke_changed(now, env);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         loop {
             let due = SessionBatch::collect(|| self.table.next_expired(now, &mut left));

@@ -1,7 +1,5 @@
 """Sessions of stream functions in the fast path."""
 
-import concurrent.futures
-import os
 import socket
 
 import pytest
@@ -21,13 +19,6 @@ def test_a_stream_that_no_function_reads_any_more(fast_wire):
     assert the_connection(wire, "tcp-dport", 5001)["chain"] == "tls"
 
 
-def lossy(namespace, one_of):
-    """From now on, a namespace loses one of so many packets for it, at random."""
-    namespace.run("nft", "add table inet lossy")
-    namespace.run("nft", "add chain inet lossy input { type filter hook input priority 0; }")
-    namespace.run("nft", f"add rule inet lossy input numgen random mod {one_of} == 0 drop")
-
-
 LONGER = "a longer name of nginx/"
 EDITED = f'nf add words match nginx/ replace "{LONGER}" reverse first 4096\nchain add web words\n'
 
@@ -42,8 +33,8 @@ def test_downloads_whose_heads_are_edited(fast_wire, address):
     url = f"http://[{address}]/file" if ":" in address else f"http://{address}/file"
     try:
         assert f"Server: {LONGER}" in wire.client.run("curl", "-s", "-D", "-", "-o", "/dev/null", url).stdout
-        lossy(wire.client, 300)
-        lossy(wire.server, 300)
+        traffic.lossy(wire.client, 300)
+        traffic.lossy(wire.server, 300)
         before = hits(wire)
 
         def has_forwarded():
@@ -64,32 +55,12 @@ def test_downloads_with_edited_heads_and_numbers_of_rules(fast_wire):
     try:
         url = f"http://{SERVER4}/file"
         assert f"Server: {LONGER}" in wire.client.run("curl", "-s", "-D", "-", "-o", "/dev/null", url).stdout
-        lossy(wire.client, 300)
-        lossy(wire.server, 300)
+        traffic.lossy(wire.client, 300)
+        traffic.lossy(wire.server, 300)
         assert traffic.fetch(wire.client, url, patience=40) == server.content
     finally:
         server.close()
     assert sum(wire.daemon.drops().values()) == 0
-
-
-def exchange(near, far, size=1 << 20):
-    """Both ends send random bytes at once, and get those of the other end."""
-    sent = [os.urandom(size) for _ in range(2)]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        sending = [pool.submit(end.sendall, content) for end, content in zip((near, far), sent)]
-        got = [read(end, size) for end in (far, near)]
-        for one in sending:
-            one.result()
-    assert got == sent
-
-
-def read(end, size):
-    content = bytearray()
-    while len(content) < size:
-        piece = end.recv(size - len(content))
-        assert piece, "the connection has ended"
-        content += piece
-    return bytes(content)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -111,18 +82,18 @@ def test_functions_that_leave_an_edited_connection(fast_wire, workers):
 
             def offloaded(before):
                 def more():
-                    exchange(near, far, 64 << 10)
+                    traffic.exchange(near, far, 64 << 10)
                     return hits(wire) > before + 100
 
                 wait.until(more, "the kernel to take over")
 
             near.sendall(b"an evil word.")
-            assert read(far, 18) == b"an harmless words."
+            assert traffic.read(far, 18) == b"an harmless words."
             far.sendall(b"an evil word.")
-            assert read(near, 18) == b"an harmless words."
-            exchange(near, far)
+            assert traffic.read(near, 18) == b"an harmless words."
+            traffic.exchange(near, far)
             wire.daemon.command("del", 1)
-            exchange(near, far)
+            traffic.exchange(near, far)
             offloaded(hits(wire))
             (shown,) = wire.daemon.json("show", "connections", "verbose", "tcp-dport", 5001)["connections"]
             assert "offset +5 / offset +5" in str(shown["functions"]), shown
@@ -130,9 +101,9 @@ def test_functions_that_leave_an_edited_connection(fast_wire, workers):
             wire.daemon.line("chain add other volume")
             wire.daemon.line("add-stateful in left tcp-dport 5001 chain other")
             (index,) = wire.daemon.rules()
-            exchange(near, far)
+            traffic.exchange(near, far)
             wire.daemon.command("del", index)
-            exchange(near, far)
+            traffic.exchange(near, far)
             offloaded(hits(wire))
             near.shutdown(socket.SHUT_WR)
             assert far.recv(1) == b""

@@ -87,6 +87,34 @@ def deliver(source, sink, address, content, port=5001, patience=30):
     return bytes(received)
 
 
+def lossy(namespace, one_of):
+    """From now on, a namespace loses one of so many packets for it, at random."""
+    namespace.run("nft", "add table inet lossy")
+    namespace.run("nft", "add chain inet lossy input { type filter hook input priority 0; }")
+    namespace.run("nft", f"add rule inet lossy input numgen random mod {one_of} == 0 drop")
+
+
+def exchange(near, far, size=1 << 20):
+    """Both ends of a connection send random bytes at once, and get those of the other end."""
+    sent = [os.urandom(size) for _ in range(2)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        sending = [pool.submit(end.sendall, content) for end, content in zip((near, far), sent)]
+        got = [read(end, size) for end in (far, near)]
+        for one in sending:
+            one.result()
+    assert got == sent
+
+
+def read(end, size):
+    """So many bytes of a connection."""
+    content = bytearray()
+    while len(content) < size:
+        piece = end.recv(size - len(content))
+        assert piece, "the connection has ended"
+        content += piece
+    return bytes(content)
+
+
 def segmented_datagrams(source, sink, address, buffers, size, port=7000, patience=wait.PATIENCE):
     """Sends each buffer as UDP datagrams of `size` bytes that segmentation offload makes (udp(7)). Returns what came, in
     order.

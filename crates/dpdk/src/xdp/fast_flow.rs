@@ -46,7 +46,7 @@ pub struct FastAction {
     /// New addresses and ports; None: unchanged.
     pub translation: Option<FastTranslation>,
     /// TCP, with `track_tcp`: what is added to numbers. Segments with options other than timestamps go to the
-    /// socket then.
+    /// socket then, and those without timestamps if something is added to these.
     pub numbers: Option<FastNumbers>,
     /// Whether [`FastFlowStats::ack`] is maintained. Excludes `pass_control`.
     pub track_tcp: bool,
@@ -97,13 +97,31 @@ pub struct FastTranslation {
     pub destination_port: u16,
 }
 
-/// Differences that are added to the numbers of TCP segments. Wrap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Differences that are added to the numbers of TCP segments. They wrap. Also the shift of their windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastNumbers {
     /// Added to sequence numbers.
     pub sequence: u32,
     /// Added to acknowledgment numbers.
     pub acknowledgment: u32,
+    /// Added to timestamps (TSval, RFC 7323).
+    pub timestamp: u32,
+    /// Added to echoed timestamps (TSecr).
+    pub echo: u32,
+    /// Left shift of windows in bits, from -14 to 14. A window that becomes too large is the largest one.
+    pub window_shift: i8,
+}
+
+impl FastNumbers {
+    /// Whether nothing is changed.
+    pub fn is_zero(&self) -> bool {
+        *self == FastNumbers::default()
+    }
+
+    /// Whether something is added to timestamps.
+    pub fn has_timestamps(&self) -> bool {
+        self.timestamp | self.echo != 0
+    }
 }
 
 /// What the kernel counts for an entry.

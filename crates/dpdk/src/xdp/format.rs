@@ -86,6 +86,7 @@ fn is_consistent(key: &FastKey, action: &FastAction) -> bool {
     untracked
         && !(covers_flows && action.translation.is_some())
         && (action.awaited_ack.is_none() && action.numbers.is_none() || action.track_tcp)
+        && action.numbers.is_none_or(|numbers| (-14..=14).contains(&numbers.window_shift))
 }
 
 /// The words of an action; None: packets of that key cannot have it.
@@ -112,6 +113,7 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
     // The TTL is the first byte of its word: one less in it.
     let hop: (&[u32], &[u32]) =
         if action.decrement_ttl { (&[u32::from_ne_bytes([1, 0, 0, 0])], &[0]) } else { (&[], &[]) };
+    let numbers = action.numbers.unwrap_or_default();
     let flag = |on: bool, flag: u32| if on { flag as u16 } else { 0 };
     let raw = sys::fast_action {
         out: action.out.0,
@@ -121,7 +123,8 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
             | flag(action.track_tcp, sys::STEER_FAST_TRACK)
             | flag(action.pass_control, sys::STEER_FAST_CONTROL)
             | flag(action.awaited_ack.is_some(), sys::STEER_FAST_AWAITS)
-            | flag(action.numbers.is_some(), sys::STEER_FAST_NUMBERS),
+            | flag(action.numbers.is_some(), sys::STEER_FAST_NUMBERS)
+            | flag(numbers.has_timestamps(), sys::STEER_FAST_STAMPS),
         max_len: action.max_len,
         l3_diff: if key.source.is_ipv4() { checksum_difference(&[addresses, hop]) } else { 0 },
         // ICMP's checksum covers no pseudo header.
@@ -136,8 +139,11 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
         src: words(to.source),
         dst: words(to.destination),
         awaits: action.awaited_ack.unwrap_or(0).to_be(),
-        add_seq: action.numbers.map_or(0, |numbers| numbers.sequence),
-        add_ack: action.numbers.map_or(0, |numbers| numbers.acknowledgment),
+        add_seq: numbers.sequence,
+        add_ack: numbers.acknowledgment,
+        add_tsval: numbers.timestamp,
+        add_tsecr: numbers.echo,
+        shift_window: numbers.window_shift.into(),
         ..Default::default()
     };
     // SAFETY: both types have the same size, which the compiler checks, and fast_action has no padding bytes.

@@ -158,6 +158,12 @@ pub(crate) fn packet_role(key: &FastKey, frame: &[u8], needs_sessions: bool) -> 
     }
 }
 
+/// Whether a frame is a SYN or SYN-ACK. Functions may change its options, and those of no other segment.
+pub(crate) fn has_syn(key: &FastKey, frame: &[u8]) -> bool {
+    let role = packet_role(key, frame, true);
+    key.proto == TCP && matches!(role, PacketRole::Opening | PacketRole::First)
+}
+
 /// Whether a frame is a SYN-ACK.
 pub(crate) fn is_tcp_answer(key: &FastKey, frame: &[u8]) -> bool {
     key.proto == TCP && packet_role(key, frame, true) == PacketRole::First

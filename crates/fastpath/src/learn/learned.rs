@@ -1,9 +1,9 @@
 //! What a sampled packet teaches: the action of its flow, and what the kernel's counters are credited to.
 
-use mmb_dpdk::{FastAction, Packet};
+use mmb_dpdk::{FastAction, FastNumbers, Packet};
 use mmb_policy::Policy;
 use mmb_route::NextHopKind;
-use mmb_session::OffloadCandidate;
+use mmb_session::{AddedNumbers, OffloadCandidate};
 
 use super::frame::TCP;
 use super::rewrite::derive_rewrite;
@@ -11,6 +11,7 @@ use super::sampled::{SampledFlow, SampledPacket};
 use crate::config::FastPathConfig;
 use crate::entries::{CreditTargets, PortRef, RuleRef};
 use crate::host::{FastPathHost, TxContext};
+use crate::install::numbers_of;
 use crate::refusal::RefusalReason;
 
 /// Rules that may match a flow: each is credited separately.
@@ -34,8 +35,8 @@ pub(crate) struct LearnedFlow {
 pub(crate) enum Treatment {
     /// The rules in these slots.
     Rules(Vec<u32>),
-    /// A session.
-    Session(OffloadCandidate),
+    /// A session, and what it adds to numbers.
+    Session(OffloadCandidate, AddedNumbers),
 }
 
 /// Derives the flow of a sampled packet. `received` is the packet as it was received, `frame` as it is sent.
@@ -46,12 +47,16 @@ pub(crate) fn learn(
     (sent, frame): (&Packet, &[u8]),
     treatment: Treatment,
 ) -> Result<LearnedFlow, RefusalReason> {
-    let mut action = derive_action(config, context, (sample, received), (sent, frame))?;
     let flow = sample.flow;
+    let numbers = match &treatment {
+        Treatment::Session(_, added) => numbers_of(&flow.key, *added),
+        Treatment::Rules(_) => None,
+    };
+    let mut action = derive_action(config, context, (sample, received), (sent, frame), numbers)?;
     let (rules, session) = match treatment {
         // Segments that open, close and reset connections go to the engine, which compares their numbers with
         // the session.
-        Treatment::Session(session) => {
+        Treatment::Session(session, _) => {
             action.track_tcp = flow.key.proto == TCP;
             (Vec::new(), Some(session))
         }
@@ -79,10 +84,11 @@ fn derive_action(
     context: &TxContext<'_, impl FastPathHost>,
     (sample, received): (&SampledPacket, &[u8]),
     (sent, frame): (&Packet, &[u8]),
+    numbers: Option<FastNumbers>,
 ) -> Result<FastAction, RefusalReason> {
     let (meta, is_routed) = (sent.meta(), context.host.routed(sample.port));
     let out = config.egress(sample.port, meta.out_port).ok_or(RefusalReason::Target)?;
-    let rewrite = derive_rewrite(sample.flow.key.port, is_routed, received, frame)?;
+    let rewrite = derive_rewrite(sample.flow.key.port, is_routed, numbers, received, frame)?;
     let longest = context.host.max_frame(meta.out_port, ETHERNET).saturating_sub(usize::from(ETHERNET));
     let mut max_len = u16::try_from(longest).unwrap_or(u16::MAX);
     if is_routed {

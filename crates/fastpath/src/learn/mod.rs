@@ -9,7 +9,7 @@ mod sample_cache;
 mod sampled;
 
 pub(crate) use budget::LearningBudget;
-pub(crate) use frame::{PacketRole, is_tcp_answer, packet_role, parse_key};
+pub(crate) use frame::{PacketRole, TCP, has_syn, is_tcp_answer, packet_role, parse_key};
 pub(crate) use learned::{LearnedFlow, Treatment, learn};
 pub(crate) use pending::PendingFlows;
 #[cfg(feature = "testing")]

@@ -1,15 +1,16 @@
 //! Deriving what the engine has done to a packet.
 //!
 //! The action of a flow is not computed from rules, sessions and routes: it is derived from one packet as it
-//! was received and as it is sent. It is accepted only if, applied to the received packet, it yields the sent
-//! one bit for bit.
+//! was received and as it is sent. Only what is added to numbers is known from the session: a segment does
+//! not show all of it, such as the shift of its window. The action is accepted only if, applied to the
+//! received packet, it yields the sent one bit for bit.
 
 use std::net::IpAddr;
 
 use mmb_dpdk::{FastAction, FastMacs, FastNumbers, FastPort, FastTranslation};
 use mmb_packet::checksum;
 
-use super::frame::{Headers, ICMP, IP4, L3, TCP, UDP, parse_key};
+use super::frame::{Headers, ICMP, IP4, L3, UDP, parse_key};
 use crate::refusal::RefusalReason;
 
 /// The changes of a packet between ingress and egress.
@@ -24,6 +25,10 @@ pub(crate) struct Rewrite {
 /// Offsets of the numbers in a TCP header.
 const SEQUENCE: usize = 4;
 const ACKNOWLEDGMENT: usize = 8;
+const WINDOW: usize = 14;
+/// Offset of the options, if they are timestamps only (RFC 7323, appendix A), and how they begin.
+const OPTIONS: usize = 20;
+const STAMPS: [u8; 4] = [1, 1, 8, 10];
 
 impl Rewrite {
     /// The action that applies these changes and sends to `out` frames of at most `max_len` bytes behind the
@@ -41,10 +46,14 @@ impl Rewrite {
 }
 
 /// Derives the changes that turn a received frame into the sent one. `is_routed`: the engine has decremented
-/// the TTL and replaced the Ethernet addresses.
+/// the TTL and replaced the Ethernet addresses. `numbers`: what the session has added to numbers.
+///
+/// # Errors
+/// The frame was changed otherwise, or it is a segment whose options are changed with the numbers.
 pub(crate) fn derive_rewrite(
     port: FastPort,
     is_routed: bool,
+    numbers: Option<FastNumbers>,
     received: &[u8],
     sent: &[u8],
 ) -> Result<Rewrite, RefusalReason> {
@@ -68,18 +77,32 @@ pub(crate) fn derive_rewrite(
     let addresses = |frame: &[u8]| frame.first_chunk::<12>().copied();
     let [d0, d1, d2, d3, d4, d5, s @ ..] = addresses(sent).ok_or(other)?;
     let macs = is_routed.then_some(FastMacs { destination: [d0, d1, d2, d3, d4, d5], source: s });
-    let numbers = if headers.proto == TCP { added_numbers(headers, received, sent) } else { None };
+    if numbers.is_some_and(|numbers| !has_plain_options(headers, received, &numbers)) {
+        return Err(RefusalReason::Session);
+    }
     let rewrite = Rewrite { macs, decrement_ttl, translation, numbers };
     let mut expected = received.to_vec();
     apply(&rewrite, headers, &mut expected, sent).ok_or(other)?;
     if expected == sent { Ok(rewrite) } else { Err(other) }
 }
 
-/// Returns what was added to the numbers of a TCP segment. None: nothing.
-fn added_numbers(headers: Headers, received: &[u8], sent: &[u8]) -> Option<FastNumbers> {
-    let added = |at| Some(number(sent, headers.l4 + at)?.wrapping_sub(number(received, headers.l4 + at)?));
-    let numbers = FastNumbers { sequence: added(SEQUENCE)?, acknowledgment: added(ACKNOWLEDGMENT)? };
-    (numbers.sequence | numbers.acknowledgment != 0).then_some(numbers)
+/// Whether the kernel forwards a segment to whose numbers something is added: its options are timestamps, or
+/// there are none and timestamps are not changed.
+fn has_plain_options(headers: Headers, frame: &[u8], numbers: &FastNumbers) -> bool {
+    let l4 = frame.get(headers.l4..headers.end).unwrap_or_default();
+    match l4.get(12).map(|offset| offset >> 4) {
+        Some(5) => !numbers.has_timestamps(),
+        Some(8) => l4.get(OPTIONS..OPTIONS + STAMPS.len()) == Some(&STAMPS),
+        _ => false,
+    }
+}
+
+/// Returns a window after its shift.
+fn shifted(window: u16, shift: i8) -> u16 {
+    let wide = u32::from(window);
+    let bits = u32::from(shift.unsigned_abs());
+    let wide = if shift < 0 { wide >> bits } else { wide << bits };
+    u16::try_from(wide).unwrap_or(u16::MAX)
 }
 
 fn number(frame: &[u8], at: usize) -> Option<u32> {
@@ -110,9 +133,16 @@ fn apply(rewrite: &Rewrite, headers: Headers, frame: &mut [u8], sent: &[u8]) -> 
         }
         put(frame, first, to.source_port)?;
     }
-    if let Some(FastNumbers { sequence, acknowledgment }) = rewrite.numbers {
-        add(frame, headers.l4 + SEQUENCE, sequence)?;
-        add(frame, headers.l4 + ACKNOWLEDGMENT, acknowledgment)?;
+    if let Some(numbers) = rewrite.numbers {
+        add(frame, headers.l4 + SEQUENCE, numbers.sequence)?;
+        add(frame, headers.l4 + ACKNOWLEDGMENT, numbers.acknowledgment)?;
+        let at = headers.l4 + WINDOW;
+        let window = u16::from_be_bytes(*frame.get(at..)?.first_chunk()?);
+        put(frame, at, shifted(window, numbers.window_shift))?;
+        if numbers.has_timestamps() {
+            add(frame, headers.l4 + OPTIONS + 4, numbers.timestamp)?;
+            add(frame, headers.l4 + OPTIONS + 8, numbers.echo)?;
+        }
     }
     if headers.is_ip4 {
         put(frame, L3 + 10, 0)?;

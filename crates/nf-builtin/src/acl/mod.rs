@@ -8,7 +8,9 @@
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
-use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, SessionInfo, Setup, Verdict};
+use mmb_nf::{
+    ArgError, ConstantRewrite, Context, DropReason, Function, Packet, Properties, SessionInfo, Setup, Verdict,
+};
 
 /// Allows sessions, or denies them.
 pub(crate) struct Acl {
@@ -65,6 +67,10 @@ impl Function for Acl {
             0 => Verdict::Pass,
             _ => Verdict::Refuse(DropReason::Acl),
         }
+    }
+
+    fn constant_rewrite(&self, denied: &Denied) -> Option<ConstantRewrite> {
+        (*denied == 0).then(ConstantRewrite::default)
     }
 }
 

@@ -54,8 +54,8 @@ use crate::shared::handshake::{Handshake, segment_of};
 use crate::shared::http_rules::{Answer, HeaderNames};
 use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN};
 use mmb_nf::{
-    Admission, ArgError, Background, Context, DropReason, Function, OpeningPacket, Packet, Properties,
-    SessionInfo, Setup, Translates, Verdict,
+    Admission, ArgError, Background, ConstantRewrite, Context, DropReason, Function, OpeningPacket, Packet,
+    Properties, SessionInfo, Setup, Translates, Verdict,
 };
 
 const USAGE: &str = "[method M] [host PATTERN] [path PATTERN] [header NAME PATTERN] [cookie NAME PATTERN] \
@@ -251,6 +251,14 @@ impl Function for HttpLb {
     fn resume(&self, packet: &mut Packet<'_>, pad: &mut Pad, _: &mut Context<'_, Local>) -> Verdict {
         pad.splice.translate(packet);
         Verdict::Pass
+    }
+
+    fn constant_rewrite(&self, pad: &Pad) -> Option<ConstantRewrite> {
+        self.constant_rewrite_of(pad)
+    }
+
+    fn revision(&self) -> u64 {
+        self.groups.iter().fold(0, |sum, group| sum.wrapping_add(group.backends.failures()))
     }
 
     fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &Pad) {

@@ -17,7 +17,7 @@ use crate::shared::handshake::{Splice, end_of_connection, mss_of, state};
 use mmb_nf::tcp_segment::{
     ACK, ACKNOWLEDGMENT, FIN, Options, OutgoingSegment, PSH, RST, SYN, SegmentTo, WINDOW, patch, timestamp,
 };
-use mmb_nf::{Context, Direction, DropReason, Packet, SessionInfo, Verdict};
+use mmb_nf::{ConstantRewrite, Context, Direction, DropReason, Packet, SessionInfo, Verdict};
 
 /// Milliseconds for which a server may leave its SYNs without an answer, and the least number of these SYNs.
 /// A host tries as long until its third SYN (after 1 s and 3 s: RFC 6298, 2.1 and 5.5).
@@ -154,6 +154,17 @@ impl HttpLb {
             }
             _ => STRANGE,
         }
+    }
+
+    /// See [`mmb_nf::Function::constant_rewrite`]. Only the splice is left once the server has the whole
+    /// request. The next packet of a session whose back end is down ends it.
+    pub(super) fn constant_rewrite_of(&self, pad: &Pad) -> Option<ConstantRewrite> {
+        if !pad.has_backend() {
+            return Some(ConstantRewrite::default());
+        }
+        let group = self.groups.get(usize::from(pad.group))?;
+        let is_spliced = pad.splice.state == state::JOINED && pad.len == 0;
+        (is_spliced && !group.backends.is_down(pad.backend)).then(|| pad.splice.constant_rewrite())
     }
 
     /// A packet of a session whose request was not read: it is older than the function in its chain. A SYN

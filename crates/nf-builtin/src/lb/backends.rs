@@ -6,7 +6,10 @@
 //! [`Choices`]; a lock serializes changes.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU8, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -95,6 +98,8 @@ pub(crate) struct Backends {
     /// Bits of [`state`].
     states: Vec<AtomicU8>,
     down: AtomicUsize,
+    /// How often a back end may have failed.
+    failures: AtomicU64,
     choices: ArcSwap<Choices>,
     /// Held while states change.
     changing: Mutex<()>,
@@ -117,6 +122,7 @@ impl Backends {
             all,
             states,
             down: AtomicUsize::new(0),
+            failures: AtomicU64::new(0),
             choices: ArcSwap::from_pointee(choices),
             changing: Mutex::new(()),
             turns: AtomicUsize::new(0),
@@ -213,6 +219,11 @@ impl Backends {
         self.down.load(Relaxed) == 0
     }
 
+    /// Returns a number that increases when a back end goes down.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Acquire)
+    }
+
     #[inline]
     pub fn is_down(&self, backend: u16) -> bool {
         self.state(backend) & state::DOWN != 0
@@ -294,6 +305,10 @@ impl Backends {
         }
         let down = self.states.iter().filter(|state| state.load(Relaxed) & state::DOWN != 0).count();
         self.down.store(down, Relaxed);
+        if any && set && bit == state::DOWN {
+            // Who sees the number sees the states.
+            self.failures.fetch_add(1, Release);
+        }
         self.choices
             .store(Choices::new(self.method, self.families, &candidates(&self.all, &self.states)).into());
         drop(changing);

@@ -32,8 +32,8 @@ use config::{BackendAddress, Check, LbConfig};
 use health::Probe;
 use mmb_nf::tcp_segment::{FIN, RST, SYN};
 use mmb_nf::{
-    Admission, ArgError, Background, Context, DropReason, Function, OpeningPacket, Packet, Properties,
-    SessionInfo, Setup, Translates, Vector, Verdict,
+    Admission, ArgError, Background, ConstantRewrite, Context, DropReason, Function, OpeningPacket, Packet,
+    Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
 
 /// Distributes sessions over back ends.
@@ -162,6 +162,16 @@ impl Function for Lb {
         if !self.backends.all_up() || self.method == Method::LeastConnections {
             vector.for_each(|packet, chosen, cx| self.packet(packet, chosen, cx));
         }
+    }
+
+    /// Sessions of back ends that are down end with their next packet.
+    fn constant_rewrite(&self, chosen: &BackendNumber) -> Option<ConstantRewrite> {
+        let backend = (chosen & NUMBER).checked_sub(1);
+        (!backend.is_some_and(|backend| self.backends.is_down(backend))).then(ConstantRewrite::default)
+    }
+
+    fn revision(&self) -> u64 {
+        self.backends.failures()
     }
 
     fn release(&self, chosen: &mut BackendNumber, _: &SessionInfo, _: &mut Context<'_, Local>) {

@@ -66,6 +66,25 @@ fn sessions_take_turns_and_are_counted() {
     assert_eq!(bench.pad(sessions[0]), 0);
 }
 
+/// The fast path may have sessions of back ends that are up, whatever their method.
+#[test]
+fn sessions_need_no_packets_while_their_back_end_is_up() {
+    for method in ["round-robin", "least-connections", "hash"] {
+        let mut bench = Bench::<Lb>::new(&format!("10.0.0.1:8080 by {method}"));
+        let session = open(&mut bench, &tcp(4000, SYN).build());
+        let pad = bench.pad(session);
+        let none = Some(ConstantRewrite::default());
+        assert_eq!((bench.function.constant_rewrite(&pad), bench.function.revision()), (none, 0));
+        bench.function.backends.set_draining(bench.function.backends.all()[0].place, true);
+        assert_eq!((bench.function.constant_rewrite(&pad), bench.function.revision()), (none, 0));
+        bench.function.backends.set_down(0, true);
+        assert_eq!((bench.function.constant_rewrite(&pad), bench.function.revision()), (None, 1));
+        bench.function.backends.set_down(0, false);
+        assert_eq!((bench.function.constant_rewrite(&pad), bench.function.revision()), (none, 1));
+        assert_eq!(bench.function.constant_rewrite(&0), none, "a session older than the function");
+    }
+}
+
 #[test]
 fn ports_are_translated_for_protocols_with_ports() {
     let mut bench = Bench::<Lb>::new("10.0.0.1:8080");

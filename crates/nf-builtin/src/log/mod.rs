@@ -10,7 +10,10 @@ use std::time::SystemTime;
 use crate::shared::endpoints::Endpoints;
 use crate::shared::export_queue::{ClockReading, ExportQueue};
 use crate::shared::log_file::LogFile;
-use mmb_nf::{ArgError, Background, Context, Function, Key, Packet, Properties, SessionInfo, Setup, Verdict};
+use mmb_nf::{
+    ArgError, Background, ConstantRewrite, Context, Function, Key, Packet, Properties, SessionInfo, Setup,
+    Verdict,
+};
 
 /// See the module's documentation.
 pub(crate) struct Log {
@@ -101,6 +104,10 @@ impl Function for Log {
     }
 
     fn vector(&self, _: &mut mmb_nf::Vector<'_, '_, Self>) {}
+
+    fn constant_rewrite(&self, (): &()) -> Option<ConstantRewrite> {
+        Some(ConstantRewrite::default())
+    }
 
     fn release(&self, _: &mut (), session: &SessionInfo, cx: &mut Context<'_, ()>) {
         if self.end {

@@ -9,7 +9,7 @@
 use mmb_packet::{TcpOptions, checksum};
 
 use mmb_nf::WorkerCounters;
-use mmb_nf::{ArgError, Context, Function, Packet, Properties, Setup, Verdict};
+use mmb_nf::{ArgError, ConstantRewrite, Context, Function, Packet, Properties, Setup, Verdict};
 
 const SYN: u8 = 0x02;
 const FIXED: usize = 20;
@@ -50,6 +50,11 @@ impl Function for MssClamp {
             self.clamped.add(cx.worker, 0, 1);
         }
         Verdict::Pass
+    }
+
+    /// Only SYNs are changed.
+    fn constant_rewrite(&self, (): &()) -> Option<ConstantRewrite> {
+        Some(ConstantRewrite::default())
     }
 
     fn report(&self) -> Vec<(String, String)> {

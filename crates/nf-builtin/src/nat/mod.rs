@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use mmb_nf::{
-    Admission, ArgError, Context, Function, OpeningPacket, Packet, Properties, Setup, Translates, Vector,
-    Verdict,
+    Admission, ArgError, ConstantRewrite, Context, Function, OpeningPacket, Packet, Properties, Setup,
+    Translates, Vector, Verdict,
 };
 
 /// Translates the source of sessions to an address and port of a NAT pool.
@@ -51,6 +51,10 @@ impl Function for Nat {
 
     fn packet(&self, _: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {
         Verdict::Pass
+    }
+
+    fn constant_rewrite(&self, (): &()) -> Option<ConstantRewrite> {
+        Some(ConstantRewrite::default())
     }
 
     /// All of them pass.

@@ -8,7 +8,10 @@
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
-use mmb_nf::{ArgError, Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup, Verdict};
+use mmb_nf::{
+    ArgError, ConstantRewrite, Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup,
+    Verdict,
+};
 
 /// The output of sessions that no clause matches.
 const REST: &str = "rest";
@@ -103,6 +106,11 @@ impl Function for Split {
 
     fn packet(&self, _: &mut Packet<'_>, output: &mut u8, _: &mut Context<'_, Batch>) -> Verdict {
         Verdict::Branch(*output)
+    }
+
+    /// All packets of a session leave by the same output.
+    fn constant_rewrite(&self, _: &u8) -> Option<ConstantRewrite> {
+        Some(ConstantRewrite::default())
     }
 }
 

@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mmb_flow::TcpSegment;
 
-use crate::shared::handshake::{Handshake, Promise, Splice, segment_of};
+use crate::shared::handshake::{Handshake, Promise, Splice, segment_of, state};
 use mmb_nf::tcp_segment::{ACK, FIN, RST, SYN};
 use mmb_nf::{
-    Admission, ArgError, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates,
-    Verdict,
+    Admission, ArgError, ConstantRewrite, Context, DropReason, Function, OpeningPacket, Packet, Properties,
+    Setup, Translates, Verdict,
 };
 use mmb_packet::Meta;
 
@@ -86,6 +86,11 @@ impl Function for Synproxy {
 
     fn packet(&self, packet: &mut Packet<'_>, pad: &mut Splice, cx: &mut Context<'_, ()>) -> Verdict {
         self.joined(packet, pad, cx)
+    }
+
+    fn constant_rewrite(&self, pad: &Splice) -> Option<ConstantRewrite> {
+        // Without a state, the connection is older than the function in its chain.
+        (pad.state != state::WAITING).then(|| pad.constant_rewrite())
     }
 
     fn translate_sent(&self, head: &mut [u8], meta: &Meta, pad: &Splice) {

@@ -6,6 +6,7 @@
 //! another program, all that the session has under the old one is listed. Entering the new body takes the
 //! bytes of instances that are on the list. The rest of the list is released at the end.
 
+mod constant;
 mod describe;
 mod detach;
 

@@ -30,7 +30,10 @@ use self::vector_run::Buffers;
 use crate::context::Emissions;
 use crate::held::{HeldEvent, OUTER_SPACE};
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
-use crate::{Admission, ChainId, OpeningPacket, Packet, PacketView, Program, SessionInfo, SettledEdits};
+use crate::{
+    Admission, ChainId, ConstantRewrite, OpeningPacket, Packet, PacketView, Program, SessionInfo,
+    SettledEdits,
+};
 
 pub use types::{ChainVerdict, FunctionVisit, SessionAccess, StageCounters};
 
@@ -354,6 +357,18 @@ impl Runner {
             }
         }
         None
+    }
+
+    /// Returns what the functions of a session do to its packets with ACK and without SYN, FIN and RST,
+    /// besides translations by the engine. `None`: one of them must see every packet. The answer holds while
+    /// the session passes the same chain of the same program, until [`Runner::revision`] changes.
+    pub fn constant_rewrite(&self, pad: &[u8]) -> Option<ConstantRewrite> {
+        self.state.constant_rewrite(pad)
+    }
+
+    /// Returns a number that changes with the answers of [`Runner::constant_rewrite`].
+    pub fn revision(&self) -> u64 {
+        self.state.revision()
     }
 
     /// A session is to pass without its chain. Forgets the edits of its connection, and returns what they

@@ -30,8 +30,8 @@ use mmb_flow::{
     TcpSegment,
 };
 use mmb_nf::{
-    Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
-    TranslationRequest,
+    Admission, ChainId, ChainVerdict, ConstantRewrite, OpeningPacket, PacketView, Program, Runner,
+    SessionInfo, TranslationRequest,
 };
 use mmb_packet::{OUT_ROUTED, PacketBuf, PacketFlags};
 use mmb_policy::{Policy, VECTOR};
@@ -384,6 +384,17 @@ impl ChainState {
             self.runner.migrate(pad, chain, &info, &packet_view(pkt, flow));
         }
         true
+    }
+
+    /// Returns what the chain of a session does to its packets with ACK and without SYN, FIN and RST, besides
+    /// translations: nothing, if they pass none. `None`: a function has to see each of them.
+    pub fn constant_rewrite(&self, table: &Table, id: SessionId) -> Option<ConstantRewrite> {
+        let flow = FlowRef::new(id, Direction::Forward);
+        if !table.flow(flow).flags.contains(FlowFlags::CHAINED) {
+            return Some(ConstantRewrite::default());
+        }
+        let pad = self.layout.functions(table, id)?;
+        if self.runner.has_offsets(pad, id) { None } else { self.runner.constant_rewrite(pad) }
     }
 
     /// Returns how long the functions of a session's chain keep the session without packets, in milliseconds.

@@ -164,6 +164,7 @@ fn apply_verdict(
         ChainVerdict::Drop(reason) => reason,
         ChainVerdict::Refuse(reason) => {
             if is_chained(&store.table, id) {
+                store.revoke(store.lifetime.now, id, env);
                 let epoch = store.cache.decisions.epoch();
                 store.chains.layout.refuse(&mut store.table, id, reason, epoch);
             }

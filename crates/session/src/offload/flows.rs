@@ -30,6 +30,8 @@ pub(super) type FlowPair = [Option<OffloadedFlow>; 2];
 pub(crate) struct OffloadedFlows {
     driver: Option<Box<dyn OffloadDriver>>,
     by_session: HashMap<SessionId, FlowPair>,
+    /// The last [`mmb_nf::Runner::revision`] for which they were checked.
+    revision: u64,
     /// Slots that were revoked and not yet reported to the driver's owner.
     revoked: Vec<u32>,
 }
@@ -69,6 +71,11 @@ impl OffloadedFlows {
     /// Returns the sessions with offloaded flows.
     pub fn sessions(&self) -> Vec<SessionId> {
         self.by_session.keys().copied().collect()
+    }
+
+    /// Notes the revision of the functions of chains. Returns whether it is another one than before.
+    pub(super) fn set_revision(&mut self, revision: u64) -> bool {
+        std::mem::replace(&mut self.revision, revision) != revision
     }
 
     /// From now on, rules get nothing of what is counted for the flows that are offloaded now.

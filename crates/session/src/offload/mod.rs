@@ -5,6 +5,11 @@
 //! forwards and counts these packets. It leaves packets that open, close or reset connections to the engine,
 //! whose connection tracker compares their numbers with the session.
 //!
+//! A session with a chain qualifies if each function on its path says that it only adds constants to the
+//! session's packets ([`mmb_nf::Function::constant_rewrite`]). The packets that the driver leaves to the
+//! engine still pass the chain. When a function changes its mind without a packet, which each tick finds out
+//! by a number, the flows of sessions that no longer qualify are revoked.
+//!
 //! A TCP connection can be offloaded one packet before it is established. The flow of its originator is then
 //! [`OffloadState::AwaitingAck`]: the driver forwards nothing before the segment that acknowledges the
 //! answer. As soon as the driver has counted a packet of that flow, the engine passes this acknowledgement to
@@ -88,13 +93,19 @@ pub enum OffloadState {
     },
 }
 
-/// What a session adds to the numbers of a flow's TCP segments. Wraps.
+/// What a session and the functions of its chain add to the numbers of a flow's TCP segments. Wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddedNumbers {
     /// Added to sequence numbers.
     pub sequence: u32,
     /// Added to acknowledgment numbers and SACK edges.
     pub acknowledgment: u32,
+    /// Added to timestamps (TSval, RFC 7323).
+    pub timestamp: u32,
+    /// Added to echoed timestamps (TSecr).
+    pub echo: u32,
+    /// Left shift of windows in bits, from -14 to 14. A window that becomes too large is the largest one.
+    pub window_shift: i8,
 }
 
 /// What the fast path needs of sessions.
@@ -115,7 +126,8 @@ pub trait OffloadSource {
     /// Returns whether the flow can be offloaded if its packets come in by `in_port`.
     fn offload_state(&self, candidate: OffloadCandidate, in_port: u16) -> OffloadState;
 
-    /// Returns what the session adds to the numbers of the flow's segments, while it can be offloaded.
+    /// Returns what the session and its chain add to the numbers of the flow's segments, while it can be
+    /// offloaded.
     fn added_numbers(&self, candidate: OffloadCandidate) -> AddedNumbers;
 
     /// Records that the driver forwards the flow under this slot. If the flow has another slot, that one is

@@ -10,12 +10,23 @@ use crate::sessions::Sessions;
 use crate::store::SessionStore;
 use crate::{Environment, tracking};
 
-/// Flags of flows that exclude offload.
-const EXCLUDED_FLOWS: FlowFlags =
-    FlowFlags::REDIRECT.union(FlowFlags::CHAINED).union(FlowFlags::CHAIN_TRANSLATES);
 /// Flags of sessions that exclude offload.
 const EXCLUDED_SESSIONS: SessionFlags =
     SessionFlags::LOOP_FORWARD.union(SessionFlags::LOOP_REVERSE).union(SessionFlags::REFUSED);
+
+impl SessionStore {
+    /// Revokes the offloaded flows of sessions whose functions have to see all packets again.
+    pub(crate) fn revoke_changed(&mut self, now: u32, env: &impl Environment) {
+        if self.offloaded.is_empty() || !self.offloaded.set_revision(self.chains.runner.revision()) {
+            return;
+        }
+        for id in self.offloaded.sessions() {
+            if self.chains.constant_rewrite(&self.table, id).is_none() {
+                self.revoke(now, id, env);
+            }
+        }
+    }
+}
 
 impl OffloadSource for Sessions {
     fn set_offload_driver(&mut self, driver: Box<dyn OffloadDriver>) {
@@ -50,12 +61,13 @@ impl OffloadSource for Sessions {
         let (flow, reply) = (self.store.table.flow(flow_ref), self.store.table.flow(flow_ref.opposite()));
         let (number, decisions) = (flow.decision(), &self.store.cache.decisions);
         let (layout, flags) = (&self.store.chains.layout, self.store.table.session(id).flags);
-        let is_plain = !flow.flags.intersects(EXCLUDED_FLOWS)
+        let is_plain = !flow.flags.contains(FlowFlags::REDIRECT)
             && !flags.intersects(EXCLUDED_SESSIONS)
             && self.store.table.session(id).broker().is_none()
-            && (!flags.contains(SessionFlags::MANGLE) || layout.has_only_edits(&self.store.table, id))
+            && (!flags.contains(SessionFlags::MANGLE) || layout.has_only_numbers(&self.store.table, id))
             && decisions.is_current(number, decisions.stamp(in_port))
-            && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP);
+            && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP)
+            && self.store.chains.constant_rewrite(&self.store.table, id).is_some();
         if !is_plain || self.store.cache.has_per_packet_rules || self.store.settings.tcp_window_check {
             return OffloadState::Ineligible;
         }
@@ -71,11 +83,16 @@ impl OffloadSource for Sessions {
     }
 
     fn added_numbers(&self, candidate: OffloadCandidate) -> AddedNumbers {
-        let flow = candidate.flow;
-        let offsets = self.store.chains.layout.edits(&self.store.table, flow.session());
+        let SessionStore { table, chains, .. } = &self.store;
+        let (id, direction) = (candidate.flow.session(), candidate.flow.direction());
+        let rewrite = chains.constant_rewrite(table, id).unwrap_or_default();
+        let (sequence, acknowledgment) = chains.layout.added_numbers(table, candidate.flow);
         AddedNumbers {
-            sequence: offsets.sequence(flow.direction(), 0),
-            acknowledgment: offsets.acknowledgment(flow.direction(), 0),
+            sequence,
+            acknowledgment,
+            timestamp: rewrite.timestamp(direction),
+            echo: rewrite.echo(direction),
+            window_shift: rewrite.window_shift(direction),
         }
     }
 
@@ -87,7 +104,7 @@ impl OffloadSource for Sessions {
             offloaded.collect_pair(now, id, &mut flows, (table, cache, settings), env);
             self.store.offloaded.push_revoked(old.slot);
         }
-        let added_ack = self.added_numbers(candidate).acknowledgment;
+        let added_ack = self.store.chains.layout.tracked_ack(&self.store.table, candidate.flow, 0);
         flows[direction] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack });
         self.store.offloaded.set(id, flows);
     }

@@ -182,10 +182,26 @@ impl ScratchLayout {
     }
 
     /// Whether edits alone have changed the numbers of a session.
-    pub fn has_only_edits(&self, table: &Table, id: SessionId) -> bool {
+    fn has_only_edits(&self, table: &Table, id: SessionId) -> bool {
         let SessionRecord { mut mangle, edits, awaits_isn, .. } = self.record(table, id);
         mangle.remove_edits(edits);
         awaits_isn == 0 && mangle == Mangle::default()
+    }
+
+    /// Whether nothing but addresses, ports and TCP numbers of a session is translated, by constants.
+    pub fn has_only_numbers(&self, table: &Table, id: SessionId) -> bool {
+        let SessionRecord { mangle, awaits_isn, .. } = self.record(table, id);
+        let Mangle { sequence, acknowledgment, .. } = mangle;
+        awaits_isn == 0 && mangle == Mangle { sequence, acknowledgment, ..Mangle::default() }
+    }
+
+    /// Returns what is added to sequence numbers and to acknowledgment numbers of a flow.
+    pub fn added_numbers(&self, table: &Table, flow: FlowRef) -> (u32, u32) {
+        let Mangle { sequence, acknowledgment, .. } = self.mangle(table, flow.session()).unwrap_or_default();
+        match flow.direction() {
+            Direction::Forward => (sequence, acknowledgment),
+            Direction::Reverse => (acknowledgment.wrapping_neg(), sequence.wrapping_neg()),
+        }
     }
 
     /// Adds what edits have left to the numbers of a session.

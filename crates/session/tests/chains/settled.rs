@@ -50,7 +50,7 @@ fn added(world: &mut World) -> Option<AddedNumbers> {
 }
 
 fn settled() -> Option<AddedNumbers> {
-    Some(AddedNumbers { sequence: 4, acknowledgment: 7 })
+    Some(AddedNumbers { sequence: 4, acknowledgment: 7, ..AddedNumbers::default() })
 }
 
 /// Both ends go on.

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hosts;
+mod offload;
 mod streams;
 mod world;
 

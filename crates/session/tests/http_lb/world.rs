@@ -9,6 +9,7 @@ use mmb_session_harness::{Outcome, RuleSet};
 
 use crate::common::{IN, Net, OUT};
 use crate::hosts::*;
+use crate::offload::{forwarded, numbers};
 
 /// Addresses of the service and of the servers, by family.
 pub fn address(is_ip6: bool, host: u8) -> IpAddr {
@@ -61,6 +62,8 @@ pub struct World {
     /// Frames that are overtaken by all others that are under way.
     pub late: Vec<bool>,
     pub frames: usize,
+    /// Segments that the fast path could have forwarded, if they are compared with what it would have sent.
+    pub forwarded: Option<usize>,
 }
 
 impl World {
@@ -72,6 +75,17 @@ impl World {
         chain: &str,
         options: &str,
         workers: u16,
+        is_ip6: bool,
+        offers: (Offer, Offer),
+    ) -> World {
+        let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
+        World::with_settings(chain, options, (workers, settings), is_ip6, offers)
+    }
+
+    pub fn with_settings(
+        chain: &str,
+        options: &str,
+        (workers, settings): (u16, SessionSettings),
         is_ip6: bool,
         (client, server): (Offer, Offer),
     ) -> World {
@@ -87,7 +101,6 @@ impl World {
             &format!("chain add web {chain}"),
             "add-stateful in port0 chain web",
         ];
-        let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
         let rules = RuleSet::parse_with(&lines, settings, None, &mmb_nf_builtin::registry(), workers);
         let net = Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000);
         let near = if is_ip6 { "2001:db8:1::9".parse().expect("an address") } else { [10, 0, 0, 1].into() };
@@ -108,6 +121,7 @@ impl World {
             copies: Vec::new(),
             late: Vec::new(),
             frames: 0,
+            forwarded: None,
         }
     }
 
@@ -193,7 +207,14 @@ impl World {
                     continue;
                 }
             }
-            for sent in self.net.harness.process(port, VecPacket::with_room(&frame, ROOM)) {
+            let expected = self.forwarded.and_then(|_| forwarded(&self.net, port, &frame));
+            let all = self.net.harness.process(port, VecPacket::with_room(&frame, ROOM));
+            if let Some(expected) = expected {
+                let sent: Vec<_> = all.iter().map(|sent| numbers(sent.packet.head())).collect();
+                assert_eq!(sent, [expected]);
+                self.forwarded = self.forwarded.map(|count| count + 1);
+            }
+            for sent in all {
                 let to = match sent.outcome {
                     Outcome::Out(to) | Outcome::Emitted(to) | Outcome::Answered(to, _) => to,
                     Outcome::Dropped(_) | Outcome::Consumed => continue,

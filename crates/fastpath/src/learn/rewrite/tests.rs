@@ -80,7 +80,7 @@ proptest! {
         if routed {
             route(&mut sent);
         }
-        let rewrite = derive_rewrite(key.port, routed, &before.build(), &sent).unwrap();
+        let rewrite = derive_rewrite(key.port, routed, None, &before.build(), &sent).unwrap();
         prop_assert_eq!(rewrite.decrement_ttl, routed);
         prop_assert_eq!(rewrite.macs, routed.then_some(FastMacs { destination: AWAY, source: HOME }));
         let now = parse_key(PORT, &sent).unwrap();
@@ -92,34 +92,73 @@ proptest! {
         }
         let at = hit.index(sent.len());
         sent[at] ^= 1u8 << bit;
-        let refused = derive_rewrite(key.port, routed, &before.build(), &sent) == Err(RefusalReason::Otherwise);
+        let refused = derive_rewrite(key.port, routed, None, &before.build(), &sent) == Err(RefusalReason::Otherwise);
         // A router may write any Ethernet addresses.
         prop_assert_eq!(refused, !(routed && at < 12));
-        prop_assert_eq!(derive_rewrite(key.port, !routed, &before.build(), &sent), Err(RefusalReason::Otherwise));
+        prop_assert_eq!(derive_rewrite(key.port, !routed, None, &before.build(), &sent), Err(RefusalReason::Otherwise));
     }
 }
 
-/// What sessions add to numbers is derived next to a translation. Selective acknowledgements that move with
-/// them are not: the kernel does not forward such segments.
+/// A segment from `source` with these numbers: sequence, acknowledgment and window.
+fn segment(source: [u8; 4], (seq, ack, window): (u32, u32, u16), options: &[u8]) -> Vec<u8> {
+    let tcp = Tcp { seq, ack, window, options: options.to_vec(), ..ack_segment() };
+    Frame::new(Ip4::new(source, B), tcp).payload(*b"text").build()
+}
+
+fn stamps(value: u8, echo: u8) -> [u8; 12] {
+    [1, 1, 8, 10, 0, 0, 0, value, 0, 0, 0, echo]
+}
+
+/// What sessions add to numbers is accepted next to a translation, if it is what was done to the segment.
 #[test]
-fn what_is_added_to_numbers_is_derived() {
-    let segment = |source, seq, ack, options: &[u8]| {
-        let tcp = Tcp { seq, ack, options: options.to_vec(), ..ack_segment() };
-        Frame::new(Ip4::new(source, B), tcp).payload(*b"text")
-    };
-    let stamps = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
-    for (source, options) in [(A, &[][..]), (A, &stamps[..]), ([192, 0, 2, 9], &stamps[..])] {
-        let before = segment(A, u32::MAX, 7, options).build();
-        let sent = segment(source, 3, 2, options).build();
-        let rewrite = derive_rewrite(PORT, false, &before, &sent).unwrap();
-        assert_eq!(rewrite.numbers, Some(FastNumbers { sequence: 4, acknowledgment: u32::MAX - 4 }));
+fn what_is_added_to_numbers_is_checked() {
+    let added = FastNumbers { sequence: 4, acknowledgment: u32::MAX - 4, ..FastNumbers::default() };
+    let clocks = FastNumbers { timestamp: 6, echo: 1_u32.wrapping_neg(), window_shift: 3, ..added };
+    let (plain, from, to) = (&[][..], stamps(1, 2), stamps(7, 1));
+    for (source, numbers, window, options, translated) in [
+        (A, added, 9_000, plain, plain),
+        (A, added, 9_000, &from[..], &from[..]),
+        ([192, 0, 2, 9], clocks, u16::MAX, &from, &to),
+    ] {
+        let before = segment(A, (u32::MAX, 7, 9_000), options);
+        let sent = segment(source, (3, 2, window), translated);
+        let rewrite = derive_rewrite(PORT, false, Some(numbers), &before, &sent).unwrap();
+        assert_eq!(rewrite.numbers, Some(numbers));
         assert_eq!(rewrite.translation.is_some(), source != A);
         let action = rewrite.into_action(PORT, 1500);
         assert_eq!(action.numbers, rewrite.numbers);
+        for wrong in [
+            FastNumbers { sequence: 5, ..numbers },
+            FastNumbers { acknowledgment: 0, ..numbers },
+            FastNumbers { window_shift: -1, ..numbers },
+        ] {
+            let refused = derive_rewrite(PORT, false, Some(wrong), &before, &sent);
+            assert_eq!(refused, Err(RefusalReason::Otherwise), "{wrong:?}");
+        }
     }
-    let sack = |from: u8| [1, 1, 5, 10, 0, 0, 0, from, 0, 0, 0, 99];
-    let before = segment(A, 1, 7, &sack(50)).build();
-    assert!(derive_rewrite(PORT, false, &before, &segment(A, 1, 2, &sack(45)).build()).is_err());
+}
+
+/// The kernel does not forward segments whose options it does not know, nor those without the timestamps to
+/// which something is added.
+#[test]
+fn other_options_teach_nothing() {
+    let numbers = FastNumbers { acknowledgment: 1, ..FastNumbers::default() };
+    let clocks = FastNumbers { echo: 1, ..numbers };
+    let sack = [1, 1, 5, 10, 0, 0, 0, 50, 0, 0, 0, 99];
+    for (numbers, options) in [(numbers, &sack[..]), (clocks, &sack), (clocks, &[])] {
+        let frame = segment(A, (1, 7, 9), options);
+        let refused = derive_rewrite(PORT, false, Some(numbers), &frame, &segment(A, (1, 8, 9), options));
+        assert_eq!(refused, Err(RefusalReason::Session), "{options:?}");
+    }
+}
+
+#[test]
+fn windows_are_shifted_as_scales_differ() {
+    for (window, shift, expected) in
+        [(0x1234, 0, 0x1234), (0x1234, 3, 0x91a0), (0x2000, 3, u16::MAX), (0x1234, -3, 0x246), (3, -14, 0)]
+    {
+        assert_eq!(shifted(window, shift), expected, "{window:#x} by {shift}");
+    }
 }
 
 #[test]
@@ -130,9 +169,9 @@ fn changes_of_payload_or_length_are_refused() {
     let key = key(&before).unwrap();
     for after in [same, longer] {
         assert_eq!(
-            derive_rewrite(key.port, false, &before.build(), &after.build()),
+            derive_rewrite(key.port, false, None, &before.build(), &after.build()),
             Err(RefusalReason::Otherwise)
         );
     }
-    assert!(derive_rewrite(key.port, false, &before.build(), &before.build()).is_ok());
+    assert!(derive_rewrite(key.port, false, None, &before.build(), &before.build()).is_ok());
 }

@@ -13,7 +13,7 @@ use mmb_nf::tcp_segment::{
     ACK, ACKNOWLEDGMENT, FIXED, FLAGS, Frame, Options, OutgoingSegment, RST, SEQ, SYN, SegmentTo, WINDOW,
     patch, timestamp,
 };
-use mmb_nf::{Direction, Packet};
+use mmb_nf::{ConstantRewrite, Direction, Packet};
 
 /// The state of a session. Zeros: its connection did not begin here.
 #[repr(C)]
@@ -201,6 +201,14 @@ impl Splice {
     /// Returns the window of the client's SYN as the server reads windows.
     pub fn translated_window(&self) -> u16 {
         shifted(self.window, self.there)
+    }
+
+    /// Returns what [`Splice::translate`] does to every segment, once the server has answered.
+    pub fn constant_rewrite(&self) -> ConstantRewrite {
+        ConstantRewrite {
+            timestamps: [self.raise, self.stamp.wrapping_neg()],
+            window_shifts: [self.there, self.back],
+        }
     }
 
     /// Translates timestamps, and windows if the scales differ.

@@ -133,7 +133,11 @@ impl Sent {
             6 => {
                 // ACK, with or without PSH, URG, ECE and CWR.
                 let (flags, seq) = (0x10 | noise as u8 & 0xe8, noise.wrapping_mul(0x9e37_79b1));
-                let options = vec![1; (noise >> 5) as usize % 11 * 4];
+                let options = match (noise >> 5) as usize % 11 {
+                    // Timestamps, or padding.
+                    3 => [[1, 1, 8, 10], seq.to_be_bytes(), noise.to_be_bytes()].concat(),
+                    words => vec![1; words * 4],
+                };
                 Tcp { flags, seq, ack: !seq, window: noise as u16, options, ..Tcp::new(sport, dport) }.into()
             }
             17 => Udp { checksum: src.is_ipv6() || noise & 6 != 0, ..Udp::new(sport, dport) }.into(),

@@ -152,8 +152,13 @@ fn tc_and_xdp_treat_frames_alike() {
             pass_control: control,
             track_tcp: tracks,
             awaited_ack: (tracks && numbers.2 % 4 == 0).then_some(!numbers.2),
-            numbers: (tracks && add)
-                .then_some(FastNumbers { sequence: numbers.0, acknowledgment: numbers.1 }),
+            numbers: (tracks && add).then_some(FastNumbers {
+                sequence: numbers.0,
+                acknowledgment: numbers.1,
+                echo: if numbers.0 % 2 == 0 { numbers.2 } else { 0 },
+                window_shift: (numbers.0 % 29) as i8 - 14,
+                ..FastNumbers::default()
+            }),
             ..if is_flow && translate { it.rig.nat(ends[0], ends[1]) } else { it.rig.wire() }
         };
         let mut frame = sent.build();
