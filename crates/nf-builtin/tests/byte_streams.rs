@@ -110,7 +110,9 @@ const CHAINS: [&[&str]; 8] = [
     &[
         "http-edit type * request header add X-New 1 request header del X-Drop request path replace ^/old/(.*) /new/$1",
     ],
-    &["http-edit type * response body replace ab xyz response header add X-Seen yes"],
+    &[
+        "http-edit type * response body replace ab xyz response header add X-Seen yes response location replace ab $0c",
+    ],
     &["http-edit type * request body replace ab c response body replace bb longer"],
     &["match ab replace xyz"],
     &["match ab mask", "http-log"],

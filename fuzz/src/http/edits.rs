@@ -29,7 +29,8 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 
 const HEADERS: &str = "nf add f http-edit request header set X client-address request header del Host-X \
-                       request path replace ^/(b)? /$1$1 response header set y 1 response header del X\n\
+                       request path replace ^/(b)? /$1$1 response header set y 1 response header del X \
+                       response location replace a $0$0\n\
                        chain add c f";
 const BODIES: &str = "nf add f http-edit type * body replace ab abcd body remove a request body replace b cc \
                       response header add Y 2\nchain add c f";

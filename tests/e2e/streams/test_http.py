@@ -66,6 +66,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(gzip.compress(DENSE), "text/html", "gzip")
         elif self.path == "/headers":
             self.answer(json.dumps(dict(self.headers)).encode(), "application/json")
+        elif self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", f"http://inner.example:{PORT}/headers")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif self.path == "/close":
             self.send_response(200)
             self.send_header("Connection", "close")
@@ -388,6 +393,19 @@ def test_headers_paths_and_bodies_are_edited(make_wire, serve, tmp_path, driver,
     counted = report(wire.daemon)
     assert [counted[name] for name in ("paths rewritten", "bodies edited")] == ["3", "6"]
     assert int(counted["texts replaced"]) == 4 * 4001
+
+
+@PLACES
+def test_redirects_lead_back(make_wire, serve, place):
+    """A server that has another name and other paths inside redirects the client, who comes back by the same way."""
+    edit = f"http-edit request path replace ^/out(/.*) $1 response location replace ^http://inner.example:{PORT} http://{SERVER4}:{PORT}/out"
+    wire = make_wire("af-packet", chain(edit, place))
+    server = serve(wire.server)
+    seen = curl(wire.client, "-L", "-w", " %{num_redirects} %{url_effective}", url("/out/moved")).stdout
+    assert seen.endswith(f"}} 1 {url('/out/headers')}"), seen
+    assert server.seen == ["GET /moved", "GET /headers"]
+    counted = report(wire.daemon)
+    assert [counted[name] for name in ("paths rewritten", "locations rewritten")] == ["2", "1"]
 
 
 def test_requests_are_edited_wherever_they_are_cut(make_wire, serve):

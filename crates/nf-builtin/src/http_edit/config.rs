@@ -3,7 +3,7 @@
 use mmb_nf::{ArgError, Direction, Setup};
 use mmb_search::{Expression, Literals, Pattern};
 
-use super::path::PathRewrite;
+use super::path::UriRewrite;
 use crate::shared::http::media_type;
 use crate::shared::input_file::read_bytes;
 use crate::shared::wildcard::matches;
@@ -22,7 +22,7 @@ const TEXT: &[u8] = b"text/*";
 pub(super) const USAGE: &str = "[errors reject|pass] [type PATTERN]… [nocase] [ranges remove|pass] \
      [no-transform honor|ignore] \
      request|response header set|add NAME VALUE | request|response header del NAME | \
-     request path replace REGEX TEXT | [request|response] body replace TEXT TEXT|file FILE | \
+     request path replace REGEX TEXT | response location replace REGEX TEXT | [request|response] body replace TEXT TEXT|file FILE | \
      [request|response] body remove TEXT …";
 
 /// A setting with two values, the usual one first.
@@ -117,7 +117,8 @@ impl BodyEdits {
 pub(super) struct Config {
     /// By direction.
     pub headers: [HeaderEdits; 2],
-    pub paths: Vec<PathRewrite>,
+    /// By direction: of paths of requests, and of Location of responses.
+    pub rewrites: [Vec<UriRewrite>; 2],
     /// By direction.
     pub bodies: [Option<BodyEdits>; 2],
     /// Patterns of the media types of responses whose bodies are edited.
@@ -160,7 +161,7 @@ impl Config {
 #[derive(Default)]
 struct Parsed {
     headers: [HeaderEdits; 2],
-    paths: Vec<PathRewrite>,
+    rewrites: [Vec<UriRewrite>; 2],
     texts: [Vec<(Pattern, Box<[u8]>)>; 2],
     types: Vec<Box<[u8]>>,
     ignores_case: bool,
@@ -202,7 +203,8 @@ impl Parsed {
     fn finish(mut self) -> Result<Config, ArgError> {
         let has_headers = |edits: &HeaderEdits| !edits.removed.is_empty() || !edits.added.is_empty();
         let has_texts = self.texts.iter().any(|texts| !texts.is_empty());
-        if !has_texts && self.paths.is_empty() && !self.headers.iter().any(has_headers) {
+        let has_rewrites = self.rewrites.iter().any(|rewrites| !rewrites.is_empty());
+        if !has_texts && !has_rewrites && !self.headers.iter().any(has_headers) {
             return Err(ArgError::missing("http-edit", "an edit: `request header del X-Debug`"));
         }
         if self.types.is_empty() {
@@ -210,8 +212,9 @@ impl Parsed {
         }
         let [requests, responses] = self.texts;
         let bodies = [BodyEdits::new(requests)?, BodyEdits::new(responses)?];
-        let Parsed { headers, paths, types, passes_errors, passes_ranges, ignores_no_transform, .. } = self;
-        Ok(Config { headers, paths, bodies, types, passes_errors, passes_ranges, ignores_no_transform })
+        let Parsed { headers, rewrites, types, passes_errors, passes_ranges, ignores_no_transform, .. } =
+            self;
+        Ok(Config { headers, rewrites, bodies, types, passes_errors, passes_ranges, ignores_no_transform })
     }
 
     /// Parses one edit of messages of a direction. Returns the words behind it.
@@ -239,10 +242,15 @@ impl Parsed {
                 Err(ArgError::missing("header", "`set NAME VALUE`, `add NAME VALUE` or `del NAME`"))
             }
             ["path", "replace", regex, text, rest @ ..] if is_request => {
-                self.paths.push(PathRewrite::new(regex, text)?);
+                self.rewrites[0].push(UriRewrite::of_paths(regex, text)?);
                 Ok(rest)
             }
             ["path", ..] if is_request => Err(ArgError::missing("path", "`replace REGEX TEXT`")),
+            ["location", "replace", regex, text, rest @ ..] if !is_request => {
+                self.rewrites[1].push(UriRewrite::of_locations(regex, text)?);
+                Ok(rest)
+            }
+            ["location", ..] if !is_request => Err(ArgError::missing("location", "`replace REGEX TEXT`")),
             ["body", "replace", old, "file", path, rest @ ..] => {
                 let new = read_bytes(path, setup.files, MOST_TEXT)?;
                 self.add_text(direction, old, new.into())?;
@@ -261,7 +269,7 @@ impl Parsed {
                 "`replace TEXT TEXT`, `replace TEXT file FILE` or `remove TEXT`",
             )),
             _ if is_request => Err(ArgError::missing("request", "`header`, `path` or `body`")),
-            _ => Err(ArgError::missing("response", "`header` or `body`")),
+            _ => Err(ArgError::missing("response", "`header`, `location` or `body`")),
         }
     }
 

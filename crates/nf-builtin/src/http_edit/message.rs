@@ -7,7 +7,7 @@ use mmb_http::{Body, Cause, Connection, Element, Event, Head};
 use super::body::{Content, END, Treatment};
 use super::config::Config;
 use super::header::{Facts, describes_body, write_header};
-use super::path::{PathRewrite, Rewritten, Room, path_of};
+use super::path::{Rewritten, Room, UriRewrite, path_of};
 use super::plan::Plan;
 use super::{Count, Counts, Side, mark, wait};
 use crate::shared::content_coding::{DecodeError, Decoders};
@@ -21,7 +21,8 @@ pub(crate) struct Scratch {
     pub(super) plan: Plan,
     pub(super) content: Content,
     pub(super) joined: Vec<u8>,
-    pub(super) rooms: Vec<Room>,
+    /// By direction, one for each rewrite.
+    pub(super) rooms: [Vec<Room>; 2],
     pub(super) decoders: Decoders,
 }
 
@@ -31,7 +32,7 @@ impl Default for Scratch {
             plan: Plan::default(),
             content: Content::default(),
             joined: Vec::new(),
-            rooms: Vec::new(),
+            rooms: Default::default(),
             decoders: Decoders::new(0),
         }
     }
@@ -39,7 +40,7 @@ impl Default for Scratch {
 
 impl Scratch {
     pub(super) fn new(config: &Config) -> Scratch {
-        let rooms = config.paths.iter().map(PathRewrite::room).collect();
+        let rooms = config.rewrites.each_ref().map(|all| all.iter().map(UriRewrite::room).collect());
         Scratch { rooms, decoders: Decoders::new(config.most_undecided()), ..Scratch::default() }
     }
 }
@@ -248,26 +249,36 @@ impl<'a> Reader<'a> {
         let name = self.position.name.clone();
         let target = self.bytes.get(name.start..end).unwrap_or(&[]);
         let path = path_of(target).filter(|_| !self.side.has(mark::LINE_CUT));
-        self.counts.add(Count::CutLines, self.side.has(mark::LINE_CUT) && !self.config.paths.is_empty());
+        let is_cut = self.side.has(mark::LINE_CUT) && !self.config.rewrites[0].is_empty();
+        self.counts.add(Count::CutLines, is_cut);
         if let Some(path) = path {
-            let Scratch { plan, rooms, .. } = &mut *self.scratch;
-            for (rewrite, room) in self.config.paths.iter().zip(rooms) {
-                let mut result = Rewritten::No;
-                let mark = plan.len();
-                plan.replace(name.start + path..end, |text| {
-                    result = rewrite.rewrite(&target[path..], room, text)
-                });
-                if result != Rewritten::Yes {
-                    plan.truncate(mark);
-                }
-                self.counts.add(Count::Paths, result == Rewritten::Yes);
-                self.counts.add(Count::RefusedPaths, result == Rewritten::Refused);
-                if result != Rewritten::No {
-                    break;
-                }
-            }
+            self.rewrite(name.start + path..end);
         }
         self.end_line();
+    }
+
+    /// Plans what becomes of a path, or of the value of Location. The first expression that matches counts.
+    fn rewrite(&mut self, range: Range<usize>) {
+        let old = self.bytes.get(range.clone()).unwrap_or(&[]);
+        let (is_done, is_refused) = match self.direction {
+            0 => (Count::Paths, Count::RefusedPaths),
+            _ => (Count::Locations, Count::RefusedLocations),
+        };
+        let (rewrites, Scratch { plan, rooms, .. }) =
+            (&self.config.rewrites[self.direction & 1], &mut *self.scratch);
+        for (rewrite, room) in rewrites.iter().zip(&mut rooms[self.direction & 1]) {
+            let mut result = Rewritten::No;
+            let mark = plan.len();
+            plan.replace(range.clone(), |text| result = rewrite.rewrite(old, room, text));
+            if result != Rewritten::Yes {
+                plan.truncate(mark);
+            }
+            self.counts.add(is_done, result == Rewritten::Yes);
+            self.counts.add(is_refused, result == Rewritten::Refused);
+            if result != Rewritten::No {
+                break;
+            }
+        }
     }
 
     /// A header is complete, with the end of its line.
@@ -282,6 +293,12 @@ impl<'a> Reader<'a> {
                 || self.config.removes_request_header(self.direction, text)
                 // Only trailers follow a head that has told about its body.
                 || self.treatment() != Treatment::Pass && describes_body(text);
+            if self.direction == 1 && !is_removed && text.eq_ignore_ascii_case(b"location") {
+                let len = self.bytes.get(value.clone()).unwrap_or(&[]).trim_ascii_end().len();
+                if len != 0 {
+                    self.rewrite(value.start..value.start + len);
+                }
+            }
             if self.waits_for_head() && self.position.head.is_some() {
                 let place = (line.clone(), value.clone());
                 let value = self.bytes.get(value).unwrap_or(&[]).trim_ascii();

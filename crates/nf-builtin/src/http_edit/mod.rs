@@ -1,4 +1,4 @@
-//! `http-edit`: changes headers, paths and bodies of HTTP messages.
+//! `http-edit`: changes headers, addresses and bodies of HTTP messages.
 //!
 //! Theory of operation. The bytes of a direction are read up to the last line that is complete; the rest of
 //! them waits, and is read again with those that follow ([`message`]). So the state of a connection is that
@@ -43,10 +43,12 @@ enum Count {
     Added,
     Removed,
     Paths,
+    Locations,
     Bodies,
     Replaced,
     NotReplaced,
     RefusedPaths,
+    RefusedLocations,
     Decoded,
     Encoded,
     NoTransform,
@@ -65,16 +67,18 @@ enum Count {
 }
 
 /// Names, and whether `show functions` prints them without an occurrence.
-const COUNTS: [(&str, bool); 24] = [
+const COUNTS: [(&str, bool); 26] = [
     ("requests", true),
     ("responses", true),
     ("headers added", true),
     ("headers removed", true),
     ("paths rewritten", true),
+    ("locations rewritten", false),
     ("bodies edited", true),
     ("texts replaced", true),
     ("texts not replaced: too many at a time", false),
     ("paths not rewritten: the new one is invalid", false),
+    ("locations not rewritten: the new one is invalid", false),
     ("bodies decoded", false),
     ("bodies not edited: Content-Encoding", false),
     ("bodies not edited: no-transform", false),

@@ -1,4 +1,4 @@
-//! Rewriting of the path of a request.
+//! Rewriting of the path of a request, and of the address that a response leads to.
 
 use regex_automata::meta::{Cache, Config, Regex};
 use regex_automata::util::captures::Captures;
@@ -17,11 +17,13 @@ enum Part {
     Group(usize),
 }
 
-/// Replaces the part of a path that an expression matches.
+/// Replaces the part of an address that an expression matches.
 #[derive(Debug)]
-pub(crate) struct PathRewrite {
+pub(crate) struct UriRewrite {
     regex: Regex,
     parts: Vec<Part>,
+    /// Addresses are paths, which begin with a slash, also afterwards.
+    is_path: bool,
 }
 
 /// What a worker needs for a search.
@@ -36,19 +38,31 @@ pub(crate) struct Room {
 pub(crate) enum Rewritten {
     /// The expression does not match.
     No,
-    /// The new path was written.
+    /// The new text was written.
     Yes,
-    /// The new path would be invalid, or too long.
+    /// The new text would be invalid, or too long.
     Refused,
 }
 
-impl PathRewrite {
-    /// Compiles an expression and a text in which `$1` or `${1}` stands for a group, and `$$` for a dollar
-    /// sign.
+impl UriRewrite {
+    /// Compiles an expression for paths, and a text in which `$1` or `${1}` stands for a group, and `$$` for
+    /// a dollar sign.
     ///
     /// # Errors
     /// The sentence that tells which of both is wrong.
-    pub fn new(regex: &str, text: &str) -> Result<PathRewrite, String> {
+    pub fn of_paths(regex: &str, text: &str) -> Result<UriRewrite, String> {
+        Self::new(regex, text, true)
+    }
+
+    /// Compiles the same for values of Location (RFC 9110, 10.2.2): whole addresses, or parts of them.
+    ///
+    /// # Errors
+    /// The sentence that tells which of both is wrong.
+    pub fn of_locations(regex: &str, text: &str) -> Result<UriRewrite, String> {
+        Self::new(regex, text, false)
+    }
+
+    fn new(regex: &str, text: &str, is_path: bool) -> Result<UriRewrite, String> {
         // Engines that build their tables while they search would allocate.
         let config = Config::new()
             .hybrid(false)
@@ -72,7 +86,7 @@ impl PathRewrite {
         {
             return Err(format!("invalid text `{text}`: the expression has no group {group}"));
         }
-        Ok(PathRewrite { regex, parts })
+        Ok(UriRewrite { regex, parts, is_path })
     }
 
     /// Makes what a worker needs.
@@ -80,28 +94,29 @@ impl PathRewrite {
         Room { cache: self.regex.create_cache(), captures: self.regex.create_captures() }
     }
 
-    /// Writes the path with the text in the place of what matches.
-    pub fn rewrite(&self, path: &[u8], room: &mut Room, out: &mut Vec<u8>) -> Rewritten {
+    /// Writes the address with the text in the place of what matches.
+    pub fn rewrite(&self, old: &[u8], room: &mut Room, out: &mut Vec<u8>) -> Rewritten {
         let Room { cache, captures } = room;
-        if path.len() > MOST_TARGET {
+        if old.len() > MOST_TARGET {
             return Rewritten::Refused;
         }
-        self.regex.search_captures_with(cache, &regex_automata::Input::new(path), captures);
+        self.regex.search_captures_with(cache, &regex_automata::Input::new(old), captures);
         let Some(whole) = captures.get_match() else { return Rewritten::No };
         let start = out.len();
-        out.extend_from_slice(&path[..whole.start()]);
+        out.extend_from_slice(&old[..whole.start()]);
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.extend_from_slice(text),
                 Part::Group(group) => {
                     let span = captures.get_group(*group);
-                    out.extend_from_slice(span.and_then(|span| path.get(span.range())).unwrap_or(&[]));
+                    out.extend_from_slice(span.and_then(|span| old.get(span.range())).unwrap_or(&[]));
                 }
             }
         }
-        out.extend_from_slice(&path[whole.end()..]);
+        out.extend_from_slice(&old[whole.end()..]);
         let new = &out[start..];
-        if new.starts_with(b"/") && new.len() <= MOST_TARGET {
+        let is_valid = if self.is_path { new.starts_with(b"/") } else { !new.is_empty() };
+        if is_valid && new.len() <= MOST_TARGET {
             return Rewritten::Yes;
         }
         out.truncate(start);
@@ -166,7 +181,7 @@ mod tests {
     use super::*;
 
     fn rewritten(regex: &str, text: &str, path: &str) -> Result<String, Rewritten> {
-        let rewrite = PathRewrite::new(regex, text).unwrap();
+        let rewrite = UriRewrite::of_paths(regex, text).unwrap();
         let mut out = Vec::new();
         match rewrite.rewrite(path.as_bytes(), &mut rewrite.room(), &mut out) {
             Rewritten::Yes => Ok(String::from_utf8(out).unwrap()),
@@ -198,7 +213,7 @@ mod tests {
             ("a", "/${x}"),
             ("a{9999}{99}", "/"),
         ] {
-            assert!(PathRewrite::new(regex, text).is_err(), "{regex} {text}");
+            assert!(UriRewrite::of_paths(regex, text).is_err(), "{regex} {text}");
         }
     }
 

@@ -173,6 +173,46 @@ fn pipelined_requests_and_all_kinds_of_responses_are_edited() {
     );
 }
 
+/// RFC 9110, 10.2.2: Location is an address, or a part of one, with a fragment or without. The first
+/// expression that matches counts. It is no header of requests.
+#[test]
+fn addresses_of_redirects_are_rewritten() {
+    let edits = "response location replace ^http://inner:8080/ https://b.example/ \
+                 response location replace ^/app/(.*) /$1 response location replace ^/gone()$ $1";
+    let moved = |value: &str| {
+        format!("HTTP/1.1 302 Found\r\nX-Location: /app/x\r\nLocation: {value}\r\nContent-Length: 0\r\n\r\n")
+    };
+    let request = GET.replace("\r\n\r\n", "\r\nLocation: /app/x\r\n\r\n");
+    for (value, expected) in [
+        ("http://inner:8080/app/a?b#c", "https://b.example/app/a?b#c"),
+        ("/app/a", "/a"),
+        ("/app/a \t", "/a \t"),
+        ("other/app/a", "other/app/a"),
+        ("", ""),
+        // Nothing would be left.
+        ("/gone", "/gone"),
+    ] {
+        let response = moved(value);
+        becomes(edits, [&request, &response], [&request, &moved(expected)]);
+    }
+    let mut counted = Talk::new(edits);
+    counted.send(0, GET.repeat(2).as_bytes(), 999);
+    counted.send(1, (moved("/app/a") + &moved("/gone")).as_bytes(), 999);
+    let report = counted.report();
+    assert!(
+        report.contains("locations rewritten 1; ")
+            && report.contains("locations not rewritten: the new one is invalid 1;"),
+        "{report}"
+    );
+    // With a body that is edited, and without the header.
+    let body = "HTTP/1.1 201 Created\r\nLocation: /app/a\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nevil";
+    let both = "response location replace /app /b body replace evil good";
+    let [_, found] = talk(both, [GET, body], 999);
+    assert_eq!(found, body.replace("/app", "/b").replace("evil", "good"));
+    let [_, found] = talk("response location replace a b response header del location", [GET, body], 999);
+    assert_eq!(found, body.replace("Location: /app/a\r\n", ""));
+}
+
 #[test]
 fn bytes_of_another_protocol_pass() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
@@ -363,7 +403,10 @@ fn what_is_wrong_is_refused() {
         ("request header set A \" b\"", "invalid value"),
         ("request header set A \"b\\r\\nC: d\"", "invalid value"),
         ("request header set A 1 request header set a 2", "added twice"),
-        ("response path replace a b", "needs `header` or `body`"),
+        ("response path replace a b", "needs `header`, `location` or `body`"),
+        ("request location replace a b", "needs `header`, `path` or `body`"),
+        ("response location set a b", "needs `replace REGEX TEXT`"),
+        ("response location replace a $1", "no group 1"),
         ("request path replace ( b", "invalid expression"),
         ("request path replace a $1", "no group 1"),
         ("body replace /a/ b", "regular expression"),

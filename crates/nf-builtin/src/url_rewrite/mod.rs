@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mmb_nf::{ArgError, L7Answer, L7Function, L7Handler, L7Request, L7Verdict, Setup};
 
-use crate::http_edit::path::{PathRewrite, Rewritten, Room};
+use crate::http_edit::path::{Rewritten, Room, UriRewrite};
 
 const USAGE: &str = "REGEX TEXT [redirect 301|302|303|307|308] …";
 /// Most rules.
@@ -16,7 +16,7 @@ const MOST: usize = 256;
 
 /// A rule.
 struct Rule {
-    rewrite: PathRewrite,
+    rewrite: UriRewrite,
     /// The status of a redirect. None: the request goes on.
     redirect: Option<u16>,
 }
@@ -96,7 +96,7 @@ impl L7Function for UrlRewrite {
                 redirect = Some(parsed.ok_or_else(wrong)?);
                 words = rest;
             }
-            rules.push(Rule { rewrite: PathRewrite::new(regex, text)?, redirect });
+            rules.push(Rule { rewrite: UriRewrite::of_paths(regex, text)?, redirect });
         }
         if rules.is_empty() || rules.len() > MOST {
             let example = "url-rewrite ^/old/(.*) /new/$1";
