@@ -1,6 +1,7 @@
 """The largest rate of datagrams that two functions in processes lose nothing of, by the size of frames (MiddleNet, Figure 7)."""
 
 import subprocess
+import time
 
 from . import processes
 from ..ends import END_TO_END, SHARED, together
@@ -13,6 +14,8 @@ from lab.netns import end  # noqa: E402 isort: skip
 FUNCTIONS = 2
 # Seconds of an attempt, and how many attempts narrow the rate down.
 SECONDS, ATTEMPTS = 1, 6
+# Round trips at the rate: fewer than an attempt has time for.
+PINGS = 200
 # What may be missing of the frames of an attempt: the machine's other programs keep the box waiting at times.
 LOST = 0.001
 # The headers of Ethernet, IPv4 and UDP in front of the datagram's bytes.
@@ -93,14 +96,16 @@ def figure(rounds, full):
                 rate = largest(wire, int(size))
                 if not rate:
                     return None, None, None
-                times, used = [], [busy()]
+                found = []
 
                 def beside():
-                    times.extend(wire.round_trips(int(SECONDS * 400)))
-                    used.append(busy())
+                    before, start = busy(), time.monotonic()
+                    times = wire.round_trips(PINGS)
+                    used = (busy() - before) / (time.monotonic() - start)
+                    found.extend((used, percentile(times, 0.5) if times else None))
 
                 attempt(wire, int(size), rate, beside)
-                return rate, (used[1] - used[0]) / SECONDS, percentile(times, 0.5) if times else None
+                return rate, *found
 
         return measure
 
