@@ -15,7 +15,7 @@ import time
 from lab import wait
 from lab.daemon import binary
 
-from test_broker import LOCAL, memory, site  # noqa: F401 isort: skip
+from test_broker import BOTH_PLACES, LOCAL, memory, site  # noqa: F401 isort: skip
 from test_processes import children, functions_of, process_of, report  # isort: skip
 
 FAULTS = 200 if os.environ.get("MMB_SOAK") else 6
@@ -215,6 +215,26 @@ def test_logs_and_files(site, tmp_path):
     wait.until(lambda: site.curl(f"{URL}/good") is not None and lines('match: "good"'), "the new pattern")
     daemon.line("broker del web")
     assert daemon.stop() == 0
+
+
+@BOTH_PLACES
+def test_files_of_a_directory(site):
+    """Clients get them, in a process that can open none; what is not there goes on to the server."""
+    site.server(9001)
+    daemon = site.start(f"nf add lb proxy {LOCAL}:9001")
+    pages = daemon.state_directory / "files" / "site"
+    pages.mkdir(parents=True)
+    texts = {f"page{number}.html": f"page {number}" for number in range(100)}
+    for name, text in {**texts, "index.html": "home"}.items():
+        (pages / name).write_text(text, encoding="utf-8")
+    for line in ("nf add pages respond 200 directory site path /static", "chain add site pages then lb", f"broker add web listen {LOCAL}:8080 chain site"):
+        daemon.line(line)
+    assert site.curl(f"{URL}/static/") == "home"
+    assert site.curl(*(f"{URL}/static/{name}" for name in texts)) == "".join(texts.values())
+    assert site.curl("-I", f"{URL}/static/page1.html").splitlines()[0].strip() == "HTTP/1.1 200 OK"
+    for path in ("/static/none.html", "/index.html", "/static/..%2findex.html"):
+        assert "server" in json.loads(site.curl("--path-as-is", f"{URL}{path}")), path
+    assert report(daemon, "pages")["requests answered"] == "102"
 
 
 def test_streams_are_closed_and_reset(site):

@@ -2,10 +2,14 @@
 //!
 //! Theory of operation. The answer is made with the instance: a text, the bytes of a file as they were then,
 //! or a page with the name of the status. It is copied to each client, so a file is as long as what a broker
-//! keeps for a client that reads slowly, at most.
+//! keeps for a client that reads slowly, at most. A directory is read with the instance, too: each of its
+//! files has an answer then, by the path of a request.
 
 mod media;
 
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,6 +25,11 @@ use crate::shared::wildcard::matches_path;
 /// Most bytes of a file, and of all headers.
 const MOST_FILE: u64 = 64 << 10;
 const MOST_HEADERS: usize = 4096;
+/// Most files of a directory, and most bytes of all of them.
+const MOST_FILES: usize = 1000;
+const MOST_DIRECTORY: usize = 16 << 20;
+/// What a path that ends with a slash stands for.
+const INDEX: &[u8] = b"index.html";
 /// Headers that the broker writes itself.
 const OWN_HEADERS: [&[u8]; 2] = [b"content-type", b"date"];
 
@@ -29,7 +38,26 @@ pub(crate) struct Respond {
     answer: L7Answer,
     /// None: all requests are answered.
     path: Option<Box<[u8]>>,
+    /// None: all requests have the same answer.
+    directory: Option<Files>,
     answered: AtomicU64,
+}
+
+/// Answers by their paths below the directory, which begin with `/`.
+type Files = HashMap<Box<[u8]>, L7Answer>;
+
+impl Respond {
+    /// Returns the answer to a request for a path in its normal form, with room behind it. None: another
+    /// function answers.
+    fn answer(&self, path: &[u8], is_read: bool) -> Option<&L7Answer> {
+        let Some(files) = &self.directory else { return Some(&self.answer) };
+        let prefix = self.path.as_deref().map_or(&[][..], |path| path.strip_suffix(b"/").unwrap_or(path));
+        let below = path.strip_prefix(prefix).filter(|_| is_read)?;
+        match below.ends_with(b"/") {
+            true => files.get(&*[below, INDEX].concat()),
+            false => files.get(below),
+        }
+    }
 }
 
 impl L7Handler for Respond {
@@ -41,25 +69,31 @@ impl L7Handler for Respond {
     }
 
     fn request(&self, request: &mut L7Request<'_>, room: &mut Vec<u8>) -> L7Verdict {
-        if let Some(pattern) = &self.path {
+        let mut answer = Some(&self.answer);
+        if self.path.is_some() || self.directory.is_some() {
             let message = &*request.message;
             let target = Target::read(message.method(), message.target(), None);
             let path = target.map_or(message.target(), |target| target.path);
             room.resize(path.len() + 1, 0);
-            if !normalize_path(path, room).is_some_and(|path| matches_path(pattern, path)) {
-                return L7Verdict::Pass;
-            }
+            let is_meant =
+                |path: &&[u8]| self.path.as_ref().is_none_or(|pattern| matches_path(pattern, path));
+            let is_read = matches!(message.method(), b"GET" | b"HEAD");
+            answer = normalize_path(path, room).filter(is_meant).and_then(|path| self.answer(path, is_read));
         }
+        let Some(answer) = answer else { return L7Verdict::Pass };
         self.answered.fetch_add(1, Relaxed);
-        L7Verdict::Answer(self.answer.clone())
+        L7Verdict::Answer(answer.clone())
     }
 }
+
+const ONE_BODY: &str = "a response has one text or file, or the files of one directory";
 
 /// The parsed arguments.
 struct Config {
     answer: L7Answer,
     headers: Vec<u8>,
     path: Option<Box<[u8]>>,
+    directory: Option<Files>,
 }
 
 impl Config {
@@ -69,10 +103,11 @@ impl Config {
         let [status, rest @ ..] = args else { return Err(ArgError::missing("respond", "a status")) };
         let parsed = status.parse().ok().filter(|status| (200..600).contains(status));
         let status = parsed.ok_or_else(|| ArgError::invalid("status", status, "must be 200 to 599"))?;
-        let mut config = Config { answer: L7Answer::of_status(status), headers: Vec::new(), path: None };
+        let mut config =
+            Config { answer: L7Answer::of_status(status), headers: Vec::new(), path: None, directory: None };
         let mut words = rest;
         if let [text, rest @ ..] = words
-            && !matches!(*text, "path" | "file" | "header")
+            && !matches!(*text, "path" | "file" | "directory" | "header")
         {
             config.set_body("text/plain; charset=utf-8", text.as_bytes().into())?;
             words = rest;
@@ -81,6 +116,12 @@ impl Config {
             words = config.option(words, files)?;
         }
         config.answer.headers = config.headers.as_slice().into();
+        if config.directory.is_some() && config.path.as_ref().is_some_and(|path| path.contains(&b'*')) {
+            return Err("`path` of a directory is where its files begin, and has no `*`".into());
+        }
+        for answer in config.directory.iter_mut().flat_map(HashMap::values_mut) {
+            answer.headers = config.answer.headers.clone();
+        }
         Ok(config)
     }
 
@@ -104,6 +145,13 @@ impl Config {
                 self.set_body(media_of(path), read_bytes(path, files, MOST_FILE)?.into())?;
                 Ok(rest)
             }
+            ["directory", path, rest @ ..] => {
+                if self.answer.body.is_some() || self.directory.is_some() {
+                    return Err(ONE_BODY.into());
+                }
+                self.directory = Some(self.read_directory(path, files)?);
+                Ok(rest)
+            }
             ["header", name, value, rest @ ..] => {
                 if OWN_HEADERS.contains(&&*header_name(name)?) {
                     return Err(format!("the header `{name}` is written by the broker itself").into());
@@ -118,6 +166,7 @@ impl Config {
             }
             ["path"] => Err(ArgError::missing("path", "a pattern")),
             ["file"] => Err(ArgError::missing("file", "a path")),
+            ["directory"] => Err(ArgError::missing("directory", "a path")),
             ["header", ..] => Err(ArgError::missing("header", "a name and a value")),
             [extra, ..] => {
                 let usage = Respond::USAGE;
@@ -127,13 +176,34 @@ impl Config {
         }
     }
 
+    /// Reads all files of a directory, each of which is the answer for its path.
+    fn read_directory(&self, directory: &str, files: &Arc<FileAccess>) -> Result<Files, ArgError> {
+        files.check(Path::new(directory))?;
+        let (mut found, mut bytes) = (Files::new(), 0);
+        for path in files.list_directory(Path::new(directory), MOST_FILES)? {
+            let name = Path::new(directory).join(&path);
+            let (name, path) = (name.to_string_lossy(), path.as_os_str().as_bytes());
+            let mut file =
+                Config { answer: self.answer.clone(), headers: Vec::new(), path: None, directory: None };
+            file.set_body(media_of(&name), read_bytes(&name, files, MOST_FILE)?.into())?;
+            bytes += file.answer.body.as_ref().map_or(0, |body| body.len());
+            if bytes > MOST_DIRECTORY {
+                return Err(
+                    format!("the files of `{directory}` have more than {MOST_DIRECTORY} bytes").into()
+                );
+            }
+            found.insert([b"/", path].concat().into(), file.answer);
+        }
+        Ok(found)
+    }
+
     fn set_body(&mut self, media: &'static str, body: Arc<[u8]>) -> Result<(), ArgError> {
         let answer = &mut self.answer;
         if matches!(answer.status, 204 | 205 | 304) {
             return Err(format!("a response with status {} has no text", answer.status).into());
         }
-        if answer.body.replace(body).is_some() {
-            return Err("a response has one text or file".into());
+        if answer.body.replace(body).is_some() || self.directory.is_some() {
+            return Err(ONE_BODY.into());
         }
         answer.media = media;
         Ok(())
@@ -142,12 +212,13 @@ impl Config {
 
 impl L7Function for Respond {
     const TYPE: &'static str = "respond";
-    const USAGE: &'static str = "STATUS [TEXT|file FILE] [header NAME VALUE]… [path PATTERN]";
+    const USAGE: &'static str =
+        "STATUS [TEXT|file FILE|directory DIRECTORY] [header NAME VALUE]… [path PATTERN]";
     const HELP: &'static str = "answers requests of a broker itself";
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let Config { answer, path, .. } = Config::parse(setup.args, setup.files)?;
-        Ok(Respond { answer, path, answered: AtomicU64::new(0) })
+        let Config { answer, path, directory, .. } = Config::parse(setup.args, setup.files)?;
+        Ok(Respond { answer, path, directory, answered: AtomicU64::new(0) })
     }
 
     fn report(&self) -> Vec<(String, String)> {
@@ -193,6 +264,53 @@ mod tests {
         std::fs::write(&path, vec![0; MOST_FILE as usize + 1]).unwrap();
         let error = made::<Respond>(&args).err().unwrap().to_string();
         assert!(error.contains("more than 65536 bytes"), "{error}");
+    }
+
+    #[test]
+    fn files_of_a_directory_are_found_by_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("css")).unwrap();
+        for (name, text) in [("index.html", "home"), ("css/a b.css", "style"), ("css/index.html", "list")] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let path = folder.path().display().to_string();
+        let body = |args: &[&str], target: &str| match verdict(args, target) {
+            L7Verdict::Answer(answer) => Some((answer.media, answer.body.unwrap().to_vec(), answer.headers)),
+            _ => None,
+        };
+        let all = ["200", "directory", &path, "header", "X-A", "b"];
+        let below = ["200", "directory", &path, "path", "/static"];
+        let text = |args: &[&str], target: &str| {
+            body(args, target).map(|(_, text, _)| String::from_utf8(text).unwrap()).unwrap_or_default()
+        };
+        for (target, expected) in [
+            ("/", "home"),
+            ("/index.html?x", "home"),
+            ("/css/a%20b.css", "style"),
+            ("/css/../css/", "list"),
+            ("/css", ""),
+            ("/none", ""),
+            ("//index.html", "home"),
+        ] {
+            assert_eq!(text(&all, target), expected, "{target}");
+            assert_eq!(text(&below, &format!("/static{target}")), expected, "/static{target}");
+        }
+        for target in ["/", "/css/", "/staticindex.html", "/static/../index.html"] {
+            assert_eq!(text(&below, target), "", "{target}");
+        }
+        let (media, _, headers) = body(&all, "/css/a%20b.css").unwrap();
+        assert_eq!((media, &*headers), ("text/css; charset=utf-8", &b"X-A: b\r\n"[..]));
+        let mut post = read_head("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(answer_of(&made::<Respond>(&all).unwrap(), &mut post), L7Verdict::Pass);
+        let error = |args: &[&str]| made::<Respond>(args).err().unwrap().to_string();
+        assert!(error(&["200", "directory", &path, "path", "/*.css"]).contains("no `*`"));
+        assert!(error(&["200", "text", "directory", &path]).contains("one directory"));
+        assert!(error(&["200", "directory", &path, "directory", &path]).contains("one directory"));
+        assert!(error(&["200", "directory"]).contains("a path"));
+        assert!(error(&["200", "directory", "/no/such/directory"]).contains("/no/such/directory"));
+        assert!(error(&["204", "directory", &path]).contains("204 has no text"));
+        std::fs::write(folder.path().join("large"), vec![0; MOST_FILE as usize + 1]).unwrap();
+        assert!(error(&all).contains("more than 65536 bytes"));
     }
 
     #[test]

@@ -7,11 +7,13 @@
 //! afterwards. A granted path stays granted, so that a client can apply the same file again.
 //!
 //! A function in another process reads its files there. The daemon keeps those that its own instance has read
-//! ([`FileAccess::keeping`]), and passes their descriptors ([`FileAccess::from_opener`]).
+//! ([`FileAccess::keeping`]), and passes their descriptors ([`FileAccess::from_opener`]). What it has found
+//! in a directory is kept as a file in memory.
 //!
 //! Nothing is overwritten. A capture is created new; a log is appended to a regular file. No open blocks:
 //! a FIFO or a device is refused.
 
+mod listing;
 mod resolve;
 
 use std::collections::{HashMap, HashSet};
@@ -62,6 +64,14 @@ pub enum FileError {
     NotRegular {
         /// The path.
         path: PathBuf,
+    },
+    /// A directory has too many files.
+    #[error("{path} has more than {most} files", path = .path.display())]
+    TooMany {
+        /// The path.
+        path: PathBuf,
+        /// The limit.
+        most: usize,
     },
     /// A file that would be overwritten.
     #[error("{path} exists already; remove it, or name another file", path = .path.display())]
@@ -246,6 +256,25 @@ impl FileAccess {
             files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), kept);
         }
         Ok(file)
+    }
+
+    /// Returns the regular files in a directory and in those below it, by their paths from there, ordered.
+    /// Names that begin with a dot or have control characters, and symbolic links, are left out.
+    ///
+    /// # Errors
+    /// There are more than `most`, or see [`FileError`].
+    pub fn list_directory(&self, path: &Path, most: usize) -> Result<Vec<PathBuf>, FileError> {
+        let io = |error| FileError::Io { what: "read the directory", path: path.to_owned(), error };
+        if let Inputs::Opened(opener) = &self.inputs {
+            return (opener.0)(path).and_then(|file| listing::read(&file)).map_err(io);
+        }
+        let directory = self.base(path)?.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let found = listing::list(directory.into(), path, most)?;
+        if let Inputs::Kept(files) = &self.inputs {
+            let kept = listing::as_file(&found).map_err(io)?;
+            files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), kept);
+        }
+        Ok(found)
     }
 
     /// Creates a file to write. A file that exists is kept, unless this process created it.

@@ -131,3 +131,35 @@ fn kept_files_are_those_that_were_opened_last() {
     assert_eq!(content(other.open_input(&folder.path().join("b")).ok()), None);
     assert!(other.open_input(&path).is_ok());
 }
+
+/// What a directory has is known where it cannot be listed, too.
+#[test]
+fn directories_are_listed_without_links_and_hidden_files() {
+    let place = test_files();
+    let keeping = Arc::new(place.access.keeping());
+    let site = place.inside.join("site");
+    std::fs::create_dir_all(site.join("css/deep")).unwrap();
+    for name in ["index.html", ".hidden", "css/a.css", "css/deep/b c.css", "with\nline"] {
+        std::fs::write(site.join(name), name).unwrap();
+    }
+    symlink(&place.secret, site.join("secret")).unwrap();
+    symlink("..", site.join("up")).unwrap();
+    let expected = ["css/a.css", "css/deep/b c.css", "index.html"].map(PathBuf::from);
+    for path in [site.clone(), "site".into()] {
+        assert_eq!(keeping.list_directory(&path, 3).unwrap(), expected);
+    }
+    let refused = keeping.list_directory(Path::new("site"), 2).unwrap_err().to_string();
+    assert_eq!(refused, "site has more than 2 files");
+    for outside in
+        [&place.secret, Path::new("../"), Path::new("site/secret"), Path::new("site/up"), Path::new("none")]
+    {
+        assert!(keeping.list_directory(outside, 9).is_err(), "{outside:?}");
+    }
+    let opener = keeping.clone();
+    let apart =
+        FileAccess::from_opener(move |path| opener.kept_input(path).ok_or(io::ErrorKind::NotFound.into()));
+    for _ in 0..2 {
+        assert_eq!(apart.list_directory(Path::new("site"), 3).unwrap(), expected);
+    }
+    assert!(apart.list_directory(Path::new("other"), 3).is_err());
+}
