@@ -6,7 +6,7 @@ import pathlib
 from .. import boxes
 from . import web
 from ..ends import END_TO_END, OFFLOAD, SHARED, together
-from ..results import FAST, MMB, Experiment, Series
+from ..results import FAST, FAST_TC, MMB, Experiment, Series
 from ..wire import Wire
 
 # The address that clients ask with mmb: no machine has it. The servers' addresses are all on one interface.
@@ -22,7 +22,7 @@ def setup():
     how = "its stream module, `proxy_pass` to an upstream" if STREAM.exists() else "a reverse proxy by HTTP (no stream module here)"
     return {
         MMB: "`lb` of four servers by round robin in a chain, af-xdp ports; connections pass through it",
-        FAST: "`lb` of the same servers as the target of a rule, each equally likely, and `set fast-path auto`",
+        FAST: boxes.FASTER,
         "HAProxy": "mode tcp, round robin, one thread, splice-auto, no logs; ends connections",
         "nginx": f"{how}, round robin, one worker, reuseport, no logs; ends connections",
         "nothing": "ip_forward only: clients ask one server",
@@ -57,12 +57,10 @@ def proxy(wire, name):
 
 @contextlib.contextmanager
 def balancer(wire, name):
-    """mmb in the box. Packets of chains always come to it: with its fast path, a rule chooses the server."""
+    """mmb in the box."""
     servers, rule = " ".join(BACKENDS), f"add-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT}"
-    if name == FAST:
-        lines = f"{boxes.ON}{rule} lb {servers}\n"
-    else:
-        lines = f"nf add balancer lb {servers} by round-robin\nchain add web balancer\n{rule} chain web\n"
+    lines = f"nf add balancer lb {servers} by round-robin\nchain add web balancer\n{rule} chain web\n"
+    lines = boxes.ON + lines if name == FAST else lines
     with wire.mmb(lines):
         yield VIRTUAL
 
@@ -121,7 +119,9 @@ def http(rounds, full):
 def setup_by_request():
     return {
         MMB: "`http-lb path / to` four servers by round robin in a chain, af-xdp ports; connections pass through it",
+        FAST: f"{boxes.FASTER}: the kernel forwards what is behind the request",
         boxes.AF_PACKET: "the same over af-packet ports",
+        FAST_TC: "the same over af-packet ports with `set fast-path auto`",
         "HAProxy": "mode http, `use_backend` by `path_beg /`, round robin, one thread, no logs; ends connections",
         "nginx": "`location /` with `proxy_pass` to an upstream, one worker, reuseport, no logs; ends connections",
         "nothing": "ip_forward only: clients ask one server",
@@ -140,10 +140,11 @@ def haproxy_by_request():
 def stand_by_request(wire, name):
     """Puts a load balancer that reads requests into the box: a context with the address to ask."""
     servers = " ".join(BACKENDS)
-    if name in (MMB, boxes.AF_PACKET):
+    if name in (MMB, FAST, boxes.AF_PACKET, FAST_TC):
         function = f"nf add balancer http-lb path / to {servers} default to {BACKENDS[0]}"
         lines = f"{function}\nchain add web balancer\nadd-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT} chain web\n"
-        with wire.mmb(lines) if name == MMB else wire.mmb_on_packet_sockets(lines):
+        lines = boxes.ON + lines if name in (FAST, FAST_TC) else lines
+        with wire.mmb(lines) if name in (MMB, FAST) else wire.mmb_on_packet_sockets(lines):
             # The addresses of the box have moved to the twins of packet sockets, and back.
             route_to_virtual(wire)
             yield VIRTUAL
