@@ -252,6 +252,30 @@ fn nothing_of_a_refused_session_goes_on() {
     }
 }
 
+/// A segment that came too early goes on once the one in front of it has come, unless that ends the session.
+#[test]
+fn nothing_early_of_a_refused_session_goes_on() {
+    for (arguments, is_one_vector) in
+        [("evil", true), ("evil", false), ("evil block", true), ("evil block", false)]
+    {
+        let mut bench = Bench::new(&format!("nf add a record {arguments}\nchain add c a"));
+        bench.open();
+        let frames = [
+            bench.frame(0, 8, ACK, b"last"),
+            bench.frame(0, 4, ACK, b"more"),
+            bench.frame(0, 0, ACK, b"evil"),
+        ];
+        let sent: Vec<_> = match is_one_vector {
+            true => bench.send(&frames),
+            false => frames.chunks(1).flat_map(|frame| bench.send(frame)).collect(),
+        };
+        assert_eq!(passed(&sent), Vec::<Vec<u8>>::new(), "{arguments}");
+        let dropped = |sent: &&Sent| sent.verdict == ChainVerdict::Drop(DropReason::HeldEnded);
+        assert_eq!(sent.iter().filter(dropped).count(), 2, "{arguments}");
+        assert_eq!(bench.read("a")[0], "evil");
+    }
+}
+
 #[test]
 fn connections_without_a_syn_pass() {
     let mut bench = Bench::new(LINES);

@@ -18,7 +18,7 @@ use super::scratchpads::ScratchpadSpace;
 use super::state::{ActiveProgram, InstanceState, RunnerState};
 use super::types::ChainVerdict;
 use crate::context::Holding;
-use crate::held::{HeldPackets, ProcessRoom};
+use crate::held::{HeldPackets, HeldPlace, ProcessRoom};
 use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
@@ -178,7 +178,24 @@ impl ChainRun<'_, '_> {
             memory.datagrams.set_limits(|i| self.packets.get(i).map_or(0, |packet| space.mtu(packet)));
         }
         self.count(function.stage, set, events);
+        if function.group.is_member && !events.is_empty() {
+            self.drop_waiting(function.group.context, events, space.space());
+        }
         events
+    }
+
+    /// Drops the segments that wait in a stream context, or go on from there, for sessions that a function
+    /// behind it has ended: it would get them after its verdict.
+    #[cold]
+    fn drop_waiting(&mut self, context: u16, events: Set, space: u32) {
+        let Some(&state) = self.active.states.get(usize::from(context)) else { return };
+        for i in events.iter() {
+            let ends = matches!(self.function_verdicts[i], Verdict::Refuse(_) | Verdict::End(_));
+            if let Some(packet) = self.packets.get(i).filter(|_| ends) {
+                let place = HeldPlace { space, session: packet.session.0, state: state as u32 };
+                self.state.held.leave(place);
+            }
+        }
     }
 
     /// Calls a function by one of its methods. Returns the packets that do not pass.
