@@ -159,4 +159,37 @@ def concurrency(rounds, full):
         return together(figures, [Series(name, asked(name), places) for name in setup()], rounds)
 
 
-ALL = {"proxies": concurrency}
+def chained(name, count):
+    """A broker whose chain has so many functions: `proxy`, and rewrites of which the last one changes something."""
+    where = " process apart" if name == PROCESS else ""
+    idle = [f"nf add u{n} url-rewrite ^/none{n}/ /{where}\n" for n in range(count - 2)]
+    chain = " then ".join([f"u{n}" for n in range(count - 2)] + ["urls", "servers"])
+    lines = (APART_BROKER if name == PROCESS else BROKER).replace("chain add site urls then servers", f"chain add site {chain}")
+    first, rest = lines.split("chain add", 1)
+    return f"{first}{''.join(idle)}chain add{rest}"
+
+
+def lengths(rounds, full):
+    """What each further function of a broker's chain costs."""
+    how = f"wrk, {web.CONNECTIONS} connections that stay open, {SIZE} KiB for each request. Every run checks an answer."
+    longer = "The further functions are `url-rewrite` whose expression matches no request."
+    named = {MMB: "a broker with `url-rewrite` and `proxy`, and further functions between; one thread", PROCESS: IN_A_PROCESS}
+    figure = Experiment(
+        "proxies-chain", "A reverse proxy by the functions of its chain: requests", END_TO_END, "functions", "requests a second", "", named,
+        [SHARED, how, longer],
+    )
+    with Wire() as wire, web.site(wire, [SIZE], b"a text "):
+        add_servers(wire)
+
+        def asked(name):
+            def measure(count):
+                with wire.mmb(chained(name, int(count)), ports=""):
+                    check(wire, name)
+                    return measured(wire, web.CONNECTIONS)[0]
+
+            return measure
+
+        return figure.measure([Series(name, asked(name), [2, 3, 4, 6] if full else [2, 4, 6]) for name in named], rounds)
+
+
+ALL = {"proxies": concurrency, "proxies-chain": lengths}
