@@ -172,7 +172,7 @@ def by_request(rounds, full, offload=False):
             ("request-balancer-cpu", "CPU of all programs", "CPU µs a request"),
         )
     ]
-    places = [1, 8, 64, 1024] if full else [8, 64]
+    places = [1, 8, 64, 1024] if full else [8, 64, 1024]
     with Wire(offloads=offload) as wire, web.site(wire, places):
         add_addresses(wire)
 
