@@ -182,7 +182,7 @@ def test_documented_rules_are_right(path, tmp_path):
 
 
 def test_instances_of_the_reference_are_right(tmp_path):
-    """Each `nf add …` of the function reference, with the interfaces, pools and files that it names."""
+    """Each `nf add …` of the function reference, with the interfaces, pools, files and directories that it names."""
     text = (ROOT / "docs/functions.md").read_text(encoding="utf-8")
     lines = dict.fromkeys(re.findall(r"^nf add .*$", text, re.MULTILINE))
     assert len(lines) > 50
@@ -192,6 +192,8 @@ def test_instances_of_the_reference_are_right(tmp_path):
         config.write_text("\n".join([*known, line]) + "\n", encoding="utf-8")
         for name in re.findall(r" (?:file|known|page) (\S+)", line):
             (tmp_path / name).write_text(f"{0:064}\n", encoding="utf-8")
+        for name in re.findall(r" directory (\S+)", line):
+            (tmp_path / name).mkdir()
         checked = mmb("check", config, cwd=tmp_path, check=False)
         assert checked.returncode == 0, f"{line}: {checked.stderr}"
 
