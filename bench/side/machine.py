@@ -1,5 +1,6 @@
 """What the figures were measured on and with."""
 
+import contextlib
 import pathlib
 import platform
 import subprocess
@@ -39,3 +40,15 @@ def run(*command):
 def processor_time(task):
     """CPU nanoseconds that a thread has used; `task`: its directory in /proc."""
     return int((task / "schedstat").read_text(encoding="ascii").split()[0])
+
+
+def processor_time_of(pids, names=None):
+    """CPU nanoseconds that the threads of processes have used: all of them, or those with these names."""
+    total = 0
+    for pid in pids:
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+            # A thread may end meanwhile.
+            with contextlib.suppress(OSError):
+                if names is None or (task / "comm").read_text(encoding="utf-8").strip() in names:
+                    total += processor_time(task)
+    return total

@@ -3,14 +3,13 @@
 import contextlib
 import json
 import os
-import pathlib
 import subprocess
 import time
 
 from . import web
 from .proxies import BROKER, OLD, SECONDS, SERVERS, SIZE, add_servers, check, measured, one_nginx
 from ..ends import END_TO_END, SHARED, together
-from ..machine import processor_time
+from ..machine import processor_time_of
 from ..results import MMB, Experiment, Series
 from ..wire import PACE, PORTS, SERVER, Wire
 
@@ -42,15 +41,7 @@ def both_planes(wire, name):
 
 def of_requests(wire):
     """CPU nanoseconds of what takes part in requests, at both ends and in the box."""
-    total = 0
-    for space in (wire.client, wire.box, wire.server):
-        for pid in space.pids():
-            for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
-                # A thread may end meanwhile.
-                with contextlib.suppress(OSError):
-                    if (task / "comm").read_text(encoding="utf-8").strip() in PROGRAMS:
-                        total += processor_time(task)
-    return total
+    return sum(processor_time_of(space.pids(), PROGRAMS) for space in (wire.client, wire.box, wire.server))
 
 
 @contextlib.contextmanager

@@ -23,18 +23,21 @@ BROKER = (
     f"nf add urls url-rewrite ^{OLD}(.*) {NEW}$1\nchain add site urls then servers\n"
     f"broker add web listen {web.PROXY}:{web.PORT} chain site\n"
 )
-
-
 # The same broker in a process of its own, and what is said of it where it is measured.
 PROCESS = f"{MMB}, in a process"
 IN_A_PROCESS = "the same, all functions with `process apart`: the event loop runs in a process without rights"
-APART_BROKER = "domain add apart private\n" + "".join(
-    f"{line} process apart\n" if line.startswith("nf add ") else f"{line}\n" for line in BROKER.splitlines()
-)
 # The same broker for connections that the dataplane has received, and sends to it by a rule.
 TRANSPARENT = f"{MMB}, transparent"
 BY_A_RULE = "the same, `transparent`: packets pass the dataplane (af-xdp ports, `route left right`, a rule with the target `broker`) before and behind it"
 RULED_BROKER = BROKER.replace(f"listen {web.PROXY}:{web.PORT}", "transparent") + f"add in left tcp-dport {web.PORT} broker web\n"
+
+
+def placed(lines, name):
+    """The lines of a broker that is called so: with all functions in a process, or as they are."""
+    if name != PROCESS:
+        return lines
+    apart = (f"{line} process apart" if line.startswith("nf add ") else line for line in lines.splitlines())
+    return "domain add apart private\n" + "".join(f"{line}\n" for line in apart)
 
 
 def setup():
@@ -81,10 +84,10 @@ def add_bridge(wire):
 
 @contextlib.contextmanager
 def stand(wire, apart, name):
-    """Puts a proxy into the box."""
+    """Puts a proxy into the box, as a context with the namespaces of its programs."""
     with contextlib.ExitStack() as stack:
         if name in (MMB, PROCESS):
-            stack.enter_context(wire.mmb(BROKER if name == MMB else APART_BROKER, ports=""))
+            stack.enter_context(wire.mmb(placed(BROKER, name), ports=""))
         elif name == TRANSPARENT:
             stack.enter_context(wire.mmb(RULED_BROKER, ports=PORTS))
         elif name == HAPROXY:
@@ -96,7 +99,7 @@ def stand(wire, apart, name):
             stack.enter_context(one_nginx(balance, SERVERS, False))
             stack.enter_context(one_nginx(rewrite, [BALANCE], True))
             stack.enter_context(one_nginx(wire.box, [REWRITE], False))
-        yield
+        yield [wire.box, *(apart if name == APART else [])]
 
 
 def add_servers(wire):
@@ -159,14 +162,11 @@ def concurrency(rounds, full):
         return together(figures, [Series(name, asked(name), places) for name in setup()], rounds)
 
 
-def chained(name, count):
-    """A broker whose chain has so many functions: `proxy`, and rewrites of which the last one changes something."""
-    where = " process apart" if name == PROCESS else ""
-    idle = [f"nf add u{n} url-rewrite ^/none{n}/ /{where}\n" for n in range(count - 2)]
-    chain = " then ".join([f"u{n}" for n in range(count - 2)] + ["urls", "servers"])
-    lines = (APART_BROKER if name == PROCESS else BROKER).replace("chain add site urls then servers", f"chain add site {chain}")
-    first, rest = lines.split("chain add", 1)
-    return f"{first}{''.join(idle)}chain add{rest}"
+def chained(count):
+    """The broker with so many functions in its chain, of which all but two change nothing."""
+    idle = [f"u{n}" for n in range(count - 2)]
+    lines = "".join(f"nf add {one} url-rewrite ^/none/ /\n" for one in idle)
+    return lines + BROKER.replace("add site urls", f"add site {' then '.join([*idle, 'urls'])}")
 
 
 def lengths(rounds, full):
@@ -183,7 +183,7 @@ def lengths(rounds, full):
 
         def asked(name):
             def measure(count):
-                with wire.mmb(chained(name, int(count)), ports=""):
+                with wire.mmb(placed(chained(int(count)), name), ports=""):
                     check(wire, name)
                     return measured(wire, web.CONNECTIONS)[0]
 

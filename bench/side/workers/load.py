@@ -1,14 +1,12 @@
 """CPU of the box by the load: functions and proxies that are driven by events beside those that poll (MiddleNet, Figures 7 and 10)."""
 
-import contextlib
-import pathlib
 import re
 import time
 
 from . import overheads, processes, rates
 from ..ends import END_TO_END, SHARED
 from ..layer7 import proxies, web
-from ..machine import processor_time
+from ..machine import processor_time_of
 from ..results import Absent, Experiment, Series
 from ..wire import Wire
 
@@ -23,13 +21,7 @@ MODES = ["poll", "event", "adaptive"]
 
 def spent(space):
     """CPU nanoseconds of all programs of a namespace, and of their processes elsewhere."""
-    total = 0
-    for pid in overheads.lineage(space.pids()):
-        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
-            # A thread may end meanwhile.
-            with contextlib.suppress(OSError):
-                total += processor_time(task)
-    return total
+    return processor_time_of(overheads.lineage(space.pids()))
 
 
 def share(spaces, run):
@@ -96,9 +88,8 @@ def requests(rounds, full):
 
         def measured(name):
             def measure(rate):
-                with proxies.stand(wire, apart, name):
+                with proxies.stand(wire, apart, name) as spaces:
                     proxies.check(wire, name)
-                    spaces = [wire.box, *(apart if name == proxies.APART else [])]
                     if not rate:
                         return share(spaces, lambda: time.sleep(SECONDS))
                     found = []

@@ -162,9 +162,8 @@ def requests(rounds, full):
 
         def measured(name):
             def measure(connections):
-                with proxies.stand(wire, apart, name):
+                with proxies.stand(wire, apart, name) as spaces:
                     proxies.check(wire, name)
-                    spaces = [wire.box, *(apart if name == proxies.APART else [])]
                     pids = [pid for space in spaces for pid in space.pids()]
                     address = proxies.address(name) + proxies.OLD.rstrip("/")
                     ask = lambda: web.ask(wire, address, proxies.SIZE, proxies.SECONDS, connections, kept=True)  # noqa: E731

@@ -226,8 +226,7 @@ impl FlowLearner {
             }
             Err(reason) => {
                 let may_pass = reason.may_pass() || has_syn(&sample.flow.key, received);
-                context.counters.count_refusal(reason);
-                self.samples.refuse(&sample.flow, self.now, (reason.suspension(), may_pass));
+                self.refuse_or_forgive(&sample.flow, (reason, may_pass), context.counters);
             }
         }
         while let Some(flow) = self.urgent.pop() {
@@ -261,10 +260,20 @@ impl FlowLearner {
         Ok(Treatment::Session(session, sessions.added_numbers(session)))
     }
 
-    /// Counts a refusal, and suspends the flow unless it is one of its first.
+    /// Counts a refusal, and suspends the flow. The first ones whose reason may pass do not suspend it.
     pub(crate) fn refuse(&mut self, flow: &SampledFlow, reason: RefusalReason, counters: &FastCounters) {
+        self.refuse_or_forgive(flow, (reason, reason.may_pass()), counters);
+    }
+
+    /// As [`FlowLearner::refuse`]; `may_pass`: whether what this packet was refused for may pass.
+    fn refuse_or_forgive(
+        &mut self,
+        flow: &SampledFlow,
+        (reason, may_pass): (RefusalReason, bool),
+        counters: &FastCounters,
+    ) {
         counters.count_refusal(reason);
-        self.samples.refuse(flow, self.now, (reason.suspension(), reason.may_pass()));
+        self.samples.refuse(flow, self.now, (reason.suspension(), may_pass));
     }
 
     /// Installs the flows of the last walk, revokes what sessions have revoked, and credits what the kernel

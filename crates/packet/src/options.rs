@@ -196,5 +196,14 @@ impl OptionIndex {
     }
 }
 
+/// Returns the field of a window after a left shift by `bits`, or a right shift if they are negative (window
+/// scale, RFC 7323, 2). A window that becomes too large is the largest one.
+#[inline]
+pub fn shift_window(window: u16, bits: i8) -> u16 {
+    let (wide, by) = (u32::from(window), u32::from(bits.unsigned_abs()).min(16));
+    let wide = if bits < 0 { wide >> by } else { wide << by };
+    u16::try_from(wide).unwrap_or(u16::MAX)
+}
+
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ mod memory;
 pub mod syslog;
 mod whole_file;
 
-pub use files::{FileAccess, FileError, SocketPlace};
+pub use files::{FileAccess, FileError, FromStart, SocketPlace};
 pub use interface_files::{InterfaceFiles, LeftFile};
 pub use memory::{GroupMemory, exhausted_group};
 pub use whole_file::{replace_file, take_file};

@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use mmb_dpdk::{FastAction, FastMacs, FastNumbers, FastPort, FastTranslation};
-use mmb_packet::checksum;
+use mmb_packet::{checksum, shift_window};
 
 use super::frame::{Headers, ICMP, IP4, L3, UDP, parse_key};
 use crate::refusal::RefusalReason;
@@ -97,14 +97,6 @@ fn has_plain_options(headers: Headers, frame: &[u8], numbers: &FastNumbers) -> b
     }
 }
 
-/// Returns a window after its shift.
-fn shifted(window: u16, shift: i8) -> u16 {
-    let wide = u32::from(window);
-    let bits = u32::from(shift.unsigned_abs());
-    let wide = if shift < 0 { wide >> bits } else { wide << bits };
-    u16::try_from(wide).unwrap_or(u16::MAX)
-}
-
 fn number(frame: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?))
 }
@@ -138,7 +130,7 @@ fn apply(rewrite: &Rewrite, headers: Headers, frame: &mut [u8], sent: &[u8]) -> 
         add(frame, headers.l4 + ACKNOWLEDGMENT, numbers.acknowledgment)?;
         let at = headers.l4 + WINDOW;
         let window = u16::from_be_bytes(*frame.get(at..)?.first_chunk()?);
-        put(frame, at, shifted(window, numbers.window_shift))?;
+        put(frame, at, shift_window(window, numbers.window_shift))?;
         if numbers.has_timestamps() {
             add(frame, headers.l4 + OPTIONS + 4, numbers.timestamp)?;
             add(frame, headers.l4 + OPTIONS + 8, numbers.echo)?;

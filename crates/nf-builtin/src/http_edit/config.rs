@@ -22,7 +22,8 @@ const TEXT: &[u8] = b"text/*";
 pub(super) const USAGE: &str = "[errors reject|pass] [type PATTERN]… [nocase] [ranges remove|pass] \
      [no-transform honor|ignore] \
      request|response header set|add NAME VALUE | request|response header del NAME | \
-     request path replace REGEX TEXT | response location replace REGEX TEXT | [request|response] body replace TEXT TEXT|file FILE | \
+     request path replace REGEX TEXT | response location replace REGEX TEXT | \
+     [request|response] body replace TEXT TEXT|file FILE | \
      [request|response] body remove TEXT …";
 
 /// A setting with two values, the usual one first.

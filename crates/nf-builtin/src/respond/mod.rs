@@ -97,14 +97,17 @@ struct Config {
 }
 
 impl Config {
+    fn of(answer: L7Answer) -> Config {
+        Config { answer, headers: Vec::new(), path: None, directory: None }
+    }
+
     /// # Errors
     /// The argument that is wrong, and what is accepted.
     fn parse(args: &[&str], files: &Arc<FileAccess>) -> Result<Config, ArgError> {
         let [status, rest @ ..] = args else { return Err(ArgError::missing("respond", "a status")) };
         let parsed = status.parse().ok().filter(|status| (200..600).contains(status));
         let status = parsed.ok_or_else(|| ArgError::invalid("status", status, "must be 200 to 599"))?;
-        let mut config =
-            Config { answer: L7Answer::of_status(status), headers: Vec::new(), path: None, directory: None };
+        let mut config = Config::of(L7Answer::of_status(status));
         let mut words = rest;
         if let [text, rest @ ..] = words
             && !matches!(*text, "path" | "file" | "directory" | "header")
@@ -183,8 +186,7 @@ impl Config {
         for path in files.list_directory(Path::new(directory), MOST_FILES)? {
             let name = Path::new(directory).join(&path);
             let (name, path) = (name.to_string_lossy(), path.as_os_str().as_bytes());
-            let mut file =
-                Config { answer: self.answer.clone(), headers: Vec::new(), path: None, directory: None };
+            let mut file = Config::of(self.answer.clone());
             file.set_body(media_of(&name), read_bytes(&name, files, MOST_FILE)?.into())?;
             bytes += file.answer.body.as_ref().map_or(0, |body| body.len());
             if bytes > MOST_DIRECTORY {

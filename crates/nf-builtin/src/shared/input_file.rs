@@ -1,12 +1,11 @@
 //! Files that functions read.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use mmb_nf::{ArgError, FileAccess};
+use mmb_system::FromStart;
 
 /// Reads a whole text.
 ///
@@ -25,26 +24,12 @@ pub(crate) fn read_bytes(path: &str, files: &Arc<FileAccess>, most: u64) -> Resu
     // A path of the administrator's file is granted, so that it can be read again later.
     files.check(Path::new(path))?;
     let mut bytes = Vec::new();
-    let mut file = FromStart { file: files.open_input(Path::new(path))?, at: 0 }.take(most + 1);
+    let mut file = FromStart::of(files.open_input(Path::new(path))?).take(most + 1);
     file.read_to_end(&mut bytes).map_err(|error| format!("cannot read `{path}`: {error}"))?;
     if bytes.len() as u64 > most {
         return Err(format!("`{path}` has more than {most} bytes").into());
     }
     Ok(bytes)
-}
-
-/// Reads a file from its beginning. Others may have the same descriptor, so its position is not used.
-struct FromStart {
-    file: File,
-    at: u64,
-}
-
-impl Read for FromStart {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(bytes, self.at)?;
-        self.at += read as u64;
-        Ok(read)
-    }
 }
 
 #[cfg(test)]

@@ -82,3 +82,25 @@ fn the_usual_layout_equals_the_walk() {
         assert_eq!(OptionIndex::of(&header, &meta), OptionIndex::walk(&area), "{rest:?}");
     }
 }
+
+#[test]
+fn windows_are_shifted_as_scales_differ() {
+    for (window, bits, expected) in [
+        (0x1234, 0, 0x1234),
+        (0x1234, 3, 0x91a0),
+        (0x2000, 3, u16::MAX),
+        (0x1234, -3, 0x246),
+        (3, -14, 0),
+        (0, 14, 0),
+        (1, 14, 16_384),
+        (4, 14, 65_535),
+        (65_535, 1, 65_535),
+        (1000, 0, 1000),
+        (1000, -3, 125),
+        (65_535, -14, 3),
+        (65_535, i8::MIN, 0),
+        (1, i8::MAX, 65_535),
+    ] {
+        assert_eq!(shift_window(window, bits), expected, "{window} by {bits}");
+    }
+}

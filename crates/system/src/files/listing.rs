@@ -1,7 +1,7 @@
 //! The files of a directory.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, MemfdFlags, Mode, OFlags, memfd_create, openat};
 
-use super::FileError;
+use super::{FileError, FromStart};
 
 /// Directories that lie in each other.
 const MOST_DEPTH: usize = 16;
@@ -75,16 +75,9 @@ pub(super) fn as_file(paths: &[PathBuf]) -> io::Result<File> {
 }
 
 /// Reads the paths of [`as_file`].
-pub(super) fn read(file: &File) -> io::Result<Vec<PathBuf>> {
-    // Others may have the same descriptor, so its position is not used. Behind a filter of system calls, the
-    // size cannot be asked.
-    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        match file.read_at(&mut piece, text.len() as u64)? {
-            0 => break,
-            read => text.extend_from_slice(&piece[..read]),
-        }
-    }
+pub(super) fn read(file: File) -> io::Result<Vec<PathBuf>> {
+    let mut text = Vec::new();
+    FromStart::of(file).read_to_end(&mut text)?;
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     Ok(lines.map(|line| PathBuf::from(std::ffi::OsStr::from_bytes(line))).collect())
 }

@@ -13,6 +13,7 @@
 //! Nothing is overwritten. A capture is created new; a log is appended to a regular file. No open blocks:
 //! a FIFO or a device is refused.
 
+mod from_start;
 mod listing;
 mod resolve;
 
@@ -27,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
+pub use from_start::FromStart;
 use resolve::{Base, Directory};
 
 /// Mode of files that are created: the owner reads and writes, the group reads.
@@ -266,7 +268,7 @@ impl FileAccess {
     pub fn list_directory(&self, path: &Path, most: usize) -> Result<Vec<PathBuf>, FileError> {
         let io = |error| FileError::Io { what: "read the directory", path: path.to_owned(), error };
         if let Inputs::Opened(opener) = &self.inputs {
-            return (opener.0)(path).and_then(|file| listing::read(&file)).map_err(io);
+            return (opener.0)(path).and_then(listing::read).map_err(io);
         }
         let directory = self.base(path)?.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let found = listing::list(directory.into(), path, most)?;

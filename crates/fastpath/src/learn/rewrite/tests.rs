@@ -153,15 +153,6 @@ fn other_options_teach_nothing() {
 }
 
 #[test]
-fn windows_are_shifted_as_scales_differ() {
-    for (window, shift, expected) in
-        [(0x1234, 0, 0x1234), (0x1234, 3, 0x91a0), (0x2000, 3, u16::MAX), (0x1234, -3, 0x246), (3, -14, 0)]
-    {
-        assert_eq!(shifted(window, shift), expected, "{window:#x} by {shift}");
-    }
-}
-
-#[test]
 fn changes_of_payload_or_length_are_refused() {
     let before = Frame::new(Ip4::new(A, B), Udp::new(1, 2)).payload(*b"one");
     let same = Frame::new(Ip4::new(A, B), Udp::new(1, 2)).payload(*b"two");

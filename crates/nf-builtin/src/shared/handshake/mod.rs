@@ -13,7 +13,7 @@ mod splice;
 use mmb_flow::TcpSegment;
 use mmb_nf::tcp_segment::{ACK, Frame, Options, OutgoingSegment, RST, SYN, SegmentTo, timestamp};
 use mmb_nf::{Admission, Context, OpeningPacket, Packet, Verdict};
-use mmb_packet::{DropReason, Kind, Meta, PacketFlags, tcp_options};
+use mmb_packet::{DropReason, Kind, Meta, PacketFlags, shift_window, tcp_options};
 
 use cookie::{Cookies, Offer};
 use frames::become_segment;
@@ -67,8 +67,7 @@ pub(crate) fn mss_of(head: &[u8], meta: &Meta) -> u16 {
 
 /// Returns a window without its scale.
 fn unscaled(window: u16, scale: Option<u8>) -> u16 {
-    let wide = u32::from(window) << scale.unwrap_or(0).min(MOST_SCALE);
-    u16::try_from(wide).unwrap_or(u16::MAX)
+    shift_window(window, scale.unwrap_or(0).min(MOST_SCALE) as i8)
 }
 
 /// Ends a session whose client begins again, with the server's answer to its SYN ([`Splice::is_over`]). The

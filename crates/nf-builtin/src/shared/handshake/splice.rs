@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::TcpSegment;
-use mmb_packet::{Meta, tcp_options};
+use mmb_packet::{Meta, shift_window, tcp_options};
 
 use super::cookie::Offer;
 use super::{Promise, offered, opening, unscaled};
@@ -62,14 +62,6 @@ mod has {
     pub const SACK: u8 = 1 << 2;
     /// The client has sent a SYN on the open connection.
     pub const NEW_SYN: u8 = 1 << 3;
-}
-
-/// Shifts a window to the left, or to the right if `bits` is negative.
-fn shifted(window: u16, bits: i8) -> u16 {
-    match u8::try_from(bits) {
-        Ok(bits) => unscaled(window, Some(bits)),
-        Err(_) => window.checked_shr(bits.unsigned_abs().into()).unwrap_or(0),
-    }
 }
 
 impl Splice {
@@ -200,7 +192,7 @@ impl Splice {
 
     /// Returns the window of the client's SYN as the server reads windows.
     pub fn translated_window(&self) -> u16 {
-        shifted(self.window, self.there)
+        shift_window(self.window, self.there)
     }
 
     /// Returns what [`Splice::translate`] does to every segment, once the server has answered.
@@ -245,7 +237,7 @@ impl Splice {
         if bits != 0
             && let Some(segment) = TcpSegment::read(head, meta)
         {
-            patch(head, l4, WINDOW, &shifted(segment.window, bits).to_be_bytes());
+            patch(head, l4, WINDOW, &shift_window(segment.window, bits).to_be_bytes());
         }
     }
 
