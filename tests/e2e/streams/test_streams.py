@@ -1,9 +1,12 @@
 """Streams of two real kernels over bad links: functions read what the receiver gets, and nothing stalls."""
 
+import fcntl
 import hashlib
 import os
 import random
 import socket
+import struct
+import termios
 import threading
 import time
 
@@ -339,6 +342,11 @@ def test_edits_and_numbers_of_rules(make_bad, name, edit):
 NEW = EDITS["longer"]
 
 
+def unacknowledged(end):
+    """Bytes that an end has sent, or will send, and that are not acknowledged (tcp(7), SIOCOUTQ)."""
+    return struct.unpack("i", fcntl.ioctl(end, termios.TIOCOUTQ, bytes(4)))[0]
+
+
 class Connection:
     """A connection that is open during the whole test. Both ends receive all the time."""
 
@@ -371,7 +379,9 @@ class Connection:
         return self.received[number].replace(NEW.encode(), b"evil")
 
     def wait(self):
+        """Until all bytes are received in both directions, and acknowledged: the next ones are new ones."""
         wait.until(lambda: [self.restored(0), self.restored(1)] == self.sent, "all bytes in both directions")
+        wait.until(lambda: not any(map(unacknowledged, self.ends)), "all acknowledgements")
 
     def close(self):
         for end in self.ends:

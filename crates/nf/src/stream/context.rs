@@ -628,7 +628,10 @@ impl DynFunction for StreamContext {
         } = raw;
         let mut events = Set::EMPTY;
         if let Some(memory) = edits {
-            memory.resume(at, |i| scratchpad::<TcpStream>(pads, bases[i & (VECTOR - 1)], offset).copied());
+            memory.resume(at, |i| {
+                let stream = scratchpad::<TcpStream>(pads, bases[i & (VECTOR - 1)], offset)?;
+                Some((*stream, packets.get(i)?.direction as usize))
+            });
             return events;
         }
         if has_closed(&holding) {

@@ -128,9 +128,41 @@ fn lengths_change_where_the_receiver_has_no_more() {
     bench.send(1, 1, 110, ACK, "");
     bench.options.clear();
     assert_eq!(bench.send(0, 110, 1, ACK, "evil."), [segment(0, 110, 1, ACK, "evil.")]);
+    // It got some bytes twice (RFC 2883).
+    bench.options = [&[1, 1, 5, 10][..], &1100u32.to_be_bytes(), &1105u32.to_be_bytes()].concat();
     bench.send(1, 1, 115, ACK, "");
+    bench.options.clear();
     assert_eq!(bench.send(0, 115, 1, ACK, "evil."), [segment(0, 115, 1, ACK, "harmless.")]);
     assert_eq!(bench.send(0, 120, 1, ACK, "."), [segment(0, 124, 1, ACK, ".")]);
+}
+
+/// A possible word is held back, and what follows it is lost. Its sender repeats it before all else, so it is
+/// told that it arrived, or nothing else would ever come.
+#[test]
+fn held_bytes_of_an_unsure_direction_are_acknowledged() {
+    let mut bench = inspect("e");
+    bench.send(1, 0, 90, ACK, "x");
+    assert_eq!(bench.send(0, 100, 0, ACK, "an ev"), [segment(0, 100, 0, ACK, "an ")]);
+    bench.send(0, 107, 0, ACK, "evil.");
+    bench.options = [&[1, 1, 5, 10][..], &1120u32.to_be_bytes(), &1130u32.to_be_bytes()].concat();
+    bench.send(1, 1, 103, ACK, "");
+    bench.options.clear();
+    let told = bench.send(0, 103, 0, ACK, "ev");
+    assert!(told.iter().any(|left| (left.0, left.2) == (1, 105)), "{told:?}");
+}
+
+/// What the receiver of one direction may lack does not keep those from being edited that waited in the other
+/// one.
+#[test]
+fn segments_that_waited_are_edited_beside_an_unsure_direction() {
+    let mut bench = inspect("e");
+    bench.send(1, 0, 90, ACK, "x");
+    bench.send(0, 100, 0, ACK, "evil.");
+    bench.send(1, 1, 105, ACK, "");
+    assert_eq!(bench.send(0, 106, 0, ACK, "evil.").iter().filter(|left| left.0 == 0).count(), 0);
+    let left = bench.send(0, 105, 0, ACK, ".");
+    let bytes: String = left.iter().map(|(.., bytes)| bytes.as_str()).collect();
+    assert_eq!((left[0].1, bytes.as_str()), (105, ".harmless."), "{left:?}");
 }
 
 /// Bytes in front of the first one that is read were sent before, and may be lost behind mmb: they pass

@@ -6,7 +6,7 @@ use mmb_stream::{Cause as StreamCause, KeptBytes, OnPickup, Policy, Segment, Sta
 use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
 use super::hold::HeldBytes;
-use super::options::{has_mptcp, has_sack, is_signed, mss, remove_mptcp, translate_sack};
+use super::options::{has_mptcp, is_signed, mss, remove_mptcp, selects_behind, translate_sack};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, MOST_UNKNOWN, NOT_EDITED};
 use crate::context::Emissions;
 use crate::held::ApartStates;
@@ -18,17 +18,18 @@ use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
 
 impl EditMemory {
-    /// Packets that were held go on.
-    pub(in crate::stream) fn resume(&mut self, at: Set, mut stream: impl FnMut(usize) -> Option<TcpStream>) {
+    /// Packets that were held go on. `stream`: the connection of a packet, and its direction.
+    pub(in crate::stream) fn resume(
+        &mut self,
+        at: Set,
+        mut stream: impl FnMut(usize) -> Option<(TcpStream, usize)>,
+    ) {
         self.resets.clear();
         at.for_each(|i| {
-            let stream = stream(i).filter(TcpStream::is_edited);
-            self.begin(i, stream.map_or(0, |stream| stream.kept()));
-            if stream
-                .is_some_and(|stream| !stream.is_two_way() || [0, 1].iter().any(|&at| stream.is_unsure(at)))
-            {
-                self.one_way.insert(i);
-            }
+            let stream = stream(i).filter(|(stream, _)| stream.is_edited());
+            self.begin(i, stream.map_or(0, |(stream, _)| stream.kept()));
+            let keeps_length = |(stream, direction): (TcpStream, usize)| keeps_length(&stream, direction);
+            self.one_way.insert_if(i, stream.is_some_and(keeps_length));
         });
     }
 
@@ -199,7 +200,7 @@ impl StreamContext {
         let direction = packet.direction as usize;
         memory.note_arrival(packet, &segment, number);
         if stream.is_unsure(1 - direction) {
-            note_certain(packet, &segment, stream);
+            note_certain(packet, &segment, (stream, number), memory);
         }
         if stream.answers_early_data(direction, &segment) {
             self.count(step.worker, StreamCause::OutsideWindow);
@@ -257,11 +258,8 @@ impl StreamContext {
             memory.splices.begin(number, direction, start.wrapping_add(view.skip.into()), !is_syn);
         }
         // The answer to a SYN passes before other bytes. Those of the SYN itself come before it.
-        let is_one_way = !is_syn && (!stream.is_two_way() || stream.is_unsure(direction));
-        if is_one_way {
-            memory.one_way.insert(step.at);
-        }
-        let place = (number, direction, is_one_way);
+        memory.one_way.insert_if(step.at, !is_syn && keeps_length(stream, direction));
+        let place = (number, direction, !is_syn && !stream.is_two_way());
         let held = HeldBytes::of(memory, place, next, (start, segment.len), view);
         self.end_hold(packet, (memory, number), (stream, held), step)
     }
@@ -326,13 +324,25 @@ impl StreamContext {
     }
 }
 
-/// The receiver of the other direction has acknowledged all that was seen of it, and has nothing behind it.
-/// So what follows is new.
+/// Whether edits of a direction must not change its length: the other direction does not come by here, or
+/// bytes behind those that were seen may have gone on.
+fn keeps_length(stream: &TcpStream, direction: usize) -> bool {
+    !stream.is_two_way() || stream.is_unsure(direction)
+}
+
+/// Notes if the receiver of the other direction has acknowledged all that has gone on of it, and has nothing
+/// behind it. So what follows is new.
 #[cold]
-fn note_certain(packet: &Packet<'_>, segment: &Segment, stream: &mut TcpStream) {
+fn note_certain(
+    packet: &Packet<'_>,
+    segment: &Segment,
+    (stream, number): (&mut TcpStream, u32),
+    memory: &EditMemory,
+) {
     let other = 1 - packet.direction as usize;
-    let is_all = segment.flags & Segment::ACK != 0 && stream.end(other) == Some(segment.ack);
-    if is_all && !has_sack(packet) {
+    let has_begun = memory.splices.has_begun(number, other);
+    let is_all = has_begun && memory.splices.next(number, other) == segment.ack;
+    if segment.flags & Segment::ACK != 0 && is_all && !selects_behind(packet, segment.ack) {
         stream.clear_unkept(other);
     }
 }

@@ -1,7 +1,7 @@
 //! TCP options that depend on the numbers of a connection.
 
 use mmb_packet::tcp_options;
-use mmb_stream::Splices;
+use mmb_stream::{Splices, is_after};
 
 use crate::Packet;
 use crate::tcp_segment::FIXED;
@@ -24,9 +24,14 @@ pub(super) fn is_signed(packet: &Packet<'_>) -> bool {
     tcp_options(packet.head, packet.meta).any(|option| matches!(option.kind, MD5 | AO))
 }
 
-/// Whether a segment has a selective acknowledgement.
-pub(super) fn has_sack(packet: &Packet<'_>) -> bool {
-    tcp_options(packet.head, packet.meta).any(|option| option.kind == SACK)
+/// Whether a segment with this acknowledgement number acknowledges bytes behind it, too. Blocks in front of
+/// the number tell of duplicates (RFC 2883).
+pub(super) fn selects_behind(packet: &Packet<'_>, ack: u32) -> bool {
+    let end = |block: &[u8]| block.last_chunk().map(|end| u32::from_be_bytes(*end));
+    tcp_options(packet.head, packet.meta)
+        .filter(|option| option.kind == SACK)
+        .flat_map(|option| option.data.chunks_exact(BLOCK).filter_map(end))
+        .any(|end| is_after(end, ack))
 }
 
 /// Whether a connection has several paths, from an option of one of its segments.
