@@ -19,7 +19,7 @@ from lab.netns import run
 sys.path.insert(0, str(ROOT / "bench"))
 
 from side import boxes, ends, update  # noqa: E402
-from side.layer7 import balance, heavy, planes, proxies, web  # noqa: E402
+from side.layer7 import balance, heavy, planes, proxies, web, words  # noqa: E402
 from side.peers import ovs, rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
@@ -268,6 +268,16 @@ def test_proxies_change_paths(tmp_path):
                     proxies.check(wire, name)
                 assert proxies.measured(wire, 2)[0] > 1
             assert set(log.read_text(encoding="ascii").splitlines()) == {f"{server} /1" for server in proxies.SERVERS}, name
+
+
+def test_words_of_pages_are_replaced():
+    with Wire() as wire, web.site(wire, [8], words.TEXT):
+        for name in words.setup():
+            with words.stand(wire, name) as (address, computed):
+                words.check(wire, name, address, 8)
+                before = computed()
+                assert web.ask(wire, address, 8, 1).rate > 1
+                assert (computed() > before) == (name != "nothing"), name
 
 
 def test_packets_and_requests_share_a_box(wire, site):

@@ -4,14 +4,17 @@ import concurrent.futures
 import hashlib
 import http.server
 import os
+import re
 import socket
 import ssl
 
+import pytest
+
 from lab import wait
 from lab.netns import SERVER4, end
-from lab.traffic import serving
+from lab.traffic import WebServer, serving
 
-SSH, TLS, BULK = 2222, 8443, 7000
+WEB, SSH, TLS, BULK = 80, 2222, 8443, 7000
 OLD, NEW = b"attack", b"a longer text"
 EDITED = f'nf add words http-edit type * errors pass body replace {OLD.decode()} "{NEW.decode()}"\n'
 CONFIG = f"{EDITED}chain add c words\nadd-stateful ip-proto tcp chain c\n"
@@ -110,3 +113,32 @@ def test_large_transfers_are_edited(make_wire):
         expected.update(edited)
     assert found == [(expected.hexdigest(), SIZE // len(BLOCK) * len(edited))] * 2
 
+
+# What wrk does with each answer: it compares the body with a file. A thread has variables of its own.
+COMPARE = """
+local threads = {}
+function setup(thread) table.insert(threads, thread) end
+function init() local file = io.open("EXPECTED", "rb"); expected = file:read("*a"); file:close(); good, bad = 0, 0 end
+function response(status, headers, body) if status == 200 and body == expected then good = good + 1 else bad = bad + 1 end end
+function done() print("good " .. threads[1]:get("good") .. " bad " .. threads[1]:get("bad")) end
+"""
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["kept", "one each"])
+@pytest.mark.parametrize("driver", ["af-packet", "af-xdp"])
+def test_each_page_for_wrk_is_edited(make_wire, tmp_path, driver, close):
+    """Many pages of nginx a second, over connections that stay, or a new one for each page."""
+    wire = make_wire(driver, CONFIG)
+    page = BLOCK[: 8 << 10]
+    (tmp_path / "expected").write_bytes(page.replace(OLD, NEW))
+    (tmp_path / "compare.lua").write_text(COMPARE.replace("EXPECTED", str(tmp_path / "expected")), encoding="ascii")
+    web = WebServer(wire.server, WEB)
+    try:
+        web.put("page", page)
+        header = ("-H", "Connection: close") if close else ()
+        asked = ("wrk", "-t1", "-c16", "-d1s", "--timeout", "20s", *header, "-s", tmp_path / "compare.lua", f"http://{SERVER4}/page")
+        shown = wire.client.run(*asked).stdout
+    finally:
+        web.close()
+    good, bad = map(int, re.search(r"good (\d+) bad (\d+)", shown).groups())
+    assert good > 16 and bad == 0 and "Socket errors" not in shown, shown
