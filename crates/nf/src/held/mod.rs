@@ -118,6 +118,8 @@ struct Entry {
     range: HeldRange,
     /// What stream functions get of a packet that goes on.
     view: View,
+    /// The timestamp with which a segment that waited goes on. None: its own.
+    stamp: Option<u32>,
     /// The buffer of a packet that is in the process of the function, or [`NO_BUFFER`].
     buffer: u32,
     /// What came back from the process of a stream function.
@@ -136,6 +138,8 @@ pub(crate) const NO_BUFFER: u32 = u32::MAX;
 struct Queue {
     held: [List; 2],
     pending: [List; 2],
+    /// The latest timestamps of segments that have waited.
+    latest_stamp: [Option<u32>; 2],
 }
 
 impl Queue {
@@ -163,6 +167,8 @@ pub(crate) struct Resumed {
     pub uid: u32,
     pub levels: ArrayVec<HeldLevel, MAX_FLOWS>,
     pub view: View,
+    /// See [`Entry`].
+    pub stamp: Option<u32>,
     /// The buffer of a packet that came back from a process, or [`NO_BUFFER`].
     pub buffer: u32,
     /// What came back from the process of a stream function.
@@ -488,6 +494,7 @@ impl HeldPackets {
                 uid,
                 ref levels,
                 view,
+                stamp,
                 buffer,
                 returned,
                 rights,
@@ -495,7 +502,19 @@ impl HeldPackets {
                 ..
             }) => {
                 let (state, levels) = (place.state, levels.clone());
-                Ok(Resumed { state, verdict, is_follower, uid, levels, view, buffer, returned, rights, rope })
+                Ok(Resumed {
+                    state,
+                    verdict,
+                    is_follower,
+                    uid,
+                    levels,
+                    view,
+                    stamp,
+                    buffer,
+                    returned,
+                    rights,
+                    rope,
+                })
             }
             Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
             _ => Err(DropReason::ChainError),
@@ -605,6 +624,7 @@ impl Entry {
         levels: ArrayVec::new_const(),
         range: HeldRange { from: 0, to: 0, has_fin: false },
         view: View::NONE,
+        stamp: None,
         buffer: NO_BUFFER,
         returned: ProcessVerdict::Lost,
         rights: EditRights::NONE,

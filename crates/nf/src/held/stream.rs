@@ -2,7 +2,7 @@
 
 use mmb_flow::Direction;
 use mmb_packet::DropReason;
-use mmb_stream::{HeldRange, View};
+use mmb_stream::{HeldRange, View, is_after};
 
 use super::{HeldPackets, HeldPlace, Queue};
 
@@ -73,17 +73,21 @@ impl HeldPackets {
         entries.into_iter().flatten().map(|entry| entry.range)
     }
 
-    /// Holds a segment in the order of sequence numbers. Returns its ticket.
+    /// Holds a segment in the order of sequence numbers. `stamp`: its timestamp, if it has one. Returns its
+    /// ticket.
     ///
     /// # Errors
     /// See [`HeldPackets::hold`].
     pub fn hold_segment(
         &mut self,
-        place: HeldPlace,
-        direction: Direction,
+        (place, direction): (HeldPlace, Direction),
         range: HeldRange,
+        stamp: Option<u32>,
     ) -> Result<u32, DropReason> {
         let ticket = self.hold(place, direction, Some(range.from))?;
+        if let Some(stamp) = stamp {
+            self.note_stamp(place, direction, stamp);
+        }
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             entry.range = range;
             self.segment_bytes += range.len();
@@ -91,10 +95,24 @@ impl HeldPackets {
         Ok(ticket)
     }
 
+    /// Notes the timestamp of a segment that waits, or goes on in front of those. Returns the latest one of
+    /// all that have waited at the same time.
+    pub fn note_stamp(&mut self, place: HeldPlace, direction: Direction, stamp: u32) -> Option<u32> {
+        let latest = &mut self.queues.get_mut(&place)?.latest_stamp[direction as usize];
+        if latest.is_none_or(|latest| is_after(stamp, latest)) {
+            *latest = Some(stamp);
+        }
+        *latest
+    }
+
     /// Releases the first held segment. Stream functions get the bytes of `view`.
     pub fn release_segment(&mut self, place: HeldPlace, direction: Direction, view: View) {
+        let stamp = self.queues.get(&place).and_then(|queue| queue.latest_stamp[direction as usize]);
         if let Some(ticket) = self.pop_held(place, direction) {
             self.set_view(ticket, view);
+            if let Some(entry) = self.entries.get_mut(ticket as usize) {
+                entry.stamp = stamp;
+            }
             self.add_pending(place, direction, ticket);
         }
     }

@@ -5,8 +5,7 @@ use std::any::Any;
 use mmb_flow::{Direction, SessionId, TcpSegment};
 use mmb_packet::{DropReason, Kind, PacketFlags};
 use mmb_stream::{
-    Cause, HeldRange, KeptBytes, NextHeld, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View,
-    is_after,
+    Cause, HeldRange, KeptBytes, OnOverflow, Outcome, Policy, Segment, Status, TcpStream, View, is_after,
 };
 
 use super::counters::{self, BYTES, COUNTERS, EARLY, FIRST_EDIT, PACKETS, StreamCounter};
@@ -18,7 +17,7 @@ use crate::held::{ApartStates, HeldPlace, OUTER_SPACE, ProcessRoom, Urgency};
 use crate::instance::{DynFunction, RawContext};
 use crate::program::ir::GroupPlace;
 use crate::set::{Set, VECTOR};
-use crate::tcp_segment::{FLAGS, permits_sack};
+use crate::tcp_segment::{FLAGS, permits_sack, timestamp};
 use crate::vector::{RawVector, scratchpad};
 use crate::{ArgError, Packet, Properties, SessionInfo, Verdict, WorkerCounters};
 
@@ -112,7 +111,7 @@ impl<'a> Step<'a> {
         Step { holding, emissions, policy, worker, now, at: 0, edited: None, resets: 0, apart }
     }
 
-    fn place(&self, packet: &Packet<'_>) -> HeldPlace {
+    pub(super) fn place(&self, packet: &Packet<'_>) -> HeldPlace {
         self.holding.place(packet)
     }
 
@@ -171,47 +170,6 @@ impl<'a> Step<'a> {
         let place = self.place(packet);
         for &state in &self.apart {
             self.holding.held.leave(HeldPlace { state, ..place });
-        }
-    }
-
-    /// A packet goes on. It may have to follow others that have not gone on.
-    fn follow(&mut self, packet: &mut Packet<'_>, view: View) -> Verdict {
-        let (place, held) = (self.place(packet), &mut *self.holding.held);
-        match held.follow(place, packet.direction, None) {
-            Some(ticket) => {
-                if let Ok(ticket) = ticket {
-                    held.set_view(ticket, view);
-                }
-                keep(packet, ticket)
-            }
-            None => Verdict::Pass,
-        }
-    }
-
-    /// Releases the segments behind the bytes that have gone on.
-    fn release(&mut self, packet: &Packet<'_>, stream: &mut TcpStream, mut gone: impl FnMut(View)) {
-        let (place, direction) = (self.place(packet), packet.direction);
-        let held = &mut *self.holding.held;
-        while let Some(range) = held.first_range(place, direction) {
-            match stream.next_held(direction as usize, range) {
-                NextHeld::Wait => return,
-                NextHeld::Pass(view) => {
-                    gone(view);
-                    held.release_segment(place, direction, view);
-                }
-                NextHeld::Drop => held.drop_segment(place, direction, DropReason::StreamEnd),
-            }
-        }
-        stream.clear_held(direction as usize);
-    }
-
-    /// The connection is not read any more. What waits goes on.
-    fn stop(&mut self, packet: &Packet<'_>) {
-        let place = self.place(packet);
-        for direction in [Direction::Forward, Direction::Reverse] {
-            while self.holding.held.first_range(place, direction).is_some() {
-                self.holding.held.release_segment(place, direction, View::NONE);
-            }
         }
     }
 
@@ -332,6 +290,7 @@ impl StreamContext {
         match outcome {
             Outcome::Pass(view, cause) => {
                 self.count(step.worker, cause);
+                step.note_stamp(packet);
                 let verdict = step.follow(packet, view);
                 if stream.may_hold(packet.direction as usize) {
                     let worker = step.worker;
@@ -380,7 +339,8 @@ impl StreamContext {
             return self.overflow(packet, stream, Cause::NoRoom, step).1;
         }
         stream.note_held(direction as usize);
-        keep(packet, step.holding.held.hold_segment(place, direction, range))
+        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
+        keep(packet, step.holding.held.hold_segment((place, direction), range, stamp))
     }
 
     /// A packet cannot be put in order.

@@ -21,6 +21,7 @@ mod lines;
 mod returned;
 mod takeover;
 mod typed;
+mod waiting;
 
 pub(crate) use answers::AnswerState;
 pub(crate) use context::{ContextState, StreamContext};
@@ -36,6 +37,7 @@ pub(crate) use returned::{
 pub(crate) use takeover::AnswerNumbers;
 pub use takeover::TakenOver;
 pub(crate) use typed::TypedStream;
+pub(crate) use waiting::raise_stamp;
 
 use self::edits::ExpectedNumbers;
 use crate::context::{Emissions, Holding};

@@ -7,4 +7,5 @@ mod substitute;
 
 mod joins;
 mod overflow;
+mod stamps;
 mod talk;

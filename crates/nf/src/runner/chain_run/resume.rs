@@ -16,7 +16,7 @@ use crate::runner::placement::Placement;
 use crate::runner::scratchpads::ScratchpadSpace;
 use crate::runner::state::RunnerState;
 use crate::set::{Set, VECTOR};
-use crate::stream::Returned;
+use crate::stream::{Returned, raise_stamp};
 use crate::{OnFailure, Program, Verdict};
 
 /// Packets that one function has released.
@@ -135,7 +135,15 @@ impl ChainRun<'_, '_> {
         space: &mut S,
     ) -> Set {
         let held = set.filter(|i| target.verdict(i).is_none());
-        set.for_each(|i| self.views[i & (VECTOR - 1)] = target.get(i).map_or(View::NONE, |one| one.view));
+        set.for_each(|i| {
+            let one = target.get(i);
+            self.views[i & (VECTOR - 1)] = one.map_or(View::NONE, |one| one.view);
+            if let Some(stamp) = one.and_then(|one| one.stamp)
+                && let Some(packet) = self.packets.get_mut(i)
+            {
+                raise_stamp(packet, stamp);
+            }
+        });
         let state = self.state.state(self.active, function.instance);
         if let Some(remote) = state.and_then(|state| state.placement.remote()) {
             held.iter().filter_map(|i| Some((i, target.get(i)?))).for_each(|(i, one)| {
