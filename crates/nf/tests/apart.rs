@@ -11,6 +11,7 @@ mod substitute;
 
 use std::sync::Arc;
 
+use mmb_flow::{HeldLimits, SessionSettings};
 use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{ChainVerdict, DropReason};
 use proptest::prelude::*;
@@ -80,6 +81,21 @@ fn what_has_no_room_is_edited_when_it_comes_again() {
     let again = bench.send(&segments[80 - dropped..], 200);
     let passed: Vec<u8> = left(&again).iter().flat_map(|one| one.bytes.clone()).collect();
     assert!(passed == b"harmless".repeat(dropped));
+}
+
+/// A burst of one session waits for the process, four times as many packets as functions hold.
+#[test]
+fn a_burst_of_a_session_waits() {
+    let mut bench = Bench::new("evil harmless", "");
+    let held = HeldLimits { session: 4, worker: 100 };
+    let program = bench.harness.program().clone();
+    bench.harness.runner().set_program(&program, &SessionSettings { held, ..SessionSettings::default() });
+    let segments: Vec<_> = (0..20).map(|n| frame(0, n * 4, 0, ACK, b"evil")).collect();
+    let sent = bench.send(&segments, 0);
+    assert_eq!(sent.len(), 4);
+    assert!(sent.iter().all(|one| one.verdict == ChainVerdict::Drop(DropReason::HeldFull)), "{sent:?}");
+    let passed: Vec<u8> = left(&bench.work(200)).iter().flat_map(|one| one.bytes.clone()).collect();
+    assert_eq!(passed, b"harmless".repeat(16));
 }
 
 /// Segments without bytes follow those with bytes into the process, and take no room that these were given.

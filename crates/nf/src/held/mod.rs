@@ -352,7 +352,17 @@ impl HeldPackets {
         direction: Direction,
         order: Option<u32>,
     ) -> Result<u32, DropReason> {
-        let ticket = self.issue(place, direction, None)?;
+        self.hold_within(self.limits.session, (place, direction), order)
+    }
+
+    /// Holds a packet as [`HeldPackets::hold`] does, if its session has fewer than `most`.
+    fn hold_within(
+        &mut self,
+        most: u32,
+        (place, direction): (HeldPlace, Direction),
+        order: Option<u32>,
+    ) -> Result<u32, DropReason> {
+        let ticket = self.issue(most, (place, direction), None)?;
         let Self { queues, entries, by_age, .. } = self;
         let Some(queue) = queues.get_mut(&place) else { return Err(DropReason::HeldFull) };
         let list = &mut queue.held[direction as usize];
@@ -392,7 +402,7 @@ impl HeldPackets {
         if self.queues.get(&place)?.pending[direction as usize].len == 0 {
             return None;
         }
-        let ticket = self.issue(place, direction, verdict);
+        let ticket = self.issue(self.process_limit(), (place, direction), verdict);
         if let Ok(ticket) = ticket {
             if let Some(entry) = self.entries.get_mut(ticket as usize) {
                 entry.is_follower = true;
@@ -402,18 +412,18 @@ impl HeldPackets {
         Some(ticket)
     }
 
-    /// Takes an entry. The queue exists afterwards.
+    /// Takes an entry, if the session has fewer than `most` packets. The queue exists afterwards.
     fn issue(
         &mut self,
-        place: HeldPlace,
-        direction: Direction,
+        most: u32,
+        (place, direction): (HeldPlace, Direction),
         verdict: Option<Verdict>,
     ) -> Result<u32, DropReason> {
         if self.len() >= self.limits.worker as usize {
             return Err(DropReason::HeldFull);
         }
         let of_session = self.queues.get(&place).map_or(0, Queue::len);
-        if of_session >= self.limits.session {
+        if of_session >= most {
             return Err(DropReason::HeldFull);
         }
         let ticket = self.free.pop().ok_or(DropReason::HeldFull)?;

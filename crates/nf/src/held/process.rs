@@ -8,7 +8,22 @@ use super::list::{AGE, QUEUE};
 use super::{HeldPackets, HeldPlace, NO_BUFFER, TicketState};
 use crate::verdict::{EditRights, ProcessVerdict};
 
+/// How many times as many packets of a session wait for processes as functions hold. A process runs when the
+/// scheduler lets it: what comes meanwhile of one connection is a burst, which must not cost it losses.
+const PROCESS_SHARE: u32 = 4;
+
 impl HeldPackets {
+    /// Returns the most packets of a session that wait for a process, or go on behind others.
+    pub(super) fn process_limit(&self) -> u32 {
+        self.limits.session.saturating_mul(PROCESS_SHARE)
+    }
+
+    /// Whether the limits allow one more packet for a process of a session that has `of_session` packets
+    /// there, and `more` of all sessions.
+    pub fn fits_in_process(&self, of_session: u32, more: u32) -> bool {
+        of_session < self.process_limit() && self.len() + (more as usize) < self.limits.worker as usize
+    }
+
     /// Holds a packet that is in a buffer of a process. `view`, `rights`: what a stream function gets of it.
     /// Returns its ticket.
     ///
@@ -20,7 +35,7 @@ impl HeldPackets {
         direction: Direction,
         (buffer, view, rights): (u32, View, EditRights),
     ) -> Result<u32, DropReason> {
-        let ticket = self.hold(place, direction, None)?;
+        let ticket = self.hold_within(self.process_limit(), (place, direction), None)?;
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             (entry.buffer, entry.view, entry.rights) = (buffer, view, rights);
         }

@@ -112,7 +112,8 @@ impl ProcessRoom {
             let base = bases[i & (VECTOR - 1)];
             self.taken.filter(|other| bases[other & (VECTOR - 1)] == base).len() as u32
         };
-        let has_room = held.fits(waiting + taken, taken) || held.fits(waiting + of_session(), taken);
+        let has_room = held.fits_in_process(waiting + taken, taken)
+            || held.fits_in_process(waiting + of_session(), taken);
         if !has_room {
             return Err(DropReason::HeldFull);
         }

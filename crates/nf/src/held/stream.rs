@@ -17,7 +17,8 @@ impl HeldPackets {
         let most_of = |packets: u32| u64::from(packets) * PACKET_BYTES;
         let held = [Direction::Forward, Direction::Reverse]
             .map(|direction| self.ranges(place, direction).map(HeldRange::len).sum::<u64>());
-        self.fits(self.len_of(place), 0)
+        self.len_of(place) < self.limits.session
+            && self.len() < self.limits.worker as usize
             && held[0] + held[1] + u64::from(len) <= most_of(self.limits.session)
             && self.segment_bytes + u64::from(len) <= most_of(self.limits.worker)
     }
@@ -37,12 +38,6 @@ impl HeldPackets {
     /// gone on.
     pub fn len_of(&self, place: HeldPlace) -> u32 {
         self.queues.get(&place).map_or(0, Queue::len)
-    }
-
-    /// Whether the limits allow one more packet of a session that has `of_session` packets at a function,
-    /// and `more` of all sessions.
-    pub fn fits(&self, of_session: u32, more: u32) -> bool {
-        of_session < self.limits.session && self.len() + (more as usize) < self.limits.worker as usize
     }
 
     /// Whether released packets of a session and direction have not gone on.
