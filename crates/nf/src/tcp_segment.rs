@@ -302,10 +302,18 @@ pub fn permits_sack(head: &[u8], meta: &Meta) -> bool {
 
 /// Returns offset in the TCP header, value and echo of the timestamp option (RFC 7323, 3.2).
 pub fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
-    let option = tcp_options(head, meta).find(|option| option.kind == 8 && option.data.len() == 8)?;
-    let (value, echo) = option.data.split_first_chunk::<4>()?;
+    let mut options = tcp_options(head, meta);
+    // Most hosts put it first, behind two bytes of padding (RFC 7323, appendix A).
+    let (at, data) = match options.area() {
+        [1, 1, 8, 10, data @ ..] => (2, data),
+        _ => {
+            let option = options.find(|option| option.kind == 8 && option.data.len() == 8)?;
+            (option.at, option.data)
+        }
+    };
+    let (value, echo) = data.split_first_chunk::<4>()?;
     let echo = echo.first_chunk()?;
-    Some((FIXED + option.at, u32::from_be_bytes(*value), u32::from_be_bytes(*echo)))
+    Some((FIXED + at, u32::from_be_bytes(*value), u32::from_be_bytes(*echo)))
 }
 
 #[cfg(test)]
@@ -374,6 +382,23 @@ mod tests {
             let read = mmb_flow::TcpSegment::read(&frame, &parsed(&frame)).expect("TCP");
             prop_assert_eq!((read.seq, read.len as usize), (5, payload.len()));
         }
+    }
+
+    #[test]
+    fn timestamps_are_found_wherever_they_are() {
+        let found = |options: &[u8]| {
+            let net = Ip4::new([1; 4], [2; 4]);
+            let frame = Built::new(net, Tcp { options: options.to_vec(), ..Tcp::new(1, 2) }).build();
+            timestamp(&frame, &parsed(&frame))
+        };
+        let option = [8, 10, 0, 0, 1, 2, 0, 0, 3, 4];
+        for front in [&[1, 1][..], &[1, 1, 1], &[], &[2, 4, 5, 180]] {
+            let at = FIXED + front.len();
+            assert_eq!(found(&[front, &option[..]].concat()), Some((at, 0x102, 0x304)), "{front:?}");
+        }
+        assert_eq!(found(&[1, 1, 8, 10, 0, 0, 1, 2]), None, "it is cut off");
+        assert_eq!(found(&[1, 1, 8, 9, 0, 0, 1, 2, 0, 0, 3]), None, "it has another length");
+        assert_eq!(found(&[]), None);
     }
 
     #[test]

@@ -30,10 +30,16 @@ struct Flow {
     to: u32,
 }
 
+/// Both directions of a connection, in one cache line.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug)]
+struct Connection([Flow; 2]);
+
 const EMPTY: Flow = Flow { first: NONE, last: NONE, lag: NONE, base: 0, from: 0, to: 0 };
 
 /// The kept bytes of a worker's connections.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct KeptBytes {
     blocks: Vec<[u8; BLOCK]>,
     /// The block behind each block.
@@ -42,7 +48,7 @@ pub struct KeptBytes {
     skip: Vec<u32>,
     free: Vec<u32>,
     most_blocks: usize,
-    connections: Vec<[Flow; 2]>,
+    connections: Vec<Connection>,
     free_connections: Vec<u32>,
     most_connections: usize,
 }
@@ -71,7 +77,7 @@ impl KeptBytes {
         if self.connections.len() == self.most_connections {
             return None;
         }
-        self.connections.push([EMPTY; 2]);
+        self.connections.push(Connection([EMPTY; 2]));
         u32::try_from(self.connections.len()).ok()
     }
 
@@ -85,13 +91,23 @@ impl KeptBytes {
     }
 
     fn flow(&self, number: u32, direction: usize) -> Option<Flow> {
-        Some(self.connections.get((number as usize).checked_sub(1)?)?[direction & 1])
+        Some(self.connections.get((number as usize).checked_sub(1)?)?.0[direction & 1])
     }
 
     fn set(&mut self, number: u32, direction: usize, flow: Flow) {
         let connection = (number as usize).checked_sub(1).and_then(|at| self.connections.get_mut(at));
         if let Some(connection) = connection {
-            connection[direction & 1] = flow;
+            connection.0[direction & 1] = flow;
+        }
+    }
+
+    /// Calls a closure with a byte of the cache line of a connection.
+    #[inline(always)]
+    pub(crate) fn for_each_line(&self, number: u32, mut f: impl FnMut(&u32)) {
+        if let Some(Connection([one, _])) =
+            (number as usize).checked_sub(1).and_then(|at| self.connections.get(at))
+        {
+            f(&one.first);
         }
     }
 

@@ -23,7 +23,7 @@ impl StreamContext {
         packet: &mut Packet<'_>,
         segment: &Segment,
         stream: &mut TcpStream,
-        (view, kept): (View, &mut KeptBytes),
+        (view, kept): (&View, &mut KeptBytes),
         step: &mut Step<'_>,
     ) -> Verdict {
         let direction = packet.direction as usize;
@@ -68,7 +68,7 @@ impl StreamContext {
                 }
             }
         }
-        if view.len != 0 && !self.keep(packet, stream, view, kept, start) {
+        if view.len != 0 && !self.keep(packet, stream, *view, kept, start) {
             self.count(step.worker, Cause::NotKept);
         }
         Verdict::Pass

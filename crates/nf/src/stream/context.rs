@@ -210,21 +210,43 @@ impl StreamContext {
         true
     }
 
-    /// Processes a packet of a TCP connection. Returns what functions get, and the verdict.
+    /// Processes a packet of a TCP connection. Writes what functions get to `view`, which is [`View::NONE`].
+    /// Returns the verdict.
+    ///
+    /// The view is written where it stays: a load of all of it directly behind stores of its parts stalls.
     #[inline(always)]
     pub(super) fn tcp(
         &self,
         packet: &mut Packet<'_>,
         segment: &Segment,
-        stream: &mut TcpStream,
+        (stream, view): (&mut TcpStream, &mut View),
         step: &mut Step<'_>,
-    ) -> (View, Verdict) {
+    ) -> Verdict {
         let direction = packet.direction as usize;
         let may_wait = step.holding.held.is_draining() || stream.may_hold(direction);
-        if may_wait || packet.meta.flags.contains(PacketFlags::FRAGMENT) {
-            return self.queued(packet, stream, segment, step);
+        let is_queued = may_wait || packet.meta.flags.contains(PacketFlags::FRAGMENT);
+        if !is_queued && stream.take_next(direction, segment) {
+            view.len = segment.len;
+            return Verdict::Pass;
         }
-        match stream.segment(direction, segment, &step.policy) {
+        let (found, verdict) = match is_queued {
+            true => self.queued(packet, stream, segment, step),
+            false => self.uncommon(packet, stream, segment, step),
+        };
+        *view = found;
+        verdict
+    }
+
+    /// Processes a packet that does not simply follow the one before it.
+    #[cold]
+    fn uncommon(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        segment: &Segment,
+        step: &mut Step<'_>,
+    ) -> (View, Verdict) {
+        match stream.segment(packet.direction as usize, segment, &step.policy) {
             Outcome::Pass(view, Cause::None) => (view, Verdict::Pass),
             outcome => self.settle(packet, stream, outcome, step),
         }
@@ -236,12 +258,12 @@ impl StreamContext {
         &self,
         packet: &mut Packet<'_>,
         segment: &Segment,
-        stream: &mut TcpStream,
+        (stream, view): (&mut TcpStream, &mut View),
         step: &mut Step<'_>,
-    ) -> (View, Verdict) {
+    ) -> Verdict {
         let other = packet.direction.opposite() as usize;
         let awaits = stream.has_held() && !stream.is_acknowledged(other);
-        let (view, verdict) = self.tcp(packet, segment, stream, step);
+        let verdict = self.tcp(packet, segment, (stream, view), step);
         if stream.has_held()
             && let Some(early) = Early::of(packet, segment, (stream, awaits), verdict)
         {
@@ -249,7 +271,7 @@ impl StreamContext {
             let end = stream.end(early.direction as usize);
             self.tell_early((packet, segment, stream), early, (numbers, end), step);
         }
-        (view, verdict)
+        verdict
     }
 
     /// Processes a packet whose session may have packets that wait.
@@ -371,9 +393,21 @@ impl StreamContext {
     }
 
     /// Counts what functions are given of a packet that is not in the vector now.
-    pub(super) fn given(&self, worker: u16, view: View) {
+    fn given(&self, worker: u16, view: View) {
         self.counters.add(worker, BYTES, view.len.into());
         self.counters.add(worker, PACKETS, u64::from(view.len != 0));
+    }
+
+    /// Counts what functions are given of the packets of a vector.
+    pub(super) fn count_views(&self, worker: u16, at: Set, views: &[View; VECTOR]) {
+        let (mut bytes, mut count) = (0, 0);
+        at.for_each(|i| {
+            let len = views[i & (VECTOR - 1)].len;
+            bytes += u64::from(len);
+            count += u64::from(len != 0);
+        });
+        self.counters.add(worker, BYTES, bytes);
+        self.counters.add(worker, PACKETS, count);
     }
 }
 
@@ -392,20 +426,20 @@ pub(super) fn segment(packet: &Packet<'_>) -> Option<Segment> {
     Some(Segment { seq, ack, len, window, flags, scale, permits_sack })
 }
 
-/// Returns the view that the functions of a group get of a packet. Notes the session if none of them reads it
-/// any more.
+/// Notes in the view of a packet which functions of a group read no more of its session. Notes the session if
+/// none of them reads it any more.
 #[inline(always)]
 pub(super) fn for_functions(
-    view: View,
+    view: &mut View,
     (session, stream): (SessionId, &TcpStream),
     group: GroupPlace,
     (unread, holding, memory): (&mut Vec<SessionId>, &Holding<'_>, Option<&EditMemory>),
-) -> View {
+) {
     let detached = stream.detached();
     if detached != 0 {
+        view.detached = detached;
         note_unread(unread, (session, stream), group, (holding, memory));
     }
-    View { detached, ..view }
 }
 
 /// Notes a session that no function of its chain reads any more, and of which nothing is kept but constant
@@ -528,7 +562,7 @@ impl DynFunction for StreamContext {
         } = raw;
         let mut step = Step::new((holding, emissions), *policy, (worker, now));
         let has_closed = has_closed(&step.holding);
-        let (mut events, mut bytes, mut count) = (Set::EMPTY, 0, 0);
+        let mut events = Set::EMPTY;
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             views[n] = View::NONE;
@@ -549,22 +583,19 @@ impl DynFunction for StreamContext {
                     return events.insert(i);
                 }
                 step.at = i;
-                let (view, mut verdict) = self.tcp_answered(packet, &segment, stream, &mut step);
+                let view = &mut views[n];
+                let mut verdict = self.tcp_answered(packet, &segment, (stream, view), &mut step);
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);
                 }
-                views[n] =
-                    for_functions(view, (packet.session, stream), group, (unread, &step.holding, None));
+                for_functions(view, (packet.session, stream), group, (unread, &step.holding, None));
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);
                 }
             }
-            bytes += u64::from(views[n].len);
-            count += u64::from(views[n].len != 0);
         });
-        self.counters.add(worker, BYTES, bytes);
-        self.counters.add(worker, PACKETS, count);
+        self.count_views(worker, at, views);
         self.count_edit(worker, RESETS, step.resets);
         events
     }
@@ -612,7 +643,7 @@ impl DynFunction for StreamContext {
             if let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset)) {
                 let Some(segment) = segment(packet) else { return };
                 step.at = i;
-                let verdict = self.agree(packet, &segment, stream, (views[n], kept), &mut step);
+                let verdict = self.agree(packet, &segment, stream, (&views[n], kept), &mut step);
                 if verdict != Verdict::Pass {
                     verdicts[n] = verdict;
                     events.insert(i);

@@ -60,6 +60,7 @@ impl Block {
 
 /// Memory for the edits of a worker.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct EditPool {
     blocks: Vec<Block>,
     free: Vec<u32>,

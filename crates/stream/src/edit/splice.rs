@@ -41,43 +41,48 @@ const PASSES: u16 = 1 << 7;
 const PREACKED: u16 = 1 << 8;
 /// The receiver has not acknowledged all bytes in front of `first`.
 const BEHIND: u16 = 1 << 9;
+/// `stamp` is valid.
+const STAMPED: u16 = 1 << 10;
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;
 /// Most edits of a worker that are not acknowledged.
 const MOST_EDITS: usize = 1 << 20;
 
-/// One direction of a connection.
+/// One direction of a connection. What each segment needs is in the first cache line.
+#[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     log: EditLog,
-    /// The sender's number of the first byte of the output. Valid with [`BEHIND`]. Those in front of it were
-    /// not kept, and pass as they come.
-    first: u32,
     /// The sender's number behind the last byte of the output.
     end: u32,
     /// The receiver's number behind the last byte that was sent.
     sent: u32,
     /// The greatest acknowledgement number of the receiver.
     acked: u32,
-    /// The sender's number in front of which it was told that all bytes are acknowledged.
-    preacked: u32,
     /// When the first of the bytes that functions hold back came, or the last byte in front of it went on.
     held_since: u32,
     /// The right edge of the receiver's window.
     edge: u32,
     /// The right edge of the window that the sender was told, in its numbers.
     told: u32,
+    /// The last timestamp of the sender.
+    stamp: u32,
     /// The last acknowledgement number and window that segments of this direction carried.
     carried: (u32, u16),
-    /// The last timestamp of the sender.
-    stamp: Option<u32>,
     /// The greatest segment that the receiver accepts, without options. 0: not known.
     mss: u16,
     /// The payload of the sender's greatest segments.
     largest: u16,
     bits: u16,
+    /// The sender's number of the first byte of the output. Valid with [`BEHIND`]. Those in front of it were
+    /// not kept, and pass as they come.
+    first: u32,
+    /// The sender's number in front of which it was told that all bytes are acknowledged.
+    preacked: u32,
 }
+
+const _: () = assert!(std::mem::offset_of!(Flow, first) <= 64, "a segment needs one cache line");
 
 const EMPTY: Flow = Flow {
     log: EditLog::EMPTY,
@@ -90,7 +95,7 @@ const EMPTY: Flow = Flow {
     edge: 0,
     told: 0,
     carried: (0, 0),
-    stamp: None,
+    stamp: 0,
     mss: 0,
     largest: 0,
     bits: 0,
@@ -135,6 +140,7 @@ pub struct SpliceReport {
 
 /// The edited connections of a worker.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Splices {
     output: KeptBytes,
     edits: EditPool,
@@ -188,6 +194,16 @@ impl Splices {
         Some((&mut connection[direction & 1], &mut self.edits))
     }
 
+    /// Calls a closure with a byte of each cache line that the next segment of a connection needs.
+    #[inline(always)]
+    pub fn for_each_line(&self, number: u32, mut f: impl FnMut(&u32)) {
+        if let Some([one, other]) = (number as usize).checked_sub(1).and_then(|at| self.connections.get(at)) {
+            f(&one.end);
+            f(&other.end);
+            self.output.for_each_line(number, f);
+        }
+    }
+
     /// The first byte of a direction has this number. Has an effect once. `is_behind`: it may have had others
     /// in front of it, which the receiver may lack.
     pub fn begin(&mut self, number: u32, direction: usize, seq: u32, is_behind: bool) {
@@ -195,7 +211,7 @@ impl Splices {
             && !flow.has(BEGUN)
         {
             (flow.first, flow.end, flow.sent) = (seq, seq, seq);
-            flow.bits = if is_behind { BEGUN | BEHIND } else { BEGUN };
+            flow.bits = flow.bits & STAMPED | if is_behind { BEGUN | BEHIND } else { BEGUN };
         }
     }
 
@@ -229,9 +245,10 @@ impl Splices {
         stamp: Option<u32>,
     ) {
         let Some((flow, _)) = self.parts(number, direction) else { return };
-        if let Some(stamp) = stamp {
-            let is_later = flow.stamp.is_none_or(|last| !is_before(stamp, last));
-            flow.stamp = if is_later { Some(stamp) } else { flow.stamp };
+        if let Some(stamp) = stamp
+            && (!flow.has(STAMPED) || !is_before(stamp, flow.stamp))
+        {
+            (flow.stamp, flow.bits) = (stamp, flow.bits | STAMPED);
         }
         let is_first = flow.has(ACKED) && seq.wrapping_add(flow.log.offset) == flow.acked;
         let is_repeated = is_first && flow.acked != flow.sent;
@@ -242,7 +259,7 @@ impl Splices {
 
     /// Returns the last timestamp of a direction's sender.
     pub fn stamp(&self, number: u32, direction: usize) -> Option<u32> {
-        self.flow(number, direction)?.stamp
+        self.flow(number, direction).filter(|flow| flow.has(STAMPED)).map(|flow| flow.stamp)
     }
 
     /// Returns the most payload of a segment with so many bytes of options. `least`: what each path carries.

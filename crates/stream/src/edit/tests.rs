@@ -3,3 +3,4 @@
 mod connection;
 mod numbers;
 mod rope;
+mod usual;

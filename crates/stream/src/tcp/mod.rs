@@ -262,8 +262,17 @@ impl TcpStream {
     }
 
     /// Looks at a segment of direction 0 or 1, and decides what becomes of it.
-    #[inline(always)]
     pub fn segment(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
+        match self.take_next(direction, segment) {
+            true => Outcome::Pass(View::all(segment.len), Cause::None),
+            false => self.uncommon(direction, segment, policy),
+        }
+    }
+
+    /// Takes a segment that follows the one before it, of an open connection. All of its bytes are new.
+    /// Returns false, and changes nothing, if it is another one.
+    #[inline(always)]
+    pub fn take_next(&mut self, direction: usize, segment: &Segment) -> bool {
         const SIMPLE: u8 = Segment::SYN | Segment::FIN | Segment::RST | Segment::ACK;
         let [flow, other] = [direction, !direction].map(|at| &self.flows[at & 1]);
         let is_simple = segment.flags & SIMPLE == Segment::ACK
@@ -272,11 +281,11 @@ impl TcpStream {
             && self.status == Status::Read.number()
             && segment.seq == flow.next;
         if !is_simple || !self.acknowledge(direction, segment) {
-            return self.uncommon(direction, segment, policy);
+            return false;
         }
         let flow = &mut self.flows[direction & 1];
         flow.advance(flow.next.wrapping_add(segment.len.into()));
-        Outcome::Pass(View::all(segment.len), Cause::None)
+        true
     }
 
     /// Notes acknowledgement and window of a segment. Returns false, and changes nothing, if it acknowledges

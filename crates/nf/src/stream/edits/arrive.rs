@@ -1,6 +1,6 @@
 //! Packets in front of the functions: what their acknowledgements mean to the sender.
 
-use mmb_packet::{DropReason, Kind};
+use mmb_packet::{DropReason, Kind, prefetch};
 use mmb_stream::{Cause as StreamCause, KeptBytes, OnPickup, Policy, Segment, Status, TcpStream, View};
 
 use super::counters::RESETS;
@@ -128,16 +128,16 @@ impl StreamContext {
             ..
         } = raw;
         let Some(memory) = edits else { return Set::EMPTY };
-        memory.resets.clear();
-        memory.fresh = Set::EMPTY;
+        memory.enter(at);
         self.take_tally(worker, &mut memory.tally);
         let mut step = Step::new((holding, emissions), policy, (worker, now));
         step.apart = room.as_ref().map_or_else(ApartStates::new, |room| room.states.clone());
+        prefetch_connections(at, |i| scratchpad(pads, bases[i & (VECTOR - 1)], offset).copied(), memory);
         let mut events = Set::EMPTY;
         at.for_each(|i| {
             let n = i & (VECTOR - 1);
             views[n] = View::NONE;
-            memory.begin(i, 0);
+            memory.numbers[n] = 0;
             let (Some(packet), Some(stream)) = (packets.get_mut(i), scratchpad(pads, bases[n], offset))
             else {
                 return;
@@ -151,12 +151,13 @@ impl StreamContext {
                 return events.insert(i);
             }
             let verdict = if packet.meta.kind.l4() == Kind::TCP {
-                let (view, verdict) = match self.admits(packet, stream, worker, true) {
-                    true => self.arrive(packet, stream, &mut step, (memory, kept)),
-                    false => (View::NONE, Verdict::Drop(DropReason::StreamWindow)),
+                let view = &mut views[n];
+                let verdict = match self.admits(packet, stream, worker, true) {
+                    true => self.arrive(packet, (stream, view), &mut step, (memory, kept)),
+                    false => Verdict::Drop(DropReason::StreamWindow),
                 };
                 let around = (&mut *unread, &step.holding, Some(&*memory));
-                views[n] = for_functions(view, (packet.session, stream), group, around);
+                for_functions(view, (packet.session, stream), group, around);
                 verdict
             } else {
                 views[n] = datagram(packet);
@@ -167,35 +168,34 @@ impl StreamContext {
                 verdicts[n] = verdict;
                 events.insert(i);
             }
-            self.given(worker, views[n]);
         });
+        self.count_views(worker, at, views);
         self.count_edit(worker, RESETS, step.resets);
         events
     }
 
-    /// Processes a packet of a TCP connection that functions may edit. Returns what they get, and the
-    /// verdict.
-    pub(in crate::stream) fn arrive(
+    /// Processes a packet of a TCP connection that functions may edit. Writes what they get to `view`, which
+    /// is [`View::NONE`]. Returns the verdict.
+    fn arrive(
         &self,
         packet: &mut Packet<'_>,
-        stream: &mut TcpStream,
+        (stream, view): (&mut TcpStream, &mut View),
         step: &mut Step<'_>,
         (memory, kept): (&mut EditMemory, &mut KeptBytes),
-    ) -> (View, Verdict) {
-        memory.begin(step.at, 0);
-        let Some(mut segment) = segment(packet) else { return (View::NONE, Verdict::Pass) };
+    ) -> Verdict {
+        let Some(mut segment) = segment(packet) else { return Verdict::Pass };
         let is_syn = segment.flags & Segment::SYN != 0;
         if !is_syn && step.holding.held.is_taken_over(packet.session.0) {
             // A function gets the packet as the ends count, and drops it.
-            return (View::NONE, Verdict::Pass);
+            return Verdict::Pass;
         }
         if !self.prepare(packet, stream, (memory, kept), step) {
-            return self.overflow(packet, stream, StreamCause::NotKept, step);
+            return self.overflow(packet, stream, StreamCause::NotKept, step).1;
         }
-        memory.begin(step.at, if stream.is_edited() { stream.kept() } else { 0 });
-        let number = memory.number(step.at);
+        let number = if stream.is_edited() && stream.kept() != NOT_EDITED { stream.kept() } else { 0 };
+        memory.numbers[step.at & (VECTOR - 1)] = number;
         if number == 0 {
-            return self.tcp(packet, &segment, stream, step);
+            return self.tcp(packet, &segment, (stream, view), step);
         }
         let direction = packet.direction as usize;
         memory.note_arrival(packet, &segment, number);
@@ -204,7 +204,7 @@ impl StreamContext {
         }
         if stream.answers_early_data(direction, &segment) {
             self.count(step.worker, StreamCause::OutsideWindow);
-            return (View::NONE, Verdict::Drop(DropReason::StreamWindow));
+            return Verdict::Drop(DropReason::StreamWindow);
         }
         let other = packet.direction.opposite() as usize;
         let awaits = stream.has_held() && !memory.splices.is_acknowledged(number, other);
@@ -214,11 +214,11 @@ impl StreamContext {
             memory.translate(packet, &mut segment, (number, step.at), shift, step.emissions);
         }
         if segment.len != 0 && !make_room(memory, (number, direction), segment.len, stream.is_two_way()) {
-            return self.overflow(packet, stream, StreamCause::NotKept, step);
+            return self.overflow(packet, stream, StreamCause::NotKept, step).1;
         }
         step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
         let next = stream.next(direction);
-        let (mut view, verdict) = self.tcp(packet, &segment, stream, step);
+        let verdict = self.tcp(packet, &segment, (stream, view), step);
         if view.is_restart {
             step.drop_apart(packet);
             memory.restart(number, 1 - direction, stream);
@@ -239,7 +239,7 @@ impl StreamContext {
             let end = memory.sent_end(number, early.direction);
             self.tell_early((packet, &segment, stream), early, (numbers, end), step);
         }
-        (view, verdict)
+        verdict
     }
 
     /// Notes the bytes of a packet that passes. Returns whether bytes that functions hold back have to go on.
@@ -249,7 +249,7 @@ impl StreamContext {
         packet: &Packet<'_>,
         (memory, number): (&mut EditMemory, u32),
         (stream, (segment, next)): (&TcpStream, (&Segment, Option<u32>)),
-        view: View,
+        view: &View,
         step: &mut Step<'_>,
     ) -> bool {
         let (direction, is_syn) = (packet.direction as usize, segment.flags & Segment::SYN != 0);
@@ -322,6 +322,16 @@ impl StreamContext {
         }
         true
     }
+}
+
+/// Prefetches what is kept of the connections of packets. `stream`: that of a packet.
+#[inline(always)]
+fn prefetch_connections(at: Set, mut stream: impl FnMut(usize) -> Option<TcpStream>, memory: &EditMemory) {
+    at.for_each(|i| {
+        if let Some(stream) = stream(i).filter(TcpStream::is_edited) {
+            memory.splices.for_each_line(stream.kept(), prefetch::read);
+        }
+    });
 }
 
 /// Whether edits of a direction must not change its length: the other direction does not come by here, or

@@ -35,6 +35,12 @@ impl Datagrams {
         self.new.remove(i);
     }
 
+    /// These places have other packets now.
+    pub fn remove_all(&mut self, at: Set) {
+        self.editable = self.editable.without(at);
+        self.new = self.new.without(at);
+    }
+
     /// Removes what is kept under a number.
     pub fn remove_end(&mut self, number: u32) {
         if number & IS_END != 0 {

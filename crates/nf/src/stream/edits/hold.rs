@@ -44,7 +44,7 @@ impl HeldBytes {
         (number, direction, is_one_way): (u32, usize, bool),
         next: Option<u32>,
         (start, len): (u32, u16),
-        view: View,
+        view: &View,
     ) -> HeldBytes {
         let (end, _) = memory.splices.ends(number, direction);
         let has_new = view.len != 0;

@@ -179,6 +179,16 @@ impl EditMemory {
         if self.changed.contains(i) { self.ropes.get(i) } else { None }
     }
 
+    /// Packets at these positions are in front of the functions. Their connections are not known yet.
+    pub fn enter(&mut self, at: Set) {
+        self.resets.clear();
+        self.fresh = Set::EMPTY;
+        self.one_way = self.one_way.without(at);
+        self.changed = self.changed.without(at);
+        self.returned = self.returned.without(at);
+        self.datagrams.remove_all(at);
+    }
+
     /// A packet is in front of the functions.
     pub fn begin(&mut self, i: usize, number: u32) {
         self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };

@@ -1,7 +1,7 @@
 //! What leaves: segments as they are, and others that are built from the output.
 
 use super::super::log::EditPool;
-use super::{ACKED, BEGUN, BEHIND, FIN, FIN_SENT, Flow, PASSES, PROBED, Splices};
+use super::{ACKED, BEGUN, BEHIND, EDGE, FIN, FIN_SENT, Flow, PASSES, PROBED, STAMPED, Splices, TOLD};
 use crate::{Segment, View, is_after, is_before};
 
 /// Bytes of the output, by the receiver's numbers.
@@ -108,6 +108,39 @@ impl Splices {
         }
         flow.sent = to;
         OutputRange { from, to, has_fin: false }
+    }
+
+    /// Takes a segment that simply goes on: it has no flags that count, all of its bytes are new and as they
+    /// came, they fit into the receiver's window, and nothing waits in front of them. `segment`: its number,
+    /// and what it carries. Returns its number for the receiver. None: it is another one, and nothing is
+    /// changed.
+    pub fn take_next(
+        &mut self,
+        (number, direction): (u32, usize),
+        (seq, carries): (u32, (u32, u16)),
+        bytes: &[u8],
+        now: u32,
+    ) -> Option<u32> {
+        const USUAL: u16 = BEGUN | ACKED | EDGE | TOLD | STAMPED;
+        let flow = &mut self.connections.get_mut((number as usize).checked_sub(1)?)?[direction & 1];
+        let from = flow.output_end();
+        let to = from.wrapping_add(bytes.len() as u32);
+        let is_next =
+            flow.bits & BEGUN != 0 && flow.bits & !USUAL == 0 && flow.end == seq && flow.sent == from;
+        if !is_next || flow.has(EDGE) && is_before(flow.edge, to) {
+            return None;
+        }
+        if !bytes.is_empty() {
+            if !self.output.has_room(number, direction, bytes.len())
+                || !self.output.append(number, direction, from, bytes)
+            {
+                return None;
+            }
+            flow.end = seq.wrapping_add(bytes.len() as u32);
+            (flow.sent, flow.held_since) = (to, now);
+        }
+        flow.carried = carries;
+        Some(from)
     }
 
     /// Decides how a segment goes on, and notes what is sent.

@@ -279,6 +279,7 @@ impl Middlebox {
         if !rope.is_empty() {
             assert_eq!(rope.from, end, "the output has no gap");
         }
+        let taken = self.take_next(direction, &packet, (view, is_plain));
         assert!(self.splices.append_rope(self.number, direction, &rope, body()));
         let next = self.stream.next(direction).unwrap_or(start);
         let leaving = Leaving {
@@ -293,7 +294,31 @@ impl Middlebox {
             carries: (packet.ack, packet.window),
         };
         let departure = self.splices.depart(self.number, direction, &leaving);
+        if let Some((seq, splices)) = taken {
+            let places = |splices: &Splices| {
+                (splices.report(self.number, direction), splices.next(self.number, direction))
+            };
+            assert_eq!((departure, places(&self.splices)), (Departure::InPlace(seq), places(&splices)));
+            self.splices = splices;
+        }
         self.send(direction, packet, departure, out);
+    }
+
+    /// Returns the number of a packet that simply goes on, and the connection behind it.
+    fn take_next(
+        &self,
+        direction: usize,
+        packet: &Packet,
+        (view, is_plain): (View, bool),
+    ) -> Option<(u32, Splices)> {
+        let is_new = view.skip == 0 && usize::from(view.len) == packet.bytes.len();
+        if !is_new || !is_plain || packet.flags & (SYN | FIN) != 0 {
+            return None;
+        }
+        let mut splices = self.splices.clone();
+        let segment = (packet.seq, (packet.ack, packet.window));
+        let seq = splices.take_next((self.number, direction), segment, &packet.bytes, 0)?;
+        Some((seq, splices))
     }
 
     fn send(
