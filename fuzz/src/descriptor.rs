@@ -53,8 +53,9 @@ impl World {
             return;
         }
         self.process.publish();
-        while let Ok(Some(got)) = self.engine.pop() {
-            self.check(got);
+        let mut vector = [Descriptor::default(); SLOTS];
+        while let Ok(n @ 1..) = self.engine.pop_vector(&mut vector) {
+            vector[..n].iter().for_each(|got| self.check(*got));
         }
         self.engine.publish();
     }

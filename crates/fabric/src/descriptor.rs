@@ -1,7 +1,7 @@
 //! Descriptors: what a ring carries of a buffer.
 
 /// A buffer on its way to a function, or back. 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Number of the buffer in the pool.
     pub buffer: u32,

@@ -10,6 +10,7 @@
 //! When the process has ended, all buffers are taken back. Packets come back as lost; beginnings and ends of
 //! sessions are sent again to the next process, in order. So the function may see one of them twice.
 
+mod incoming;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use crate::pool::{BUFFER_HEADER, Ledger};
 use crate::ring::{Consumer, Producer};
 use crate::shared::Shared;
 use crate::words::{read_bytes, write_bytes};
+use incoming::Incoming;
 
 /// Beginnings and ends of sessions that wait for room.
 const MOST_WAITING: usize = 4096;
@@ -45,7 +47,7 @@ struct SessionEvent {
 /// The ends of the rings with a process.
 struct Ends {
     there: Producer<Region>,
-    back: Consumer<Region>,
+    back: Incoming,
     waker: Waker<Region>,
 }
 
@@ -156,7 +158,7 @@ impl Link {
         let pair = self.shared.geometry.rings(&rings, self.worker)?;
         Some(Ends {
             there: Producer::new(pair.there)?,
-            back: Consumer::new(pair.back)?,
+            back: Incoming::new(Consumer::new(pair.back)?),
             waker: Waker::new(self.shared.geometry.doorbell(&rings)?),
         })
     }
@@ -453,12 +455,8 @@ impl ProcessLink for Link {
         let counters = &self.shared.counters[usize::from(self.worker)];
         let Ends { back, .. } = self.ends.as_mut()?;
         loop {
-            let descriptor = match back.pop() {
-                Ok(Some(descriptor)) => descriptor,
-                Ok(None) => {
-                    back.publish();
-                    return None;
-                }
+            let descriptor = match back.next() {
+                Ok(descriptor) => descriptor?,
                 Err(_) => {
                     counters.refused.fetch_add(1, Relaxed);
                     self.shared.request_kill();

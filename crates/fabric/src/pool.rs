@@ -24,8 +24,9 @@ pub const BUFFER_HEADER: usize = 256;
 
 /// Buffers are aligned to cache lines.
 const ALIGNMENT: usize = 64;
-/// Most free buffers that a ledger caches.
-const MOST_CACHED: usize = 64;
+/// Most free buffers that a ledger caches: a vector, so that those of a vector that comes back stay out of
+/// the shared queue.
+const MOST_CACHED: usize = 256;
 
 /// The free buffers of a pool.
 #[derive(Debug)]
@@ -94,23 +95,54 @@ pub enum Rejected {
     Length,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    generation: u32,
-    session: u32,
-    len: u16,
-    state: State,
-}
-
+/// What the owner knows of a buffer: the words of the descriptor with which it was issued last. In the place
+/// of the tag, which the process changes, is the [`State`]. So one comparison of 16 bytes tells a true
+/// descriptor, and no slot lies in two cache lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+struct Slot([u64; 2]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 enum State {
     /// The buffer is free, or another ledger has it.
-    #[default]
     Foreign,
     /// The process has the buffer.
     InFlight,
     /// The buffer came back, and its bytes are still needed.
     Returned,
+}
+
+impl Slot {
+    #[inline(always)]
+    fn new(descriptor: &Descriptor, state: State) -> Slot {
+        Slot(Descriptor { tag: state as u16, ..*descriptor }.to_words())
+    }
+
+    #[inline(always)]
+    fn issued(&self) -> Descriptor {
+        Descriptor::from_words(self.0)
+    }
+
+    #[inline(always)]
+    fn is(&self, state: State) -> bool {
+        self.issued().tag == state as u16
+    }
+
+    #[inline(always)]
+    fn set(&mut self, state: State) {
+        *self = Slot::new(&self.issued(), state);
+    }
+
+    /// Returns why a descriptor of this buffer is refused.
+    #[cold]
+    fn reject(&self, descriptor: &Descriptor) -> Rejected {
+        match self.issued() {
+            _ if !self.is(State::InFlight) => Rejected::Owner,
+            issued if issued.generation != descriptor.generation => Rejected::Generation,
+            _ => Rejected::Length,
+        }
+    }
 }
 
 /// The buffers of a pool that one owner has.
@@ -144,12 +176,12 @@ impl Ledger {
         }
         let buffer = self.cached.pop().or_else(|| self.pool.free.pop())?;
         let slot = self.slots.get_mut(buffer as usize)?;
-        let generation = slot.generation.wrapping_add(1);
-        let len = len as u16;
-        *slot = Slot { generation, session, len, state: State::InFlight };
+        let generation = slot.issued().generation.wrapping_add(1);
+        let descriptor = Descriptor { buffer, len: len as u16, tag, session, generation };
+        *slot = Slot::new(&descriptor, State::InFlight);
         self.in_flight += 1;
         self.in_use += 1;
-        Some((buffer, Descriptor { buffer, len, tag, session, generation }))
+        Some((buffer, descriptor))
     }
 
     /// Takes a descriptor that came back. Returns the number of its buffer, which stays with the owner until
@@ -161,16 +193,10 @@ impl Ledger {
     pub fn accept(&mut self, descriptor: &Descriptor) -> Result<u32, Rejected> {
         let buffer = descriptor.buffer;
         let slot = self.slots.get_mut(buffer as usize).ok_or(Rejected::Number)?;
-        if slot.state != State::InFlight {
-            return Err(Rejected::Owner);
+        if *slot != Slot::new(descriptor, State::InFlight) {
+            return Err(slot.reject(descriptor));
         }
-        if slot.generation != descriptor.generation {
-            return Err(Rejected::Generation);
-        }
-        if (slot.len, slot.session) != (descriptor.len, descriptor.session) {
-            return Err(Rejected::Length);
-        }
-        slot.state = State::Returned;
+        slot.set(State::Returned);
         self.in_flight -= 1;
         Ok(buffer)
     }
@@ -178,8 +204,8 @@ impl Ledger {
     /// Makes a buffer free that came back. Other buffers stay as they are.
     #[inline]
     pub fn free(&mut self, buffer: u32) {
-        if let Some(slot) = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Returned) {
-            slot.state = State::Foreign;
+        if let Some(slot) = self.slots.get_mut(buffer as usize).filter(|slot| slot.is(State::Returned)) {
+            slot.set(State::Foreign);
             self.in_use -= 1;
             if self.cached.len() < self.most_cached {
                 self.cached.push(buffer);
@@ -193,21 +219,22 @@ impl Ledger {
     /// Gives up a buffer that came back, for another owner of the same pool. Returns the bytes of its frame.
     /// None: it has not come back.
     pub fn detach(&mut self, buffer: u32) -> Option<usize> {
-        let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Returned)?;
-        slot.state = State::Foreign;
+        let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.is(State::Returned))?;
+        slot.set(State::Foreign);
         self.in_use -= 1;
-        Some(slot.len.into())
+        Some(slot.issued().len.into())
     }
 
     /// Takes over a buffer that another owner of the pool has detached, and issues it.
     pub fn attach(&mut self, buffer: u32, len: usize, session: u32, tag: u16) -> Option<Descriptor> {
         let len = u16::try_from(len).ok()?;
-        let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.state == State::Foreign)?;
-        let generation = slot.generation.wrapping_add(1);
-        *slot = Slot { generation, session, len, state: State::InFlight };
+        let slot = self.slots.get_mut(buffer as usize).filter(|slot| slot.is(State::Foreign))?;
+        let generation = slot.issued().generation.wrapping_add(1);
+        let descriptor = Descriptor { buffer, len, tag, session, generation };
+        *slot = Slot::new(&descriptor, State::InFlight);
         self.in_flight += 1;
         self.in_use += 1;
-        Some(Descriptor { buffer, len, tag, session, generation })
+        Some(descriptor)
     }
 
     /// Makes a buffer free that another owner has given up and nobody takes over.
@@ -220,9 +247,9 @@ impl Ledger {
     /// owner until [`Ledger::free`].
     pub fn reclaim(&mut self) -> impl Iterator<Item = u32> + '_ {
         self.in_flight = 0;
-        let in_flight = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.state == State::InFlight);
+        let in_flight = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.is(State::InFlight));
         in_flight.map(|(buffer, slot)| {
-            slot.state = State::Returned;
+            slot.set(State::Returned);
             buffer as u32
         })
     }
@@ -244,7 +271,7 @@ impl Ledger {
 
     /// Returns the bytes of the frame in a buffer, as they were issued.
     pub fn len_of(&self, buffer: u32) -> usize {
-        self.slots.get(buffer as usize).map_or(0, |slot| slot.len.into())
+        self.slots.get(buffer as usize).map_or(0, |slot| slot.issued().len.into())
     }
 
     /// Returns the pool.
@@ -256,7 +283,7 @@ impl Ledger {
 impl Drop for Ledger {
     /// Frees all buffers. The process must be gone.
     fn drop(&mut self) {
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.state != State::Foreign);
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is(State::Foreign));
         for buffer in slots.map(|(buffer, _)| buffer as u32).chain(self.cached.drain(..)) {
             // There is room for all buffers.
             let _ = self.pool.free.push(buffer);

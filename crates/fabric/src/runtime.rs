@@ -122,6 +122,8 @@ struct Process {
     sleeper: Sleeper<Region>,
     bell: EventBell,
     idle: Idle,
+    /// Descriptors of a worker that were read.
+    received: Box<[Descriptor; VECTOR]>,
     verdicts: Box<[ProcessVerdict; VECTOR]>,
     lines: LineSender,
     inputs: Inputs,
@@ -191,6 +193,7 @@ impl Process {
             packets,
             bell: bell.into(),
             idle: Idle::new(ProcessMode::from_word(&hello.mode).unwrap_or_default()),
+            received: Box::new([Descriptor::default(); VECTOR]),
             verdicts: Box::new([ProcessVerdict::Lost; VECTOR]),
             lines: LineSender::default(),
             inputs,
@@ -269,10 +272,9 @@ impl Process {
         let Some(worker) = self.workers.get_mut(number) else { return 0 };
         let room = worker.back.room().unwrap_or(0).min(VECTOR as u64) as usize;
         let mut batch: ArrayVec<Descriptor, VECTOR> = ArrayVec::new();
-        let mut n = 0;
-        while n < room {
-            let Ok(Some(descriptor)) = self.workers[number].there.pop() else { break };
-            n += 1;
+        let n = worker.there.pop_vector(&mut self.received[..room]).unwrap_or(0);
+        for at in 0..n {
+            let descriptor = self.received[at];
             if descriptor.tag == PACKET {
                 batch.push(descriptor);
                 continue;

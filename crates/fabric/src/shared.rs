@@ -24,8 +24,9 @@ pub struct DomainMemory {
     pub packets: Option<Packets>,
 }
 
-/// Counters of a worker.
+/// Counters of a worker. No two workers write to the same cache line.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct LinkCounters {
     /// Descriptors that were sent.
     pub sent: AtomicU64,

@@ -95,6 +95,34 @@ fn ring() {
     });
 }
 
+/// A vector holds whole descriptors, in order, and none that is written while it is read.
+#[test]
+fn vectors() {
+    loom::model(|| {
+        let memory = Memory::new(ring_words(2));
+        let mut producer = Producer::new(memory.clone()).unwrap();
+        let mut consumer = Consumer::new(memory).unwrap();
+        let writer = loom::thread::spawn(move || {
+            (1..=3).take_while(|n| producer.push(numbered(*n)).unwrap() && producer.publish()).count()
+        });
+        let (mut read, mut vector) = (0, [Descriptor::default(); 2]);
+        let mut check = |consumer: &mut Consumer<Memory>| {
+            let n = consumer.pop_vector(&mut vector).unwrap();
+            for descriptor in &vector[..n] {
+                read += 1;
+                assert_eq!(*descriptor, numbered(read));
+            }
+            consumer.publish();
+            read
+        };
+        check(&mut consumer);
+        let written = writer.join().unwrap();
+        // What was known to wait, and what was not.
+        check(&mut consumer);
+        assert_eq!(check(&mut consumer) as usize, written);
+    });
+}
+
 /// Runs a model in all orders with at most three preemptions.
 fn model(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

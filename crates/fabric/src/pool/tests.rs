@@ -33,6 +33,22 @@ fn a_buffer_comes_back_once() {
 }
 
 #[test]
+fn buffers_of_a_vector_are_used_again() {
+    let mut ledger = ledger(4096);
+    let mut pass = || {
+        let issued: Vec<_> = (0..256).map(|_| ledger.issue(60, 7, 1).unwrap()).collect();
+        for (buffer, descriptor) in &issued {
+            assert_eq!(ledger.accept(descriptor), Ok(*buffer));
+            ledger.free(*buffer);
+        }
+        let mut buffers: Vec<_> = issued.into_iter().map(|(buffer, _)| buffer).collect();
+        buffers.sort_unstable();
+        buffers
+    };
+    assert_eq!(pass(), pass());
+}
+
+#[test]
 fn a_replayed_descriptor_is_of_an_earlier_loan() {
     let mut ledger = ledger(1);
     let (buffer, old) = ledger.issue(60, 7, 1).unwrap();

@@ -53,6 +53,25 @@ fn a_full_ring_takes_no_more_until_slots_are_published() {
 }
 
 #[test]
+fn a_vector_is_read_past_the_last_slot() {
+    let (mut producer, mut consumer, memory) = ends(4);
+    let mut vector = [Descriptor::default(); 3];
+    assert_eq!(consumer.pop_vector(&mut vector), Ok(0));
+    (0..3).for_each(|n| assert!(producer.push(numbered(n)).unwrap()));
+    producer.publish();
+    assert_eq!(consumer.pop_vector(&mut vector[..2]), Ok(2));
+    assert_eq!(vector, [numbered(0), numbered(1), Descriptor::default()]);
+    consumer.publish();
+    (3..6).for_each(|n| assert!(producer.push(numbered(n)).unwrap()));
+    producer.publish();
+    assert_eq!(consumer.pop_vector(&mut vector), Ok(1), "those that are known to wait");
+    assert_eq!(consumer.pop_vector(&mut vector), Ok(3));
+    assert_eq!(vector, [3, 4, 5].map(numbered));
+    memory[TAIL].store(7 + 4, Relaxed);
+    assert_eq!(consumer.pop_vector(&mut vector), Err(Broken));
+}
+
+#[test]
 fn impossible_counters_break_the_ring() {
     let (mut producer, mut consumer, memory) = ends(4);
     producer.push(numbered(1)).unwrap();
