@@ -49,6 +49,16 @@ def connection(bench, address):
             yield near, far
 
 
+def has_ended(sender):
+    """Whether a connection ends whose last bytes were not let through. Its program reads the end of it. What TCP repeats of the bytes is
+    answered by a reset, which a program gets that reads later than that.
+    """
+    try:
+        return sender.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
 def exactly(end, count):
     read = b""
     while len(read) < count:
@@ -113,13 +123,13 @@ def test_a_connection_with_a_word_is_reset(make_wire, address):
 
 @pytest.mark.parametrize("address", [SERVER4, SERVER6])
 def test_a_connection_with_a_word_is_closed(make_wire, address):
-    """Both programs read an end of file, and nothing of the packet with the end of the word."""
+    """Both programs read the end, and nothing of the packet with the end of the word."""
     wire = make_wire("af-packet", configuration('"/evil +word/i" close'))
     with connection(wire, address) as (near, far):
         near.sendall(b"an EVIL ")
         assert exactly(far, 8) == b"an EVIL "
         near.sendall(b"word and more")
-        assert far.recv(100) == b"" and near.recv(100) == b""
+        assert far.recv(100) == b"" and has_ended(near)
     for namespace in (wire.client, wire.server):
         waiting = ("ss", "-tanH", "state", "last-ack", "state", "fin-wait-1", "state", "closing")
         wait.until(lambda one=namespace: not one.run(*waiting).stdout, "the end of the sockets")
