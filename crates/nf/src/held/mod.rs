@@ -419,11 +419,7 @@ impl HeldPackets {
         (place, direction): (HeldPlace, Direction),
         verdict: Option<Verdict>,
     ) -> Result<u32, DropReason> {
-        if self.len() >= self.limits.worker as usize {
-            return Err(DropReason::HeldFull);
-        }
-        let of_session = self.queues.get(&place).map_or(0, Queue::len);
-        if of_session >= most {
+        if !self.fits(most, self.len_of(place), 0) {
             return Err(DropReason::HeldFull);
         }
         let ticket = self.free.pop().ok_or(DropReason::HeldFull)?;

@@ -21,7 +21,7 @@ impl HeldPackets {
     /// Whether the limits allow one more packet for a process of a session that has `of_session` packets
     /// there, and `more` of all sessions.
     pub fn fits_in_process(&self, of_session: u32, more: u32) -> bool {
-        of_session < self.process_limit() && self.len() + (more as usize) < self.limits.worker as usize
+        self.fits(self.process_limit(), of_session, more)
     }
 
     /// Holds a packet that is in a buffer of a process. `view`, `rights`: what a stream function gets of it.

@@ -17,8 +17,7 @@ impl HeldPackets {
         let most_of = |packets: u32| u64::from(packets) * PACKET_BYTES;
         let held = [Direction::Forward, Direction::Reverse]
             .map(|direction| self.ranges(place, direction).map(HeldRange::len).sum::<u64>());
-        self.len_of(place) < self.limits.session
-            && self.len() < self.limits.worker as usize
+        self.fits(self.limits.session, self.len_of(place), 0)
             && held[0] + held[1] + u64::from(len) <= most_of(self.limits.session)
             && self.segment_bytes + u64::from(len) <= most_of(self.limits.worker)
     }
@@ -38,6 +37,12 @@ impl HeldPackets {
     /// gone on.
     pub fn len_of(&self, place: HeldPlace) -> u32 {
         self.queues.get(&place).map_or(0, Queue::len)
+    }
+
+    /// Whether one more packet fits for a session that has `of_session` packets at a function, and `most` at
+    /// most, behind `more` of all sessions.
+    pub(super) fn fits(&self, most: u32, of_session: u32, more: u32) -> bool {
+        of_session < most && self.len() + (more as usize) < self.limits.worker as usize
     }
 
     /// Whether released packets of a session and direction have not gone on.

@@ -237,7 +237,7 @@ impl StreamContext {
         verdict
     }
 
-    /// Processes a packet that does not simply follow the one before it.
+    /// Processes a packet that does not simply follow the one before it, and for which none waits.
     #[cold]
     fn uncommon(
         &self,
@@ -246,7 +246,7 @@ impl StreamContext {
         segment: &Segment,
         step: &mut Step<'_>,
     ) -> (View, Verdict) {
-        match stream.segment(packet.direction as usize, segment, &step.policy) {
+        match stream.uncommon(packet.direction as usize, segment, &step.policy) {
             Outcome::Pass(view, Cause::None) => (view, Verdict::Pass),
             outcome => self.settle(packet, stream, outcome, step),
         }

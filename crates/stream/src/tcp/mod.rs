@@ -326,8 +326,9 @@ impl TcpStream {
         true
     }
 
+    /// Looks at a segment that [`TcpStream::take_next`] does not take.
     #[cold]
-    fn uncommon(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
+    pub fn uncommon(&mut self, direction: usize, segment: &Segment, policy: &Policy) -> Outcome {
         let is_restart = self.restarts(direction, segment);
         if is_restart {
             self.clear(Status::New);
