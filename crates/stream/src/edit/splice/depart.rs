@@ -160,8 +160,9 @@ impl Splices {
             // The first of its connection, or of the next one.
             return Departure::InPlace(leaving.seq);
         }
-        if is_empty || leaving.flags & Segment::RST != 0 {
-            return Departure::InPlace(flow.number_of(edits, start, leaving.next));
+        let is_reset = leaving.flags & Segment::RST != 0;
+        if is_empty || is_reset {
+            return Departure::InPlace(flow.number_of(edits, start, (leaving.next, is_reset)));
         }
         if flow.has(PASSES) && !is_before(start, flow.end) && !flow.lacks_preacked(start) {
             let seq = start.wrapping_add(flow.log.offset);
@@ -282,10 +283,16 @@ impl Flow {
     }
 
     /// Returns the number of a segment without payload, or of a reset.
-    fn number_of(&self, edits: &EditPool, start: u32, next: u32) -> u32 {
-        // The sender is ahead of what has gone on if bytes of it wait.
+    ///
+    /// The sender is ahead of what has gone on if bytes of it wait. What is longer behind edits than the
+    /// sender knows may end behind the receiver's window, where acknowledgements are ignored (RFC 9293,
+    /// 3.10.7.4). So they go on in front of what waits. A reset that does not follow all that was seen keeps
+    /// its place: it would count there (RFC 5961, 3.2).
+    fn number_of(&self, edits: &EditPool, start: u32, (next, is_reset): (u32, bool)) -> u32 {
         let next = next.wrapping_add(u32::from(self.has(FIN)));
-        if start == next && !self.has(PASSES) {
+        let is_told = self.has(TOLD) && !is_after(start, self.told.wrapping_add(1));
+        let is_ahead = start == next || !is_reset && is_told && is_after(start, next);
+        if is_ahead && !self.has(PASSES) {
             return self.next();
         }
         self.log.receiver_numbers(edits, start).0

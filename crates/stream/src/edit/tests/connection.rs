@@ -96,13 +96,17 @@ impl End {
         self.una == self.to_send.len() as u32 + 1 && self.fin_at == Some(self.received.len() as u32)
     }
 
+    /// The next byte of the other end; the FIN counts as one.
+    fn expected(&self) -> u32 {
+        let received = self.received.len() as u32;
+        received + u32::from(self.fin_at == Some(received))
+    }
+
     fn packet(&self, from: u32, to: u32) -> Packet {
         let end = self.to_send.len() as u32;
         let bytes = self.to_send[from.min(end) as usize..to.min(end) as usize].to_vec();
         let fin = if from <= end && to > end { FIN } else { 0 };
-        let expected =
-            self.received.len() as u32 + u32::from(self.fin_at == Some(self.received.len() as u32));
-        let ack = self.peer.map_or(0, |peer| peer.wrapping_add(1).wrapping_add(expected));
+        let ack = self.peer.map_or(0, |peer| peer.wrapping_add(1).wrapping_add(self.expected()));
         Packet { seq: self.seq(from), ack, window: self.window, flags: ACK | fin, bytes }
     }
 
@@ -121,6 +125,15 @@ impl End {
         if packet.flags & SYN != 0 {
             return Some(self.packet(self.sent, self.sent));
         }
+        // A segment without bytes counts from the next number to the end of the window (RFC 9293, 3.10.7.4).
+        let from = packet.seq.wrapping_sub(peer.wrapping_add(1));
+        let limit = self.received.len() as u32 + u32::from(self.window);
+        let is_empty = packet.bytes.is_empty() && packet.flags & FIN == 0;
+        if is_empty && (from as i32) < self.expected() as i32 {
+            return None;
+        }
+        // A probe of a closed window is a byte behind it, and so is the number of its sender from then on.
+        assert!(from <= limit + 1 || from > 1 << 30, "number {from} is behind the window, up to {limit}");
         let ack = packet.ack.wrapping_sub(self.seq(0));
         if ack <= self.to_send.len() as u32 + 1 {
             assert!(ack <= self.sent, "acknowledges {ack} of {}", self.sent);
@@ -130,11 +143,9 @@ impl End {
                 self.edge = edge;
             }
         }
-        let from = packet.seq.wrapping_sub(peer.wrapping_add(1));
-        if packet.bytes.is_empty() && packet.flags & FIN == 0 {
+        if is_empty {
             return None;
         }
-        let limit = self.received.len() as u32 + u32::from(self.window);
         if packet.flags & FIN != 0 && from < 1 << 30 {
             self.fin_at = Some(from + packet.bytes.len() as u32);
         }
