@@ -1,9 +1,11 @@
 //! TCP segments that functions write: whole frames in answer to others, and edits of headers in place.
 
+use mmb_flow::TcpSegment;
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
 use mmb_packet::{Kind, Meta, tcp_options};
+use mmb_stream::Segment;
 
-use crate::EmitTarget;
+use crate::{EmitTarget, Packet};
 
 /// TCP flags (RFC 9293, 3.1).
 pub const FIN: u8 = 0x01;
@@ -223,7 +225,7 @@ fn addresses<const N: usize>(bytes: &[u8], way: SegmentTo) -> Option<[[u8; N]; 2
 /// of a closed port; the receiver gets a RST in the name of the sender. None if the packet is a RST or not
 /// TCP.
 pub fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
-    let segment = mmb_flow::TcpSegment::read(head, meta)?;
+    let segment = TcpSegment::read(head, meta)?;
     if segment.flags & RST != 0 {
         return None;
     }
@@ -241,7 +243,7 @@ pub fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
 /// of the segment's bytes from `skip` on; the sender's bytes are acknowledged. None if the segment is a RST,
 /// has no acknowledgement, or is not TCP.
 pub fn close(head: &[u8], meta: &Meta, skip: u32, way: SegmentTo) -> Option<Frame> {
-    let segment = mmb_flow::TcpSegment::read(head, meta)?;
+    let segment = TcpSegment::read(head, meta)?;
     if segment.flags & (RST | ACK) != ACK {
         return None;
     }
@@ -263,7 +265,7 @@ pub fn close(head: &[u8], meta: &Meta, skip: u32, way: SegmentTo) -> Option<Fram
 /// Returns the answer to a segment of a connection whose ends have got a FIN ([`close`]). A FIN is
 /// acknowledged; the sender of further bytes gets a RST (RFC 9293, 3.10.7.1). None for other segments.
 pub fn answer_closed(head: &[u8], meta: &Meta) -> Option<Frame> {
-    let segment = mmb_flow::TcpSegment::read(head, meta)?;
+    let segment = TcpSegment::read(head, meta)?;
     if segment.flags & (RST | SYN | ACK) != ACK {
         return None;
     }
@@ -293,6 +295,15 @@ pub fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
         let checksum = update16(u16::from_be_bytes([field[0], field[1]]), old, new);
         field.copy_from_slice(&checksum.to_be_bytes());
     }
+}
+
+/// Returns the facts about a packet of TCP.
+#[inline(always)]
+pub(crate) fn segment(packet: &Packet<'_>) -> Option<Segment> {
+    let TcpSegment { seq, ack, len, window, flags, scale } = TcpSegment::read(packet.head, packet.meta)?;
+    let len = u16::try_from(len).unwrap_or(u16::MAX);
+    let permits_sack = flags & Segment::SYN != 0 && permits_sack(packet.head, packet.meta);
+    Some(Segment { seq, ack, len, window, flags, scale, permits_sack })
 }
 
 /// Whether a SYN permits selective acknowledgements (RFC 2018, 2).
@@ -379,7 +390,7 @@ mod tests {
             let frame = segment.frame_with(&to, &parsed(&to), SegmentTo::Sender, &payload).expect("TCP");
             let frame = [frame.bytes(), &payload].concat();
             assert_checksums(&frame);
-            let read = mmb_flow::TcpSegment::read(&frame, &parsed(&frame)).expect("TCP");
+            let read = TcpSegment::read(&frame, &parsed(&frame)).expect("TCP");
             prop_assert_eq!((read.seq, read.len as usize), (5, payload.len()));
         }
     }

@@ -9,178 +9,32 @@
 //!
 //! All memory is reserved when a program with a function that holds packets is loaded.
 
+mod depart;
+mod entry;
 mod list;
+mod place;
 mod process;
 mod queue;
 mod room;
+mod sessions;
 mod stream;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
-use arrayvec::ArrayVec;
-use mmb_flow::{Direction, FlowRef, HeldLimits};
+use mmb_flow::{Direction, HeldLimits};
 use mmb_packet::DropReason;
-use mmb_stream::{HeldRange, View};
 
-use crate::verdict::{EditRights, ProcessVerdict, Verdict};
-use list::{AGE, Links, List, QUEUE};
+use crate::verdict::Verdict;
+pub use depart::HeldEvent;
+use entry::{Entry, TicketState};
+pub(crate) use entry::{HeldLevel, MAX_FLOWS, NO_BUFFER, Resumed};
+use list::{AGE, List, QUEUE};
+use place::PlaceHasher;
+pub(crate) use place::{HeldPlace, OUTER_SPACE};
 pub use queue::HeldQueue;
 pub(crate) use room::{ApartStates, MOST_APART, PlaceRoom, ProcessRoom, Urgency};
-
-/// Most functions `flow` in front of a function that holds packets.
-pub(crate) const MAX_FLOWS: usize = 3;
-
-/// The space of the flow manager's sessions. That of a function `flow` is the index of its state.
-pub(crate) const OUTER_SPACE: u32 = u32::MAX;
-
-/// The place of a function for the packets of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldPlace {
-    /// The sessions that `session` counts in.
-    pub space: u32,
-    /// Number of the session.
-    pub session: u32,
-    /// Index of the instance's state. A path has an instance once.
-    pub state: u32,
-}
-
-impl std::hash::Hash for HeldPlace {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let place = u64::from(self.space) << 40 ^ u64::from(self.state) << 32 ^ u64::from(self.session);
-        hasher.write_u64(place);
-    }
-}
-
-/// Hashes numbers that senders do not choose.
-#[derive(Default)]
-struct PlaceHasher(u64);
-
-impl Hasher for PlaceHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
-    }
-}
-
-/// A session of a function `flow` that a held packet belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldLevel {
-    /// Index of the state of the function `flow`.
-    pub state: usize,
-    pub flow: FlowRef,
-    pub uid: u32,
-}
-
-/// Where a packet with a ticket stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TicketState {
-    /// The entry is not in use.
-    Free,
-    /// A function holds the packet.
-    Held,
-    /// The packet is released, and its event waits.
-    Released,
-    /// The caller has taken the event.
-    Taken,
-    /// The packet is to be dropped.
-    Dropped(DropReason),
-}
-
-/// A packet that is held or released.
-#[derive(Clone, Debug)]
-struct Entry {
-    place: HeldPlace,
-    direction: Direction,
-    status: TicketState,
-    order: u32,
-    /// When it was held, in milliseconds.
-    since: u32,
-    links: [Links; 2],
-    /// The verdict of the function on a packet that follows released ones. None: the function is asked when
-    /// the packet goes on.
-    verdict: Option<Verdict>,
-    /// The packet was not held, and follows others.
-    is_follower: bool,
-    /// Identity of the flow manager's session.
-    uid: u32,
-    /// Its sessions of functions `flow`, the innermost first.
-    levels: ArrayVec<HeldLevel, MAX_FLOWS>,
-    /// The bytes of a segment that waits.
-    range: HeldRange,
-    /// What stream functions get of a packet that goes on.
-    view: View,
-    /// The timestamp with which a segment that waited goes on. None: its own.
-    stamp: Option<u32>,
-    /// The buffer of a packet that is in the process of the function, or [`NO_BUFFER`].
-    buffer: u32,
-    /// What came back from the process of a stream function.
-    returned: ProcessVerdict,
-    /// What a function that edits in a process may do with the bytes.
-    rights: EditRights,
-    /// The number of the bytes that functions in front have changed, in the memory of edits. 0: none have.
-    rope: u32,
-}
-
-/// No buffer.
-pub(crate) const NO_BUFFER: u32 = u32::MAX;
-
-/// The packets of one session at one function, by direction.
-#[derive(Clone, Copy, Debug, Default)]
-struct Queue {
-    held: [List; 2],
-    pending: [List; 2],
-    /// The latest timestamps of segments that have waited.
-    latest_stamp: [Option<u32>; 2],
-}
-
-impl Queue {
-    fn len(&self) -> u32 {
-        self.held.iter().chain(&self.pending).map(|list| list.len).sum()
-    }
-}
-
-/// A packet that is no longer held, by its ticket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldEvent {
-    /// The packet goes on behind the function ([`crate::Runner::resume`]).
-    Released(u32),
-    /// The packet is dropped.
-    Dropped(u32, DropReason),
-}
-
-/// A packet that goes on.
-#[derive(Clone, Debug)]
-pub(crate) struct Resumed {
-    /// Index of the state of the instance that held it.
-    pub state: u32,
-    pub verdict: Option<Verdict>,
-    pub is_follower: bool,
-    pub uid: u32,
-    pub levels: ArrayVec<HeldLevel, MAX_FLOWS>,
-    pub view: View,
-    /// See [`Entry`].
-    pub stamp: Option<u32>,
-    /// The buffer of a packet that came back from a process, or [`NO_BUFFER`].
-    pub buffer: u32,
-    /// What came back from the process of a stream function.
-    pub returned: ProcessVerdict,
-    /// What a function that edits in a process may do with the bytes.
-    pub rights: EditRights,
-    /// The number of the bytes that functions in front have changed. 0: none have.
-    pub rope: u32,
-}
-
-/// Most sessions whose clients functions answer at the same time.
-const MOST_TAKEN_OVER: usize = 65_536;
+use sessions::MOST_TAKEN_OVER;
 
 /// States whose packets are counted. Those behind them are seldom used.
 const COUNTED_STATES: usize = 4096;
@@ -218,12 +72,18 @@ pub(crate) struct HeldPackets {
     unused_ropes: Vec<u32>,
 }
 
-impl Resumed {
-    /// Whether another packet was held by the same function, behind the same functions `flow`.
-    pub fn has_place_of(&self, other: &Resumed) -> bool {
-        let states =
-            |one: &Resumed| one.levels.iter().map(|level| level.state).collect::<ArrayVec<_, MAX_FLOWS>>();
-        self.state == other.state && states(self) == states(other)
+/// The packets of one session at one function, by direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    held: [List; 2],
+    pending: [List; 2],
+    /// The latest timestamps of segments that have waited.
+    latest_stamp: [Option<u32>; 2],
+}
+
+impl Queue {
+    fn len(&self) -> u32 {
+        self.held.iter().chain(&self.pending).map(|list| list.len).sum()
     }
 }
 
@@ -233,46 +93,6 @@ impl HeldPackets {
         let mut held = HeldPackets::default();
         held.set_limits(limits);
         held
-    }
-
-    /// Notes that a function answers the client of a session. Returns false if there is no room.
-    pub fn take_over(&mut self, session: u32) -> bool {
-        self.taken_over.len() < MOST_TAKEN_OVER && self.taken_over.insert(session)
-    }
-
-    /// Whether a function answers the client of a session.
-    pub fn is_taken_over(&self, session: u32) -> bool {
-        self.taken_over.contains(&session)
-    }
-
-    /// Notes that both ends of a session have got a FIN. Returns false if there is no room.
-    pub fn close(&mut self, session: u32, reason: DropReason) -> bool {
-        let has_room = self.closed.len() < MOST_TAKEN_OVER;
-        has_room && self.closed.insert(session, reason).is_none()
-    }
-
-    /// Whether both ends of any session have got a FIN.
-    pub fn has_closed(&self) -> bool {
-        !self.closed.is_empty()
-    }
-
-    /// Returns why packets of a session are dropped whose ends have got a FIN.
-    pub fn closed(&self, session: u32) -> Option<DropReason> {
-        self.closed.get(&session).copied()
-    }
-
-    /// The session has ended.
-    pub fn end_closed(&mut self, session: u32) {
-        if !self.closed.is_empty() {
-            self.closed.remove(&session);
-        }
-    }
-
-    /// The session has ended, or a new connection has begun in it.
-    pub fn end_takeover(&mut self, session: u32) {
-        if !self.taken_over.is_empty() {
-            self.taken_over.remove(&session);
-        }
     }
 
     /// Sets limits, and reserves memory. Packets above a lower limit stay.
@@ -330,16 +150,6 @@ impl HeldPackets {
     #[inline(always)]
     pub fn has_behind(&self) -> bool {
         self.behind.len != 0
-    }
-
-    /// The packet that was being processed has its place: packets that go on behind it are pending now.
-    pub fn flush_behind(&mut self) {
-        while let Some(ticket) = self.behind.first_ticket() {
-            self.behind.remove(&mut self.entries, QUEUE, ticket);
-            if let Some(&Entry { place, direction, .. }) = self.entries.get(ticket as usize) {
-                self.add_pending(place, direction, ticket);
-            }
-        }
     }
 
     /// Holds a packet. Returns its ticket. `order`: its place among the held packets; None: behind all.
@@ -434,34 +244,6 @@ impl HeldPackets {
         Ok(ticket)
     }
 
-    fn add_pending(&mut self, place: HeldPlace, direction: Direction, ticket: u32) {
-        if let Some(queue) = self.queues.get_mut(&place) {
-            queue.pending[direction as usize].push(&mut self.entries, QUEUE, ticket);
-        }
-        if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.status = TicketState::Released;
-        }
-        self.pending += 1;
-        self.events.push_back(ticket);
-    }
-
-    /// Takes the first held packet of a queue out of it.
-    fn pop_held(&mut self, place: HeldPlace, direction: Direction) -> Option<u32> {
-        let list = &mut self.queues.get_mut(&place)?.held[direction as usize];
-        let ticket = list.first_ticket()?;
-        list.remove(&mut self.entries, QUEUE, ticket);
-        self.by_age.remove(&mut self.entries, AGE, ticket);
-        Some(ticket)
-    }
-
-    /// Marks a packet as dropped that is in no list.
-    fn drop_later(&mut self, ticket: u32, reason: DropReason) {
-        if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.status = TicketState::Dropped(reason);
-            self.events.push_back(ticket);
-        }
-    }
-
     /// Notes the identity of the flow manager's session of a held packet.
     pub fn set_uid(&mut self, ticket: u32, uid: u32) {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
@@ -476,164 +258,4 @@ impl HeldPackets {
             let _ = entry.levels.try_push(level);
         }
     }
-
-    /// Takes the next event.
-    pub fn next_event(&mut self) -> Option<HeldEvent> {
-        let ticket = self.events.pop_front()?;
-        let entry = self.entries.get_mut(ticket as usize)?;
-        if let TicketState::Dropped(reason) = entry.status {
-            self.release_entry(ticket);
-            return Some(HeldEvent::Dropped(ticket, reason));
-        }
-        entry.status = TicketState::Taken;
-        Some(HeldEvent::Released(ticket))
-    }
-
-    /// Returns what is known of a packet whose event was taken.
-    pub fn taken(&self, ticket: u32) -> Result<Resumed, DropReason> {
-        match self.entries.get(ticket as usize) {
-            Some(&Entry {
-                status: TicketState::Taken,
-                place,
-                verdict,
-                is_follower,
-                uid,
-                ref levels,
-                view,
-                stamp,
-                buffer,
-                returned,
-                rights,
-                rope,
-                ..
-            }) => {
-                let (state, levels) = (place.state, levels.clone());
-                Ok(Resumed {
-                    state,
-                    verdict,
-                    is_follower,
-                    uid,
-                    levels,
-                    view,
-                    stamp,
-                    buffer,
-                    returned,
-                    rights,
-                    rope,
-                })
-            }
-            Some(&Entry { status: TicketState::Dropped(reason), .. }) => Err(reason),
-            _ => Err(DropReason::ChainError),
-        }
-    }
-
-    /// A packet whose event was taken goes on. Its ticket is free.
-    pub fn finish(&mut self, ticket: u32) {
-        let Some(entry) = self.entries.get(ticket as usize) else { return };
-        let (place, direction) = (entry.place, entry.direction);
-        match entry.status {
-            TicketState::Taken => {
-                if let Some(queue) = self.queues.get_mut(&place) {
-                    queue.pending[direction as usize].remove(&mut self.entries, QUEUE, ticket);
-                }
-                self.pending -= 1;
-                self.remove_empty(place);
-            }
-            TicketState::Dropped(_) => {}
-            TicketState::Free | TicketState::Held | TicketState::Released => return,
-        }
-        self.release_entry(ticket);
-    }
-
-    fn release_entry(&mut self, ticket: u32) {
-        if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.status = TicketState::Free;
-            self.segment_bytes -= std::mem::take(&mut entry.range).len();
-            if let Some(count) = self.of_states.get_mut(entry.place.state as usize) {
-                *count = count.saturating_sub(1);
-            }
-            if entry.buffer != NO_BUFFER {
-                self.unused_buffers.push((entry.place.state, entry.buffer));
-                entry.buffer = NO_BUFFER;
-            }
-            if entry.rope != 0 {
-                self.unused_ropes.push(std::mem::take(&mut entry.rope));
-            }
-            self.free.push(ticket);
-        }
-    }
-
-    fn remove_empty(&mut self, place: HeldPlace) {
-        if self.queues.get(&place).is_some_and(|queue| queue.len() == 0) {
-            self.queues.remove(&place);
-        }
-    }
-
-    /// A session leaves a function: its packets there are dropped.
-    pub fn leave(&mut self, place: HeldPlace) {
-        if self.queues.is_empty() {
-            return;
-        }
-        for direction in [Direction::Forward, Direction::Reverse] {
-            while let Some(ticket) = self.pop_held(place, direction) {
-                self.drop_later(ticket, DropReason::HeldEnded);
-            }
-            let Some(queue) = self.queues.get_mut(&place) else { return };
-            let list = &mut queue.pending[direction as usize];
-            while let Some(ticket) = list.first_ticket() {
-                list.remove(&mut self.entries, QUEUE, ticket);
-                self.pending -= 1;
-                if let Some(entry) = self.entries.get_mut(ticket as usize) {
-                    // Its event waits already, or the caller has it.
-                    entry.status = TicketState::Dropped(DropReason::HeldEnded);
-                }
-            }
-        }
-        self.queues.remove(&place);
-    }
-
-    /// Drops packets that were held for longer than `timeout` milliseconds, at most `budget`. Returns true if
-    /// there may be more.
-    pub fn expire(&mut self, now: u32, timeout: u32, budget: usize) -> bool {
-        for _ in 0..budget {
-            let oldest = self.by_age.first_ticket().and_then(|ticket| self.entries.get(ticket as usize));
-            let Some(oldest) = oldest.filter(|entry| now.wrapping_sub(entry.since) >= timeout) else {
-                return false;
-            };
-            let (place, direction) = (oldest.place, oldest.direction as usize);
-            let Some(ticket) = self.by_age.first_ticket() else { return false };
-            if self.lose_in_process(ticket) {
-                continue;
-            }
-            self.by_age.remove(&mut self.entries, AGE, ticket);
-            if let Some(queue) = self.queues.get_mut(&place) {
-                queue.held[direction].remove(&mut self.entries, QUEUE, ticket);
-            }
-            self.drop_later(ticket, DropReason::HeldTimeout);
-            self.remove_empty(place);
-        }
-        true
-    }
-}
-
-impl Entry {
-    const FREE: Entry = Entry {
-        place: HeldPlace { space: 0, session: 0, state: 0 },
-        direction: Direction::Forward,
-        status: TicketState::Free,
-        order: 0,
-        since: 0,
-        links: [Links::NONE; 2],
-        verdict: None,
-        is_follower: false,
-        uid: 0,
-        levels: ArrayVec::new_const(),
-        range: HeldRange { from: 0, to: 0, has_fin: false },
-        view: View::NONE,
-        stamp: None,
-        buffer: NO_BUFFER,
-        returned: ProcessVerdict::Lost,
-        rights: EditRights::NONE,
-        rope: 0,
-    };
 }

@@ -4,8 +4,9 @@ use mmb_flow::Direction;
 use mmb_packet::DropReason;
 use mmb_stream::View;
 
+use super::entry::{NO_BUFFER, TicketState};
 use super::list::{AGE, QUEUE};
-use super::{HeldPackets, HeldPlace, NO_BUFFER, TicketState};
+use super::{HeldPackets, HeldPlace};
 use crate::verdict::{EditRights, ProcessVerdict};
 
 /// How many times as many packets of a session wait for processes as functions hold. A process runs when the

@@ -10,7 +10,8 @@ use mmb_packet::DropReason;
 use mmb_stream::{Cause, KeptBytes, Segment, Status, TcpStream, View, is_after};
 
 use super::StreamData;
-use super::context::{Step, StreamContext};
+use super::context::StreamContext;
+use super::step::Step;
 use crate::{Packet, Verdict};
 
 /// Bytes that are overwritten at a time.

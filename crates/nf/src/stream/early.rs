@@ -24,8 +24,9 @@ use mmb_flow::Direction;
 use mmb_packet::DropReason;
 use mmb_stream::{HeldRange, Segment, TcpStream, is_after};
 
-use super::context::{Step, StreamContext};
+use super::context::StreamContext;
 use super::edits::DUPLICATE_ACKS;
+use super::step::Step;
 use crate::tcp_segment::{ACK, Options, OutgoingSegment, SegmentTo, timestamp};
 use crate::{Packet, Verdict};
 

@@ -10,7 +10,7 @@ use mmb_flow::Direction;
 use mmb_packet::DropReason;
 use mmb_stream::{NextHeld, TcpStream, View, is_after};
 
-use super::context::Step;
+use super::step::Step;
 use crate::context::keep;
 use crate::tcp_segment::timestamp;
 use crate::{Packet, Verdict};

@@ -11,9 +11,10 @@ use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, MOST_UNKNOWN, N
 use crate::context::Emissions;
 use crate::held::ApartStates;
 use crate::set::{Set, VECTOR};
-use crate::stream::context::{Step, StreamContext, datagram, for_functions, segment};
+use crate::stream::context::{StreamContext, datagram, for_functions};
 use crate::stream::early::Early;
-use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, timestamp};
+use crate::stream::step::Step;
+use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, segment, timestamp};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
 

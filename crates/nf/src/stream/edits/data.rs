@@ -12,7 +12,7 @@ use super::results::{EditRecorder, change_len, take_number};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, Work};
 use crate::Packet;
 use crate::stream::StreamData;
-use crate::stream::context::segment;
+use crate::tcp_segment::segment;
 
 /// Most bytes that a function in a process holds back of a direction. Before, the worker asks it to let them
 /// go on.

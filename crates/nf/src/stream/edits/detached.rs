@@ -19,9 +19,8 @@ use super::frames::{Cause, ExpectedNumbers, LEAST4, LEAST6};
 use super::settled::shift_numbers;
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
 use crate::context::Emissions;
-use crate::stream::context::segment;
 use crate::stream::reset_both;
-use crate::tcp_segment::ACKNOWLEDGMENT;
+use crate::tcp_segment::{ACKNOWLEDGMENT, segment};
 use crate::{Packet, Verdict};
 
 /// Bytes that the windows of edited connections are taken to be greater: those of a vector of full frames.

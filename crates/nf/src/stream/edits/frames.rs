@@ -7,8 +7,9 @@ use mmb_stream::{OutputRange, Splices, TcpStream, View};
 use super::EditMemory;
 use crate::context::Emissions;
 use crate::stream::StreamData;
-use crate::stream::context::segment;
-use crate::tcp_segment::{ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, PSH, RST, SEQ, SYN, SegmentTo};
+use crate::tcp_segment::{
+    ACK, FIN, FIXED, FLAGS, Options, OutgoingSegment, PSH, RST, SEQ, SYN, SegmentTo, segment,
+};
 use crate::{EmitTarget, Packet};
 
 const CWR: u8 = 0x80;

@@ -17,7 +17,8 @@ use super::counters::{BY_SIZE, BY_TIME, PREACKED};
 use super::frames::Cause;
 use super::{EditMemory, MOST_HELD};
 use crate::Packet;
-use crate::stream::context::{Step, StreamContext};
+use crate::stream::context::StreamContext;
+use crate::stream::step::Step;
 
 /// What functions hold back of a packet's direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use super::counters::RESETS;
 use super::frames::{Cause, ExpectedNumbers};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
-use crate::stream::context::{StreamContext, segment};
+use crate::stream::context::StreamContext;
 use crate::stream::{StreamData, reset_both};
-use crate::tcp_segment::{FIN, PSH, RST, SEQ, SYN};
+use crate::tcp_segment::{FIN, PSH, RST, SEQ, SYN, segment};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
 
