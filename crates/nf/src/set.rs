@@ -22,6 +22,14 @@ impl Set {
         }))
     }
 
+    /// Returns the set with one member.
+    #[inline]
+    pub fn one(at: usize) -> Set {
+        let mut one = Set::EMPTY;
+        one.insert(at);
+        one
+    }
+
     #[inline(always)]
     pub fn insert(&mut self, at: usize) {
         self.0[at / 64 % 4] |= 1 << (at % 64);

@@ -312,10 +312,12 @@ pub fn permits_sack(head: &[u8], meta: &Meta) -> bool {
 }
 
 /// Returns offset in the TCP header, value and echo of the timestamp option (RFC 7323, 3.2).
+#[inline]
 pub fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
     let mut options = tcp_options(head, meta);
     // Most hosts put it first, behind two bytes of padding (RFC 7323, appendix A).
     let (at, data) = match options.area() {
+        [] => return None,
         [1, 1, 8, 10, data @ ..] => (2, data),
         _ => {
             let option = options.find(|option| option.kind == 8 && option.data.len() == 8)?;
@@ -325,6 +327,12 @@ pub fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
     let (value, echo) = data.split_first_chunk::<4>()?;
     let echo = echo.first_chunk()?;
     Some((FIXED + at, u32::from_be_bytes(*value), u32::from_be_bytes(*echo)))
+}
+
+/// Returns the value of the timestamp option.
+#[inline]
+pub fn timestamp_value(head: &[u8], meta: &Meta) -> Option<u32> {
+    timestamp(head, meta).map(|(_, value, _)| value)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ mod view;
 
 pub use edit::{
     BuiltSegments, Change, Departure, Edit, Leaving, OutputRange, Rope, RopeReader, SettledNumbers,
-    SpliceReport, Splices,
+    SpliceReport, Splices, Translated,
 };
 pub use kept::KeptBytes;
 pub use number::{is_after, is_before};

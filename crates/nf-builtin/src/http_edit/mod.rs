@@ -278,16 +278,7 @@ impl StreamFunction for HttpEdit {
             return StreamVerdict::Pass;
         }
         let mut joined = std::mem::take(&mut cx.local.joined);
-        let mut chunks = data.chunks();
-        let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
-        let bytes = if second.is_none() {
-            first
-        } else {
-            joined.clear();
-            data.chunks().for_each(|chunk| joined.extend_from_slice(chunk));
-            joined.as_slice()
-        };
-        let verdict = self.edit_bytes(bytes, data, state, cx);
+        let verdict = self.edit_bytes(data.joined(&mut joined), data, state, cx);
         cx.local.joined = joined;
         verdict
     }

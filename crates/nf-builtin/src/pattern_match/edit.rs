@@ -90,15 +90,7 @@ impl StreamFunction for PatternEdit {
         if room == 0 {
             return self.depth.verdict(self.which, state.read, state.ended);
         }
-        let mut chunks = data.chunks();
-        let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
-        let bytes = if second.is_none() {
-            first
-        } else {
-            cx.local.clear();
-            data.chunks().for_each(|chunk| cx.local.extend_from_slice(chunk));
-            cx.local.as_slice()
-        };
+        let bytes = data.joined(cx.local);
         let (mut edited, mut done, gone) = (0, 0, data.gone());
         let bytes = &bytes[..bytes.len().min(room)];
         let is_last = !data.can_hold() || bytes.len() == room;

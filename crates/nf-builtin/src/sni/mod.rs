@@ -219,16 +219,7 @@ impl StreamFunction for Sni {
             return self.hold(data, state, cx);
         }
         let Buffers { joined, message, .. } = &mut *cx.local;
-        let mut chunks = data.chunks();
-        let (first, second) = (chunks.next().unwrap_or(&[]), chunks.next());
-        let bytes = if second.is_none() {
-            first
-        } else {
-            joined.clear();
-            data.chunks().for_each(|chunk| joined.extend_from_slice(chunk));
-            joined.as_slice()
-        };
-        let hello = match read_client_hello(bytes, message) {
+        let hello = match read_client_hello(data.joined(joined), message) {
             Ok(Progress::Complete(hello)) => hello,
             Ok(Progress::Incomplete(needed)) => {
                 state.needed = needed as u32;

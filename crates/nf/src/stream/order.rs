@@ -14,7 +14,7 @@ use super::edits::ExpectedNumbers;
 use super::step::Step;
 use crate::context::keep;
 use crate::set::{Set, VECTOR};
-use crate::tcp_segment::{FLAGS, timestamp};
+use crate::tcp_segment::{FLAGS, timestamp_value};
 use crate::{Packet, Verdict};
 
 /// Of a TCP header (RFC 9293, 3.1).
@@ -57,14 +57,21 @@ impl StreamContext {
         (stream, view): (&mut TcpStream, &mut View),
         step: &mut Step<'_>,
     ) -> Verdict {
-        let direction = packet.direction as usize;
-        let may_wait = step.holding.held.is_draining() || stream.may_hold(direction);
-        let is_queued = may_wait || packet.meta.flags.contains(PacketFlags::FRAGMENT);
-        if !is_queued && stream.take_next(direction, segment) {
-            view.len = segment.len;
-            return Verdict::Pass;
+        match take_next(packet, segment, (&mut *stream, &mut *view), step) {
+            true => Verdict::Pass,
+            false => self.take_other(packet, segment, (stream, view), step),
         }
-        let (found, verdict) = match is_queued {
+    }
+
+    /// Processes a packet that [`take_next`] does not take. See [`StreamContext::tcp`].
+    pub(super) fn take_other(
+        &self,
+        packet: &mut Packet<'_>,
+        segment: &Segment,
+        (stream, view): (&mut TcpStream, &mut View),
+        step: &mut Step<'_>,
+    ) -> Verdict {
+        let (found, verdict) = match may_wait(packet, stream, step) {
             true => self.queued(packet, stream, segment, step),
             false => self.uncommon(packet, stream, segment, step),
         };
@@ -196,7 +203,7 @@ impl StreamContext {
             return self.overflow(packet, stream, Cause::NoRoom, step).1;
         }
         stream.note_held(direction as usize);
-        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
+        let stamp = timestamp_value(packet.head, packet.meta);
         keep(packet, step.holding.held.hold_segment((place, direction), range, stamp))
     }
 
@@ -244,6 +251,30 @@ impl StreamContext {
         self.counters.add(worker, BYTES, bytes);
         self.counters.add(worker, PACKETS, count);
     }
+}
+
+/// Whether a packet may have to wait, or to follow others that have not gone on.
+#[inline(always)]
+fn may_wait(packet: &Packet<'_>, stream: &TcpStream, step: &Step<'_>) -> bool {
+    step.holding.held.is_draining()
+        || stream.may_hold(packet.direction as usize)
+        || packet.meta.flags.contains(PacketFlags::FRAGMENT)
+}
+
+/// Takes a packet that simply follows the one before it, while none waits. Returns false, and changes
+/// nothing, if it is another one.
+#[inline(always)]
+pub(super) fn take_next(
+    packet: &Packet<'_>,
+    segment: &Segment,
+    (stream, view): (&mut TcpStream, &mut View),
+    step: &Step<'_>,
+) -> bool {
+    let is_next = !may_wait(packet, stream, step) && stream.take_next(packet.direction as usize, segment);
+    if is_next {
+        view.len = segment.len;
+    }
+    is_next
 }
 
 #[cold]

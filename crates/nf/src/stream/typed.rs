@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use mmb_packet::{DropReason, Kind};
 use mmb_stream::{OnOverflow, TcpStream, View};
 
@@ -115,6 +116,15 @@ pub(super) fn detach(
     }
 }
 
+/// Returns the number of the tail of a function that edits, and its state: see [`TAIL`].
+#[inline(always)]
+fn tail_and_state<T: Pod>(pads: &mut [u8], base: u32, offset: usize) -> Option<(&mut u32, &mut T)> {
+    let pad = pads.get_mut(base as usize * 8 + offset..)?.get_mut(..TAIL + size_of::<T>())?;
+    let (tail, state) = pad.split_first_chunk_mut::<TAIL>()?;
+    let tail = bytemuck::try_from_bytes_mut(&mut tail[..size_of::<u32>()]).ok()?;
+    Some((tail, bytemuck::try_from_bytes_mut(state).ok()?))
+}
+
 impl<F: StreamFunction> TypedStream<F> {
     /// Offset of the function's state in its scratchpad.
     const STATE: usize = if F::EDITS { TAIL } else { 0 };
@@ -151,7 +161,7 @@ impl<F: StreamFunction> TypedStream<F> {
         &self,
         (packet, at): (&Packet<'_>, usize),
         view: View,
-        (state, tail): (&mut F::State, &mut u32),
+        (tail, state): (&mut u32, &mut F::State),
         memory: &mut EditMemory,
         cx: &mut Context<'_, F::Local>,
     ) -> StreamVerdict {
@@ -208,18 +218,11 @@ impl<F: StreamFunction> TypedStream<F> {
     ) -> StreamVerdict {
         match edits {
             Some(memory) if F::EDITS => {
-                let Some(mut tail) = scratchpad::<u32>(pads, base, offset).copied() else {
-                    return StreamVerdict::Pass;
-                };
-                let Some(state) = scratchpad(pads, base, offset + TAIL) else { return StreamVerdict::Pass };
+                let Some(state) = tail_and_state(pads, base, offset) else { return StreamVerdict::Pass };
                 if F::SEES_PACKETS && is_outer {
                     cx.holding.answer = memory.answer_numbers(at);
                 }
-                let verdict = self.edit((packet, at), view, (state, &mut tail), memory, cx);
-                if let Some(place) = scratchpad(pads, base, offset) {
-                    *place = tail;
-                }
-                verdict
+                self.edit((packet, at), view, state, memory, cx)
             }
             edits => {
                 let state = scratchpad(pads, base, offset + Self::STATE);

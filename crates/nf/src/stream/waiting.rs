@@ -12,7 +12,7 @@ use mmb_stream::{NextHeld, TcpStream, View, is_after};
 
 use super::step::Step;
 use crate::context::keep;
-use crate::tcp_segment::timestamp;
+use crate::tcp_segment::{timestamp, timestamp_value};
 use crate::{Packet, Verdict};
 
 /// Place of the value in the timestamp option.
@@ -37,7 +37,7 @@ impl Step<'_> {
     pub fn note_stamp(&mut self, packet: &mut Packet<'_>) {
         let (place, held) = (self.place(packet), &mut *self.holding.held);
         if held.held_of(place, packet.direction) != 0
-            && let Some((_, value, _)) = timestamp(packet.head, packet.meta)
+            && let Some(value) = timestamp_value(packet.head, packet.meta)
             && let Some(latest) = held.note_stamp(place, packet.direction, value)
         {
             raise_stamp(packet, latest);

@@ -6,7 +6,9 @@ mod splice;
 
 pub use log::Edit;
 pub use rope::{Change, Rope, RopeReader};
-pub use splice::{BuiltSegments, Departure, Leaving, OutputRange, SettledNumbers, SpliceReport, Splices};
+pub use splice::{
+    BuiltSegments, Departure, Leaving, OutputRange, SettledNumbers, SpliceReport, Splices, Translated,
+};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ mod settled;
 use super::log::{Edit, EditLog, EditPool};
 use super::rope::Rope;
 use crate::{KeptBytes, is_after, is_before};
+pub use acknowledge::Translated;
 pub use depart::{BuiltSegments, Departure, Leaving, OutputRange};
 pub use settled::SettledNumbers;
 
@@ -109,6 +110,11 @@ impl Flow {
     /// The receiver's number behind the output.
     fn output_end(&self) -> u32 {
         self.end.wrapping_add(self.log.offset)
+    }
+
+    /// Whether the numbers of sender and receiver differ nowhere.
+    fn has_same_numbers(&self) -> bool {
+        self.log.len == 0 && self.log.offset == 0
     }
 
     /// The receiver's number behind all that was sent.
@@ -344,7 +350,7 @@ impl Splices {
 
     /// Whether the numbers of a direction's sender and receiver differ somewhere.
     pub fn has_offset(&self, number: u32, direction: usize) -> bool {
-        self.flow(number, direction).is_some_and(|flow| flow.log.len != 0 || flow.log.offset != 0)
+        self.flow(number, direction).is_some_and(|flow| !flow.has_same_numbers())
     }
 
     /// Whether there is room for so many bytes and edits more.
@@ -393,6 +399,23 @@ impl Splices {
         let is_noted = flow.log.push(edits, Edit { from, removed, to, inserted });
         flow.end = flow.end.wrapping_add(removed);
         is_kept && is_noted
+    }
+
+    /// Calls a closure with the bytes of a range of the output, in order. Returns false, and calls nothing,
+    /// if not all of them are kept.
+    pub fn for_each_piece(
+        &self,
+        number: u32,
+        direction: usize,
+        (from, to): (u32, u32),
+        mut f: impl FnMut(&[u8]),
+    ) -> bool {
+        let len = to.wrapping_sub(from) as usize;
+        let is_kept = len == 0 || self.output.covers(number, direction, from, len);
+        if is_kept {
+            self.output.pieces(number, direction, from, len, |_, bytes| f(bytes));
+        }
+        is_kept
     }
 
     /// Appends bytes of the output to a buffer. Returns whether all of them are kept.

@@ -11,7 +11,7 @@ use super::cookie::Offer;
 use super::{Promise, offered, opening, unscaled};
 use mmb_nf::tcp_segment::{
     ACK, ACKNOWLEDGMENT, FIXED, FLAGS, Frame, Options, OutgoingSegment, RST, SEQ, SYN, SegmentTo, WINDOW,
-    patch, timestamp,
+    patch, timestamp, timestamp_value,
 };
 use mmb_nf::{ConstantRewrite, Direction, Packet};
 
@@ -151,7 +151,7 @@ impl Splice {
     /// The server has answered with this SYN. Returns whether it supports what was promised.
     pub fn join(&mut self, promise: &Promise, packet: &Packet<'_>) -> bool {
         let (_, offer) = offered(packet.head, packet.meta);
-        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
+        let stamp = timestamp_value(packet.head, packet.meta);
         let kept = (stamp.is_some() || !self.has(has::TIMESTAMPS)) && (offer.sack || !self.has(has::SACK));
         (self.there, self.back) = match (self.has(has::SCALE), offer.scale) {
             (true, Some(scale)) => (0, scale as i8 - promise.scale as i8),

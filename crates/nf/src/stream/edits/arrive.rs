@@ -1,9 +1,12 @@
 //! Packets in front of the functions: what their acknowledgements mean to the sender.
 
 use mmb_packet::{DropReason, Kind, prefetch};
-use mmb_stream::{Cause as StreamCause, KeptBytes, OnPickup, Policy, Segment, Status, TcpStream, View};
+use mmb_stream::{
+    Cause as StreamCause, KeptBytes, OnPickup, Policy, Segment, Status, TcpStream, Translated, View,
+};
 
 use super::counters::RESETS;
+use super::detached::number_of;
 use super::frames::{Cause, ExpectedNumbers};
 use super::hold::HeldBytes;
 use super::options::{has_mptcp, is_signed, mss, remove_mptcp, selects_behind, translate_sack};
@@ -13,8 +16,9 @@ use crate::held::ApartStates;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::{StreamContext, datagram, for_functions};
 use crate::stream::early::Early;
+use crate::stream::order::take_next;
 use crate::stream::step::Step;
-use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, segment, timestamp};
+use crate::tcp_segment::{ACKNOWLEDGMENT, WINDOW, segment, timestamp_value};
 use crate::vector::{RawVector, scratchpad};
 use crate::{Packet, Verdict};
 
@@ -28,7 +32,7 @@ impl EditMemory {
         self.resets.clear();
         at.for_each(|i| {
             let stream = stream(i).filter(|(stream, _)| stream.is_edited());
-            self.begin(i, stream.map_or(0, |(stream, _)| stream.kept()));
+            self.begin(i, stream.map_or(0, |(stream, _)| number_of(&stream)));
             let keeps_length = |(stream, direction): (TcpStream, usize)| keeps_length(&stream, direction);
             self.one_way.insert_if(i, stream.is_some_and(keeps_length));
         });
@@ -45,8 +49,9 @@ impl EditMemory {
         emissions: &mut Emissions,
     ) {
         let other = 1 - packet.direction as usize;
-        let (ack, window) = self.splices.acknowledge(number, other, segment.ack, (segment.window, shift));
-        if self.splices.has_offset(number, other) || self.splices.is_preacknowledged(number, other) {
+        let Translated { ack, window, differs, pending } =
+            self.splices.translate(number, other, segment.ack, (segment.window, shift));
+        if differs {
             translate_sack(packet, &self.splices, number, other);
         }
         if ack != segment.ack {
@@ -56,9 +61,8 @@ impl EditMemory {
             packet.write_l4(WINDOW, &window.to_be_bytes());
         }
         (segment.ack, segment.window) = (ack, window);
-        let range = self.splices.take_pending(number, other);
-        if !range.is_empty() {
-            self.send_back(&Cause { packet, at, number }, range, emissions);
+        if !pending.is_empty() {
+            self.send_back(&Cause { packet, at, number }, pending, emissions);
         }
     }
 }
@@ -76,7 +80,7 @@ impl EditMemory {
     fn note_arrival(&mut self, packet: &Packet<'_>, segment: &Segment, number: u32) {
         let size = if packet.segment_size == 0 { u16::MAX } else { packet.segment_size };
         let place = (segment.seq, segment.len.min(size).into());
-        let stamp = timestamp(packet.head, packet.meta).map(|(_, value, _)| value);
+        let stamp = timestamp_value(packet.head, packet.meta);
         self.splices.note_segment(number, packet.direction as usize, place, stamp);
     }
 
@@ -190,10 +194,11 @@ impl StreamContext {
             // A function gets the packet as the ends count, and drops it.
             return Verdict::Pass;
         }
-        if !self.prepare(packet, stream, (memory, kept), step) {
+        let is_open = !is_syn && stream.is_edited() && stream.status() == Status::Read;
+        if !is_open && !self.prepare(packet, stream, (memory, kept), step) {
             return self.overflow(packet, stream, StreamCause::NotKept, step).1;
         }
-        let number = if stream.is_edited() && stream.kept() != NOT_EDITED { stream.kept() } else { 0 };
+        let number = number_of(stream);
         memory.numbers[step.at & (VECTOR - 1)] = number;
         if number == 0 {
             return self.tcp(packet, &segment, (stream, view), step);
@@ -217,20 +222,16 @@ impl StreamContext {
         if segment.len != 0 && !make_room(memory, (number, direction), segment.len, stream.is_two_way()) {
             return self.overflow(packet, stream, StreamCause::NotKept, step).1;
         }
-        step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
         let next = stream.next(direction);
-        let verdict = self.tcp(packet, &segment, (stream, view), step);
-        if view.is_restart {
-            step.drop_apart(packet);
-            memory.restart(number, 1 - direction, stream);
-        }
-        if let Status::Passed(_) = stream.status() {
-            memory.splices.stop(number);
-        }
-        if verdict == Verdict::Pass {
+        let is_next = take_next(packet, &segment, (&mut *stream, &mut *view), step);
+        let place = (segment.seq, segment.len);
+        let verdict = if is_next && memory.splices.note_next(number, direction, place, step.now) {
+            memory.one_way.insert_if(step.at, keeps_length(stream, direction));
+            Verdict::Pass
+        } else {
             let numbers = (&segment, next);
-            view.is_release = self.note_passing(packet, (memory, number), (stream, numbers), view, step);
-        }
+            self.arrive_other(packet, (stream, view, is_next), (memory, number), numbers, step)
+        };
         memory.fresh.insert_if(step.at, view.len != 0);
         if stream.has_held()
             && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)
@@ -239,6 +240,37 @@ impl StreamContext {
             let numbers = numbers.filter(|_| !step.is_apart(packet, early.direction));
             let end = memory.sent_end(number, early.direction);
             self.tell_early((packet, &segment, stream), early, (numbers, end), step);
+        }
+        verdict
+    }
+
+    /// Processes a packet that [`take_next`] does not take, or behind bytes that functions hold back. Returns
+    /// the verdict. `is_next`: it was taken. `next`: the next number of the stream in front of the packet.
+    fn arrive_other(
+        &self,
+        packet: &mut Packet<'_>,
+        (stream, view, is_next): (&mut TcpStream, &mut View, bool),
+        (memory, number): (&mut EditMemory, u32),
+        (segment, next): (&Segment, Option<u32>),
+        step: &mut Step<'_>,
+    ) -> Verdict {
+        let direction = packet.direction as usize;
+        let verdict = if is_next {
+            Verdict::Pass
+        } else {
+            step.edited = ExpectedNumbers::of(&memory.splices, number, direction);
+            self.take_other(packet, segment, (&mut *stream, &mut *view), step)
+        };
+        if view.is_restart {
+            step.drop_apart(packet);
+            memory.restart(number, 1 - direction, stream);
+        }
+        if let Status::Passed(_) = stream.status() {
+            memory.splices.stop(number);
+        }
+        if verdict == Verdict::Pass {
+            view.is_release =
+                self.note_passing(packet, (memory, number), (stream, (segment, next)), view, step);
         }
         verdict
     }

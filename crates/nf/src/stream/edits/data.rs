@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use mmb_flow::Direction;
 use mmb_packet::Kind;
-use mmb_stream::{Change, Segment, View};
+use mmb_stream::{Change, Rope, Segment, View};
 
 use super::counters::{EDITS, EditTally, INSERTED, REMOVED};
 use super::error::EditError;
@@ -159,6 +159,15 @@ impl<'a, 'p> StreamEdit<'a, 'p> {
         self.data.packet()
     }
 
+    /// Returns all bytes as one slice. They are copied to a buffer if they are not together.
+    #[inline]
+    pub fn joined<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        self.data.joined(buffer)
+    }
+
     /// Iterates over the bytes in order, as slices, without a copy. Slices are not empty.
     pub fn chunks(&self) -> impl Iterator<Item = &'a [u8]> + use<'a, 'p> {
         self.data.chunks()
@@ -285,11 +294,9 @@ impl EditMemory {
             work: Work { tail: held, changes, bytes, .. }, ropes, changed, tally, recorder, ..
         } = self;
         let rope = ropes.get(at).filter(|_| changed.contains(at));
-        let start = first_number(packet, view);
-        let from = rope.filter(|rope| !rope.is_empty()).map_or(start, |rope| rope.from);
-        // Bytes in between were not seen: what was held is forgotten.
-        if !has_tail || held.end() != from && (view.len != 0 || rope.is_some_and(|rope| !rope.is_empty())) {
-            held.clear(from);
+        // If bytes in between were not seen, what was held is forgotten.
+        if !has_tail || !is_followed(held, (packet, view), rope) {
+            held.clear(0);
         }
         changes.clear();
         bytes.clear();
@@ -309,7 +316,7 @@ impl EditMemory {
         let hold = edit.hold;
         self.record(at, (len, held_len, hold));
         if has_tail || !self.work.changes.is_empty() || hold.is_some() {
-            self.finish(packet, (at, view, start), tail, hold);
+            self.finish(packet, (at, view), tail, hold);
         }
         count_changes(&self.work.changes, &mut self.tally);
         Some(result)
@@ -323,11 +330,10 @@ impl EditMemory {
     }
 
     /// Applies what a function has asked for: its tail is kept, and what goes on becomes the packet's rope.
-    /// `start`: the number of the first byte of the view.
     fn finish(
         &mut self,
         packet: &Packet<'_>,
-        (at, view, start): (usize, View, u32),
+        (at, view): (usize, View),
         tail: &mut u32,
         hold: Option<usize>,
     ) {
@@ -335,7 +341,7 @@ impl EditMemory {
         let Work { tail: held, output, rest, changes, bytes, .. } = work;
         let Some(rope) = ropes.get_mut(at) else { return };
         if !changed.contains(at) {
-            rope.set_body(start, view.len.into());
+            rope.set_body(first_number(packet, view), view.len.into());
         }
         let body = || StreamData::new(packet, view).chunks();
         output.apply((held, rope), body(), changes, bytes);
@@ -357,6 +363,15 @@ impl EditMemory {
             // Without room they go on.
             rope.append(&self.work.rest);
         }
+    }
+}
+
+/// Whether the bytes of a packet, or what functions have made of them, follow those that were held back. True
+/// if there are none.
+fn is_followed(held: &Rope, (packet, view): (&Packet<'_>, View), rope: Option<&Rope>) -> bool {
+    match rope.filter(|rope| !rope.is_empty()) {
+        Some(rope) => held.end() == rope.from,
+        None => view.len == 0 || held.end() == first_number(packet, view),
     }
 }
 

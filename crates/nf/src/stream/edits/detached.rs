@@ -31,6 +31,11 @@ fn edited_stream(stream: Option<&TcpStream>) -> Option<&TcpStream> {
     stream.filter(|stream| stream.is_edited() && stream.kept() != NOT_EDITED)
 }
 
+/// Returns the number of a stream's connection. 0: functions do not edit it.
+pub(super) fn number_of(stream: &TcpStream) -> u32 {
+    edited_stream(Some(stream)).map_or(0, TcpStream::kept)
+}
+
 /// Returns the numbers of a session at the group that it passes now, if functions edit its connection.
 pub(super) fn current_edits(stream: Option<&TcpStream>) -> Option<DetachedEdits> {
     edited_stream(stream).map(|stream| DetachedEdits::Open {

@@ -29,12 +29,6 @@ impl Datagrams {
         Datagrams { editable: Set::EMPTY, new: Set::EMPTY, most: [0; VECTOR], ends }
     }
 
-    /// The place of a datagram has another packet now.
-    pub fn remove(&mut self, i: usize) {
-        self.editable.remove(i);
-        self.new.remove(i);
-    }
-
     /// These places have other packets now.
     pub fn remove_all(&mut self, at: Set) {
         self.editable = self.editable.without(at);

@@ -188,8 +188,12 @@ impl EditMemory {
         let options = headers.bytes.len().saturating_sub(headers.l4 + FIXED);
         let least = if headers.is_ip4 { LEAST4 } else { LEAST6 };
         let most = self.splices.most_payload(cause.number, direction, options, least) as u32;
-        let segments = (LONGEST_FRAME.saturating_sub(headers.bytes.len() as u32) / most).min(MOST_SEGMENTS);
-        let most_of_frame = segments.max(1) * most;
+        let most_of_frame = if range.to.wrapping_sub(range.from) > most {
+            let segments = LONGEST_FRAME.saturating_sub(headers.bytes.len() as u32) / most;
+            segments.clamp(1, MOST_SEGMENTS) * most
+        } else {
+            most
+        };
         let (mut from, mut n) = (range.from, 0u32);
         loop {
             let left = range.to.wrapping_sub(from);
@@ -210,10 +214,10 @@ impl EditMemory {
             });
             let Some(frame) = frame else { return };
             headers.complete(frame, (from.wrapping_sub(u32::from(is_syn)), flags), n as u16, segment_size);
-            (from, n) = (to, n + len.div_ceil(most));
             if is_last {
                 return;
             }
+            (from, n) = (to, n + len.div_ceil(most));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Packets behind the functions: what is left of their bytes goes on.
 
-use mmb_packet::{DropReason, Kind};
+use mmb_packet::DropReason;
 use mmb_stream::{BuiltSegments, Departure, Leaving, OutputRange, Segment, TcpStream, View};
 
 use super::EditMemory;
@@ -51,14 +51,20 @@ impl StreamContext {
                 }
                 return;
             }
-            let stream = scratchpad::<TcpStream>(pads, bases[n], offset);
-            let (Some(packet), Some(stream)) = (packets.get_mut(i), stream) else { return };
-            if packet.meta.kind.l4() == Kind::TCP {
-                let verdict = leave(packet, stream, (i, views[n], now), memory, emissions);
-                if verdict != Verdict::Pass {
-                    verdicts[n] = verdict;
-                    events.insert(i);
+            let Some(packet) = packets.get_mut(i) else { return };
+            let Some(segment) = segment(packet) else { return };
+            let place = (i, views[n], now);
+            if let Some(seq) = take_next(packet, &segment, place, memory) {
+                if seq != segment.seq {
+                    packet.write_l4(SEQ, &seq.to_be_bytes());
                 }
+                return;
+            }
+            let Some(stream) = scratchpad(pads, bases[n], offset) else { return };
+            let verdict = leave_other(packet, (stream, &segment), place, memory, emissions);
+            if verdict != Verdict::Pass {
+                verdicts[n] = verdict;
+                events.insert(i);
             }
         });
         if !memory.deferred.is_empty() {
@@ -68,24 +74,6 @@ impl StreamContext {
         self.take_tally(worker, &mut memory.tally);
         events
     }
-}
-
-/// A packet leaves the group of functions.
-fn leave(
-    packet: &mut Packet<'_>,
-    stream: &TcpStream,
-    (at, view, now): (usize, View, u32),
-    memory: &mut EditMemory,
-    emissions: &mut Emissions,
-) -> Verdict {
-    let Some(segment) = segment(packet) else { return Verdict::Pass };
-    if let Some(seq) = take_next(packet, &segment, (at, view, now), memory) {
-        if seq != segment.seq {
-            packet.write_l4(SEQ, &seq.to_be_bytes());
-        }
-        return Verdict::Pass;
-    }
-    leave_uncommon(packet, (stream, &segment), (at, view, now), memory, emissions)
 }
 
 /// Takes a packet of which all bytes are new, and that no function has changed. Returns its number for the
@@ -108,7 +96,7 @@ fn take_next(
 }
 
 /// A packet that does not simply go on leaves the group of functions.
-fn leave_uncommon(
+fn leave_other(
     packet: &mut Packet<'_>,
     (stream, segment): (&TcpStream, &Segment),
     (at, view, now): (usize, View, u32),
@@ -223,8 +211,11 @@ impl EditMemory {
         let is_joined = !repeated.is_empty() && !repeated.has_fin && repeated.to == fresh.from;
         let from = if is_joined { repeated.from } else { fresh.from };
         let (len, most) = (fresh.to.wrapping_sub(from), self.most_payload(cause));
+        if len <= most {
+            return;
+        }
         let rest = len % most;
-        if len > most && rest != 0 && rest <= fresh.to.wrapping_sub(fresh.from) && !fresh.has_fin {
+        if rest != 0 && rest <= fresh.to.wrapping_sub(fresh.from) && !fresh.has_fin {
             self.splices.defer(cause.number, cause.packet.direction as usize, rest);
             fresh.to = fresh.to.wrapping_sub(rest);
             self.deferred.insert(cause.at);
@@ -294,7 +285,7 @@ fn overwrite(
     packet: &mut Packet<'_>,
     leaving: &Leaving,
     built: &BuiltSegments,
-    memory: &mut EditMemory,
+    memory: &EditMemory,
     at: usize,
 ) -> bool {
     let (number, direction) = (memory.number(at), packet.direction as usize);
@@ -311,19 +302,17 @@ fn overwrite(
     if !is_same || packet.l4().len() < header + leaving.len as usize {
         return false;
     }
-    let mut bytes = std::mem::take(&mut memory.work.frame);
-    bytes.clear();
-    let is_kept = memory.splices.read(number, direction, (from, to), &mut bytes);
-    if is_kept {
-        let mut place = header;
+    let mut place = header;
+    let is_kept = memory.splices.for_each_piece(number, direction, (from, to), |bytes| {
         for piece in bytes.chunks(PIECE) {
             if packet.l4().get(place..place + piece.len()) != Some(piece) {
                 packet.write_l4(place, piece);
             }
             place += piece.len();
         }
+    });
+    if is_kept {
         packet.write_l4(SEQ, &from.to_be_bytes());
     }
-    memory.work.frame = bytes;
     is_kept
 }

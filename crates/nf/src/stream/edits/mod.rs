@@ -183,19 +183,20 @@ impl EditMemory {
     pub fn enter(&mut self, at: Set) {
         self.resets.clear();
         self.fresh = Set::EMPTY;
-        self.one_way = self.one_way.without(at);
-        self.changed = self.changed.without(at);
-        self.returned = self.returned.without(at);
-        self.datagrams.remove_all(at);
+        self.clear_marks(at);
     }
 
-    /// A packet is in front of the functions.
+    /// A packet is in front of the functions. `number`: that of its connection. 0: it is not edited.
     pub fn begin(&mut self, i: usize, number: u32) {
-        self.numbers[i & (VECTOR - 1)] = if number == NOT_EDITED { 0 } else { number };
-        self.one_way.remove(i);
-        self.changed.remove(i);
-        self.returned.remove(i);
-        self.datagrams.remove(i);
+        self.numbers[i & (VECTOR - 1)] = number;
+        self.clear_marks(Set::one(i));
+    }
+
+    fn clear_marks(&mut self, at: Set) {
+        for marks in [&mut self.one_way, &mut self.changed, &mut self.returned] {
+            *marks = marks.without(at);
+        }
+        self.datagrams.remove_all(at);
     }
 
     /// Returns the numbers with which a function may answer the client of a packet's connection.

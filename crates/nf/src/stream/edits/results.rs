@@ -22,6 +22,7 @@ use mmb_stream::{Change, TcpStream, View};
 
 use super::EditMemory;
 use super::datagram::set_payload_length;
+use super::detached::number_of;
 use crate::Packet;
 use crate::set::{Set, VECTOR};
 use crate::stream::StreamData;
@@ -186,7 +187,7 @@ impl EditMemory {
         (rights, rope): (EditRights, u32),
     ) {
         let stream = stream.filter(|stream| packet.meta.kind.l4() == Kind::TCP && stream.is_edited());
-        self.begin(i, stream.map_or(0, TcpStream::kept));
+        self.begin(i, stream.map_or(0, number_of));
         self.returned.insert(i);
         self.one_way.insert_if(i, rights.is_one_way);
         self.restore_datagram(i, packet, rights);

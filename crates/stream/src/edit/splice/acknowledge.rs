@@ -1,7 +1,21 @@
 //! What acknowledgements and windows of the receiver mean to the sender.
 
-use super::{ACKED, BEGUN, BEHIND, EDGE, Flow, PREACKED, PROBED, Splices, TOLD};
+use super::super::log::EditPool;
+use super::{ACKED, BEGUN, BEHIND, EDGE, Flow, OutputRange, PREACKED, PROBED, Splices, TOLD};
 use crate::{is_after, is_before};
+
+/// What the acknowledgement of a segment means to the sender of the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Translated {
+    /// The acknowledgement number that the sender is told, and the field of the window.
+    pub ack: u32,
+    /// See `ack`.
+    pub window: u16,
+    /// Blocks of a selective acknowledgement have other numbers, too.
+    pub differs: bool,
+    /// Output that the window has room for. It is noted as sent.
+    pub pending: OutputRange,
+}
 
 impl Splices {
     /// The receiver of a direction has acknowledged bytes. `window`: the field of the header, and its shift
@@ -15,31 +29,34 @@ impl Splices {
         ack: u32,
         (window, shift): (u16, Option<u8>),
     ) -> (u32, u16) {
-        let Some((flow, edits)) = self.parts(number, direction).filter(|(flow, _)| flow.has(BEGUN)) else {
-            return (ack, window);
+        let Some((flow, edits)) = self.parts(number, direction) else { return (ack, window) };
+        let (told, is_new) = flow.acknowledge(edits, ack, (window, shift));
+        if is_new {
+            self.output.acknowledge(number, direction, ack);
+        }
+        told
+    }
+
+    /// Does what [`Splices::acknowledge`] does. Also takes the output that the window has room for, and tells
+    /// whether other numbers of the segment have to be translated.
+    #[inline]
+    pub fn translate(
+        &mut self,
+        number: u32,
+        direction: usize,
+        ack: u32,
+        (window, shift): (u16, Option<u8>),
+    ) -> Translated {
+        let Some((flow, edits)) = self.parts(number, direction) else {
+            return Translated { ack, window, ..Translated::default() };
         };
-        let last = flow.next().wrapping_add(u32::from(flow.has(PROBED)));
-        if is_after(ack, last) {
-            return (ack.wrapping_sub(flow.log.offset), window);
+        let (told, is_new) = flow.acknowledge(edits, ack, (window, shift));
+        let differs = !flow.has_same_numbers() || flow.has(PREACKED);
+        let pending = flow.take_pending();
+        if is_new {
+            self.output.acknowledge(number, direction, ack);
         }
-        if !flow.has(ACKED) || is_after(ack, flow.acked) {
-            (flow.acked, flow.bits) = (ack, flow.bits | ACKED);
-            if flow.has(PROBED) && is_after(ack, flow.sent) {
-                (flow.sent, flow.bits) = (ack, flow.bits & !PROBED);
-            }
-            flow.log.fold(edits, ack);
-        }
-        let acked = flow.log.sender_numbers(edits, ack).0;
-        if flow.has(PREACKED) && !is_before(acked, flow.preacked) {
-            flow.bits &= !PREACKED;
-        }
-        if flow.has(BEHIND) && !is_before(acked, flow.first) {
-            flow.bits &= !BEHIND;
-        }
-        let acked = flow.told_ack(acked);
-        let window = shift.map_or(window, |shift| flow.tell(acked, ack, window, shift));
-        self.output.acknowledge(number, direction, ack);
-        (acked, window)
+        Translated { ack: told.0, window: told.1, differs, pending }
     }
 
     /// Returns what [`Splices::acknowledge`] would, and changes nothing.
@@ -91,6 +108,42 @@ impl Splices {
 }
 
 impl Flow {
+    /// Notes an acknowledgement and the window with it. Returns what the sender is told, and whether bytes
+    /// are acknowledged that were not before.
+    #[inline]
+    fn acknowledge(
+        &mut self,
+        edits: &mut EditPool,
+        ack: u32,
+        (window, shift): (u16, Option<u8>),
+    ) -> ((u32, u16), bool) {
+        if !self.has(BEGUN) {
+            return ((ack, window), false);
+        }
+        let last = self.next().wrapping_add(u32::from(self.has(PROBED)));
+        if is_after(ack, last) {
+            return ((ack.wrapping_sub(self.log.offset), window), false);
+        }
+        let is_new = !self.has(ACKED) || is_after(ack, self.acked);
+        if is_new {
+            (self.acked, self.bits) = (ack, self.bits | ACKED);
+            if self.has(PROBED) && is_after(ack, self.sent) {
+                (self.sent, self.bits) = (ack, self.bits & !PROBED);
+            }
+            self.log.fold(edits, ack);
+        }
+        let acked = self.log.sender_numbers(edits, ack).0;
+        if self.has(PREACKED) && !is_before(acked, self.preacked) {
+            self.bits &= !PREACKED;
+        }
+        if self.has(BEHIND) && !is_before(acked, self.first) {
+            self.bits &= !BEHIND;
+        }
+        let acked = self.told_ack(acked);
+        let window = shift.map_or(window, |shift| self.tell(acked, ack, window, shift));
+        ((acked, window), is_new)
+    }
+
     /// Returns the field of the window that the sender is told. The right edge never moves back.
     fn tell(&mut self, acked: u32, ack: u32, window: u16, shift: u8) -> u16 {
         let shift = shift.min(14);
@@ -102,7 +155,7 @@ impl Flow {
         if !self.has(TOLD) || is_after(own, self.told) {
             (self.told, self.bits) = (own, self.bits | TOLD);
         }
-        let is_plain = self.log.len == 0 && self.log.offset == 0 && acked == ack;
+        let is_plain = self.has_same_numbers() && acked == ack;
         if is_plain || self.told.wrapping_sub(acked) == u32::from(window) << shift {
             return window;
         }

@@ -81,14 +81,7 @@ impl BuiltSegments {
 impl Splices {
     /// Returns output that was not sent and fits into the receiver's window, and notes it as sent.
     pub fn take_pending(&mut self, number: u32, direction: usize) -> OutputRange {
-        let Some((flow, _)) = self.parts(number, direction) else { return OutputRange::default() };
-        let (from, limit) = (flow.sent, flow.limit());
-        if is_after(limit, flow.sent) {
-            (flow.sent, flow.bits) = (limit, flow.bits & !PROBED);
-        }
-        let has_fin = flow.has(FIN) && !flow.has(FIN_SENT) && flow.sent == flow.output_end();
-        flow.bits |= if has_fin { FIN_SENT } else { 0 };
-        OutputRange { from, to: flow.sent, has_fin }
+        self.parts(number, direction).map(|(flow, _)| flow.take_pending()).unwrap_or_default()
     }
 
     /// Takes back bytes at the end of what was sent: they leave later.
@@ -268,6 +261,18 @@ impl Splices {
 }
 
 impl Flow {
+    /// See [`Splices::take_pending`].
+    #[inline]
+    pub(super) fn take_pending(&mut self) -> OutputRange {
+        let (from, limit) = (self.sent, self.limit());
+        if is_after(limit, self.sent) {
+            (self.sent, self.bits) = (limit, self.bits & !PROBED);
+        }
+        let has_fin = self.has(FIN) && !self.has(FIN_SENT) && self.sent == self.output_end();
+        self.bits |= if has_fin { FIN_SENT } else { 0 };
+        OutputRange { from, to: self.sent, has_fin }
+    }
+
     /// Whether all that was sent is acknowledged.
     fn is_idle(&self) -> bool {
         self.has(ACKED) && self.acked == self.next()

@@ -10,11 +10,6 @@ use super::{ACKED, BEGUN, Flow, PREACKED, Splices, TOLD};
 use crate::{is_after, is_before};
 
 impl Splices {
-    /// Whether the sender of a direction was told that bytes are acknowledged which the receiver may lack.
-    pub fn is_preacknowledged(&self, number: u32, direction: usize) -> bool {
-        self.flow(number, direction).is_some_and(|flow| flow.has(PREACKED))
-    }
-
     /// Bytes that functions hold back, all in front of `seq`, are acknowledged to their sender, which does
     /// not repeat them then. `shift`: that of the receiver's window, if it is known.
     ///
@@ -42,6 +37,18 @@ impl Splices {
             other.carried = (ack, window);
         }
         (ack, window, ack.wrapping_sub(before))
+    }
+
+    /// Bytes of a direction come that begin at a number. Returns whether functions hold back none in front of
+    /// them. Then only these can begin to wait.
+    #[inline]
+    pub fn note_next(&mut self, number: u32, direction: usize, (seq, len): (u32, u16), now: u32) -> bool {
+        let Some((flow, _)) = self.parts(number, direction) else { return false };
+        let is_next = flow.has(BEGUN) && !is_after(seq, flow.end);
+        if is_next && len != 0 {
+            flow.held_since = now;
+        }
+        is_next
     }
 
     /// Notes that bytes of a direction begin to wait for functions.

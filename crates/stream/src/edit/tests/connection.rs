@@ -7,7 +7,7 @@ use proptest::test_runner::TestRng;
 
 use crate::{
     BuiltSegments, Change, Departure, HeldRange, Leaving, NextHeld, Outcome, OutputRange, Policy, Rope,
-    Segment, Splices, TcpStream, View, is_after,
+    Segment, Splices, TcpStream, Translated, View, is_after,
 };
 
 const SYN: u8 = Segment::SYN;
@@ -187,11 +187,14 @@ impl Middlebox {
     fn process(&mut self, direction: usize, mut packet: Packet) -> Vec<(usize, Packet)> {
         let mut out = Vec::new();
         if packet.flags & ACK != 0 {
-            let window = (packet.window, Some(0));
-            let (ack, window) = self.splices.acknowledge(self.number, 1 - direction, packet.ack, window);
+            let (other, carried) = (1 - direction, (packet.ack, (packet.window, Some(0))));
+            let mut apart = self.splices.clone();
+            let Translated { ack, window, pending, .. } =
+                self.splices.translate(self.number, other, carried.0, carried.1);
+            let told = apart.acknowledge(self.number, other, carried.0, carried.1);
+            assert_eq!((told, apart.take_pending(self.number, other)), ((ack, window), pending));
             (packet.ack, packet.window) = (ack, window);
-            let range = self.splices.take_pending(self.number, 1 - direction);
-            self.build(1 - direction, range, &mut out);
+            self.build(other, pending, &mut out);
         }
         let next = self.stream.next(direction);
         let repeats = (packet.seq, packet.seq.wrapping_add(packet.bytes.len() as u32));

@@ -1,6 +1,6 @@
 //! Segments that simply go on, and those that do not.
 
-use crate::{Rope, Splices};
+use crate::{Rope, Splices, Translated};
 
 /// The sender's number of the first byte.
 const FIRST: u32 = u32::MAX - 1;
@@ -50,6 +50,30 @@ fn edits_in_front_move_the_number() {
     splices.take_pending(number, 0);
     assert_eq!(take(&mut splices, number, end, b"a"), Some(FIRST.wrapping_add(3)));
     assert_eq!(splices.ends(number, 0), (end.wrapping_add(1), FIRST.wrapping_add(4)));
+}
+
+#[test]
+fn bytes_are_next_if_none_are_held_back_in_front_of_them() {
+    let (mut splices, number) = begun(10);
+    assert!(!splices.note_next(number, 1, (FIRST, 4), 3), "not begun");
+    assert!(splices.note_next(number, 0, (FIRST, 4), 3));
+    assert!(splices.note_next(number, 0, (FIRST, 0), 7));
+    assert_eq!(splices.hold_time(number, 0, 8), 5, "an acknowledgement brings no bytes");
+    // Functions have got four bytes, and hold them back.
+    assert!(!splices.note_next(number, 0, (FIRST.wrapping_add(4), 4), 9));
+    assert_eq!(splices.hold_time(number, 0, 9), 6);
+}
+
+#[test]
+fn numbers_differ_behind_an_edit() {
+    let (mut splices, number) = begun(10);
+    let same = splices.translate(number, 0, FIRST, (10, Some(0)));
+    assert_eq!((same.ack, same.window, same.differs), (FIRST, 10, false));
+    assert!(same.pending.is_empty());
+    edit(&mut splices, number, 1, b"xyz");
+    let Translated { differs, pending, .. } = splices.translate(number, 0, FIRST, (10, Some(0)));
+    assert!(differs);
+    assert_eq!((pending.from, pending.to), (FIRST, FIRST.wrapping_add(3)));
 }
 
 #[test]
