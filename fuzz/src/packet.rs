@@ -13,6 +13,9 @@ use mmb_packet::{
 #[allow(dead_code, reason = "its own target and tests use the rest")]
 pub mod options;
 
+#[path = "merge.rs"]
+mod merge;
+
 /// Maximum length of an Ethernet header with the tags that the parser skips.
 const L2_MOST: usize = 14 + 4 * 4;
 const PORTS: (u16, u16) = (0x1234, 0xfedc);
@@ -31,6 +34,7 @@ pub fn check(frame: &[u8]) {
         check_head(frame, cut, whole, &meta);
     }
     any_metadata(frame);
+    merge::check(frame);
     if whole.is_ok() {
         check_symmetry(frame, &meta);
         check_partial(frame, &meta);

@@ -7,6 +7,7 @@
 //!
 //! Segments are those that Linux makes (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`).
 
+mod merge;
 mod tunnel;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use std::ops::Range;
 use crate::checksum::{fold, pseudo4, pseudo6, sum, sum_pieces};
 use crate::meta::{Kind, Meta, PacketFlags};
 use crate::{bytes, parse};
+pub use merge::{MergePackets, MergeRole, Merger, TcpSegment, Train};
 use tunnel::Outer;
 
 const TCP: u8 = 6;

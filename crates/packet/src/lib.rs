@@ -38,7 +38,7 @@ pub use hash::{FlowHashKey, flow_hash4, flow_hash6, set_flow_hash_key};
 pub use ip4::{parse_ip4, parse_plain_ip4};
 pub use ip6::{parse_ip6, parse_plain_ip6};
 pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, is_vlan_tag, parse_l2};
-pub use large::{LargeFrame, SegmentPlace};
+pub use large::{LargeFrame, MergePackets, MergeRole, Merger, SegmentPlace, TcpSegment, Train};
 pub use loc::{Ip6Ext, Loc, NamedOption};
 pub use meta::{Kind, Meta, OUT_ROUTED, PacketFlags, StageWord};
 pub use options::{TcpOption, TcpOptions, shift_window, tcp_options};
