@@ -733,6 +733,10 @@ class InterfaceEntry(TypedDict):
     # Packets that could not be sent.
     tx_errors: int
 
+    # Packets that left as a part of the large frame of a packet before them: `tx_packets` counts that
+    # frame once.
+    tx_merged: NotRequired[int]
+
     # Packets sent.
     tx_packets: int
 

@@ -335,3 +335,39 @@ fn large_frames_are_sent_whole() {
         assert_eq!(pool.in_use(), 0);
     });
 }
+
+/// Segments of TCP leave as the large frame of which they were cut, those of UDP one by one.
+#[test]
+fn segments_leave_as_large_frames() {
+    in_namespace(|| {
+        let pool = pool();
+        let mut port = quiet(&pool, 1);
+        let (_rx, mut tx) = queues(&mut port);
+        let raw = Raw::with_headers("mmbtap");
+        let mut burst = Burst::new();
+        let (mut packets, mut merged) = (0, 0);
+        for (frame, size) in large_frames() {
+            let is_tcp = LargeFrame::parse(&frame, frame.len()).unwrap().is_tcp();
+            for merges in [true, false] {
+                port.merge_segments(merges);
+                let mut large = pool.alloc_from(&frame).unwrap();
+                large.set_large(size);
+                assert!(segment(&large, |segment| burst.push(segment).unwrap()));
+                let n = burst.len();
+                let count = tx.send_all(&mut burst);
+                let expected = if is_tcp && merges { 1 } else { n };
+                assert_eq!((count.sent, count.merged, burst.len()), (expected, n - expected, 0));
+                (packets, merged) = (packets + expected as u64, merged + (n - expected) as u64);
+                let received: Vec<_> = (0..expected).map(|_| raw.receive().unwrap()).collect();
+                // The packet socket gets the tag beside the frame, and offsets without it.
+                if expected == 1 && frame[12..14] != [0x81, 0] {
+                    assert!(received[0] == as_sent(&frame, size), "{size}");
+                }
+            }
+        }
+        let stats = port.stats().unwrap();
+        assert_eq!((stats.tx_packets, stats.tx_merged), (packets, merged));
+        drop((port, tx, _rx));
+        assert_eq!(pool.in_use(), 0);
+    });
+}

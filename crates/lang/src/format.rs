@@ -115,6 +115,7 @@ fn format_setting(setting: &Command, f: &mut Formatter<'_>) -> fmt::Result {
         Command::SetLogFormat(format) => write!(f, "set log-format {}", format.word()),
         Command::SetLogTo(sink) => write!(f, "set log-to {}", sink.word()),
         Command::SetWorkerMode(mode) => write!(f, "set worker-mode {}", mode.word()),
+        Command::SetGro(on) => write!(f, "set gro {}", switch(*on)),
         _ => Ok(()),
     }
 }

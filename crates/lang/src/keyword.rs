@@ -237,6 +237,7 @@ pub(crate) const SET: &[Keyword] = &[
     word("log-format", "how the lines of packets that rules log are written: text or json"),
     word("log-to", "where the lines of packets that rules log go: stderr or syslog"),
     word("worker-mode", "what workers do while there are no packets: poll, event or adaptive"),
+    word("gro", "whether TCP segments leave as large frames by interfaces that take them: on or off"),
 ];
 
 /// Words after `set worker-mode`, in the order of [`crate::ProcessMode::ALL`].

@@ -86,7 +86,8 @@ fn the_grammar_step_by_step() {
             "fast-path",
             "log-format",
             "log-to",
-            "worker-mode"
+            "worker-mode",
+            "gro"
         ]
     );
     assert_eq!(offered("set punt-limit ").1, ["neighbor", "routing", "local", "other"]);
@@ -96,6 +97,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("set timeout tcp-h").1, ["tcp-handshake", "tcp-half-closed"]);
     assert_eq!(offered("set tcp-pickup ").1, ["on", "off"]);
     assert_eq!(offered("set worker-mode ").1, ["poll", "event", "adaptive"]);
+    assert_eq!(offered("set gro ").1, ["on", "off"]);
     assert_eq!(offered("set stream-pickup ").1, ["pass", "inspect", "reset"]);
     assert_eq!(offered("set stream-overflow ").1, ["drop", "pass", "reset"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));

@@ -331,6 +331,8 @@ fn settings() {
         "set worker-mode poll",
         "set worker-mode event",
         "set worker-mode adaptive",
+        "set gro on",
+        "set gro off",
     ] {
         prints(line, line);
     }

@@ -94,7 +94,8 @@ def test_taps_beside_other_ports(make_bench, make_daemon, address, kinds):
         return traffic.bulk_transfer(bench.client, bench.server, address, size=16 << 20)
 
     octets = average(bench.server, "s0", transfer)
-    assert octets <= FRAME if "af-xdp" in kinds else octets > 2 * FRAME
+    # Segments of an af-xdp port are merged.
+    assert octets <= FRAME if kinds[1] == "af-xdp" else octets > 2 * FRAME
     assert sum(daemon.drops().values()) == 0
 
 
@@ -147,7 +148,7 @@ def chain(*functions):
     ids=["one", "all", "processes", "zero-copy"],
 )
 def test_functions_take_large_frames(make_wire, driver, address, functions):
-    wire = make_wire(driver, config=DOMAINS + chain(*functions))
+    wire = make_wire(driver, config="set gro off\n" + DOMAINS + chain(*functions))
     wire.bench.know_neighbours()
     assert to_server(wire, address, size=16 << 20) > 2 * FRAME
     assert sum(wire.daemon.drops().values()) == 0
@@ -162,7 +163,7 @@ def test_functions_take_large_frames(make_wire, driver, address, functions):
 @BOTH
 @pytest.mark.parametrize("function", ["police 100mpps", "match ATTACK mask process box"], ids=["packets", "edits"])
 def test_other_functions_get_each_segment(make_wire, address, function):
-    wire = make_wire("af-packet", config=DOMAINS + chain(function))
+    wire = make_wire("af-packet", config="set gro off\n" + DOMAINS + chain(function))
     wire.bench.know_neighbours()
     assert to_server(wire, address, size=4 << 20) <= FRAME
     assert wire.daemon.hits(1) > 2500

@@ -57,6 +57,10 @@ pub struct InterfaceEntry {
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
+    /// Packets that left as a part of the large frame of a packet before them: `tx_packets` counts that
+    /// frame once.
+    #[serde(default)]
+    pub tx_merged: u64,
     /// Packets received here and dropped, by reason; only reasons that have occurred.
     #[serde(default)]
     pub drops: IndexMap<String, u64>,

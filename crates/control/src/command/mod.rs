@@ -88,6 +88,7 @@ impl Control {
             Command::SetLogFormat(format) => self.set_log_format(*format),
             Command::SetLogTo(sink) => self.set_log_sink(*sink),
             Command::SetWorkerMode(mode) => self.set_worker_mode(*mode),
+            Command::SetGro(on) => self.set_gro(*on),
         };
         done.map(Output::Done)
     }

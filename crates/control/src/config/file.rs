@@ -175,6 +175,7 @@ impl<'a> Builder<'a> {
                 Command::SetLogFormat(format) => self.config.packet_log_mut().format = format,
                 Command::SetLogTo(sink) => self.config.packet_log_mut().sink = sink,
                 Command::SetWorkerMode(mode) => self.config.set_worker_mode(mode),
+                Command::SetGro(on) => self.config.set_gro(on),
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -429,6 +430,9 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     if config.worker_mode() != ProcessMode::default() {
         lines.push(Command::SetWorkerMode(config.worker_mode()).to_string());
+    }
+    if !config.has_gro() {
+        lines.push(Command::SetGro(false).to_string());
     }
     lines.extend(config.sets().iter().map(|set| Command::SetAdd(set.clone()).to_string()));
     lines.extend(config.nat().lines());

@@ -73,6 +73,8 @@ pub struct Config {
     packet_log: PacketLog,
     /// What workers do while there are no packets.
     worker_mode: ProcessMode,
+    /// Whether TCP segments leave as they are by ports that take large frames, too.
+    keeps_segments: bool,
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
     punt: Option<PortId>,
     /// Of the file that was read last.
@@ -210,6 +212,16 @@ impl Config {
         self.worker_mode = mode;
     }
 
+    /// Whether TCP segments leave as large frames by interfaces that take them.
+    pub fn has_gro(&self) -> bool {
+        !self.keeps_segments
+    }
+
+    /// Sets whether TCP segments leave as large frames by interfaces that take them.
+    pub fn set_gro(&mut self, on: bool) {
+        self.keeps_segments = !on;
+    }
+
     /// NAT pools and forwards.
     pub fn nat(&self) -> &Nat {
         &self.nat
@@ -281,6 +293,7 @@ impl Config {
         self.fast_path = FastPathMode::Off;
         self.packet_log = PacketLog::default();
         self.worker_mode = ProcessMode::default();
+        self.keeps_segments = false;
         self.nat = Arc::new(self.nat.cleared());
         self.reset_sets();
     }

@@ -230,6 +230,7 @@ impl Config {
             chains: self.chains.program().clone(),
             fast_path: self.fast_path,
             worker_mode: self.worker_mode,
+            keeps_segments: self.keeps_segments,
             ports,
         }
     }

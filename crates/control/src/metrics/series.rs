@@ -23,7 +23,7 @@ pub(super) const WORKER_METRICS: [Metric<WorkerEntry>; 2] = [
     ("worker_checksum_repairs", "Checksums completed for a kernel peer", |w| w.checksum_repairs),
 ];
 
-pub(super) const INTERFACE_METRICS: [Metric<InterfaceEntry>; 7] = [
+pub(super) const INTERFACE_METRICS: [Metric<InterfaceEntry>; 8] = [
     ("interface_rx_packets", "Packets received", |d| d.rx_packets),
     ("interface_rx_bytes", "Bytes received", |d| d.rx_bytes),
     ("interface_tx_packets", "Packets sent", |d| d.tx_packets),
@@ -31,6 +31,7 @@ pub(super) const INTERFACE_METRICS: [Metric<InterfaceEntry>; 7] = [
     ("interface_rx_missed", "Packets dropped by the device because it had no free buffer", |d| d.rx_missed),
     ("interface_rx_errors", "Packets received with errors", |d| d.rx_errors),
     ("interface_tx_errors", "Packets that could not be sent", |d| d.tx_errors),
+    ("interface_tx_merged", "Packets sent as a part of the large frame before them", |d| d.tx_merged),
 ];
 
 pub(super) const NODE_METRICS: [Metric<NodeEntry>; 3] = [

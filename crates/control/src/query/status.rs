@@ -299,6 +299,7 @@ fn fill(entry: &mut InterfaceEntry, info: mmb_dataplane::PortInfo) {
     entry.rx_missed = info.rx_missed;
     entry.rx_errors = info.rx_errors;
     entry.tx_errors = info.tx_errors;
+    entry.tx_merged = info.tx_merged;
     entry.notes = info.notes;
 }
 

@@ -151,8 +151,8 @@ fn interface_details(text: &mut String, i: &InterfaceEntry, verbose: bool) {
         let _ = writeln!(text, "{}: {} by {}, mac {}, mtu {}", i.name, i.device, i.driver, i.mac, i.mtu);
         let _ = writeln!(
             text,
-            "{}: rx-missed {}, rx-errors {}, tx-errors {}",
-            i.name, i.rx_missed, i.rx_errors, i.tx_errors
+            "{}: rx-missed {}, rx-errors {}, tx-errors {}, tx-merged {}",
+            i.name, i.rx_missed, i.rx_errors, i.tx_errors, i.tx_merged
         );
         for c in &i.capabilities {
             let supported = if c.supported { "yes" } else { "no" };

@@ -71,6 +71,14 @@ impl Control {
         Ok(Done::new(format!("workers {what}")))
     }
 
+    /// `set gro`.
+    pub(crate) fn set_gro(&self, on: bool) -> Result<Done, CommandError> {
+        self.edit(|config| config.set_gro(on))?;
+        let what =
+            if on { "leave as large frames by interfaces that take them" } else { "leave as they are" };
+        Ok(Done::new(format!("TCP segments {what}")))
+    }
+
     /// `set timeout`.
     pub(crate) fn set_timeout(&self, timeout: Timeout, seconds: u32) -> Result<Done, CommandError> {
         self.change_settings(|settings| settings::set_timeout(settings, timeout, seconds))?;

@@ -209,6 +209,7 @@ set fast-path auto
 set log-format json
 set log-to syslog
 set worker-mode event
+set gro off
 nat pool add home 192.0.2.1-192.0.2.4 ports 2000-3999 block 100 limit 50 filtering endpoint-independent
 nat pool add office 192.0.2.9
 nat forward add udp 192.0.2.1 53 to 10.0.0.53 53
@@ -225,9 +226,9 @@ add-stateful ip-saddr 172.16.0.0/12 nat office
         assert_eq!((diff.added.len(), diff.removed), (0, vec![line.to_owned()]));
     }
     let error = daemon.control.apply(file.replace("nat office", "nat cellar").as_bytes()).unwrap_err();
-    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (14, 41), "{error:?}");
+    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (15, 41), "{error:?}");
     let error = daemon.control.apply(file.replace("192.0.2.9", "192.0.2.4").as_bytes()).unwrap_err();
-    assert_eq!(error.diagnostics[0].line, 11, "{error:?}");
+    assert_eq!(error.diagnostics[0].line, 12, "{error:?}");
     assert_eq!(daemon.control.config().config, file);
     let nat = daemon.run("show nat").unwrap();
     assert!(nat.contains("192.0.2.1-192.0.2.4") && nat.contains("10.0.0.53:53"), "{nat}");

@@ -102,6 +102,8 @@ pub struct Forwarding {
     pub fast_path: FastPathMode,
     /// What workers do while there are no packets.
     pub worker_mode: ProcessMode,
+    /// Whether TCP segments leave as they are by ports that take large frames, too.
+    pub keeps_segments: bool,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

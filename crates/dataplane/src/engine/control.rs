@@ -242,6 +242,7 @@ impl Engine {
         let (is_learning, was_learning) = (is_learning(&forwarding), self.shared.fast.is_learning());
         let uses_tc = is_learning && uses_tc(&forwarding);
         participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
+        devices().for_each(|(_, port)| port.merge_segments(!forwarding.keeps_segments));
         let large = large_frames_for(&forwarding.chains);
         devices().for_each(|(_, port)| port.restrict_large(large));
         let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));

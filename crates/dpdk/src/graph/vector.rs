@@ -213,7 +213,7 @@ impl<'a> Vector<'a> {
         // here.
         unsafe {
             let count = queue.send_from(this.objs.cast(), this.n);
-            for at in count.sent..usize::from(this.n) - count.too_big {
+            for at in count.sent..usize::from(this.n) - count.too_big - count.merged {
                 if let Some(packet) = NonNull::new((*this.objs.add(at)).cast()) {
                     // A packet that does not fit is freed.
                     drop(rest.push(Mbuf::from_raw(packet)));

@@ -55,9 +55,21 @@ impl Mbuf {
             return Err(tail);
         }
         let last = self.last_segment();
+        // SAFETY: it is the last segment, and there is room for more.
+        unsafe { self.chain_behind(last, tail) };
+        Ok(())
+    }
+}
+
+impl Packet {
+    /// Appends another packet's segments.
+    ///
+    /// # Safety
+    /// `last` is the last segment of this packet, which has at most [`MAX_SEGMENTS`] afterwards.
+    pub(crate) unsafe fn chain_behind(&mut self, last: *mut sys::rte_mbuf, tail: Mbuf) {
         let (header, tail) = (self.raw(), tail.into_raw());
-        // SAFETY: both chains are valid and owned; `tail` becomes part of this one and its header a plain
-        // segment.
+        // SAFETY: the caller's promise. Both chains are valid and owned; `tail` becomes part of this one and
+        // its header a plain segment.
         unsafe {
             (*last).next = tail;
             (*header).nb_segs += (*tail).nb_segs;
@@ -65,7 +77,6 @@ impl Mbuf {
             (*tail).nb_segs = 1;
             (*tail).pkt_len = u32::from((*tail).data_len);
         }
-        Ok(())
     }
 }
 

@@ -22,4 +22,4 @@ pub use readable::{PinnedFrame, ReadablePool};
 pub use ring::{RingReceiver, RingSender, ring};
 pub(crate) use scatter::ScatterBuffers;
 pub use segment::segment;
-pub(crate) use segment::{MAX_SEGMENTS, complete_from, complete_single, segment_as};
+pub(crate) use segment::{MAX_SEGMENTS, complete_from, complete_single, is_intact, segment_as};

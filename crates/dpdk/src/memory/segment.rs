@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use mmb_dpdk_sys as sys;
-use mmb_packet::{LargeFrame, SegmentPlace, checksum};
+use mmb_packet::{LargeFrame, SegmentPlace, TcpSegment, checksum};
 
 use super::mbuf::Mbuf;
 use super::mempool::CHAIN;
@@ -56,6 +56,16 @@ pub(crate) fn complete_single(packet: &mut Packet, frame: &LargeFrame) -> bool {
 /// Completes a checksum that covers a packet from `start` to its end ([`checksum::complete_from`]).
 pub(crate) fn complete_from(packet: &mut Packet, start: usize, field: usize) {
     with_pieces(packet, |head, rest| checksum::complete_from(head, rest, start, field));
+}
+
+/// Whether the TCP checksum of a packet is valid, which has the headers of `segment` and at least its length.
+pub(crate) fn is_intact(packet: &Packet, segment: &TcpSegment) -> bool {
+    let (mut pieces, mut n) = ([&[][..]; CHAIN], 0);
+    for (to, piece) in pieces.iter_mut().zip(packet.segments().skip(1)) {
+        *to = piece;
+        n += 1;
+    }
+    segment.is_intact(packet.data(), &pieces[..n])
 }
 
 /// Makes one segment. `payload` is at the segment's part.

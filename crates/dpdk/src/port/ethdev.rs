@@ -151,6 +151,7 @@ impl Port {
             tx_packets: stats.opackets,
             tx_bytes: stats.obytes,
             tx_errors: stats.oerrors + self.handle.segment_drops.load(Ordering::Relaxed),
+            tx_merged: self.handle.merged.load(Ordering::Relaxed),
         };
         if let Some(vnet) = &self.handle.vnet {
             vnet.counters.add_to(&mut stats);
@@ -171,6 +172,12 @@ impl Port {
         if let Some(vnet) = &self.handle.vnet {
             vnet.restrict_large(most);
         }
+    }
+
+    /// Sets whether consecutive TCP segments leave as large frames: at first, they do. Ports other than
+    /// AF_PACKET and taps send none.
+    pub fn merge_segments(&self, merges: bool) {
+        self.handle.merges.store(merges, Ordering::Relaxed);
     }
 
     /// Whether the link is up, according to the kernel interface behind the port or to the driver.

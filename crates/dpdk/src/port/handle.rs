@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk_sys as sys;
@@ -43,6 +43,10 @@ pub(super) struct DeviceHandle {
     pub(super) ring_drops: AtomicU64,
     /// Segments of large frames for which the port had no room.
     pub(super) segment_drops: AtomicU64,
+    /// Whether send queues merge segments, if the port takes large frames.
+    pub(super) merges: AtomicBool,
+    /// Packets that left as a part of a packet before them.
+    pub(super) merged: AtomicU64,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<Promiscuous>,
 }
@@ -78,6 +82,12 @@ impl DeviceHandle {
     #[inline]
     pub(super) fn eth_id(&self) -> Option<u16> {
         self.eth.as_ref().map(|eth| eth.id)
+    }
+
+    /// Whether send queues merge segments into large frames.
+    #[inline]
+    pub(super) fn merges(&self) -> bool {
+        self.vnet.is_some() && self.merges.load(Ordering::Relaxed)
     }
 }
 

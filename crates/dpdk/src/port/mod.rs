@@ -6,6 +6,7 @@ mod ethdev;
 mod flow_rules;
 mod frame_size;
 mod handle;
+mod merge;
 mod netdev;
 mod open;
 mod queue;

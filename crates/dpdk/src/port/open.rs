@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mmb_dpdk_sys as sys;
 
@@ -87,6 +87,8 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         vnet,
         ring_drops: AtomicU64::new(0),
         segment_drops: AtomicU64::new(0),
+        merges: AtomicBool::new(true),
+        merged: AtomicU64::new(0),
         _promiscuous: promiscuous,
     })
 }
@@ -122,6 +124,8 @@ fn open_tap(eal: Eal, spec: &PortSpec<'_>, interface: Option<&str>) -> Result<De
         vnet: Some(vnet),
         ring_drops: AtomicU64::new(0),
         segment_drops: AtomicU64::new(0),
+        merges: AtomicBool::new(true),
+        merged: AtomicU64::new(0),
         _promiscuous: None,
     })
 }

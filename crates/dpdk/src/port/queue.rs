@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mmb_dpdk_sys as sys;
+use mmb_packet::Merger;
 
 use super::handle::DeviceHandle;
+use super::merge::merge;
 use super::netdev;
 use super::spec::TxCount;
 use super::vnet::{Sent, VnetReader};
@@ -41,6 +43,7 @@ pub struct TxQueue {
     segments: Option<Burst>,
     /// Large frames that are not to be given to the kernel whole.
     to_segment: u32,
+    merger: Merger,
 }
 
 impl RxQueue {
@@ -95,7 +98,14 @@ impl RxQueue {
 
 impl TxQueue {
     pub(super) fn new(handle: Arc<DeviceHandle>, queue: u16) -> TxQueue {
-        TxQueue { handle, queue, has_large: false, segments: Some(Burst::new()), to_segment: 0 }
+        TxQueue {
+            handle,
+            queue,
+            has_large: false,
+            segments: Some(Burst::new()),
+            to_segment: 0,
+            merger: Merger::default(),
+        }
     }
 
     /// Sends packets from the front of `burst`. Packets that the port has no room for stay in it, in order.
@@ -109,7 +119,7 @@ impl TxQueue {
                 // `take_front` moves the rest up; the entries of freed packets are cut off below.
                 count.sent
             });
-            burst.forget_last(count.too_big);
+            burst.forget_last(count.too_big + count.merged);
         }
         count
     }
@@ -124,7 +134,7 @@ impl TxQueue {
         unsafe {
             burst.take_front(|packets, n| {
                 count = self.send_from(packets, n);
-                count.no_room = usize::from(n) - count.sent - count.too_big;
+                count.no_room = usize::from(n) - count.sent - count.too_big - count.merged;
                 sys::mmb_pktmbuf_free_bulk(packets.add(count.sent), count.no_room as u32);
                 usize::from(n)
             });
@@ -139,19 +149,42 @@ impl TxQueue {
     }
 
     /// Sends packets from the front. Packets that the port has no room for stand behind the sent ones, in
-    /// order. As many entries at the end as packets were too big are no longer valid.
+    /// order. As many entries at the end as packets were too big or merged are no longer valid.
     ///
     /// # Safety
-    /// `packets` points to `n` owned packets; those that are sent or too big change owner.
+    /// `packets` points to `n` owned packets; those that are sent, too big or merged change owner.
     #[inline]
     pub(crate) unsafe fn send_from(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> TxCount {
         // SAFETY: the caller's promise. `admit` leaves the packets to send at the front; `push` takes from
         // the front.
         unsafe {
-            let good = self.admit(packets, n);
+            // While the queue sends the segments of a large frame, they stay as they are.
+            let can_merge = n > 1 && self.handle.merges() && self.segments.is_some();
+            let left = if can_merge { self.merge(packets, n) } else { n };
+            let good = self.admit(packets, left);
             let sent = usize::from(self.push(packets, good));
-            TxCount { sent, no_room: 0, too_big: usize::from(n - good) }
+            let (too_big, merged) = (usize::from(left - good), usize::from(n - left));
+            TxCount { sent, no_room: 0, too_big, merged }
         }
+    }
+
+    /// Merges segments into large frames, if the kernel takes such. Returns how many packets are left.
+    ///
+    /// # Safety
+    /// `packets` points to `n` owned packets; those that are merged change owner.
+    unsafe fn merge(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        if self.to_segment > 0 {
+            // The next frame that is merged shows whether the kernel takes it again.
+            self.to_segment -= 1;
+            return n;
+        }
+        let longest = self.max_frame() as usize;
+        // SAFETY: the caller's promise.
+        let left = unsafe { merge(&mut self.merger, packets, n, longest) };
+        if left < n {
+            self.handle.merged.fetch_add((n - left).into(), Ordering::Relaxed);
+        }
+        left
     }
 
     /// Prepares packets for the driver: linearizes where necessary, frees those that do not fit and moves the

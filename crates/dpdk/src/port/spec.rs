@@ -57,6 +57,8 @@ pub struct PortStats {
     pub tx_bytes: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
+    /// Packets that left as a part of a packet before them, which is counted alone.
+    pub tx_merged: u64,
 }
 
 /// The result of sending packets.
@@ -68,4 +70,6 @@ pub struct TxCount {
     pub no_room: usize,
     /// Packets freed because they are longer than the port takes.
     pub too_big: usize,
+    /// Packets that became a part of a packet before them, which is counted alone.
+    pub merged: usize,
 }

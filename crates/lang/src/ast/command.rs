@@ -253,6 +253,8 @@ pub enum Command {
     SetLogTo(LogSink),
     /// `set worker-mode poll|event|adaptive`: what workers do while there are no packets.
     SetWorkerMode(ProcessMode),
+    /// `set gro on|off`: whether TCP segments leave as large frames by interfaces that take them.
+    SetGro(bool),
 }
 
 impl Command {

@@ -280,7 +280,8 @@ impl Parser<'_> {
             "fast-path" => self.fast_path(),
             "log-format" => self.log_format(),
             "log-to" => self.log_to(),
-            _ => Ok(Command::SetWorkerMode(self.worker_mode()?)),
+            "worker-mode" => Ok(Command::SetWorkerMode(self.worker_mode()?)),
+            _ => Ok(Command::SetGro(self.switch("gro")?)),
         }
     }
 

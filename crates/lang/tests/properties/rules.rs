@@ -295,6 +295,7 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         select(&[FastPathMode::Off, FastPathMode::Auto, FastPathMode::Xdp, FastPathMode::Tc][..])
             .prop_map(Command::SetFastPath),
         select(&ProcessMode::ALL[..]).prop_map(Command::SetWorkerMode),
+        any::<bool>().prop_map(Command::SetGro),
     ]
 }
 

@@ -51,7 +51,7 @@ routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show ne
 settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf strict|loose|off [INTERFACE…]
             set tcp-pickup|tcp-window-check|martian-check on|off
             set fast-path auto|xdp|tc|off   set log-format text|json   set log-to stderr|syslog
-            set worker-mode poll|event|adaptive
+            set worker-mode poll|event|adaptive   set gro on|off
             set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
             set held-packets session|worker NUMBER
             set stream-pickup pass|inspect|reset   set stream-overflow drop|pass|reset

@@ -45,6 +45,8 @@ pub struct PortInfo {
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
+    /// Packets that left as a part of a packet before them, which is counted alone.
+    pub tx_merged: u64,
     /// Settings that were changed on the device, and settings to change by hand.
     pub notes: Vec<String>,
 }
@@ -226,6 +228,7 @@ impl OpenPort {
             rx_missed: stats.rx_missed + stats.rx_no_buffer,
             rx_errors: stats.rx_errors,
             tx_errors: stats.tx_errors,
+            tx_merged: stats.tx_merged,
             notes,
         }
     }

@@ -19,7 +19,7 @@ impl Packet {
         unsafe { segment_tailroom(self.last_segment()) }
     }
 
-    pub(in crate::memory) fn last_segment(&self) -> *mut sys::rte_mbuf {
+    pub(crate) fn last_segment(&self) -> *mut sys::rte_mbuf {
         let mut segment = self.raw();
         // SAFETY: the packet's chain is valid and ends with a null pointer.
         unsafe {
