@@ -274,6 +274,36 @@ fn duplicates_have_timestamps() {
     }
 }
 
+/// The receiver has sent more, with later timestamps than the early segment echoes: earlier ones would be
+/// ignored (RFC 7323, 5.3). That of a segment at a number which nobody expects may be anybody's.
+#[test]
+fn duplicates_have_the_last_timestamp_of_the_receiver() {
+    for lines in [READS, EDITS] {
+        let syns = [&[1, 1, 4, 2][..], &stamps(1, 0)].concat();
+        let answer = [&[1, 1, 4, 2][..], &stamps(2000, 1)].concat();
+        let mut bench = Bench::open(lines, [&syns, &answer]);
+        let reply = |seq, value, text: &str| Segment {
+            direction: 1,
+            seq,
+            window: 900,
+            flags: ACK,
+            options: stamps(value, 1),
+            text: text.to_owned(),
+            ..Segment::default()
+        };
+        let mut told = |value: u32, reply: Segment, seq: i32| {
+            bench.send(&[reply]);
+            let early = bench.told(Segment { options: stamps(2, 2000), ..data(seq, "xy") });
+            let found: Vec<_> = early.iter().map(|one| one.options[4..8].to_vec()).collect();
+            assert_eq!(found, [value.to_be_bytes().to_vec()], "{lines} {seq}");
+        };
+        told(2005, reply(0, 2005, "new"), 10);
+        told(2007, reply(0, 2007, "new"), 20);
+        told(2007, reply(90_000, 900_000, ""), 30);
+        told(2009, reply(3, 2009, ""), 40);
+    }
+}
+
 /// A function holds back what may begin its word. The sender repeats that, and what is missing.
 #[test]
 fn bytes_that_functions_hold_back_are_told_as_missing() {

@@ -144,3 +144,57 @@ def test_a_loss_in_front_is_repaired_without_a_timeout(make_bad, config, sack):
         if repaired and not timeouts:
             return
     pytest.fail(f"{repaired} fast retransmissions and {timeouts} timeouts in the last transfer")
+
+
+class Reader(threading.Thread):
+    """Receives so many bytes from a connection."""
+
+    def __init__(self, connection, size):
+        super().__init__(daemon=True)
+        self.connection, self.size, self.content = connection, size, bytearray()
+
+    def run(self):
+        while len(self.content) < self.size and (part := self.connection.recv(1 << 20)):
+            self.content += part
+
+
+def talk(bench, sent, size):
+    """Sends bytes from both ends at once. Returns the `size` bytes that each end has got. The ends do not close before: a FIN takes the
+    slow path, and acknowledgements of the same vector overtake it.
+    """
+    with bench.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener, bench.client.socket(socket.AF_INET, socket.SOCK_STREAM) as near:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((SERVER4, PORT))
+        listener.listen()
+        near.settimeout(PATIENCE)
+        near.connect((SERVER4, PORT))
+        far, _ = listener.accept()
+        with far:
+            far.settimeout(PATIENCE)
+            readers = [Reader(end, size) for end in (near, far)]
+            threads = [*readers, *(threading.Thread(target=end.sendall, args=(sent,), daemon=True) for end in (near, far))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(2 * PATIENCE)
+            return [bytes(reader.content) for reader in readers]
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+@pytest.mark.parametrize("config", [edits("very-harmless"), edits(""), READERS], ids=["longer", "removed", "read"])
+def test_no_end_ignores_what_mmb_sends(make_bad, config, place):
+    """Both ends send at once, and some of each is lost. What mmb acknowledges in their place, and what it sends late, is not older than
+    what they have seen (RFC 7323, 5.3). One transfer of some has to do: the kernel's own packets may change places on a busy machine.
+    """
+    sent = text(8 * SIZE)
+    expected = sent if config == READERS else sent.replace(OLD, b"very-harmless" if "replace" in config else b"")
+    bench = make_bad(config, seed=1, **{place: Impairment(loss=30)})
+    ignored = [0, 0]
+    for _ in range(ATTEMPTS):
+        assert talk(bench, sent, len(expected)) == [expected, expected]
+        before, ignored = ignored, [counters(end)["PAWSEstab"] for end in (bench.client, bench.server)]
+        if ignored == before:
+            break
+    else:
+        pytest.fail(f"segments were ignored for their timestamps in each transfer: {ignored}")
+    assert bench.links[place == "behind"].lost > 20

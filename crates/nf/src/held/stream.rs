@@ -105,8 +105,9 @@ impl HeldPackets {
         *latest
     }
 
-    /// Releases the first held segment. Stream functions get the bytes of `view`.
-    pub fn release_segment(&mut self, place: HeldPlace, direction: Direction, view: View) {
+    /// Releases the first held segment. Stream functions get the bytes of `view`. Returns the timestamp with
+    /// which it goes on.
+    pub fn release_segment(&mut self, place: HeldPlace, direction: Direction, view: View) -> Option<u32> {
         let stamp = self.queues.get(&place).and_then(|queue| queue.latest_stamp[direction as usize]);
         if let Some(ticket) = self.pop_held(place, direction) {
             self.set_view(ticket, view);
@@ -115,6 +116,7 @@ impl HeldPackets {
             }
             self.add_pending(place, direction, ticket);
         }
+        stamp
     }
 
     /// Drops the first held segment.

@@ -89,10 +89,12 @@ impl Early {
         }
     }
 
-    /// Returns the timestamps of an acknowledgement that has no others: those of the packet.
-    pub fn stamps(&self, packet: &Packet<'_>) -> Option<(u32, u32)> {
+    /// Returns the timestamps of an acknowledgement. `latest`: the last one of the segments' receiver, which
+    /// may have sent it behind what the packet echoes. An earlier one would make the sender ignore the
+    /// acknowledgement (RFC 7323, 5.3).
+    pub fn stamps(&self, packet: &Packet<'_>, latest: Option<u32>) -> Option<(u32, u32)> {
         let (_, value, echo) = timestamp(packet.head, packet.meta)?;
-        Some(if self.to == SegmentTo::Sender { (echo, value) } else { (value, echo) })
+        Some(if self.to == SegmentTo::Sender { (latest.unwrap_or(echo), value) } else { (value, echo) })
     }
 }
 
@@ -102,7 +104,8 @@ pub(super) fn stream_numbers(packet: &Packet<'_>, stream: &TcpStream, early: &Ea
     let direction = early.direction as usize;
     let ack = stream.acknowledged(direction).filter(|_| stream.is_acknowledged(direction))?;
     let (seq, window) = (stream.end(direction ^ 1)?, stream.window(direction)?);
-    Some(EarlyNumbers { seq, ack, window, stamps: early.stamps(packet) })
+    let stamps = early.stamps(packet, stream.stamp(direction ^ 1));
+    Some(EarlyNumbers { seq, ack, window, stamps })
 }
 
 impl StreamContext {

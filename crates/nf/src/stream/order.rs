@@ -75,6 +75,9 @@ impl StreamContext {
             true => self.queued(packet, stream, segment, step),
             false => self.uncommon(packet, stream, segment, step),
         };
+        if stream.is_in_flight(packet.direction as usize, segment.end()) {
+            note_stamp(packet, stream);
+        }
         *view = found;
         verdict
     }
@@ -154,7 +157,7 @@ impl StreamContext {
         match outcome {
             Outcome::Pass(view, cause) => {
                 self.count(step.worker, cause);
-                step.note_stamp(packet);
+                step.note_stamp(packet, stream);
                 let verdict = step.follow(packet, view);
                 if stream.may_hold(packet.direction as usize) {
                     let worker = step.worker;
@@ -273,8 +276,17 @@ pub(super) fn take_next(
     let is_next = !may_wait(packet, stream, step) && stream.take_next(packet.direction as usize, segment);
     if is_next {
         view.len = segment.len;
+        note_stamp(packet, stream);
     }
     is_next
+}
+
+/// Notes the timestamp of a segment of which nothing is ahead of the stream.
+#[inline(always)]
+fn note_stamp(packet: &Packet<'_>, stream: &mut TcpStream) {
+    if let Some(stamp) = timestamp_value(packet.head, packet.meta) {
+        stream.note_stamp(packet.direction as usize, stamp);
+    }
 }
 
 #[cold]

@@ -34,12 +34,16 @@ impl Step<'_> {
     }
 
     /// A packet goes on in front of those of its direction that wait, if there are any.
-    pub fn note_stamp(&mut self, packet: &mut Packet<'_>) {
+    pub fn note_stamp(&mut self, packet: &mut Packet<'_>, stream: &TcpStream) {
         let (place, held) = (self.place(packet), &mut *self.holding.held);
         if held.held_of(place, packet.direction) != 0
             && let Some(value) = timestamp_value(packet.head, packet.meta)
-            && let Some(latest) = held.note_stamp(place, packet.direction, value)
         {
+            // Acknowledgements do not wait, and may have had a later one.
+            let last = stream.stamp(packet.direction as usize).filter(|&last| is_after(last, value));
+            let Some(latest) = held.note_stamp(place, packet.direction, last.unwrap_or(value)) else {
+                return;
+            };
             raise_stamp(packet, latest);
         }
     }
@@ -53,7 +57,9 @@ impl Step<'_> {
                 NextHeld::Wait => return,
                 NextHeld::Pass(view) => {
                     gone(view);
-                    held.release_segment(place, direction, view);
+                    if let Some(stamp) = held.release_segment(place, direction, view) {
+                        stream.note_stamp(direction as usize, stamp);
+                    }
                 }
                 NextHeld::Drop => held.drop_segment(place, direction, DropReason::StreamEnd),
             }

@@ -239,27 +239,24 @@ impl Splices {
         }
     }
 
-    /// Notes timestamp and payload of a segment of a direction. Of a large frame, that of its greatest
-    /// segment counts.
+    /// Notes the payload of a segment of a direction. Of a large frame, that of its greatest segment counts.
     ///
     /// A sender that repeats its first byte that is not acknowledged may have learned of a smaller path MTU.
-    pub fn note_segment(
-        &mut self,
-        number: u32,
-        direction: usize,
-        (seq, len): (u32, u32),
-        stamp: Option<u32>,
-    ) {
+    pub fn note_segment(&mut self, number: u32, direction: usize, (seq, len): (u32, u32)) {
         let Some((flow, _)) = self.parts(number, direction) else { return };
-        if let Some(stamp) = stamp
-            && (!flow.has(STAMPED) || !is_before(stamp, flow.stamp))
-        {
-            (flow.stamp, flow.bits) = (stamp, flow.bits | STAMPED);
-        }
         let is_first = flow.has(ACKED) && seq.wrapping_add(flow.log.offset) == flow.acked;
         let is_repeated = is_first && flow.acked != flow.sent;
         if len != 0 && (is_repeated || len > flow.largest.into()) {
             flow.largest = u16::try_from(len).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Notes a timestamp of a direction's sender.
+    pub fn note_stamp(&mut self, number: u32, direction: usize, stamp: u32) {
+        if let Some((flow, _)) = self.parts(number, direction)
+            && (!flow.has(STAMPED) || !is_before(stamp, flow.stamp))
+        {
+            (flow.stamp, flow.bits) = (stamp, flow.bits | STAMPED);
         }
     }
 
@@ -339,10 +336,12 @@ impl Splices {
         let Some(flow) = self.flow(number, direction).filter(|flow| flow.has(BEGUN)) else {
             return SpliceReport::default();
         };
+        // The number of an acknowledged FIN is behind the bytes.
+        let acked = if flow.has(ACKED) && is_before(flow.acked, flow.sent) { flow.acked } else { flow.sent };
         SpliceReport {
             offset: flow.log.offset as i32,
             edits: flow.log.len,
-            unacknowledged: if flow.has(ACKED) { flow.sent.wrapping_sub(flow.acked) } else { 0 },
+            unacknowledged: flow.sent.wrapping_sub(acked),
             unsent: flow.output_end().wrapping_sub(flow.sent),
             end: flow.end,
         }

@@ -12,8 +12,8 @@
 //! begins again behind the SYN.
 
 use super::{
-    ACKED, Cause, EARLY, FIN, Flow, OnPickup, Outcome, PENDING, Policy, SCALED, SYN, SYNCED, Segment, Status,
-    TcpStream, shift_of,
+    ACKED, Cause, EARLY, FIN, Flow, OnPickup, Outcome, PENDING, Policy, SCALED, STAMPED, SYN, SYNCED,
+    Segment, Status, TcpStream, shift_of,
 };
 use crate::{is_after, is_before};
 
@@ -45,9 +45,9 @@ impl TcpStream {
         let has_bytes = segment.len != 0 || segment.flags & Segment::FIN != 0;
         let is_awaiting = flow.bits & (SYN | EARLY) == SYN && other.bits & SYNCED == 0;
         if is_awaiting && has_bytes && segment.flags & Segment::SYN == 0 {
-            flow.pending = flow.initial;
+            flow.pending_or_stamp = flow.initial;
             flow.pending_scale = if flow.bits & SCALED != 0 { flow.scale + 1 } else { 0 };
-            flow.bits |= PENDING | EARLY;
+            flow.bits = flow.bits & !STAMPED | PENDING | EARLY;
         }
     }
 
@@ -55,7 +55,7 @@ impl TcpStream {
     /// stream cannot begin again behind the data, and no client sends so (RFC 7413, 4.2.1).
     pub fn answers_early_data(&self, direction: usize, segment: &Segment) -> bool {
         let other = &self.flows[!direction & 1];
-        let data = segment.ack.wrapping_sub(other.pending.wrapping_add(1));
+        let data = segment.ack.wrapping_sub(other.pending_or_stamp.wrapping_add(1));
         let is_early = other.bits & (EARLY | ACKED) == EARLY;
         segment.flags & KIND == SYN_ACK && is_early && (1..=u16::MAX.into()).contains(&data)
     }
@@ -74,10 +74,10 @@ impl TcpStream {
             Segment::SYN => {
                 let is_other = flow.bits & SYN == 0 || flow.initial != segment.seq;
                 if is_passed || flow.bits & SYNCED != 0 && is_other {
-                    let is_same = flow.bits & PENDING != 0 && flow.pending == segment.seq;
-                    flow.pending = segment.seq;
+                    let is_same = flow.bits & PENDING != 0 && flow.pending_or_stamp == segment.seq;
+                    flow.pending_or_stamp = segment.seq;
                     flow.pending_scale = segment.scale.map_or(0, |_| shift_of(segment.scale) + 1);
-                    flow.bits |= PENDING;
+                    flow.bits = flow.bits & !STAMPED | PENDING;
                     flow.bits &= !if is_same { 0 } else { EARLY };
                 }
                 false
@@ -86,7 +86,7 @@ impl TcpStream {
                 let other = &mut self.flows[!direction & 1];
                 let is_early = other.bits & EARLY != 0;
                 let is_pending = other.bits & PENDING != 0 && (!is_early || other.bits & ACKED == 0);
-                if !is_pending || segment.ack != other.pending.wrapping_add(1) {
+                if !is_pending || segment.ack != other.pending_or_stamp.wrapping_add(1) {
                     return false;
                 }
                 let scaled = if other.pending_scale != 0 { SCALED } else { 0 };

@@ -24,8 +24,9 @@ struct Flow {
     edge: u32,
     /// The number of the first SYN. Valid with [`SYN`].
     initial: u32,
-    /// The number of a SYN that may begin another connection. Valid with [`PENDING`].
-    pending: u32,
+    /// The number of a SYN that may begin another connection. Valid with [`PENDING`]. Without that: the last
+    /// timestamp of the sender. Valid with [`STAMPED`].
+    pending_or_stamp: u32,
     bits: u16,
     /// Shift of the windows that this direction's sender announces. Valid with [`SCALED`].
     scale: u8,
@@ -51,11 +52,13 @@ const SACK: u16 = 1 << 7;
 const PENDING: u16 = 1 << 8;
 /// So much has gone on that a number in front of `initial` may be one of the stream.
 const FAR: u16 = 1 << 9;
-/// Bytes behind its SYN came before any segment of the other direction. `pending` is valid, too.
+/// Bytes behind its SYN came before any segment of the other direction. [`PENDING`] is set, too.
 const EARLY: u16 = 1 << 10;
 /// The receiver may lack bytes of which no copy was kept: those in front of the first one that was read, or
 /// that had gone on when a function joined.
 const UNKEPT: u16 = 1 << 11;
+/// A segment with a timestamp has gone on. Never with [`PENDING`].
+const STAMPED: u16 = 1 << 12;
 
 /// `kept` is a number of [`crate::Splices`].
 const EDITED: u8 = 1 << 0;
@@ -85,6 +88,8 @@ pub struct TcpStream {
     kept: u32,
 }
 
+const _: () = assert!(size_of::<TcpStream>() == 56, "scratchpads have little room");
+
 impl TcpStream {
     /// Whether and why not the connection is read.
     pub fn status(&self) -> Status {
@@ -97,9 +102,9 @@ impl TcpStream {
         const STAY: u16 = SYN | SCALED | PENDING | EARLY;
         let flows = self.flows;
         self.clear(Status::Passed(cause));
-        self.flows = flows.map(|Flow { scale, pending, pending_scale, bits, .. }| {
+        self.flows = flows.map(|Flow { scale, pending_or_stamp, pending_scale, bits, .. }| {
             let bits = bits & STAY;
-            Flow { scale, pending, pending_scale, bits, ..Flow::default() }
+            Flow { scale, pending_or_stamp, pending_scale, bits, ..Flow::default() }
         });
     }
 

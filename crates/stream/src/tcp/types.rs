@@ -31,6 +31,12 @@ impl Segment {
     /// See [`Segment::FIN`].
     pub const ACK: u8 = 0x10;
 
+    /// Returns the number behind its bytes. That of a FIN does not count.
+    pub fn end(&self) -> u32 {
+        let is_syn = self.flags & Segment::SYN != 0;
+        self.seq.wrapping_add(self.len.into()).wrapping_add(is_syn.into())
+    }
+
     /// Whether it opens a connection and has data already.
     pub(super) fn is_syn_with_data(&self) -> bool {
         self.flags & (Segment::SYN | Segment::ACK) == Segment::SYN && self.len != 0

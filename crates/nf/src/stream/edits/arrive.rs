@@ -76,12 +76,21 @@ impl EditMemory {
         }
     }
 
-    /// Notes timestamp and payload of a segment: of a large frame, that of each of its segments.
+    /// Notes the payload of a segment: of a large frame, that of each of its segments.
     fn note_arrival(&mut self, packet: &Packet<'_>, segment: &Segment, number: u32) {
         let size = if packet.segment_size == 0 { u16::MAX } else { packet.segment_size };
         let place = (segment.seq, segment.len.min(size).into());
-        let stamp = timestamp_value(packet.head, packet.meta);
-        self.splices.note_segment(number, packet.direction as usize, place, stamp);
+        self.splices.note_segment(number, packet.direction as usize, place);
+    }
+
+    /// Notes the last timestamp of a packet's sender. If nothing is known of its numbers, that is the
+    /// packet's.
+    fn note_stamp(&mut self, packet: &Packet<'_>, stream: &TcpStream, number: u32) {
+        let direction = packet.direction as usize;
+        let stamp = stream.stamp(direction).or_else(|| timestamp_value(packet.head, packet.meta));
+        if let Some(stamp) = stamp {
+            self.splices.note_stamp(number, direction, stamp);
+        }
     }
 
     /// No function reads a connection any more. Forgets it if its ends count alike, and all bytes that
@@ -232,6 +241,7 @@ impl StreamContext {
             let numbers = (&segment, next);
             self.arrive_other(packet, (stream, view, is_next), (memory, number), numbers, step)
         };
+        memory.note_stamp(packet, stream, number);
         memory.fresh.insert_if(step.at, view.len != 0);
         if stream.has_held()
             && let Some(early) = Early::of(packet, &segment, (stream, awaits), verdict)

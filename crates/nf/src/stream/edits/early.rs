@@ -25,13 +25,11 @@ impl EditMemory {
             return None;
         }
         let seq = self.splices.next(number, other);
-        let ((ack, window), stamps) = match early.to {
-            SegmentTo::Receiver => ((segment.ack, segment.window), early.stamps(packet)),
-            SegmentTo::Sender => {
-                let stamps = self.splices.stamp(number, other).zip(self.splices.stamp(number, own));
-                (self.splices.carried(number, other), stamps)
-            }
+        let (ack, window) = match early.to {
+            SegmentTo::Receiver => (segment.ack, segment.window),
+            SegmentTo::Sender => self.splices.carried(number, other),
         };
+        let stamps = early.stamps(packet, self.splices.stamp(number, other));
         Some(EarlyNumbers { seq, ack, window, stamps })
     }
 

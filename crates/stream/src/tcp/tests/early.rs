@@ -77,3 +77,36 @@ fn they_do_not_keep_another_connection_from_being_read() {
     assert_eq!(send(&mut stream, 1, segment(SYN_ACK, 4, 5000, 0)), pass(0, 0));
     assert_eq!(send(&mut stream, 0, segment(ACK, 5000, 5, 20)), pass(0, 20));
 }
+
+/// Numbers of segments whose timestamps count: what was not acknowledged, and a keepalive in front of it.
+#[test]
+fn segments_in_flight_are_known() {
+    for fin in [0, 1] {
+        let mut stream = open([1000, 500]);
+        send(&mut stream, 0, segment(ACK, 1000, 500, 20));
+        send(&mut stream, 1, segment(ACK, 500, 1010, 0));
+        if fin == 1 {
+            send(&mut stream, 0, segment(ACK | FIN, 1020, 500, 0));
+        }
+        let found = (900..1100).filter(|&end| stream.is_in_flight(0, end));
+        assert_eq!(found.collect::<Vec<_>>(), (1009..=1020 + fin).collect::<Vec<_>>());
+    }
+    assert!(!opened().is_in_flight(1, 0), "nothing was seen");
+}
+
+#[test]
+fn the_last_timestamp_is_kept() {
+    let mut stream = opened();
+    assert_eq!(stream.stamp(0), None);
+    for (stamp, last) in [(u32::MAX, u32::MAX), (5, 5), (u32::MAX, 5), (6, 6)] {
+        stream.note_stamp(0, stamp);
+        assert_eq!((stream.stamp(0), stream.stamp(1)), (Some(last), None));
+    }
+    // A SYN that may begin another connection is noted in its place.
+    let mut stream = open([1000, 500]);
+    stream.note_stamp(0, 7);
+    send(&mut stream, 0, segment(SYN, 4999, 0, 0));
+    stream.note_stamp(0, 8);
+    assert_eq!(stream.stamp(0), None);
+    assert!(is_restart(send(&mut stream, 1, segment(SYN_ACK, 4, 5000, 0))));
+}
