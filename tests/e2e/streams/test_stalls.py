@@ -1,5 +1,6 @@
 """A connection that is edited does not stall longer than the same loss costs without functions, and one retransmission timeout."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -50,8 +51,9 @@ class Sender(threading.Thread):
         self.connection.shutdown(socket.SHUT_WR)
 
 
-def transfer(bench, content):
-    """Sends bytes from the client to the server. Returns what came, the longest silence, and the sender's timeout, in seconds."""
+@contextlib.contextmanager
+def connection(bench):
+    """A connection from the client to the server: both sockets."""
     with bench.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener, bench.client.socket(socket.AF_INET, socket.SOCK_STREAM) as near:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((SERVER4, PORT))
@@ -61,15 +63,21 @@ def transfer(bench, content):
         far, _ = listener.accept()
         with far:
             far.settimeout(PATIENCE)
-            sender = Sender(near, content)
-            received, longest, last = [], 0.0, time.monotonic()
-            sender.start()
-            while part := far.recv(1 << 20):
-                now = time.monotonic()
-                received.append(part)
-                longest, last = max(longest, now - last), now
-            sender.join(PATIENCE)
-            return b"".join(received), longest, sender.timeout
+            yield near, far
+
+
+def transfer(bench, content):
+    """Sends bytes from the client to the server. Returns what came, the longest silence, and the sender's timeout, in seconds."""
+    with connection(bench) as (near, far):
+        sender = Sender(near, content)
+        received, longest, last = [], 0.0, time.monotonic()
+        sender.start()
+        while part := far.recv(1 << 20):
+            now = time.monotonic()
+            received.append(part)
+            longest, last = max(longest, now - last), now
+        sender.join(PATIENCE)
+        return b"".join(received), longest, sender.timeout
 
 
 def least_silence(bench, content, expected, before=None):
@@ -121,6 +129,11 @@ def counters(namespace):
 READERS = "nf add volume digest crc32c\nchain add c volume\n" + f"add-stateful tcp-dport {PORT} chain c\n"
 
 
+def edited_by(config, sent):
+    """What functions of a configuration make of bytes."""
+    return sent if config == READERS else sent.replace(OLD, b"very-harmless" if "replace" in config else b"")
+
+
 @pytest.mark.parametrize("sack", [1, 0])
 @pytest.mark.parametrize("config", [edits("very-harmless"), edits(""), READERS], ids=["longer", "removed", "read"])
 def test_a_loss_in_front_is_repaired_without_a_timeout(make_bad, config, sack):
@@ -130,7 +143,7 @@ def test_a_loss_in_front_is_repaired_without_a_timeout(make_bad, config, sack):
     5.3) in any of them: what has waited is older than what it waited for.
     """
     sent = text(SIZE)
-    expected = sent if config == READERS else sent.replace(OLD, b"very-harmless" if "replace" in config else b"")
+    expected = edited_by(config, sent)
     bench = make_bad(config, seed=1, before=Impairment(positions=[50_000]))
     for namespace in (bench.client, bench.server):
         namespace.sysctl("net/ipv4/tcp_sack", sack)
@@ -162,22 +175,14 @@ def talk(bench, sent, size):
     """Sends bytes from both ends at once. Returns the `size` bytes that each end has got. The ends do not close before: a FIN takes the
     slow path, and acknowledgements of the same vector overtake it.
     """
-    with bench.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener, bench.client.socket(socket.AF_INET, socket.SOCK_STREAM) as near:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((SERVER4, PORT))
-        listener.listen()
-        near.settimeout(PATIENCE)
-        near.connect((SERVER4, PORT))
-        far, _ = listener.accept()
-        with far:
-            far.settimeout(PATIENCE)
-            readers = [Reader(end, size) for end in (near, far)]
-            threads = [*readers, *(threading.Thread(target=end.sendall, args=(sent,), daemon=True) for end in (near, far))]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(2 * PATIENCE)
-            return [bytes(reader.content) for reader in readers]
+    with connection(bench) as (near, far):
+        readers = [Reader(end, size) for end in (near, far)]
+        threads = [*readers, *(threading.Thread(target=end.sendall, args=(sent,), daemon=True) for end in (near, far))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * PATIENCE)
+        return [bytes(reader.content) for reader in readers]
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
@@ -187,7 +192,7 @@ def test_no_end_ignores_what_mmb_sends(make_bad, config, place):
     what they have seen (RFC 7323, 5.3). One transfer of some has to do: the kernel's own packets may change places on a busy machine.
     """
     sent = text(8 * SIZE)
-    expected = sent if config == READERS else sent.replace(OLD, b"very-harmless" if "replace" in config else b"")
+    expected = edited_by(config, sent)
     bench = make_bad(config, seed=1, **{place: Impairment(loss=30)})
     ignored = [0, 0]
     for _ in range(ATTEMPTS):

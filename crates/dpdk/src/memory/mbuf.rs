@@ -18,7 +18,7 @@ use mmb_dpdk_sys as sys;
 use super::packet::Packet;
 
 /// Most segments of a packet.
-const MAX_SEGMENTS: u16 = 255;
+pub(crate) const MAX_BUFFERS: u16 = 255;
 
 /// An owned packet. Dropping it returns it to its pool.
 #[repr(transparent)]
@@ -51,7 +51,7 @@ impl Mbuf {
     /// # Errors
     /// The other packet, when there would be too many segments.
     pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
-        if self.nb_segs().saturating_add(tail.nb_segs()) > MAX_SEGMENTS {
+        if self.nb_segs().saturating_add(tail.nb_segs()) > MAX_BUFFERS {
             return Err(tail);
         }
         let last = self.last_segment();
@@ -65,7 +65,7 @@ impl Packet {
     /// Appends another packet's segments.
     ///
     /// # Safety
-    /// `last` is the last segment of this packet, which has at most [`MAX_SEGMENTS`] afterwards.
+    /// `last` is the last segment of this packet, which has at most [`MAX_BUFFERS`] afterwards.
     pub(crate) unsafe fn chain_behind(&mut self, last: *mut sys::rte_mbuf, tail: Mbuf) {
         let (header, tail) = (self.raw(), tail.into_raw());
         // SAFETY: the caller's promise. Both chains are valid and owned; `tail` becomes part of this one and

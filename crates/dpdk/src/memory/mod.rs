@@ -13,6 +13,7 @@ mod segment;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use file::{MemoryFile, SharedMemory};
+pub(crate) use mbuf::MAX_BUFFERS;
 pub use mbuf::Mbuf;
 pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub(crate) use packet::register_fields;

@@ -60,11 +60,7 @@ pub(crate) fn complete_from(packet: &mut Packet, start: usize, field: usize) {
 
 /// Whether the TCP checksum of a packet is valid, which has the headers of `segment` and at least its length.
 pub(crate) fn is_intact(packet: &Packet, segment: &TcpSegment) -> bool {
-    let (mut pieces, mut n) = ([&[][..]; CHAIN], 0);
-    for (to, piece) in pieces.iter_mut().zip(packet.segments().skip(1)) {
-        *to = piece;
-        n += 1;
-    }
+    let (pieces, n) = gather(packet.segments().skip(1));
     segment.is_intact(packet.data(), &pieces[..n])
 }
 
@@ -96,12 +92,18 @@ fn fill(to: &mut Mbuf, payload: &mut Reader<'_>, most: usize) -> Option<usize> {
 /// that do not fit are left out; the checksum notices.
 fn with_pieces<R>(packet: &mut Packet, f: impl FnOnce(&mut [u8], &[&[u8]]) -> R) -> R {
     let (head, segments) = packet.split_first_segment();
+    let (pieces, n) = gather(segments);
+    f(head, &pieces[..n])
+}
+
+/// Collects the bytes of segments. Returns them, and their number.
+fn gather<'a>(segments: impl Iterator<Item = &'a [u8]>) -> ([&'a [u8]; CHAIN], usize) {
     let (mut pieces, mut n) = ([&[][..]; CHAIN], 0);
     for (to, segment) in pieces.iter_mut().zip(segments) {
         *to = segment;
         n += 1;
     }
-    f(head, &pieces[..n])
+    (pieces, n)
 }
 
 /// An empty packet from the pool of another.

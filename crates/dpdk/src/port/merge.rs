@@ -5,14 +5,14 @@ use std::ptr::NonNull;
 use mmb_dpdk_sys as sys;
 use mmb_packet::{MergePackets, MergeRole, Merger, TcpSegment, Train};
 
-use crate::memory::{Mbuf, Packet, is_intact};
+use crate::memory::{MAX_BUFFERS, Mbuf, Packet, is_intact};
 
 /// Most buffers of a packet that is merged. A train of [`Train::MOST`] of them fits a packet.
 const MOST_BUFFERS: u16 = 3;
 /// Packets whose first bytes are prefetched.
 const AHEAD: usize = 4;
 
-const _: () = assert!(MOST_BUFFERS as usize * Train::MOST < 255);
+const _: () = assert!(MOST_BUFFERS as usize * Train::MOST < MAX_BUFFERS as usize);
 
 /// Owned packets.
 struct Packets {
