@@ -17,6 +17,7 @@ TRACKED = f"{CLIENT}:{IPERF},{CLIENT}:{PORT}"
 ON = "set fast-path auto\n"
 AF_XDP = "`route left right` over af-xdp ports"
 FASTER = "the same with `set fast-path auto`"
+FASTER_TC = "the same over af-packet ports with `set fast-path auto`"
 XDP = "the paper's program on both interfaces, native mode, forwarding by bpf_fib_lookup and a redirect"
 
 
@@ -34,8 +35,12 @@ def netfilter(wire, rules_of_nft=None, iptables=None):
 
 
 def ours(wire, lines):
-    """mmb with these lines, and with its fast path."""
-    return {MMB: lambda: wire.mmb(lines), FAST: lambda: wire.mmb(ON + lines)}
+    """mmb with these lines, and with its fast paths."""
+    return {
+        MMB: lambda: wire.mmb(lines),
+        FAST: lambda: wire.mmb(ON + lines),
+        FAST_TC: lambda: wire.mmb_on_packet_sockets(ON + lines),
+    }
 
 
 def forwarding(wire):
@@ -46,6 +51,7 @@ def forwarding(wire):
 FORWARDING = {
     MMB: AF_XDP + ", no rules",
     FAST: FASTER,
+    FAST_TC: FASTER_TC,
     "XDP": "forwarding by bpf_fib_lookup and a redirect",
     "nothing": "ip_forward only",
 }
@@ -76,6 +82,7 @@ def firewall(wire, count):
 FIREWALL = {
     MMB: AF_XDP + "; `add` of every rule",
     FAST: FASTER,
+    FAST_TC: FASTER_TC,
     "XDP": XDP,
     "nftables, set": "ip_forward; one rule with a set of five-tuples",
     "iptables": "ip_forward; a rule each in FORWARD (nf_tables back end)",
@@ -99,6 +106,7 @@ def tracking(wire, count):
 TRACKING = {
     MMB: AF_XDP + "; `add-stateful` of every rule, and one that lets the client's flows pass",
     FAST: FASTER,
+    FAST_TC: FASTER_TC,
     "XDP": XDP + ": three hash maps (flows, three-tuples, five-tuples)",
     "nftables, set": "`ct state established accept`, then a set of five-tuples, then an accept of the client's new flows",
     "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then a rule each, then an accept of the client's new flows",
@@ -118,6 +126,7 @@ def nat(wire):
 NAT = {
     MMB: AF_XDP + "; `nat POOL` of one address",
     FAST: FASTER,
+    FAST_TC: FASTER_TC,
     "nftables": "`snat to` an address",
     "iptables": "`-j SNAT` (nf_tables back end)",
     "nothing": "ip_forward only",
@@ -137,7 +146,6 @@ def bulk(wire, is_nat):
     return {
         **ours(wire, lines),
         AF_PACKET: lambda: wire.mmb_on_packet_sockets(lines),
-        FAST_TC: lambda: wire.mmb_on_packet_sockets(ON + lines),
         "nftables": lambda: netfilter(wire, nft),
         "nothing": contextlib.nullcontext,
     }
@@ -146,8 +154,8 @@ def bulk(wire, is_nat):
 BULK = {
     MMB: AF_XDP + "; `add-stateful` or `nat`, without further rules",
     FAST: FASTER,
+    FAST_TC: FASTER_TC,
     AF_PACKET: "the same over af-packet ports",
-    FAST_TC: "the same over af-packet ports with `set fast-path auto`",
     "nftables": "`ct state established accept` and an accept of new flows; `snat to`",
     "nothing": "ip_forward only",
 }

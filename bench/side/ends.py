@@ -4,8 +4,8 @@ import contextlib
 
 from . import boxes
 from .layer7 import web
-from .results import FAST, MMB, Experiment, Series
-from .wire import SERVER, Wire, percentile
+from .results import FAST, FAST_TC, MMB, Experiment, Series
+from .wire import MIXED_PORTS, SERVER, Wire, percentile
 
 END_TO_END = "end to end"
 SHARED = (
@@ -121,6 +121,30 @@ def bulk(rounds, full):
     return figures
 
 
+SINGLE = "mmb, no GRO"
+MERGING = {
+    MMB: "af-xdp port to the client, af-packet port to the server; segments leave merged to large frames (`set gro on`)",
+    SINGLE: "the same with `set gro off`",
+}
+
+
+def merging(rounds, full):
+    """Segments that come one by one and leave by a port that takes large frames: merged, and not."""
+    notes = ["The ends have offload: the server receives frames of up to 64 KiB as they are."]
+    figures = pair("merging", "a port that merges segments (GRO), by connections", "connections", "not in the papers", MERGING, notes)
+    with Wire(offloads=True) as wire:
+
+        def measured(name):
+            def measure(streams):
+                setting = "set gro off\n" if name == SINGLE else ""
+                with wire.mmb_on_packet_sockets(setting + boxes.STATEFUL, MIXED_PORTS):
+                    return wire.goodput(streams=int(streams))
+
+            return measure
+
+        return together(figures, [Series(name, measured(name), [1, 2, 8]) for name in MERGING], rounds)
+
+
 def options(rounds, full):
     """Figure 9f as the paper has it: bandwidth behind rules about TCP options."""
     figures = pair(
@@ -140,6 +164,7 @@ def sessions(rounds, full):
     setup = {
         MMB: f"{boxes.FORWARDING[MMB]}; {SOME:,} rules with `add`; the same with `add-stateful`; `nat POOL`",
         FAST: boxes.FASTER,
+        FAST_TC: boxes.FASTER_TC,
         "XDP": f"{boxes.FIREWALL['XDP']}; NAT is not there: the paper has no such program",
         "nftables": f"ip_forward; a set of {SOME:,} five-tuples; the same behind `ct state`; `snat to`",
         "iptables": f"ip_forward; {SOME:,} rules; the same behind `-m conntrack`; `-j SNAT`",
@@ -265,6 +290,7 @@ ALL = {
     "tracking-goodput": tracking,
     "nat-goodput": nat,
     "bulk-tracking-goodput": bulk,
+    "merging-goodput": merging,
     "options-goodput": options,
     "sessions": sessions,
     "round-trips": round_trips,

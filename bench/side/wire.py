@@ -36,6 +36,9 @@ OUTSIDE = "200.0.0.1"
 IPERF = 5201
 PACKET_PORTS = "interface add left af-packet b0\ninterface add right af-packet b1\nroute left right\n"
 PORTS = "interface add left af-xdp b0\ninterface add right af-xdp b1\nroute left right\n"
+MIXED_PORTS = "interface add left af-xdp b0\ninterface add right af-packet b1\nroute left right\n"
+# The ports of mmb by the interfaces of the box: af-packet ports have twins with these names.
+PORT_NAMES = {"b0": "left", "b1": "right"}
 # A load that is limited comes in pieces of so many bytes, for which iperf3 looks at the time as often as it
 # is told (in microseconds): with the pieces that it sends otherwise there are pauses in which mmb sleeps.
 PIECE, PACE = 2000, 50
@@ -126,19 +129,20 @@ class Wire(Network, Netfilter):
                 daemon.close()
 
     @contextlib.contextmanager
-    def mmb_on_packet_sockets(self, config=""):
-        """A daemon in the box on af-packet ports, whose twins have the addresses of the box."""
+    def mmb_on_packet_sockets(self, config="", ports=PACKET_PORTS):
+        """A daemon in the box on these ports. Of those that are af-packet, the twins have the addresses of the box."""
+        twins = {interface: name for interface, name in PORT_NAMES.items() if f"af-packet {interface}\n" in ports}
         try:
-            with self.mmb(config, PACKET_PORTS) as daemon:
-                for (interface, address), twin in zip(BOX.items(), ("left", "right"), strict=True):
+            with self.mmb(config, ports) as daemon:
+                for interface, twin in twins.items():
                     self.box.run("ip", "address", "flush", "dev", interface)
-                    self._address(self.box, twin, address)
+                    self._address(self.box, twin, BOX[interface])
                 self.box.run("ip", "neigh", "flush", "all")
                 wait.until(lambda: self.client.run("ping", "-c1", "-W1", SERVER, check=False).returncode == 0, "a way")
                 yield daemon
         finally:
-            for interface, address in BOX.items():
-                self._address(self.box, interface, address)
+            for interface in twins:
+                self._address(self.box, interface, BOX[interface])
 
     @contextlib.contextmanager
     def xdp(self, program, **options):

@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 from side import boxes, ends, update  # noqa: E402
 from side.layer7 import balance, heavy, planes, proxies, web, words  # noqa: E402
 from side.peers import ovs, rules  # noqa: E402
-from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
-from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
+from side.results import FAST, FAST_TC, MMB, Absent, Experiment, Series  # noqa: E402
+from side.wire import CLIENT, MIXED_PORTS, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
 from side.workers import load, modes, overheads, processes, rates, vhost  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
@@ -106,6 +106,12 @@ def wire():
 
 
 @pytest.fixture(scope="module")
+def offloading():
+    with Wire(offloads=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def site(wire):
     with web.site(wire, [0, 1]):
         yield
@@ -159,15 +165,25 @@ def test_xdp_takes_the_frames(wire):
     assert forwarded(wire) > before
 
 
+@pytest.mark.parametrize("kind", [FAST, FAST_TC])
 @pytest.mark.parametrize("role", ["forwarding", "firewall", "tracking", "nat"])
-def test_settled_flows_stay_in_the_kernel_with_the_fast_path(wire, role):
+def test_settled_flows_stay_in_the_kernel_with_the_fast_path(wire, role, kind):
     """Without the fast path, mmb processes all packets."""
-    with STANDS[role](wire)[FAST]() as daemon:
+    with STANDS[role](wire)[kind]() as daemon:
         assert wire.round_trips(200)
         assert daemon.json("show", "fast-path")["packets"] > 100
     with STANDS[role](wire)[MMB]() as daemon:
         assert wire.round_trips(200)
         assert not daemon.json("show", "fast-path")["packets"]
+
+
+@pytest.mark.parametrize("setting, merges", [("on", True), ("off", False)])
+def test_segments_are_merged_on_ports_of_two_kinds(offloading, setting, merges):
+    """The port to the client cannot receive large frames; the one to the server can send them."""
+    with offloading.mmb_on_packet_sockets(f"set gro {setting}\n{boxes.STATEFUL}", MIXED_PORTS) as daemon:
+        assert offloading.goodput(1)[0] > 0
+        left, right = daemon.json("show", "interfaces")["interfaces"]
+        assert (left["tx_merged"], right["tx_merged"] > 0) == (0, merges)
 
 
 def test_a_daemon_that_is_not_ready_in_time_does_not_stay_in_the_box(wire, monkeypatch):
