@@ -400,6 +400,11 @@ pub(crate) trait DynFunction: Send + Sync {
         let _ = pad;
         true
     }
+    /// See [`crate::StreamFunction::output`].
+    fn output(&self, pad: &[u8]) -> Option<u8> {
+        let _ = pad;
+        None
+    }
     /// See [`crate::StreamFunction::answer`].
     fn answer(&self, number: u32) -> &[u8] {
         let _ = number;

@@ -181,6 +181,37 @@ def test_what_is_not_tls_is_reset(make_wire, serve, place):
     assert report(wire.daemon)["not TLS, or malformed"] == "1"
 
 
+@pytest.mark.parametrize("driver, address", [("af-xdp", SERVER4), ("af-packet", SERVER6)])
+@PLACES
+def test_names_choose_outputs(make_wire, serve, driver, address, place):
+    line = f"sni deny ads.example org: *.org video: v.example{place}"
+    counts = "".join(f"nf add {name} count\n" for name in "ovr")
+    lines = chain(line).replace("chain add c f", f"{counts}chain add c f [org: o, video: v, rest: r]")
+    wire = make_wire(driver, ("domain add tenant private\n" if place else "") + lines)
+    serve(wire.server, address)
+    wanted = {"o": 3, "v": 2, "r": 1}
+    for name, connections in (("www.example.org", 3), ("v.example", 2), ("example.com", 1)):
+        for _ in range(connections):
+            assert fetch(wire.client, name, address=address).stdout == name
+    assert "unrecognized name" in fetch(wire.client, "ads.example", address=address).stderr
+    # A long message in many segments.
+    with wire.client.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(wait.PATIENCE)
+        connection.connect((address, PORT))
+        hello = client_hello("www.example.org")
+        for at in range(0, len(hello), 50):
+            connection.sendall(hello[at : at + 50])
+        # A record of the handshake: the ServerHello.
+        assert connection.recv(1) == b"\x16"
+        wanted["o"] += 1
+    functions = {one["name"]: one["report"] for one in wire.daemon.json("show", "functions")["functions"]}
+    assert (functions["f"]["allowed"], functions["f"]["denied"]) == ("7", "1")
+    # Sessions that a function counts have begun behind the handshake.
+    for name, connections in wanted.items():
+        assert int(functions[name]["packets"]) >= 4 * connections - 1, (name, functions[name])
+
+
 # The first datagram of a QUIC client that asks for example.com (RFC 9001, A.2), and of one with aioquic that
 # asks for quic.example.com.
 RECORDED = pathlib.Path(__file__).parents[3] / "crates/tls/src/quic"

@@ -11,6 +11,7 @@ pub(crate) mod handshake;
 pub(crate) mod http;
 pub(crate) mod http_rules;
 pub(crate) mod input_file;
+pub(crate) mod label;
 pub(crate) mod line_log;
 pub(crate) mod log_file;
 pub(crate) mod wildcard;

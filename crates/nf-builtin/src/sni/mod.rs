@@ -4,8 +4,12 @@
 //! gets no byte of one that is refused. The client gets an alert that mmb makes, and the server a reset
 //! ([`mmb_nf::TakenOver`]). What follows a ClientHello is not read: the function is detached then.
 //!
+//! The name also chooses the output of the connection in chains. Segments in front of the ClientHello carry
+//! no bytes of the client, and pass by the outputs.
+//!
 //! For QUIC see [`quic`].
 
+mod config;
 mod names;
 mod quic;
 
@@ -13,7 +17,7 @@ use bytemuck::{Pod, Zeroable};
 use mmb_packet::Kind;
 use mmb_tls::{ClientHello, MOST_HELLO, Progress, read_client_hello};
 
-use self::names::NameList;
+use self::config::Config;
 use self::quic::{QuicState, Slots};
 use crate::shared::http::has_joined;
 use mmb_nf::{
@@ -21,7 +25,7 @@ use mmb_nf::{
     StreamVerdict, TakenOver, WorkerCounters,
 };
 
-const USAGE: &str = "[errors reject|pass] [no-name allow|deny] [reset] allow|deny NAME|file FILE…";
+const USAGE: &str = "[errors reject|pass] [no-name allow|deny] [reset] [allow|deny NAME|file FILE…] [LABEL: NAME|file FILE…]…";
 
 /// A fatal alert, `unrecognized_name` (RFC 6066, 3; RFC 8446, 6).
 const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
@@ -52,12 +56,7 @@ const COUNTERS: [(&str, bool); 9] = [
 
 /// See the module's documentation.
 pub(crate) struct Sni {
-    names: NameList,
-    /// What becomes of connections with a name that is in the list, and with another one.
-    allows_listed: bool,
-    allows_no_name: bool,
-    passes_errors: bool,
-    resets: bool,
+    config: Config,
     totals: WorkerCounters<{ COUNTERS.len() }>,
     denied: DropReason,
     invalid: DropReason,
@@ -87,7 +86,8 @@ pub(crate) struct State {
     needed: u32,
     /// A [`Phase`].
     phase: u32,
-    unused: u32,
+    /// 0: there is no decision yet. Others are one more than the output.
+    output: u32,
     quic: QuicState,
 }
 
@@ -115,12 +115,28 @@ impl State {
             _ => Phase::Answered,
         }
     }
+
+    fn output(&self) -> Option<u8> {
+        self.output.checked_sub(1).map(|output| output as u8)
+    }
+
+    /// All that follows passes.
+    fn pass(&mut self, output: u8) {
+        self.phase = Phase::Passes as u32;
+        self.output = output_number(output);
+    }
+}
+
+/// Returns the value of [`State::output`] for an output.
+fn output_number(output: u8) -> u32 {
+    u32::from(output) + 1
 }
 
 impl StreamFunction for Sni {
     const TYPE: &'static str = "sni";
     const USAGE: &'static str = USAGE;
-    const HELP: &'static str = "allows or refuses TLS and QUIC connections by the name of their server";
+    const HELP: &'static str =
+        "allows or refuses TLS and QUIC connections by the name of their server, or chooses an output";
     const DROP_REASONS: &'static [(&'static str, &'static str)] = &[
         ("sni-denied", "a function `sni` refuses the name of the server"),
         ("sni-invalid", "a function `sni` has refused what does not begin as TLS or QUIC does"),
@@ -133,55 +149,27 @@ impl StreamFunction for Sni {
     type Local = Buffers;
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
-        let (mut passes_errors, mut resets, mut no_name) = (false, false, None);
-        let mut words = setup.args;
-        let allows_listed = loop {
-            words = match words {
-                ["errors", "reject", rest @ ..] => rest,
-                ["errors", "pass", rest @ ..] => {
-                    passes_errors = true;
-                    rest
-                }
-                ["errors", ..] => return Err(ArgError::missing("errors", "`reject` or `pass`")),
-                ["no-name", word @ ("allow" | "deny"), rest @ ..] => {
-                    no_name = Some(*word == "allow");
-                    rest
-                }
-                ["no-name", ..] => return Err(ArgError::missing("no-name", "`allow` or `deny`")),
-                ["reset", rest @ ..] => {
-                    resets = true;
-                    rest
-                }
-                ["allow", rest @ ..] => {
-                    words = rest;
-                    break true;
-                }
-                ["deny", rest @ ..] => {
-                    words = rest;
-                    break false;
-                }
-                [] => return Err(ArgError::missing("sni", "`allow` or `deny`, and names")),
-                [word, ..] => {
-                    return Err(format!("unknown argument `{word}`: `sni` takes {USAGE}").into());
-                }
-            };
-        };
         Ok(Sni {
-            names: NameList::new(words, setup.files)?,
-            allows_listed,
-            allows_no_name: no_name.unwrap_or(!allows_listed),
-            passes_errors,
-            resets,
+            config: Config::new(setup)?,
             totals: WorkerCounters::new(setup.workers),
             denied: setup.drop_reason("sni-denied"),
             invalid: setup.drop_reason("sni-invalid"),
         })
     }
 
+    fn outputs(&self) -> Vec<String> {
+        self.config.outputs.clone()
+    }
+
+    #[inline]
+    fn output(&self, state: &State) -> Option<u8> {
+        state.output()
+    }
+
     fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Buffers>) {
         if has_joined(session, cx.now) {
             self.totals.add(cx.worker, JOINED, 1);
-            state.phase = Phase::Passes as u32;
+            state.pass(self.config.rest());
         }
     }
 
@@ -228,10 +216,10 @@ impl StreamFunction for Sni {
             Err(_) => return self.refuse(INVALID, state, cx),
         };
         if self.allows(&hello, cx.worker) {
-            state.phase = Phase::Passes as u32;
+            state.pass(self.config.output(hello.server_name));
             return StreamVerdict::Detach;
         }
-        if self.resets || !data.can_edit() {
+        if self.config.resets || !data.can_edit() {
             return StreamVerdict::Reset(self.denied);
         }
         match TakenOver::begin(data.packet(), (0, ALERT), cx) {
@@ -245,7 +233,7 @@ impl StreamFunction for Sni {
 
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {
         match args {
-            ["reload"] => self.names.reload(),
+            ["reload"] => self.config.reload(),
             _ => Err("`sni` has one setting: `reload` reads the files of names again".into()),
         }
     }
@@ -264,14 +252,14 @@ impl StreamFunction for Sni {
     }
 
     fn describe(&self, state: &State) -> Option<String> {
-        if let Some(text) = state.quic.describe() {
-            return Some(text.to_owned());
-        }
-        Some(match state.phase() {
-            Phase::Read => format!("ClientHello, {} bytes wait", state.held),
-            Phase::Passes => "not read any more".to_owned(),
-            Phase::Answered => "refused".to_owned(),
-        })
+        let text = match (state.quic.describe(), state.phase()) {
+            (Some(text), _) => text.to_owned(),
+            (None, Phase::Read) => format!("ClientHello, {} bytes wait", state.held),
+            (None, Phase::Passes) => "not read any more".to_owned(),
+            (None, Phase::Answered) => "refused".to_owned(),
+        };
+        let output = state.output().and_then(|output| self.config.outputs.get(usize::from(output)));
+        Some(output.map_or_else(|| text.clone(), |output| format!("{text}, output `{output}`")))
     }
 
     fn report(&self) -> Vec<(String, String)> {
@@ -286,8 +274,7 @@ impl Sni {
     fn allows(&self, hello: &ClientHello<'_>, worker: u16) -> bool {
         self.totals.add(worker, WITH_ECH, hello.has_ech.into());
         self.totals.add(worker, WITHOUT_NAME, hello.server_name.is_none().into());
-        let is_listed = |name| self.names.contains(name) == self.allows_listed;
-        let is_allowed = hello.server_name.map_or(self.allows_no_name, is_listed);
+        let is_allowed = self.config.allows(hello.server_name);
         self.totals.add(worker, if is_allowed { ALLOWED } else { DENIED }, 1);
         is_allowed
     }
@@ -312,8 +299,8 @@ impl Sni {
     /// The connection is not TLS, or cannot be read.
     fn refuse(&self, counter: usize, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
         self.totals.add(cx.worker, counter, 1);
-        state.phase = Phase::Passes as u32;
-        if self.passes_errors { StreamVerdict::Detach } else { StreamVerdict::Reset(self.invalid) }
+        state.pass(self.config.rest());
+        if self.config.passes_errors { StreamVerdict::Detach } else { StreamVerdict::Reset(self.invalid) }
     }
 }
 

@@ -42,13 +42,18 @@ impl NameList {
         Ok(NameList { words, files: files.clone(), names })
     }
 
-    /// Reads the files again. With an error, the names stay.
-    pub fn reload(&self) -> Result<(), ArgError> {
-        if !self.words.iter().any(|word| word == "file") {
-            return Err("there is no file of names".into());
-        }
-        self.names.store(Arc::new(Names::read(&self.words, &self.files)?));
-        Ok(())
+    /// Whether some of the names are in files.
+    pub fn has_file(&self) -> bool {
+        self.words.iter().any(|word| word == "file")
+    }
+
+    /// Reads the files again. The names stay until [`NameList::replace`].
+    pub fn read_again(&self) -> Result<Names, ArgError> {
+        Names::read(&self.words, &self.files)
+    }
+
+    pub fn replace(&self, names: Names) {
+        self.names.store(Arc::new(names));
     }
 
     /// Whether a name is in the list.

@@ -16,7 +16,7 @@ use mmb_tls::quic::{
     ConnectionId, CryptoStream, Initial, InitialKeys, LONG_HEADER, MOST_ID, Opened, Packet, packets,
 };
 
-use super::{Buffers, INVALID, OTHER_KEYS, Phase, Sni, State, UNKNOWN_VERSION};
+use super::{Buffers, INVALID, OTHER_KEYS, Phase, Sni, State, UNKNOWN_VERSION, output_number};
 
 /// ClientHellos of a worker whose server has not answered. Each takes 9 KiB.
 const SLOTS: usize = 4096;
@@ -165,18 +165,20 @@ impl Sni {
         for packet in packets(joined) {
             match packet {
                 // Fragments are not whole datagrams.
-                _ if !data.can_edit() => return self.invalid(INVALID, worker),
+                _ if !data.can_edit() => return self.invalid(INVALID, state, worker),
                 Ok(Packet::Initial(initial)) => {
-                    let Some(place) = initials.get_mut(n) else { return self.invalid(INVALID, worker) };
+                    let Some(place) = initials.get_mut(n) else {
+                        return self.invalid(INVALID, state, worker);
+                    };
                     (*place, n) = (Some(initial), n + 1);
                 }
-                Ok(Packet::UnknownVersion(_)) => return self.invalid(UNKNOWN_VERSION, worker),
+                Ok(Packet::UnknownVersion(_)) => return self.invalid(UNKNOWN_VERSION, state, worker),
                 Ok(Packet::Early | Packet::Handshake | Packet::Short) if n != 0 || !begins => {}
-                _ => return self.invalid(INVALID, worker),
+                _ => return self.invalid(INVALID, state, worker),
             }
         }
         for packet in initials.iter().flatten() {
-            let verdict = self.initial((joined, packet), &mut state.quic, slots, (is_joined, worker, now));
+            let verdict = self.initial((joined, packet), state, slots, (is_joined, worker, now));
             if verdict != StreamVerdict::Pass {
                 return verdict;
             }
@@ -188,23 +190,24 @@ impl Sni {
     fn initial(
         &self,
         (bytes, packet): (&mut [u8], &Initial),
-        quic: &mut QuicState,
+        state: &mut State,
         slots: &mut Slots,
         (is_joined, worker, now): (bool, u16, u32),
     ) -> StreamVerdict {
+        let quic = &mut state.quic;
         let opened = match quic.open(bytes, packet) {
             Some(opened) => opened,
             None => {
                 let keys = InitialKeys::new(packet.version, packet.destination.bytes());
                 match keys.open(bytes, packet, None) {
-                    Ok(_) if quic.is_busy(now) => return self.invalid(OTHER_KEYS, worker),
+                    Ok(_) if quic.is_busy(now) => return self.invalid(OTHER_KEYS, state, worker),
                     Ok(opened) => {
                         quic.begin(&packet.destination, slots);
                         opened
                     }
                     // Its connection began before the session was read.
                     Err(_) if is_joined && quic.phase == NONE => return StreamVerdict::Pass,
-                    Err(_) => return self.invalid(OTHER_KEYS, worker),
+                    Err(_) => return self.invalid(OTHER_KEYS, state, worker),
                 }
             }
         };
@@ -216,7 +219,7 @@ impl Sni {
         slots.load(quic.slot);
         let has_bytes = match slots.work.add_frames(bytes.get(opened.frames).unwrap_or(&[])) {
             Ok(has_bytes) => has_bytes,
-            Err(_) => return self.invalid(INVALID, worker),
+            Err(_) => return self.invalid(INVALID, state, worker),
         };
         if !has_bytes {
             return StreamVerdict::Pass;
@@ -224,18 +227,27 @@ impl Sni {
         if quic.phase == READ {
             match slots.work.hello() {
                 Ok(Progress::Incomplete(_)) => {}
-                Ok(Progress::Complete(hello)) if self.allows(&hello, worker) => quic.phase = ALLOWED,
+                Ok(Progress::Complete(hello)) if self.allows(&hello, worker) => {
+                    quic.phase = ALLOWED;
+                    state.output = output_number(self.config.output(hello.server_name));
+                }
                 Ok(Progress::Complete(_)) => return StreamVerdict::Block(self.denied),
-                Err(_) => return self.invalid(INVALID, worker),
+                Err(_) => return self.invalid(INVALID, state, worker),
             }
         }
         if slots.save(&mut quic.slot) { StreamVerdict::Pass } else { StreamVerdict::NoRoom }
     }
 
     /// A datagram cannot be read. It is dropped, or passes.
-    fn invalid(&self, counter: usize, worker: u16) -> StreamVerdict {
+    fn invalid(&self, counter: usize, state: &mut State, worker: u16) -> StreamVerdict {
         self.totals.add(worker, counter, 1);
-        if self.passes_errors { StreamVerdict::Pass } else { StreamVerdict::Drop(self.invalid) }
+        if !self.config.passes_errors {
+            return StreamVerdict::Drop(self.invalid);
+        }
+        if state.output().is_none() {
+            state.output = output_number(self.config.rest());
+        }
+        StreamVerdict::Pass
     }
 }
 

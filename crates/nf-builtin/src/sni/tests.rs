@@ -1,3 +1,4 @@
+mod outputs;
 mod quic;
 
 use mmb_nf::{ChainVerdict, Harness};
@@ -133,12 +134,17 @@ fn names_are_read_again() {
 #[test]
 fn arguments() {
     for (arguments, expected) in [
-        ("", "needs `allow` or `deny`"),
+        ("", "needs `allow`, `deny` or a label"),
+        ("video:", "`video:` needs a name"),
+        ("deny a video: else:", "`video:` needs a name"),
+        ("video: a rest: b", "`rest:` needs no names"),
+        ("else: b", "`else:` needs no names"),
+        ("video: a b/c", "invalid name `b/c`"),
         ("deny", "needs a name"),
         ("deny a b/c", "invalid name `b/c`"),
         ("deny file", "`file` needs a path"),
         ("errors deny a", "`errors` needs"),
-        ("no-name deny", "needs `allow` or `deny`"),
+        ("no-name deny", "needs `allow`, `deny` or a label"),
         ("close deny a", "unknown argument `close`"),
     ] {
         let error =

@@ -8,13 +8,12 @@
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
+use crate::shared::label::{REST, label};
 use mmb_nf::{
     ArgError, ConstantRewrite, Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup,
     Verdict,
 };
 
-/// The output of sessions that no clause matches.
-const REST: &str = "rest";
 /// Most outputs: their numbers are bytes.
 const MOST: usize = 255;
 
@@ -25,13 +24,6 @@ pub(crate) struct Split {
     outputs: Vec<u8>,
     /// The outputs' names; the last is [`REST`].
     labels: Vec<String>,
-}
-
-/// Parses a label. Labels differ from all words of matches.
-fn label(word: &str) -> Option<&str> {
-    let name = word.strip_suffix(':')?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(plain)).then_some(name)
 }
 
 impl Split {

@@ -40,14 +40,6 @@ fn sessions_take_the_first_matching_label() {
 }
 
 #[test]
-fn labels_and_addresses_are_distinct() {
-    assert_eq!(label("web:"), Some("web"));
-    for word in ["web", ":", "80:", "2001:db8::", "fe80::", "::", "we b:"] {
-        assert_eq!(label(word), None, "{word}");
-    }
-}
-
-#[test]
 fn invalid_arguments_are_named() {
     for (words, named) in [
         ("", "1 to 254 labels"),

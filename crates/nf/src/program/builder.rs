@@ -174,6 +174,7 @@ impl Builder<'_> {
             Node::Outputs { function, arms, .. } => {
                 arms.iter().filter_map(of_arm).chain(of_function(function)).max()
             }
+            Node::Choice { arms, .. } => arms.iter().filter_map(of_arm).max(),
             Node::Dispatch { arms, .. } => arms.iter().filter_map(|arm| of_arm(&arm.target)).max(),
             Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => None,
         };
@@ -256,14 +257,17 @@ impl Builder<'_> {
         }
         let node = self.append(number, path)?;
         let properties = instance.properties();
+        let is_stream = instance.function.is_stream();
+        if is_stream || properties.outputs.is_empty() {
+            nodes.push(Node::Function(node));
+        }
+        if instance.function.reads_content() {
+            self.keep_bytes(nodes);
+        }
         if properties.outputs.is_empty() {
             if let Some(arm) = step.arms.first() {
                 let label = arm.label.as_deref().unwrap_or("[");
                 return fail(label, ChainError::NoOutputs(instance.name().into()));
-            }
-            nodes.push(Node::Function(node));
-            if instance.function.reads_content() {
-                self.keep_bytes(nodes);
             }
             if properties.translates.any() && path.translated == Translated::No {
                 nodes.push(Node::Translate);
@@ -303,6 +307,9 @@ impl Builder<'_> {
             let routes_here = routes && !function.after_translation;
             inside.unrouted = inside.unrouted.or((!routes_here).then_some(function.instance));
             let target = self.arm(arm, &mut inside)?;
+            if target == ArmTarget::Drop && instance.function.is_stream() {
+                return fail(instance.name(), ChainError::DropsChosen(instance.name().into()));
+            }
             translated.push((target, inside.translated));
             bits = bits.max(inside.bits);
             let mine: Vec<u16> = inside.here.iter().copied().filter(|one| !path.here.contains(one)).collect();
@@ -319,7 +326,11 @@ impl Builder<'_> {
         self.balance_translation(&translated);
         path.join(ends);
         (path.is_closed, path.bits) = (!is_open, bits);
-        Ok(Node::Outputs { function, branch, diverges, outputs: outputs.into(), arms: targets.into() })
+        let (outputs, arms) = (outputs.into(), targets.into());
+        Ok(match instance.function.is_stream() {
+            true => Node::Choice { function, branch, outputs, arms },
+            false => Node::Outputs { function, branch, diverges, outputs, arms },
+        })
     }
 
     /// Notes that packets of one session may be in all of these arms, so that no two functions share bytes.

@@ -119,13 +119,15 @@ fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) ->
         ArmTarget::Drop => 0,
     };
     match node {
-        Node::Function(function) | Node::Outputs { function, .. } => {
+        Node::Function(function) | Node::Outputs { function, .. } | Node::Choice { function, .. } => {
             function.offset = offset(function.instance) as u32;
             function.group.offset = offset(function.group.context) as u32;
             set_splicer(function, &offset);
             let end = (function.offset + function.bytes) as usize;
             match node {
-                Node::Outputs { arms, .. } => arms.iter().map(of_arm).fold(end, usize::max),
+                Node::Outputs { arms, .. } | Node::Choice { arms, .. } => {
+                    arms.iter().map(of_arm).fold(end, usize::max)
+                }
                 _ => end,
             }
         }

@@ -131,6 +131,11 @@ pub enum ChainError {
          with `else: pass`"
     )]
     TranslatesConditionally { name: String, class: String },
+    #[error(
+        "`{0}` chooses an output when its session has begun, so that no arm behind it can be `drop`: let `{0}` refuse \
+         such sessions"
+    )]
+    DropsChosen(String),
     #[error("`{0}` is of type flow and has no outputs for brackets")]
     FlowHasNoOutputs(String),
     #[error("`{0}` has no outputs, so that no brackets can follow it")]

@@ -36,6 +36,9 @@ pub(crate) enum Node {
         outputs: Box<[u8]>,
         arms: Box<[ArmTarget]>,
     },
+    /// The outputs of a stream function in front, which chooses one for its session some time after its
+    /// beginning. Packets that come before pass by the arms.
+    Choice { function: FunctionNode, branch: BitField, outputs: Box<[u8]>, arms: Box<[ArmTarget]> },
     /// Dispatch by traffic class: the first arm that accepts the session. `signature` identifies the same
     /// dispatch in another program.
     Dispatch { branch: BitField, arms: Box<[DispatchArm]>, signature: u64 },

@@ -76,6 +76,7 @@ impl Program {
                 Node::Outputs { function, arms, .. } => {
                     self.extend_arms(arms.iter(), &append(open, function, is_outer), is_outer)
                 }
+                Node::Choice { arms, .. } => self.extend_arms(arms.iter(), &open, is_outer),
                 Node::Dispatch { arms, .. } => {
                     self.extend_arms(arms.iter().map(|arm| &arm.target), &open, is_outer)
                 }

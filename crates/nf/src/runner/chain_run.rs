@@ -5,6 +5,7 @@
 //! set of positions. Where paths branch, one set after the other passes its arm; behind the brackets they are
 //! joined again. The verdict of a packet is written when it leaves its set.
 
+mod choice;
 mod resume;
 mod splice;
 mod visits;
@@ -154,6 +155,13 @@ impl ChainRun<'_, '_> {
                 Node::Outputs { function, branch, diverges, outputs, arms } => {
                     let events = self.process(function, set, space);
                     self.branch((*branch, *diverges), (outputs, arms), (set, events), space)
+                }
+                Node::Choice { function, branch, outputs, arms } => {
+                    let events = self.chosen(function, set, space);
+                    match events.is_empty() {
+                        true => set,
+                        false => self.branch((*branch, false), (outputs, arms), (set, events), space),
+                    }
                 }
                 Node::Dispatch { branch, arms, .. } => self.dispatch(*branch, arms, set, space),
                 Node::StreamExit(context) => {

@@ -124,6 +124,10 @@ impl RunnerState {
                     let taken = self.enter_prior_arms(active, function, (outputs, arms), *diverges, call);
                     branch.set(&mut call.branches, taken);
                 }
+                Node::Choice { function, branch, outputs, arms } => {
+                    let taken = self.enter_prior_arms(active, function, (outputs, arms), false, call);
+                    branch.set(&mut call.branches, taken);
+                }
                 Node::Dispatch { branch, arms, signature } => {
                     let mut prior = self.prior.dispatches.iter();
                     let prior = prior.find(|(known, _)| known == signature).map(|(_, taken)| *taken as usize);
@@ -284,11 +288,20 @@ impl RunnerState {
                 Node::Function(function) => self.leave_node(active, function, call),
                 Node::Outputs { function, branch, diverges, arms, .. } => {
                     self.leave_node(active, function, call);
-                    for arm in taken_arms(branch.get(call.branches), *diverges, arms.len()) {
-                        if let ArmTarget::Body(body) = arms[arm] {
-                            self.leave(active, body, call);
-                        }
-                    }
+                    self.leave_arms(
+                        active,
+                        taken_arms(branch.get(call.branches), *diverges, arms.len()),
+                        arms,
+                        call,
+                    );
+                }
+                Node::Choice { branch, arms, .. } => {
+                    self.leave_arms(
+                        active,
+                        taken_arms(branch.get(call.branches), false, arms.len()),
+                        arms,
+                        call,
+                    );
                 }
                 Node::Dispatch { branch, arms, .. } => {
                     let taken = (branch.get(call.branches) as usize).wrapping_sub(1);
@@ -297,6 +310,20 @@ impl RunnerState {
                     }
                 }
                 Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => {}
+            }
+        }
+    }
+
+    fn leave_arms(
+        &mut self,
+        active: &ActiveProgram,
+        taken: impl Iterator<Item = usize>,
+        arms: &[ArmTarget],
+        call: &mut SessionCall<'_>,
+    ) {
+        for arm in taken {
+            if let Some(ArmTarget::Body(body)) = arms.get(arm) {
+                self.leave(active, *body, call);
             }
         }
     }
@@ -346,13 +373,12 @@ fn list_body(prior: &mut PriorSession, active: &ActiveProgram, body: BodyId, bra
             Node::Function(function) => list_function(prior, active, *function),
             Node::Outputs { function, branch, diverges, outputs, arms } => {
                 list_function(prior, active, *function);
-                let instance = active.program.instances.get(usize::from(function.instance));
-                for arm in taken_arms(branch.get(branches), *diverges, arms.len()) {
-                    let output = outputs.iter().position(|&of| usize::from(of) == arm);
-                    let output = output.and_then(|output| u8::try_from(output).ok());
-                    prior.outputs.extend(instance.map(|instance| instance.lineage).zip(output));
-                    list_arm(prior, active, arms[arm], branches);
-                }
+                let taken = taken_arms(branch.get(branches), *diverges, arms.len());
+                list_arms(prior, active, (function, taken), (outputs, arms), branches);
+            }
+            Node::Choice { function, branch, outputs, arms } => {
+                let taken = taken_arms(branch.get(branches), false, arms.len());
+                list_arms(prior, active, (function, taken), (outputs, arms), branches);
             }
             Node::Dispatch { branch, arms, signature } => {
                 let taken = branch.get(branches);
@@ -363,6 +389,23 @@ fn list_body(prior: &mut PriorSession, active: &ActiveProgram, body: BodyId, bra
             }
             Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => {}
         }
+    }
+}
+
+/// Lists what a session has in the arms behind a function's outputs that it has taken.
+fn list_arms(
+    prior: &mut PriorSession,
+    active: &ActiveProgram,
+    (function, taken): (&FunctionNode, impl Iterator<Item = usize>),
+    (outputs, arms): (&[u8], &[ArmTarget]),
+    branches: u32,
+) {
+    let instance = active.program.instances.get(usize::from(function.instance));
+    for arm in taken {
+        let output = outputs.iter().position(|&of| usize::from(of) == arm);
+        let output = output.and_then(|output| u8::try_from(output).ok());
+        prior.outputs.extend(instance.map(|instance| instance.lineage).zip(output));
+        list_arm(prior, active, arms[arm], branches);
     }
 }
 

@@ -135,7 +135,7 @@ impl Runner {
                         None => return Admission::Drop(DropReason::ChainClass),
                     }
                 }
-                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => None,
+                Node::Choice { .. } | Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => None,
             };
             if let Some(ArmTarget::Body(body)) = target {
                 match self.admit_to(active, body, packet) {

@@ -20,6 +20,8 @@ pub(super) use remote::Remote;
 pub(super) trait Placement {
     fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission;
     fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8>;
+    /// Returns the output that a stream function has chosen for a session.
+    fn output(&self, pad: &[u8]) -> Option<u8>;
     fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
     /// The session begins here, with the scratchpad that it had where the function ran before.
     fn open_moved(&mut self, pad: &mut [u8], session: &SessionInfo, moved: &[u8], cx: RawContext<'_>);
@@ -62,6 +64,10 @@ impl Placement for Local {
 
     fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8> {
         self.instance.function.route(packet, &mut *self.state)
+    }
+
+    fn output(&self, pad: &[u8]) -> Option<u8> {
+        self.instance.function.output(pad)
     }
 
     fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
@@ -140,6 +146,13 @@ impl Placement for Place {
         match self {
             Place::Local(local) => local.route(packet),
             Place::Remote(remote) => remote.route(packet),
+        }
+    }
+
+    fn output(&self, pad: &[u8]) -> Option<u8> {
+        match self {
+            Place::Local(local) => local.output(pad),
+            Place::Remote(remote) => remote.output(pad),
         }
     }
 

@@ -27,6 +27,10 @@ fn collect(program: &Program, body: BodyId, branches: Option<u32>, uids: &mut Ve
                 }
                 None => arms.to_vec(),
             },
+            Node::Choice { branch, arms, .. } => match branches {
+                Some(word) => taken_arms(branch.get(word), false, arms.len()).map(|arm| arms[arm]).collect(),
+                None => arms.to_vec(),
+            },
             Node::Dispatch { branch, arms, .. } => {
                 let is_taken = |arm: usize| branches.is_none_or(|word| branch.get(word) as usize == arm + 1);
                 arms.iter().enumerate().filter(|(arm, _)| is_taken(*arm)).map(|(_, arm)| arm.target).collect()

@@ -25,26 +25,32 @@ pub(crate) struct SessionNote {
     pub answer: Option<u32>,
     /// Packets without anything new have to be seen, too.
     pub watches: bool,
+    /// The output that the function has chosen for the session.
+    pub output: Option<u8>,
 }
 
 impl SessionNote {
     /// Bytes behind a result.
-    pub const BYTES: usize = 5;
+    pub const BYTES: usize = 6;
 
     /// Appends the note to a result.
     pub fn write(self, out: &mut Vec<u8>) {
         out.push(u8::from(self.watches) | u8::from(self.answer.is_some()) << 1);
         out.extend_from_slice(&self.answer.unwrap_or(0).to_le_bytes());
+        out.push(self.output.map_or(NO_OUTPUT, |output| output.saturating_add(1)));
     }
 
     /// Takes the note from the end of a result. None: there is none.
     pub fn take(result: &mut &[u8]) -> Option<SessionNote> {
-        let (rest, &[flags, ref number @ ..]) = result.split_last_chunk::<{ SessionNote::BYTES }>()?;
+        let (rest, &[flags, a, b, c, d, output]) = result.split_last_chunk::<{ SessionNote::BYTES }>()?;
         *result = rest;
-        let answer = (flags & 2 != 0).then_some(u32::from_le_bytes(*number));
-        Some(SessionNote { answer, watches: flags & 1 != 0 })
+        let answer = (flags & 2 != 0).then_some(u32::from_le_bytes([a, b, c, d]));
+        Some(SessionNote { answer, watches: flags & 1 != 0, output: output.checked_sub(1) })
     }
 }
+
+/// The byte of a session without an output. Others are one more than the output.
+const NO_OUTPUT: u8 = 0;
 
 /// The function has told nothing yet.
 const NEW: u8 = 0;
@@ -62,7 +68,8 @@ pub(crate) struct AnswerState {
     phase: u8,
     /// Why packets are dropped ([`DropReason`] as a number).
     reason: u8,
-    unused: [u8; 2],
+    output: u8,
+    unused: u8,
 }
 
 impl AnswerState {
@@ -75,7 +82,13 @@ impl AnswerState {
     pub(super) fn note(&mut self, note: SessionNote) {
         if self.phase != ANSWERED {
             self.phase = if note.watches { WATCHED } else { NOT_WATCHED };
+            self.output = note.output.map_or(NO_OUTPUT, |output| output.saturating_add(1));
         }
+    }
+
+    /// Returns the output that the function has chosen for the session.
+    pub fn output(&self) -> Option<u8> {
+        self.output.checked_sub(1)
     }
 
     /// Answers the client of a packet. Returns false if that cannot be now.
@@ -87,7 +100,14 @@ impl AnswerState {
         cx: &mut Context<'_, ()>,
     ) -> bool {
         let Some(taken) = TakenOver::begin(packet, (number, answer), cx) else { return false };
-        *self = AnswerState { taken, number, phase: ANSWERED, reason: reason as u8, unused: [0; 2] };
+        *self = AnswerState {
+            taken,
+            number,
+            phase: ANSWERED,
+            reason: reason as u8,
+            output: NO_OUTPUT,
+            unused: 0,
+        };
         true
     }
 

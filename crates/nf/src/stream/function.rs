@@ -69,6 +69,20 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         String::new()
     }
 
+    /// Returns the names of the outputs. With some, the function needs brackets in chains, and stands last
+    /// among the stream functions: see [`StreamFunction::output`].
+    fn outputs(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the output by which the packets of a session leave, in both directions. None: there is no
+    /// decision yet, and packets pass by the brackets. In a process, it needs
+    /// [`StreamFunction::SEES_PACKETS`] and [`StreamFunction::EDITS`].
+    fn output(&self, state: &Self::State) -> Option<u8> {
+        let _ = state;
+        None
+    }
+
     /// A session begins, or the instance has joined the chain of an existing session. The state is zeros.
     fn open(&self, state: &mut Self::State, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (state, session, cx);

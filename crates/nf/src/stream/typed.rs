@@ -200,8 +200,8 @@ impl<F: StreamFunction> TypedStream<F> {
     ) {
         let recorder = edits.and_then(|memory| memory.recorder.as_mut()).filter(|_| F::SEES_PACKETS);
         if let (Some(recorder), Some(state)) = (recorder, scratchpad(pads, base, offset + TAIL)) {
-            let watches = self.0.watches(state);
-            recorder.note_session(at, SessionNote { answer, watches });
+            let (watches, output) = (self.0.watches(state), self.0.output(state));
+            recorder.note_session(at, SessionNote { answer, watches, output });
         }
     }
 
@@ -247,6 +247,7 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     fn properties(&self) -> Properties {
         Properties {
             accepts: self.0.accepts(),
+            outputs: self.0.outputs(),
             is_read_only: !F::EDITS,
             takes_large_frames: true,
             ..Properties::default()
@@ -339,6 +340,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
     fn watches(&self, pad: &[u8]) -> bool {
         let state = pad.get(Self::STATE..).and_then(|state| bytemuck::try_pod_read_unaligned(state).ok());
         F::SEES_PACKETS && state.is_none_or(|state| self.0.watches(&state))
+    }
+
+    fn output(&self, pad: &[u8]) -> Option<u8> {
+        self.0.output(bytemuck::try_from_bytes(pad.get(Self::STATE..)?).ok()?)
     }
 
     fn answer(&self, number: u32) -> &[u8] {

@@ -71,6 +71,7 @@ fn leads_to(program: &Program, node: &Node, instance: u16) -> bool {
     match node {
         Node::Function(function) => function.instance == instance,
         Node::Outputs { function, arms, .. } => function.instance == instance || arms.iter().any(in_arm),
+        Node::Choice { arms, .. } => arms.iter().any(in_arm),
         Node::Dispatch { arms, .. } => arms.iter().any(|arm| in_arm(&arm.target)),
         Node::Flow { body, .. } => has_instance(program, *body, instance),
         Node::Translate | Node::StreamExit(_) => false,
@@ -111,6 +112,10 @@ impl ChainRun<'_, '_> {
                     let arms = arms.iter().copied();
                     self.resume_arms((*branch, *diverges), arms, (instance, target, depth), set, space)
                 }
+            }
+            Node::Choice { branch, arms, .. } => {
+                let arms = arms.iter().copied();
+                self.resume_arms((*branch, false), arms, (instance, target, depth), set, space)
             }
             Node::Dispatch { branch, arms, .. } => {
                 let arms = arms.iter().map(|arm| arm.target);

@@ -52,6 +52,10 @@ fn rewrite_of_node(program: &Program, node: &Node, session: SessionPad<'_>) -> O
             let arm = taken_arms(branch.get(session.0), false, arms.len()).next()?;
             rewrite_of_function(program, function, session.1)?.and(in_arm(*arms.get(arm)?)?)
         }
+        Node::Choice { branch, arms, .. } => {
+            let arm = taken_arms(branch.get(session.0), false, arms.len()).next()?;
+            in_arm(*arms.get(arm)?)
+        }
         Node::Dispatch { branch, arms, .. } => {
             in_arm(arms.get((branch.get(session.0) as usize).wrapping_sub(1))?.target)
         }

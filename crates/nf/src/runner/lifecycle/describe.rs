@@ -30,6 +30,9 @@ impl RunnerState {
                     all.extend(self.describe_one(active, function, session));
                     taken_arms(branch.get(session.1), *diverges, arms.len()).map(|arm| arms[arm]).collect()
                 }
+                Node::Choice { branch, arms, .. } => {
+                    taken_arms(branch.get(session.1), false, arms.len()).map(|arm| arms[arm]).collect()
+                }
                 Node::Dispatch { branch, arms, .. } => {
                     let taken = (branch.get(session.1) as usize).wrapping_sub(1);
                     arms.get(taken).map(|arm| arm.target).into_iter().collect()

@@ -157,6 +157,9 @@ fn edited_context(program: &Program, body: BodyId, branches: u32) -> Option<Func
         Node::Outputs { branch, diverges, arms, .. } => {
             taken_arms(branch.get(branches), *diverges, arms.len()).find_map(|arm| in_arm(arms.get(arm)?))
         }
+        Node::Choice { branch, arms, .. } => {
+            taken_arms(branch.get(branches), false, arms.len()).find_map(|arm| in_arm(arms.get(arm)?))
+        }
         Node::Dispatch { branch, arms, .. } => {
             in_arm(&arms.get((branch.get(branches) as usize).wrapping_sub(1))?.target)
         }

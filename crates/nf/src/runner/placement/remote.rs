@@ -310,6 +310,11 @@ impl Placement for Remote {
         self.shadow.route(packet)
     }
 
+    fn output(&self, pad: &[u8]) -> Option<u8> {
+        let state = pad.get(TAIL..).filter(|_| self.edits && self.sees_packets)?;
+        bytemuck::try_pod_read_unaligned::<AnswerState>(state).ok()?.output()
+    }
+
     fn open(&mut self, _: &mut [u8], session: &SessionInfo, _: RawContext<'_>) {
         if let Some(link) = &mut self.link {
             link.open(session, None);

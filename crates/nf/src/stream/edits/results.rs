@@ -280,17 +280,19 @@ mod tests {
     fn notes_of_sessions_come_back() {
         let mut recorder = EditRecorder::new();
         recorder.note(1, (7, 0, None), (&[], &[]));
-        let notes = [(1, None, true), (2, Some(0), false), (3, Some(u32::MAX), true)];
-        for (at, answer, watches) in notes {
-            recorder.note_session(at, SessionNote { answer, watches });
+        let notes =
+            [(1, None, true, None), (2, Some(0), false, Some(0)), (3, Some(u32::MAX), true, Some(63))];
+        let note = |(_, answer, watches, output)| SessionNote { answer, watches, output };
+        for one in notes {
+            recorder.note_session(one.0, note(one));
         }
-        for (at, answer, watches) in notes {
-            let mut result = recorder.result(at);
-            assert_eq!(SessionNote::take(&mut result), Some(SessionNote { answer, watches }));
+        for one in notes {
+            let ((at, answer, ..), mut result) = (one, recorder.result(one.0));
+            assert_eq!(SessionNote::take(&mut result), Some(note(one)));
             assert_eq!(result.len(), if at == 1 { 3 } else { 0 });
             assert_eq!(recorder.answered.contains(at), answer.is_some());
         }
-        assert_eq!(SessionNote::take(&mut &[1, 2, 3, 4][..]), None);
+        assert_eq!(SessionNote::take(&mut &[1, 2, 3, 4, 5][..]), None);
     }
 
     #[test]
