@@ -26,11 +26,13 @@ pub(super) struct List {
     first: u32,
     last: u32,
     pub len: u32,
+    /// Bytes of the segments.
+    pub bytes: u64,
 }
 
 impl Default for List {
     fn default() -> Self {
-        List { first: NONE, last: NONE, len: 0 }
+        List { first: NONE, last: NONE, len: 0, bytes: 0 }
     }
 }
 
@@ -77,11 +79,13 @@ impl List {
         self.link(entries, which, previous, ticket);
         self.link(entries, which, ticket, next);
         self.len += 1;
+        self.bytes += entries.get(ticket as usize).map_or(0, |entry| entry.range.len());
     }
 
     pub fn remove(&mut self, entries: &mut [Entry], which: usize, ticket: u32) {
         let Some(entry) = entries.get_mut(ticket as usize) else { return };
         let Links { previous, next } = std::mem::replace(&mut entry.links[which], Links::NONE);
+        self.bytes = self.bytes.saturating_sub(entry.range.len());
         self.link(entries, which, previous, next);
         self.len = self.len.saturating_sub(1);
     }

@@ -24,6 +24,7 @@ use std::hash::BuildHasherDefault;
 
 use mmb_flow::{Direction, HeldLimits};
 use mmb_packet::DropReason;
+use mmb_stream::HeldRange;
 
 use crate::verdict::Verdict;
 pub use depart::HeldEvent;
@@ -79,6 +80,8 @@ struct Queue {
     pending: [List; 2],
     /// The latest timestamps of segments that have waited.
     latest_stamp: [Option<u32>; 2],
+    /// No segment that waits ends behind these numbers.
+    furthest_end: [u32; 2],
 }
 
 impl Queue {
@@ -162,15 +165,17 @@ impl HeldPackets {
         direction: Direction,
         order: Option<u32>,
     ) -> Result<u32, DropReason> {
-        self.hold_within(self.limits.session, (place, direction), order)
+        self.hold_within(self.limits.session, (place, direction), order, HeldRange::default())
     }
 
-    /// Holds a packet as [`HeldPackets::hold`] does, if its session has fewer than `most`.
+    /// Holds a packet as [`HeldPackets::hold`] does, if its session has fewer than `most`. `range`: its
+    /// bytes, if it is a segment that waits.
     fn hold_within(
         &mut self,
         most: u32,
         (place, direction): (HeldPlace, Direction),
         order: Option<u32>,
+        range: HeldRange,
     ) -> Result<u32, DropReason> {
         let ticket = self.issue(most, (place, direction), None)?;
         let Self { queues, entries, by_age, .. } = self;
@@ -187,7 +192,7 @@ impl HeldPackets {
         };
         let now = self.now;
         if let Some(entry) = entries.get_mut(ticket as usize) {
-            (entry.order, entry.since) = (order, now);
+            (entry.order, entry.since, entry.range) = (order, now, range);
         }
         list.insert_before(entries, QUEUE, ticket, before);
         by_age.push(entries, AGE, ticket);

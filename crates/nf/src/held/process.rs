@@ -2,7 +2,7 @@
 
 use mmb_flow::Direction;
 use mmb_packet::DropReason;
-use mmb_stream::View;
+use mmb_stream::{HeldRange, View};
 
 use super::entry::{NO_BUFFER, TicketState};
 use super::list::{AGE, QUEUE};
@@ -36,7 +36,8 @@ impl HeldPackets {
         direction: Direction,
         (buffer, view, rights): (u32, View, EditRights),
     ) -> Result<u32, DropReason> {
-        let ticket = self.hold_within(self.process_limit(), (place, direction), None)?;
+        let ticket =
+            self.hold_within(self.process_limit(), (place, direction), None, HeldRange::default())?;
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             (entry.buffer, entry.view, entry.rights) = (buffer, view, rights);
         }

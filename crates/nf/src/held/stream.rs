@@ -15,10 +15,10 @@ impl HeldPackets {
     /// A packet that is allowed stands for [`PACKET_BYTES`]: large frames have no more memory than others.
     pub fn has_room(&self, place: HeldPlace, len: u32) -> bool {
         let most_of = |packets: u32| u64::from(packets) * PACKET_BYTES;
-        let held = [Direction::Forward, Direction::Reverse]
-            .map(|direction| self.ranges(place, direction).map(HeldRange::len).sum::<u64>());
+        let queue = self.queues.get(&place);
+        let held = queue.map_or(0, |queue| queue.held.iter().map(|list| list.bytes).sum());
         self.fits(self.limits.session, self.len_of(place), 0)
-            && held[0] + held[1] + u64::from(len) <= most_of(self.limits.session)
+            && held + u64::from(len) <= most_of(self.limits.session)
             && self.segment_bytes + u64::from(len) <= most_of(self.limits.worker)
     }
 
@@ -63,7 +63,10 @@ impl HeldPackets {
 
     /// Whether one held segment has all bytes of a range.
     pub fn has_range(&self, place: HeldPlace, direction: Direction, range: HeldRange) -> bool {
-        self.ranges(place, direction).any(|held| held.contains(range))
+        let furthest = self.queues.get(&place).map(|queue| queue.furthest_end[direction as usize]);
+        // Segments behind a gap usually come in order. Then none has to be looked at.
+        furthest.is_some_and(|furthest| !is_after(range.to, furthest))
+            && self.ranges(place, direction).any(|held| held.contains(range))
     }
 
     /// Iterates over the bytes of the held segments, in the order of their first numbers.
@@ -84,13 +87,18 @@ impl HeldPackets {
         range: HeldRange,
         stamp: Option<u32>,
     ) -> Result<u32, DropReason> {
-        let ticket = self.hold(place, direction, Some(range.from))?;
+        let most = self.limits.session;
+        let ticket = self.hold_within(most, (place, direction), Some(range.from), range)?;
+        self.segment_bytes += range.len();
+        if let Some(queue) = self.queues.get_mut(&place) {
+            let is_first = queue.held[direction as usize].len == 1;
+            let furthest = &mut queue.furthest_end[direction as usize];
+            if is_first || is_after(range.to, *furthest) {
+                *furthest = range.to;
+            }
+        }
         if let Some(stamp) = stamp {
             self.note_stamp(place, direction, stamp);
-        }
-        if let Some(entry) = self.entries.get_mut(ticket as usize) {
-            entry.range = range;
-            self.segment_bytes += range.len();
         }
         Ok(ticket)
     }
@@ -131,6 +139,59 @@ impl HeldPackets {
     pub fn set_view(&mut self, ticket: u32, view: View) {
         if let Some(entry) = self.entries.get_mut(ticket as usize) {
             entry.view = view;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_flow::HeldLimits;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::held::OUTER_SPACE;
+
+    const PLACE: HeldPlace = HeldPlace { space: OUTER_SPACE, session: 7, state: 3 };
+
+    proptest! {
+        /// Segments come in any order, go on, are dropped and time out. What is known of them without a look
+        /// at each is what a look at each tells.
+        #[test]
+        fn bytes_and_ends_are_those_of_the_segments(
+            start: u32,
+            steps in prop::collection::vec((0..6u8, 0..2usize, 0..4000u32, 0..300u32), 0..60),
+        ) {
+            let limits = HeldLimits { session: 20, worker: 30 };
+            let mut held = HeldPackets::with_limits(limits);
+            for (now, (step, direction, from, len)) in steps.into_iter().enumerate() {
+                let direction = [Direction::Forward, Direction::Reverse][direction];
+                let from = start.wrapping_add(from);
+                let range = HeldRange { from, to: from.wrapping_add(len), has_fin: len % 7 == 0 };
+                held.set_time(now as u32);
+                let ranges: Vec<_> = [Direction::Forward, Direction::Reverse]
+                    .map(|direction| held.ranges(PLACE, direction).collect::<Vec<_>>())
+                    .concat();
+                let bytes: u64 = ranges.iter().map(|range| range.len()).sum();
+                prop_assert_eq!(held.has_room(PLACE, len), held.len_of(PLACE) < 20 && held.len() < 30
+                    && bytes + u64::from(len) <= 20 * PACKET_BYTES
+                    && held.segment_bytes + u64::from(len) <= 30 * PACKET_BYTES);
+                let has = held.ranges(PLACE, direction).any(|held| held.contains(range));
+                prop_assert_eq!(held.has_range(PLACE, direction, range), has);
+                match step {
+                    0 => drop(held.release_segment(PLACE, direction, View::NONE)),
+                    1 => held.drop_segment(PLACE, direction, DropReason::StreamEnd),
+                    2 => drop(held.expire(now as u32, 10, 2)),
+                    _ if has || !held.has_room(PLACE, len) => {}
+                    _ => drop(held.hold_segment((PLACE, direction), range, None)),
+                }
+                while let Some(event) = held.next_event() {
+                    if let crate::HeldEvent::Released(ticket) = event {
+                        held.finish(ticket);
+                    }
+                }
+                let orders: Vec<_> = held.ranges(PLACE, direction).map(|range| range.from.wrapping_sub(start)).collect();
+                prop_assert!(orders.is_sorted());
+            }
         }
     }
 }
