@@ -495,6 +495,57 @@ fn connections_that_are_picked_up_are_edited_when_both_directions_were_seen() {
     assert_eq!(bench.send(&word(116, "evil")), [word(120, "harmless")]);
 }
 
+/// RFC 9293, 3.5 (figure 7): both ends send a SYN, and both answer. The connection is edited in both
+/// directions.
+#[test]
+fn connections_that_both_ends_open_are_edited() {
+    let mut bench = Bench::new(LONGER);
+    let handshake = [(0, (-1, 0), SYN), (1, (-1, 0), SYN), (0, (-1, 0), SYN | ACK), (1, (-1, 0), SYN | ACK)];
+    for (direction, at, flags) in handshake {
+        let one = segment(direction, at, flags, "");
+        assert_eq!(bench.send(&one), [one]);
+    }
+    for (direction, at, told) in [
+        (0, (0, 0), (0, 0)),
+        (1, (0, 8), (0, 4)),
+        (1, (4, 8), (8, 4)),
+        (0, (4, 16), (8, 8)),
+        (1, (8, 16), (16, 8)),
+    ] {
+        let word = bench.send(&segment(direction, at, ACK, "evil"));
+        assert_eq!(word, [segment(direction, told, ACK, "harmless")]);
+    }
+}
+
+/// RFC 9293, 3.6.1, and RFC 6191: a connection with the ports of the one before begins without its offsets.
+/// A late segment of that one does not change it.
+#[test]
+fn offsets_end_with_their_connection() {
+    let mut bench = Bench::open(LONGER);
+    bench.send(&segment(0, (0, 0), ACK, "an evil word"));
+    bench.send(&segment(1, (0, 16), ACK | FIN, "evil"));
+    bench.send(&segment(0, (12, 9), ACK | FIN, ""));
+    bench.send(&segment(1, (5, 17), ACK, ""));
+    // Numbers behind those of the first connection.
+    let later = 1_000_000;
+    for (direction, at, flags) in
+        [(0, (later - 1, 0), SYN), (1, (later - 1, later), SYN | ACK), (0, (later, later), ACK)]
+    {
+        let one = segment(direction, at, flags, "");
+        assert_eq!(bench.send(&one), [one]);
+    }
+    let word = bench.send(&segment(0, (later, later), ACK, "evil"));
+    assert_eq!(word, [segment(0, (later, later), ACK, "harmless")]);
+    // The end of the connection before, repeated.
+    bench.send(&segment(0, (12, 9), ACK | FIN, ""));
+    assert_eq!(
+        bench.send(&segment(1, (later, later + 8), ACK, "")),
+        [segment(1, (later, later + 4), ACK, "")]
+    );
+    let word = bench.send(&segment(0, (later + 4, later), ACK, "evil"));
+    assert_eq!(word, [segment(0, (later + 8, later), ACK, "harmless")]);
+}
+
 /// Links carry frames of 9,000 bytes.
 #[test]
 fn jumbo_frames_are_edited() {
