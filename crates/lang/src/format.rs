@@ -105,6 +105,7 @@ fn format_setting(setting: &Command, f: &mut Formatter<'_>) -> fmt::Result {
         Command::SetStreamOverflow(overflow) => {
             write!(f, "set stream-overflow {}", overflow.word())
         }
+        Command::SetStreamMptcp(mptcp) => write!(f, "set stream-mptcp {}", mptcp.word()),
         Command::SetStreamHoldTime(time) => write!(f, "set stream-hold-time {time}"),
         Command::SetMartianCheck(on) => write!(f, "set martian-check {}", switch(*on)),
         Command::SetRpf(mode) => write!(f, "set rpf {}", mode.word()),

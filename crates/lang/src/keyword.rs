@@ -223,6 +223,7 @@ pub(crate) const SET: &[Keyword] = &[
     word("held-packets", "how many packets functions may hold: set held-packets session|worker <number>"),
     word("stream-pickup", "connections whose SYN stream functions have not seen: pass, inspect or reset"),
     word("stream-overflow", "segments that stream functions cannot put in order: drop, pass or reset"),
+    word("stream-mptcp", "connections of several paths in front of functions that edit: strip or pass"),
     word(
         "stream-hold-time",
         "how long bytes wait for stream functions although their sender repeats them: set stream-hold-time \
@@ -285,6 +286,12 @@ pub(crate) const STREAM_OVERFLOW: &[Keyword] = &[
     word("drop", "the segment is dropped, and its sender repeats it"),
     word("pass", "the connection passes, and is not read any more"),
     word("reset", "the connection is reset"),
+];
+
+/// Words after `set stream-mptcp`.
+pub(crate) const STREAM_MPTCP: &[Keyword] = &[
+    word("strip", "the option is removed from SYNs: one path"),
+    word("pass", "they have several paths, and are not edited"),
 ];
 
 /// Words after `set held-packets`.

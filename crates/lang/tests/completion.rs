@@ -80,6 +80,7 @@ fn the_grammar_step_by_step() {
             "held-packets",
             "stream-pickup",
             "stream-overflow",
+            "stream-mptcp",
             "stream-hold-time",
             "martian-check",
             "rpf",
@@ -100,6 +101,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("set gro ").1, ["on", "off"]);
     assert_eq!(offered("set stream-pickup ").1, ["pass", "inspect", "reset"]);
     assert_eq!(offered("set stream-overflow ").1, ["drop", "pass", "reset"]);
+    assert_eq!(offered("set stream-mptcp ").1, ["strip", "pass"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));
 }
 

@@ -318,6 +318,7 @@ fn settings() {
         "set tcp-window-check on",
         "set stream-pickup inspect",
         "set stream-overflow reset",
+        "set stream-mptcp pass",
         "set stream-hold-time 0",
         "set martian-check off",
         "set rpf strict",

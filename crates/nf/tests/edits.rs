@@ -1,8 +1,10 @@
 //! Stream functions that edit, between two ends that follow the numbers.
 
+use mmb_flow::SessionSettings;
 use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{ArgError, ChainVerdict, DropReason, Registry, Setup, StageCounters, StreamFunction};
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
+use mmb_stream::{OnMptcp, Policy};
 
 #[path = "common/left.rs"]
 mod left;
@@ -71,6 +73,16 @@ impl Bench {
             let sent = self.harness.send("c", std::slice::from_ref(&frame));
             assert_eq!((sent[0].verdict, &sent[0].frame), (ChainVerdict::Pass, &frame));
         }
+    }
+
+    /// Returns what is counted of several paths, and of refused edits.
+    fn counters(&self) -> Vec<(String, u64)> {
+        let contexts = self.harness.program().instances().iter().flat_map(|one| one.stream_counters());
+        let is_it = |text: &str| text.contains("several paths") || text.contains("not-editable");
+        contexts
+            .filter(|(counter, count)| *count != 0 && is_it(counter.text))
+            .map(|(counter, count)| (counter.text.to_owned(), count))
+            .collect()
     }
 
     fn frame(&self, direction: usize, from: i32, acked: i32, flags: u8, bytes: &[u8]) -> Vec<u8> {
@@ -512,11 +524,63 @@ fn flags_of_a_segment_that_is_split() {
 #[test]
 fn multipath_is_not_negotiated() {
     let mut bench = Bench::new("nf add w substitute evil harmless", "w");
-    let options = vec![2, 4, 5, 180, 30, 4, 1, 0, 3, 3, 7, 0];
-    let tcp = Tcp { flags: SYN, options, ..Tcp::new(4001, 80) };
-    let frame = Frame::new(bench.net[0].clone(), tcp).build();
-    let left = one(&mut bench, &frame);
+    let syn = multipath_syn(&bench, 0, b"");
+    let left = one(&mut bench, &syn);
     assert_eq!(left[TCP + 20..TCP + 32], [2, 4, 5, 180, 1, 1, 1, 1, 3, 3, 7, 0]);
+    assert_eq!(bench.counters(), [("options of several paths removed".to_owned(), 1)]);
+}
+
+/// A SYN or its answer on other ports, with MP_CAPABLE (RFC 8684, 3.1).
+fn multipath_syn(bench: &Bench, direction: usize, data: &[u8]) -> Vec<u8> {
+    let options = vec![2, 4, 5, 180, 30, 4, 1, 0, 3, 3, 7, 0];
+    let ports = [(4001, 80), (80, 4001)][direction];
+    let flags = [SYN, SYN | ACK][direction];
+    let ack = [0, 1001][direction];
+    let tcp = Tcp { seq: 1000, ack, flags, options, ..Tcp::new(ports.0, ports.1) };
+    Frame::new(bench.net[direction].clone(), tcp).payload(data).build()
+}
+
+/// With `set stream-mptcp pass`, a connection whose ends both ask for several paths is not edited. If the
+/// server does not, or the SYN has data, it is.
+#[test]
+fn connections_of_several_paths_pass_unedited_by_a_setting() {
+    for (is_answered, data, is_edited) in [(true, "", false), (false, "", true), (true, "data", true)] {
+        let mut bench = Bench::new("nf add w substitute evil harmless", "w");
+        let streams = Policy { mptcp: OnMptcp::Pass, ..Policy::default() };
+        let program = bench.harness.program().clone();
+        bench
+            .harness
+            .runner()
+            .set_program(&program, &SessionSettings { streams, ..SessionSettings::default() });
+        let syn = multipath_syn(&bench, 0, data.as_bytes());
+        let left = one(&mut bench, &syn);
+        assert_eq!(left[TCP + 24] == 30, data.is_empty());
+        let len = data.len() as u32;
+        let mut answer = multipath_syn(&bench, 1, b"");
+        if !is_answered || !data.is_empty() {
+            // The server does not know several paths, or was not asked for them.
+            let tcp = Tcp { seq: 1000, ack: 1001 + len, flags: SYN | ACK, ..Tcp::new(80, 4001) };
+            answer = Frame::new(bench.net[1].clone(), tcp).build();
+        }
+        assert_eq!(one(&mut bench, &answer), answer);
+        let tcp = Tcp { seq: 1001 + len, ack: 1001, flags: ACK, ..Tcp::new(4001, 80) };
+        let word = Frame::new(bench.net[0].clone(), tcp).payload(b"an evil word".to_vec()).build();
+        let sent = bench.harness.send("c", std::slice::from_ref(&word));
+        let frames: Vec<_> = match sent[0].verdict {
+            ChainVerdict::Pass => vec![&sent[0].frame],
+            _ => sent[0].emitted.iter().map(|(_, frame)| frame).collect(),
+        };
+        let expected: &[u8] = if is_edited { b"an harmless word" } else { b"an evil word" };
+        assert_eq!(frames.len(), 1);
+        assert_eq!(&frames[0][TCP + 20..], expected, "{is_answered} {data}");
+        let counted = bench.counters();
+        let has = |name: &str| counted.iter().any(|(one, _)| one == name);
+        assert_eq!(has("connections of several paths, not edited"), !is_edited);
+        assert_eq!(has("options of several paths removed"), !data.is_empty());
+        assert_eq!(has("edits refused: not-editable"), !is_edited);
+        let state = bench.harness.describe(&word).expect("a session");
+        assert_eq!(state[0].1.ends_with(", cannot be edited"), !is_edited, "{state:?}");
+    }
 }
 
 #[test]

@@ -28,6 +28,6 @@ pub use edit::{
 pub use kept::KeptBytes;
 pub use number::{is_after, is_before};
 pub use tcp::{
-    Cause, HeldRange, NextHeld, OnOverflow, OnPickup, Outcome, Policy, Segment, Status, TcpStream,
+    Cause, HeldRange, NextHeld, OnMptcp, OnOverflow, OnPickup, Outcome, Policy, Segment, Status, TcpStream,
 };
 pub use view::View;

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import struct
+import sys
 import termios
 import threading
 import time
@@ -483,3 +484,57 @@ def test_edited_connections_are_tracked(make_wire, edit):
     pairs = exchange(wire.client, wire.server, SERVER4, [(300_000, 200_000)], 17, make=words)
     assert verify_edits(pairs, EDITS[edit]) > 0
     assert wire.daemon.drops()["tcp-window"] == 0
+
+
+IPPROTO_MPTCP = 262
+
+
+def is_multipath(connection):
+    """Whether a connection of the kernel has not fallen back to TCP (`MPTCP_INFO`, its flags)."""
+    try:
+        flags = int.from_bytes(connection.getsockopt(284, 1, 100)[8:12], sys.byteorder)
+    except OSError:
+        return False
+    return not flags & 1
+
+
+@pytest.mark.parametrize("mode", ["strip", "pass"])
+@pytest.mark.parametrize("edit", ["match evil replace harmless", "match evil mask"])
+def test_multipath_tcp_of_the_kernel(make_wire, mode, edit):
+    """Both ends are MPTCP sockets. With `strip` they fall back to TCP and are edited; otherwise they are not."""
+    lines = f"set stream-mptcp {mode}\nnf add f {edit}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
+    wire = make_wire("af-packet", lines)
+    for namespace in (wire.client, wire.server):
+        namespace.sysctl("net/mptcp/enabled", 1)
+    sent = 300 * b"an evil word, and more. "
+    new = b"harmless" if "replace" in edit else b"****"
+    expected = sent if mode == "pass" else sent.replace(b"evil", new)
+    with wire.server.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((SERVER4, PORT))
+        listener.listen()
+        with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP) as client:
+            client.settimeout(wait.PATIENCE)
+            client.connect((SERVER4, PORT))
+            server, _ = listener.accept()
+            with server:
+                server.settimeout(wait.PATIENCE)
+                client.sendall(sent)
+                client.shutdown(socket.SHUT_WR)
+                received = b""
+                while part := server.recv(65536):
+                    received += part
+                assert received == expected
+                server.sendall(sent)
+                server.shutdown(socket.SHUT_WR)
+                received = b""
+                while part := client.recv(65536):
+                    received += part
+                assert received == expected
+                assert [is_multipath(one) for one in (client, server)] == [mode == "pass"] * 2
+    functions = {one["name"]: one for one in wire.daemon.json("show", "functions")["functions"]}
+    assert functions["(stream)"]["stream"] is not None
+    report = functions["(stream)"]["report"]
+    counted = "connections of several paths, not edited" if mode == "pass" else "options of several paths removed"
+    assert int(report[counted]) >= 1
+    assert mode == "strip" or int(report["edits refused: not-editable"]) > 0

@@ -2,7 +2,7 @@
 
 mod output;
 
-use mmb_lang::{Command, Match, ShowSubject};
+use mmb_lang::{CaptureSelection, Command, Match, ShowSubject};
 
 pub use output::Output;
 
@@ -32,9 +32,7 @@ impl Control {
             Command::ShowConnections { verbose, matches } => {
                 return Ok(Output::Connections(Box::new(self.connection_listing(matches, *verbose)?)));
             }
-            Command::Capture { matches, selection } => {
-                return self.capture(matches, selection).map(|listing| Output::Capture(Box::new(listing)));
-            }
+            Command::Capture { matches, selection } => return self.captured(matches, selection),
             Command::Trace { matches, why, count, seconds } => {
                 return Ok(Output::Trace(Box::new(self.trace(matches, why.as_ref(), (*count, *seconds))?)));
             }
@@ -78,6 +76,7 @@ impl Control {
             Command::SetHeldPackets { scope, packets } => self.set_held_packets(*scope, *packets),
             Command::SetStreamPickup(pickup) => self.set_stream_pickup(*pickup),
             Command::SetStreamOverflow(overflow) => self.set_stream_overflow(*overflow),
+            Command::SetStreamMptcp(mptcp) => self.set_stream_mptcp(*mptcp),
             Command::SetStreamHoldTime(time) => self.set_stream_hold_time(*time),
             Command::SetTcpPickup(on) => self.set_tcp_pickup(*on),
             Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
@@ -99,6 +98,10 @@ impl Control {
             None => Ok(Output::History(self.revisions())),
             Some(number) => self.revision_diff(number).map(Output::RevisionDiff),
         }
+    }
+
+    fn captured(&self, matches: &[Match], selection: &CaptureSelection) -> Result<Output, CommandError> {
+        self.capture(matches, selection).map(|listing| Output::Capture(Box::new(listing)))
     }
 
     fn cleared(&self, matches: &[Match]) -> Result<Output, CommandError> {

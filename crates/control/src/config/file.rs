@@ -165,6 +165,7 @@ impl<'a> Builder<'a> {
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
                 Command::SetStreamPickup(pickup) => self.config.settings_mut().streams.pickup = pickup,
                 Command::SetStreamOverflow(how) => self.config.settings_mut().streams.overflow = how,
+                Command::SetStreamMptcp(how) => self.config.settings_mut().streams.mptcp = how,
                 Command::SetStreamHoldTime(time) => self.config.settings_mut().streams.hold_time = time,
                 Command::SetMartianCheck(on) => self.config.address_checks_mut().martians = on,
                 Command::SetRpf(mode) => self.config.address_checks_mut().reverse_path = mode,

@@ -1,6 +1,6 @@
 //! Settings of sessions, and limits: `set timeout`, `set tcp-pickup`, `set tcp-window-check`,
-//! `set held-packets`, `set stream-pickup`, `set stream-overflow`, `set stream-hold-time`,
-//! `set punt-limit`.
+//! `set held-packets`, `set stream-pickup`, `set stream-overflow`, `set stream-mptcp`,
+//! `set stream-hold-time`, `set punt-limit`.
 
 use mmb_dataplane::PuntLimits;
 use mmb_flow::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
@@ -77,6 +77,9 @@ pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
     if now.streams.overflow != default.streams.overflow {
         lines.push(Command::SetStreamOverflow(now.streams.overflow).to_string());
     }
+    if now.streams.mptcp != default.streams.mptcp {
+        lines.push(Command::SetStreamMptcp(now.streams.mptcp).to_string());
+    }
     if now.streams.hold_time != default.streams.hold_time {
         lines.push(Command::SetStreamHoldTime(now.streams.hold_time).to_string());
     }
@@ -108,19 +111,20 @@ mod tests {
             SessionSettings { tcp_pickup: false, tcp_window_check: true, held, ..SessionSettings::default() };
         settings.streams.pickup = mmb_stream::OnPickup::Reset;
         settings.streams.overflow = mmb_stream::OnOverflow::Pass;
+        settings.streams.mptcp = mmb_stream::OnMptcp::Pass;
         settings.streams.hold_time = 0;
         settings.source_limit = source_limit(SessionLimit::Sessions(99));
         for (timeout, seconds) in Timeout::ALL.into_iter().zip(11..) {
             set_timeout(&mut settings, timeout, seconds);
         }
         let text = lines(&settings);
-        assert_eq!(text.len(), Timeout::ALL.len() + 8);
+        assert_eq!(text.len(), Timeout::ALL.len() + 9);
         assert_eq!(text[0], "set timeout tcp-handshake 11");
         assert_eq!(text[10..13], ["set timeout held 21", "set tcp-pickup off", "set tcp-window-check on"]);
         assert_eq!(text[13], "set session-limit source 99");
         assert_eq!(text[14..16], ["set stream-pickup reset", "set stream-overflow pass"]);
-        assert_eq!(text[16], "set stream-hold-time 0");
-        assert_eq!(text[17..], ["set held-packets session 7", "set held-packets worker 8"]);
+        assert_eq!(text[16..18], ["set stream-mptcp pass", "set stream-hold-time 0"]);
+        assert_eq!(text[18..], ["set held-packets session 7", "set held-packets worker 8"]);
         let mut limits = PuntLimits::default();
         assert_eq!(punt_lines(&limits).count(), 0);
         limits.set(PuntClass::Local, None);

@@ -13,7 +13,7 @@ use crate::api::Done;
 use crate::config::{Config, settings};
 use crate::error::CommandError;
 use crate::text::count;
-use mmb_stream::{OnOverflow, OnPickup};
+use mmb_stream::{OnMptcp, OnOverflow, OnPickup};
 
 impl Control {
     /// `set on-error`.
@@ -149,6 +149,16 @@ impl Control {
             OnOverflow::Reset => "reset their connections",
         };
         Ok(Done::new(format!("segments that stream functions cannot put in order {what}")))
+    }
+
+    /// `set stream-mptcp`.
+    pub(crate) fn set_stream_mptcp(&self, mptcp: OnMptcp) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.streams.mptcp = mptcp)?;
+        let what = match mptcp {
+            OnMptcp::Strip => "get one path where functions edit",
+            OnMptcp::Pass => "keep them, and are not edited",
+        };
+        Ok(Done::new(format!("new connections that ask for several paths {what}")))
     }
 
     /// `set stream-hold-time`.

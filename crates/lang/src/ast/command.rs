@@ -1,6 +1,6 @@
 //! Commands: whole lines of the language.
 
-use mmb_stream::{OnOverflow, OnPickup};
+use mmb_stream::{OnMptcp, OnOverflow, OnPickup};
 
 use super::{
     Broker, CaptureSelection, Chain, Domain, Endpoint4, Match, NamedSet, NatForward, NatPool, NatProto,
@@ -224,6 +224,9 @@ pub enum Command {
     /// `set stream-overflow drop|pass|reset`: what becomes of segments that stream functions cannot put in
     /// order.
     SetStreamOverflow(OnOverflow),
+    /// `set stream-mptcp strip|pass`: what becomes of connections that ask for several paths, in front of
+    /// functions that edit.
+    SetStreamMptcp(OnMptcp),
     /// `set stream-hold-time MILLISECONDS`: how long bytes wait for stream functions although their sender
     /// repeats them. 0 to [`mmb_stream::Policy::MOST_HOLD_TIME`].
     SetStreamHoldTime(u32),

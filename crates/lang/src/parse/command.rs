@@ -1,7 +1,7 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use mmb_stream::{OnOverflow, OnPickup, Policy};
+use mmb_stream::{OnMptcp, OnOverflow, OnPickup, Policy};
 
 use crate::ast::{
     Command, FastPathMode, HeldScope, LogFormat, LogSink, Match, PortKind, ProcessMode, PuntClass,
@@ -12,7 +12,8 @@ use crate::foreign;
 use crate::keyword::{
     COMMANDS, CONNECTIONS, FAST_PATH, HELD_LIMITS, INTERFACE, Keyword, LIMIT, LOG_FORMAT, LOG_TO, NEIGHBOURS,
     ON_ERROR, PORTS, PUNT_CLASSES, ROUTE, ROUTING, RPF, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SHOW_SET,
-    STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, VERBOSE, WIRE, WORKER_MODES, is_target, words,
+    STREAM_MPTCP, STREAM_OVERFLOW, STREAM_PICKUP, SWITCH, TIMEOUTS, VERBOSE, WIRE, WORKER_MODES, is_target,
+    words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -263,6 +264,12 @@ impl Parser<'_> {
                     _ => OnOverflow::Drop,
                 },
             )),
+            "stream-mptcp" => {
+                Ok(Command::SetStreamMptcp(match self.keyword(STREAM_MPTCP, "`stream-mptcp` value")? {
+                    "pass" => OnMptcp::Pass,
+                    _ => OnMptcp::Strip,
+                }))
+            }
             "stream-hold-time" => {
                 let most = Policy::MOST_HOLD_TIME;
                 Ok(Command::SetStreamHoldTime(self.number("number of milliseconds", 0..=most.into())? as u32))

@@ -9,7 +9,7 @@ use mmb_lang::{
     ShowSubject, SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
     parse_line,
 };
-use mmb_stream::{OnOverflow, OnPickup};
+use mmb_stream::{OnMptcp, OnOverflow, OnPickup};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -286,6 +286,7 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         select(&[OnPickup::Pass, OnPickup::Inspect, OnPickup::Reset][..]).prop_map(Command::SetStreamPickup),
         select(&[OnOverflow::Drop, OnOverflow::Pass, OnOverflow::Reset][..])
             .prop_map(Command::SetStreamOverflow),
+        select(&[OnMptcp::Strip, OnMptcp::Pass][..]).prop_map(Command::SetStreamMptcp),
         (0..=mmb_stream::Policy::MOST_HOLD_TIME).prop_map(Command::SetStreamHoldTime),
         any::<bool>().prop_map(Command::SetMartianCheck),
         select(&[ReversePathMode::Off, ReversePathMode::Loose, ReversePathMode::Strict][..])

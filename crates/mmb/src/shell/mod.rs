@@ -55,7 +55,7 @@ settings    set on-error forward|drop   set timeout NAME SECONDS   set rpf stric
             set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
             set held-packets session|worker NUMBER
             set stream-pickup pass|inspect|reset   set stream-overflow drop|pass|reset
-            set stream-hold-time MILLISECONDS
+            set stream-mptcp strip|pass   set stream-hold-time MILLISECONDS
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
             trace [MATCH…] [why RULE] [count N]   capture [MATCH…] [drops] [rule RULE] [session ID] [count N]

@@ -7,7 +7,7 @@ use mmb_packet::{Kind, PacketFlags};
 use mmb_stream::{Cause, KeptBytes, Policy, Status, TcpStream, View};
 
 use super::counters::{self, COUNTERS, EARLY, FIRST_EDIT, StreamCounter};
-use super::edits::{EditMemory, EditTally, RESETS};
+use super::edits::{EditMemory, EditTally, NOT_EDITED, RESETS};
 use super::step::Step;
 use super::{has_closed, verdict_closed};
 use crate::context::Holding;
@@ -160,9 +160,14 @@ impl DynFunction for StreamContext {
         match stream.status() {
             Status::New => None,
             Status::Passed(cause) => Some(format!("not read: {}", StreamCounter::of(cause).text)),
-            Status::Read | Status::Leaving if held == [0, 0] => Some(format!("next {}/{}", next(0), next(1))),
             Status::Read | Status::Leaving => {
-                Some(format!("next {}/{}, waiting for them {}/{}", next(0), next(1), held[0], held[1]))
+                let waiting = match held {
+                    [0, 0] => String::new(),
+                    [one, other] => format!(", waiting for them {one}/{other}"),
+                };
+                let fixed = stream.is_edited() && stream.kept() == NOT_EDITED;
+                let fixed = if fixed { ", cannot be edited" } else { "" };
+                Some(format!("next {}/{}{waiting}{fixed}", next(0), next(1)))
             }
         }
     }

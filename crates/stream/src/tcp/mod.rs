@@ -10,7 +10,9 @@ mod tests;
 use bytemuck::{Pod, Zeroable};
 
 use crate::{View, is_after, is_before};
-pub use types::{Cause, HeldRange, NextHeld, OnOverflow, OnPickup, Outcome, Policy, Segment, Status};
+pub use types::{
+    Cause, HeldRange, NextHeld, OnMptcp, OnOverflow, OnPickup, Outcome, Policy, Segment, Status,
+};
 
 /// One direction of a connection. Zeros: nothing has been seen.
 #[repr(C)]
@@ -62,8 +64,8 @@ const STAMPED: u16 = 1 << 12;
 
 /// `kept` is a number of [`crate::Splices`].
 const EDITED: u8 = 1 << 0;
-/// The SYN of a direction has an option for signatures. Shifted by the direction.
-const SIGNED: u8 = 1 << 1;
+/// The SYN of a direction has an option of connections that are not edited. Shifted by the direction.
+const FIXED: u8 = 1 << 1;
 /// The lowest bit of [`TcpStream::detached`].
 const DETACHED: u32 = 3;
 
@@ -80,7 +82,7 @@ pub struct TcpStream {
     flows: [Flow; 2],
     /// A [`Status`].
     status: u8,
-    /// [`EDITED`], [`SIGNED`] for each direction, and the functions that are detached.
+    /// [`EDITED`], [`FIXED`] for each direction, and the functions that are detached.
     marks: u8,
     /// The port of each end plus one, from its SYN. 0: it is not known.
     ports: [u8; 2],
@@ -198,12 +200,13 @@ impl TcpStream {
         (self.kept, self.marks) = (0, self.marks & !EDITED);
     }
 
-    /// Notes whether a direction's SYN asks for signatures (RFC 2385, RFC 5925). Returns whether the SYNs of
-    /// both directions do. A client may ask for what its server does not know.
-    pub fn note_signed(&mut self, direction: usize, is_signed: bool) -> bool {
-        let mark = SIGNED << (direction & 1);
-        self.marks = if is_signed { self.marks | mark } else { self.marks & !mark };
-        self.marks & (SIGNED | SIGNED << 1) == SIGNED | SIGNED << 1
+    /// Notes whether a direction's SYN asks for a connection that is not edited: one with signatures (RFC
+    /// 2385, RFC 5925), or with several paths (RFC 8684). Returns whether the SYNs of both directions do. A
+    /// client may ask for what its server does not know.
+    pub fn note_fixed(&mut self, direction: usize, is_fixed: bool) -> bool {
+        let mark = FIXED << (direction & 1);
+        self.marks = if is_fixed { self.marks | mark } else { self.marks & !mark };
+        self.marks & (FIXED | FIXED << 1) == FIXED | FIXED << 1
     }
 
     /// Whether a segment comes in by a port that may be its sender's. A host can send segments with the

@@ -89,6 +89,26 @@ impl OnOverflow {
     }
 }
 
+/// What becomes of connections that ask for several paths (RFC 8684), in front of functions that edit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnMptcp {
+    /// The option is removed from SYNs, so that they become connections of one path.
+    #[default]
+    Strip,
+    /// They pass, and are not edited.
+    Pass,
+}
+
+impl OnMptcp {
+    /// The word of the setting `stream-mptcp`.
+    pub fn word(self) -> &'static str {
+        match self {
+            OnMptcp::Strip => "strip",
+            OnMptcp::Pass => "pass",
+        }
+    }
+}
+
 /// Settings of all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -96,6 +116,8 @@ pub struct Policy {
     pub pickup: OnPickup,
     /// What becomes of a segment that has to wait if there is no room.
     pub overflow: OnOverflow,
+    /// What becomes of connections that ask for several paths.
+    pub mptcp: OnMptcp,
     /// Least time in milliseconds for which bytes that functions hold back do not go on although their sender
     /// repeats them.
     pub hold_time: u32,
@@ -112,7 +134,7 @@ impl Policy {
 impl Default for Policy {
     fn default() -> Self {
         let (pickup, overflow) = (OnPickup::default(), OnOverflow::default());
-        Policy { pickup, overflow, hold_time: Policy::HOLD_TIME }
+        Policy { pickup, overflow, mptcp: OnMptcp::default(), hold_time: Policy::HOLD_TIME }
     }
 }
 

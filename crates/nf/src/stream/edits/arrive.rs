@@ -2,10 +2,10 @@
 
 use mmb_packet::{DropReason, Kind, prefetch};
 use mmb_stream::{
-    Cause as StreamCause, KeptBytes, OnPickup, Policy, Segment, Status, TcpStream, Translated, View,
+    Cause as StreamCause, KeptBytes, OnMptcp, OnPickup, Policy, Segment, Status, TcpStream, Translated, View,
 };
 
-use super::counters::RESETS;
+use super::counters::{RESETS, SEVERAL_PATHS, STRIPPED};
 use super::detached::number_of;
 use super::frames::{Cause, ExpectedNumbers};
 use super::hold::HeldBytes;
@@ -327,7 +327,7 @@ impl StreamContext {
         }
         // A connection whose SYN was not seen is not edited, unless it is inspected all the same.
         let may_begin = stream.status() == Status::New && step.policy.pickup == OnPickup::Inspect;
-        if (is_syn || may_begin) && !self.admit(packet, stream, is_syn, memory) {
+        if (is_syn || may_begin) && !self.admit(packet, stream, (is_syn, step.policy.mptcp), memory) {
             return false;
         }
         if stream.status() == Status::Passed(StreamCause::Detached) && !is_syn {
@@ -342,23 +342,31 @@ impl StreamContext {
         &self,
         packet: &mut Packet<'_>,
         stream: &mut TcpStream,
-        is_syn: bool,
+        (is_syn, on_mptcp): (bool, OnMptcp),
         memory: &mut EditMemory,
     ) -> bool {
         if !stream.is_edited() {
             let Some(number) = memory.splices.insert() else { return false };
             stream.set_edited(number);
         }
-        if !is_syn && is_not_editable(packet) {
+        if !is_syn && is_not_editable(packet, memory) {
             memory.splices.remove(stream.kept());
             stream.set_edited(NOT_EDITED);
         } else if is_syn && stream.kept() != NOT_EDITED {
-            if stream.note_signed(packet.direction as usize, is_signed(packet)) {
+            let is_multipath = has_mptcp(packet);
+            // Data of a SYN is edited before anybody knows whether the other end wants several paths.
+            let is_stripped = is_multipath && (on_mptcp == OnMptcp::Strip || packet.l4_payload_len() != 0);
+            let is_fixed = is_signed(packet) || is_multipath && !is_stripped;
+            if stream.note_fixed(packet.direction as usize, is_fixed) {
                 memory.splices.remove(stream.kept());
                 stream.set_edited(NOT_EDITED);
+                memory.tally.add(SEVERAL_PATHS, is_multipath.into());
                 return true;
             }
-            remove_mptcp(packet);
+            if is_stripped {
+                remove_mptcp(packet);
+                memory.tally.add(STRIPPED, 1);
+            }
             if let Some(mss) = mss(packet) {
                 memory.splices.note_mss(stream.kept(), 1 - packet.direction as usize, mss);
             }
@@ -402,7 +410,8 @@ fn note_certain(
 
 #[cold]
 fn adopt(packet: &Packet<'_>, stream: &mut TcpStream, memory: &mut EditMemory, kept: &mut KeptBytes) {
-    let number = if is_not_editable(packet) { Some(NOT_EDITED) } else { memory.splices.adopt(stream, kept) };
+    let number =
+        if is_not_editable(packet, memory) { Some(NOT_EDITED) } else { memory.splices.adopt(stream, kept) };
     if let Some(number) = number {
         kept.remove(stream.kept());
         stream.set_edited(number);
@@ -412,8 +421,10 @@ fn adopt(packet: &Packet<'_>, stream: &mut TcpStream, memory: &mut EditMemory, k
 
 /// Whether a segment in the middle of a connection tells that it cannot be edited: it is signed, or the
 /// connection has several paths, which number its bytes, too (RFC 8684, 3.3).
-fn is_not_editable(packet: &Packet<'_>) -> bool {
-    is_signed(packet) || has_mptcp(packet)
+fn is_not_editable(packet: &Packet<'_>, memory: &mut EditMemory) -> bool {
+    let is_multipath = has_mptcp(packet);
+    memory.tally.add(SEVERAL_PATHS, is_multipath.into());
+    is_multipath || is_signed(packet)
 }
 
 /// Makes room for all that functions may make of a segment, if it can be done. Nothing is known of what the

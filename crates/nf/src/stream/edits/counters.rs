@@ -15,6 +15,8 @@ pub(in crate::stream) const COUNTERS: [StreamCounter; REFUSED + EditError::ALL.l
     StreamCounter::refusal("datagram-end", "ends of datagrams without room"),
     StreamCounter::event("resets", "connections reset"),
     StreamCounter::event("duplicate-acks", "duplicate acknowledgements sent"),
+    StreamCounter::event("mptcp-stripped", "options of several paths removed"),
+    StreamCounter::refusal("mptcp", "connections of several paths, not edited"),
     StreamCounter::refusal("not-editable", "edits refused: not-editable"),
     StreamCounter::refusal("one-way", "edits refused: one-way"),
     StreamCounter::refusal("fragment", "edits refused: fragment"),
@@ -34,7 +36,9 @@ pub(super) const DATAGRAMS: usize = 6;
 pub(super) const NO_ROOM_FOR_END: usize = 7;
 pub(in crate::stream) const RESETS: usize = 8;
 pub(in crate::stream) const DUPLICATE_ACKS: usize = 9;
-pub(super) const REFUSED: usize = 10;
+pub(super) const STRIPPED: usize = 10;
+pub(super) const SEVERAL_PATHS: usize = 11;
+pub(super) const REFUSED: usize = 12;
 
 /// What functions have done since the counters were updated.
 #[derive(Debug, Default)]
