@@ -298,3 +298,24 @@ def test_a_time_namespace_does_not_keep_a_stopped_daemon_forwarding(make_wire, s
         wait.until(lambda: not crosses(), "the kernel to stop forwarding", 5)
     finally:
         wire.daemon.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("limit", [0, 64 * 1024])
+def test_little_memory_that_may_be_locked(make_bench, make_daemon, limit):
+    """Ports that share memory with the kernel say what they need. Functions in processes and brokers lock none."""
+    bench = make_bench()
+    config = (
+        "domain add tenant private\nnf add seen monitor process tenant\nchain add inside seen\n"
+        "nf add page respond 200 hello process tenant\nchain add site page\n"
+        "broker add web listen 127.0.0.1:8080 chain site\nbroker add all transparent chain site\n"
+    )
+    lowered = ("prlimit", f"--memlock={limit}", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "--")
+    daemon = make_daemon(bench.mbox, config, wrapper=lowered)
+    before = daemon.state()
+    for kind in ("af-xdp", "af-packet"):
+        refused = daemon.line(f"interface add left {kind} m0", check=False)
+        assert refused.returncode == 1 and "may not lock enough memory" in refused.stderr, (kind, refused)
+        assert daemon.state() == before, kind
+    assert [one.get("down") for one in daemon.json("show", "brokers")["brokers"]] == [None, None]
+    assert all(one["process"] for domain in daemon.json("show", "domains")["domains"] for one in domain["functions"])
+    assert bench.mbox.run("curl", "-sS", "http://127.0.0.1:8080").stdout == "hello"

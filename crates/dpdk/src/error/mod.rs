@@ -153,6 +153,10 @@ pub enum PortError {
     },
 }
 
+/// Why memory that the kernel shares with a port cannot be had.
+pub(crate) const NO_LOCKED_MEMORY: &str =
+    "the process may not lock enough memory (try: ulimit -l unlimited, or give it cap_ipc_lock)";
+
 /// The description of an error number; its sign is ignored.
 pub(crate) fn strerror(errno: i32) -> String {
     // SAFETY: rte_strerror returns a static or thread-local zero-terminated string for any number.

@@ -17,7 +17,7 @@ use super::rss::{KEY_MAX, draw_key};
 use super::spec::{PortInfo, PortSpec};
 use super::vnet::{PacketSocket, Tap, TapError, VnetPort};
 use crate::eal::Eal;
-use crate::error::PortError;
+use crate::error::{NO_LOCKED_MEMORY, PortError};
 use crate::log;
 use crate::xdp::{self, TcPort, XdpError, XdpProgram, port_error};
 
@@ -238,7 +238,10 @@ fn prepare_interface(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<Prom
     Ok((Some(device), Some(promiscuous)))
 }
 
-/// Replaces a driver's error by the reason of AF_XDP, if the driver hid it.
+/// What DPDK's driver of AF_PACKET says if the ring of its socket cannot be mapped, which it locks.
+const NO_RING: &str = "call to mmap failed";
+
+/// Replaces a driver's error by the reason, if the driver hid it.
 fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
     let PortError::Driver { port, step, errno, reason } = error else { return error };
     // SAFETY: reads and resets a thread-local variable of the shim.
@@ -246,6 +249,9 @@ fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
     match &spec.device {
         Device::AfXdp { interface } if xsk > 0 => {
             port_error(&port, interface, XdpError { step, errno: xsk }, Some(&reason))
+        }
+        Device::AfPacket { .. } if reason.contains(NO_RING) => {
+            PortError::Driver { port, step, errno, reason: NO_LOCKED_MEMORY.to_owned() }
         }
         _ => PortError::Driver { port, step, errno, reason },
     }

@@ -1,6 +1,6 @@
 //! What the kernel refuses, and how it is reported.
 
-use crate::error::{PortError, strerror};
+use crate::error::{NO_LOCKED_MEMORY, PortError, strerror};
 
 /// A step that the kernel refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,9 +44,7 @@ pub(crate) fn port_error(port: &str, interface: &str, error: XdpError, message: 
         libc::ERANGE => format!(
             "the MTU of {interface} or of its peer is too large for XDP (lower it, or use af-packet): {words}"
         ),
-        libc::ENOBUFS => format!(
-            "the process may not lock enough memory (try: ulimit -l unlimited, or give it cap_ipc_lock): {words}"
-        ),
+        libc::ENOBUFS => format!("{NO_LOCKED_MEMORY}: {words}"),
         libc::E2BIG => {
             format!("more than {} addresses of one family are local", mmb_dpdk_sys::STEER_LOCAL_MAX)
         }
