@@ -101,7 +101,7 @@ check-reproducible: ## check that two release builds in different directories ha
 soak: build ## SOAK_SECONDS (3600) of everything at once, then SOAK_OBJECTS (100000) of each object, then new random cases (root)
 	MMB_BIN=$(abspath $(MMB)) MMB_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTHON) -m pytest tests/e2e/sessions/test_lasting.py
 	MMB_BIN=$(abspath $(MMB)) MMB_SOAK=$(SOAK_OBJECTS) $(PYTHON) -m pytest tests/e2e/sessions/test_soak.py
-	MMB_BIN=$(abspath $(MMB)) MMB_SOAK=1 $(PYTHON) -m pytest -rP tests/e2e/sessions/test_processes.py tests/e2e/sessions/test_broker_processes.py -k faults
+	MMB_BIN=$(abspath $(MMB)) MMB_SOAK=1 $(PYTHON) -m pytest -rP tests/e2e/sessions/test_processes.py tests/e2e/brokers/test_broker_processes.py -k faults
 	MMB_FAULTS=500 $(CARGO) test --locked -p mmb-fabric --test process -- random_faults
 	$(MAKE) test-rust SEED=random
 

@@ -48,3 +48,6 @@ pub(crate) const SERVER_IDLE: u64 = 30_000;
 pub(crate) const LINGER: u64 = 2_000;
 /// How long open exchanges have after the broker was deleted.
 pub(crate) const GRACE: u64 = 30_000;
+/// How long connections of a deleted broker are kept behind their last request. A client that is just sending
+/// another one gets its answer, and learns from it that the connection ends.
+pub(crate) const PARTING: u64 = 1_000;

@@ -204,7 +204,7 @@ class WebServer:
     """A real nginx in a namespace, serving one file named `file` with random content."""
 
     CONFIG = """daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;
-events {{ worker_connections 64; }}
+events {{ worker_connections 1024; }}
 http {{
   access_log {directory}/access.log;
   client_body_temp_path {directory}/tmp; proxy_temp_path {directory}/tmp; fastcgi_temp_path {directory}/tmp;

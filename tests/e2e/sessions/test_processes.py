@@ -15,6 +15,7 @@ import time
 import pytest
 
 from lab import frames, traffic, wait
+from lab.daemon import children, functions_of, process_of, report
 from lab.frames import UDP
 from lab.netns import SERVER4
 
@@ -26,34 +27,6 @@ LINES = (
     "chain add c seen | fw",
     "add-stateful all chain c",
 )
-
-
-def children(process):
-    """The processes below a process, with the words of their commands."""
-    found = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
-            words = (stat.parent / "cmdline").read_bytes().split(b"\0")
-        except (OSError, IndexError):
-            continue
-        if parent == process:
-            found[int(stat.parent.name)] = words[1].decode() if len(words) > 1 else ""
-    return found
-
-
-def functions_of(daemon):
-    """The processes of functions of a daemon."""
-    supervisors = [pid for pid, word in children(daemon.process.pid).items() if word == "function-supervisor"]
-    return [pid for parent in supervisors for pid, word in children(parent).items() if word == "function-process"]
-
-
-def report(daemon, name):
-    return next(one for one in daemon.json("show", "functions")["functions"] if one["name"] == name)["report"]
-
-
-def process_of(daemon, name):
-    return int(report(daemon, name)["process"].split(",")[0])
 
 
 @pytest.fixture

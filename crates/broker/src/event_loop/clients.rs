@@ -11,7 +11,7 @@ use super::{ACCEPT_PAUSE, EventLoop, client_token};
 use crate::counters::Count;
 use crate::exchange::{Client, Failure, Pair, Phase, Step};
 use crate::io::{Channel, HOLD, Owner, Timer};
-use crate::settings::LINGER;
+use crate::settings::{LINGER, PARTING};
 
 /// Bytes of an IPv6 address that a site chooses.
 const HOST_BITS: u128 = u64::MAX as u128;
@@ -124,6 +124,7 @@ impl EventLoop<'_> {
         let server = client.exchange.server.and_then(|number| self.servers.get(number));
         let patience = match client.phase {
             Phase::Idle if !client.channel.output.is_empty() => settings.response_timeout,
+            Phase::Idle if self.common.is_stopping => settings.idle_timeout.min(PARTING),
             Phase::Idle => settings.idle_timeout,
             Phase::Head => settings.header_timeout,
             Phase::Exchange if server.is_some_and(|server| !server.is_ready) => settings.connect_timeout,
@@ -204,11 +205,11 @@ impl EventLoop<'_> {
         }
     }
 
-    /// Ends connections without a request.
-    pub(super) fn close_idle(&mut self) {
-        let is_idle = |client: &Client| client.phase == Phase::Idle && client.channel.output.is_empty();
+    /// Gives connections without a request the deadline that they have now.
+    pub(super) fn arm_idle(&mut self) {
+        let is_idle = |client: &Client| client.phase == Phase::Idle;
         let idle: Vec<_> =
             self.clients.iter().filter(|(_, client)| is_idle(client)).map(|(key, _)| key).collect();
-        idle.into_iter().for_each(|key| self.close(key));
+        idle.into_iter().for_each(|key| self.arm(key));
     }
 }

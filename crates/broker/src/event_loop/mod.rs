@@ -164,7 +164,7 @@ impl<'e> EventLoop<'e> {
                     done();
                     self.common.is_stopping = true;
                     self.end_at.get_or_insert(self.common.now + GRACE);
-                    self.close_idle();
+                    self.arm_idle();
                 }
             }
         }

@@ -352,6 +352,10 @@ impl Pair<'_> {
         if self.client.exchange.response_done {
             return self.end_exchange();
         }
+        // A client that only sends no more waits for its response; nothing may ever be sent to this one.
+        if self.client.channel.is_reset {
+            return self.abort();
+        }
         match &mut self.server {
             None => return Flow::Needs(Step::Connect),
             Some(server) if !server.is_ready => match server.check_connected() {

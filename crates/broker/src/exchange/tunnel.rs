@@ -47,6 +47,10 @@ impl Pair<'_> {
         let (client, common) = (&mut *self.client, &mut *self.common);
         let Some(server) = &mut self.server else { return Flow::Needs(Step::Close) };
         let (ours, theirs) = (&mut client.channel, &mut server.channel);
+        // Neither may be read or written while the other one takes nothing.
+        if ours.is_reset || theirs.is_reset {
+            return Flow::Needs(Step::Close);
+        }
         let up = copy(ours, theirs, &mut common.pool);
         let down = copy(theirs, ours, &mut common.pool);
         let (Some(up), Some(down)) = (up, down) else { return Flow::Needs(Step::Close) };

@@ -43,6 +43,8 @@ pub(crate) struct Channel {
     pub is_ended: bool,
     /// No more is sent to the other end.
     pub is_shut: bool,
+    /// The connection has failed, which needs neither a read nor a write to be known.
+    pub is_reset: bool,
 }
 
 impl Channel {
@@ -50,7 +52,7 @@ impl Channel {
     pub fn new(socket: TcpStream, can_write: bool) -> Channel {
         let (input, output) = (Input::default(), Output::default());
         let (can_read, end_follows, is_ended, is_shut) = (false, false, false, false);
-        let (filter, receptions) = (None, 0);
+        let (filter, receptions, is_reset) = (None, 0, false);
         Channel {
             socket,
             input,
@@ -62,6 +64,7 @@ impl Channel {
             end_follows,
             is_ended,
             is_shut,
+            is_reset,
         }
     }
 
@@ -116,6 +119,7 @@ impl Channel {
         self.can_read |= event.is_readable() || has_end;
         self.can_write |= event.is_writable() || event.is_error();
         self.end_follows |= has_end;
+        self.is_reset |= event.is_error();
     }
 
     /// Whether there was an event by which a connection may be established.

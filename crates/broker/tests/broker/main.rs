@@ -1,6 +1,7 @@
 //! Brokers with real sockets: clients and servers are threads of the test.
 
 mod common;
+mod ends;
 mod filters;
 
 use std::io::{Read, Write};
@@ -393,8 +394,13 @@ fn a_change_does_not_disturb_what_is_under_way() {
     let mut client = Client::connect(broker.address());
     client.send(&get("/"));
     assert_eq!(client.answer(), Answer::of(200, "new"));
+    let mut busy = Client::connect(broker.address());
     broker.drain();
-    // The connection without a request ends at once.
+    // A request that is under way meanwhile is answered, and the connection without one ends.
+    busy.send(&get("/"));
+    let answer = busy.answer();
+    assert_eq!((answer.status, &*answer.body), (200, "new"));
+    assert!(answer.head.contains("Connection: close\r\n"));
     assert!(client.is_closed());
     go.send(()).unwrap();
     let answer = slow.answer();

@@ -194,6 +194,31 @@ fn replay_sends_packets_through_chains() {
     }
 }
 
+/// Functions in processes run in the process of a command without a daemon, with the same results.
+#[test]
+fn commands_run_functions_of_processes() {
+    let files = Files::new();
+    let lines = |place: &str| {
+        format!(
+            "domain add d zero-copy buffers 64\nnf add stats monitor{place}\n\
+             nf add wall acl deny udp-dport 3 deny udp-dport 5 allow all{place}\nnf add page respond 200 hi{place}\n\
+             chain add c stats | wall\nchain add site page\nbroker add web listen 127.0.0.1:8080 chain site\n\
+             add-stateful all chain c\n"
+        )
+    };
+    let input = files.write("in.pcap", capture());
+    let [local, apart] =
+        [("local.mmb", ""), ("apart.mmb", " process d")].map(|(name, place)| files.write(name, lines(place)));
+    for command in [&["replay", "--json"][..], &["explain", "--json"]] {
+        let run = |rules: &str| mmb(&[command, &["-c", rules, &input]].concat()).good();
+        assert_eq!(run(&local), run(&apart), "{command:?}");
+    }
+    let run = mmb(&["bench", "-c", &apart, "--seconds", "0.1", "--flows", "10", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&run.good()).unwrap();
+    assert!(report["nodes"]["chain"]["ticks_per_packet"].as_f64().unwrap() > 0.0, "{report}");
+    mmb(&["check", &apart]).good();
+}
+
 #[test]
 fn explain_tells_rules_functions_and_drops() {
     let files = Files::new();

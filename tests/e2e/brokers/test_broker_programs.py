@@ -149,3 +149,26 @@ def test_in_front_of_another_server(site, start, program):
     assert site.curl(*urls) == "".join(f"/new/{number}" for number in range(20))
     assert site.status("-X", "HEAD", "-I", f"{URL}/new/x") == 200
     assert site.status(f"{URL}/oldest") == 404
+
+
+# Each returns the address and the port that the header in front of the requests names.
+BEHIND_HEADER = {
+    "nginx": "listen 127.0.0.1:9002 proxy_protocol; location / { default_type text/plain; "
+    "return 200 '$proxy_protocol_addr $proxy_protocol_port,'; }",
+    "haproxy": f"  bind {LOCAL}:9002 accept-proxy\n"
+    "  http-request return status 200 content-type text/plain lf-string '%[src] %[src_port],'\n",
+}
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("program", BEHIND_HEADER)
+def test_servers_learn_the_client_by_a_header(site, start, program, version):
+    """nginx and HAProxy find the client's address and port in the header of the PROXY protocol, and accept that of checks."""
+    start(program, 9001, BEHIND_HEADER[program])
+    site.start(f"nf add lb proxy {LOCAL}:9002 send-proxy {version} check http / every 0.1", *PROXY[1:])
+    wait.until(lambda: int(re.search(r"checks (\d+) passed", site.daemon.line("show functions").stdout)[1]) > 1, "two checks")
+    for port in (20001, 20002):
+        seen = site.curl("--interface", "127.0.0.2", "--local-port", port, URL, URL)
+        assert seen == f"127.0.0.2 {port}," * 2
+    counters = site.counters()
+    assert (counters["failed"], counters["connects"], counters["reused"]) == (0, 2, 2)

@@ -13,10 +13,9 @@ import socket
 import time
 
 from lab import wait
-from lab.daemon import binary
+from lab.daemon import binary, children, functions_of, process_of, report
 
 from test_broker import BOTH_PLACES, LOCAL, memory, site  # noqa: F401 isort: skip
-from test_processes import children, functions_of, process_of, report  # isort: skip
 
 FAULTS = 200 if os.environ.get("MMB_SOAK") else 6
 # KiB that the daemon may have more behind all faults: its allocator keeps some.

@@ -457,21 +457,6 @@ def test_ten_thousand_idle_connections_need_little_memory(site):
     assert used < 10_000 * 2, f"{used} KiB for 10,000 connections"
 
 
-def test_a_gigabyte_needs_little_memory(site):
-    """A body of 1 GiB passes, and no part of it stays."""
-    web = site.web(9001, size=1)
-    web.put("large", b"")
-    os.truncate(web.path("large"), 1 << 30)
-    site.start(f"nf add lb proxy {LOCAL}:9001", "chain add site lb", f"broker add web listen {LOCAL}:8080 chain site")
-    url = f"http://{LOCAL}:8080"
-    assert site.status(f"{url}/file") == 200
-    before = memory(site.daemon)
-    read = site.curl("-o", os.devnull, "-w", "%{http_code} %{size_download}", f"{url}/large")
-    assert read == f"200 {1 << 30}"
-    assert site.counters()["bytes_out"] > 1 << 30
-    assert memory(site.daemon) - before < 2048
-
-
 @BOTH_PLACES
 def test_changes_under_load_cost_no_request(site):
     site.web(9001, size=1000)

@@ -10,6 +10,7 @@ import pathlib
 import re
 import signal
 import socket
+import sys
 import threading
 
 import pytest
@@ -412,6 +413,33 @@ def test_without_the_right_to_a_namespace(make_bench, make_daemon):
     daemon.line("broker del all")
     with pytest.raises(CommandFailed, match="broker `all` cannot be transparent.*CAP_SYS_ADMIN"):
         daemon.line("broker add all transparent chain site")
+
+
+# A program that runs another one without the system call bpf(2), as in a kernel without BPF (seccomp(2)).
+WITHOUT_BPF = """
+import ctypes, os, struct, sys
+LOAD, EQUAL, RETURN, NUMBER, ALLOW, ERRNO = 0x20, 0x15, 0x06, {"x86_64": 321, "aarch64": 280}[os.uname().machine], 0x7FFF0000, 0x50000
+steps = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, NUMBER), (RETURN, 0, 0, ERRNO | 38), (RETURN, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+assert ctypes.CDLL(None).prctl(22, 2, filter, 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_without_programs_in_the_kernel(make_bench, make_daemon):
+    """A kernel that cannot select sockets: brokers that listen and functions in processes work, and the refusal says why."""
+    bench = make_bench()
+    config = f"{placed(BROKER, 'tenant')}broker add web listen 127.0.0.1:8888 chain site\n"
+    daemon = make_daemon(bench.mbox, config, wrapper=(sys.executable, "-c", WITHOUT_BPF))
+    brokers = {one["name"]: one.get("down") for one in daemon.json("show", "brokers")["brokers"]}
+    assert brokers["web"] is None and "Linux does from 5.17 on" in brokers["all"], brokers
+    # The chain has no server.
+    assert " 503 " in bench.mbox.run("curl", "-sSi", "http://127.0.0.1:8888").stdout.splitlines()[0]
+    before = daemon.state()
+    with pytest.raises(CommandFailed, match="broker `more` cannot be transparent: the kernel cannot select sockets.*Function not implemented"):
+        daemon.line("broker add more transparent chain site")
+    assert daemon.state() == before
 
 
 def test_slow_and_idle_clients(make_router):
