@@ -544,9 +544,11 @@ pub(crate) fn words(table: &'static [Keyword]) -> impl Iterator<Item = &'static 
     table.iter().map(|keyword| keyword.word)
 }
 
-/// The word of what `set on-error` sets.
-pub(crate) fn on_error_word(policy: ErrorPolicy) -> &'static str {
-    word_of(ON_ERROR, policy)
+impl ErrorPolicy {
+    /// The keyword after `set on-error`.
+    pub fn word(self) -> &'static str {
+        word_of(ON_ERROR, self)
+    }
 }
 
 /// The word of a subject of `show`.
@@ -561,9 +563,11 @@ impl BrokerOption {
     }
 }
 
-/// The word of a timeout.
-pub(crate) fn timeout_word(timeout: Timeout) -> &'static str {
-    word_of(TIMEOUTS, timeout)
+impl Timeout {
+    /// The keyword after `set timeout`.
+    pub fn word(self) -> &'static str {
+        word_of(TIMEOUTS, self)
+    }
 }
 
 /// The word of a class of packets for the kernel.

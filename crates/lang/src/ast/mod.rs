@@ -11,6 +11,7 @@ mod command;
 mod limit;
 mod nat;
 mod set;
+mod setting;
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -22,14 +23,12 @@ pub use chain::{
     Body, Branch, BranchEnd, Chain, Domain, DomainKind, NfInstance, OnFailure, ProcessMode, ProcessPlace,
     Step,
 };
-pub use command::{
-    Command, ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, PortKind, ReversePathMode,
-    ShowSubject, Timeout,
-};
+pub use command::{Command, PortKind, ShowSubject};
 pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto, PoolAddresses};
 pub use set::{NamedSet, SetElement, SetElements, SetKind, Subnet};
 pub(crate) use set::{is_address_field, is_port_field};
+pub use setting::{ErrorPolicy, FastPathMode, HeldScope, LogFormat, LogSink, ReversePathMode, Timeout};
 
 use crate::field::FieldId;
 use crate::shape::is_rule_name;
