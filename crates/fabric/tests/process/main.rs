@@ -56,6 +56,7 @@ const TESTS: &[(&str, fn())] = &[
     ("idle_processes_sleep", modes::idle_processes_sleep),
     ("a_polling_process_does_not_sleep", modes::a_polling_process_does_not_sleep),
     ("a_process_runs_on_its_processor", modes::a_process_runs_on_its_processor),
+    ("a_working_process_is_shown", modes::a_working_process_is_shown),
     ("a_vector_wakes_a_process_once", modes::a_vector_wakes_a_process_once),
     ("zero_copy_packets_are_read_where_they_are", zero_copy::zero_copy_packets_are_read_where_they_are),
     ("zero_copy_processes_cannot_write", zero_copy::zero_copy_processes_cannot_write),

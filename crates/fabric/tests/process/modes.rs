@@ -141,3 +141,24 @@ pub fn a_vector_wakes_a_process_once() {
         assert_eq!(world.value("p", "descriptors"), 1 + 1 + 60 * rounds + 59);
     }
 }
+
+/// What waits in the rings, and the room that is left, are shown while a process works.
+pub fn a_working_process_is_shown() {
+    let mut world = world("event");
+    let status = |world: &World| world.instance("p").process().unwrap().status();
+    world.until("nothing is under way", |world| status(world).buffers == 0);
+    let before = status(&world);
+    assert_eq!((before.ring_levels, before.restarts, before.slots), ((0, 0), 0, 256));
+    // The function loops in the first of three packets, and gives back none of them until it is killed.
+    world.harness.send("c", &[frame(1, "H"), frame(1, "."), frame(1, ".")]);
+    let now = status(&world);
+    assert_eq!((now.ring_levels, now.buffers), ((3, 0), 3));
+    // A ring has 256 slots.
+    assert!(now.credits <= 253 && now.descriptors - before.descriptors == 3, "{now:?}");
+    world.until("another process", |world| {
+        let now = status(world);
+        now.restarts == 1 && now.process.is_some() && now.buffers == 0
+    });
+    let after = status(&world);
+    assert_eq!((after.ring_levels, after.lost), ((0, 0), 3));
+}
