@@ -55,6 +55,8 @@ pub enum Cause {
     ChunkSize,
     /// A chunk size above 2^60.
     ChunkSizeOverflow,
+    /// An extension of a chunk that is not a name, or a name and a value.
+    ChunkExtension,
     /// The line of a chunk size is too long.
     ChunkLine,
     /// Something other than CR LF behind a chunk.
@@ -88,7 +90,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes. A cause has the position of its value.
-    pub const ALL: [Cause; 39] = [
+    pub const ALL: [Cause; 40] = [
         Cause::None,
         Cause::StartLine,
         Cause::Target,
@@ -114,6 +116,7 @@ impl Cause {
         Cause::HostMismatch,
         Cause::ChunkSize,
         Cause::ChunkSizeOverflow,
+        Cause::ChunkExtension,
         Cause::ChunkLine,
         Cause::ChunkEnd,
         Cause::TrailerField,
@@ -167,6 +170,7 @@ impl Cause {
             Cause::HostMismatch => "target and Host differ",
             Cause::ChunkSize => "invalid chunk size",
             Cause::ChunkSizeOverflow => "chunk size too large",
+            Cause::ChunkExtension => "invalid chunk extension",
             Cause::ChunkLine => "chunk line too long",
             Cause::ChunkEnd => "chunk without end",
             Cause::TrailerField => "header not permitted in trailers",

@@ -3,8 +3,46 @@
 use super::fields::MOST_LENGTH;
 use super::state::State;
 use super::{MOST_CHUNK_LINE, Parser, Step, Stepped, has, is_blank, wrong};
-use crate::table::{self, VALUE};
+use crate::table::{self, TOKEN};
 use crate::{Cause, Element, Event};
+
+/// Where in an extension of a chunk the parser is.
+mod extension {
+    /// Behind the semicolon.
+    pub const START: u8 = 0;
+    pub const NAME: u8 = 1;
+    /// Blanks behind the name.
+    pub const NAME_BLANK: u8 = 2;
+    /// Behind the equals sign.
+    pub const VALUE_START: u8 = 3;
+    pub const VALUE: u8 = 4;
+    pub const QUOTED: u8 = 5;
+    /// Behind a backslash.
+    pub const ESCAPED: u8 = 6;
+    pub const QUOTED_END: u8 = 7;
+    /// Blanks behind the value.
+    pub const VALUE_BLANK: u8 = 8;
+}
+
+/// Returns where the parser is behind a byte of an extension (RFC 9112, 7.1.1). None: it must not be there.
+fn next_in_extension(at: u8, byte: u8) -> Option<u8> {
+    use extension::*;
+    let is_token = table::is(byte, TOKEN);
+    match (at, byte) {
+        (QUOTED, b'"') => Some(QUOTED_END),
+        (QUOTED, b'\\') => Some(ESCAPED),
+        (QUOTED | ESCAPED, _) => table::is(byte, table::VALUE).then_some(QUOTED),
+        (START | VALUE_START | NAME_BLANK | VALUE_BLANK, _) if is_blank(byte) => Some(at),
+        (NAME, _) if is_blank(byte) => Some(NAME_BLANK),
+        (VALUE | QUOTED_END, _) if is_blank(byte) => Some(VALUE_BLANK),
+        (START | NAME, _) if is_token => Some(NAME),
+        (VALUE_START | VALUE, _) if is_token => Some(VALUE),
+        (VALUE_START, b'"') => Some(QUOTED),
+        (NAME | NAME_BLANK, b'=') => Some(VALUE_START),
+        (NAME | NAME_BLANK | VALUE | QUOTED_END | VALUE_BLANK, b';') => Some(START),
+        _ => None,
+    }
+}
 
 impl Parser {
     /// Takes bytes of a body or chunk.
@@ -48,7 +86,7 @@ impl Parser {
         match byte {
             _ if self.position == 0 => Err(wrong(byte, Cause::ChunkSize)),
             b'\r' => Ok(self.go(State::ChunkLf, 1)),
-            b';' => Ok(self.go(State::ChunkExtension, 1)),
+            b';' => Ok(self.begin_extension()),
             byte if is_blank(byte) => Ok(self.go(State::ChunkBlank, 1)),
             _ => Err(wrong(byte, Cause::ChunkSize)),
         }
@@ -59,20 +97,29 @@ impl Parser {
         let Some(&byte) = rest.first() else { return Ok(Step::Skip(0)) };
         self.count_chunk_line()?;
         match byte {
-            b';' => Ok(self.go(State::ChunkExtension, 1)),
+            b';' => Ok(self.begin_extension()),
             byte if is_blank(byte) => Ok(Step::Skip(1)),
             _ => Err(wrong(byte, Cause::ChunkSize)),
         }
     }
 
+    fn begin_extension<'b>(&mut self) -> Step<'b> {
+        self.position = extension::START;
+        self.go(State::ChunkExtension, 1)
+    }
+
+    /// Extensions are checked, since some recipients look for the end of the line behind a quoted value only.
     pub(super) fn chunk_extension<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {
         let Some(&byte) = rest.first() else { return Ok(Step::Skip(0)) };
         self.count_chunk_line()?;
-        match byte {
-            b'\r' => Ok(self.go(State::ChunkLf, 1)),
-            byte if table::is(byte, VALUE) => Ok(Step::Skip(1)),
-            _ => Err(wrong(byte, Cause::ChunkSize)),
+        if byte == b'\r' {
+            let is_complete =
+                matches!(self.position, extension::NAME | extension::VALUE | extension::QUOTED_END);
+            return if is_complete { Ok(self.go(State::ChunkLf, 1)) } else { Err(Cause::ChunkExtension) };
         }
+        self.position =
+            next_in_extension(self.position, byte).ok_or_else(|| wrong(byte, Cause::ChunkExtension))?;
+        Ok(Step::Skip(1))
     }
 
     pub(super) fn chunk_line_end<'b>(&mut self, rest: &'b [u8]) -> Stepped<'b> {

@@ -49,7 +49,7 @@ pub(crate) struct Parser {
     status: u16,
     /// A [`State`].
     state: u8,
-    /// Characters of a number or of a version so far.
+    /// Characters of a number or of a version so far, or where in an extension of a chunk.
     position: u8,
     /// Minor number of the version.
     minor: u8,
