@@ -498,6 +498,13 @@ def is_multipath(connection):
     return not flags & 1
 
 
+def carried(sender, receiver, sent):
+    """Sends bytes and ends the direction; returns what arrives."""
+    sender.sendall(sent)
+    sender.shutdown(socket.SHUT_WR)
+    return b"".join(iter(lambda: receiver.recv(65536), b""))
+
+
 @pytest.mark.parametrize("mode", ["strip", "pass"])
 @pytest.mark.parametrize("edit", ["match evil replace harmless", "match evil mask"])
 def test_multipath_tcp_of_the_kernel(make_wire, mode, edit):
@@ -519,18 +526,7 @@ def test_multipath_tcp_of_the_kernel(make_wire, mode, edit):
             server, _ = listener.accept()
             with server:
                 server.settimeout(wait.PATIENCE)
-                client.sendall(sent)
-                client.shutdown(socket.SHUT_WR)
-                received = b""
-                while part := server.recv(65536):
-                    received += part
-                assert received == expected
-                server.sendall(sent)
-                server.shutdown(socket.SHUT_WR)
-                received = b""
-                while part := client.recv(65536):
-                    received += part
-                assert received == expected
+                assert carried(client, server, sent) == carried(server, client, sent) == expected
                 assert [is_multipath(one) for one in (client, server)] == [mode == "pass"] * 2
     functions = {one["name"]: one for one in wire.daemon.json("show", "functions")["functions"]}
     assert functions["(stream)"]["stream"] is not None
