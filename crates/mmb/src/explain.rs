@@ -8,18 +8,18 @@ use mmb_nf::Registry;
 use mmb_simulate::explain;
 use mmb_simulate::replay::ReplayConfig;
 
-use crate::cli::ExplainArgs;
+use crate::cli::{ExplainArgs, SessionMemoryArgs};
 use crate::failure::Failure;
 use crate::offline::{base, forwarding_of, interfaces_of, load};
 use crate::pager::Pager;
 
 /// Tells about the packets one by one, as they are processed.
 pub fn run(args: &ExplainArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
-    let config = load(&args.config, &base(functions, args.scratchpad))?;
+    let config = load(&args.config, &base(functions, args.memory.scratchpad))?;
     let why = args.why.as_ref().map(|rule| rule_index(rule, &config)).transpose()?;
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let interfaces = interfaces_of(&config, args.interface.as_deref());
-    let (sessions, scratchpad) = (args.sessions, args.scratchpad);
+    let SessionMemoryArgs { sessions, scratchpad } = args.memory;
     let setup = ReplayConfig { forwarding, in_port, interfaces, sessions, scratchpad };
     let view = TraceView { why, shows_payload: true };
     let (mut out, mut shown) = (pager.output(), 0u64);

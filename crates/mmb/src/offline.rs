@@ -11,7 +11,7 @@ use mmb_nf::Registry;
 use mmb_simulate::replay::{self, ReplayConfig, ReplayReport};
 use serde::Serialize;
 
-use crate::cli::{CheckArgs, ReplayArgs};
+use crate::cli::{CheckArgs, ReplayArgs, SessionMemoryArgs};
 use crate::failure::Failure;
 use crate::pager::Pager;
 use crate::remote::{name, read_file};
@@ -78,10 +78,10 @@ struct ReplaySummary<'a> {
 
 /// `mmb replay`.
 pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool, pager: &Pager) -> Result<(), Failure> {
-    let config = load(&args.config, &base(functions, args.scratchpad))?;
+    let config = load(&args.config, &base(functions, args.memory.scratchpad))?;
     let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let interfaces = interfaces_of(&config, args.interface.as_deref());
-    let (sessions, scratchpad) = (args.sessions, args.scratchpad);
+    let SessionMemoryArgs { sessions, scratchpad } = args.memory;
     let setup = ReplayConfig { forwarding, in_port, interfaces, sessions, scratchpad };
     let report = replay::run(&setup, &args.input, args.output.as_deref()).map_err(Failure::new)?;
     let rules = rule_entries(&config, &report.rules);

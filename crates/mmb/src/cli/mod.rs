@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
 
 pub use bench::{BenchArgs, Case, Mode, Order, Proto};
-pub use offline::{ExplainArgs, FileArgs, FilterArgs, ImportCmd, ReplayArgs};
+pub use offline::{ExplainArgs, FileArgs, FilterArgs, ImportCmd, ReplayArgs, SessionMemoryArgs};
 
 /// The command line.
 #[derive(Debug, Parser)]

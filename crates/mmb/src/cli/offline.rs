@@ -70,12 +70,9 @@ pub struct ReplayArgs {
     /// Interface of the configuration that receives the packets; the first one if absent
     #[arg(long = "in", value_name = "IFACE")]
     pub interface: Option<String>,
-    /// Maximum number of sessions
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
-    pub sessions: usize,
-    /// Size of a session's scratchpad for functions of service chains
-    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
-    pub scratchpad: usize,
+    /// The memory of sessions.
+    #[command(flatten)]
+    pub memory: SessionMemoryArgs,
 }
 
 /// Reads the index or the name of a rule.
@@ -101,6 +98,14 @@ pub struct ExplainArgs {
     /// Interface of the configuration that receives the packets; the first one if absent
     #[arg(long = "in", value_name = "IFACE")]
     pub interface: Option<String>,
+    /// The memory of sessions.
+    #[command(flatten)]
+    pub memory: SessionMemoryArgs,
+}
+
+/// The memory of sessions, of `replay` and `explain`.
+#[derive(Debug, Args)]
+pub struct SessionMemoryArgs {
     /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
