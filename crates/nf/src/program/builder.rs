@@ -163,21 +163,14 @@ impl Builder<'_> {
 
     /// Returns the longest timeout of the functions. Those behind a `flow` are about other sessions.
     fn timeout(&self, nodes: &[Node]) -> Option<u32> {
-        let of_arm = |target: &ArmTarget| match target {
-            ArmTarget::Body(body) => self.bodies[usize::from(*body)].timeout,
+        let of_arm = |target| match target {
+            ArmTarget::Body(body) => self.bodies[usize::from(body)].timeout,
             ArmTarget::Drop => None,
         };
         let of_function =
             |node: &FunctionNode| self.instances[usize::from(node.instance)].properties().timeout;
-        let of_node = |node: &Node| match node {
-            Node::Function(function) => of_function(function),
-            Node::Outputs { function, arms, .. } => {
-                arms.iter().filter_map(of_arm).chain(of_function(function)).max()
-            }
-            Node::Choice { arms, .. } => arms.iter().filter_map(of_arm).max(),
-            Node::Dispatch { arms, .. } => arms.iter().filter_map(|arm| of_arm(&arm.target)).max(),
-            Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => None,
-        };
+        let of_node =
+            |node: &Node| node.arms().filter_map(of_arm).chain(node.function().and_then(of_function)).max();
         nodes.iter().filter_map(of_node).max()
     }
 

@@ -50,6 +50,55 @@ pub(crate) enum Node {
     Flow { instance: u16, stage: u16, body: BodyId },
 }
 
+impl Node {
+    /// Returns the function that stands here. That of a choice stands in front of it.
+    pub fn function(&self) -> Option<&FunctionNode> {
+        match self {
+            Node::Function(function) | Node::Outputs { function, .. } => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Iterates over all arms.
+    pub fn arms(&self) -> impl Iterator<Item = ArmTarget> {
+        let (outputs, dispatch): (&[_], &[DispatchArm]) = match self {
+            Node::Outputs { arms, .. } | Node::Choice { arms, .. } => (arms, &[]),
+            Node::Dispatch { arms, .. } => (&[], arms),
+            Node::Function(_) | Node::StreamExit(_) | Node::Translate | Node::Flow { .. } => (&[], &[]),
+        };
+        outputs.iter().copied().chain(dispatch.iter().map(|arm| arm.target))
+    }
+
+    /// Iterates over the arms that a session with these branches has taken.
+    pub fn taken_arms(&self, branches: u32) -> impl Iterator<Item = ArmTarget> {
+        let (branch, diverges) = match self {
+            Node::Outputs { branch, diverges, .. } => (*branch, *diverges),
+            Node::Choice { branch, .. } | Node::Dispatch { branch, .. } => (*branch, false),
+            // There are no arms.
+            Node::Function(_) | Node::StreamExit(_) | Node::Translate | Node::Flow { .. } => {
+                (BitField::default(), false)
+            }
+        };
+        let taken = branch.get(branches);
+        let is_taken = move |(arm, _): &(usize, ArmTarget)| has_taken(taken, diverges, *arm);
+        self.arms().enumerate().filter(is_taken).map(|(_, target)| target)
+    }
+}
+
+fn has_taken(taken: u32, diverges: bool, arm: usize) -> bool {
+    if diverges { taken >> arm & 1 != 0 } else { taken as usize == arm + 1 }
+}
+
+/// Returns the arms that a session has taken, from its branch bits.
+pub(crate) fn taken_arms(taken: u32, diverges: bool, arms: usize) -> impl Iterator<Item = usize> {
+    (0..arms).filter(move |&arm| has_taken(taken, diverges, arm))
+}
+
+/// Returns the branch bits of an arm.
+pub(crate) fn arm_bits(arm: usize, diverges: bool) -> u32 {
+    if diverges { 1 << (arm & 31) } else { arm as u32 + 1 }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct DispatchArm {
     /// Slot of the class in the program's classifier. None: the arm accepts all.

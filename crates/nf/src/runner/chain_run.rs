@@ -11,7 +11,7 @@ mod splice;
 mod visits;
 
 use super::header::{Header, pad_mut, pads_from};
-use super::lifecycle::{SessionCall, arm_bits, taken_arms};
+use super::lifecycle::SessionCall;
 use super::nested::{EntryContext, NestedSessions};
 use super::placement::{Place, Placement};
 use super::prepare::prefetch_entries;
@@ -20,7 +20,9 @@ use super::state::{ActiveProgram, InstanceState, RunnerState};
 use super::types::ChainVerdict;
 use crate::context::Holding;
 use crate::held::{HeldPackets, HeldPlace, ProcessRoom};
-use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
+use crate::program::ir::{
+    ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node, arm_bits, taken_arms,
+};
 use crate::set::{Set, VECTOR};
 use crate::stream::EditMemory;
 use crate::vector::RawVector;

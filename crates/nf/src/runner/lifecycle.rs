@@ -20,7 +20,7 @@ use super::state::{ActiveProgram, InstanceState, RunnerState};
 use crate::context::Holding;
 use crate::held::{HeldPlace, OUTER_SPACE};
 use crate::instance::RawContext;
-use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
+use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node, arm_bits, taken_arms};
 use crate::stream::StreamContext;
 use crate::vector::scratchpad;
 use crate::{Instance, PacketView, SessionInfo};
@@ -284,46 +284,13 @@ impl RunnerState {
     pub fn leave(&mut self, active: &ActiveProgram, body: BodyId, call: &mut SessionCall<'_>) {
         let Some(body) = active.program.body(body) else { return };
         for node in &body.forward {
-            match node {
-                Node::Function(function) => self.leave_node(active, function, call),
-                Node::Outputs { function, branch, diverges, arms, .. } => {
-                    self.leave_node(active, function, call);
-                    self.leave_arms(
-                        active,
-                        taken_arms(branch.get(call.branches), *diverges, arms.len()),
-                        arms,
-                        call,
-                    );
-                }
-                Node::Choice { branch, arms, .. } => {
-                    self.leave_arms(
-                        active,
-                        taken_arms(branch.get(call.branches), false, arms.len()),
-                        arms,
-                        call,
-                    );
-                }
-                Node::Dispatch { branch, arms, .. } => {
-                    let taken = (branch.get(call.branches) as usize).wrapping_sub(1);
-                    if let Some(ArmTarget::Body(body)) = arms.get(taken).map(|arm| arm.target) {
-                        self.leave(active, body, call);
-                    }
-                }
-                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => {}
+            if let Some(function) = node.function() {
+                self.leave_node(active, function, call);
             }
-        }
-    }
-
-    fn leave_arms(
-        &mut self,
-        active: &ActiveProgram,
-        taken: impl Iterator<Item = usize>,
-        arms: &[ArmTarget],
-        call: &mut SessionCall<'_>,
-    ) {
-        for arm in taken {
-            if let Some(ArmTarget::Body(body)) = arms.get(arm) {
-                self.leave(active, *body, call);
+            for arm in node.taken_arms(call.branches) {
+                if let ArmTarget::Body(body) = arm {
+                    self.leave(active, body, call);
+                }
             }
         }
     }
@@ -438,14 +405,4 @@ fn detached_in(pad: &[u8], offset: u32) -> u8 {
 
 fn bytes_of<'a>(pad: &'a mut [u8], function: &FunctionNode) -> Option<&'a mut [u8]> {
     pad.get_mut(function.offset as usize..)?.get_mut(..function.bytes as usize)
-}
-
-/// Returns the arms that a session has taken, from its branch bits.
-pub(super) fn taken_arms(taken: u32, diverges: bool, arms: usize) -> impl Iterator<Item = usize> {
-    (0..arms).filter(move |&arm| if diverges { taken >> arm & 1 != 0 } else { taken as usize == arm + 1 })
-}
-
-/// Returns the branch bits of an arm.
-pub(super) fn arm_bits(arm: usize, diverges: bool) -> u32 {
-    if diverges { 1 << (arm & 31) } else { arm as u32 + 1 }
 }

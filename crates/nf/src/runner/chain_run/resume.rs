@@ -9,9 +9,8 @@ use mmb_stream::View;
 
 use super::ChainRun;
 use crate::held::{HeldLevel, NO_BUFFER, Resumed};
-use crate::program::ir::{ArmTarget, BitField, BodyId, FunctionNode, Node};
+use crate::program::ir::{ArmTarget, BitField, BodyId, FunctionNode, Node, taken_arms};
 use crate::runner::header::{Header, pads_from};
-use crate::runner::lifecycle::taken_arms;
 use crate::runner::placement::Placement;
 use crate::runner::scratchpads::ScratchpadSpace;
 use crate::runner::state::RunnerState;
@@ -64,17 +63,13 @@ fn has_instance(program: &Program, body: BodyId, instance: u16) -> bool {
 
 /// Whether a node, or an arm of it, has an instance.
 fn leads_to(program: &Program, node: &Node, instance: u16) -> bool {
-    let in_arm = |target: &ArmTarget| match target {
-        ArmTarget::Body(body) => has_instance(program, *body, instance),
+    let in_arm = |target| match target {
+        ArmTarget::Body(body) => has_instance(program, body, instance),
         ArmTarget::Drop => false,
     };
     match node {
-        Node::Function(function) => function.instance == instance,
-        Node::Outputs { function, arms, .. } => function.instance == instance || arms.iter().any(in_arm),
-        Node::Choice { arms, .. } => arms.iter().any(in_arm),
-        Node::Dispatch { arms, .. } => arms.iter().any(|arm| in_arm(&arm.target)),
         Node::Flow { body, .. } => has_instance(program, *body, instance),
-        Node::Translate | Node::StreamExit(_) => false,
+        _ => node.function().is_some_and(|function| function.instance == instance) || node.arms().any(in_arm),
     }
 }
 

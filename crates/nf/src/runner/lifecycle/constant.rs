@@ -7,7 +7,6 @@
 
 use mmb_stream::{Cause, Status, TcpStream};
 
-use super::taken_arms;
 use crate::ConstantRewrite;
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::runner::header::Header;
@@ -48,17 +47,9 @@ fn rewrite_of_node(program: &Program, node: &Node, session: SessionPad<'_>) -> O
         Node::Function(function) => rewrite_of_function(program, function, session.1),
         // A packet may leave by another output than those before.
         Node::Outputs { diverges: true, .. } | Node::Flow { .. } => None,
-        Node::Outputs { function, branch, arms, .. } => {
-            let arm = taken_arms(branch.get(session.0), false, arms.len()).next()?;
-            rewrite_of_function(program, function, session.1)?.and(in_arm(*arms.get(arm)?)?)
-        }
-        Node::Choice { branch, arms, .. } => {
-            let arm = taken_arms(branch.get(session.0), false, arms.len()).next()?;
-            in_arm(*arms.get(arm)?)
-        }
-        Node::Dispatch { branch, arms, .. } => {
-            in_arm(arms.get((branch.get(session.0) as usize).wrapping_sub(1))?.target)
-        }
+        Node::Outputs { function, .. } => rewrite_of_function(program, function, session.1)?
+            .and(in_arm(node.taken_arms(session.0).next()?)?),
+        Node::Choice { .. } | Node::Dispatch { .. } => in_arm(node.taken_arms(session.0).next()?),
         Node::Translate | Node::StreamExit(_) => Some(ConstantRewrite::default()),
     }
 }

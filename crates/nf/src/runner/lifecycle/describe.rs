@@ -2,9 +2,8 @@
 
 use mmb_flow::{Direction, SessionId};
 
-use super::taken_arms;
 use crate::held::{HeldPlace, OUTER_SPACE};
-use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
+use crate::program::ir::{ArmTarget, BodyId, FunctionNode};
 use crate::runner::state::{ActiveProgram, RunnerState};
 
 /// A session: its number, its branches, its scratchpad.
@@ -21,25 +20,10 @@ impl RunnerState {
     ) {
         let Some(body) = active.program.body(body) else { return };
         for node in &body.forward {
-            let arms: Vec<ArmTarget> = match node {
-                Node::Function(function) => {
-                    all.extend(self.describe_one(active, function, session));
-                    Vec::new()
-                }
-                Node::Outputs { function, branch, diverges, arms, .. } => {
-                    all.extend(self.describe_one(active, function, session));
-                    taken_arms(branch.get(session.1), *diverges, arms.len()).map(|arm| arms[arm]).collect()
-                }
-                Node::Choice { branch, arms, .. } => {
-                    taken_arms(branch.get(session.1), false, arms.len()).map(|arm| arms[arm]).collect()
-                }
-                Node::Dispatch { branch, arms, .. } => {
-                    let taken = (branch.get(session.1) as usize).wrapping_sub(1);
-                    arms.get(taken).map(|arm| arm.target).into_iter().collect()
-                }
-                Node::Translate | Node::StreamExit(_) | Node::Flow { .. } => Vec::new(),
-            };
-            for arm in arms {
+            if let Some(function) = node.function() {
+                all.extend(self.describe_one(active, function, session));
+            }
+            for arm in node.taken_arms(session.1) {
                 if let ArmTarget::Body(body) = arm {
                     self.describe(active, body, session, all);
                 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use mmb_flow::{FlowRef, TcpSegment};
 use mmb_stream::{Cause, Status, TcpStream};
 
-use super::{bytes_of, list_body, taken_arms};
+use super::{bytes_of, list_body};
 use crate::held::{HeldPackets, HeldPlace, OUTER_SPACE};
 use crate::program::ir::{ArmTarget, BodyId, FunctionNode, Node};
 use crate::runner::header::Header;
@@ -148,22 +148,13 @@ impl RunnerState {
 
 /// Returns the stream context of a group that edits, on the path of a session.
 fn edited_context(program: &Program, body: BodyId, branches: u32) -> Option<FunctionNode> {
-    let in_arm = |arm: &ArmTarget| match arm {
-        ArmTarget::Body(body) => edited_context(program, *body, branches),
+    let in_arm = |arm| match arm {
+        ArmTarget::Body(body) => edited_context(program, body, branches),
         ArmTarget::Drop => None,
     };
     program.body(body)?.forward.iter().find_map(|node| match node {
         Node::StreamExit(context) => Some(*context),
-        Node::Outputs { branch, diverges, arms, .. } => {
-            taken_arms(branch.get(branches), *diverges, arms.len()).find_map(|arm| in_arm(arms.get(arm)?))
-        }
-        Node::Choice { branch, arms, .. } => {
-            taken_arms(branch.get(branches), false, arms.len()).find_map(|arm| in_arm(arms.get(arm)?))
-        }
-        Node::Dispatch { branch, arms, .. } => {
-            in_arm(&arms.get((branch.get(branches) as usize).wrapping_sub(1))?.target)
-        }
-        Node::Function(_) | Node::Translate | Node::Flow { .. } => None,
+        _ => node.taken_arms(branches).find_map(in_arm),
     })
 }
 
