@@ -5,13 +5,11 @@ mod audit;
 mod body;
 mod descriptors;
 mod document;
-mod frame_route;
 mod limits;
 mod network;
 mod role;
 mod routes;
 mod scrape;
-mod set_routes;
 mod socket;
 mod stream;
 

@@ -6,8 +6,8 @@ use axum::body::Bytes;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 
-use super::document::{Reply, reply};
 use crate::api::*;
+use crate::server::document::{Reply, reply};
 use crate::transaction::Control;
 
 /// The way of a frame.

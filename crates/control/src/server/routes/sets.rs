@@ -7,10 +7,10 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use mmb_lang::{NamedSet, SetElement, SetElements, parse_element};
 
-use super::document::{Reply, parse, reply};
 use crate::api::*;
 use crate::error::Refusal;
 use crate::history::Author;
+use crate::server::document::{Reply, parse, reply};
 use crate::transaction::Control;
 
 /// Named sets: their kinds, sizes, and the rules that refer to them.
