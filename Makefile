@@ -31,8 +31,9 @@ test-rust: ## unit, property and doc tests; SEED=random draws new random cases, 
 test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a capture through it
 	$(CARGO) test --locked --manifest-path examples/nf-hello/Cargo.toml --target-dir $(abspath $(TARGET))
 
-test-e2e: build ## real traffic in network namespaces; E2E="-k vlan" narrows it
-	MMB_BIN=$(abspath $(MMB)) PYTHON=$(PYTHON) tools/test-e2e $(E2E)
+test-e2e: ## real traffic in network namespaces; E2E="-k vlan" narrows it
+	$(CARGO) build --profile e2e --package mmb
+	MMB_BIN=$(abspath $(TARGET)/e2e/mmb) PYTHON=$(PYTHON) tools/test-e2e $(E2E)
 
 demo: deps build ## watch mmb work between a real client and a real server (root)
 	@MMB_BIN=$(abspath $(MMB)) $(PYTHON) tools/demo

@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests: namespaces, daemons and ports; figures for the summary."""
 
+import collections
 import importlib.util
 import os
 import pathlib
@@ -36,6 +37,12 @@ def pytest_sessionstart(session):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not session.config.option.collectonly and not lab_daemon.binary().exists():
         pytest.exit(f"{lab_daemon.binary()} is not there: run `make build` first, or set MMB_BIN", returncode=3)
+
+
+def pytest_collection_modifyitems(items):
+    """Files with many tests come first: at the end, a process with a long file would have all others wait."""
+    tests = collections.Counter(item.path for item in items)
+    items.sort(key=lambda item: -tests[item.path])
 
 
 @pytest.hookimpl(hookwrapper=True)
