@@ -150,10 +150,12 @@ def test_routed_with_rules(bench):
     assert report["plain_path"] > 0 and isinstance(report["ratio"], float)
 
 
-CASES = ["exact", "field-masks", "stateful", "nat", "stateful-nat", "new-sessions"]
+CASES = ["exact", "mixed", "masks", "field-masks", "options", "ranges", "sources", "set"]
+SESSION_CASES = ["stateful", "nat", "stateful-nat", "new-sessions"]
+CASES6 = [*CASES, "stateful", "new-sessions"]
 
 
-@pytest.mark.parametrize(("case", "ip6"), [*((case, ()) for case in CASES), ("stateful", ("--ip6",)), ("new-sessions", ("--ip6",))])
+@pytest.mark.parametrize(("case", "ip6"), [*((case, ()) for case in CASES + SESSION_CASES), *((case, ("--ip6",)) for case in CASES6)])
 def test_routed_cases(case, ip6):
     words = ("--mode", "routed", "--case", case, "--rules", 20, "--flows", 500, "--seconds", "0.3", "--json", *ip6)
     report = json.loads(mmb("bench", *words).stdout)

@@ -1,7 +1,8 @@
 //! Generated rules, as lines of the language.
 //!
-//! Their values have the ranges of the generated traffic (10.0.0.0/8 to 198.18.0.0/15 or to the routes, all
-//! ports), so that rules and packets have many values in common.
+//! Their values have the ranges of the generated traffic, so that rules and packets have many values in
+//! common: 10.0.0.0/8 to 198.18.0.0/15 or to the routes, 2001:2::/49 to 2001:2:0:8000::/49 with IPv6, and all
+//! ports. Lengths of prefixes are those of IPv4; `prefix6` makes longer ones of them for IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,16 +14,18 @@ use rand::{Rng, RngCore, SeedableRng};
 use super::field_masks::FieldMasks;
 use crate::cli::Case;
 
-/// RuleRandom values for rules, and the prefixes of destinations.
+/// Random values for rules.
 pub struct RuleRandom {
     rng: SmallRng,
+    /// Addresses are of IPv6.
+    ip6: bool,
     destinations: Option<Prefixes>,
 }
 
 impl RuleRandom {
-    /// RuleRandom values from `seed`. Destinations are in the given prefixes, or in 198.18.0.0/15.
-    pub fn new(seed: u64, destinations: Option<Prefixes>) -> RuleRandom {
-        RuleRandom { rng: SmallRng::seed_from_u64(seed), destinations }
+    /// Random values from `seed`. Destinations are in the given prefixes, or in those of the traffic.
+    pub fn new(seed: u64, ip6: bool, destinations: Option<Prefixes>) -> RuleRandom {
+        RuleRandom { rng: SmallRng::seed_from_u64(seed), ip6, destinations }
     }
 
     /// A number below `n`, which is not 0.
@@ -35,14 +38,38 @@ impl RuleRandom {
         self.rng.random_range(low..=high)
     }
 
-    pub(super) fn source(&mut self) -> u32 {
-        0x0a00_0000 | self.rng.next_u32() >> 8
+    /// A match of the sources in a prefix of this length.
+    pub(super) fn source(&mut self, length: u8) -> String {
+        if self.ip6 {
+            let host = u128::from(self.rng.next_u64() >> 1);
+            return format!("ip6-saddr {}", prefix6(NET6 | host, length, 8, 2));
+        }
+        format!("ip-saddr {}", prefix(0x0a00_0000 | self.rng.next_u32() >> 8, length))
     }
 
-    pub(super) fn destination(&mut self) -> u32 {
+    /// A match of the destinations in a prefix of this length.
+    pub(super) fn destination(&mut self, length: u8) -> String {
+        if self.ip6 {
+            let host = self.rng.next_u64() >> 1;
+            let own = NET6 | 1 << 79 | u128::from(host);
+            let address = self.destinations.map_or(own, |prefixes| prefixes.address(host));
+            return format!("ip6-daddr {}", prefix6(address, length, 15, 3));
+        }
         let random = self.rng.next_u64();
-        self.destinations
-            .map_or(0xc612_0000 | random as u32 >> 15, |prefixes| prefixes.address(random) as u32)
+        let own = 0xc612_0000 | random as u32 >> 15;
+        let address = self.destinations.map_or(own, |prefixes| prefixes.address(random) as u32);
+        format!("ip-daddr {}", prefix(address, length))
+    }
+
+    /// The name of a field of the IPv4 header, or of its equivalent in IPv6, which has as many bits or more.
+    pub(super) fn header_field(&self, field: &'static str) -> &'static str {
+        let names = HEADER_FIELDS.iter().find(|(ip4, _)| self.ip6 && *ip4 == field);
+        names.map_or(field, |(_, ip6)| ip6)
+    }
+
+    /// A match of the transport protocol.
+    pub(super) fn protocol(&self, proto: &str) -> String {
+        format!("{} {proto}", self.header_field("ip-proto"))
     }
 
     pub(super) fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
@@ -55,6 +82,18 @@ impl RuleRandom {
         format!("{}-{}", a.min(b), a.max(b))
     }
 }
+
+/// The network of the IPv6 traffic.
+const NET6: u128 = 0x2001_0002 << 96;
+
+/// Fields of the IPv4 header that rules compare, and their equivalents in IPv6.
+const HEADER_FIELDS: [(&str, &str); 5] = [
+    ("ip-proto", "ip6-next"),
+    ("ip-len", "ip6-len"),
+    ("ip-id", "ip6-flow-label"),
+    ("ip-ttl", "ip6-hop-limit"),
+    ("ip-dscp", "ip6-traffic-class"),
+];
 
 /// Generates the rules of a case.
 pub struct RuleGenerator {
@@ -127,11 +166,8 @@ impl RuleGenerator {
         Some(RuleGenerator { kind, random })
     }
 
-    /// A rule with this keyword and target for one random flow, of IPv6 if `ip6` is set.
-    pub fn exact(random: &mut RuleRandom, ip6: bool, keyword: &str, target: &str) -> String {
-        if ip6 {
-            return exact6(random, keyword, target);
-        }
+    /// A rule with this keyword and target for one random flow.
+    pub fn exact(random: &mut RuleRandom, keyword: &str, target: &str) -> String {
         let mask = Mask { source: 32, destination: 32, sport: true, dport: true };
         masked(random, mask, keyword, target)
     }
@@ -145,25 +181,23 @@ impl RuleGenerator {
     pub fn line(&mut self, position: usize) -> String {
         let random = &mut self.random;
         match &mut self.kind {
-            Kind::Exact => RuleGenerator::exact(random, false, "add", "drop"),
+            Kind::Exact => RuleGenerator::exact(random, "add", "drop"),
             Kind::Mixed => mixed(random),
             Kind::Masks(masks) => masked(random, masks[position % masks.len()], "add", "drop"),
             Kind::FieldMasks(masks) => masks.line(random, position),
             Kind::Options => option(random),
             Kind::Ranges => ranges(random),
-            Kind::Sources => format!("add {SOURCE} {} drop", prefix(random.source(), 32)),
+            Kind::Sources => format!("add {} drop", random.source(32)),
         }
     }
 }
 
-/// The field of the cases `sources` and `set`.
-const SOURCE: &str = "ip-saddr";
-
 /// The lines of the case `set`: one rule with a set of the addresses in the lines of the case `sources`.
 pub fn as_set(lines: &[String]) -> Vec<String> {
+    let field = lines.first().and_then(|line| line.split(' ').nth(1)).unwrap_or("ip-saddr");
     let addresses = lines.iter().filter_map(|line| line.split(' ').nth(2));
     let elements = addresses.map(|address| format!("set sources add {address}"));
-    let rule = format!("add {SOURCE} @sources drop");
+    let rule = format!("add {field} @sources drop");
     ["set add sources address".to_owned()].into_iter().chain(elements).chain([rule]).collect()
 }
 
@@ -181,21 +215,32 @@ fn shuffled_masks(random: &mut RuleRandom) -> Vec<Mask> {
 }
 
 /// The prefix of an address with this length.
-pub(super) fn prefix(address: u32, length: u8) -> String {
-    let network = Ipv4Addr::from(address & (u32::MAX << (32 - u32::from(length))));
+fn prefix(address: u32, length: u8) -> String {
+    let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+    let network = Ipv4Addr::from(address & mask);
     if length == 32 { network.to_string() } else { format!("{network}/{length}") }
 }
 
+/// The prefix of an IPv6 address that stands for one of IPv4 with this length. The addresses of the traffic
+/// have their first `same` bits in common with IPv4, and their first 65 with IPv6. Beyond these, there are
+/// `bits` for each bit of IPv4.
+fn prefix6(address: u128, length: u8, same: u8, bits: u32) -> String {
+    if length == 32 {
+        return Ipv6Addr::from(address).to_string();
+    }
+    let length = 65 + bits * u32::from(length.saturating_sub(same));
+    format!("{}/{length}", Ipv6Addr::from(address & (u128::MAX << (128 - length))))
+}
+
 fn addresses(random: &mut RuleRandom, source: u8, destination: u8) -> String {
-    let source = prefix(random.source(), source);
-    let destination = prefix(random.destination(), destination);
-    format!("ip-saddr {source} ip-daddr {destination}")
+    let source = random.source(source);
+    format!("{source} {}", random.destination(destination))
 }
 
 fn masked(random: &mut RuleRandom, mask: Mask, keyword: &str, target: &str) -> String {
     let proto = random.pick(&["tcp", "udp"]);
     let addresses = addresses(random, mask.source, mask.destination);
-    let mut line = format!("{keyword} {addresses} ip-proto {proto}");
+    let mut line = format!("{keyword} {addresses} {}", random.protocol(proto));
     for (port, compared) in [("sport", mask.sport), ("dport", mask.dport)] {
         if compared {
             line += &format!(" {proto}-{port} {}", random.below(0x1_0000));
@@ -204,21 +249,11 @@ fn masked(random: &mut RuleRandom, mask: Mask, keyword: &str, target: &str) -> S
     line + " " + target
 }
 
-fn exact6(random: &mut RuleRandom, keyword: &str, target: &str) -> String {
-    let proto = random.pick(&["tcp", "udp"]);
-    let [source, destination] =
-        [(); 2].map(|()| Ipv6Addr::from(0x2001_0002_u128 << 96 | u128::from(random.rng.next_u64())));
-    let [sport, dport] = [(); 2].map(|()| random.below(0x1_0000));
-    format!(
-        "{keyword} ip6-saddr {source} ip6-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} \
-         {target}"
-    )
-}
-
 fn mixed(random: &mut RuleRandom) -> String {
     let [source, destination] = [(); 2].map(|()| random.between(16, 32) as u8);
     let proto = random.pick(&["tcp", "udp"]);
-    let mut line = format!("add {} ip-proto {proto}", addresses(random, source, destination));
+    let addresses = addresses(random, source, destination);
+    let mut line = format!("add {addresses} {}", random.protocol(proto));
     for port in ["sport", "dport"] {
         match random.below(3) {
             0 => {}
@@ -259,6 +294,7 @@ fn ranges(random: &mut RuleRandom) -> String {
     let mut line = "add".to_owned();
     for _ in 0..random.between(2, 4) {
         let (field, largest) = fields.swap_remove(random.below(fields.len() as u64) as usize);
+        let field = random.header_field(field);
         // Not the extreme values, for which a comparison always or never holds.
         let value = random.between(2, largest - 2);
         line += &match random.below(6) {
@@ -279,22 +315,18 @@ mod tests {
 
     use super::*;
 
+    const CASES: [Case; 7] =
+        [Case::Exact, Case::Mixed, Case::Masks, Case::FieldMasks, Case::Options, Case::Ranges, Case::Sources];
+
+    fn lines(case: Case, seed: u64, ip6: bool) -> Vec<String> {
+        let mut maker = RuleGenerator::new(case, RuleRandom::new(seed, ip6, None)).unwrap();
+        (0..1_000).map(|at| maker.line(at)).collect()
+    }
+
     #[test]
     fn every_line_is_a_rule_and_depends_on_the_seed() {
-        for case in [
-            Case::Exact,
-            Case::Mixed,
-            Case::Masks,
-            Case::FieldMasks,
-            Case::Options,
-            Case::Ranges,
-            Case::Sources,
-        ] {
-            let lines = |seed| {
-                let mut maker = RuleGenerator::new(case, RuleRandom::new(seed, None)).unwrap();
-                (0..1_000).map(|at| maker.line(at)).collect::<Vec<_>>()
-            };
-            let made = lines(1);
+        for (case, ip6) in CASES.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+            let made = lines(case, 1, ip6);
             for line in &made {
                 let parsed = mmb_lang::parse_line(line);
                 assert!(
@@ -302,14 +334,25 @@ mod tests {
                     "{line}: {parsed:?}"
                 );
             }
-            assert_eq!(made, lines(1));
-            assert_ne!(made, lines(2));
+            assert_eq!(made, lines(case, 1, ip6));
+            assert_ne!(made, lines(case, 2, ip6));
         }
     }
 
     #[test]
+    fn rules_about_ip_are_about_the_right_version() {
+        for case in CASES.into_iter().filter(|&case| case != Case::Options) {
+            assert!(lines(case, 1, false).iter().all(|line| !line.contains(" ip6-")), "{case:?}");
+            assert!(lines(case, 1, true).iter().all(|line| !line.contains(" ip-")), "{case:?}");
+        }
+        let set = as_set(&lines(Case::Sources, 1, true));
+        assert_eq!((set.len(), &*set[0]), (1_002, "set add sources address"));
+        assert_eq!(set[1_001], "add ip6-saddr @sources drop");
+    }
+
+    #[test]
     fn masks_are_distinct() {
-        let masks = shuffled_masks(&mut RuleRandom::new(1, None));
+        let masks = shuffled_masks(&mut RuleRandom::new(1, false, None));
         let all: HashSet<_> = masks.iter().map(|m| (m.source, m.destination, m.sport, m.dport)).collect();
         assert_eq!((all.len(), masks.len()), (1_156, 1_156));
     }

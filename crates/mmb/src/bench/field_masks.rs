@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::cases::{RuleRandom, TCP, UDP, prefix};
+use super::cases::{RuleRandom, TCP, UDP};
 
 /// Most fields that a rule compares, besides addresses and the protocol.
 const MAX_FIELDS: u64 = 4;
@@ -64,14 +64,16 @@ impl FieldMask {
     }
 
     fn line(&self, random: &mut RuleRandom) -> String {
-        let mut line = format!("add ip-proto {}", self.proto);
-        let addresses = [("ip-saddr", random.source()), ("ip-daddr", random.destination())];
-        for ((field, address), length) in addresses.into_iter().zip(self.lengths) {
+        let mut line = format!("add {}", random.protocol(self.proto));
+        let [source, destination] = self.lengths;
+        let addresses = [random.source(source), random.destination(destination)];
+        for (address, length) in addresses.into_iter().zip(self.lengths) {
             if length > 0 {
-                line += &format!(" {field} {}", prefix(address, length));
+                line += &format!(" {address}");
             }
         }
         for (field, largest) in &self.fields {
+            let field = random.header_field(field);
             line += &format!(" {field} {}", random.between(0, *largest));
         }
         line + " drop"
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn masks_are_distinct_and_stay() {
-        let (mut masks, mut random) = (FieldMasks::default(), RuleRandom::new(1, None));
+        let (mut masks, mut random) = (FieldMasks::default(), RuleRandom::new(1, false, None));
         let shape = |line: &str| {
             let words = line.split(' ').enumerate();
             let values = words.map(|(at, word)| match word.split_once('/') {

@@ -126,20 +126,20 @@ fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Co
     if let Some(kind) = sessions::Kind::of(case) {
         return config_of_sessions(kind, case, args, traffic);
     }
-    if args.ip6 {
-        return Err(Failure::usage("of the cases, only stateful and new-sessions take --ip6"));
+    if args.ip6 && case == Case::Classbench {
+        return Err(Failure::usage("ClassBench's filter sets are about IPv4; leave out --ip6"));
     }
     let destinations = match traffic {
         Traffic::Generated(config) => config.destinations,
         _ => None,
     };
-    let generator = match (RuleGenerator::new(case, RuleRandom::new(args.seed, destinations)), &args.filters)
-    {
-        (None, Some(filters)) => return config_of_filters(filters, args.seed),
-        (None, None) => return Err(Failure::usage("the case classbench needs the FILE of a filter set")),
-        (Some(_), Some(_)) => return Err(Failure::usage("only the case classbench takes a FILE")),
-        (Some(generator), None) => generator,
-    };
+    let generator =
+        match (RuleGenerator::new(case, RuleRandom::new(args.seed, args.ip6, destinations)), &args.filters) {
+            (None, Some(filters)) => return config_of_filters(filters, args.seed),
+            (None, None) => return Err(Failure::usage("the case classbench needs the FILE of a filter set")),
+            (Some(_), Some(_)) => return Err(Failure::usage("only the case classbench takes a FILE")),
+            (Some(generator), None) => generator,
+        };
     if args.rules > generator.max_rules() {
         let max = generator.max_rules();
         return Err(Failure::new(format!(

@@ -71,9 +71,9 @@ pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<St
             (0..if kind.opens { 0 } else { traffic.flows }).filter_map(|flow| exact(&generator.flow(flow)));
         lines.extend(own.take(rules + usize::from(kind.nat) - lines.len()));
     }
-    let mut random = RuleRandom::new(seed, traffic.destinations);
+    let mut random = RuleRandom::new(seed, traffic.ip6, traffic.destinations);
     while lines.len() - usize::from(kind.nat) < rules {
-        lines.push(RuleGenerator::exact(&mut random, traffic.ip6, "add-stateful", "accept"));
+        lines.push(RuleGenerator::exact(&mut random, "add-stateful", "accept"));
     }
     lines
 }
