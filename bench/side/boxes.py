@@ -6,7 +6,7 @@ import random
 from .peers import rules
 from .results import FAST, FAST_TC, MMB
 from .layer7.web import PORT
-from .wire import CLIENT, IPERF, OUTSIDE
+from .wire import CLIENT, CLIENT6, IPERF, OUTSIDE
 
 # Where the clients of all experiments are, and what source NAT makes of them.
 CLIENTS = "10.1.0.0/16"
@@ -60,12 +60,13 @@ FORWARDING = {
 def five_tuple(rule, keyword="add"):
     """A five-tuple of `rules` as a rule of mmb."""
     source, destination, proto, sport, dport = rule
-    return f"{keyword} ip-saddr {source} ip-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} drop"
+    ip = "ip6" if ":" in source else "ip"
+    return f"{keyword} {ip}-saddr {source} {ip}-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} drop"
 
 
-def five_tuples(count, keyword="add"):
+def five_tuples(count, keyword="add", made=rules.five_tuples):
     """The same five-tuples that peers get, as rules of mmb."""
-    return "".join(five_tuple(rule, keyword) + "\n" for rule in rules.five_tuples(count))
+    return "".join(five_tuple(rule, keyword) + "\n" for rule in made(count))
 
 
 def firewall(wire, count):
@@ -110,6 +111,29 @@ TRACKING = {
     "XDP": XDP + ": three hash maps (flows, three-tuples, five-tuples)",
     "nftables, set": "`ct state established accept`, then a set of five-tuples, then an accept of the client's new flows",
     "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then a rule each, then an accept of the client's new flows",
+}
+
+
+def over_ip6(wire, count):
+    """By role: forwarding alone, a firewall of `count` five-tuples, and the same with flows tracked, for packets of IPv6."""
+    known = f"add-stateful ip6-saddr {CLIENT6} accept\n"
+    tracked = five_tuples(count, "add-stateful", rules.five_tuples6) + known
+    nft = rules.nft_set(count, rules.NFT_KNOWN, f"  ip6 saddr {CLIENT6} ct state new accept\n", ip6=True)
+    nothing = {"nothing": contextlib.nullcontext}
+    return {
+        "forwarding": ours(wire, "") | nothing,
+        "firewall": ours(wire, five_tuples(count, made=rules.five_tuples6))
+        | {"nftables, set": lambda: netfilter(wire, rules.nft_set(count, ip6=True))},
+        "tracking": ours(wire, tracked) | {"nftables, set": lambda: netfilter(wire, nft)},
+    }
+
+
+OVER_IP6 = {
+    MMB: AF_XDP + "; no rules; `add` of every rule; `add-stateful` of every rule, and one that lets the client's flows pass",
+    FAST: FASTER,
+    FAST_TC: FASTER_TC,
+    "nftables, set": "a set of five-tuples; behind `ct state established accept`, before an accept of the client's new flows",
+    "nothing": "forwarding only",
 }
 
 

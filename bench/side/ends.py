@@ -5,7 +5,7 @@ import contextlib
 from . import boxes
 from .layer7 import web
 from .results import FAST, FAST_TC, MMB, Experiment, Series
-from .wire import MIXED_PORTS, SERVER, Wire, percentile
+from .wire import MIXED_PORTS, SERVER, SERVER6, Wire, percentile
 
 END_TO_END = "end to end"
 SHARED = (
@@ -14,6 +14,8 @@ SHARED = (
 )
 IPERF = "iperf3, two streams."
 OFFLOAD = "With offload, all interfaces leave segmentation and checksums to the device, as those of containers do."
+# Rules in each role that has any, where roles are compared.
+SOME = 1000
 # Most rules that iptables is given: it asks one after the other.
 LINEAR = 10_000
 
@@ -97,6 +99,25 @@ def nat(rounds, full):
         return together(figures, series, rounds)
 
 
+def over_ip6(rounds, full):
+    """The roles that IPv6 has, too."""
+    roles = ["forwarding", "firewall", "tracking"]
+    notes = [f"The firewall has {SOME:,} five-tuples. XDP is not there: the paper's programs know IPv4 only."]
+    figures = pair("ip6", "the box over IPv6", "role", "not in the papers", boxes.OVER_IP6, notes, roles)
+    with Wire() as wire:
+        stands = boxes.over_ip6(wire, SOME)
+
+        def measured(name):
+            def measure(role):
+                with stands[roles[int(role)]][name]():
+                    return wire.goodput(server_address=SERVER6)
+
+            return measure
+
+        places = {name: [at for at, role in enumerate(roles) if name in stands[role]] for name in boxes.OVER_IP6}
+        return together(figures, [Series(name, measured(name), places[name]) for name in boxes.OVER_IP6], rounds)
+
+
 def bulk(rounds, full):
     """Bulk TCP between ends that leave segmentation and checksums to their interfaces, as containers and virtual machines do,
     and between ends that do not."""
@@ -155,8 +176,6 @@ def options(rounds, full):
 
 
 ROLES = ["forwarding", "firewall", "tracking", "NAT"]
-# Rules in each role that has any.
-SOME = 1000
 
 
 def sessions(rounds, full):
@@ -289,6 +308,7 @@ ALL = {
     "firewall-goodput": firewall,
     "tracking-goodput": tracking,
     "nat-goodput": nat,
+    "ip6-goodput": over_ip6,
     "bulk-tracking-goodput": bulk,
     "merging-goodput": merging,
     "options-goodput": options,

@@ -22,6 +22,7 @@ CACHED = (
     "Open vSwitch remembers what it decided for a flow, and for all that its rules do not tell apart: with rules that match none "
     "of the flows, it is these caches that are measured."
 )
+ORDER = "Frames of Open vSwitch, VPP and FastClick come in random order, as mmb's do."
 KERNEL_NOTE = (
     "The kernel's figures hold all it does between a frame in memory and the driver of the outgoing interface (a veth "
     "device), buffers included; mmb's begin and end with a frame in a buffer, without its ports."
@@ -71,29 +72,42 @@ EXTREMES = [
     ("TCP options", ("--case", "options", "--rules", 100), 836 / 155),
 ]
 
+# Numbers of rules.
+DECADES = [10, 100, 1000, 10_000, 100_000, 1_000_000]
 # (series, ticks at x, places of x, how many of them in a short run)
 OURS = {
     **streams.OURS,
     "forwarding": [
         ("mmb, wire", lambda x: mmb.whole("--flows", x), [1024, 65536], 1),
         ("mmb, routed", lambda x: mmb.whole("--mode", "routed", "--flows", x), [1024, 65536], 1),
+        ("mmb, routed, IPv6", lambda x: mmb.whole("--mode", "routed", "--ip6", "--flows", x), [1024, 65536], 1),
     ],
     "firewall": [
-        ("mmb", lambda x: mmb.added("--case", "exact", "--rules", x), [10, 100, 1000, 10_000, 100_000, 1_000_000], 5),
+        ("mmb", lambda x: mmb.added("--case", "exact", "--rules", x), DECADES, 5),
+        ("mmb, IPv6", lambda x: mmb.added("--case", "exact", "--ip6", "--rules", x), DECADES, 5),
     ],
     "tracking": [
         ("mmb", lambda x: mmb.added("--case", "stateful", "--flows", x), [1024, 65536], 2),
         ("mmb, IPv6", lambda x: mmb.added("--case", "stateful", "--ip6", "--flows", x), [1024, 65536], 2),
     ],
     "nat": [("mmb", lambda x: mmb.added("--case", "nat", "--flows", x), [1024, 32768], 2)],
-    "options": [("mmb", lambda x: mmb.added("--case", "options", "--rules", x), [1, 10, 100, 1000, 10_000], 5)],
+    "options": [
+        ("mmb", lambda x: mmb.worst("--case", "options", "--rules", x), [1, *DECADES[:4]], 5),
+        ("mmb, IPv6", lambda x: mmb.worst("--case", "options", "--ip6", "--rules", x), [1, *DECADES[:4]], 5),
+    ],
+    "ranges": [
+        ("mmb", lambda x: mmb.worst("--case", "ranges", "--rules", x), [1, *DECADES[:4]], 4),
+        ("mmb, IPv6", lambda x: mmb.worst("--case", "ranges", "--ip6", "--rules", x), [1, *DECADES[:4]], 4),
+    ],
     "chains": [
         ("mmb, one lookup", lambda x: mmb.chain("--chain", x), [1, 2, 3, 4, 5], 5),
         ("mmb, a lookup each", lambda x: mmb.chain("--chain", x, "--independent"), [1, 2, 3, 4, 5], 5),
+        ("mmb, one lookup, IPv6", lambda x: mmb.chain("--chain", x, "--ip6"), [1, 2, 3, 4, 5], 5),
     ],
     "masks": [
         ("mmb", lambda x: mmb.added("--case", "masks", "--rules", x), [1, 2, 5, 10, 26, 40, 100, 300, 1000], 9),
         ("mmb, any fields", lambda x: mmb.worst("--case", "field-masks", "--rules", x), [1, 10, 100, 1000], 4),
+        ("mmb, any fields, IPv6", lambda x: mmb.worst("--case", "field-masks", "--ip6", "--rules", x), [1, 10, 100, 1000], 4),
     ],
 }
 
@@ -105,6 +119,7 @@ def forwarding(rounds, full):
         {
             "mmb, wire": "no rules, one port to the other",
             "mmb, routed": "10 routes",
+            "mmb, routed, IPv6": "the same over IPv6",
             "Linux": "ip_forward, no netfilter",
             "Open vSwitch, wire": f"a flow from one port to the other; {ovs.CONFIGURED}; less testpmd on the same ports",
             "Open vSwitch, routed": "10 flows of destinations, with dec_ttl and new addresses; the same otherwise",
@@ -155,6 +170,7 @@ def firewall(rounds, full):
         "mmb, Figures 9a and 9d (there: bandwidth)",
         {
             "mmb": "`add` of every rule, each a five-tuple with `drop`",
+            "mmb, IPv6": "the same over IPv6",
             "nftables, set": "one rule with a set of five-tuples",
             "nftables, rules": "a rule each",
             "iptables": "a rule each, in FORWARD (nf_tables back end)",
@@ -200,10 +216,14 @@ def tracking(rounds, full):
             "Open vSwitch": "`ct(table=1)`; there +est passes, 1,000 five-tuples are dropped, sources inside are committed; "
             f"{ovs.CONFIGURED}",
             "VPP": f"the acl plugin: 1,000 denies, then permit+reflect; {vpp.CONFIGURED}",
+            "VPP, sfdp": f"the stateful data plane: lookup and lifecycle, no rules; {vpp.CONFIGURED}",
+            "VPP, sfdp, tcp-check": "the same with the service that follows TCP, on segments of open connections",
             "FastClick": f"as the paper has it: IPRewriter, past an IPFilter of 1,000 rules; {fastclick.CONFIGURED}",
+            "FastClick, FlowIPManager": f"MiddleClick's flow manager and FlowCounter, no rules; {fastclick.CONFIGURED}",
+            "FastClick, CTXManager": f"MiddleClick's classifier of contexts, and FlowCounter; no rules; {fastclick.CONFIGURED}",
         },
         ["Each series is the cost with tracking less the cost without, of the same round.",
-         "The kernel's flows, and FastClick's, send in one direction only; the others' in both."],
+         "The kernel's flows, and FastClick's, send in one direction only; the others' in both.", ORDER],
     )
     places = [1024, 65536]
     with peer(Kernel()) as kernel, peer(ovs.OpenVSwitch()) as switch:
@@ -220,7 +240,11 @@ def tracking(rounds, full):
                 Series("iptables", lambda x: kernel.added(lambda: kernel.iptables(iptables), x), places),
                 Series("Open vSwitch", lambda x: switch.added(rules.open_flows(made, ovs.TRACK, table=1), x), places),
                 Series("VPP", lambda x: vpp.added(vpp.access_list(made, reflect=True), x), places),
+                Series("VPP, sfdp", lambda x: vpp.added(vpp.sfdp(), x), places),
+                Series("VPP, sfdp, tcp-check", lambda x: vpp.added(vpp.sfdp("sfdp-tcp-check"), x, tcp=True), places),
                 Series("FastClick", lambda x: fastclick.added(passed, x, declared), places),
+                Series("FastClick, FlowIPManager", lambda x: fastclick.added(fastclick.flows(), x), places),
+                Series("FastClick, CTXManager", lambda x: fastclick.added(fastclick.CONTEXTS, x), places),
             ],
             rounds,
         )
@@ -236,10 +260,12 @@ def nat(rounds, full):
             "iptables": "`-j SNAT`",
             "Open vSwitch": f"`ct(nat,table=1)`; there +est passes, and new ones get `ct(commit,nat(src=…))`; {ovs.CONFIGURED}",
             "VPP": f"nat44-ed with one address; {vpp.CONFIGURED}",
+            "VPP, sfdp": f"the stateful data plane with its NAT, one direction; {vpp.CONFIGURED}",
             "FastClick": f"IPRewriter with a pattern of one address; {fastclick.CONFIGURED}",
+            "FastClick, FlowIPManager": f"MiddleClick's flow manager and FlowIPNAT; {fastclick.CONFIGURED}",
         },
         ["Each series is the cost with NAT less the cost without, of the same round.",
-         "The kernel's flows, and FastClick's, send in one direction only; the others' in both.",
+         "The kernel's flows, and FastClick's, send in one direction only; the others' in both.", ORDER,
          "XDP is not there: the paper has no such program."],
     )
     places = [1024, 32768]
@@ -252,7 +278,9 @@ def nat(rounds, full):
                 Series("iptables", lambda x: kernel.added(lambda: kernel.iptables(iptables), x), places),
                 Series("Open vSwitch", lambda x: switch.added(ovs.NAT, x, frames.OUTSIDE), places),
                 Series("VPP", lambda x: vpp.added(vpp.NAT, x, frames.OUTSIDE), places),
+                Series("VPP, sfdp", lambda x: vpp.added(vpp.sfdp_nat(), x, answered=False), places),
                 Series("FastClick", lambda x: fastclick.added(fastclick.NAT, x), places),
+                Series("FastClick, FlowIPManager", lambda x: fastclick.added(fastclick.flows_nat(), x), places),
             ],
             rounds,
         )
@@ -263,10 +291,27 @@ def options(rounds, full):
     experiment = Experiment(
         "options", "What rules about TCP options add to each packet", MEMORY, "rules", TICKS,
         "mmb, Figure 9f (there: bandwidth)",
-        {"mmb": "rules that match random values of random options, each with `drop`"},
+        {
+            "mmb": "rules that match random values of random options, each with `drop`; the worst of three seeds",
+            "mmb, IPv6": "the same rules, packets of IPv6",
+        },
         ["No peer of the paper matches options by value at this scale: XDP's verifier and FastClick's elements do not allow it."],
     )
     return experiment.measure(ours("options", full), rounds)
+
+
+def ranges(rounds, full):
+    """Rules that no mask expresses."""
+    experiment = Experiment(
+        "ranges", "What rules with ranges and inequalities add to each packet", MEMORY, "rules", TICKS, "not in the papers",
+        {
+            "mmb": "two to four comparisons of random fields of IP, TCP and UDP each: less, more, not equal, ranges; the worst of "
+            "three seeds",
+            "mmb, IPv6": "the same over IPv6",
+        },
+        ["No peer here compares all of these fields by range at this scale."],
+    )
+    return experiment.measure(ours("ranges", full), rounds)
 
 
 def masks(rounds, full):
@@ -277,6 +322,7 @@ def masks(rounds, full):
         {
             "mmb": "as many rules as masks: prefix lengths, ports or none",
             "mmb, any fields": "the same with prefixes of all lengths and any fields; the worst of three seeds",
+            "mmb, any fields, IPv6": "the same over IPv6",
             "Open vSwitch": f"the same as drop flows; {ovs.CONFIGURED}",
             **acl.CONFIGURED,
             "VPP": f"the acl plugin; {vpp.CONFIGURED}",
@@ -306,6 +352,7 @@ def chains(rounds, full):
         {
             "mmb, one lookup": "a chain of so many functions `monitor`",
             "mmb, a lookup each": "the same, with a flow manager of its own (`flow`) before each function but the first",
+            "mmb, one lookup, IPv6": "the first over IPv6",
         },
         ["1,000 flows; see bench/chains for more."],
     )
@@ -386,6 +433,7 @@ ALL = {
     "tracking": tracking,
     "nat": nat,
     "options": options,
+    "ranges": ranges,
     "masks": masks,
     "chains": chains,
     **streams.ALL,

@@ -3,6 +3,7 @@
     client                  box                    server
     [ c0 ]===============[ b0   b1 ]===============[ s0 ]
     10.1.0.2/16        10.1.0.1  10.2.0.1       10.2.0.2/24
+    2001:db8:1::2/64          ::1  ::1          2001:db8:2::2/64
 
 Everything is routed by the kernel of the box, unless mmb or an XDP program takes the frames before. Unless asked to, no interface
 segments or fills in checksums: on veth, frames of 64 KiB and without checksums would pass through the kernel as they never
@@ -30,7 +31,8 @@ from lab.daemon import Daemon  # noqa: E402 isort: skip
 from lab.netns import Network, end  # noqa: E402 isort: skip
 
 CLIENT, SERVER = "10.1.0.2", "10.2.0.2"
-BOX = {"b0": "10.1.0.1/16", "b1": "10.2.0.1/24"}
+CLIENT6, SERVER6 = "2001:db8:1::2", "2001:db8:2::2"
+BOX = {"b0": ("10.1.0.1/16", "2001:db8:1::1/64"), "b1": ("10.2.0.1/24", "2001:db8:2::1/64")}
 # Where source NAT sends from: the server's way back leads to the box.
 OUTSIDE = "200.0.0.1"
 IPERF = 5201
@@ -79,28 +81,35 @@ class Wire(Network, Netfilter):
                 for space, interface in (a, b):
                     state = "on" if offloads else "off"
                     space.run("ethtool", "-K", interface, *(word for name in SENDING for word in (name, state)))
-            for space, interface, address, gateway in (
-                (self.client, "c0", f"{CLIENT}/16", "10.1.0.1"),
-                (self.server, "s0", f"{SERVER}/24", "10.2.0.1"),
+            for space, interface, addresses, gateways in (
+                (self.client, "c0", (f"{CLIENT}/16", f"{CLIENT6}/64"), ("10.1.0.1", "2001:db8:1::1")),
+                (self.server, "s0", (f"{SERVER}/24", f"{SERVER6}/64"), ("10.2.0.1", "2001:db8:2::1")),
             ):
-                self._address(space, interface, address)
-                space.run("ip", "route", "add", "default", "via", gateway, *CUBIC)
+                for address, gateway in zip(addresses, gateways):
+                    self._address(space, interface, address)
+                    space.run("ip", "route", "add", "default", "via", gateway, *CUBIC)
                 # With it, veth has receive queues of its own, which frames that an XDP program sends need as
                 # well.
                 space.run("ethtool", "-K", interface, "gro", "on")
                 space.run("sh", "-c", f"echo {int(threads)} > /sys/class/net/{interface}/threaded")
-            for interface, address in BOX.items():
-                self._address(self.box, interface, address)
+            for interface in BOX:
+                self._own(interface, interface)
             self.box.sysctl("net/ipv4/ip_forward", 1)
+            self.box.sysctl("net/ipv6/conf/all/forwarding", 1)
         except BaseException:
             self.close()
             raise
 
     def _address(self, space, interface, address):
         """Gives an interface an address, and its subnet a route for the connections that are made in it."""
-        space.run("ip", "address", "add", address, "dev", interface)
+        space.run("ip", "address", "add", address, "dev", interface, *(("nodad",) if ":" in address else ()))
         given = ipaddress.ip_interface(address)
         space.run("ip", "route", "replace", given.network, "dev", interface, "src", given.ip, *CUBIC)
+
+    def _own(self, interface, device):
+        """Gives a device the addresses that the box has at an interface."""
+        for address in BOX[interface]:
+            self._address(self.box, device, address)
 
     def __enter__(self):
         return self
@@ -136,13 +145,13 @@ class Wire(Network, Netfilter):
             with self.mmb(config, ports) as daemon:
                 for interface, twin in twins.items():
                     self.box.run("ip", "address", "flush", "dev", interface)
-                    self._address(self.box, twin, BOX[interface])
+                    self._own(interface, twin)
                 self.box.run("ip", "neigh", "flush", "all")
                 wait.until(lambda: self.client.run("ping", "-c1", "-W1", SERVER, check=False).returncode == 0, "a way")
                 yield daemon
         finally:
             for interface in twins:
-                self._address(self.box, interface, BOX[interface])
+                self._own(interface, interface)
 
     @contextlib.contextmanager
     def xdp(self, program, **options):
@@ -159,11 +168,11 @@ class Wire(Network, Netfilter):
         finally:
             process.communicate(timeout=30)
 
-    def goodput(self, seconds=2, streams=2):
+    def goodput(self, seconds=2, streams=2, server_address=SERVER):
         """(Gbit/s of TCP payload from client to server, CPU seconds of the machine per Gbit)."""
         server = self.listening()
         before = busy()
-        shown = self.client.run("iperf3", "-J", "-t", seconds, "-P", streams, "-c", SERVER, timeout=60)
+        shown = self.client.run("iperf3", "-J", "-t", seconds, "-P", streams, "-c", server_address, timeout=60)
         used = busy() - before
         server.wait(10)
         received = json.loads(shown.stdout)["end"]["sum_received"]

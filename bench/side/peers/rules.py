@@ -28,8 +28,17 @@ def five_tuples(count, seed=1):
     return sorted(found)
 
 
+def five_tuples6(count):
+    """The same with addresses of IPv6, none of which sends a packet."""
+
+    def wide(address):
+        return str(ipaddress.ip_address("2001:db8:f::") + int(ipaddress.ip_address(address)))
+
+    return [(wide(source), wide(destination), *rest) for source, destination, *rest in five_tuples(count)]
+
+
 def masked(count, seed=1):
-    """The same with a mask of its own each, as those of `mmb bench --case masks`: prefixes of 16 to 32 bits, ports or None."""
+    """Rules with a mask of its own each, as those of `mmb bench --case masks`: prefixes of 16 to 32 bits, ports or None."""
     draw = random.Random(seed)
     lengths = range(16, 33)
     masks = [(a, b, s, d) for a in lengths for b in lengths for s in (False, True) for d in (False, True)]
@@ -52,12 +61,14 @@ def nft_chain(rules):
     return f" chain f {{\n  type filter hook forward priority 0; policy accept;\n{rules} }}\n"
 
 
-def nft_set(count, before="", behind=""):
+def nft_set(count, before="", behind="", ip6=False):
     """A set of five-tuples, which nftables recommends over a rule each, between other rules."""
-    elements = ",\n".join(" . ".join(map(str, rule)) for rule in five_tuples(count))
-    rule = "  ip saddr . ip daddr . ip protocol . th sport . th dport @s drop\n"
+    family, address, made = ("ip6", "ipv6_addr", five_tuples6) if ip6 else ("ip", "ipv4_addr", five_tuples)
+    proto = "meta l4proto" if ip6 else "ip protocol"
+    elements = ",\n".join(" . ".join(map(str, rule)) for rule in made(count))
+    rule = f"  {family} saddr . {family} daddr . {proto} . th sport . th dport @s drop\n"
     return (
-        "table ip t {\n set s {\n  type ipv4_addr . ipv4_addr . inet_proto . inet_service . inet_service\n"
+        f"table {family} t {{\n set s {{\n  type {address} . {address} . inet_proto . inet_service . inet_service\n"
         f"  elements = {{ {elements} }}\n }}\n{nft_chain(before + rule + behind)}}}\n"
     )
 

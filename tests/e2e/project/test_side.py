@@ -28,7 +28,8 @@ api-rx-from-ring                any wait                 0               0      
 ethernet-input                   active                 80           20480               0          1.10e1          256.00
 ip4-lookup                       active                 80           20480               0          1.31e1          256.00
 pg-input                        polling             473003           20480               0          3.16e2             .04
-pg1-output                       active                 40           10240               0          5.91e0          256.00
+interface-output                 active                 80           20480               0          5.91e0          256.00
+pg0-tx                           active                 40           10240               0          8.02e1          256.00
 pg1-tx                           active                 40           10240               0          8.02e1          256.00
 unix-epoll-input                polling               2000               0               0          1.53e3            0.00
 """
@@ -192,11 +193,32 @@ def test_captures_hold_each_flow_and_its_answer(tmp_path):
         del right.chksum
         assert len(packet) == frames.SIZE and packet["IP"].chksum == right.__class__(bytes(right)).chksum
     assert {packet["IP"].dst for packet in packets[1::2]} == {frames.OUTSIDE}
+    # In an order that does not follow addresses or ports.
+    hosts = [packet["IP"].src for packet in packets[::2]]
+    assert hosts != sorted(hosts)
+
+
+def test_segments_of_captures_are_those_of_connections(tmp_path):
+    frames.capture(tmp_path / "pcap", [*frames.requests(3, frames.SYN), *frames.answers(3, flags=frames.ACK)])
+    packets = rdpcap(str(tmp_path / "pcap"))
+    assert [str(packet["TCP"].flags) for packet in packets] == ["S", "S", "S", "A", "A", "A"]
+    for packet in packets:
+        right = packet["IP"].copy()
+        del right["TCP"].chksum
+        assert packet["TCP"].chksum == right.__class__(bytes(right))["TCP"].chksum
+        assert (packet["TCP"].seq, packet["TCP"].ack) == ((1, 1) if packet["TCP"].flags == "A" else (0, 0))
 
 
 def test_clocks_of_vpp_are_those_between_generator_and_interfaces():
-    # The acl plugin sees half of the packets; pg-input, pg1-output and pg1-tx are the generator's.
-    assert vpp.clocks(SHOW_RUNTIME) == pytest.approx(99 / 2 + 11 + 13.1)
+    # The acl plugin sees half of the packets; pg-input, pg0-tx and pg1-tx are the generator's.
+    assert vpp.clocks(SHOW_RUNTIME) == pytest.approx(99 / 2 + 11 + 13.1 + 5.91)
+
+
+def test_vpp_is_not_measured_where_it_drops():
+    with pytest.raises(RuntimeError, match="of 20480 packets, VPP forwarded 10240"):
+        vpp.clocks("".join(line for line in SHOW_RUNTIME.splitlines(keepends=True) if not line.startswith("pg0-tx")))
+    with pytest.raises(RuntimeError, match="VPP generated no packets"):
+        vpp.clocks("")
 
 
 def test_vpp_and_fastclick_get_the_rules():
@@ -211,6 +233,8 @@ def test_vpp_and_fastclick_get_the_rules():
         "set acl-plugin acl deny src 0.0.0.0/0 dst 0.0.0.0/0",
         "set acl-plugin interface pg0 output acl 1",
     ]
+    both = vpp.access_list([five, masked]).splitlines()
+    assert both[1:] == [f"set acl-plugin interface pg{port} input acl 0" for port in (0, 1)]
     assert fastclick.filters([five, masked]) == (
         "IPFilter(deny tcp && src host 11.0.0.1 && dst host 12.0.0.2 && src port 7 && dst port 8, "
         "deny udp && src net 11.0.0.0/16 && dst net 12.0.0.0/20 && dst port 9, allow all)"
@@ -218,13 +242,51 @@ def test_vpp_and_fastclick_get_the_rules():
     assert fastclick.filters([five] * (fastclick.MOST + 1)).count("IPFilter(") == 2
 
 
-def test_fastclick_tells_its_packets():
+@pytest.fixture
+def click(tmp_path, monkeypatch):
+    """click(script) -> a program of that name is found, which is this shell script."""
+
+    def make(script):
+        program = tmp_path / "click"
+        program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        forget()
+
+    def forget():
+        fastclick.program.cache_clear()
+        fastclick.manager.cache_clear()
+
+    yield make
+    forget()
+
+
+def test_fastclick_gets_its_elements(click):
+    click("exit 1")
     elements, declared = fastclick.tracker([])
     text = fastclick.configuration("f.pcap", elements, declared)
     assert text.startswith("rw :: IPRewriter(") and "-> [0]rw[0] -> c :: Counter -> Discard;" in text
-    assert fastclick.packets("Loading 1024 packets\npackets 4096\n") == 4096
-    with pytest.raises(RuntimeError):
-        fastclick.packets("packets 0\n")
+
+
+def test_fastclick_has_buffers_where_it_has_dpdk(click):
+    click('[ "$1" = --dpdk ] && ! echo "$*" | grep -q "FlowIPManager("')
+    assert fastclick.configuration("f.pcap").startswith("DPDKInfo(NB_MBUF 262144);")
+    assert fastclick.program()[:2] == ["click", "--dpdk"] and fastclick.program()[-3:] == ["--", "-j", "1"]
+    # The first manager that starts.
+    assert fastclick.flows() == "FlowIPManagerHMP(CAPACITY 131072) -> FlowCounter"
+
+
+def test_the_reason_is_what_fastclick_said_last(click):
+    click("echo 'config:1: unknown element class FlowIPNAT' >&2; echo 'Router could not be initialized!' >&2; exit 1")
+    with pytest.raises(RuntimeError, match="unknown element class FlowIPNAT Router could not be initialized!"):
+        fastclick.cost(fastclick.flows_nat(), 4)
+
+
+def test_packets_of_fastclick_are_counted_between_two_times():
+    assert fastclick.seconds_each("EAL: x\nat 100.5 32\nat 100.7 1032\n") == pytest.approx(0.2 / 1000)
+    for shown in ("at 100.5 32\n", "at 100.5 1024\nat 100.6 1024\n", ""):
+        with pytest.raises(RuntimeError, match="did not forward the packets"):
+            fastclick.seconds_each(shown)
 
 
 def test_testpmd_is_measured():

@@ -22,7 +22,7 @@ from side import boxes, ends, update  # noqa: E402
 from side.layer7 import balance, heavy, planes, proxies, web, words  # noqa: E402
 from side.peers import ovs, rules  # noqa: E402
 from side.results import FAST, FAST_TC, MMB, Absent, Experiment, Series  # noqa: E402
-from side.wire import CLIENT, MIXED_PORTS, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
+from side.wire import CLIENT, CLIENT6, MIXED_PORTS, OUTSIDE, PORTS, SERVER, SERVER6, Wire  # noqa: E402
 from side.workers import load, modes, overheads, processes, rates, vhost  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
@@ -130,6 +130,10 @@ NAMES = {
 }  # fmt: skip
 
 
+# Kinds of box by role, for packets of IPv6.
+IP6 = boxes.over_ip6(None, 1)
+
+
 @pytest.mark.parametrize("role, name", [(role, name) for role, names in NAMES.items() for name in names])
 def test_what_stands_in_the_box_lets_traffic_pass(wire, site, role, name):
     """Pings and an object both ways; the server sees the client, behind a NAT another one."""
@@ -138,6 +142,31 @@ def test_what_stands_in_the_box_lets_traffic_pass(wire, site, role, name):
         assert len(traffic.fetch(wire.client, f"http://{SERVER}/1")) == 1024
         expected = OUTSIDE if role == "nat" and name != "nothing" else CLIENT
         assert seen_by_the_server(wire) == expected
+
+
+@pytest.mark.parametrize("role, name", [(role, name) for role in IP6 for name in boxes.OVER_IP6 if name in IP6[role]])
+def test_what_stands_in_the_box_lets_ip6_pass(wire, role, name):
+    with boxes.over_ip6(wire, 100)[role][name]():
+        # What is forwarded first may wait for a neighbour.
+        assert wire.client.run("ping", "-c", 2, "-i", "0.2", "-W", 5, SERVER6).returncode == 0
+        with wire.server.socket(socket.AF_INET6, socket.SOCK_STREAM) as listener:
+            listener.settimeout(5)
+            listener.bind((SERVER6, 0))
+            listener.listen()
+            with wire.client.socket(socket.AF_INET6, socket.SOCK_STREAM) as client:
+                client.settimeout(5)
+                client.connect(listener.getsockname())
+                connection, (address, *_) = listener.accept()
+                connection.close()
+        assert address == CLIENT6
+
+
+def test_peers_get_the_same_tuples_of_ip6():
+    source, destination, *_ = rules.five_tuples6(100)[0]
+    lines = boxes.five_tuples(100, made=rules.five_tuples6).splitlines()
+    assert lines[0].startswith(f"add ip6-saddr {source} ip6-daddr {destination} ")
+    elements = rules.nft_set(100, ip6=True)
+    assert f"{source} . {destination} . " in elements and "ip6 saddr . ip6 daddr . meta l4proto" in elements
 
 
 def seen_by_the_server(wire):
