@@ -246,22 +246,22 @@ def round_trips(rounds, full):
     return [idle, loaded]
 
 
-def percentiles(experiment, names, times, rounds):
+def percentiles(experiment, names, times, rounds, shares=SHARES):
     """Measures percentiles of what `times(name)` returns, one run for all of them."""
     known = {}
 
     def trip(name):
         def measure(share):
-            if share == SHARES[0]:
+            if share == shares[0]:
                 found = times(name)
-                known.update({(name, other): found for other in SHARES})
+                known.update({(name, other): found for other in shares})
             # Where the run failed, or was left out, there is nothing for the other percentiles either.
             found = known.pop((name, share), None)
             return found and percentile(found, share / 100)
 
         return measure
 
-    return experiment.measure([Series(name, trip(name), SHARES) for name in names], rounds)
+    return experiment.measure([Series(name, trip(name), shares) for name in names], rounds)
 
 
 CHAINS = {

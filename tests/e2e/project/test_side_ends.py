@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from scapy.layers.inet import IP
 
 from lab import traffic, wait
 from lab.daemon import ROOT, mmb
@@ -18,7 +19,7 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import boxes, ends, update  # noqa: E402
+from side import boxes, ends, flood, update  # noqa: E402
 from side.layer7 import balance, heavy, planes, proxies, web, words  # noqa: E402
 from side.peers import ovs, rules  # noqa: E402
 from side.results import FAST, FAST_TC, MMB, Absent, Experiment, Series  # noqa: E402
@@ -167,6 +168,31 @@ def test_peers_get_the_same_tuples_of_ip6():
     assert lines[0].startswith(f"add ip6-saddr {source} ip6-daddr {destination} ")
     elements = rules.nft_set(100, ip6=True)
     assert f"{source} . {destination} . " in elements and "ip6 saddr . ip6 daddr . meta l4proto" in elements
+
+
+@pytest.mark.parametrize("kind", flood.PROTOS)
+def test_each_packet_of_a_flood_opens_a_session(wire, kind):
+    """Pings get through beside it, and no packet comes to a socket of the server."""
+    with boxes.tracking(wire, 10)[MMB]() as daemon, flood.flood(wire, flood.PROTOS[kind][1]):
+        wait.until(lambda: daemon.json("show", "runtime")["sessions"]["sessions"] > 5000, "5,000 sessions")
+        assert wire.round_trips(5)
+    answers = wire.server.run("nstat", "-asz", "TcpOutRsts", "IcmpOutDestUnreachs").stdout
+    assert sum(int(line.split()[1]) for line in answers.splitlines() if not line.startswith("#")) == 0
+
+
+def test_packets_of_a_flood_are_those_of_first_packets():
+    for what, proto in flood.PROTOS.values():
+        made = [IP(packet) for packet, _ in zip(flood.packets(proto), range(200))]
+        assert len({(packet.src, packet.sport) for packet in made}) > 190, what
+        for packet in made:
+            assert (packet.proto, packet.dport, packet.dst) == (proto, flood.DISCARD, SERVER)
+            assert packet.proto == socket.IPPROTO_UDP or (packet["TCP"].flags == "S" and checksum_is_right(packet))
+
+
+def checksum_is_right(packet):
+    right = packet.copy()
+    del right["TCP"].chksum, right.len, right.chksum
+    return IP(bytes(right))["TCP"].chksum == packet["TCP"].chksum
 
 
 def seen_by_the_server(wire):
