@@ -3,14 +3,15 @@
 //!
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
-//! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `ranges`, `questions`, `options`,
-//! `sets`, `option-lines`, or a ClassBench file of rules, followed by `+` and the file of its trace
-//! (`acl1.rules+acl1.trace`). Without a trace, packets are generated to match the rules. With `RULES=N` in
-//! the environment, only cases with this many rules are measured.
+//! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `field-masks`, `ranges`, `questions`,
+//! `options`, `sets`, `option-lines`, or a ClassBench file of rules, followed by `+` and the file of its
+//! trace (`acl1.rules+acl1.trace`). Without a trace, packets are generated to match the rules. With
+//! `RULES=N` in the environment, only cases with this many rules are measured.
 
 #![forbid(unsafe_code)]
 
 mod classbench;
+mod field_masks;
 mod near;
 mod options;
 mod questions;
@@ -87,6 +88,12 @@ fn run(case: &str, seed: u64) {
             for n in [1, 26, 100, 1000] {
                 let (rules, packets) = near::masks_and_packets(n, PACKETS, &mut random);
                 report("masks, few networks", rules, &packets, seed);
+            }
+        }
+        "field-masks" => {
+            for n in [1, 26, 100, 1000] {
+                let (rules, packets) = near::field_masks_and_packets(n, PACKETS, &mut random);
+                report("field masks, few networks", rules, &packets, seed);
             }
         }
         "masks" => {

@@ -4,6 +4,7 @@
 use mmb_classify::{Pattern, TruePredicates};
 use mmb_packet::{Kind, Window};
 
+use crate::field_masks::FieldMasks;
 use crate::rules::{Random, Shape};
 
 /// Number of flows of the packets.
@@ -23,7 +24,13 @@ const NETWORKS: [(u32, u32); 10] = [
     (0x3e11_ce00, 24),
 ];
 
-fn destination(random: &mut Random) -> u32 {
+/// A source address of a rule or a packet.
+pub fn source(random: &mut Random) -> u32 {
+    10 << 24 | random.next() as u32 >> 8
+}
+
+/// A destination address of a rule or a packet.
+pub fn destination(random: &mut Random) -> u32 {
     let (network, length) = NETWORKS[random.below(NETWORKS.len() as u64) as usize];
     network | random.next() as u32 >> length
 }
@@ -42,7 +49,7 @@ fn mixed(random: &mut Random) -> Pattern {
 /// A rule with prefixes of these lengths, source first, and these ports.
 fn rule(random: &mut Random, lengths: [usize; 2], ports: [(u16, u16); 2]) -> Pattern {
     let shape = Shape {
-        source: 10 << 24 | random.next() as u32 >> 8,
+        source: source(random),
         source_len: lengths[0],
         destination: destination(random),
         destination_len: lengths[1],
@@ -78,13 +85,19 @@ impl Masks {
 fn flow(random: &mut Random) -> Window {
     let mut window = Window::default();
     let tcp = random.below(2) == 0;
-    let (source, destination) = (10 << 24 | random.next() as u32 >> 8, destination(random));
+    let (source, destination) = (source(random), destination(random));
     let bytes = window.bytes_mut();
     bytes[..4].copy_from_slice(&source.to_be_bytes());
     bytes[4..8].copy_from_slice(&destination.to_be_bytes());
     bytes[8..12].copy_from_slice(&(random.next() as u32).to_ne_bytes());
     let l4 = if tcp { [Kind::IP4 | Kind::TCP, 6] } else { [Kind::IP4 | Kind::UDP, 17] };
     bytes[12..14].copy_from_slice(&l4);
+    bytes[64..80].copy_from_slice(&[0x45, 0, 0, 52, 0, 0, 0x40, 0, 64, 0, 0, 0, 8, 0, 0, 1]);
+    if tcp {
+        bytes[48..60].copy_from_slice(&[0x53, 0x1e, 0x91, 0x7a, 9, 8, 7, 6, 0x80, 0x10, 0xff, 0xff]);
+    } else {
+        bytes[48..50].copy_from_slice(&[0, 30]);
+    }
     window
 }
 
@@ -99,12 +112,18 @@ pub fn masks_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<
     that_miss(n, packets, random, |at, random| masks.rule(at, random))
 }
 
+/// Rules with a mask of its own for each, over many fields, and packets.
+pub fn field_masks_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<Pattern>, Vec<Window>) {
+    let mut masks = FieldMasks::default();
+    that_miss(n, packets, random, |_, random| masks.rule(random))
+}
+
 /// Random rules that match none of the packets' flows.
 fn that_miss(
     n: usize,
     packets: usize,
     random: &mut Random,
-    rule: impl Fn(usize, &mut Random) -> Pattern,
+    mut rule: impl FnMut(usize, &mut Random) -> Pattern,
 ) -> (Vec<Pattern>, Vec<Window>) {
     let flows: Vec<Window> = (0..FLOWS).map(|_| flow(random)).collect();
     let mut rules = Vec::new();
