@@ -76,9 +76,20 @@ impl FilterReader<'_> {
     /// Whether the key may be present. False is certain.
     #[inline(always)]
     pub fn may_contain(&self, hash: Hash) -> bool {
-        let word = self.words.get((hash.0 >> self.shift) as usize);
-        let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
-        !word & bits(hash) == 0
+        !self.word(hash.0) & bits(hash) == 0
+    }
+
+    /// The words of some hashes.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn words(&self, hashes: &[u64; 8]) -> [u64; 8] {
+        hashes.map(|hash| self.word(hash))
+    }
+
+    #[inline(always)]
+    fn word(&self, hash: u64) -> u64 {
+        let word = self.words.get((hash >> self.shift) as usize);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 }
 

@@ -33,6 +33,12 @@ impl Seeds {
         Seeds([0; 2])
     }
 
+    /// The numbers that the two halves of a chunk are combined with.
+    #[cfg(target_arch = "x86_64")]
+    pub fn words(&self) -> [u64; 2] {
+        self.0
+    }
+
     /// Hashes a masked chunk.
     #[inline(always)]
     pub fn hash(&self, key: u128) -> Hash {

@@ -1,10 +1,13 @@
-//! Kernels for processors with AVX-512: compare sixteen entries and write sixteen hits at once.
+//! Kernels for processors with AVX-512: compare sixteen entries, write sixteen hits, and query a filter for
+//! eight packets at once.
 //!
 //! Every function here requires the instructions that an [`Avx512`](crate::vector::Avx512) stands for. It
 //! returns exactly what the portable code returns.
 
 mod append;
 mod compare;
+mod query;
 
 pub(super) use append::append;
 pub(super) use compare::{Chunk, compare4, compare16, push_matches};
+pub(super) use query::{ChunkColumns, query_filter};

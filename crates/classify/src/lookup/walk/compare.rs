@@ -1,4 +1,4 @@
-//! The last pass: comparing packets with entries.
+//! The last pass: comparing packets with entries. And the choice of the packets that need it.
 
 use mmb_packet::Window;
 
@@ -7,8 +7,53 @@ use crate::leaf::{Block4, Block16, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
+use crate::vector::VECTOR;
 
 impl Walk<'_> {
+    /// Collects the heads that have keys in some of the `tables`, or agree with an entry of the root's leaf;
+    /// returns their number. No other head can match.
+    #[allow(unsafe_code)]
+    pub(super) fn select_heads(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
+        if self.leaf.is_empty() {
+            return self.select_heads_with((tables, active), |_| 0);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512.is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            return unsafe { self.select_heads_avx512(tables, active) };
+        }
+        self.select_heads_with((tables, active), |window| self.leaf.agreeing_lanes(window))
+    }
+
+    /// [`Walk::select_heads`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn select_heads_avx512(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
+        self.select_heads_with((tables, active), |window| {
+            let first = avx512::Chunk::first(window);
+            let narrow = self.leaf.narrow.map_or(0, |block| avx512::compare4(block, &first, window));
+            let wide = self.leaf.wide().iter();
+            wide.fold(narrow, |any, block| any | avx512::compare16(block, &first, window))
+        })
+    }
+
+    /// Selects heads with this function, which returns the agreeing lanes of the root's leaf.
+    #[inline(always)]
+    fn select_heads_with(
+        &self,
+        (tables, active): (&[u64; VECTOR], &mut [u16; VECTOR]),
+        agreeing_lanes: impl Fn(&Window) -> u32,
+    ) -> usize {
+        let mut n = 0;
+        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
+            let window = self.window(head);
+            let in_leaf = self.can_match_leaf(window) && agreeing_lanes(window) != 0;
+            active[n % VECTOR] = head as u16;
+            n += usize::from((*tables != 0) | in_leaf);
+        }
+        n
+    }
+
     /// Compares some heads with the blocks of the root's leaf and with the entries of their comparisons.
     #[allow(unsafe_code)]
     pub(super) fn compare(&self, heads: &[u16], comparisons: &[Comparison<'_>], hits: &mut HeadHits) {

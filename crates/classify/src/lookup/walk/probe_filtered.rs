@@ -7,6 +7,8 @@
 use mmb_packet::prefetch;
 
 use super::{PAIRS, Scratch, Walk};
+#[cfg(target_arch = "x86_64")]
+use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
 use crate::lookup::walk::DeferredWork;
 use crate::vector::VECTOR;
@@ -22,7 +24,7 @@ impl<'a> Walk<'a> {
         let mut tables = [0u64; VECTOR];
         self.query_filters(&mut tables);
         let mut active = [0u16; VECTOR];
-        let n = self.heads_to_compare(&tables, &mut active);
+        let n = self.select_heads(&tables, &mut active);
         let (mut all, mut pairs, mut first) = (0, 0, 0);
         let mut of = [(0u8, 0u8); PAIRS];
         for (at, &head) in active[..n].iter().enumerate() {
@@ -42,7 +44,13 @@ impl<'a> Walk<'a> {
 
     /// Sets for each head the bits of the tables that may have its key.
     #[inline(always)]
+    #[allow(unsafe_code)]
     fn query_filters(&self, tables: &mut [u64; VECTOR]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512.is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            return unsafe { self.query_filters_avx512(tables) };
+        }
         for (t, table) in self.tables.iter().enumerate() {
             let may_contain = table.filter_reader();
             for (tables, &packet) in tables.iter_mut().zip(self.heads) {
@@ -51,16 +59,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Collects the heads that may match something; returns their number.
-    #[inline(always)]
-    fn heads_to_compare(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
-        let mut n = 0;
-        let has_leaf = !self.leaf.is_empty();
-        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
-            active[n % VECTOR] = head as u16;
-            n += usize::from((*tables != 0) | (has_leaf && self.can_match_leaf(self.window(head))));
+    /// [`Walk::query_filters`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn query_filters_avx512(&self, tables: &mut [u64; VECTOR]) {
+        let mut columns = avx512::ChunkColumns::NONE;
+        for (t, table) in self.tables.iter().enumerate() {
+            columns.load(table, self.heads.iter().map(|&packet| &self.windows[usize::from(packet)]));
+            avx512::query_filter(table, &columns, self.heads.len(), 1 << t, tables);
         }
-        n
     }
 
     /// Runs the other passes for some heads and their pairs with tables. Returns the number of candidates.
