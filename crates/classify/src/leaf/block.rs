@@ -3,9 +3,10 @@
 //! Theory of operation. A block stores one chunk of its entries' masks and keys, word by word. One vector
 //! comparison then compares the same 32 bits of several entries. In blocks about the first chunk, the word
 //! with the ports is compared as ranges, which include prefixes and single values (see `port_ranges`).
-//! Entries with further conditions (other chunks, other tests) are *guarded*: they are checked in full if the
-//! chunk agrees. Entries without a condition on the first chunk are in blocks about the chunk in which they
-//! have most bits.
+//! Conditions on other chunks are compared for all entries of the block if an entry agrees in the chunk and
+//! has some (see `further_words`). Entries with further tests are *guarded*: they are checked in full if
+//! all words agree. Entries without a condition on the first chunk are in blocks about the chunk in which
+//! they have most bits.
 //!
 //! Blocks have two widths. Four entries fill the registers of every machine and need little memory. Sixteen
 //! entries fill the registers of machines with AVX-512, which compare all sixteen at the cost of four and
@@ -18,6 +19,7 @@ use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
 use wide::{u16x8, u32x4};
 
+use super::further_words::FurtherWords;
 use super::port_ranges::{self, PortRanges};
 use crate::pattern::{Entry, MaskedKey, RuleEntry, TruePredicates};
 use crate::vector::VectorSummary;
@@ -47,13 +49,16 @@ pub(crate) struct Block<const N: usize> {
     pub mask: [[u32; N]; 4],
     pub key: [[u32; N]; 4],
     pub slots: [u32; N],
-    /// Lanes whose entry has conditions outside the compared chunk, as bits.
+    /// Lanes whose entry has conditions on further words, as bits.
+    partial: u16,
+    /// Lanes whose entry has conditions that comparing words does not cover, as bits.
     guarded: u16,
     /// The chunk that is compared.
     chunk: u8,
     len: u8,
     /// The entries; lanes in use come first.
     entries: [Option<Arc<Entry>>; N],
+    pub further: FurtherWords<N>,
 }
 
 const _: () = assert!(size_of::<Block4>() == 192 && size_of::<Block16>() == 768);
@@ -64,10 +69,12 @@ impl<const N: usize> Block<N> {
         mask: [[0; N]; 4],
         key: [[u32::MAX; N]; 4],
         slots: [0; N],
+        partial: 0,
         guarded: 0,
         chunk: 0,
         len: 0,
         entries: [const { None }; N],
+        further: FurtherWords::NONE,
     };
 
     /// An empty block for entries that are compared by this chunk.
@@ -88,7 +95,8 @@ impl<const N: usize> Block<N> {
             let PortRanges { low, high, .. } = PortRanges::of(&entry);
             (self.mask[PORTS][lane], self.key[PORTS][lane]) = (low, high);
         }
-        self.guarded |= u16::from(needs_more_than(&entry, chunk)) << lane;
+        self.partial |= u16::from(self.further.add(lane, &entry.cover, chunk)) << lane;
+        self.guarded |= u16::from(needs_check(&entry, chunk)) << lane;
         self.slots[lane] = slot;
         self.len += 1;
         self.entries[lane] = Some(entry);
@@ -104,7 +112,7 @@ impl<const N: usize> Block<N> {
         self.len.into()
     }
 
-    /// Number of entries with conditions outside the chunk.
+    /// Number of entries that must be checked in full.
     pub fn guarded_len(&self) -> usize {
         self.guarded.count_ones() as usize
     }
@@ -114,7 +122,7 @@ impl<const N: usize> Block<N> {
         self.slots.iter().zip(&self.entries).filter_map(|(slot, entry)| Some((*slot, entry.clone()?)))
     }
 
-    /// Mask and key in the compared chunk, for each entry with conditions outside it.
+    /// Mask and key in the compared chunk, for each entry that must be checked in full.
     pub fn guarded_keys(&self) -> impl Iterator<Item = (u128, u128)> {
         let is_guarded = |lane: usize| self.guarded & 1 << lane != 0;
         let entries = self.entries.iter().enumerate().filter(move |(lane, _)| is_guarded(*lane));
@@ -199,14 +207,21 @@ impl<const N: usize> Block<N> {
         })
     }
 
-    /// The lanes whose entries agree with the packet in the compared chunk, as bits. Other lanes cannot
+    /// The lanes whose entries agree with the packet in all compared words, as bits. Other lanes cannot
     /// match.
     #[inline(always)]
     pub fn agreeing_lanes(&self, first: &Words, window: &Window) -> u32 {
-        match self.chunk {
+        let lanes = match self.chunk {
             0 => self.agree_first(first),
             _ => self.agree_chunk(window),
-        }
+        };
+        if self.has_further(lanes) { lanes & self.further.agreeing_lanes(window) } else { lanes }
+    }
+
+    /// Whether some of these lanes have conditions on further words.
+    #[inline(always)]
+    pub fn has_further(&self, lanes: u32) -> bool {
+        lanes & u32::from(self.partial) != 0
     }
 
     /// Whether any of some packets may match one of the entries.
@@ -289,16 +304,12 @@ pub(crate) fn compared_chunk(cover: &MaskedKey) -> u8 {
     (1..CHUNKS).max_by_key(bits).map_or(0, |chunk| chunk as u8)
 }
 
-/// Whether an entry has conditions that comparing this chunk of an IP packet does not cover.
-fn needs_more_than(entry: &Entry, chunk: usize) -> bool {
-    let others = entry.cover.chunks() & !(1 | 1 << chunk) != 0;
-    if chunk == 0 {
-        return others || !PortRanges::of(entry).is_complete;
-    }
-    others || entry.cover.mask()[0] & !MaskedKey::IP.mask()[0] != 0 || !entry.is_exact()
+/// Whether an entry has conditions that comparing words does not cover. `chunk` is the compared chunk.
+fn needs_check(entry: &Entry, chunk: usize) -> bool {
+    if chunk == 0 { !PortRanges::of(entry).is_complete } else { !entry.is_exact() }
 }
 
-/// Whether an entry must be checked in full after a leaf has compared one chunk.
+/// Whether an entry must be checked in full after a leaf has compared its words.
 pub(crate) fn is_guarded(entry: &Entry) -> bool {
-    needs_more_than(entry, compared_chunk(&entry.cover).into())
+    needs_check(entry, compared_chunk(&entry.cover).into())
 }

@@ -16,7 +16,7 @@ use crate::vector::{Avx512, HitSink, VectorSummary};
 const CAPACITY_4: usize = 32;
 const CAPACITY_16: usize = 64;
 
-/// An entry with conditions on more than one chunk counts as this many more entries.
+/// An entry that must be checked in full counts as this many more entries.
 const GUARDED_COST: usize = 3;
 /// Maximum average number of guarded entries that agree in the compared chunk.
 const MAX_INDISTINCT: usize = 4;
@@ -138,7 +138,9 @@ impl Leaf {
     /// Bytes of memory, without the entries themselves.
     pub fn bytes(&self) -> usize {
         let (narrow, wide) = self.blocks();
-        narrow.map_or(0, size_of_val) + size_of_val(wide)
+        let further = narrow.map_or(0, |block| block.further.bytes())
+            + wide.iter().map(|block| block.further.bytes()).sum::<usize>();
+        narrow.map_or(0, size_of_val) + size_of_val(wide) + further
     }
 
     /// Prefetches the first block.

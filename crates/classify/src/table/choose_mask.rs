@@ -7,12 +7,15 @@
 //! chosen first, then the next for the remaining entries ("set cover"), until a table costs more than it
 //! saves.
 //!
-//! The keys of the entries stand for the traffic: packets are assumed to arrive where many entries are. A key
-//! of `n` bits is assumed to occur in at least one of 2ⁿ packets, so that masks of few bits are not
-//! underestimated. Costs are measured values in clock ticks; see `docs/classifier.md`.
+//! The keys of the entries stand for the traffic: most packets are assumed to arrive where many entries
+//! are. A key of `n` bits is assumed to occur in at least one of 2ⁿ packets, so that masks of few bits are
+//! not underestimated. Other packets are assumed to be near the entries: each of their words is that of
+//! another entry. They find few keys of a mask with enough bits in several words. Costs are measured values
+//! in clock ticks; see `docs/classifier.md`.
 
 use std::collections::HashMap;
 
+use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
 use crate::leaf::{FEW_VALUES, is_guarded};
@@ -43,6 +46,10 @@ fn costs() -> &'static CostModel {
 
 /// Comparing one entry of a leaf that reads more than the first chunk.
 const COMPARE_GUARDED: f32 = 8.0;
+/// Share of the packets that are assumed to arrive near the entries.
+const NEAR_SHARE: f32 = 0.3;
+/// Number of such packets that stand for them.
+const NEAR_PACKETS: usize = 128;
 /// Fixed cost of visiting bit vectors.
 const BIT_VECTOR_VISIT: f32 = 130.0;
 /// Additional cost for each entry, since rows become longer.
@@ -69,6 +76,8 @@ struct Sample {
     share: f32,
     /// The bits that vary from packet to packet.
     free: u128,
+    /// Packets near the entries.
+    near: Vec<u128>,
     /// Share of the comparison cost that is really paid without a table, since bit vectors limit it.
     rest: f32,
 }
@@ -101,7 +110,9 @@ impl Sample {
         let share = step as f32;
         let price = entries.iter().map(|e| e.2).sum::<f32>() * share;
         let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
-        Sample { entries, share, free, rest: capped_by_bit_vectors(price, items.len() as f32) / price }
+        let near = near_packets(&entries);
+        let rest = capped_by_bit_vectors(price, items.len() as f32) / price;
+        Sample { entries, share, free, near, rest }
     }
 
     /// The mask with the lowest cost per saved tick, and this cost.
@@ -159,7 +170,9 @@ impl Sample {
             return f32::MAX;
         }
         let rarest = (-((mask & self.free).count_ones() as f32)).exp2();
-        let (mut saved, mut visits, mut packets) = (0.0, 0.0, 0.0);
+        let (mut saved, mut visits, mut packets, mut near_visits) = (0.0, 0.0, 0.0, 0.0);
+        let mut near: Vec<u128> = self.near.iter().map(|packet| packet & mask).collect();
+        near.sort_unstable();
         for group in keys.chunk_by(|a, b| a.0 == b.0) {
             let price: f32 = group.iter().map(|(_, price)| price).sum();
             let n = group.len() as f32;
@@ -168,18 +181,42 @@ impl Sample {
             let (cost, entries) = (price * self.share, n * self.share);
             // A key that nearly all entries share leaves them as hard to distinguish as before.
             let is_most = n > NEARLY_ALL * self.entries.len() as f32;
-            visits += often
-                * if is_most {
-                    costs().visit + capped_by_bit_vectors(cost, entries)
-                } else {
-                    visit(cost, entries)
-                };
+            let visit = if is_most {
+                costs().visit + capped_by_bit_vectors(cost, entries)
+            } else {
+                visit(cost, entries)
+            };
+            visits += often * visit;
             packets += often;
+            let key = group[0].0;
+            let before = near.partition_point(|other| *other < key);
+            near_visits += visit * near[before..].iter().take_while(|other| **other == key).count() as f32;
         }
         // A packet has only one key.
         visits /= f32::max(packets, 1.0);
+        near_visits /= NEAR_PACKETS as f32;
+        visits += (near_visits - visits) * NEAR_SHARE;
         (costs().probe + visits) / (saved * self.share * self.rest)
     }
+}
+
+/// Packets whose words are those of different entries. Bits that an entry leaves open are random.
+fn near_packets(entries: &[(u128, u128, f32)]) -> Vec<u128> {
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 32) as u32
+    };
+    let mut packet = || {
+        let words: [u32; 4] = std::array::from_fn(|at| {
+            let entry = random() as usize % entries.len().max(1);
+            let (mask, key) = entries.get(entry).map_or((0, 0), |(mask, key, _)| (*mask, *key));
+            let [mask, key] = [mask, key].map(|chunk| cast::<u128, [u32; 4]>(chunk)[at]);
+            key | random() & !mask
+        });
+        cast(words)
+    };
+    (0..NEAR_PACKETS).map(|_| packet()).collect()
 }
 
 /// The cost of visiting `n` entries whose comparison one by one costs `price`.

@@ -113,12 +113,15 @@ impl Table {
         self.kinds & kinds != 0
     }
 
-    /// Whether no packet of a vector can match through the table.
+    /// Whether no packet of a vector can match through the table. One query of the filter suffices if all
+    /// packets have the same key.
     #[inline]
     pub fn is_excluded(&self, summary: &VectorSummary) -> bool {
         let (all, any) = summary.bits(self.chunk);
         let (mask, key) = self.common;
+        let one_key = self.mask & (all ^ any) == 0 && self.store.spill().is_empty();
         key & !any | (mask & !key) & all != 0
+            || one_key && !self.store.filter.may_contain(self.store.seeds.hash(all & self.mask))
     }
 
     /// The packet's masked chunk.

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use bytemuck::cast;
 use mmb_packet::Window;
 
-use crate::leaf::{Block4, Block16, PORTS, first_chunk_words};
+use crate::leaf::{Block4, Block16, FurtherWords, PORTS, first_chunk_words};
 use crate::lookup::head_hits::HeadHits;
 
 /// A chunk of a packet in the form that comparisons need.
@@ -62,7 +62,8 @@ pub(crate) fn compare4(block: &Block4, first: &Chunk, window: &Window) -> u32 {
     };
     let words = u32::from(_mm512_test_epi32_mask(differ, differ));
     let words = words | words >> 8;
-    !(words | words >> 4) & 0xf
+    let lanes = !(words | words >> 4) & 0xf;
+    if block.has_further(lanes) { lanes & block.further.agreeing_lanes(window) } else { lanes }
 }
 
 /// The lanes of a block of sixteen that agree with a window, as bits. `first` is the window's first chunk.
@@ -76,13 +77,28 @@ pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 
         let any = _mm512_or_epi32(_mm512_ternarylogic_epi32::<ANY>(differ(0), differ(1), differ(3)), third);
         _mm512_testn_epi32_mask(any, any)
     };
-    if block.is_about_first() {
+    let lanes = if block.is_about_first() {
         let ports = first.sixteen[PORTS];
         let (below, above) = (_mm512_subs_epu16(mask[PORTS], ports), _mm512_subs_epu16(ports, key[PORTS]));
-        return any(first, _mm512_or_epi32(below, above)).into();
+        any(first, _mm512_or_epi32(below, above)).into()
+    } else {
+        let chunk = Chunk::new(cast(window.chunk[block.chunk()]));
+        let ports = _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[PORTS], mask[PORTS], key[PORTS]);
+        any(&chunk, ports).into()
+    };
+    if block.has_further(lanes) { lanes & compare_further(&block.further, window) } else { lanes }
+}
+
+/// The lanes that agree with a window in all of these words, as bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn compare_further(words: &FurtherWords<16>, window: &Window) -> u32 {
+    let mut any = _mm512_setzero_si512();
+    for word in words.all() {
+        let own = _mm512_set1_epi32(word.of(window) as i32);
+        any = _mm512_or_epi32(any, _mm512_ternarylogic_epi32::<DIFFER>(own, cast(word.mask), cast(word.key)));
     }
-    let chunk = Chunk::new(cast(window.chunk[block.chunk()]));
-    any(&chunk, _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[PORTS], mask[PORTS], key[PORTS])).into()
+    _mm512_testn_epi32_mask(any, any).into()
 }
 
 /// Adds those of sixteen slots whose bit is set in `lanes` to `hits`.
