@@ -3,12 +3,12 @@
 //! `cargo run --release -p mmb-flow --example cost [SESSIONS …]`. Packets are in the cache, as the previous
 //! nodes of a graph leave them, and belong to random sessions and directions. The capacity is the daemon's
 //! default, or the number of sessions if that is larger. For each vector and step, the minimum of several
-//! rounds counts.
+//! rounds counts. The last lines are about scratchpads that become larger while sessions are open.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use mmb_flow::{BatchLookup, FlowRef, Key, Table, VECTOR, parse_key};
+use mmb_flow::{BatchLookup, FlowRef, Key, SessionId, Table, VECTOR, parse_key};
 use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
 use mmb_packet::{Meta, parse};
 
@@ -28,6 +28,43 @@ fn main() {
             row(sessions, ip6);
         }
     }
+    for &sessions in &sizes {
+        for bytes in [32, 128] {
+            enlarge(sessions, bytes);
+        }
+    }
+}
+
+/// Prints what it takes to give all sessions scratchpads of twice the size, and what one of them waits.
+fn enlarge(sessions: u32, bytes: usize) {
+    let mut table = Table::new(sessions, 2 * bytes, 0x5eed).expect("memory");
+    let ids: Vec<SessionId> = (0..sessions)
+        .filter_map(|n| {
+            let key = parse_key(&frame(n, false), &meta(&frame(n, false))).expect("key");
+            table.insert(&key, &key.reversed(), 0).ok()
+        })
+        .collect();
+    for &id in &ids {
+        table.reserve_scratch(id, bytes);
+        table.scratch_mut(id).fill(1);
+    }
+    let mut waits: Vec<Duration> = ids
+        .iter()
+        .map(|&id| {
+            let start = Instant::now();
+            table.reserve_scratch(id, 2 * bytes);
+            start.elapsed()
+        })
+        .filter(|wait| *wait > Duration::from_micros(1))
+        .collect();
+    waits.sort_unstable();
+    let (all, median) = (waits.iter().sum::<Duration>(), waits.get(waits.len() / 2).copied());
+    println!(
+        "{sessions:>10} scratchpads from {bytes} to {} bytes: {all:.1?} in all; one packet {:.1?}, at most {:.1?}",
+        2 * bytes,
+        median.unwrap_or_default(),
+        waits.last().copied().unwrap_or_default()
+    );
 }
 
 fn row(sessions: u32, ip6: bool) {

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use bytemuck::Pod;
 use memmap2::MmapMut;
@@ -14,7 +15,7 @@ const PAGE: usize = 4096;
 
 /// A zeroed array that uses memory only where it is written, in huge pages if the system provides them.
 #[derive(Debug)]
-pub(crate) struct Arena<T> {
+pub struct Arena<T> {
     /// The array, and the rest of its last huge page. The length is stored, since packets use the array
     /// often.
     map: MmapMut,
@@ -36,7 +37,7 @@ impl<T: Pod> Arena<T> {
     ///
     /// # Errors
     /// The error of `map`; [`io::ErrorKind::OutOfMemory`]: there are too many bytes, or the memory has fewer.
-    pub fn in_memory(len: usize, map: impl FnOnce(usize) -> io::Result<MmapMut>) -> io::Result<Self> {
+    pub(crate) fn in_memory(len: usize, map: impl FnOnce(usize) -> io::Result<MmapMut>) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize - 2 * HUGE);
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let map = map(bytes)?;
@@ -49,20 +50,22 @@ impl<T: Pod> Arena<T> {
         Ok(Arena { map, bytes, of: PhantomData })
     }
 
-    /// Makes the system allocate the first `bytes` bytes now. The first write to a huge page takes up to some
+    /// Makes the system allocate a range of bytes now. The first write to a huge page takes up to some
     /// milliseconds, for which packets would wait.
-    pub fn touch(&mut self, bytes: usize) {
-        let bytes = self.bytes.min(bytes);
-        for byte in self.map.iter_mut().take(bytes).step_by(PAGE) {
+    pub(crate) fn touch(&mut self, range: Range<usize>) {
+        let end = self.bytes.min(range.end);
+        for byte in self.map.get_mut(range.start..end).unwrap_or(&mut []).iter_mut().step_by(PAGE) {
             *byte = black_box(*byte);
         }
     }
 
+    /// The elements.
     #[inline(always)]
     pub fn get(&self) -> &[T] {
         bytemuck::cast_slice(&self.map[..self.bytes])
     }
 
+    /// The elements, mutable.
     #[inline(always)]
     pub fn get_mut(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(&mut self.map[..self.bytes])
@@ -104,8 +107,8 @@ mod tests {
     fn touching_pages_keeps_their_content() {
         let mut arena = Arena::<u64>::new(3 * HUGE / 8 + 5).unwrap();
         arena.get_mut().iter_mut().zip(0..).for_each(|(word, n)| *word = n);
-        for bytes in [0, 1, HUGE, usize::MAX] {
-            arena.touch(bytes);
+        for range in [0..0, 0..1, 7..HUGE, 0..usize::MAX, usize::MAX..usize::MAX] {
+            arena.touch(range);
         }
         assert!(arena.get().iter().zip(0..).all(|(word, n)| *word == n));
     }

@@ -283,7 +283,7 @@ bitflags! {
     #[repr(transparent)]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
     pub struct SessionFlags: u8 {
-        /// Numbers other than addresses and ports are replaced: the scratchpad has a record.
+        /// Numbers other than addresses and ports are replaced, as the caller's record of it says.
         const MANGLE = 1 << 0;
         /// Forward packets, once translated, are for an address of NAT and return from there (hairpinning).
         const LOOP_FORWARD = 1 << 1;

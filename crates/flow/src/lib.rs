@@ -18,6 +18,7 @@ mod track;
 mod translate;
 mod wheel;
 
+pub use arena::Arena;
 pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionFlags, SessionId, SessionState, Xlat4};
 pub use fragments::{Fragment, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
 pub use icmp::{ErrorBudget, IcmpErrorKind, may_answer, rewrite_as_icmp_error};
@@ -30,7 +31,8 @@ pub use nat::{
 };
 pub use settings::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
 pub use table::{
-    BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, Table, TableOccupancy, VECTOR,
+    BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, ScratchpadStarts, Table,
+    TableOccupancy, VECTOR,
 };
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
+use mmb_flow::{Direction, FlowRef, Key, ScratchpadStarts, SessionId, SessionSettings, Table, parse_key};
 use mmb_nf::{
     ChainId, ChainVerdict, Context, Function, Meta, Order, Packet, PacketView, Program, ProgramSpec,
     Registry, Runner, SessionAccess, SessionInfo, Setup, Verdict,
@@ -44,8 +44,12 @@ impl Function for Monitor {
 struct Sessions(Table);
 
 impl SessionAccess for Sessions {
-    fn pads(&mut self) -> (&mut [u8], usize) {
+    fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>) {
         self.0.scratchpads_mut()
+    }
+
+    fn pad(&mut self, id: SessionId) -> &mut [u8] {
+        self.0.scratch_mut(id)
     }
 
     fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
@@ -138,6 +142,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
         let key = parse_key(&frame, &meta).expect("a key");
         let id = ground.0.insert(&key, &key.reversed(), 0).expect("room");
         let opener = PacketView { head: &frame, meta: &meta, direction: Direction::Forward };
+        assert!(ground.0.reserve_scratch(id, program.bytes()));
         runner.open(ChainId(0), ground.0.scratch_mut(id), &info(id, key), &opener);
         frame.shrink_to_fit();
         frames.push((frame, meta, id));

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_flow::layout::Order;
-use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
+use mmb_flow::{Direction, FlowRef, Key, ScratchpadStarts, SessionId, SessionSettings, Table, parse_key};
 use mmb_lang::{Chain, Command, Diagnostic, Domain, NfInstance};
 use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments, VecPacket, parse};
 
@@ -114,8 +114,12 @@ impl Sessions {
 }
 
 impl SessionAccess for Sessions {
-    fn pads(&mut self) -> (&mut [u8], usize) {
+    fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>) {
         self.table.scratchpads_mut()
+    }
+
+    fn pad(&mut self, id: SessionId) -> &mut [u8] {
+        self.table.scratch_mut(id)
     }
 
     fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
@@ -469,10 +473,12 @@ impl Harness {
             }
             let id = self.sessions.table.insert(&key, &key.reversed(), self.sessions.now).ok()?;
             found = FlowRef::new(id, Direction::Forward);
+            self.sessions.table.reserve_scratch(id, self.program.bytes());
             let info = self.sessions.info(id);
             let opener = PacketView { head: &one.frame, meta: &meta, direction: Direction::Forward };
             self.runner.open(chain, self.sessions.table.scratch_mut(id), &info, &opener);
         } else {
+            self.sessions.table.reserve_scratch(found.session(), self.program.bytes());
             let info = self.sessions.info(found.session());
             let opener = PacketView { head: &one.frame, meta: &meta, direction: found.direction() };
             self.runner.migrate(self.sessions.table.scratch_mut(found.session()), chain, &info, &opener);

@@ -5,7 +5,7 @@
 //! passes leaves no trace; verdicts of other packets are written down.
 
 use bytemuck::Pod;
-use mmb_flow::SessionId;
+use mmb_flow::{ScratchpadStarts, SessionId};
 use mmb_packet::DropReason;
 use mmb_stream::{OnOverflow, View};
 
@@ -61,7 +61,7 @@ pub(crate) struct RawVector<'v, 'p> {
 }
 
 /// A start that no scratchpad has.
-pub(crate) const NO_BASE: u32 = u32::MAX;
+pub(crate) const NO_BASE: u32 = ScratchpadStarts::NONE;
 
 /// The scratchpad of a function in those of a session, which begin at `base`. None for [`NO_BASE`].
 #[inline(always)]

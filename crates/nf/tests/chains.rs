@@ -221,6 +221,25 @@ fn a_full_table_behind_flow() {
     }
 }
 
+/// Behind `flow`, scratchpads move while packets of their sessions are inside: each packet meets its own.
+#[test]
+fn scratchpads_behind_flow_grow() {
+    let functions = "nf add f flow\nnf add a probe 1\nnf add b probe 2\nnf add c probe 3\nnf add d probe 4\n";
+    let mut h = harness(&format!("{functions}chain add x f | a"));
+    let frames: Vec<_> = (1..20).flat_map(|port| [udp(port), udp(port)]).collect();
+    h.send("x", &frames);
+    h.load(&format!("{functions}chain add x f | b | a | c | d")).unwrap();
+    let sent = h.send("x", &frames);
+    // Marks, each with the packets that the probe has counted: `a` counts on.
+    let stamp = |counted: [(u8, u8); 4]| {
+        counted.iter().fold(7, |last: u8, (mark, count)| last.wrapping_mul(31).wrapping_add(mark + count))
+    };
+    let expected = [stamp([(2, 1), (1, 3), (3, 1), (4, 1)]), stamp([(2, 2), (1, 4), (3, 2), (4, 2)])];
+    for two in sent.chunks(2) {
+        assert_eq!([last(&two[0]), last(&two[1])], expected);
+    }
+}
+
 #[test]
 fn a_running_chain_gets_and_loses_functions() {
     let three = "nf add a probe 1\nnf add b probe 2\nnf add c probe 3\n";

@@ -91,7 +91,7 @@ impl Sessions {
     /// Returns the file with the scratchpads, if they lie in one, and the distance of two scratchpads in
     /// bytes. The scratchpad of session `n` begins at `n` times the distance.
     pub fn scratchpad_file(&self) -> Option<(BorrowedFd<'_>, usize)> {
-        Some((self.store.table.scratchpad_file()?, self.store.table.scratchpads().1))
+        self.store.table.scratchpad_file()
     }
 
     /// Returns the NAT mappings, with usage and events.

@@ -20,8 +20,8 @@ pub struct SessionConfig {
     pub workers: u16,
     /// Seed of all choices. All workers have the same one, so that they agree. It is a secret.
     pub seed: u64,
-    /// Bytes of each session's scratchpad for functions, [`mmb_nf::HEADER_BYTES`] included. Chains that need
-    /// more ([`Program::bytes`]) are ignored.
+    /// Most bytes of a session's scratchpad, [`mmb_nf::HEADER_BYTES`] included. Chains that need more
+    /// ([`Program::bytes`]) are ignored.
     pub scratchpad: usize,
 }
 

@@ -57,11 +57,11 @@ impl SessionStore {
         let parts = if config.workers > 1 { 2 } else { 1 };
         let capacity = shared.capacity().saturating_mul(parts);
         let secret = mix(config.seed, u64::from(config.worker) + 1);
-        let chains = ChainState::new(&config);
+        let chains = ChainState::new(&config, capacity)?;
         let place = (usize::from(config.worker), usize::from(config.workers));
         Ok(SessionStore {
             settings: SessionSettings::default(),
-            table: table(capacity, chains.layout.bytes, secret)?,
+            table: table(capacity, config.scratchpad, secret)?,
             cache: DecisionCache::new(),
             rules: RuleState::new(secret),
             chains,
@@ -87,7 +87,7 @@ impl SessionStore {
         self.admission.adopt(&self.settings);
         self.cache.has_per_packet_rules = new.policy().per_packet().is_some();
         self.pools.adopt(new.nat().clone());
-        self.chains.adopt(new.chains(), &self.settings);
+        self.chains.adopt(&mut self.table, new.chains(), &self.settings);
         self.lifetime.chain_position = 0;
     }
 
@@ -139,7 +139,7 @@ impl SessionStore {
     pub fn established_path(&mut self) -> EstablishedPath<'_> {
         let SessionStore { table, cache, rules, chains, counters, .. } = self;
         let RuleState { random, lists, slots, .. } = rules;
-        EstablishedPath { table, cache, random, lists, slots, layout: &chains.layout, counters }
+        EstablishedPath { table, cache, random, lists, slots, records: &chains.records, counters }
     }
 
     /// Returns the worker that processes packets with this key first, NAT included.
@@ -160,7 +160,7 @@ impl SessionStore {
 
     /// Returns why all packets of the session are dropped, if a function has refused it.
     pub fn refusal(&self, id: SessionId) -> Option<DropReason> {
-        self.chains.layout.refusal(&self.table, id, self.cache.decisions.epoch())
+        self.chains.records.refusal(&self.table, id, self.cache.decisions.epoch())
     }
 
     /// Collects the counters of a session's offloaded flows.
@@ -267,7 +267,7 @@ impl SessionStore {
         }
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
-        self.chains.layout.release(flags);
+        self.chains.records.release(flags);
         if flags.contains(SessionFlags::COUNTED) {
             self.admission.remove(self.table.flow(FlowRef::new(id, Direction::Forward)).source());
         }

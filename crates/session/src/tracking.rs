@@ -29,8 +29,8 @@ pub(crate) fn input(
 ) -> TrackInput {
     let mut input = TrackInput::of(head, meta);
     if let TrackInput::Tcp(segment) = &mut input {
-        segment.ack = chains.layout.tracked_ack(table, flow, segment.ack);
-        segment.seq = chains.layout.tracked_sequence(table, flow, segment.seq);
+        segment.ack = chains.records.tracked_ack(table, flow, segment.ack);
+        segment.seq = chains.records.tracked_sequence(table, flow, segment.seq);
         // Functions count as the originator does.
         chains.untranslate(table, flow, segment);
     }

@@ -54,8 +54,8 @@ pub struct EngineConfig {
     pub memory_mb: u32,
     /// Most sessions of all workers together. A place that no session has used takes no memory.
     pub sessions: usize,
-    /// Bytes of each session for functions of chains, 0 to [`MAX_SCRATCHPAD`]. A published program may use at
-    /// most these.
+    /// Most bytes of a session for functions of chains, 0 to [`MAX_SCRATCHPAD`]. A session takes what the
+    /// published program needs.
     pub scratchpad: usize,
     /// Whether scratchpads lie in files that other processes can map ([`crate::Engine::scratchpads`]). The
     /// kernel may back such files by small pages only, which makes chains slower.

@@ -91,7 +91,7 @@ pub struct DetachedConfig {
     pub is_connected: bool,
     /// Maximum number of sessions: of all workers together if connected, of each worker otherwise.
     pub sessions: usize,
-    /// Bytes of each session for functions of chains.
+    /// Most bytes of a session for functions of chains.
     pub scratchpad: usize,
     /// Whether scratchpads lie in files that other processes can map ([`DetachedWorker::scratchpads`]).
     pub share_scratchpads: bool,

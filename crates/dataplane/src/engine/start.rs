@@ -147,7 +147,7 @@ fn random_seed() -> u64 {
 #[derive(Clone, Copy)]
 pub(crate) struct SessionCapacity {
     pub sessions: usize,
-    /// Bytes of each session for functions of chains.
+    /// Most bytes of a session for functions of chains.
     pub scratchpad: usize,
     /// Whether scratchpads lie in a file that other processes can map.
     pub share_scratchpads: bool,

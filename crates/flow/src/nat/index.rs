@@ -92,7 +92,7 @@ impl Index {
 
     /// Makes the system allocate the memory now, so that no packet waits for it.
     pub(super) fn touch(&mut self) {
-        self.slots.touch(usize::MAX);
+        self.slots.touch(0..usize::MAX);
     }
 
     /// Prefetches the slot of a hash.

@@ -168,7 +168,7 @@ impl Index {
         let count = first << doublings;
         let mut buckets = Arena::new(count as usize + REACH - 1)?;
         // The first packets of many sessions must not wait for page faults.
-        buckets.touch(usize::MAX);
+        buckets.touch(0..usize::MAX);
         let shape = Shape { first, used: first, mask: 0, before: 0 };
         Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::new() })
     }

@@ -3,10 +3,10 @@
 //! # Theory of operation
 //!
 //! All memory is reserved when the table is created. The number of a session determines where its parts lie:
-//! two [`Flow`]s in one array, the [`SessionState`] in another, the scratchpad in a third. An index maps the
-//! hash of a key to a flow (`index`). The packets of a vector are looked up together, in passes
-//! ([`BatchLookup`]). Session numbers are given out in ascending order. Numbers of ended sessions are reused
-//! first, the latest first, since their memory is probably still in a cache.
+//! two [`Flow`]s in one array, the [`SessionState`] in another, the scratchpad in a third (`scratchpads`). An
+//! index maps the hash of a key to a flow (`index`). The packets of a vector are looked up together, in
+//! passes ([`BatchLookup`]). Session numbers are given out in ascending order. Numbers of ended sessions are
+//! reused first, the latest first, since their memory is probably still in a cache.
 //!
 //! Half-open sessions are in a list, oldest first. If the table is full, the caller evicts from the front of
 //! this list ([`Table::eviction_candidate`]). The caller that removes a session releases the session's
@@ -21,18 +21,18 @@ mod create;
 mod hash;
 mod index;
 mod recall;
+mod scratchpads;
 mod sessions;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::OwnedFd;
-
 use mmb_packet::prefetch;
 
 pub use batch::{BatchLookup, VECTOR};
-pub use create::ScratchpadFile;
 use hash::{Hash, Hasher};
 use index::Index;
+use scratchpads::Scratchpads;
+pub use scratchpads::{ScratchpadFile, ScratchpadStarts};
 
 use crate::arena::Arena;
 use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
@@ -102,11 +102,7 @@ pub struct Table {
     index: Index,
     flows: Arena<Flow>,
     sessions: Arena<SessionState>,
-    scratch: Arena<u8>,
-    /// The file that the scratchpads lie in.
-    scratchpad_file: Option<OwnedFd>,
-    /// Distance between two scratchpads, in bytes.
-    stride: usize,
+    scratchpads: Scratchpads,
     /// One bit per session: whether it is in use.
     live: Vec<u64>,
     capacity: u32,

@@ -2,7 +2,7 @@
 
 use mmb_packet::prefetch;
 
-use super::{INSERTIONS_AHEAD, NONE, Table};
+use super::{INSERTIONS_AHEAD, NONE, ScratchpadStarts, Table};
 use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
 use crate::key::Key;
 
@@ -102,38 +102,42 @@ impl Table {
         (&mut pairs[at], &mut self.sessions.get_mut()[at])
     }
 
-    /// The scratchpad of a session. It may still hold the bytes of an earlier session: see
-    /// [`Table::clear_scratch`].
+    /// Sees to it that the scratchpad of a session has `bytes` bytes or more; bytes that it has stay. Returns
+    /// `false` if that is more than the table's limit. The scratchpads of other sessions may move.
+    #[inline]
+    pub fn reserve_scratch(&mut self, id: SessionId, bytes: usize) -> bool {
+        self.scratchpads.reserve(id, bytes, &self.live)
+    }
+
+    /// Makes the system allocate the memory of the first scratchpads with so many bytes now.
+    pub fn touch_scratchpads(&mut self, bytes: usize) {
+        self.scratchpads.touch(bytes);
+    }
+
+    /// The scratchpad of a session: at least as many bytes as were reserved for the session, else maybe none.
+    /// It may still hold the bytes of an earlier session: see [`Table::clear_scratch`].
     #[inline]
     pub fn scratch(&self, id: SessionId) -> &[u8] {
-        let at = id.0 as usize * self.stride;
-        &self.scratch.get()[at..at + self.stride]
+        self.scratchpads.get(id)
     }
 
     /// The scratchpad of a session, mutable. It begins at a multiple of 8 bytes.
     #[inline]
     pub fn scratch_mut(&mut self, id: SessionId) -> &mut [u8] {
-        let at = id.0 as usize * self.stride;
-        &mut self.scratch.get_mut()[at..at + self.stride]
+        self.scratchpads.get_mut(id)
     }
 
-    /// All scratchpads, and their distance in bytes. The scratchpad of session `n` begins at `n` times the
-    /// distance. For work on a whole vector.
+    /// All scratchpads, and their starts. For work on a whole vector.
     #[inline(always)]
-    pub fn scratchpads_mut(&mut self) -> (&mut [u8], usize) {
-        (self.scratch.get_mut(), self.stride)
-    }
-
-    /// All scratchpads, and their distance in bytes, read-only.
-    #[inline(always)]
-    pub fn scratchpads(&self) -> (&[u8], usize) {
-        (self.scratch.get(), self.stride)
+    pub fn scratchpads_mut(&mut self) -> (&mut [u8], ScratchpadStarts<'_>) {
+        self.scratchpads.all_mut()
     }
 
     /// Prefetches the beginning of a session's scratchpad.
     #[inline(always)]
     pub fn prefetch_scratch(&self, id: SessionId) {
-        if let Some(byte) = self.scratch.get().get(id.0 as usize * self.stride) {
+        let (bytes, starts) = self.scratchpads.all();
+        if let Some(byte) = bytes.get(starts.of(id) as usize * 8) {
             prefetch::read(byte);
         }
     }

@@ -134,6 +134,7 @@ fn scratchpads_are_apart_and_aligned() {
     let mut table = Table::new(4, 20, SEED).unwrap();
     let ids: Vec<_> = (0..4).map(|n| enter(&mut table, &numbered(n, false)).unwrap()).collect();
     for &id in &ids {
+        assert!(table.reserve_scratch(id, 20) && !table.reserve_scratch(id, 25));
         table.scratch_mut(id).fill(id.0 as u8 + 1);
     }
     for &id in &ids {
@@ -144,8 +145,70 @@ fn scratchpads_are_apart_and_aligned() {
     assert_eq!(table.scratch(ids[3]), [4; 24]);
 }
 
-/// The memory limit: 256 bytes per session, with both directions, the index and a NAT record in the
-/// scratchpad.
+/// Scratchpads keep their bytes, whatever others reserve, and lie where the starts say.
+#[test]
+fn scratchpads_grow_with_what_their_sessions_need() {
+    const SESSIONS: u32 = 2500;
+    proptest!(|(seed in any::<u64>(), reserved in prop::collection::vec((0..SESSIONS, 0..321_usize), 1..60))| {
+        let mut table = Table::new(SESSIONS, 300, seed).unwrap();
+        for n in 0..SESSIONS {
+            enter(&mut table, &numbered(n, false)).unwrap();
+        }
+        let mut written: HashMap<u32, Vec<u8>> = HashMap::new();
+        for (n, (session, bytes)) in reserved.into_iter().enumerate() {
+            let id = SessionId(session);
+            let is_reserved = table.reserve_scratch(id, bytes);
+            prop_assert_eq!(is_reserved, bytes <= 320);
+            prop_assert!(table.scratch(id).len() >= bytes);
+            let mut known = written.remove(&session).unwrap_or_default();
+            prop_assert_eq!(&table.scratch(id)[..known.len()], &known[..]);
+            known.resize(known.len().max(bytes), 0);
+            known[..bytes].fill(n as u8 + 1);
+            table.scratch_mut(id)[..known.len()].copy_from_slice(&known);
+            written.insert(session, known);
+            let (all, starts) = table.scratchpads_mut();
+            for (&session, known) in &written {
+                let start = starts.of(SessionId(session));
+                prop_assert!(start != ScratchpadStarts::NONE || known.is_empty());
+                if !known.is_empty() {
+                    prop_assert_eq!(&all[start as usize * 8..][..known.len()], &known[..]);
+                }
+            }
+        }
+    });
+}
+
+/// A session takes what it needs, not what the table permits, and the next size when it needs more.
+#[test]
+fn scratchpads_have_the_next_size() {
+    let mut table = Table::new(3000, 320, SEED).unwrap();
+    let sizes = [(1, 16), (16, 16), (17, 32), (64, 64), (65, 128), (256, 256), (257, 320), (8, 320)];
+    for (bytes, size) in sizes {
+        assert!(table.reserve_scratch(SessionId(1500), bytes));
+        assert_eq!(table.scratch(SessionId(1500)).len(), size, "{bytes}");
+        assert_eq!(table.scratch(SessionId(1024)).len(), size, "the same block");
+        assert_eq!(table.scratch(SessionId(1023)).len() + table.scratch(SessionId(2048)).len(), 0);
+        if size >= 64 {
+            assert_eq!(table.scratch(SessionId(1500)).as_ptr().align_offset(64), 0);
+        }
+    }
+}
+
+/// Bytes of sessions that have ended are not worth a copy.
+#[test]
+fn only_scratchpads_of_live_sessions_move() {
+    let mut table = Table::new(4, 64, SEED).unwrap();
+    let ids: Vec<_> = (0..3).map(|n| enter(&mut table, &numbered(n, false)).unwrap()).collect();
+    for &id in &ids {
+        assert!(table.reserve_scratch(id, 8));
+        table.scratch_mut(id).fill(7);
+    }
+    table.remove(ids[1]);
+    assert!(table.reserve_scratch(ids[0], 64));
+    assert_eq!([0, 1, 2].map(|n| table.scratch(ids[n])[15]), [7, 0, 7]);
+}
+
+/// The memory limit: 256 bytes per session, with both directions and the index.
 #[test]
 fn a_session_takes_at_most_256_bytes() {
     const SESSIONS: u32 = 1_000_000;

@@ -75,7 +75,7 @@ pub struct BenchArgs {
     /// Maximum number of sessions; as many as the flows need if absent
     #[arg(long, value_name = "N")]
     pub sessions: Option<usize>,
-    /// Size of a session's scratchpad for functions of service chains
+    /// Maximum size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
     /// Seed of random numbers

@@ -217,7 +217,7 @@ pub struct RunArgs {
     /// Maximum number of sessions of all workers
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
-    /// Size of a session's scratchpad for functions of service chains
+    /// Maximum size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
     /// Seed of all secrets, for tests only: senders can then predict ports, cookies and workers
@@ -230,7 +230,7 @@ pub struct RunArgs {
 pub struct CheckArgs {
     /// Configuration file; `-` is standard input
     pub file: PathBuf,
-    /// Size of a session's scratchpad for functions of service chains, as in `run`
+    /// Maximum size of a session's scratchpad for functions of service chains, as in `run`
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
 }

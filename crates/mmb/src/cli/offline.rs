@@ -109,7 +109,7 @@ pub struct SessionMemoryArgs {
     /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
-    /// Size of a session's scratchpad for functions of service chains
+    /// Maximum size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
 }

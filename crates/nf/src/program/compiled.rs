@@ -100,6 +100,12 @@ impl Program {
         self.spaces.first().map_or(0, |sessions| sessions.layout.bytes())
     }
 
+    /// Returns the bytes of a scratchpad of the sessions that pass a body, with its header.
+    pub(crate) fn bytes_behind(&self, body: BodyId) -> usize {
+        let space = self.spaces_of.get(usize::from(body)).and_then(|&space| self.spaces.get(space));
+        space.map_or(0, |sessions| sessions.layout.bytes())
+    }
+
     /// Whether there may be sessions whose connections functions have edited, so that their packets need
     /// sessions without any rule: a function of this program edits, or one of a program before did.
     pub fn may_have_offsets(&self) -> bool {

@@ -10,7 +10,7 @@ mod resume;
 mod splice;
 mod visits;
 
-use super::header::{Header, pad_mut, pads_from};
+use super::header::{Header, pads_from};
 use super::lifecycle::SessionCall;
 use super::nested::{EntryContext, NestedSessions};
 use super::placement::{Place, Placement};
@@ -236,8 +236,8 @@ impl ChainRun<'_, '_> {
         let (pads, bases) = space.pads();
         let (pads, bases, offset) = match entries {
             Some(entries) if function.is_keyed => {
-                let (entries, stride) = entries.pads();
-                prefetch_entries(set, (pads, bases, function.offset), (entries, stride), keyed);
+                let (entries, starts) = entries.pads();
+                prefetch_entries(set, (pads, bases, function.offset), (entries, starts), keyed);
                 (entries, &**keyed, 0)
             }
             _ if function.is_keyed => return Set::EMPTY,
@@ -382,9 +382,7 @@ impl ChainRun<'_, '_> {
         for i in new.iter() {
             let Some(packet) = self.packets.get(i) else { break };
             let info = space.info(packet.session, self.now);
-            let (stride, number) = (space.stride(), space.space());
-            let (pads, bases) = space.pads();
-            let pad = pad_mut(pads, bases[i], stride);
+            let (number, pad) = (space.space(), space.pad(packet.session));
             let mut header = Header::read(pad);
             if is_in(header) {
                 // An earlier packet of the vector has the same session.

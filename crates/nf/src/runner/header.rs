@@ -38,10 +38,3 @@ impl Header {
 pub(super) fn pads_from(pads: &[u8], base: u32) -> &[u8] {
     pads.get(base as usize * 8..).unwrap_or(&[])
 }
-
-/// Returns at most `bytes` of the scratchpad at `base`, to write.
-pub(super) fn pad_mut(pads: &mut [u8], base: u32, bytes: usize) -> &mut [u8] {
-    let pad = pads.get_mut(base as usize * 8..).unwrap_or(&mut []);
-    let len = pad.len().min(bytes);
-    &mut pad[..len]
-}

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use mmb_flow::{Direction, FlowRef, Key, SessionId, Table};
+use mmb_flow::{Direction, FlowRef, Key, ScratchpadStarts, SessionId, Table};
 use mmb_packet::Kind;
 
 use crate::{SessionInfo, SessionKey};
@@ -17,6 +17,8 @@ pub(super) const NO_ENTRY: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct KeyedPads {
     table: Table,
+    /// Bytes of a scratchpad.
+    bytes: usize,
     key: SessionKey,
     /// No entry has a number below this one. Only used once the instance is deleted.
     removed_below: u32,
@@ -24,7 +26,9 @@ pub(super) struct KeyedPads {
 
 impl KeyedPads {
     pub fn new(key: SessionKey, sessions: u32, bytes: usize, seed: u64) -> io::Result<KeyedPads> {
-        Ok(KeyedPads { table: Table::new(sessions, bytes, seed)?, key, removed_below: 0 })
+        // Packets pass by a function without a scratchpad, so that each entry has one.
+        let bytes = bytes.max(1);
+        Ok(KeyedPads { table: Table::new(sessions, bytes, seed)?, bytes, key, removed_below: 0 })
     }
 
     /// Finds or makes the entry for a session's key. True: the entry is new, and its scratchpad is zeros.
@@ -38,6 +42,10 @@ impl KeyedPads {
             return Some((id.0, false));
         }
         let id = self.table.insert(&key, &key, now).ok()?;
+        if !self.table.reserve_scratch(id, self.bytes) {
+            self.table.remove(id);
+            return None;
+        }
         self.table.remove_embryonic(id);
         self.table.session_mut(id).rule_list = 1;
         self.table.clear_scratch(id);
@@ -90,8 +98,8 @@ impl KeyedPads {
         self.table.is_live(SessionId(number)).then(|| self.table.scratch_mut(SessionId(number)))
     }
 
-    /// Returns all scratchpads, and the bytes from one to the next.
-    pub fn pads(&mut self) -> (&mut [u8], usize) {
+    /// Returns all scratchpads, and their starts.
+    pub fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>) {
         self.table.scratchpads_mut()
     }
 

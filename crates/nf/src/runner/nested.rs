@@ -109,7 +109,6 @@ impl NestedSessions {
         set: Set,
         level_of: impl Fn(usize) -> Option<HeldLevel>,
     ) -> Set {
-        let stride = self.table.scratchpads_mut().1 / 8;
         let mut inside = Set::EMPTY;
         for i in set.iter() {
             let (Some(packet), Some(HeldLevel { flow, uid, .. })) = (packets.get_mut(i), level_of(i)) else {
@@ -121,7 +120,7 @@ impl NestedSessions {
             }
             inside.insert(i);
             (self.found[i], self.outside[i]) = (flow, (packet.session, packet.direction));
-            self.bases[i] = u32::try_from(id.0 as usize * stride).unwrap_or(NO_BASE);
+            self.bases[i] = self.table.scratchpads_mut().1.of(id);
             (packet.session, packet.direction) = (id, flow.direction());
         }
         inside
@@ -156,11 +155,9 @@ impl NestedSessions {
     /// Prefetches scratchpads, then migrates those that are not of this body.
     fn prefetch_pads(&mut self, entry: &mut EntryContext<'_>, packets: &[Packet<'_>], inside: Set) {
         let bytes = entry.active.program.body(entry.body).map_or(0, |body| body.bytes);
-        let (pads, stride) = self.table.scratchpads_mut();
-        let stride = stride / 8;
+        self.find_pads(inside);
+        let (pads, _) = self.table.scratchpads_mut();
         for i in inside.iter() {
-            let base = self.found[i].session().0 as usize * stride;
-            self.bases[i] = u32::try_from(base).unwrap_or(NO_BASE);
             let pad = pads_from(pads, self.bases[i]);
             for line in (0..bytes).step_by(64) {
                 prefetch::read(pad.get(line..).unwrap_or(&[]));
@@ -177,9 +174,20 @@ impl NestedSessions {
             let (Some(packet), id) = (packets.get(i), self.found[i].session()) else { break };
             let info = self.info(id, entry.now);
             let view = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
+            self.table.reserve_scratch(id, entry.active.program.bytes_behind(entry.body));
             let pad = (self.space, self.table.scratch_mut(id));
             entry.state.migrate(entry.active, entry.body, pad, &info, Some(&view));
         }
+        if !stale.is_empty() {
+            // Larger scratchpads may be in another place.
+            self.find_pads(inside);
+        }
+    }
+
+    /// Computes the starts of the packets' scratchpads.
+    fn find_pads(&mut self, inside: Set) {
+        let (_, starts) = self.table.scratchpads_mut();
+        inside.for_each(|i| self.bases[i] = starts.of(self.found[i].session()));
     }
 
     /// Counts a packet that does not change the state of its session. Returns false for other packets.
@@ -290,6 +298,7 @@ impl NestedSessions {
         self.note(found, packet.len, entry.now, &seen);
         let info = self.info(id, entry.now);
         let view = PacketView { head: packet.head, meta: packet.meta, direction };
+        self.table.reserve_scratch(id, entry.active.program.bytes_behind(entry.body));
         let pad = (self.space, self.table.scratch_mut(id));
         entry.state.open(entry.active, entry.body, pad, &info, Some(&view));
         Some(found)

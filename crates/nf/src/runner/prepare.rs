@@ -1,6 +1,6 @@
 //! Passes over a whole vector before its packets are processed: prefetches, and the chain of each packet.
 
-use mmb_flow::Direction;
+use mmb_flow::{Direction, ScratchpadStarts, SessionId};
 use mmb_packet::prefetch;
 
 use super::header::{Header, pads_from};
@@ -19,10 +19,9 @@ pub(super) fn prefetch_pads(
     bases: &mut [u32; VECTOR],
     bytes: usize,
 ) {
-    let (pads, stride) = sessions.pads();
-    let stride = stride / 8;
+    let (pads, starts) = sessions.pads();
     for (packet, base) in packets.iter().zip(bases) {
-        *base = u32::try_from(packet.session.0 as usize * stride).unwrap_or(NO_BASE);
+        *base = starts.of(packet.session);
         let pad = pads_from(pads, *base);
         prefetch::read(pad);
         for line in (64..bytes).step_by(64) {
@@ -56,7 +55,7 @@ pub(super) fn read_chains(
 pub(super) fn prefetch_entries(
     set: Set,
     (pads, bases, offset): (&[u8], &[u32; VECTOR], u32),
-    (entries, stride): (&[u8], usize),
+    (entries, starts): (&[u8], ScratchpadStarts<'_>),
     found: &mut [u32; VECTOR],
 ) {
     for i in set.iter() {
@@ -64,7 +63,7 @@ pub(super) fn prefetch_entries(
         let number = number.map_or(NO_ENTRY, |&number| u32::from_ne_bytes(number));
         found[i] = match number {
             NO_ENTRY => NO_BASE,
-            number => u32::try_from(number as usize * (stride / 8)).unwrap_or(NO_BASE),
+            number => starts.of(SessionId(number)),
         };
         prefetch::read(pads_from(entries, found[i]));
     }

@@ -13,8 +13,8 @@ use crate::{Packet, SessionInfo, Verdict};
 pub(super) trait ScratchpadSpace {
     /// Returns all scratchpads, and the starts of those of the packets.
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]);
-    /// Returns the bytes from one scratchpad to the next.
-    fn stride(&mut self) -> usize;
+    /// Returns the scratchpad of a session.
+    fn pad(&mut self, id: SessionId) -> &mut [u8];
     fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     fn info(&self, id: SessionId, now: u32) -> SessionInfo;
     /// Returns the space of the sessions' numbers ([`crate::held::HeldPlace::space`]).
@@ -41,8 +41,8 @@ impl<A: SessionAccess> ScratchpadSpace for SessionPads<'_, A> {
         (self.sessions.pads().0, self.bases)
     }
 
-    fn stride(&mut self) -> usize {
-        self.sessions.pads().1
+    fn pad(&mut self, id: SessionId) -> &mut [u8] {
+        self.sessions.pad(id)
     }
 
     #[inline]
@@ -80,8 +80,8 @@ impl ScratchpadSpace for NestedSessions {
         (self.table.scratchpads_mut().0, &self.bases)
     }
 
-    fn stride(&mut self) -> usize {
-        self.table.scratchpads_mut().1
+    fn pad(&mut self, id: SessionId) -> &mut [u8] {
+        self.table.scratch_mut(id)
     }
 
     fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {

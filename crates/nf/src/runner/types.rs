@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{FlowRef, SessionId};
+use mmb_flow::{FlowRef, ScratchpadStarts, SessionId};
 use mmb_packet::{DropReason, Meta};
 
 use crate::{Packet, SessionInfo, Verdict};
@@ -28,9 +28,11 @@ pub enum ChainVerdict {
 
 /// Access to the sessions of the packets in chains.
 pub trait SessionAccess {
-    /// Returns all scratchpads, ordered by session number, and the bytes from one to the next: a multiple of
-    /// 8, at least [`crate::Program::bytes`].
-    fn pads(&mut self) -> (&mut [u8], usize);
+    /// Returns all scratchpads, and their starts. Each has [`crate::Program::bytes`] of its session's program
+    /// or more. They stay where they are while packets pass chains.
+    fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>);
+    /// Returns the scratchpad of a session.
+    fn pad(&mut self, id: SessionId) -> &mut [u8];
     /// Translates a packet if its session is translated.
     ///
     /// # Errors

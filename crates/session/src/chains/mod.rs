@@ -23,6 +23,7 @@
 pub(crate) mod path_mtu;
 pub(crate) mod process;
 
+use std::io;
 use std::sync::Arc;
 
 use mmb_flow::{
@@ -39,7 +40,7 @@ use mmb_policy::{Policy, VECTOR};
 use crate::lifetime::DIRECTIONS;
 use crate::rules::attached::SessionRule;
 use crate::slow_path::packet::SlowPacket;
-use crate::translation::record::ScratchLayout;
+use crate::translation::record::SessionRecords;
 use crate::{Environment, SessionConfig, tracking};
 use path_mtu::PathMtus;
 pub use process::chain_packet;
@@ -66,8 +67,10 @@ pub(crate) struct ChainState {
     pub runner: Runner,
     /// Outcomes of the last vector.
     verdicts: Box<[ChainVerdict; VECTOR]>,
-    /// Layout of the sessions' scratchpads.
-    pub layout: ScratchLayout,
+    /// Most bytes of a scratchpad.
+    scratchpad_limit: usize,
+    /// Records of sessions with translated numbers or refusals.
+    pub records: SessionRecords,
     /// MTUs of the paths of datagrams.
     pub paths: PathMtus,
     /// Sessions that functions have ended, with their uid. They end when no released packet is under way.
@@ -99,24 +102,29 @@ fn packet_view<'a, E, P: PacketBuf>(pkt: &'a SlowPacket<'_, E, P>, flow: FlowRef
 }
 
 impl ChainState {
-    /// Creates the state, without chains.
-    pub fn new(config: &SessionConfig) -> ChainState {
-        ChainState {
+    /// Creates the state, without chains. `capacity`: of the table.
+    ///
+    /// # Errors
+    /// The error of the system if there is not enough address space.
+    pub fn new(config: &SessionConfig, capacity: u32) -> io::Result<ChainState> {
+        Ok(ChainState {
             program: Arc::default(),
             has_chains: false,
             runner: Runner::new(config.worker, config.seed, config.sessions),
             verdicts: Box::new([ChainVerdict::Pass; VECTOR]),
-            layout: ScratchLayout::new(config.scratchpad),
+            scratchpad_limit: config.scratchpad,
+            records: SessionRecords::new(capacity)?,
             paths: PathMtus::default(),
             ending: Vec::with_capacity(VECTOR),
-        }
+        })
     }
 
     /// Adopts new chains. Chains that need larger scratchpads are ignored.
-    pub fn adopt(&mut self, program: &Arc<Program>, settings: &SessionSettings) {
-        let fits = program.bytes() <= self.layout.functions;
+    pub fn adopt(&mut self, table: &mut Table, program: &Arc<Program>, settings: &SessionSettings) {
+        let fits = program.bytes() <= self.scratchpad_limit;
         self.program = if fits { program.clone() } else { Arc::default() };
         self.has_chains = self.program.bytes() > 0;
+        table.touch_scratchpads(self.program.bytes());
         self.runner.set_program(&self.program, settings);
     }
 
@@ -199,12 +207,17 @@ impl ChainState {
     ) {
         let info = session_info(table, flow.session(), pkt.now);
         self.resume_edits(table, flow.session());
-        if let Some(pad) = self.layout.functions_mut(table, flow.session()) {
+        if let Some(pad) = self.reserve_pad(table, flow.session()) {
             self.runner.open(chain, pad, &info, &packet_view(pkt, flow));
         }
         for flow in [flow, flow.opposite()] {
             table.flow_mut(flow).flags |= FlowFlags::CHAINED;
         }
+    }
+
+    /// Returns the scratchpad of a session, with room for the chains in force.
+    fn reserve_pad<'t>(&self, table: &'t mut Table, id: SessionId) -> Option<&'t mut [u8]> {
+        table.reserve_scratch(id, self.program.bytes()).then(|| table.scratch_mut(id))
     }
 
     /// Takes a session out of its chain.
@@ -215,9 +228,7 @@ impl ChainState {
         }
         set_bypass(table, id, false);
         let info = session_info(table, id, now);
-        if let Some(pad) = self.layout.functions_mut(table, id) {
-            self.runner.release(pad, &info);
-        }
+        self.runner.release(table.scratch_mut(id), &info);
         for flow in [forward, forward.opposite()] {
             table.flow_mut(flow).flags &= !(FlowFlags::CHAINED | FlowFlags::CHAIN_TRANSLATES);
         }
@@ -226,8 +237,7 @@ impl ChainState {
     /// Takes a session out of its chain. It still passes the runner if functions have edited its connection.
     fn detach(&mut self, table: &mut Table, now: u32, id: SessionId) {
         let info = session_info(table, id, now);
-        let pad = self.layout.functions_mut(table, id);
-        let is_kept = pad.is_some_and(|pad| self.runner.detach(pad, &info));
+        let is_kept = self.runner.detach(table.scratch_mut(id), &info);
         set_bypass(table, id, false);
         if !is_kept {
             for direction in DIRECTIONS {
@@ -245,7 +255,7 @@ impl ChainState {
         (policy, rules): (&Policy, &mut Vec<SessionRule>),
         (now, id): (u32, SessionId),
     ) {
-        let pad = chained_pad(&self.layout, table, id);
+        let pad = chained_pad(table, id);
         let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
         if flags.contains(FlowFlags::CHAIN_TRANSLATES)
             || !pad.is_some_and(|pad| self.runner.keeps_earlier_program(pad))
@@ -262,13 +272,13 @@ impl ChainState {
     /// Whether functions have edited the connection of a session, so that its ends count differently. It has
     /// to be kept, whatever becomes of its rules.
     pub fn has_offsets(&self, table: &Table, id: SessionId) -> bool {
-        self.is_edited(table, id) || !self.layout.edits(table, id).is_zero()
+        self.is_edited(table, id) || !self.records.edits(table, id).is_zero()
     }
 
     /// Whether functions of the session's chain have edited its connection, and the edits are not yet
     /// constants that the session translates.
     pub fn is_edited(&self, table: &Table, id: SessionId) -> bool {
-        chained_pad(&self.layout, table, id).is_some_and(|pad| self.runner.has_offsets(pad, id))
+        chained_pad(table, id).is_some_and(|pad| self.runner.has_offsets(pad, id))
     }
 
     /// Lets a session pass without its chain that no function reads any more. What edits have left is added
@@ -278,10 +288,10 @@ impl ChainState {
         if !flags.contains(FlowFlags::CHAINED) || flags.contains(FlowFlags::CHAIN_TRANSLATES) {
             return;
         }
-        let Some(pad) = self.layout.functions_mut(table, id) else { return };
+        let pad = table.scratch_mut(id);
         let has_no_chain = self.runner.has_no_chain(pad);
         let Some(edits) = self.runner.settle(pad, id) else { return };
-        self.layout.add_edits(table, id, edits);
+        self.records.add_edits(table, id, edits);
         match has_no_chain {
             true => self.leave(table, now, id),
             false => set_bypass(table, id, true),
@@ -298,7 +308,7 @@ impl ChainState {
 
     /// What edits have left is translated around the chain from now on.
     fn resume_edits(&mut self, table: &mut Table, id: SessionId) {
-        if let Some(offsets) = self.layout.take_edits(table, id) {
+        if let Some(offsets) = self.records.take_edits(table, id) {
             self.runner.resume_edits(id, offsets);
         }
     }
@@ -306,7 +316,7 @@ impl ChainState {
     /// Changes acknowledgement and window of a segment to those that their receiver is told, if functions
     /// edit the connection.
     pub fn untranslate(&self, table: &Table, flow: FlowRef, segment: &mut TcpSegment) {
-        if let Some(pad) = chained_pad(&self.layout, table, flow.session()) {
+        if let Some(pad) = chained_pad(table, flow.session()) {
             self.runner.untranslate(pad, flow, segment);
         }
     }
@@ -315,7 +325,7 @@ impl ChainState {
     /// edited connections that took the established path were noted with the numbers that their senders know.
     pub fn acks(&self, table: &Table, id: SessionId) -> [u32; 2] {
         let mut acks = tracking::acks(table, id);
-        if let Some(pad) = chained_pad(&self.layout, table, id) {
+        if let Some(pad) = chained_pad(table, id) {
             let [forward, reverse] = self.runner.acknowledged(pad, id);
             // The forward flow acknowledges what the reverse flow sends.
             acks = [reverse.unwrap_or(acks[0]), forward.unwrap_or(acks[1])];
@@ -325,13 +335,13 @@ impl ChainState {
 
     /// See [`Runner::original_sequence`].
     pub fn original_sequence(&self, table: &Table, flow: FlowRef, sequence: u32) -> u32 {
-        let pad = chained_pad(&self.layout, table, flow.session());
+        let pad = chained_pad(table, flow.session());
         pad.map_or(sequence, |pad| self.runner.original_sequence(pad, flow, sequence))
     }
 
     /// See [`Runner::note_path`].
     pub fn note_path(&mut self, table: &Table, flow: FlowRef, path: (u32, bool)) {
-        if let Some(pad) = chained_pad(&self.layout, table, flow.session()) {
+        if let Some(pad) = chained_pad(table, flow.session()) {
             self.runner.note_path(pad, flow, path);
         }
     }
@@ -373,14 +383,16 @@ impl ChainState {
         is_translated: bool,
     ) -> bool {
         let id = flow.session();
-        match self.layout.functions(table, id) {
-            Some(pad) if self.runner.is_current(pad, chain) => return true,
-            Some(pad) if is_translated && !self.runner.keeps_translation(pad, chain) => return false,
-            _ => {}
+        let pad = table.scratch(id);
+        if self.runner.is_current(pad, chain) {
+            return true;
+        }
+        if is_translated && !self.runner.keeps_translation(pad, chain) {
+            return false;
         }
         self.end_bypass(table, id);
         let info = session_info(table, id, pkt.now);
-        if let Some(pad) = self.layout.functions_mut(table, id) {
+        if let Some(pad) = self.reserve_pad(table, id) {
             self.runner.migrate(pad, chain, &info, &packet_view(pkt, flow));
         }
         true
@@ -393,25 +405,25 @@ impl ChainState {
         if !table.flow(flow).flags.contains(FlowFlags::CHAINED) {
             return Some(ConstantRewrite::default());
         }
-        let pad = self.layout.functions(table, id)?;
+        let pad = table.scratch(id);
         if self.runner.has_offsets(pad, id) { None } else { self.runner.constant_rewrite(pad) }
     }
 
     /// Returns how long the functions of a session's chain keep the session without packets, in milliseconds.
     pub fn timeout(&self, table: &Table, id: SessionId) -> u32 {
-        self.layout.functions(table, id).and_then(|pad| self.runner.timeout(pad)).unwrap_or(0)
+        self.runner.timeout(table.scratch(id)).unwrap_or(0)
     }
 
     /// Returns the name of a session's chain.
     pub fn name(&self, table: &Table, id: SessionId) -> Option<&Arc<str>> {
-        self.runner.chain_name(chained_pad(&self.layout, table, id)?)
+        self.runner.chain_name(chained_pad(table, id)?)
     }
 
     /// Returns what the functions of a session's chain say about it, each with its name.
     pub fn describe(&self, table: &Table, id: SessionId) -> Vec<(String, String)> {
-        let pad = chained_pad(&self.layout, table, id);
+        let pad = chained_pad(table, id);
         let mut all = pad.map_or_else(Vec::new, |pad| self.runner.describe(id, pad));
-        let EditOffsets([forward, reverse]) = self.layout.edits(table, id);
+        let EditOffsets([forward, reverse]) = self.records.edits(table, id);
         if (forward, reverse) != (0, 0) {
             let [forward, reverse] = [forward, reverse].map(u32::cast_signed);
             let text = format!("offset {forward:+} / offset {reverse:+}; the functions have left");
@@ -421,9 +433,9 @@ impl ChainState {
     }
 }
 
-/// Returns the scratchpads of a session that passes a chain.
-fn chained_pad<'a>(layout: &ScratchLayout, table: &'a Table, id: SessionId) -> Option<&'a [u8]> {
-    layout.functions(table, id).filter(|_| has_chain(table, id))
+/// Returns the scratchpad of a session that has a chain.
+fn chained_pad(table: &Table, id: SessionId) -> Option<&[u8]> {
+    has_chain(table, id).then(|| table.scratch(id))
 }
 
 /// Whether a session has a chain, although its packets may not pass it now.

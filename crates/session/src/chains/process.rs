@@ -9,7 +9,9 @@
 //! the session, and its number may belong to another one. If no session has ended since the last
 //! [`crate::Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
+use mmb_flow::{
+    Direction, FlowFlags, FlowRef, KeyError, ScratchpadStarts, SessionId, Table, parse_key, translate,
+};
 use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
@@ -18,7 +20,7 @@ use super::path_mtu::PathMtus;
 use super::{ChainState, OUT_HAIRPIN, has_chain, session_info};
 use crate::lifetime::EndReason;
 use crate::store::SessionStore;
-use crate::translation::record::ScratchLayout;
+use crate::translation::record::SessionRecords;
 use crate::{Environment, Next, NextSet};
 
 /// Returns a packet with outcome [`Next::Chain`] for [`crate::Sessions::process_chain`]. `len`: the length of
@@ -32,9 +34,9 @@ pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_por
 impl ChainState {
     /// Takes packets through their chains, and stores the verdicts.
     fn run(&mut self, table: &mut Table, now: u32, env: &impl Environment, packets: &mut [Packet<'_>]) {
-        let ChainState { runner, layout, verdicts, paths, .. } = self;
-        runner.run(now, packets, &mut ChainSessions { table, layout, paths, env, now }, verdicts);
-        translate_behind_chain(table, layout, packets, verdicts);
+        let ChainState { runner, records, verdicts, paths, .. } = self;
+        runner.run(now, packets, &mut ChainSessions { table, records, paths, env, now }, verdicts);
+        translate_behind_chain(table, records, packets, verdicts);
     }
 
     /// Takes those packets through their chains whose sessions still exist.
@@ -87,11 +89,11 @@ pub(crate) fn process_released(
 ) -> NextSet {
     store.lifetime.now = now;
     let n = packets.len().min(VECTOR);
-    let ChainState { runner, layout, verdicts, paths, .. } = &mut store.chains;
-    let sessions = &mut ChainSessions { table: &mut store.table, layout, paths, env, now };
+    let ChainState { runner, records, verdicts, paths, .. } = &mut store.chains;
+    let sessions = &mut ChainSessions { table: &mut store.table, records, paths, env, now };
     let batch = packets.get_mut(..n).unwrap_or_default();
     runner.resume(now, batch, sessions, verdicts);
-    translate_behind_chain(&store.table, &store.chains.layout, batch, &mut store.chains.verdicts);
+    translate_behind_chain(&store.table, &store.chains.records, batch, &mut store.chains.verdicts);
     let set = apply_verdicts(store, env, packets, next);
     end_drained(store, env);
     set
@@ -101,19 +103,19 @@ pub(crate) fn process_released(
 #[inline(always)]
 fn translate_behind_chain(
     table: &Table,
-    layout: &ScratchLayout,
+    records: &SessionRecords,
     packets: &mut [Packet<'_>],
     verdicts: &mut [ChainVerdict; VECTOR],
 ) {
-    if layout.translates_numbers() {
-        translate_numbers(table, layout, packets, verdicts);
+    if records.translates_numbers() {
+        translate_numbers(table, records, packets, verdicts);
     }
 }
 
 #[inline(never)]
 fn translate_numbers(
     table: &Table,
-    layout: &ScratchLayout,
+    records: &SessionRecords,
     packets: &mut [Packet<'_>],
     verdicts: &mut [ChainVerdict; VECTOR],
 ) {
@@ -122,7 +124,7 @@ fn translate_numbers(
         if packet.direction == Direction::Forward
             && table.flow(flow).flags.contains(FlowFlags::XLAT_SLOW)
             && *verdict == ChainVerdict::Pass
-            && let Err(reason) = layout.translate_numbers(table, flow, packet.head, packet.meta)
+            && let Err(reason) = records.translate_numbers(table, flow, packet.head, packet.meta)
         {
             *verdict = ChainVerdict::Drop(reason);
         }
@@ -166,7 +168,7 @@ fn apply_verdict(
             if is_chained(&store.table, id) {
                 store.revoke(store.lifetime.now, id, env);
                 let epoch = store.cache.decisions.epoch();
-                store.chains.layout.refuse(&mut store.table, id, reason, epoch);
+                store.chains.records.refuse(&mut store.table, id, reason, epoch);
             }
             reason
         }
@@ -190,7 +192,7 @@ fn end_session(store: &mut SessionStore, id: SessionId, reason: DropReason, env:
         store.end(id, EndReason::Function, env);
         return;
     }
-    chains.layout.refuse(table, id, reason, cache.decisions.epoch());
+    chains.records.refuse(table, id, reason, cache.decisions.epoch());
     chains.ending.push((id, table.uid(id)));
 }
 
@@ -256,7 +258,7 @@ fn is_packet_of_session(table: &Table, packet: &Packet<'_>) -> bool {
 /// The sessions of packets in chains.
 struct ChainSessions<'a, E> {
     table: &'a mut Table,
-    layout: &'a ScratchLayout,
+    records: &'a SessionRecords,
     paths: &'a PathMtus,
     env: &'a E,
     now: u32,
@@ -264,8 +266,12 @@ struct ChainSessions<'a, E> {
 
 impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
     #[inline(always)]
-    fn pads(&mut self) -> (&mut [u8], usize) {
+    fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>) {
         self.table.scratchpads_mut()
+    }
+
+    fn pad(&mut self, id: SessionId) -> &mut [u8] {
+        self.table.scratch_mut(id)
     }
 
     #[inline(always)]
@@ -274,7 +280,7 @@ impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
             return Ok(());
         }
         match meta.edits_len {
-            0 => self.layout.translate_addresses(self.table, flow, head, meta),
+            0 => self.records.translate_addresses(self.table, flow, head, meta),
             _ => self.translate_edited(flow, head, meta),
         }
     }
@@ -288,10 +294,10 @@ impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
         if mmb_packet::parse(frame, frame.len(), &mut meta).is_err() {
             return false;
         }
-        let (table, layout) = (&*self.table, self.layout);
-        (has_addresses || layout.translate_addresses(table, flow, frame, &meta).is_ok())
+        let (table, records) = (&*self.table, self.records);
+        (has_addresses || records.translate_addresses(table, flow, frame, &meta).is_ok())
             && (flow.direction() == Direction::Reverse
-                || layout.translate_numbers(table, flow, frame, &meta).is_ok())
+                || records.translate_numbers(table, flow, frame, &meta).is_ok())
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
@@ -322,7 +328,7 @@ impl<E> ChainSessions<'_, E> {
             return Ok(());
         }
         let (Ok(from) | Err(KeyError::FirstFragment(from))) = parse_key(head, meta) else {
-            return self.layout.translate_addresses(self.table, flow_ref, head, meta);
+            return self.records.translate_addresses(self.table, flow_ref, head, meta);
         };
         let to = self.table.key(flow_ref.opposite()).reversed();
         translate(head, meta, &from, &to, None, flow_ref.direction())

@@ -9,7 +9,7 @@ use super::DecisionCache;
 use super::decisions::DecisionFlags;
 use crate::lookup::summary::{PacketSummary, steady_ack};
 use crate::rules::attached::RuleLists;
-use crate::translation::record::ScratchLayout;
+use crate::translation::record::SessionRecords;
 use crate::{Environment, Next, SessionCounters, broker};
 
 /// The parts of a worker's sessions that the established path uses.
@@ -20,7 +20,7 @@ pub(crate) struct EstablishedPath<'a> {
     pub lists: &'a RuleLists,
     /// Buffer for slots of rules.
     pub slots: &'a mut Vec<u32>,
-    pub layout: &'a ScratchLayout,
+    pub records: &'a SessionRecords,
     pub counters: &'a mut SessionCounters,
 }
 
@@ -72,7 +72,7 @@ impl EstablishedPath<'_> {
     /// reason for the drop.
     fn count_refused(&mut self, flow_ref: FlowRef, in_port: u16, bytes: u32) -> Option<DropReason> {
         let decisions = &mut self.cache.decisions;
-        let reason = self.layout.refusal(self.table, flow_ref.session(), decisions.epoch())?;
+        let reason = self.records.refusal(self.table, flow_ref.session(), decisions.epoch())?;
         let (number, stamp) = (self.table.flow(flow_ref).decision(), decisions.stamp(in_port));
         decisions.count(number, stamp, bytes).map(|_| reason)
     }
@@ -133,11 +133,11 @@ impl EstablishedPath<'_> {
         ack: Option<u32>,
     ) -> Result<(), DropReason> {
         if let Some(ack) = ack {
-            let ack = self.layout.tracked_ack(self.table, flow_ref, ack);
+            let ack = self.records.tracked_ack(self.table, flow_ref, ack);
             let flow = self.table.flow_mut(flow_ref);
             flow.ack = latest_ack(flow.ack, ack);
         }
-        self.layout.translate(self.table, flow_ref, head, meta)
+        self.records.translate(self.table, flow_ref, head, meta)
     }
 }
 

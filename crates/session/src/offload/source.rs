@@ -60,11 +60,11 @@ impl OffloadSource for Sessions {
         }
         let (flow, reply) = (self.store.table.flow(flow_ref), self.store.table.flow(flow_ref.opposite()));
         let (number, decisions) = (flow.decision(), &self.store.cache.decisions);
-        let (layout, flags) = (&self.store.chains.layout, self.store.table.session(id).flags);
+        let (records, flags) = (&self.store.chains.records, self.store.table.session(id).flags);
         let is_plain = !flow.flags.contains(FlowFlags::REDIRECT)
             && !flags.intersects(EXCLUDED_SESSIONS)
             && self.store.table.session(id).broker().is_none()
-            && (!flags.contains(SessionFlags::MANGLE) || layout.has_only_numbers(&self.store.table, id))
+            && (!flags.contains(SessionFlags::MANGLE) || records.has_only_numbers(id))
             && decisions.is_current(number, decisions.stamp(in_port))
             && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP)
             && self.store.chains.constant_rewrite(&self.store.table, id).is_some();
@@ -86,7 +86,7 @@ impl OffloadSource for Sessions {
         let SessionStore { table, chains, .. } = &self.store;
         let (id, direction) = (candidate.flow.session(), candidate.flow.direction());
         let rewrite = chains.constant_rewrite(table, id).unwrap_or_default();
-        let (sequence, acknowledgment) = chains.layout.added_numbers(table, candidate.flow);
+        let (sequence, acknowledgment) = chains.records.added_numbers(table, candidate.flow);
         AddedNumbers {
             sequence,
             acknowledgment,
@@ -104,7 +104,7 @@ impl OffloadSource for Sessions {
             offloaded.collect_pair(now, id, &mut flows, (table, cache, settings), env);
             self.store.offloaded.push_revoked(old.slot);
         }
-        let added_ack = self.store.chains.layout.tracked_ack(&self.store.table, candidate.flow, 0);
+        let added_ack = self.store.chains.records.tracked_ack(&self.store.table, candidate.flow, 0);
         flows[direction] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack });
         self.store.offloaded.set(id, flows);
     }

@@ -88,7 +88,7 @@ impl NewSession {
             broker::join(&mut store.table, id, port, towards);
         }
         if let Some(numbers) = self.numbers {
-            store.chains.layout.set_mangle(&mut store.table, id, numbers);
+            store.chains.records.set_mangle(&mut store.table, id, numbers);
         }
         if let Some(chain) = self.chain {
             // Functions see the session before its first packet is counted.

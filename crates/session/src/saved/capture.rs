@@ -164,7 +164,7 @@ impl SessionStore {
         SavedSession {
             counts: flows.map(|flow| flow.counts().into()),
             keys: flows.map(|flow| flow.key()),
-            numbers: self.chains.layout.saved_numbers(&self.table, id),
+            numbers: self.chains.records.saved_numbers(&self.table, id),
             idle: flows.map(|flow| now.wrapping_sub(flow.last_seen)),
             age: now.wrapping_sub(session.created),
             acks: self.chains.acks(&self.table, id),

@@ -187,7 +187,7 @@ impl SessionStore {
         }
         tracking::set_acks(&mut self.table, id, saved.acks);
         if has_numbers {
-            self.chains.layout.restore_numbers(&mut self.table, id, &saved.numbers);
+            self.chains.records.restore_numbers(&mut self.table, id, &saved.numbers);
         }
         self.counters.created += 1;
     }

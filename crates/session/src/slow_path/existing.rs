@@ -183,11 +183,11 @@ fn learn_from_reply<E: Environment, P: PacketBuf>(
         let inside = HostLocation { mac: [a, b, c, d, e, f], in_port: pkt.in_port };
         store.pools.learn(MappingId(session.mapping), inside);
     }
-    if store.chains.layout.awaits_isn(&store.table, id)
+    if store.chains.records.awaits_isn(&store.table, id)
         && let TrackInput::Tcp(segment) = TrackInput::of(pkt.packet.head(), pkt.meta)
         && segment.flags & TcpSegment::SYN != 0
     {
-        store.chains.layout.set_isn(&mut store.table, id, segment.seq);
+        store.chains.records.set_isn(id, segment.seq);
     }
 }
 

@@ -25,8 +25,8 @@ impl SlowPath {
         if flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
             translate_ip4(&flow.xlat4(), pkt.packet.head_mut(), pkt.meta);
         } else if flags.contains(FlowFlags::XLAT_SLOW) {
-            let (layout, head) = (&store.chains.layout, pkt.packet.head_mut());
-            if let Err(reason) = layout.translate(&store.table, flow_ref, head, pkt.meta) {
+            let (records, head) = (&store.chains.records, pkt.packet.head_mut());
+            if let Err(reason) = records.translate(&store.table, flow_ref, head, pkt.meta) {
                 return pkt.drop(reason);
             }
         }

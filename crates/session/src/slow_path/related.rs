@@ -57,7 +57,7 @@ impl SlowPath {
         note_datagram_path(store, pkt, flow, &quote);
         if store.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             let to = store.table.key(flow.opposite()).reversed();
-            let mangle = store.chains.layout.mangle(&store.table, flow.session());
+            let mangle = store.chains.records.mangle(&store.table, flow.session());
             let (head, direction) = (pkt.packet.head_mut(), flow.direction());
             let translated =
                 translate_icmp_error(head, pkt.meta, &quote, &key, &to, mangle.as_ref(), direction);
@@ -103,10 +103,10 @@ fn restore_sequence<E: Environment, P: PacketBuf>(
 
 /// Returns what rules, and functions that have left, have added to the sequence numbers of a flow.
 fn mangled_sequence(store: &SessionStore, flow: FlowRef) -> u32 {
-    let (layout, id) = (&store.chains.layout, flow.session());
+    let (records, id) = (&store.chains.records, flow.session());
     match flow.direction() {
-        Direction::Forward => layout.mangle(&store.table, id).map_or(0, |mangle| mangle.sequence),
-        Direction::Reverse => layout.edits(&store.table, id).sequence(Direction::Reverse, 0),
+        Direction::Forward => records.mangle(&store.table, id).map_or(0, |mangle| mangle.sequence),
+        Direction::Reverse => records.edits(&store.table, id).sequence(Direction::Reverse, 0),
     }
 }
 

@@ -9,8 +9,8 @@ use mmb_packet::Kind;
 /// A table with one session whose timer fires at 1000.
 fn setup() -> (Table, ChainState, SessionId) {
     let config = SessionConfig { sessions: 8, worker: 0, workers: 1, seed: 1, scratchpad: 0 };
-    let chains = ChainState::new(&config);
-    let mut table = Table::new(8, chains.layout.bytes, 1).expect("memory");
+    let chains = ChainState::new(&config, 8).expect("memory");
+    let mut table = Table::new(8, 0, 1).expect("memory");
     let (_, hashed) = table.find_with_hash(&udp_key());
     let id = table.open(&hashed, None, 0, 1000, true).expect("room");
     (table, chains, id)
@@ -47,17 +47,17 @@ fn an_outcome_settles_flows_and_brings_the_timer_forward() {
 #[test]
 fn sessions_with_translated_numbers_are_counted() {
     let (mut table, mut chains, id) = setup();
-    chains.layout.set_mangle(&mut table, id, (Mangle::default(), None));
-    chains.layout.release(table.session(id).flags);
-    assert!(!chains.layout.translates_numbers());
+    chains.records.set_mangle(&mut table, id, (Mangle::default(), None));
+    chains.records.release(table.session(id).flags);
+    assert!(!chains.records.translates_numbers());
     table.session_mut(id).flags -= SessionFlags::MANGLE;
     let edits = SettledEdits { offsets: EditOffsets([3, 0]), ..SettledEdits::default() };
     for is_edited in [true, false] {
         match is_edited {
-            true => chains.layout.add_edits(&mut table, id, edits),
-            false => assert!(chains.layout.take_edits(&mut table, id).is_some()),
+            true => chains.records.add_edits(&mut table, id, edits),
+            false => assert!(chains.records.take_edits(&mut table, id).is_some()),
         }
-        assert_eq!(chains.layout.translates_numbers(), is_edited);
+        assert_eq!(chains.records.translates_numbers(), is_edited);
     }
 }
 
@@ -66,10 +66,10 @@ fn sessions_with_translated_numbers_are_counted() {
 fn numbers_of_replies_are_those_of_the_originator() {
     let (mut table, mut chains, id) = setup();
     let mangle = Mangle { sequence: 100, acknowledgment: 30, ..Mangle::default() };
-    assert!(!chains.layout.translates_numbers());
-    chains.layout.set_mangle(&mut table, id, (mangle, None));
-    chains.layout.set_mangle(&mut table, id, (mangle, None));
-    assert!(chains.layout.translates_numbers());
+    assert!(!chains.records.translates_numbers());
+    chains.records.set_mangle(&mut table, id, (mangle, None));
+    chains.records.set_mangle(&mut table, id, (mangle, None));
+    assert!(chains.records.translates_numbers());
     let mut head = vec![0; 54];
     head[14] = 0x45;
     head[38..42].copy_from_slice(&5000_u32.to_be_bytes());

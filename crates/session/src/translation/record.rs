@@ -1,35 +1,35 @@
-//! The engine's record in a session's scratchpad: translated numbers, and refusals.
+//! The engine's record of a session that needs one: translated numbers, and refusals.
 //!
 //! Theory of operation. A session can replace numbers besides addresses and ports: sequence numbers, IP
-//! identifiers, flow labels. They are stored in a [`Mangle`] in the session's [`SessionRecord`], which
-//! follows the bytes of functions in the scratchpad. The packet that opens the session determines all of it,
-//! with one exception: the first sequence number of the answering side is chosen then, and its offset is
-//! known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, which
-//! both ends know already.
+//! identifiers, flow labels. They are stored in a [`Mangle`] in the session's [`SessionRecord`]. Few sessions
+//! need one: records are in an array of their own, which takes memory where it is written. The packet that
+//! opens the session determines all of it, with one exception: the first sequence number of the answering
+//! side is chosen then, and its offset is known when that side sends its SYN. Sessions that are picked up in
+//! the middle keep their numbers, which both ends know already.
 //!
 //! Functions in a chain see the numbers of the session's originator, in both directions: what they edit, and
 //! what acknowledges it, must be of one numbering. So the numbers of forward packets are translated behind
-//! the chain ([`ScratchLayout::translate_numbers`]), and those of reverse packets in front of it. Addresses
+//! the chain ([`SessionRecords::translate_numbers`]), and those of reverse packets in front of it. Addresses
 //! and ports are translated in front of it, or by the chain. Frames that functions make are translated like
 //! the packets that they go with.
 //!
 //! Edits of a connection by functions leave constants, which are added to the mangle when the session takes
 //! the short way. The tracker and the flows keep what they know in the numbers of the sender of each
-//! direction, as while the functions edited ([`ScratchLayout::tracked`]).
+//! direction, as while the functions edited ([`SessionRecords::tracked`]).
 
-use std::ops::Range;
+use std::io;
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{
-    Direction, EditOffsets, Flow, FlowFlags, FlowRef, Key, Mangle, SessionFlags, SessionId, Table, Xlat4,
-    translate, translate_ip4, translate_numbers,
+    Arena, Direction, EditOffsets, Flow, FlowFlags, FlowRef, Key, Mangle, SessionFlags, SessionId, Table,
+    Xlat4, translate, translate_ip4, translate_numbers,
 };
 use mmb_nf::SettledEdits;
 use mmb_packet::{DropReason, Meta};
 
 use crate::lifetime::DIRECTIONS;
 
-/// What the engine stores in a session's scratchpad. The session's flags tell which fields are valid.
+/// What the engine stores of a session that needs it. The session's flags tell which fields are valid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 struct SessionRecord {
@@ -86,59 +86,39 @@ pub(crate) fn set_translation(
 /// A mangle, and what the answering side's first sequence number becomes.
 pub(crate) type NumberTranslation = (Mangle, Option<u32>);
 
-/// The layout of scratchpads.
-#[derive(Clone, Debug)]
-pub(crate) struct ScratchLayout {
-    /// Bytes of functions, from the beginning.
-    pub functions: usize,
-    /// Position of the [`SessionRecord`].
-    record: Range<usize>,
+/// The records of all sessions.
+#[derive(Debug)]
+pub(crate) struct SessionRecords {
+    records: Arena<SessionRecord>,
     /// Sessions with translated numbers.
     numbered: u32,
-    /// Total size: whole cache lines, so that scratchpads do not share lines.
-    pub bytes: usize,
 }
 
-impl ScratchLayout {
-    /// Bytes of a cache line.
-    const LINE: usize = 64;
-
-    /// Creates the layout with this many bytes for functions.
-    pub fn new(functions: usize) -> ScratchLayout {
-        let functions = functions.next_multiple_of(8);
-        let record = functions..functions + size_of::<SessionRecord>();
-        ScratchLayout { functions, bytes: record.end.next_multiple_of(Self::LINE), record, numbered: 0 }
+impl SessionRecords {
+    /// Reserves records for so many sessions.
+    ///
+    /// # Errors
+    /// The error of the system if there is not enough address space.
+    pub fn new(sessions: u32) -> io::Result<SessionRecords> {
+        Ok(SessionRecords { records: Arena::new(sessions as usize)?, numbered: 0 })
     }
 
     /// Returns the record of a session.
-    fn record(&self, table: &Table, id: SessionId) -> SessionRecord {
-        let bytes = table.scratch(id).get(self.record.clone());
-        bytes.map_or(SessionRecord::default(), bytemuck::pod_read_unaligned)
+    fn record(&self, id: SessionId) -> SessionRecord {
+        self.records.get().get(id.0 as usize).copied().unwrap_or_default()
     }
 
     /// Changes the record of a session.
-    fn update(&self, table: &mut Table, id: SessionId, change: impl FnOnce(&mut SessionRecord)) {
-        let mut record = self.record(table, id);
-        change(&mut record);
-        if let Some(bytes) = table.scratch_mut(id).get_mut(self.record.clone()) {
-            bytes.copy_from_slice(bytemuck::bytes_of(&record));
+    fn update(&mut self, id: SessionId, change: impl FnOnce(&mut SessionRecord)) {
+        if let Some(record) = self.records.get_mut().get_mut(id.0 as usize) {
+            change(record);
         }
-    }
-
-    /// Returns the bytes of functions in a session's scratchpad.
-    pub fn functions<'t>(&self, table: &'t Table, id: SessionId) -> Option<&'t [u8]> {
-        table.scratch(id).get(..self.functions)
-    }
-
-    /// Returns the bytes of functions, mutable.
-    pub fn functions_mut<'t>(&self, table: &'t mut Table, id: SessionId) -> Option<&'t mut [u8]> {
-        table.scratch_mut(id).get_mut(..self.functions)
     }
 
     /// Returns the translated numbers of a session, if it has any.
     pub fn mangle(&self, table: &Table, id: SessionId) -> Option<Mangle> {
         let has = table.session(id).flags.contains(SessionFlags::MANGLE);
-        has.then(|| self.record(table, id).mangle)
+        has.then(|| self.record(id).mangle)
     }
 
     /// Whether some session has translated numbers.
@@ -152,7 +132,7 @@ impl ScratchLayout {
         let flags = &mut table.session_mut(id).flags;
         self.numbered += u32::from(!flags.contains(SessionFlags::MANGLE));
         *flags |= SessionFlags::MANGLE;
-        self.update(table, id, |record| {
+        self.update(id, |record| {
             (record.mangle, record.new_isn) = (mangle, new_isn.unwrap_or(0));
             record.edits = EditOffsets::default();
             record.awaits_isn = u8::from(new_isn.is_some());
@@ -164,7 +144,7 @@ impl ScratchLayout {
         if !table.session(id).flags.contains(SessionFlags::MANGLE) {
             return SavedNumbers::default();
         }
-        let SessionRecord { mangle, edits, new_isn, awaits_isn, .. } = self.record(table, id);
+        let SessionRecord { mangle, edits, new_isn, awaits_isn, .. } = self.record(id);
         SavedNumbers { mangle, edits, new_isn, awaits_isn: awaits_isn.into() }
     }
 
@@ -172,25 +152,25 @@ impl ScratchLayout {
     pub fn restore_numbers(&mut self, table: &mut Table, id: SessionId, numbers: &SavedNumbers) {
         let &SavedNumbers { mangle, edits, new_isn, awaits_isn } = numbers;
         self.set_mangle(table, id, (mangle, (awaits_isn != 0).then_some(new_isn)));
-        self.update(table, id, |record| record.edits = edits);
+        self.update(id, |record| record.edits = edits);
     }
 
     /// Returns what edits have added to the numbers of a session.
     pub fn edits(&self, table: &Table, id: SessionId) -> EditOffsets {
         let has = table.session(id).flags.contains(SessionFlags::MANGLE);
-        if has { self.record(table, id).edits } else { EditOffsets::default() }
+        if has { self.record(id).edits } else { EditOffsets::default() }
     }
 
     /// Whether edits alone have changed the numbers of a session.
-    fn has_only_edits(&self, table: &Table, id: SessionId) -> bool {
-        let SessionRecord { mut mangle, edits, awaits_isn, .. } = self.record(table, id);
+    fn has_only_edits(&self, id: SessionId) -> bool {
+        let SessionRecord { mut mangle, edits, awaits_isn, .. } = self.record(id);
         mangle.remove_edits(edits);
         awaits_isn == 0 && mangle == Mangle::default()
     }
 
     /// Whether nothing but addresses, ports and TCP numbers of a session is translated, by constants.
-    pub fn has_only_numbers(&self, table: &Table, id: SessionId) -> bool {
-        let SessionRecord { mangle, awaits_isn, .. } = self.record(table, id);
+    pub fn has_only_numbers(&self, id: SessionId) -> bool {
+        let SessionRecord { mangle, awaits_isn, .. } = self.record(id);
         let Mangle { sequence, acknowledgment, .. } = mangle;
         awaits_isn == 0 && mangle == Mangle { sequence, acknowledgment, ..Mangle::default() }
     }
@@ -222,7 +202,7 @@ impl ScratchLayout {
         if !table.session(id).flags.contains(SessionFlags::MANGLE) {
             self.set_mangle(table, id, (Mangle::default(), None));
         }
-        self.update(table, id, |record| {
+        self.update(id, |record| {
             record.mangle.add_edits(offsets);
             record.edits = record.edits.and(offsets);
         });
@@ -238,8 +218,8 @@ impl ScratchLayout {
         if edits.is_zero() {
             return None;
         }
-        let is_plain = self.has_only_edits(table, id);
-        self.update(table, id, |record| {
+        let is_plain = self.has_only_edits(id);
+        self.update(id, |record| {
             record.mangle.remove_edits(edits);
             record.edits = EditOffsets::default();
         });
@@ -267,7 +247,7 @@ impl ScratchLayout {
         if !table.session(flow.session()).flags.contains(SessionFlags::MANGLE) {
             return ack;
         }
-        let SessionRecord { mangle, edits, .. } = self.record(table, flow.session());
+        let SessionRecord { mangle, edits, .. } = self.record(flow.session());
         match flow.direction() {
             Direction::Forward => edits.acknowledgment(Direction::Forward, ack),
             Direction::Reverse => ack.wrapping_sub(mangle.sequence),
@@ -282,19 +262,19 @@ impl ScratchLayout {
         {
             return sequence;
         }
-        let SessionRecord { mut mangle, edits, .. } = self.record(table, flow.session());
+        let SessionRecord { mut mangle, edits, .. } = self.record(flow.session());
         mangle.remove_edits(edits);
         sequence.wrapping_sub(mangle.acknowledgment)
     }
 
     /// Whether the answering side's first sequence number is still to be learned.
     pub fn awaits_isn(&self, table: &Table, id: SessionId) -> bool {
-        table.session(id).flags.contains(SessionFlags::MANGLE) && self.record(table, id).awaits_isn != 0
+        table.session(id).flags.contains(SessionFlags::MANGLE) && self.record(id).awaits_isn != 0
     }
 
     /// Learns the answering side's first sequence number.
-    pub fn set_isn(&self, table: &mut Table, id: SessionId, isn: u32) {
-        self.update(table, id, |record| {
+    pub fn set_isn(&mut self, id: SessionId, isn: u32) {
+        self.update(id, |record| {
             record.mangle.acknowledgment = isn.wrapping_sub(record.new_isn);
             record.edits = EditOffsets::default();
             record.awaits_isn = 0;
@@ -306,15 +286,15 @@ impl ScratchLayout {
         if !table.session(id).flags.contains(SessionFlags::REFUSED) {
             return None;
         }
-        let SessionRecord { refusal, refusal_epoch, .. } = self.record(table, id);
+        let SessionRecord { refusal, refusal_epoch, .. } = self.record(id);
         DropReason::from_number(refusal).filter(|_| refusal_epoch == epoch)
     }
 
     /// Drops all packets of the session from now on, until the generation of rules changes. Its flows are not
     /// settled any more, so that every path checks for the refusal.
-    pub fn refuse(&self, table: &mut Table, id: SessionId, reason: DropReason, epoch: u16) {
+    pub fn refuse(&mut self, table: &mut Table, id: SessionId, reason: DropReason, epoch: u16) {
         table.session_mut(id).flags |= SessionFlags::REFUSED;
-        self.update(table, id, |record| (record.refusal, record.refusal_epoch) = (reason as u8, epoch));
+        self.update(id, |record| (record.refusal, record.refusal_epoch) = (reason as u8, epoch));
         for direction in DIRECTIONS {
             table.flow_mut(FlowRef::new(id, direction)).flags &= !FlowFlags::SETTLED;
         }

@@ -91,7 +91,7 @@ pub(crate) fn untranslate(store: &SessionStore, head: &mut [u8], meta: &Meta) ->
         if !flow.flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             break;
         }
-        let (to, mangle) = (flow.key(), store.chains.layout.mangle(&store.table, id));
+        let (to, mangle) = (flow.key(), store.chains.records.mangle(&store.table, id));
         if mmb_flow::untranslate(head, meta, &key, &to, mangle.as_ref(), flow_ref.direction()).is_err() {
             break;
         }

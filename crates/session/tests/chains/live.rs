@@ -40,6 +40,35 @@ fn functions_are_added_and_removed() {
     assert_eq!(world.net.view().packets, [4, 3], "the same session all the time");
 }
 
+/// Chains need larger scratchpads while thousands of sessions are open: each keeps what it has, whether its
+/// packets come before others of its block, after them, or never.
+#[test]
+fn scratchpads_grow_under_open_sessions() {
+    const SESSIONS: u16 = 3000;
+    let rules = RuleSet::parse_with(
+        &["nf add a tally", "chain add web a", RULE],
+        Default::default(),
+        None,
+        &crate::registry(),
+        1,
+    );
+    let mut world = World { net: Net::with(rules.expect("good lines"), 1, SESSIONS.into()), workers: 1 };
+    let pass = |world: &mut World, ports: &mut dyn Iterator<Item = u16>| {
+        ports.for_each(|port| world.net.passes(IN, &udp((CLIENT.0, port), SERVER)));
+    };
+    pass(&mut world, &mut (1..=SESSIONS));
+    let (two, four) = (["nf add b tally", "nf add c tally"], "chain add web c | a | b");
+    world.change(&["nf add a tally", two[0], "chain add web b | a", RULE]);
+    pass(&mut world, &mut (1..=SESSIONS).rev().step_by(3));
+    world.change(&["nf add a tally", two[0], two[1], four, RULE]);
+    pass(&mut world, &mut (1..=SESSIONS).step_by(2));
+    world.change(&["nf add a tally", "chain add web a", RULE]);
+    pass(&mut world, &mut (1..=SESSIONS).rev().step_by(5));
+    let (workers, rules) = world.net.harness.workers_mut();
+    while workers[0].clear_batch(100, rules) {}
+    assert_eq!(counts(&world, &["a"]), [[3000, 3000, 3000 + 1000 + 1500 + 600]]);
+}
+
 /// A session that sees no packet ends under whatever program it has.
 #[test]
 fn idle_sessions_expire_under_their_old_program() {
