@@ -4,7 +4,7 @@ import contextlib
 import random
 
 from .peers import rules
-from .results import FAST, FAST_TC, MMB
+from .results import AF_PACKET, FAST, FAST_TC, MMB
 from .layer7.web import PORT
 from .wire import CLIENT, CLIENT6, IPERF, OUTSIDE
 
@@ -159,7 +159,6 @@ NAT = {
 
 STATEFUL = f"add-stateful ip-saddr {CLIENTS} accept\n"
 SOURCE_NAT = f"nat pool add wan {OUTSIDE}\nadd-stateful in left ip-saddr {CLIENTS} nat wan\n"
-AF_PACKET = "mmb, af-packet"
 
 
 def bulk(wire, is_nat):

@@ -4,7 +4,7 @@ import os
 import textwrap
 from dataclasses import dataclass
 
-from .results import ENOUGH, FAST, FAST_TC, MMB, OWN_SEARCH, RESULTS, ROOT, clock
+from .results import AF_PACKET, ENOUGH, FAST, FAST_TC, MMB, OWN_SEARCH, RESULTS, ROOT, clock
 
 # Trial results (BENCH_RESULTS) have a page of their own beside them.
 PAGE = (RESULTS if "BENCH_RESULTS" in os.environ else ROOT / "docs") / "performance.md"
@@ -68,18 +68,22 @@ def best(ours, less):
     """mmb's points. Where several of its configurations were measured, only the fastest one."""
     either = {}
     for point in ours:
-        if point.series in (MMB, FAST, FAST_TC, OWN_SEARCH):
+        if point.series in (MMB, FAST, FAST_TC, AF_PACKET, OWN_SEARCH):
             either.setdefault(point.x, []).append(point)
     choose = min if less else max
     slower = [point for points in either.values() for point in points if point is not choose(points, key=lambda one: one.median)]
     return [point for point in ours if not any(point is other for other in slower)]
 
 
+# How series end whose packets are of IPv6, where others are not.
+IP6 = ", IPv6"
+
+
 def ahead(experiment):
     """Points at which a peer is ahead of mmb. Less is better for ticks and times, more for rates.
 
-    `PEER, what` is compared with `mmb, what` if that series exists, and otherwise with all series of mmb. Of mmb with and without
-    its fast paths, or the library for searching, the best one counts.
+    `PEER, what` is compared with `mmb, what` if that series exists, and otherwise with all series of mmb, but packets of IPv4 with
+    those of IPv4. Of mmb with and without its fast paths, on either kind of port, or the library for searching, the best counts.
     """
     less = experiment.unit not in MORE_IS_BETTER
     ours = best([point for point in experiment.points if point.series.startswith("mmb")], less)
@@ -91,6 +95,8 @@ def ahead(experiment):
         same = "mmb, " + point.series.partition(", ")[2]
         for mine in ours:
             if mine.x != point.x or (same in names and mine.series != same):
+                continue
+            if mine.series.endswith(IP6) and not point.series.endswith(IP6):
                 continue
             a, b = point.median, mine.median
             if a > 0 and b > 0 and (a < b if less else a > b):

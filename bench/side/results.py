@@ -19,6 +19,8 @@ RESULTS = pathlib.Path(os.environ.get("BENCH_RESULTS", ROOT / "bench" / "results
 MEMORY, TICKS = "memory", "ticks a packet"
 # mmb's series, and those of what it does at best where settled flows may stay in the kernel.
 MMB, FAST, FAST_TC = "mmb", "mmb, XDP fast path", "mmb, tc fast path"
+# What it does by itself over the other kind of port.
+AF_PACKET = "mmb, af-packet"
 # What takes mmb's place where the library for searching is not installed.
 OWN_SEARCH = "mmb, without the library"
 # A place on which so many seconds were spent is not measured again: a million rules take some peers a minute

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from side import boxes, page, scale  # noqa: E402
 from side.peers import acl, fastclick, frames, ovs, rules, search, testpmd, vpp  # noqa: E402
-from side.results import FAST, MMB, OWN_SEARCH, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
+from side.results import AF_PACKET, FAST, MMB, OWN_SEARCH, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
 
 # What VPP prints, in the columns that its documentation shows; a node's state may be two words.
 SHOW_RUNTIME = """\
@@ -70,10 +70,17 @@ def test_a_peer_is_compared_with_the_series_of_mmb_that_does_the_same():
     assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("router", "mmb, routed")]
 
 
+def test_peers_are_not_compared_with_packets_of_another_version_of_ip():
+    values = {"mmb": 10, "mmb, IPv6": 30, "peer": 20, "other, IPv6": 25}
+    experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {}, [])
+    experiment.measure([Series(name, lambda x, name=name: values[name], [1]) for name in values], 1)
+    assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("other, IPv6", "mmb, IPv6")]
+
+
 @pytest.mark.parametrize("unit, mine", [("ticks a packet", "mmb"), ("Gbit/s", FAST)])
-def test_peers_are_compared_with_the_better_configuration_of_mmb(unit, mine):
+def test_peers_are_compared_with_the_best_configuration_of_mmb(unit, mine):
     experiment = Experiment("try", "A try", "end to end", "rules", unit, "", {}, [])
-    values = {"mmb": 10, FAST: 20, "slow": 1, "middle": 15, "fast": 30}
+    values = {"mmb": 10, FAST: 20, AF_PACKET: 18, "slow": 1, "middle": 15, "fast": 30}
     experiment.measure([Series(name, lambda x, name=name: values[name], [1]) for name in values], 1)
     less = unit == "ticks a packet"
     assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("slow" if less else "fast", mine)]
