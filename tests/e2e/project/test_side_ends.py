@@ -150,16 +150,7 @@ def test_what_stands_in_the_box_lets_ip6_pass(wire, role, name):
     with boxes.over_ip6(wire, 100)[role][name]():
         # What is forwarded first may wait for a neighbour.
         assert wire.client.run("ping", "-c", 2, "-i", "0.2", "-W", 5, SERVER6).returncode == 0
-        with wire.server.socket(socket.AF_INET6, socket.SOCK_STREAM) as listener:
-            listener.settimeout(5)
-            listener.bind((SERVER6, 0))
-            listener.listen()
-            with wire.client.socket(socket.AF_INET6, socket.SOCK_STREAM) as client:
-                client.settimeout(5)
-                client.connect(listener.getsockname())
-                connection, (address, *_) = listener.accept()
-                connection.close()
-        assert address == CLIENT6
+        assert seen_by_the_server(wire, SERVER6) == CLIENT6
 
 
 def test_peers_get_the_same_tuples_of_ip6():
@@ -201,16 +192,17 @@ def checksum_is_right(packet):
     return IP(bytes(right))["TCP"].chksum == packet["TCP"].chksum
 
 
-def seen_by_the_server(wire):
+def seen_by_the_server(wire, server=SERVER):
     """The source address of the client's connection, as the server sees it."""
-    with wire.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with wire.server.socket(family, socket.SOCK_STREAM) as listener:
         listener.settimeout(5)
-        listener.bind((SERVER, 0))
+        listener.bind((server, 0))
         listener.listen()
-        with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+        with wire.client.socket(family, socket.SOCK_STREAM) as client:
             client.settimeout(5)
             client.connect(listener.getsockname())
-            connection, (address, _) = listener.accept()
+            connection, (address, *_) = listener.accept()
             connection.close()
     return address
 
