@@ -60,12 +60,12 @@ def pair(name, title, x, paper, setup, notes, labels=()):
     ]
 
 
-def goodput(wire, stands, name):
+def goodput(wire, stands, name, server=SERVER):
     """Goodput and CPU time, with what `stands(wire, x)` calls `name` in the box."""
 
     def measure(x):
         with stands(wire, int(x))[name]():
-            return wire.goodput()
+            return wire.goodput(server_address=server)
 
     return measure
 
@@ -106,16 +106,14 @@ def over_ip6(rounds, full):
     figures = pair("ip6", "the box over IPv6", "role", "not in the papers", boxes.OVER_IP6, notes, roles)
     with Wire() as wire:
         stands = boxes.over_ip6(wire, SOME)
-
-        def measured(name):
-            def measure(role):
-                with stands[roles[int(role)]][name]():
-                    return wire.goodput(server_address=SERVER6)
-
-            return measure
-
-        places = {name: [at for at, role in enumerate(roles) if name in stands[role]] for name in boxes.OVER_IP6}
-        return together(figures, [Series(name, measured(name), places[name]) for name in boxes.OVER_IP6], rounds)
+        series = [
+            Series(
+                name, goodput(wire, lambda _, at: stands[roles[at]], name, SERVER6),
+                [at for at, role in enumerate(roles) if name in stands[role]],
+            )
+            for name in boxes.OVER_IP6
+        ]
+        return together(figures, series, rounds)
 
 
 def bulk(rounds, full):

@@ -9,7 +9,7 @@ import time
 
 from . import boxes
 from .ends import END_TO_END, SHARED, percentiles
-from .peers.frames import folded
+from .peers.frames import SYN, segment
 from .results import Experiment
 from .wire import SERVER, Wire
 
@@ -28,9 +28,7 @@ def packets(proto, seed=1):
         source = bytes((10, 1, draw.randrange(1, 255), draw.randrange(1, 255)))
         sport = draw.randrange(1024, 65536)
         if proto == socket.IPPROTO_TCP:
-            text = struct.pack("!HHIIBBHHH", sport, DISCARD, draw.randrange(1 << 32), 0, 0x50, 0x02, 0xFFFF, 0, 0)
-            pseudo = struct.pack("!4s4sHH", source, destination, proto, len(text))
-            text = text[:16] + struct.pack("!H", folded(struct.unpack("!16H", pseudo + text))) + text[18:]
+            text = segment(source, sport, destination, DISCARD, SYN, draw.randrange(1 << 32))
         else:
             text = struct.pack("!HHHH", sport, DISCARD, 8, 0)
         # The kernel fills in length, identification and checksum.

@@ -37,14 +37,15 @@ def frame(source, sport, destination, dport, flags=None):
     if flags is None:
         transport = struct.pack("!HHHH", sport, dport, SIZE - 34, 0)
     else:
-        transport = segment(source, sport, destination, dport, flags)
+        # Numbers begin at 0; a SYN has the first.
+        transport = segment(source, sport, destination, dport, flags, int(flags == ACK), SIZE - 34)
     return (ROUTER_MAC + HOST_MAC + b"\x08\x00" + ip + transport).ljust(SIZE, b"\0")
 
 
-def segment(source, sport, destination, dport, flags):
-    """A segment of TCP that fills a frame. Numbers begin at 0; a SYN has the first."""
-    sequence, acknowledgement = int(flags == ACK), int(flags != SYN)
-    text = struct.pack("!HHIIBBHHH", sport, dport, sequence, acknowledgement, 0x50, flags, 0xFFFF, 0, 0).ljust(SIZE - 34, b"\0")
+def segment(source, sport, destination, dport, flags, sequence, length=20):
+    """A segment of TCP of `length` bytes, the header included. It acknowledges the first number, if it is no SYN."""
+    header = struct.pack("!HHIIBBHHH", sport, dport, sequence, int(flags != SYN), 0x50, flags, 0xFFFF, 0, 0)
+    text = header.ljust(length, b"\0")
     pseudo = struct.pack("!4s4sHH", source, destination, 6, len(text))
     checksum = folded(struct.unpack(f"!{(len(pseudo) + len(text)) // 2}H", pseudo + text))
     return text[:16] + struct.pack("!H", checksum) + text[18:]

@@ -69,6 +69,12 @@ pub struct HashedKey {
     hash: Hash,
 }
 
+/// Whether the bit of a session is set. False beyond the end.
+#[inline]
+fn is_set(bits: &[u64], session: u32) -> bool {
+    bits.get(session as usize / 64).is_some_and(|word| word >> (session % 64) & 1 != 0)
+}
+
 /// The key of the opposite direction.
 #[inline(always)]
 fn reversed(key: &PackedKey) -> PackedKey {

@@ -24,10 +24,11 @@ use memmap2::MmapMut;
 
 use crate::arena::{Arena, HUGE};
 use crate::fcb::SessionId;
+use crate::table::is_set;
 
 /// Sessions of a block.
 pub(super) const BLOCK: usize = 1024;
-/// The smallest size of scratchpads, in bytes.
+/// Minimum size of a scratchpad, in bytes.
 const SMALLEST: usize = 16;
 /// Bytes in a cache line.
 const LINE: usize = 64;
@@ -100,7 +101,7 @@ pub(super) struct Scratchpads {
     memory: Arena<u8>,
     file: Option<OwnedFd>,
     capacity: usize,
-    /// From the smallest size to the largest.
+    /// By size, ascending.
     areas: Vec<Area>,
     blocks: Vec<Block>,
 }
@@ -193,9 +194,8 @@ impl Scratchpads {
         let block = Block { start, size: (area.size / UNIT) as u32 };
         if before.size > 0 {
             let memory = self.memory.get_mut();
-            for session in (first..self.capacity.min(first + BLOCK)).filter(|session| is_set(live, *session))
-            {
-                let session = session as u32;
+            let all = first..self.capacity.min(first + BLOCK);
+            for session in all.map(|session| session as u32).filter(|session| is_set(live, *session)) {
                 memory.copy_within(before.bytes_of(session), block.bytes_of(session).start);
             }
         }
@@ -233,9 +233,4 @@ impl Scratchpads {
 /// bytes that are used first are in one line.
 fn largest(limit: usize) -> usize {
     limit.next_multiple_of(if limit < LINE { UNIT } else { LINE })
-}
-
-/// Whether the bit of a session is set.
-fn is_set(bits: &[u64], session: usize) -> bool {
-    bits.get(session / 64).is_some_and(|word| word >> (session % 64) & 1 != 0)
 }

@@ -2,7 +2,7 @@
 
 use mmb_packet::prefetch;
 
-use super::{INSERTIONS_AHEAD, NONE, ScratchpadStarts, Table};
+use super::{INSERTIONS_AHEAD, NONE, ScratchpadStarts, Table, is_set};
 use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
 use crate::key::Key;
 
@@ -42,7 +42,7 @@ impl Table {
     /// Whether a session or redirect has this number.
     #[inline]
     pub fn is_live(&self, id: SessionId) -> bool {
-        self.live.get(id.0 as usize / 64).is_some_and(|word| word >> (id.0 % 64) & 1 != 0)
+        is_set(&self.live, id.0)
     }
 
     /// Incarnation of the number: distinguishes a session from earlier and later ones with the same number.

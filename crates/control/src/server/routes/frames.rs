@@ -1,14 +1,12 @@
 //! The endpoints that explain a frame, and a packet of a capture.
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 
+use super::Ctl;
 use crate::api::*;
 use crate::server::document::{Reply, reply};
-use crate::transaction::Control;
 
 /// The way of a frame.
 #[derive(Deserialize)]
@@ -34,11 +32,7 @@ pub(super) struct FrameQuery {
         (status = 400, body = ErrorReply, description = "the frame is empty or too long, or no interface is named"),
         (status = 404, body = ErrorReply, description = "an interface does not exist"),
     ))]
-pub(super) async fn explain(
-    State(control): State<Arc<Control>>,
-    Query(query): Query<FrameQuery>,
-    body: Bytes,
-) -> Reply {
+pub(super) async fn explain(State(control): Ctl, Query(query): Query<FrameQuery>, body: Bytes) -> Reply {
     reply(control, move |c| c.explain_frame(&body, &query.interface, query.out.as_deref())).await
 }
 
@@ -68,7 +62,7 @@ pub(super) struct CaptureQuery {
         (status = 422, body = ErrorReply, description = "memory is not available"),
     ))]
 pub(super) async fn explain_capture(
-    State(control): State<Arc<Control>>,
+    State(control): Ctl,
     Query(query): Query<CaptureQuery>,
     body: Bytes,
 ) -> Reply {

@@ -7,7 +7,7 @@ mod state;
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::map_response;
 use axum::{Extension, Json};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -18,6 +18,9 @@ use utoipa_axum::routes;
 use super::document::convert_errors;
 use crate::error::Refusal;
 use crate::transaction::Control;
+
+/// The control state, as endpoints take it.
+type Ctl = State<Arc<Control>>;
 
 /// The OpenAPI description of the API as a whole.
 #[derive(OpenApi)]

@@ -10,16 +10,16 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 
+use super::Ctl;
 use super::state::{MatchQuery, run_with_matches};
 use crate::api::*;
+use crate::command::Output;
 use crate::error::Refusal;
 use crate::history::Author;
 use crate::server::document::{JSON, Reply, blocking, inline, parse, reply};
 use crate::server::role::Role;
 use crate::server::stream;
 use crate::transaction::Control;
-
-type Ctl = State<Arc<Control>>;
 
 /// Run one line of the language.
 #[utoipa::path(post, path = "/v1/command", request_body = CommandRequest, responses(
@@ -35,9 +35,7 @@ pub(super) async fn command(
     Extension(author): Extension<Author>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let CommandRequest { line, format } = parse(&body)?;
-    control.check_role(role, &line)?;
-    let output = blocking(control.clone(), move |c| author.run(|| c.execute(&line))).await?;
+    let (output, format) = run_command(&control, role, author, &body).await?;
     stream::reply(JSON, move |out| output.write_reply(format, &control, out)).await
 }
 
@@ -56,14 +54,25 @@ pub(super) async fn print(
     Extension(author): Extension<Author>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let CommandRequest { line, format } = parse(&body)?;
-    control.check_role(role, &line)?;
-    let output = blocking(control.clone(), move |c| author.run(|| c.execute(&line))).await?;
+    let (output, format) = run_command(&control, role, author, &body).await?;
     let write = move |out: &mut stream::ChunkWriter| match format {
         Format::Json => output.write_json(&control, out).and_then(|()| out.write_all(b"\n")),
         Format::Text | Format::Both => output.write_text(&control, out),
     };
     stream::reply("text/plain; charset=utf-8", write).await
+}
+
+/// Runs the line of a request, if the role may. Returns its output, and the format that is asked for.
+async fn run_command(
+    control: &Arc<Control>,
+    role: Role,
+    author: Author,
+    body: &[u8],
+) -> Result<(Output, Format), Refusal> {
+    let CommandRequest { line, format } = parse(body)?;
+    control.check_role(role, &line)?;
+    let output = blocking(control.clone(), move |c| author.run(|| c.execute(&line))).await?;
+    Ok((output, format))
 }
 
 /// Make the text the configuration, all of it or nothing. Rules that remain keep their counters.

@@ -1,12 +1,11 @@
 //! The endpoints for named sets.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use mmb_lang::{NamedSet, SetElement, SetElements, parse_element};
 
+use super::Ctl;
 use crate::api::*;
 use crate::error::Refusal;
 use crate::history::Author;
@@ -15,7 +14,7 @@ use crate::transaction::Control;
 
 /// Named sets: their kinds, sizes, and the rules that refer to them.
 #[utoipa::path(get, path = "/v1/sets", responses((status = 200, body = SetList)))]
-pub(super) async fn sets(State(control): State<Arc<Control>>) -> Reply {
+pub(super) async fn sets(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.sets())).await
 }
 
@@ -26,7 +25,7 @@ pub(super) async fn sets(State(control): State<Arc<Control>>) -> Reply {
         (status = 200, body = SetElementList),
         (status = 404, body = ErrorReply, description = "there is no such set"),
     ))]
-pub(super) async fn set(State(control): State<Arc<Control>>, Path(name): Path<String>) -> Reply {
+pub(super) async fn set(State(control): Ctl, Path(name): Path<String>) -> Reply {
     let line = format!("show set {name}");
     reply(control, move |c| c.set_elements(&(*name).into()).map_err(|error| error.in_line(&line))).await
 }
@@ -43,7 +42,7 @@ pub(super) async fn set(State(control): State<Arc<Control>>, Path(name): Path<St
         (status = 409, body = ErrorReply, description = "the set would have too many elements"),
     ))]
 pub(super) async fn add_elements(
-    State(control): State<Arc<Control>>,
+    State(control): Ctl,
     Extension(author): Extension<Author>,
     Path(name): Path<String>,
     body: Bytes,
@@ -74,7 +73,7 @@ pub(super) async fn add_elements(
         (status = 404, body = ErrorReply, description = "there is no such set, or it does not have an element"),
     ))]
 pub(super) async fn delete_elements(
-    State(control): State<Arc<Control>>,
+    State(control): Ctl,
     Extension(author): Extension<Author>,
     Path(name): Path<String>,
     body: Bytes,

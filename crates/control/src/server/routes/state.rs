@@ -9,14 +9,13 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 
+use super::Ctl;
 use crate::api::*;
 use crate::command::Output;
 use crate::error::Refusal;
 use crate::server::document::{JSON, Reply, blocking, parse, reply};
 use crate::server::{scrape as metrics, stream};
 use crate::transaction::Control;
-
-type Ctl = State<Arc<Control>>;
 
 /// The classifier's tables.
 #[utoipa::path(get, path = "/v1/tables", responses((status = 200, body = TableList)))]
