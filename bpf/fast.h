@@ -15,14 +15,34 @@
 #include "fast_rewrite.h"
 #include "fast_table.h"
 
+/* Records a FIN. 0: it is another one than the first, or acknowledges what is hardly in flight. The engine
+ * must see these: they may be forged. */
+static __always_inline int fast_record_fin(struct fast_slot *slot, const struct fast_packet *packet)
+{
+	const struct tcphdr *tcp = packet->l4;
+	__u32 header = (((const __u8 *)tcp)[12] >> 4) * 4;
+	__u32 behind = slot->ack - bpf_ntohl(tcp->ack_seq);
+	__u64 fin, old;
+
+	if (slot->seen == 0 || behind + STEER_FAST_IN_FLIGHT > 2 * STEER_FAST_IN_FLIGHT)
+		return 0;
+	fin = STEER_FAST_HAS_FIN | (__u32)(bpf_ntohl(tcp->seq) + packet->len - header + 1);
+	old = __sync_val_compare_and_swap(&slot->fin, 0, fin);
+	return old == 0 || old == fin;
+}
+
 /* Whether the action covers this packet. */
-static __always_inline int fast_covers(const struct fast_slot *slot, const struct fast_packet *packet,
-				    const struct fast_action *action)
+static __always_inline int fast_covers(struct fast_slot *slot, const struct fast_packet *packet,
+				       const struct fast_action *action)
 {
 	const struct tcphdr *tcp = packet->l4;
 
-	if (packet->required_flags != 0 && (packet->required_flags & action->flags) == 0)
-		return 0;
+	if (packet->is_tcp && packet->required_flags != 0) {
+		if ((packet->required_flags & action->flags) == 0)
+			return 0;
+		if (action->flags & STEER_FAST_TRACK)
+			return fast_record_fin(slot, packet);
+	}
 	if ((action->flags & STEER_FAST_NUMBERS) && packet->options == FAST_OPTIONS_OTHER)
 		return 0;
 	if ((action->flags & STEER_FAST_STAMPS) && packet->options != FAST_OPTIONS_STAMPS)

@@ -42,7 +42,7 @@ struct fast_packet {
 	__u64 is_ip4;
 	__u64 is_tcp;
 	__u8 proto;
-	/* TCP: the action must have this flag to forward this segment; 0: no flag is needed. */
+	/* TCP: the action must have one of these flags to forward this segment; 0: no flag is needed. */
 	__u16 required_flags;
 	/* TCP: one of enum fast_options. */
 	__u8 options;
@@ -132,8 +132,10 @@ static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
 		return 0;
 	if (bytes[12] >> 4 < 5 || (bytes[12] >> 4) * 4 > packet->len)
 		return 0;
-	/* ACK without SYN, FIN and RST needs no flag. */
-	if ((bytes[13] & 0x17) != 0x10)
+	/* ACK without SYN, FIN and RST needs no flag. FIN and ACK needs one of two. */
+	if ((bytes[13] & 0x17) == 0x11)
+		packet->required_flags = STEER_FAST_CONTROL | STEER_FAST_FIN;
+	else if ((bytes[13] & 0x17) != 0x10)
 		packet->required_flags = STEER_FAST_CONTROL;
 	packet->key.ports = *(__u32 *)tcp;
 	packet->check = &tcp->check;

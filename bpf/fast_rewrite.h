@@ -125,8 +125,8 @@ static __always_inline void fast_count(struct fast_slot *slot, const struct fast
 		return;
 	/* A reader that sees the flag sees the counters of its segment. */
 	barrier();
-	if (tcp->fin)
-		slot->fin = 1;
+	if (tcp->fin && !(action->flags & STEER_FAST_TRACK))
+		slot->fin = STEER_FAST_HAS_FIN;
 	if (tcp->rst)
 		slot->rst = 1;
 }

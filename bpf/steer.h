@@ -102,9 +102,14 @@ struct fast_key {
 /* With STEER_FAST_NUMBERS: add `add_tsval` and `add_tsecr` to timestamps. Segments without them go to the
  * socket. */
 #define STEER_FAST_STAMPS 128
+/* With STEER_FAST_TRACK: forward the first FIN with an ACK and its retransmissions, and record it. */
+#define STEER_FAST_FIN 256
 
 /* An acknowledgement at most this far below the last one was overtaken by it. As in crates/flow/src/track. */
 #define STEER_FAST_IN_FLIGHT (1 << 18)
+
+/* In `fin` of a slot: a FIN was forwarded. */
+#define STEER_FAST_HAS_FIN (1ULL << 32)
 
 /* The action of a flow. Differences are ones' complement sums of words in memory order. */
 struct fast_action {
@@ -147,10 +152,12 @@ struct fast_slot {
 	/* With STEER_FAST_TRACK: whether a segment was seen, and the last acknowledgement number. */
 	__u32 seen;
 	__u32 ack;
-	/* Whether a segment with FIN or RST was forwarded. Written last. */
-	__u32 fin;
+	/* Whether a segment with RST was forwarded. Written last. */
 	__u32 rst;
-	__u64 padding2;
+	__u32 padding2;
+	/* STEER_FAST_HAS_FIN: a segment with FIN was forwarded. Written last. With STEER_FAST_FIN, it is written
+	 * before its segment is counted, and the lower half is the sequence number behind the FIN. */
+	__u64 fin;
 };
 
 /* One bucket of the index: a cache line. A lane is 0, or holds the upper half of a key's hash and, in its

@@ -53,6 +53,7 @@ fn stats(words: &[u8; 29]) -> FastFlowStats {
         bytes: number(8),
         last: number(16),
         ended: words[28],
+        fin_end: ack,
         ack: (words[28] & 0x80 != 0).then_some(ack),
     }
 }

@@ -1,12 +1,13 @@
 //! A worker's entries in the kernel: their slots, what their counters are credited to, and their end.
 //!
 //! # Theory of operation
-//! All slots are checked several times a second, some of them between two walks. An entry is revoked when its
-//! connection has been closed or reset, when it had no packet for a while, and soon if it never had one. A
-//! slot is reused some time after it was revoked; what the kernel has counted until then is credited first. A
+//! All slots are checked several times a second, some of them between two walks. An entry is revoked when
+//! its connection has been closed or reset, when it had no packet for a while, and soon if it never had
+//! one. A session revokes its flows itself when it has been closed, so that a forged FIN does not. A slot
+//! is reused some time after it was revoked; what the kernel has counted until then is credited first. A
 //! packet that the kernel still handles then is counted for the new flow, but treated by the old action,
-//! which was read as a whole. The kernel handles a packet within microseconds and without interruption, so a
-//! short pause suffices.
+//! which was read as a whole. The kernel handles a packet within microseconds and without interruption, so
+//! a short pause suffices.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -229,7 +230,9 @@ impl Entries {
                 entry.since = now;
             }
             // An entry of several flows outlives each of their connections.
-            let has_ended = ended != 0 && entry.key.granularity == FastGranularity::Flow;
+            let is_connection =
+                entry.key.granularity == FastGranularity::Flow && entry.credit.session.is_none();
+            let has_ended = ended != 0 && is_connection;
             let is_idle = more == 0 && age >= if packets == 0 { UNUSED_TIMEOUT } else { IDLE_TIMEOUT };
             if entry.generation != in_force || has_ended || is_idle {
                 self.revoke(kernel, slot, now);

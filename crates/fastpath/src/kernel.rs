@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::{Arc, LazyLock};
 
-use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPath};
+use mmb_dpdk::{FAST_FIN, FastAction, FastFlowStats, FastGranularity, FastKey, FastPath};
 use mmb_session::{OffloadCounters, OffloadDriver};
 use nix::time::{ClockId, clock_gettime};
 
@@ -95,8 +95,9 @@ impl OffloadDriver for SessionDriver {
 
     fn counters(&self, slot: u32) -> OffloadCounters {
         let stats = self.0.flow_stats(slot);
-        let FastFlowStats { packets, bytes, ack, .. } = stats;
-        OffloadCounters { packets, bytes, age: self.0.age(&stats), ack }
+        let FastFlowStats { packets, bytes, ack, ended, fin_end, .. } = stats;
+        let fin = (ended & FAST_FIN != 0).then_some(fin_end);
+        OffloadCounters { packets, bytes, age: self.0.age(&stats), ack, fin }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::host::{FastPathHost, PortSide, TxContext};
 use crate::kernel::SessionDriver;
 use crate::learn::{
     LearnedFlow, LearningBudget, PacketRole, PendingFlows, SampleCache, SampledFlow, SampledPackets,
-    Treatment, frame_of, has_syn, is_tcp_answer, learn, packet_role, parse_key,
+    SessionTreatment, Treatment, frame_of, has_syn, is_tcp_answer, learn, packet_role, parse_key,
 };
 use crate::refusal::{FastCounters, RefusalReason};
 
@@ -257,7 +257,11 @@ impl FlowLearner {
             // A packet that functions have changed teaches nothing.
             return Err(RefusalReason::Session);
         }
-        Ok(Treatment::Session(session, sessions.added_numbers(session)))
+        Ok(Treatment::Session(SessionTreatment {
+            candidate: session,
+            added: sessions.added_numbers(session),
+            may_pass_fins: sessions.may_pass_fins(session),
+        }))
     }
 
     /// Counts a refusal, and suspends the flow. The first ones whose reason may pass do not suspend it.

@@ -26,8 +26,8 @@
 //! connections are installed before the answer leaves, so that its acknowledgement finds the entry. The
 //! session stays half open until the kernel has seen that acknowledgement; before it, the kernel forwards
 //! nothing in that direction ([`mmb_session::OffloadState::AwaitingAck`]). A session without answers is
-//! installed only if it has many packets. The kernel forwards FINs and records them; sessions collect the
-//! record ([`mmb_session::OffloadCounters`]).
+//! installed only if it has many packets. The kernel forwards and records the first FIN of a flow, unless the
+//! session has a chain; sessions collect the record ([`mmb_session::OffloadCounters`]).
 //!
 //! *Generations.* An entry carries the generation of rules, ports and routes under which its sample was
 //! treated. The kernel ignores entries of other generations than the one in force ([`FastPathState`]). Each

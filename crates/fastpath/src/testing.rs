@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort};
+use mmb_dpdk::{FAST_FIN, FastAction, FastFlowStats, FastGranularity, FastKey, FastPort};
 
 use crate::entries::{CreditTargets, Entries, PortRef};
 use crate::kernel::KernelTable;
@@ -105,6 +105,11 @@ impl FakeKernel {
     /// Records segments with these flags of a connection's end.
     pub fn end(&self, key: &FastKey, ended: u8) {
         self.update(key, |stats| stats.ended |= ended);
+    }
+
+    /// Records a FIN, behind which this number is.
+    pub fn finish(&self, key: &FastKey, end: u32) {
+        self.update(key, |stats| (stats.ended, stats.fin_end) = (stats.ended | FAST_FIN, end));
     }
 
     /// Counts packets of a flow.

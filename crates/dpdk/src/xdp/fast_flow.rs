@@ -53,6 +53,9 @@ pub struct FastAction {
     /// TCP: whether segments with SYN, FIN or RST and those without ACK are forwarded too; otherwise they go
     /// to the socket.
     pub pass_control: bool,
+    /// TCP, with `track_tcp` and without `numbers`: whether the first FIN and its retransmissions are
+    /// forwarded and recorded ([`FastFlowStats::fin_end`]). Other FINs go to the socket.
+    pub pass_fin: bool,
     /// TCP, with `track_tcp`: the acknowledgement number that the first segment must carry. Segments before
     /// it go to the socket.
     pub awaited_ack: Option<u32>,
@@ -70,6 +73,7 @@ impl FastAction {
             numbers: None,
             track_tcp: false,
             pass_control: false,
+            pass_fin: false,
             awaited_ack: None,
         }
     }
@@ -134,8 +138,10 @@ pub struct FastFlowStats {
     /// Time of the last packet, in nanoseconds of CLOCK_MONOTONIC_COARSE; 0: none yet.
     pub last: u64,
     /// TCP: [`FAST_FIN`] and [`FAST_RST`] of segments that were forwarded. The other fields include those
-    /// segments.
+    /// segments, except a FIN by `pass_fin`, which may be counted a moment later.
     pub ended: u8,
+    /// TCP, with [`FAST_FIN`] and `pass_fin`: the sequence number behind the FIN, as received.
+    pub fin_end: u32,
     /// TCP: the last acknowledgement number as received, if it is tracked and a packet was seen.
     pub ack: Option<u32>,
 }

@@ -85,7 +85,8 @@ fn is_consistent(key: &FastKey, action: &FastAction) -> bool {
     let untracked = !action.track_tcp || !(action.pass_control || covers_flows);
     untracked
         && !(covers_flows && action.translation.is_some())
-        && (action.awaited_ack.is_none() && action.numbers.is_none() || action.track_tcp)
+        && (action.awaited_ack.is_none() && action.numbers.is_none() && !action.pass_fin || action.track_tcp)
+        && !(action.pass_fin && action.numbers.is_some())
         && action.numbers.is_none_or(|numbers| (-14..=14).contains(&numbers.window_shift))
 }
 
@@ -122,6 +123,7 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
             | flag(to != *key, sys::STEER_FAST_NAT)
             | flag(action.track_tcp, sys::STEER_FAST_TRACK)
             | flag(action.pass_control, sys::STEER_FAST_CONTROL)
+            | flag(action.pass_fin, sys::STEER_FAST_FIN)
             | flag(action.awaited_ack.is_some(), sys::STEER_FAST_AWAITS)
             | flag(action.numbers.is_some(), sys::STEER_FAST_NUMBERS)
             | flag(numbers.has_timestamps(), sys::STEER_FAST_STAMPS),

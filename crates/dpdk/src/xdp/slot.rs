@@ -21,9 +21,9 @@ pub(super) struct Slot {
     pub(super) last: AtomicU64,
     seen: AtomicU32,
     ack: AtomicU32,
-    fin: AtomicU32,
     rst: AtomicU32,
-    padding2: AtomicU64,
+    padding2: AtomicU32,
+    fin: AtomicU64,
 }
 
 const _: () = {
@@ -53,10 +53,10 @@ impl Slot {
         for (to, word) in self.key.iter().chain(&self.action).zip(words) {
             to.store(*word, Ordering::Relaxed);
         }
-        for counter in [&self.packets, &self.bytes, &self.last] {
+        for counter in [&self.packets, &self.bytes, &self.last, &self.fin] {
             counter.store(0, Ordering::Relaxed);
         }
-        for flag in [&self.seen, &self.fin, &self.rst] {
+        for flag in [&self.seen, &self.rst] {
             flag.store(0, Ordering::Relaxed);
         }
         self.version.store(version.wrapping_add(2), Ordering::Release);
@@ -65,14 +65,16 @@ impl Slot {
     /// Reads the counters.
     pub(super) fn stats(&self) -> FastFlowStats {
         // The program writes `fin` and `rst` last: a reader that sees them sees the rest.
-        let bit = |ended: &AtomicU32, bit| if ended.load(Ordering::Acquire) != 0 { bit } else { 0 };
-        let ended = bit(&self.fin, FAST_FIN) | bit(&self.rst, FAST_RST);
+        let (fin, rst) = (self.fin.load(Ordering::Acquire), self.rst.load(Ordering::Acquire));
+        let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
+        let ended = bit(fin != 0, FAST_FIN) | bit(rst != 0, FAST_RST);
         let ack = (self.seen.load(Ordering::Relaxed) != 0).then(|| self.ack.load(Ordering::Relaxed));
         FastFlowStats {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             last: self.last.load(Ordering::Relaxed),
             ended,
+            fin_end: (fin & !sys::STEER_FAST_HAS_FIN) as u32,
             ack,
         }
     }

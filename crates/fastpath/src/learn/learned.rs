@@ -31,12 +31,21 @@ pub(crate) struct LearnedFlow {
     pub is_paid: bool,
 }
 
+/// How a session treats the packets of a flow.
+pub(crate) struct SessionTreatment {
+    pub candidate: OffloadCandidate,
+    /// What it adds to numbers.
+    pub added: AddedNumbers,
+    /// Whether it needs no FIN at once.
+    pub may_pass_fins: bool,
+}
+
 /// What determined the treatment of a sampled packet.
 pub(crate) enum Treatment {
     /// The rules in these slots.
     Rules(Vec<u32>),
-    /// A session, and what it adds to numbers.
-    Session(OffloadCandidate, AddedNumbers),
+    /// A session.
+    Session(SessionTreatment),
 }
 
 /// Derives the flow of a sampled packet. `received` is the packet as it was received, `frame` as it is sent.
@@ -49,16 +58,17 @@ pub(crate) fn learn(
 ) -> Result<LearnedFlow, RefusalReason> {
     let flow = sample.flow;
     let numbers = match &treatment {
-        Treatment::Session(_, added) => numbers_of(&flow.key, *added),
+        Treatment::Session(session) => numbers_of(&flow.key, session.added),
         Treatment::Rules(_) => None,
     };
     let mut action = derive_action(config, context, (sample, received), (sent, frame), numbers)?;
     let (rules, session) = match treatment {
-        // Segments that open, close and reset connections go to the engine, which compares their numbers with
-        // the session.
-        Treatment::Session(session, _) => {
+        // Segments that open and reset connections go to the engine, which compares their numbers with the
+        // session. So do those that close them if the session needs them at once.
+        Treatment::Session(session) => {
             action.track_tcp = flow.key.proto == TCP;
-            (Vec::new(), Some(session))
+            action.pass_fin = action.track_tcp && action.numbers.is_none() && session.may_pass_fins;
+            (Vec::new(), Some(session.candidate))
         }
         Treatment::Rules(rules) => {
             action.pass_control = true;

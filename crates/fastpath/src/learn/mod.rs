@@ -10,7 +10,7 @@ mod sampled;
 
 pub(crate) use budget::LearningBudget;
 pub(crate) use frame::{PacketRole, TCP, has_syn, is_tcp_answer, packet_role, parse_key};
-pub(crate) use learned::{LearnedFlow, Treatment, learn};
+pub(crate) use learned::{LearnedFlow, SessionTreatment, Treatment, learn};
 pub(crate) use pending::PendingFlows;
 #[cfg(feature = "testing")]
 pub(crate) use rewrite::derive_rewrite;

@@ -201,6 +201,11 @@ impl TrackState {
         matches!(self.state(), State::FinForward | State::FinReverse | State::Closing | State::Closed)
     }
 
+    /// TCP: whether both sides have sent their FINs.
+    pub fn has_both_fins(&self) -> bool {
+        matches!(self.state(), State::Closing | State::Closed)
+    }
+
     /// TCP: the only number that a segment of the originator must acknowledge to open the connection. None if
     /// more than that is missing, or if several numbers are possible.
     pub fn awaited_ack(&self, acks: &[u32; 2]) -> Option<u32> {

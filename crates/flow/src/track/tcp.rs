@@ -282,7 +282,7 @@ impl TrackState {
     }
 
     /// Whether the side of this direction has sent its FIN.
-    pub(super) fn is_closed(&self, direction: Direction) -> bool {
+    pub fn is_closed(&self, direction: Direction) -> bool {
         match self.state() {
             State::Closing | State::Closed => true,
             State::FinForward => direction == Forward,

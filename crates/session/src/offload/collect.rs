@@ -1,6 +1,8 @@
 //! The collection of the driver's counters.
 
-use mmb_flow::{Direction, FlowRef, SessionId, SessionSettings, Table, TcpSegment, TrackInput, latest_ack};
+use mmb_flow::{
+    Direction, Flow, FlowRef, SessionId, SessionSettings, Table, TcpSegment, TrackInput, latest_ack,
+};
 
 use super::OffloadCounters;
 use super::flows::{FlowPair, OffloadedFlow, OffloadedFlows};
@@ -49,8 +51,8 @@ impl OffloadedFlows {
         self.detach_rules();
     }
 
-    /// Collects the counters of both flows of a session. After a FIN, the tracker sees the last
-    /// acknowledgements, once those of both directions are known.
+    /// Collects the counters of both flows of a session. The tracker sees the FINs that the driver has
+    /// forwarded, and after a FIN the last acknowledgements, once those of both directions are known.
     pub(super) fn collect_pair(
         &self,
         now: u32,
@@ -63,19 +65,25 @@ impl OffloadedFlows {
         if let Some(OffloadCounters { age, ack: Some(_), .. }) = counters[Direction::Forward as usize] {
             complete_handshake(table, settings, now.wrapping_sub(age), id);
         }
-        let mut collected = [None; 2];
-        for (((direction, flow), counters), to) in
-            DIRECTIONS.into_iter().zip(flows).zip(counters).zip(&mut collected)
-        {
+        for ((direction, flow), counters) in DIRECTIONS.into_iter().zip(flows).zip(counters) {
             if let (Some(flow), Some(counters)) = (flow, counters) {
-                *to = collect_flow((table, cache), now, FlowRef::new(id, direction), flow, counters, env);
+                collect_flow((table, cache), now, FlowRef::new(id, direction), flow, counters, env);
             }
         }
-        for (direction, collected) in DIRECTIONS.into_iter().zip(collected) {
-            if let Some((last, OffloadCounters { ack: Some(ack), .. })) = collected
+        let seen = DIRECTIONS.into_iter().zip(counters).filter_map(|(way, seen)| Some((way, seen?)));
+        for (direction, counters) in seen.clone() {
+            if let Some(end) = counters.fin
+                && !table.session(id).track.is_closed(direction)
+            {
+                track_fin(table, settings, FlowRef::new(id, direction), end);
+            }
+        }
+        for (direction, counters) in seen {
+            if let Some(ack) = counters.ack
                 && table.session(id).track.has_fin()
             {
-                track_ack(table, settings, last, FlowRef::new(id, direction), ack);
+                let flow = FlowRef::new(id, direction);
+                track_ack(table, settings, table.flow(flow).last_seen, flow, ack);
             }
         }
     }
@@ -90,18 +98,30 @@ fn complete_handshake(table: &mut Table, settings: &SessionSettings, last: u32, 
 
 /// Tells the tracker of the last segment of a flow, which acknowledged `ack`.
 fn track_ack(table: &mut Table, settings: &SessionSettings, last: u32, flow: FlowRef, ack: u32) {
+    let seq = tracking::acks(table, flow.session())[flow.direction().opposite() as usize];
+    let segment = TcpSegment { seq, ack, flags: TcpSegment::ACK, ..TcpSegment::default() };
+    track(table, settings, last, flow, segment);
+}
+
+/// Tells the tracker of a FIN. The driver has compared its acknowledgement with the one before.
+fn track_fin(table: &mut Table, settings: &SessionSettings, flow: FlowRef, end: u32) {
+    let (flags, seq) = (TcpSegment::FIN | TcpSegment::ACK, end.wrapping_sub(1));
+    let &Flow { ack, last_seen, .. } = table.flow(flow);
+    let segment = TcpSegment { seq, ack, flags, ..TcpSegment::default() };
+    track(table, settings, last_seen, flow, segment);
+}
+
+/// Tells the tracker of a segment of this time.
+fn track(table: &mut Table, settings: &SessionSettings, time: u32, flow: FlowRef, segment: TcpSegment) {
     let id = flow.session();
     let (mut track, mut acks) = (table.session(id).track, tracking::acks(table, id));
-    let seq = acks[flow.direction().opposite() as usize];
-    let segment = TcpSegment { seq, ack, flags: TcpSegment::ACK, ..TcpSegment::default() };
     let outcome = track.update(flow.direction(), &TrackInput::Tcp(segment), &mut acks, settings);
     table.session_mut(id).track = track;
     tracking::set_acks(table, id, acks);
-    tracking::apply(table, last, id, &outcome);
+    tracking::apply(table, time, id, &outcome);
 }
 
-/// Collects the counters of a flow. Returns them, with the time of the last packet, if there were packets
-/// since the last time.
+/// Collects the counters of a flow.
 fn collect_flow(
     (table, cache): (&mut Table, &mut DecisionCache),
     now: u32,
@@ -109,11 +129,15 @@ fn collect_flow(
     offloaded: &mut OffloadedFlow,
     counters: OffloadCounters,
     env: &impl Environment,
-) -> Option<(u32, OffloadCounters)> {
+) {
+    if let Some(ack) = counters.ack {
+        let flow = table.flow_mut(flow_ref);
+        flow.ack = latest_ack(flow.ack, ack);
+    }
     let new_packets = counters.packets.wrapping_sub(offloaded.packets);
     let new_bytes = counters.bytes.wrapping_sub(offloaded.bytes);
     if new_packets == 0 {
-        return None;
+        return;
     }
     (offloaded.packets, offloaded.bytes) = (counters.packets, counters.bytes);
     // These packets are credited below: counters deferred so far must be added to the rules first.
@@ -130,14 +154,9 @@ fn collect_flow(
     if last.wrapping_sub(flow.last_seen).cast_signed() > 0 {
         flow.last_seen = last;
     }
-    let last = flow.last_seen;
-    if let Some(ack) = counters.ack {
-        flow.ack = latest_ack(flow.ack, ack);
-    }
     if offloaded.credits_rules {
         cache.decisions.credit(flow.decision(), new_packets, new_bytes, env);
     }
-    Some((last, counters))
 }
 
 #[cfg(test)]

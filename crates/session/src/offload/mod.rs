@@ -1,9 +1,11 @@
 //! Offload: packets of settled flows that an XDP program forwards instead of this engine.
 //!
 //! Theory of operation. A flow can be offloaded when all that the engine does to its packets is to count
-//! them, to translate them and to send them on ([`OffloadSource::offload_state`]). The [`OffloadDriver`] then
-//! forwards and counts these packets. It leaves packets that open, close or reset connections to the engine,
-//! whose connection tracker compares their numbers with the session.
+//! them, to translate them and to send them on ([`OffloadSource::offload_state`]). The [`OffloadDriver`]
+//! then forwards and counts these packets. It leaves packets that open or reset connections to the engine,
+//! whose connection tracker compares their numbers with the session. Of FINs, it forwards and records the
+//! first of a flow whose session has no chain ([`OffloadSource::may_pass_fins`]). The tracker sees it when
+//! the counters are collected.
 //!
 //! A session with a chain qualifies if each function on its path says that it only adds constants to the
 //! session's packets ([`mmb_nf::Function::constant_rewrite`]). The packets that the driver leaves to the
@@ -41,6 +43,8 @@ pub struct OffloadCounters {
     pub age: u32,
     /// TCP: the highest acknowledgement number.
     pub ack: Option<u32>,
+    /// TCP: the sequence number behind the first FIN, if one was forwarded.
+    pub fin: Option<u32>,
 }
 
 /// The fast path as sessions see it: it forwards the packets of offloaded flows. A slot names an offloaded
@@ -130,12 +134,15 @@ pub trait OffloadSource {
     /// offloaded.
     fn added_numbers(&self, candidate: OffloadCandidate) -> AddedNumbers;
 
+    /// Whether the driver may forward FINs of the flow, and report them in its counters.
+    fn may_pass_fins(&self, candidate: OffloadCandidate) -> bool;
+
     /// Records that the driver forwards the flow under this slot. If the flow has another slot, that one is
     /// revoked.
     fn offload(&mut self, now: u32, candidate: OffloadCandidate, slot: u32, env: &impl Environment);
 
-    /// Collects the counters of the session if the flow is offloaded under this slot. `ended`: the driver has
-    /// given the flow up.
+    /// Collects the counters of the session if the flow is offloaded under this slot. If both sides have sent
+    /// their FINs, both flows are revoked. `ended`: the driver has given the flow up.
     fn collect_offloaded(
         &mut self,
         now: u32,

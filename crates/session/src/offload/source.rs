@@ -5,6 +5,7 @@ use mmb_packet::Meta;
 
 use super::flows::{OffloadedFlow, OffloadedFlows};
 use super::{AddedNumbers, OffloadCandidate, OffloadDriver, OffloadSource, OffloadState};
+use crate::chains::has_chain;
 use crate::established::decisions::DecisionFlags;
 use crate::sessions::Sessions;
 use crate::store::SessionStore;
@@ -96,6 +97,12 @@ impl OffloadSource for Sessions {
         }
     }
 
+    fn may_pass_fins(&self, candidate: OffloadCandidate) -> bool {
+        let (table, id) = (&self.store.table, candidate.flow.session());
+        // Functions of a chain read FINs, and where they edit, numbers differ.
+        !has_chain(table, id) && !table.session(id).flags.contains(SessionFlags::MANGLE)
+    }
+
     fn offload(&mut self, now: u32, candidate: OffloadCandidate, slot: u32, env: &impl Environment) {
         let (id, direction) = (candidate.flow.session(), candidate.flow.direction() as usize);
         let mut flows = self.store.offloaded.get(id).unwrap_or_default();
@@ -128,6 +135,9 @@ impl OffloadSource for Sessions {
             flows[direction] = None;
         }
         self.store.offloaded.set(id, flows);
+        if self.store.table.session(id).track.has_both_fins() {
+            self.store.revoke(now, id, env);
+        }
     }
 
     fn next_revoked(&mut self) -> Option<u32> {

@@ -46,6 +46,7 @@ fn added(world: &mut World) -> Option<AddedNumbers> {
     let sessions = &world.net.harness.workers()[0];
     let candidate = sessions.offload_candidate(&frame, &meta).expect("a session");
     let is_eligible = matches!(sessions.offload_state(candidate, IN), OffloadState::Eligible { .. });
+    assert!(!sessions.may_pass_fins(candidate), "its numbers differ");
     is_eligible.then(|| sessions.added_numbers(candidate))
 }
 

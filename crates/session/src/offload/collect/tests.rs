@@ -31,7 +31,7 @@ fn setup() -> (SessionStore, SetCounters, SessionId) {
 }
 
 fn set(driver: &SetCounters, packets: u64, age: u32) {
-    let counters = OffloadCounters { packets, bytes: packets * 100, age, ack: None };
+    let counters = OffloadCounters { packets, bytes: packets * 100, age, ..OffloadCounters::default() };
     *driver.0.lock().expect("no panic") = counters;
 }
 

@@ -1,6 +1,7 @@
 //! The fast path with sessions: which flows are offloaded, and how their sessions continue.
 
 mod answers;
+mod closing;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
@@ -275,39 +276,6 @@ fn a_timer_reads_the_kernel_counters_first() {
     assert!(!world.works(LEFT, &udp(1)), "revoked when the session ends");
 }
 
-#[test]
-fn connections_close_through_the_engine() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::new(&["add-stateful in left nat p accept", "add in right drop"]);
-    let out = open(&mut world);
-    let data = tcp(ACK, 101, 501);
-    assert!(world.learns(LEFT, &data));
-    let answer = back(&out, ACK, 501, 101);
-    assert!(world.learns(RIGHT, &answer));
-    assert!(world.kernel.action(&key(LEFT, &data)).unwrap().track_tcp);
-    // An RST must fit the highest acknowledgement that the kernel has seen.
-    world.kernel.count(&key(LEFT, &data), 5, 5000);
-    world.kernel.acknowledge(&key(LEFT, &data), 900_501);
-    world.send(RIGHT, &back(&out, RST, 900_501, 0)).unwrap();
-    assert!(!world.works(LEFT, &data) && !world.works(RIGHT, &answer), "both at once");
-    // The RST was accepted: the session ends in minutes, not in hours.
-    for _ in 0..300 {
-        world.wait(1000);
-    }
-    assert_eq!(world.sessions(), 0);
-    // A FIN revokes the flow, too, and its successors are forwarded.
-    drop(world);
-    let mut world = World::new(&["add-stateful in left nat p accept", "add in right drop"]);
-    let out = open(&mut world);
-    assert!(world.learns(LEFT, &data));
-    world.send(RIGHT, &back(&out, FIN | ACK, 501, 101)).unwrap();
-    assert!(!world.works(LEFT, &data));
-    assert!(world.learns(LEFT, &tcp(ACK, 101, 502)));
-    world.send(LEFT, &tcp(FIN | ACK, 101, 502)).unwrap();
-    assert!(!world.works(LEFT, &data));
-    assert!(!world.learns(LEFT, &data), "the last acknowledgement goes through the engine");
-}
-
 /// Opens a short connection: its first packets go through the engine, all others through the kernel. `world`
 /// has a budget.
 fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
@@ -485,9 +453,9 @@ proptest! {
                     let after = world.send(port, &before).unwrap();
                     let (frames, target) = ((&before[..], &after[..]), (action.out, action.max_len));
                     let derived = derive_action(number(port), false, frames, target).unwrap();
-                    let FastAction { pass_control, track_tcp, awaited_ack, .. } = action;
+                    let FastAction { pass_control, pass_fin, track_tcp, awaited_ack, .. } = action;
                     let derived =
-                        FastAction { pass_control, track_tcp, awaited_ack, ..derived };
+                        FastAction { pass_control, pass_fin, track_tcp, awaited_ack, ..derived };
                     prop_assert_eq!(derived, action);
                 }
             }

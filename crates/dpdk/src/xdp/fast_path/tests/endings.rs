@@ -1,5 +1,6 @@
 //! TCP control segments, and entries of destinations and of address pairs.
 
+use super::tc::tc_rig;
 use super::*;
 
 fn segment(from: &Sent, flags: u8, seq: u32, ack: u32) -> Frame {
@@ -65,6 +66,49 @@ fn the_end_of_a_connection_goes_to_the_socket_or_stays_recorded() {
     assert_eq!(send(0x10, 0), Some(FAST_RST | FAST_FIN));
     path.install(1, NOW, &key, &rig.wire()).unwrap();
     assert_eq!(path.flow_stats(1), FastFlowStats::default());
+}
+
+/// With sessions, the programs may take over FINs: the first one that fits the acknowledgements, and its
+/// retransmissions.
+#[test]
+fn the_first_fin_is_forwarded_and_recorded() {
+    const IN_FLIGHT: u32 = sys::STEER_FAST_IN_FLIGHT;
+    let Some(it) = tc_rig() else { return };
+    let path = &it.rig.path;
+    for (sent, is_tc) in [(packet(6), false), (packet6(6), false), (packet(6), true), (packet6(6), true)] {
+        let key = it.rig.key(6, sent.ends[0], sent.ends[1]);
+        let send = |flags, seq, ack| {
+            let frame = segment(&sent, flags, seq, ack).payload([1; 10]).build();
+            if is_tc { it.send(&frame, (0, 0)) } else { it.rig.send(&frame) }.is_some()
+        };
+        let fin = || {
+            let stats = path.flow_stats(1);
+            (stats.ended & FAST_FIN != 0).then_some(stats.fin_end)
+        };
+        let action = FastAction { track_tcp: true, pass_fin: true, ..it.rig.wire() };
+        path.install(1, NOW, &key, &action).unwrap();
+        assert!(!send(0x11, 100, 5), "nothing is known of the acknowledgements");
+        assert!(send(0x10, 100, 5));
+        for ack in [5 + IN_FLIGHT + 1, 5_u32.wrapping_sub(IN_FLIGHT + 1), 3_000_000_000] {
+            assert!(!send(0x11, 110, ack), "acknowledges {ack}");
+        }
+        for flags in [0x01, 0x13, 0x15, 0x14, 0x02] {
+            assert!(!send(flags, 110, 5), "flags {flags:#x}");
+        }
+        assert_eq!(fin(), None);
+        assert!(send(0x11, 110, 5 + IN_FLIGHT));
+        assert_eq!(fin(), Some(121));
+        assert!(send(0x19, 110, 5), "a retransmission");
+        assert!(!send(0x11, 111, 5) && !send(0x11, 3_000_000_000, 5), "other FINs");
+        assert!(send(0x10, 121, 6), "what follows");
+        assert_eq!((fin(), path.flow_stats(1).packets), (Some(121), 4));
+        // Another flow in the slot. Numbers wrap.
+        path.install(1, NOW, &key, &action).unwrap();
+        assert_eq!(path.flow_stats(1), FastFlowStats::default());
+        assert!(send(0x10, u32::MAX, u32::MAX) && send(0x11, u32::MAX - 5, 3));
+        assert_eq!(fin(), Some(5));
+        path.remove(&key, 1);
+    }
 }
 
 /// Every packet to a destination is forwarded as by a router; keys of another granularity do not match.

@@ -3,6 +3,7 @@
 use std::os::fd::FromRawFd;
 use std::sync::atomic::AtomicBool;
 
+use super::super::super::fast_flow::FastNumbers;
 use super::*;
 
 #[test]
@@ -225,6 +226,10 @@ fn invalid_entries_are_refused() {
     assert_eq!(rig.path.flow_stats(1).packets, 0);
     // Contradictory options, and invalid generations.
     assert_eq!(install(1, NOW, &v4, &FastAction { track_tcp: true, pass_control: true, ..rig.wire() }), bad);
+    assert_eq!(install(1, NOW, &v4, &FastAction { pass_fin: true, ..rig.wire() }), bad);
+    let numbers = Some(FastNumbers { sequence: 1, ..FastNumbers::default() });
+    let action = FastAction { track_tcp: true, pass_fin: true, numbers, ..rig.wire() };
+    assert_eq!(install(1, NOW, &v4, &action), bad);
     assert_eq!(install(1, NOW, &v4, &FastAction { awaited_ack: Some(1), ..rig.wire() }), bad);
     for generation in [1 << 62, 1 << 63, u64::MAX] {
         assert_eq!(install(1, generation, &v4, &rig.wire()), bad);

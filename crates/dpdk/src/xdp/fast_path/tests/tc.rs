@@ -31,13 +31,13 @@ struct Meta {
 type Ran = (i32, u32, Vec<u8>);
 
 /// The programs on `mmb0`, over the table of a rig, whose port number they have.
-struct TcRig {
-    rig: Rig,
+pub(super) struct TcRig {
+    pub(super) rig: Rig,
     tc: TcProgram,
     _socket: OwnedFd,
 }
 
-fn tc_rig() -> Option<TcRig> {
+pub(super) fn tc_rig() -> Option<TcRig> {
     let rig = rig()?;
     // The programs hand a decision from one to the next on the same CPU.
     // SAFETY: plain system calls with a live set; the descriptor is new and owned.
@@ -81,7 +81,7 @@ impl TcRig {
     }
 
     /// The forwarded frame; None: it went to the engine unchanged.
-    fn send(&self, frame: &[u8], segments: (u32, u32)) -> Option<Vec<u8>> {
+    pub(super) fn send(&self, frame: &[u8], segments: (u32, u32)) -> Option<Vec<u8>> {
         let (verdict, mark, out) = self.run(c"ingress", frame, Meta { mark: 0, segments });
         assert_eq!(verdict, REDIRECT);
         if mark == 0 {
@@ -204,6 +204,16 @@ fn large_buffers_are_counted_as_their_segments() {
         assert_eq!(it.send(&frame, (0, 0)), None, "as one frame it is too long");
         it.rig.path.remove(&key, 1);
     }
+    // The FIN of a buffer is behind all its segments.
+    let action = FastAction { track_tcp: true, pass_fin: true, ..it.rig.wire() };
+    it.rig.path.install(1, NOW, &key, &action).unwrap();
+    let segment = |flags| {
+        let ends =
+            (Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp { flags, seq: 9, ack: 5, ..Tcp::new(1000, 80) });
+        Frame::new(ends.0, ends.1).payload(vec![7; 3000]).build()
+    };
+    assert!(it.send(&segment(0x10), (3, 1000)).is_some() && it.send(&segment(0x11), (3, 1000)).is_some());
+    assert_eq!(it.rig.path.flow_stats(1).fin_end, 9 + 3000 + 1);
 }
 
 /// A routed port forwards frames to its own Ethernet address only.
