@@ -14,8 +14,10 @@ itself where that is af-xdp, and on the twin, which has mmb's name of the interf
 
 import ipaddress
 import re
+import socket
 
-from . import wait
+from . import traffic, wait
+from .natbench import Mirror, Speaker
 from .netns import CLIENT_MAC, SERVER_MAC, Network
 
 CLIENT, CLIENT6, BOX, BOX6 = "10.1.0.2", "fd01::2", "10.1.0.1", "fd01::1"
@@ -120,3 +122,29 @@ def answered(namespace, address, *options, count=1):
     ttls = [int(ttl) for ttl in re.findall(r"ttl=(\d+)", shown)]
     assert len(ttls) == count, shown
     return ttls
+
+
+def speaker(bench, source, port=0, kind=socket.SOCK_DGRAM, namespace=None):
+    """A socket of the client (or of `namespace`) that sends and receives, until the bench ends."""
+    made = Speaker(namespace or bench.client, source, port, kind)
+    bench.on_close(made.close)
+    return made
+
+
+def mirror(bench, address, port, kind=socket.SOCK_DGRAM, namespace=None):
+    """A socket of the servers (or of `namespace`) that answers with what it sees, until the bench ends."""
+    made = Mirror(namespace or bench.servers, address, port, kind)
+    bench.on_close(made.close)
+    return made
+
+
+def web(bench, namespace, port=80, **options):
+    """A web server, until the bench ends."""
+    server = traffic.WebServer(namespace, port, **options)
+    bench.on_close(server.close)
+    return server
+
+
+def url(address, port=80):
+    """The file of such a server."""
+    return f"http://[{address}]:{port}/file" if ":" in address else f"http://{address}:{port}/file"
