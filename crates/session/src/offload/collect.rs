@@ -160,4 +160,6 @@ fn collect_flow(
 }
 
 #[cfg(test)]
+mod closing;
+#[cfg(test)]
 mod tests;
