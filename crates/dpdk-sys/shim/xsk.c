@@ -21,8 +21,11 @@
  * To have the kernel take the frames of the send ring, the driver calls send(2) until the kernel has taken
  * all. In copy mode, the kernel takes no more than the socket's send buffer holds, until the receiver has
  * freed some. Where the receiver needs the processor of the worker, the worker used up its time by asking.
- * The build renames these calls to mmb_xsk_send, which stops when the kernel takes nothing. What is left in
- * the ring is offered again with the next frames, or by the worker (mmb_tx_offer).
+ * The build renames these calls to mmb_xsk_send, which stops when the kernel takes nothing. It also stops
+ * for a while when the device has lost a frame, as its receiver's queue is full (a veth's has 256 places):
+ * it would lose all further frames before the receiver has run, perhaps on this processor, which is
+ * yielded to it. What is left in the ring is offered again with the next frames, or by the worker
+ * (mmb_tx_offer).
  *
  * The driver asks for busy polling: each look into an empty receive ring, and each send, runs the device's
  * receive function by a system call. In copy mode, the kernel runs this function anyway when frames
@@ -41,14 +44,19 @@
 #include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include <rte_cycles.h>
 #include <xdp/xsk.h>
 
 #define SOCKETS 64
+
+/* For how long a device whose receiver's queue was full gets no frames. Each further one may be lost. */
+#define FULL_MICROSECONDS 50
 
 /* A registration, its rings and its socket. The driver shares no registration between sockets. */
 struct registration {
@@ -56,6 +64,8 @@ struct registration {
 	struct xsk_socket *xsk;
 	/* The descriptor of the socket. It is read without the lock. */
 	int fd;
+	/* The time (TSC) when the device has lost a frame, as its receiver's queue was full. */
+	__u64 full;
 	char *area;
 	size_t object_header;
 	struct xsk_ring_prod *fill, *tx;
@@ -98,26 +108,36 @@ int mmb_xsk_take_socket(void)
 	return socket;
 }
 
-/* The send ring of a socket, or NULL. */
-static const struct xsk_ring_prod *ring_of(int fd)
+/* The registration of a socket, or NULL. */
+static struct registration *of_socket(int fd)
 {
-	const struct registration *at;
+	struct registration *at;
 
 	for (at = table; at < table + SOCKETS; at++)
 		if (__atomic_load_n(&at->fd, __ATOMIC_ACQUIRE) == fd)
-			return at->tx;
+			return at;
 	return NULL;
 }
 
 ssize_t mmb_xsk_send(int fd, const void *data, size_t len, int flags)
 {
-	const struct xsk_ring_prod *ring = ring_of(fd);
+	struct registration *at = of_socket(fd);
+	const struct xsk_ring_prod *ring = at != NULL ? at->tx : NULL;
 	__u32 taken;
 
+	if (at != NULL && rte_rdtsc() - at->full < rte_get_tsc_hz() * FULL_MICROSECONDS / 1000000) {
+		sched_yield();
+		mmb_tx_leave(fd);
+		return 0;
+	}
 	do {
 		taken = ring != NULL ? __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE) : 0;
 		if (sendto(fd, data, len, flags, NULL, 0) >= 0)
 			return 0;
+		if (errno == EBUSY && at != NULL) {
+			at->full = rte_rdtsc();
+			break;
+		}
 		if (errno != EAGAIN && errno != EBUSY && errno != EINTR)
 			return -1;
 		/* The kernel takes some frames at a time. */
@@ -155,7 +175,7 @@ int mmb_xsk_poll(struct pollfd *fds, nfds_t n, int timeout)
 
 bool mmb_xsk_has(int fd)
 {
-	return ring_of(fd) != NULL;
+	return of_socket(fd) != NULL;
 }
 
 int mmb_xsk_detach(int ifindex, __u32 flags, const struct bpf_xdp_attach_opts *opts);
