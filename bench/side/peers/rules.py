@@ -28,13 +28,13 @@ def five_tuples(count, seed=1):
     return sorted(found)
 
 
-def five_tuples6(count):
+def five_tuples6(count, seed=1):
     """The same with addresses of IPv6, none of which sends a packet."""
 
     def wide(address):
         return str(ipaddress.ip_address("2001:db8:f::") + int(ipaddress.ip_address(address)))
 
-    return [(wide(source), wide(destination), *rest) for source, destination, *rest in five_tuples(count)]
+    return [(wide(source), wide(destination), *rest) for source, destination, *rest in five_tuples(count, seed)]
 
 
 def masked(count, seed=1):
@@ -61,11 +61,11 @@ def nft_chain(rules):
     return f" chain f {{\n  type filter hook forward priority 0; policy accept;\n{rules} }}\n"
 
 
-def nft_set(count, before="", behind="", ip6=False):
+def nft_set(count, before="", behind="", ip6=False, seed=1):
     """A set of five-tuples, which nftables recommends over a rule each, between other rules."""
     family, address, made = ("ip6", "ipv6_addr", five_tuples6) if ip6 else ("ip", "ipv4_addr", five_tuples)
     proto = "meta l4proto" if ip6 else "ip protocol"
-    elements = ",\n".join(" . ".join(map(str, rule)) for rule in made(count))
+    elements = ",\n".join(" . ".join(map(str, rule)) for rule in made(count, seed))
     rule = f"  {family} saddr . {family} daddr . {proto} . th sport . th dport @s drop\n"
     return (
         f"table {family} t {{\n set s {{\n  type {address} . {address} . inet_proto . inet_service . inet_service\n"

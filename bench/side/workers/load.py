@@ -3,11 +3,12 @@
 import re
 import time
 
-from . import overheads, processes, rates
+from . import overheads, processes
 from ..ends import END_TO_END, SHARED
 from ..layer7 import proxies, web
 from ..machine import processor_time_of
 from ..results import Absent, Experiment, Series
+from ..stress.loss import attempt
 from ..wire import Wire
 
 SECONDS = 2
@@ -53,7 +54,7 @@ def packets(rounds, full):
                 if not rate:
                     return share([wire.box], lambda: time.sleep(SECONDS))
                 found = []
-                used = share([wire.box], lambda: found.extend(rates.attempt(wire, FRAME, rate, seconds=SECONDS)))
+                used = share([wire.box], lambda: found.extend(attempt(wire, FRAME, rate, seconds=SECONDS)))
                 if found[0] < 0.98 * rate:
                     raise Absent(f"{found[0]:,.0f} packets a second arrive")
                 return used

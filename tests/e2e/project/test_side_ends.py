@@ -19,12 +19,13 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import boxes, ends, flood, update  # noqa: E402
+from side import boxes, ends  # noqa: E402
 from side.layer7 import balance, heavy, planes, proxies, web, words  # noqa: E402
 from side.peers import ovs, rules  # noqa: E402
 from side.results import FAST, FAST_TC, MMB, Absent, Experiment, Series  # noqa: E402
+from side.stress import changes, flood, loss, update  # noqa: E402
 from side.wire import CLIENT, CLIENT6, MIXED_PORTS, OUTSIDE, PORTS, SERVER, SERVER6, Wire  # noqa: E402
-from side.workers import load, modes, overheads, processes, rates, vhost  # noqa: E402
+from side.workers import load, modes, overheads, processes, vhost  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
   1 threads and 32 connections
@@ -373,11 +374,11 @@ def test_what_the_box_cannot_forward_is_too_fast(wire):
     """Half of the frames are dropped, but for small ones."""
     chain = "  type filter hook forward priority 0;\n  udp length > 1000 numgen inc mod 2 == 0 drop\n"
     with boxes.netfilter(wire, f"table ip t {{\n chain f {{\n{chain} }}\n}}\n"):
-        received, lost = rates.attempt(wire, 1200, 1000)
+        received, lost = loss.attempt(wire, 1200, 1000)
         assert 400 < received < 600 and 0.4 < lost < 0.6
-        received, lost = rates.attempt(wire, 500, 1000)
+        received, lost = loss.attempt(wire, 500, 1000)
         assert 900 < received < 1100 and lost < 0.1
-        assert rates.largest(wire, 1200) == 0
+        assert loss.largest(wire, 1200) == 0
 
 
 def test_the_time_of_a_box_follows_its_load(wire, site):
@@ -391,7 +392,7 @@ def test_the_time_of_a_box_follows_its_load(wire, site):
     with wire.mmb(processes.chain("event", 3)):
         assert wire.round_trips(20)
         found = []
-        busy = load.share([wire.box], lambda: found.extend(rates.attempt(wire, load.FRAME, 500, seconds=1)))
+        busy = load.share([wire.box], lambda: found.extend(loss.attempt(wire, load.FRAME, 500, seconds=1)))
         assert busy > 0 and 400 < found[0] < 600
 
 
@@ -453,6 +454,39 @@ def test_what_the_box_drops_is_lost(wire):
         _, lost = update.under_load(wire, update.Adding(add, finish, [None]), 1)
     # A busy machine loses more.
     assert 350 < lost < 1000
+
+
+def rules_of(box, name):
+    """How many rules there are, and whether the last of the other ones is among them."""
+    text = box.command("list").stdout if name == MMB else box.run("nft", "list", "ruleset").stdout
+    last = rules.five_tuples(changes.ALL_RULES, 2)[-1]
+    # Type and rule of the set have dots, too.
+    count = text.count("drop") if name == MMB else text.count(" . ") // 4 - 2
+    return count, last[0] in text and last[1] in text
+
+
+@pytest.mark.parametrize("name", list(changes.PEERS))
+def test_what_is_changed_under_load_has_changed(wire, name, monkeypatch):
+    """Rules are added, or replaced by others, or a chain is."""
+    monkeypatch.setattr(changes, "ALL_RULES", 500)
+    monkeypatch.setattr(changes, "BEFORE", 100)
+
+    def under_load(place, times):
+        with changes.PEERS[name](wire, place) as (box, change):
+            for n in range(times):
+                change(n)
+            yield box
+            assert wire.round_trips(2)
+
+    for box in under_load(changes.ADD, 3):
+        assert rules_of(box, name)[0] == 103
+    for times, has_others in ((1, True), (2, False)):
+        for box in under_load(changes.REPLACE, times):
+            assert rules_of(box, name) == (500, has_others)
+    for times, functions in ((1, 2), (2, 1)):
+        for box in under_load(changes.CHAIN, times):
+            shown = box.json("show", "chains") if name == MMB else box.run("nft", "list", "chain", "ip", "t", "c").stdout
+            assert str(shown).count("'function'" if name == MMB else "counter") == functions, shown
 
 
 def test_a_rule_that_cannot_be_added_is_no_result(wire):

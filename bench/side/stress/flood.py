@@ -7,11 +7,11 @@ import socket
 import struct
 import time
 
-from . import boxes
-from .ends import END_TO_END, SHARED, percentiles
-from .peers.frames import SYN, segment
-from .results import Experiment
-from .wire import SERVER, Wire
+from .. import boxes
+from ..ends import END_TO_END, SHARED, percentiles
+from ..peers.frames import SYN, segment
+from ..results import Experiment
+from ..wire import SERVER, Wire
 
 # Packets a second, in pieces of a millisecond. More would take the cores from what is measured.
 RATE, PIECE = 40_000, 0.001

@@ -9,13 +9,13 @@ import subprocess
 import threading
 import time
 
-from . import boxes
-from .peers import rules
-from .ends import END_TO_END, SHARED, together
-from .results import Experiment, Series
-from .wire import SERVER, Wire
+from .. import boxes
+from ..peers import rules
+from ..ends import END_TO_END, SHARED, together
+from ..results import Experiment, Series
+from ..wire import SERVER, Wire
 
-from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
+from .. import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
 from lab.netns import end  # noqa: E402 isort: skip
 
 SECONDS = 3

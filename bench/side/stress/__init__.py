@@ -1,0 +1,1 @@
+"""Experiments about what is lost: under floods, under changes, and at the limit."""
