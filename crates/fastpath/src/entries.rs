@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use foldhash::quality::RandomState;
 use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort};
 use mmb_policy::RuleId;
 use mmb_session::OffloadCandidate;
@@ -74,7 +75,7 @@ pub(crate) struct Entries {
     first: u32,
     by_slot: Vec<Option<Box<Entry>>>,
     /// The current slot of each flow.
-    by_key: HashMap<FastKey, u32>,
+    by_key: HashMap<FastKey, u32, RandomState>,
     /// Slots in use, in no order.
     used: Vec<u32>,
     free: Vec<u32>,
@@ -111,7 +112,7 @@ impl Entries {
         Entries {
             first: slots.start,
             by_slot: slots.clone().map(|_| None).collect(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             used: Vec::new(),
             free: slots.rev().collect(),
             unchecked: 0,

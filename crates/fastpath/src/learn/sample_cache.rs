@@ -1,6 +1,8 @@
 //! Recent samples of flows that the kernel does not have: how many there were, and which flows are suspended.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+
+use foldhash::quality::RandomState;
 
 use super::sampled::SampledFlow;
 
@@ -34,7 +36,7 @@ pub(crate) struct SampleCache {
 
 impl SampleCache {
     pub fn new() -> SampleCache {
-        SampleCache { cells: vec![Cell::default(); CELLS].into(), hasher: RandomState::new() }
+        SampleCache { cells: vec![Cell::default(); CELLS].into(), hasher: RandomState::default() }
     }
 
     fn cell(&mut self, flow: &SampledFlow) -> (&mut Cell, u64) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use foldhash::fast::RandomState;
 use mmb_flow::SessionId;
 
 use super::{OffloadCounters, OffloadDriver};
@@ -29,7 +30,7 @@ pub(super) type FlowPair = [Option<OffloadedFlow>; 2];
 #[derive(Default)]
 pub(crate) struct OffloadedFlows {
     driver: Option<Box<dyn OffloadDriver>>,
-    by_session: HashMap<SessionId, FlowPair>,
+    by_session: HashMap<SessionId, FlowPair, RandomState>,
     /// The last [`mmb_nf::Runner::revision`] for which they were checked.
     revision: u64,
     /// Slots that were revoked and not yet reported to the driver's owner.
