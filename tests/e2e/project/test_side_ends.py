@@ -381,6 +381,12 @@ def test_what_the_box_cannot_forward_is_too_fast(wire):
         assert loss.largest(wire, 1200) == 0
 
 
+def test_round_trips_beside_a_rate_are_beside_it(wire):
+    before = update.count(wire.server, "s0", "rx")
+    assert loss.beside(wire, 2000) > 0
+    assert update.count(wire.server, "s0", "rx") - before > loss.PINGS + 1500
+
+
 def test_the_time_of_a_box_follows_its_load(wire, site):
     proxies.add_servers(wire)
     with proxies.stand(wire, [], proxies.PROCESS):
