@@ -59,6 +59,20 @@ impl<T: Pod> Arena<T> {
         }
     }
 
+    /// An element. Unlike an access to the slice of all, it does not divide by the size of elements.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> &T {
+        let start = index * size_of::<T>();
+        bytemuck::from_bytes(&self.map[start..start + size_of::<T>()])
+    }
+
+    /// An element, mutable.
+    #[inline(always)]
+    pub fn at_mut(&mut self, index: usize) -> &mut T {
+        let start = index * size_of::<T>();
+        bytemuck::from_bytes_mut(&mut self.map[start..start + size_of::<T>()])
+    }
+
     /// The elements.
     #[inline(always)]
     pub fn get(&self) -> &[T] {

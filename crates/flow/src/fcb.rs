@@ -1,13 +1,15 @@
 //! The flow control block (FCB): the stored state of a session.
 //!
-//! An FCB has a number and lies in three arrays. Two [`Flow`]s, one per direction, take one cache line each:
-//! a packet of an established session reads only the line of its direction. The [`SessionState`] is read when
-//! a session is opened, changes its state or ends. The third array holds the scratchpads.
+//! An FCB has a number and lies in several arrays. Two [`Flow`]s, one per direction, take a cache line each.
+//! A packet of an established session reads only the line of its direction. The [`SessionState`] is read when
+//! a session is opened, changes its state or ends. The scratchpads, the deadlines and what few sessions have
+//! are in other arrays of the [`crate::Table`].
 
 use bitflags::bitflags;
 use bytemuck::{Pod, Zeroable};
 
 use crate::key::{Key, PackedKey, has_tail};
+use crate::track::TrackCore;
 
 /// Number of a session in its worker's table. Numbers are reused after a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,8 +77,8 @@ bitflags! {
         const CHAINED = 1 << 4;
         /// The chain translates the packets. The session lookup does not.
         const CHAIN_TRANSLATES = 1 << 5;
-        /// The flow is not in the index: its session has ended, or both directions have the same key and this
-        /// is the second. Used by the table only.
+        /// The flow is not in the index: its session has ended, or it is the reverse flow of a redirect or of
+        /// a session whose directions have the same key. Used by the table only.
         const UNINDEXED = 1 << 6;
         /// A redirect: packets belong to another worker, whose number is [`Flow::decision`].
         const REDIRECT = 1 << 7;
@@ -308,51 +310,25 @@ impl SessionFlags {
     pub const LOOPS: [SessionFlags; 2] = [SessionFlags::LOOP_FORWARD, SessionFlags::LOOP_REVERSE];
 }
 
-bitflags! {
-    /// Flags of [`SessionState::table_flags`].
-    #[repr(transparent)]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-    pub(crate) struct TableFlags: u8 {
-        /// The session is in the list of half-open sessions.
-        const EMBRYONIC = 1 << 0;
-        /// The reverse flow is not in the index: the entry is a redirect, or both directions have the same
-        /// key.
-        const ONE_KEY = 1 << 1;
-    }
-}
-
 /// The state of a session that both directions share. Established packets do not read it.
-#[repr(C, align(64))]
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 pub struct SessionState {
-    /// Links of the timer wheel.
-    pub(crate) timer: [u32; 2],
-    /// Links of the list of half-open sessions, oldest first.
-    pub(crate) embryonic: [u32; 2],
-    /// Expiry time of the timer, in milliseconds of the worker's clock.
-    pub(crate) expires: u32,
     /// Time at which the session was opened, in milliseconds of the worker's clock.
     pub created: u32,
     /// Number of the session's rule list. The caller assigns the numbers.
     pub rule_list: u32,
-    /// Number of the session's NAT mapping; `u32::MAX` if it has none.
-    pub mapping: u32,
-    /// State of the connection tracker.
-    pub track: crate::TrackState,
-    /// Flags of the table, such as membership in the list of half-open sessions.
-    pub(crate) table_flags: TableFlags,
+    /// State of the connection tracker, without the windows.
+    pub(crate) track: TrackCore,
     /// Properties of the session, which the caller sets.
     pub flags: SessionFlags,
     /// Input ports of both directions; [`SessionState::NO_PORT`]: not known.
     pub(crate) in_ports: [u8; 2],
-    /// The port that leads to the broker of the session, plus 1; 0: none.
-    pub(crate) broker: u8,
-    pub(crate) reserved: u8,
-    /// Incremented each time the number is given to another session.
-    pub(crate) uid: u32,
+    /// Incremented each time the number is given to another session: 24 bits.
+    pub(crate) uid: [u8; 3],
 }
 
-const _: () = assert!(size_of::<SessionState>() == 64);
+const _: () = assert!(size_of::<SessionState>() == 24);
 
 impl SessionState {
     /// Stands for a port that is not known. Ids of ports are below it.
@@ -368,15 +344,16 @@ impl SessionState {
         self.in_ports[direction as usize] = u8::try_from(port).unwrap_or(Self::NO_PORT);
     }
 
-    /// The port that leads to the broker at which the session ends.
-    #[inline]
-    pub fn broker(&self) -> Option<u16> {
-        self.broker.checked_sub(1).map(u16::from)
+    /// Incarnation of the number.
+    pub(crate) fn uid(&self) -> u32 {
+        let [a, b, c] = self.uid;
+        u32::from_le_bytes([a, b, c, 0])
     }
 
-    /// Makes the session one of a broker. A port above 254 cannot be stored.
-    pub fn set_broker(&mut self, port: u16) {
-        self.broker = u8::try_from(port).map_or(0, |port| port.wrapping_add(1));
+    /// The incarnation of the next session with the number.
+    pub(crate) fn next_uid(&self) -> [u8; 3] {
+        let [a, b, c, _] = self.uid().wrapping_add(1).to_le_bytes();
+        [a, b, c]
     }
 }
 

@@ -12,11 +12,12 @@ mod icmp;
 mod key;
 pub mod layout;
 mod nat;
+mod numbers;
 mod settings;
 mod table;
+mod timers;
 mod track;
 mod translate;
-mod wheel;
 
 pub use arena::Arena;
 pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionFlags, SessionId, SessionState, Xlat4};

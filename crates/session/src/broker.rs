@@ -22,7 +22,7 @@ pub(crate) fn begins_connection(input: &TrackInput) -> bool {
 
 /// Makes a new session one of a broker, to which `towards` leads.
 pub(crate) fn join(table: &mut Table, id: SessionId, port: u16, towards: Direction) {
-    table.session_mut(id).set_broker(port);
+    table.set_broker(id, port);
     table.flow_mut(FlowRef::new(id, towards)).flags |= FlowFlags::XLAT_SLOW;
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn divert(
     in_port: u16,
     (head, meta): (&mut [u8], &mut Meta),
 ) -> bool {
-    let Some(port) = table.session(flow.session()).broker().filter(|_| !env.leads_to_broker(in_port)) else {
+    let Some(port) = table.broker(flow.session()).filter(|_| !env.leads_to_broker(in_port)) else {
         return false;
     };
     if let (Some(address), Some(to)) = (env.mac_of(port), head.first_chunk_mut()) {

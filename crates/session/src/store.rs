@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use mmb_flow::{
-    Direction, FlowFlags, FlowRef, Key, MappingId, Nat, NatConfig, SessionFlags, SessionId, SessionSettings,
+    Direction, FlowFlags, FlowRef, Key, Nat, NatConfig, SessionFlags, SessionId, SessionSettings,
     SessionState, Table,
 };
 use mmb_packet::{DropReason, Meta};
@@ -183,17 +183,14 @@ impl SessionStore {
 
     /// Prefetches what ending these sessions reads.
     pub fn prefetch_ends(&self, ids: &[SessionId]) {
-        let mapping = |id| MappingId(self.table.session(id).mapping);
-        let nat = &self.pools;
         for &id in ids {
             self.table.prefetch_keys(id);
             self.admission.prefetch(self.table.flow(FlowRef::new(id, Direction::Forward)).source());
-            if !nat.is_empty() {
-                nat.prefetch_mapping(mapping(id));
-            }
         }
-        if !nat.is_empty() {
-            ids.iter().for_each(|&id| nat.prefetch_release(mapping(id)));
+        if !self.pools.is_empty() {
+            let mappings = || ids.iter().filter_map(|&id| self.table.mapping(id));
+            mappings().for_each(|mapping| self.pools.prefetch_mapping(mapping));
+            mappings().for_each(|mapping| self.pools.prefetch_release(mapping));
         }
     }
 
@@ -201,7 +198,7 @@ impl SessionStore {
     pub fn deadline(&self, id: SessionId, now: u32) -> Option<u32> {
         let [forward, reverse] = DIRECTIONS.map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let tracked =
-            || self.table.session(id).track.revised(&tracking::acks(&self.table, id)).timeout(&self.settings);
+            || self.table.track(id).revised(&tracking::acks(&self.table, id)).timeout(&self.settings);
         let timeout = if forward.flags.contains(FlowFlags::REDIRECT) {
             REDIRECT_TIMEOUT
         } else if has_chain(&self.table, id) {
@@ -265,18 +262,18 @@ impl SessionStore {
             self.cache.settle(&mut self.table, flow, env);
             self.cache.decisions.release(self.table.flow(flow).decision(), env);
         }
-        let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
+        let &SessionState { rule_list, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
         self.chains.records.release(flags);
         if flags.contains(SessionFlags::COUNTED) {
             self.admission.remove(self.table.flow(FlowRef::new(id, Direction::Forward)).source());
         }
-        if mapping != u32::MAX {
+        if let Some(mapping) = self.table.mapping(id) {
             let mut key = self.table.key(FlowRef::new(id, Direction::Forward));
             if !flags.contains(SessionFlags::INBOUND) {
                 key = nat_key(&key, &self.table.key(FlowRef::new(id, Direction::Reverse)).reversed());
             }
-            self.pools.release(MappingId(mapping), &key, now);
+            self.pools.release(mapping, &key, now);
         }
     }
 }

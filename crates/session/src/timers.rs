@@ -19,7 +19,7 @@ const FLUSH_LIMIT: usize = 8;
 const FLUSH_INTERVAL: u32 = 4;
 /// Sessions that are examined in a tick behind a change of chains.
 const SWEEP: usize = 64;
-/// Milliseconds between two ticks without traffic: the resolution of the timer wheel.
+/// Milliseconds between two ticks without traffic: the resolution of timers.
 pub(crate) const IDLE_TICK: u32 = 64;
 
 impl SessionStore {

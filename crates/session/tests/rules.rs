@@ -368,7 +368,7 @@ fn sessions_expire() {
     assert_eq!((counters.sessions, counters.half_open, counters.decisions, counters.expired), (0, 0, 0, 3));
 }
 
-/// When the table is full, the oldest half-open session makes room; those that were answered never do.
+/// When the table is full, a half-open session makes room; those that were answered never do.
 #[test]
 fn half_open_sessions_make_room() {
     let mut net = Net::with(rules(&["add-stateful all accept"]), 1, 8);

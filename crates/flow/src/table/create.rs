@@ -5,10 +5,12 @@ use std::os::fd::BorrowedFd;
 
 use super::hash::Hasher;
 use super::index::Index;
+use super::rare::RareField;
 use super::scratchpads::{ScratchpadFile, Scratchpads};
-use super::{MAX_CAPACITY, NONE, Table};
+use super::{MAX_CAPACITY, Table};
 use crate::arena::{Arena, HUGE};
-use crate::wheel::Wheel;
+use crate::numbers::NumberSet;
+use crate::timers::Timers;
 
 impl Table {
     /// Creates a table for `capacity` sessions, each with a scratchpad of at most `scratch_bytes` bytes.
@@ -46,23 +48,28 @@ impl Table {
         let count = capacity as usize;
         let mut flows = Arena::new(count * 2)?;
         let mut sessions = Arena::new(count)?;
+        let mut timers = Timers::new(count)?;
         // These arrays fill from the front.
         flows.touch(0..HUGE);
         sessions.touch(0..HUGE);
+        timers.touch(HUGE);
         Ok(Table {
             hasher: Hasher::new(seed),
             index: Index::new(capacity * 2)?,
             flows,
             sessions,
             scratchpads: scratchpads(count)?,
+            timers,
+            windows: RareField::new(count)?,
+            mappings: RareField::new(count)?,
+            brokers: RareField::new(count)?,
             live: vec![0; count.div_ceil(64)],
             capacity,
             len: 0,
             fresh: 0,
             free: Vec::with_capacity(count),
-            embryonic: [NONE; 2],
-            embryonic_len: 0,
-            wheel: Wheel::new(),
+            half_open: NumberSet::new(count),
+            hand: 0,
         })
     }
 
@@ -72,13 +79,16 @@ impl Table {
         self.scratchpads.file()
     }
 
-    /// Bytes of memory when all sessions are in use and have the largest scratchpads.
+    /// Bytes of memory when all sessions are in use, with the largest scratchpads and all fields.
     pub fn bytes(&self) -> usize {
-        let parts =
+        let arrays =
             [size_of_val(self.flows.get()), size_of_val(self.sessions.get()), size_of_val(&*self.live)];
-        parts.iter().sum::<usize>()
+        let fields = [self.windows.bytes(), self.mappings.bytes(), self.brokers.bytes()];
+        arrays.iter().chain(&fields).sum::<usize>()
             + self.scratchpads.bytes()
             + self.index.bytes()
+            + self.timers.bytes()
+            + self.half_open.bytes()
             + self.capacity as usize * size_of::<u32>()
     }
 }

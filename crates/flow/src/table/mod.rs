@@ -3,23 +3,28 @@
 //! # Theory of operation
 //!
 //! All memory is reserved when the table is created. The number of a session determines where its parts lie:
-//! two [`Flow`]s in one array, the [`SessionState`] in another, the scratchpad in a third (`scratchpads`). An
-//! index maps the hash of a key to a flow (`index`). The packets of a vector are looked up together, in
-//! passes ([`BatchLookup`]). Session numbers are given out in ascending order. Numbers of ended sessions are
-//! reused first, the latest first, since their memory is probably still in a cache.
+//! two [`Flow`]s in one array, the [`SessionState`] in another, the deadline in a third (`timers`), the
+//! scratchpad in a fourth (`scratchpads`). Fields that few sessions have are in arrays of their own, which
+//! take memory only where they are written (`rare`). An index maps the hash of a key to a flow (`index`). The
+//! packets of a vector are looked up together, in passes ([`BatchLookup`]). Session numbers are given out in
+//! ascending order. Numbers of ended sessions are reused first, the latest first, since their memory is
+//! probably still in a cache.
 //!
-//! Half-open sessions are in a list, oldest first. If the table is full, the caller evicts from the front of
-//! this list ([`Table::eviction_candidate`]). The caller that removes a session releases the session's
-//! resources. The table does not know them.
+//! Half-open sessions are in a set of numbers. If the table is full, the caller evicts one of them
+//! ([`Table::eviction_candidate`]): a hand goes through the set in the order of numbers, and the oldest of
+//! the next few is evicted. Under a flood, the new session gets the number of the evicted one, so that the
+//! hand meets the sessions in the order of their age, as a queue would have them. The caller that removes a
+//! session releases the session's resources. The table does not know them.
 //!
 //! A packet's session may belong to another worker, because replies arrive there. The table of this worker
 //! then holds a *redirect*: a number, a key, a timer and the number of the other worker. Redirects are in the
-//! list of half-open sessions, since they can be created again.
+//! set of half-open sessions, since they can be created again.
 
 mod batch;
 mod create;
 mod hash;
 mod index;
+mod rare;
 mod recall;
 mod scratchpads;
 mod sessions;
@@ -31,18 +36,19 @@ use mmb_packet::prefetch;
 pub use batch::{BatchLookup, VECTOR};
 use hash::{Hash, Hasher};
 use index::Index;
+use rare::RareField;
 use scratchpads::Scratchpads;
 pub use scratchpads::{ScratchpadFile, ScratchpadStarts};
 
 use crate::arena::Arena;
-use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
+use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState};
 use crate::key::{Key, PackedKey, reversed_tag};
-use crate::wheel::{UNARMED, Wheel};
+use crate::numbers::NumberSet;
+use crate::timers::Timers;
+use crate::track::TrackWindows;
 
 /// Maximum capacity of a table, in sessions.
 pub const MAX_CAPACITY: u32 = 1 << 29;
-
-const NONE: u32 = u32::MAX;
 
 /// How many insertions ahead the memory of a new session is prefetched.
 const INSERTIONS_AHEAD: usize = 4;
@@ -109,6 +115,13 @@ pub struct Table {
     flows: Arena<Flow>,
     sessions: Arena<SessionState>,
     scratchpads: Scratchpads,
+    timers: Timers,
+    /// What the window check knows.
+    windows: RareField<TrackWindows>,
+    /// Number of the NAT mapping, plus 1; 0: none.
+    mappings: RareField<u32>,
+    /// The port that leads to the broker, plus 1; 0: none.
+    brokers: RareField<u8>,
     /// One bit per session: whether it is in use.
     live: Vec<u64>,
     capacity: u32,
@@ -117,13 +130,15 @@ pub struct Table {
     fresh: u32,
     /// Free numbers below `fresh`. The last is reused first.
     free: Vec<u32>,
-    /// First and last session of the list of half-open sessions.
-    embryonic: [u32; 2],
-    embryonic_len: u32,
-    wheel: Wheel,
+    half_open: NumberSet,
+    /// The half-open sessions before this number come last when sessions are evicted.
+    hand: u32,
 }
 
 impl Table {
+    /// Bytes of a session without index, scratchpad and what few sessions have: flows, state and deadline.
+    pub const SESSION_BYTES: usize = size_of::<[Flow; 2]>() + size_of::<SessionState>() + size_of::<u32>();
+
     /// Number of sessions, including redirects.
     pub fn len(&self) -> u32 {
         self.len
@@ -144,9 +159,9 @@ impl Table {
         TableOccupancy {
             sessions: self.len,
             capacity: self.capacity,
-            embryonic: self.embryonic_len,
+            embryonic: self.half_open.len(),
             displaced: self.index.displaced(),
-            timers: self.wheel.armed(),
+            timers: self.timers.armed(),
         }
     }
 
@@ -202,7 +217,7 @@ impl Table {
     /// Inserts a session with the keys of its two directions.
     ///
     /// The session is half open until [`Table::remove_embryonic`]. Its timer is not armed. Its flows and its
-    /// state are zero, except for the keys, the time `now` (milliseconds) and the mapping, which is none.
+    /// state are zero, except for the keys and the time `now` (milliseconds).
     ///
     /// # Errors
     /// [`InsertError`]. The table is then unchanged.
@@ -222,7 +237,7 @@ impl Table {
         now: u32,
     ) -> Result<SessionId, InsertError> {
         let id = self.enter_both(forward, reverse, now)?;
-        self.join_embryonic(id);
+        self.half_open.insert(id.0);
         Ok(id)
     }
 
@@ -241,9 +256,9 @@ impl Table {
     ) -> Result<SessionId, InsertError> {
         let id = self.enter_both(forward, reverse, now)?;
         if embryonic {
-            self.join_embryonic(id);
+            self.half_open.insert(id.0);
         }
-        self.arm_new(id, deadline);
+        self.timers.arm(id, deadline);
         Ok(id)
     }
 
@@ -271,7 +286,7 @@ impl Table {
     /// [`InsertError`], as for [`Table::insert`].
     pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
         let id = self.enter(&self.seek_free(key)?, None, now)?;
-        self.join_embryonic(id);
+        self.half_open.insert(id.0);
         let flow = self.flow_mut(FlowRef::new(id, Direction::Forward));
         flow.flags |= FlowFlags::REDIRECT;
         flow.set_decision(u32::from(worker));
@@ -284,8 +299,8 @@ impl Table {
         (flow.flags.contains(FlowFlags::REDIRECT)).then_some(flow.decision() as u16)
     }
 
-    /// Inserts the keys into the index and writes flows and state. The caller adds the list of half-open
-    /// sessions and the timer.
+    /// Inserts the keys into the index and writes flows and state. The caller adds the session to those that
+    /// are half open, and arms its timer.
     #[inline]
     fn enter(
         &mut self,
@@ -309,15 +324,10 @@ impl Table {
             Flow { last_seen: now, ..Flow::new(&forward.key) },
             Flow { last_seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
         ];
-        *session = SessionState {
-            timer: UNARMED,
-            created: now,
-            mapping: NONE,
-            table_flags: if reverse.is_none() { TableFlags::ONE_KEY } else { TableFlags::empty() },
-            uid: session.uid.wrapping_add(1),
-            ..SessionState::default()
-        };
-        self.wheel.start(now);
+        *session = SessionState { created: now, uid: session.next_uid(), ..SessionState::default() };
+        self.windows.set(id, TrackWindows::default());
+        self.mappings.set(id, 0);
+        self.brokers.set(id, 0);
         self.grow_index();
         self.prefetch_free();
         Ok(id)

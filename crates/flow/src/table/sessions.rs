@@ -2,9 +2,14 @@
 
 use mmb_packet::prefetch;
 
-use super::{INSERTIONS_AHEAD, NONE, ScratchpadStarts, Table, is_set};
-use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
+use super::{INSERTIONS_AHEAD, ScratchpadStarts, Table, is_set};
+use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState};
 use crate::key::Key;
+use crate::nat::MappingId;
+use crate::track::TrackState;
+
+/// How many half-open sessions are compared before one of them is evicted.
+const EVICTION_CHOICE: usize = 4;
 
 impl Table {
     /// Removes a session or redirect and frees its number. False if the number is not in use.
@@ -12,18 +17,16 @@ impl Table {
         if !self.is_live(id) {
             return false;
         }
-        let one_key = self.session(id).table_flags.contains(TableFlags::ONE_KEY);
-        for direction in
-            [Direction::Forward, Direction::Reverse].into_iter().take(if one_key { 1 } else { 2 })
-        {
-            let found = FlowRef::new(id, direction);
-            let hash = self.hasher.hash(&self.flow(found).packed());
-            self.index.remove(hash, found);
-        }
         for direction in [Direction::Forward, Direction::Reverse] {
-            self.flow_mut(FlowRef::new(id, direction)).flags |= FlowFlags::UNINDEXED;
+            let found = FlowRef::new(id, direction);
+            let flow = self.flow_mut(found);
+            if flow.is_listed() {
+                flow.flags |= FlowFlags::UNINDEXED;
+                let hash = self.hasher.hash(&self.flow(found).packed());
+                self.index.remove(hash, found);
+            }
         }
-        self.disarm(id);
+        self.timers.disarm(id);
         self.remove_embryonic(id);
         self.live[id.0 as usize / 64] &= !(1 << (id.0 % 64));
         self.len -= 1;
@@ -47,7 +50,7 @@ impl Table {
 
     /// Incarnation of the number: distinguishes a session from earlier and later ones with the same number.
     pub fn uid(&self, id: SessionId) -> u32 {
-        self.session(id).uid
+        self.session(id).uid()
     }
 
     /// The flow of a session in one direction.
@@ -56,7 +59,7 @@ impl Table {
     /// On [`FlowRef::NONE`].
     #[inline(always)]
     pub fn flow(&self, found: FlowRef) -> &Flow {
-        &self.flows.get()[found.0 as usize]
+        self.flows.at(found.0 as usize)
     }
 
     /// The flow of a session in one direction, mutable.
@@ -65,7 +68,7 @@ impl Table {
     /// On [`FlowRef::NONE`].
     #[inline(always)]
     pub fn flow_mut(&mut self, found: FlowRef) -> &mut Flow {
-        &mut self.flows.get_mut()[found.0 as usize]
+        self.flows.at_mut(found.0 as usize)
     }
 
     /// All flows, indexed by [`FlowRef`]: for work on a whole vector.
@@ -82,13 +85,50 @@ impl Table {
     /// The state of a session.
     #[inline(always)]
     pub fn session(&self, id: SessionId) -> &SessionState {
-        &self.sessions.get()[id.0 as usize]
+        self.sessions.at(id.0 as usize)
     }
 
     /// The state of a session, mutable.
     #[inline(always)]
     pub fn session_mut(&mut self, id: SessionId) -> &mut SessionState {
-        &mut self.sessions.get_mut()[id.0 as usize]
+        self.sessions.at_mut(id.0 as usize)
+    }
+
+    /// The tracker's state of a session.
+    #[inline]
+    pub fn track(&self, id: SessionId) -> TrackState {
+        TrackState::of_parts(self.session(id).track, self.windows.get(id))
+    }
+
+    /// Stores the tracker's state of a session.
+    #[inline]
+    pub fn set_track(&mut self, id: SessionId, track: &TrackState) {
+        let (core, windows) = track.parts();
+        self.session_mut(id).track = core;
+        self.windows.set(id, windows);
+    }
+
+    /// The NAT mapping of a session.
+    #[inline]
+    pub fn mapping(&self, id: SessionId) -> Option<MappingId> {
+        self.mappings.get(id).checked_sub(1).map(MappingId)
+    }
+
+    /// Stores the NAT mapping of a session.
+    #[inline]
+    pub fn set_mapping(&mut self, id: SessionId, mapping: Option<MappingId>) {
+        self.mappings.set(id, mapping.map_or(0, |MappingId(number)| number + 1));
+    }
+
+    /// The port that leads to the broker at which the session ends.
+    #[inline]
+    pub fn broker(&self, id: SessionId) -> Option<u16> {
+        self.brokers.get(id).checked_sub(1).map(u16::from)
+    }
+
+    /// Makes the session one of a broker. A port above 254 cannot be stored.
+    pub fn set_broker(&mut self, id: SessionId, port: u16) {
+        self.brokers.set(id, u8::try_from(port).map_or(0, |port| port.wrapping_add(1)));
     }
 
     /// Both flows of a session, and its state.
@@ -99,7 +139,7 @@ impl Table {
     pub fn parts_mut(&mut self, id: SessionId) -> (&mut [Flow; 2], &mut SessionState) {
         let at = id.0 as usize;
         let (pairs, _) = self.flows.get_mut().as_chunks_mut::<2>();
-        (&mut pairs[at], &mut self.sessions.get_mut()[at])
+        (&mut pairs[at], self.sessions.at_mut(at))
     }
 
     /// Sees to it that the scratchpad of a session has `bytes` bytes or more; bytes that it has stay. Returns
@@ -152,66 +192,49 @@ impl Table {
     /// Arms the timer of a session for `deadline`, in milliseconds, less than 2^31 ahead. Replaces an earlier
     /// deadline.
     pub fn arm_timer(&mut self, id: SessionId, deadline: u32) {
-        self.disarm(id);
-        let sessions = self.sessions.get_mut();
-        sessions[id.0 as usize].expires = deadline;
-        self.wheel.arm(sessions, id);
+        self.timers.arm(id, deadline);
     }
 
-    /// Arms the timer of a session that was just inserted.
-    pub(super) fn arm_new(&mut self, id: SessionId, deadline: u32) {
-        let sessions = self.sessions.get_mut();
-        sessions[id.0 as usize].expires = deadline;
-        self.wheel.arm(sessions, id);
-    }
-
-    fn disarm(&mut self, id: SessionId) {
-        self.wheel.disarm(self.sessions.get_mut(), id);
-    }
-
-    /// The latest deadline of a session's timer.
+    /// The deadline of a session's timer, which must be armed.
     pub fn deadline(&self, id: SessionId) -> u32 {
-        self.session(id).expires
+        self.timers.deadline(id)
     }
 
     /// Returns the next session whose timer has expired by `now`. Its timer is disarmed: the caller arms it
-    /// again or removes the session. `budget` decreases by one for each session that is returned or moved
-    /// within the wheel. At zero the result is none.
+    /// again or removes the session. `budget` decreases by one for each session that is returned, and for
+    /// each group of timers that is examined. At zero the result is none.
     pub fn next_expired(&mut self, now: u32, budget: &mut u32) -> Option<SessionId> {
-        let id = self.wheel.due(self.sessions.get_mut(), now, budget);
-        if let Some(next) = self.wheel.next() {
+        let id = self.timers.due(now, budget);
+        if let Some(next) = self.timers.next() {
             self.prefetch_session(next);
         }
         id
     }
 
-    /// Removes a session from the list of half-open sessions. It is then no longer a candidate for eviction.
+    /// Removes a session from those that are half open. It is then no longer a candidate for eviction.
     pub fn remove_embryonic(&mut self, id: SessionId) {
-        let session = self.session_mut(id);
-        if !session.table_flags.contains(TableFlags::EMBRYONIC) {
-            return;
-        }
-        session.table_flags &= !TableFlags::EMBRYONIC;
-        let [before, behind] = session.embryonic;
-        match before {
-            NONE => self.embryonic[0] = behind,
-            before => self.session_mut(SessionId(before)).embryonic[1] = behind,
-        }
-        match behind {
-            NONE => self.embryonic[1] = before,
-            behind => self.session_mut(SessionId(behind)).embryonic[0] = before,
-        }
-        self.embryonic_len -= 1;
+        self.half_open.remove(id.0);
     }
 
     /// Whether a session is half open.
     pub fn is_embryonic(&self, id: SessionId) -> bool {
-        self.session(id).table_flags.contains(TableFlags::EMBRYONIC)
+        self.half_open.contains(id.0)
     }
 
-    /// The oldest half-open session: the one to remove if the table is full.
-    pub fn eviction_candidate(&self) -> Option<SessionId> {
-        (self.embryonic[0] != NONE).then_some(SessionId(self.embryonic[0]))
+    /// An old half-open session: the one to remove if the table is full. The next call returns another one.
+    pub fn eviction_candidate(&mut self) -> Option<SessionId> {
+        let after = |hand| self.half_open.next(hand).or_else(|| self.half_open.next(0));
+        let first = after(self.hand)?;
+        let (mut oldest, mut next) = (first, first);
+        for _ in 1..EVICTION_CHOICE {
+            next = after(next + 1)?;
+            let created = |number| self.session(SessionId(number)).created;
+            if (created(next).wrapping_sub(created(oldest)) as i32) < 0 {
+                oldest = next;
+            }
+        }
+        self.hand = first + 1;
+        Some(SessionId(oldest))
     }
 
     /// The first session or redirect with a number of at least `cursor`. For dumps.
@@ -232,21 +255,6 @@ impl Table {
         let flows = flows.get();
         let flow = |found: FlowRef| &flows[found.0 as usize];
         index.grow(|found| hasher.hash(&flow(found).packed()), |found| prefetch::read(flow(found)));
-    }
-
-    /// Appends a session to the list of half-open sessions.
-    pub(super) fn join_embryonic(&mut self, id: SessionId) {
-        let [_, last] = self.embryonic;
-        let sessions = self.sessions.get_mut();
-        let session = &mut sessions[id.0 as usize];
-        session.embryonic = [last, NONE];
-        session.table_flags |= TableFlags::EMBRYONIC;
-        match last {
-            NONE => self.embryonic[0] = id.0,
-            last => sessions[last as usize].embryonic[1] = id.0,
-        }
-        self.embryonic[1] = id.0;
-        self.embryonic_len += 1;
     }
 
     /// The number of the next session, or of the one `ahead` sessions later.
@@ -281,7 +289,10 @@ impl Table {
 
     fn prefetch_session(&self, id: SessionId) {
         prefetch::read(self.session(id));
-        let (pairs, _) = self.flows.get().as_chunks::<2>();
-        pairs[id.0 as usize].iter().for_each(prefetch::read);
+        prefetch::read(self.timers.place(id));
+        self.mappings.prefetch(id);
+        for direction in [Direction::Forward, Direction::Reverse] {
+            prefetch::read(self.flow(FlowRef::new(id, direction)));
+        }
     }
 }

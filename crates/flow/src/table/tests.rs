@@ -6,6 +6,8 @@ use mmb_packet::Kind;
 use proptest::prelude::*;
 
 use super::*;
+use crate::nat::MappingId;
+use crate::{SessionSettings, TcpSegment, TrackInput, TrackState};
 
 const SEED: u64 = 0x5eed;
 
@@ -46,7 +48,7 @@ fn both_directions_are_found_with_their_direction() {
         );
         assert_eq!((table.key(there), table.key(back)), (forward, reverse));
         assert_eq!(table.find(&forward.reversed()), FlowRef::NONE);
-        assert_eq!((table.session(id).created, table.session(id).mapping), (77, u32::MAX));
+        assert_eq!((table.session(id).created, table.mapping(id), table.broker(id)), (77, None, None));
         assert_eq!(table.insert(&numbered(2, ip6), &reverse, 78), Err(InsertError::Taken(back)));
         assert_eq!(table.insert(&forward, &numbered(2, ip6), 78), Err(InsertError::Taken(there)));
         assert_eq!(table.find(&numbered(2, ip6)), FlowRef::NONE, "a refusal leaves nothing");
@@ -113,7 +115,7 @@ fn redirects_name_a_worker_and_expire_like_sessions() {
 }
 
 #[test]
-fn a_full_table_names_its_oldest_half_open_session() {
+fn a_full_table_names_a_half_open_session() {
     let mut table = Table::new(3, 0, SEED).unwrap();
     let ids: Vec<_> = (0..3).map(|n| enter(&mut table, &numbered(n, false)).unwrap()).collect();
     assert_eq!(enter(&mut table, &numbered(3, false)), Err(InsertError::Full));
@@ -127,6 +129,62 @@ fn a_full_table_names_its_oldest_half_open_session() {
     ids.iter().for_each(|&id| table.remove_embryonic(id));
     assert_eq!((table.eviction_candidate(), table.occupancy().embryonic), (None, 0));
     assert_eq!(enter(&mut table, &numbered(4, false)), Err(InsertError::Full));
+}
+
+/// Under a flood, the table evicts sessions as a queue would. A young session where an old one was spares it.
+#[test]
+fn the_oldest_half_open_sessions_are_evicted_first() {
+    const SESSIONS: u32 = 200;
+    let mut table = Table::new(SESSIONS, 0, SEED).unwrap();
+    let enter_at = |table: &mut Table, n: u32| {
+        let key = numbered(n, false);
+        table.insert(&key, &key.reversed(), n).unwrap()
+    };
+    let mut ages: BTreeMap<u32, SessionId> = (0..SESSIONS).map(|n| (n, enter_at(&mut table, n))).collect();
+    let evict = |table: &mut Table, ages: &mut BTreeMap<u32, SessionId>| {
+        let victim = table.eviction_candidate().unwrap();
+        let rank = ages.values().position(|&id| id == victim).unwrap();
+        ages.retain(|_, id| *id != victim);
+        table.remove(victim);
+        rank
+    };
+    for n in SESSIONS..2 * SESSIONS {
+        assert_eq!(evict(&mut table, &mut ages), 0);
+        ages.insert(n, enter_at(&mut table, n));
+    }
+    // One in the way of the hand ends, and its number is given out again.
+    let ended = *ages.values().nth(7).unwrap();
+    ages.retain(|_, id| *id != ended);
+    table.remove(ended);
+    ages.insert(2 * SESSIONS, enter_at(&mut table, 2 * SESSIONS));
+    for n in 2 * SESSIONS + 1..10 * SESSIONS {
+        let rank = evict(&mut table, &mut ages);
+        assert!(rank < 4, "{rank} are older");
+        ages.insert(n, enter_at(&mut table, n));
+    }
+}
+
+/// What few sessions have does not pass on to the next session with the number.
+#[test]
+fn rare_fields_go_with_their_sessions() {
+    let mut table = Table::new(3, 0, SEED).unwrap();
+    let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
+    let segment = TcpSegment { seq: 7, window: 9, flags: TcpSegment::SYN, ..TcpSegment::default() };
+    let (track, _) = TrackState::open(&TrackInput::Tcp(segment), &mut [0; 2], &settings).unwrap();
+    let ids = [0, 1].map(|n| enter(&mut table, &numbered(n, false)).unwrap());
+    table.set_track(ids[0], &track);
+    table.set_mapping(ids[0], Some(MappingId(0)));
+    table.set_broker(ids[0], 254);
+    assert_eq!((table.track(ids[0]), table.mapping(ids[0])), (track, Some(MappingId(0))));
+    assert_eq!((table.broker(ids[0]), table.broker(ids[1])), (Some(254), None));
+    table.remove(ids[0]);
+    assert_eq!(enter(&mut table, &numbered(2, false)), Ok(ids[0]));
+    for id in ids {
+        assert_eq!((table.track(id), table.mapping(id)), (TrackState::default(), None));
+        assert_eq!(table.broker(id), None);
+        table.set_broker(id, 255);
+        assert_eq!(table.broker(id), None, "cannot be stored");
+    }
 }
 
 #[test]
@@ -368,7 +426,11 @@ proptest! {
                 }
             }
             prop_assert_eq!(table.len() as usize, model.sessions.len());
-            prop_assert_eq!(table.eviction_candidate(), model.sessions.values().find(|(_, open)| *open).map(|(id, _)| *id));
+            let half_open = |id| model.sessions.values().any(|&session| session == (id, true));
+            match table.eviction_candidate() {
+                Some(id) => prop_assert!(half_open(id)),
+                None => prop_assert!(!model.sessions.values().any(|(_, half_open)| *half_open)),
+            }
         }
         for (key, &found) in &model.keys {
             prop_assert_eq!((table.find(key), table.key(found)), (found, *key));

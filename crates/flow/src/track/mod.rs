@@ -43,11 +43,11 @@ pub struct TrackState {
     /// By direction: one past the highest sequence number sent. Without the window check, updated by SYN and
     /// FIN only.
     end: [[u8; 4]; 2],
-    /// By direction: one past the highest sequence number that the peer's window permits. Until the
-    /// originator's SYN is answered, the first entry is the number of that SYN.
+    /// By direction: one past the highest sequence number that the peer's window permits. Zero without the
+    /// window check.
     max_end: [[u8; 4]; 2],
     /// By direction: the largest window offered, unscaled. 0: the direction is not followed, and the fields
-    /// above are invalid for the window check.
+    /// above are invalid for the window check. Zero without the window check.
     window: [[u8; 2]; 2],
     /// Window scales, the originator's in the lower four bits. 15: unknown.
     scales: u8,
@@ -56,6 +56,23 @@ pub struct TrackState {
 }
 
 const _: () = assert!(size_of::<TrackState>() == 22);
+
+/// The part of [`TrackState`] that each session needs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct TrackCore {
+    end: [[u8; 4]; 2],
+    scales: u8,
+    state: u8,
+}
+
+/// The part of [`TrackState`] that the window check needs. Otherwise zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct TrackWindows {
+    max_end: [[u8; 4]; 2],
+    window: [[u8; 2]; 2],
+}
 
 /// What the tracker decides about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +129,16 @@ impl Direction {
 }
 
 impl TrackState {
+    pub(crate) fn of_parts(core: TrackCore, windows: TrackWindows) -> TrackState {
+        let (TrackCore { end, scales, state }, TrackWindows { max_end, window }) = (core, windows);
+        TrackState { end, max_end, window, scales, state }
+    }
+
+    pub(crate) fn parts(&self) -> (TrackCore, TrackWindows) {
+        let TrackState { end, max_end, window, scales, state } = *self;
+        (TrackCore { end, scales, state }, TrackWindows { max_end, window })
+    }
+
     /// Creates the state of a session from its first packet. Sets `acks` (forward, reverse) to what each side
     /// expects next, as far as the packet tells. The caller stores them in both flows.
     ///
@@ -150,6 +177,7 @@ impl TrackState {
             TrackInput::Icmp => self.set_state(State::Icmp),
             TrackInput::Other => self.set_state(State::Other),
         }
+        self.drop_unchecked_windows(settings);
         Ok(self.seen(TrackVerdict::Pass, settings))
     }
 
@@ -177,6 +205,7 @@ impl TrackState {
             (_, TrackInput::Tcp(segment)) if self.is_tcp() => self.tcp(direction, segment, acks, settings),
             _ => TrackVerdict::Pass,
         };
+        self.drop_unchecked_windows(settings);
         self.seen(verdict, settings)
     }
 

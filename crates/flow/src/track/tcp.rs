@@ -99,7 +99,6 @@ impl TrackState {
     fn begin(&mut self, segment: &TcpSegment, acks: &mut [u32; 2]) {
         self.set_state(State::SynSent);
         self.set_end(Forward, segment.end());
-        self.set_max_end(Forward, segment.seq);
         self.set_window(Forward, segment.window);
         self.set_scale(Forward, segment.scale);
         *acks = [0, segment.seq.wrapping_add(1)];
@@ -136,7 +135,7 @@ impl TrackState {
             self.set_state(State::Established);
         }
         if self.state() < State::Established {
-            self.handshake(direction, segment, acks);
+            self.handshake(direction, segment, acks, settings);
         }
         if self.state() >= State::Established {
             self.opened(direction, segment, acks, (settings, checked));
@@ -187,7 +186,13 @@ impl TrackState {
     }
 
     /// Handles a segment with an acknowledgement, perhaps with a SYN, during the handshake.
-    fn handshake(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) {
+    fn handshake(
+        &mut self,
+        direction: Direction,
+        segment: &TcpSegment,
+        acks: &mut [u32; 2],
+        settings: &SessionSettings,
+    ) {
         let state = self.state();
         let syn = segment.has(TcpSegment::SYN);
         let [own, others] = [acks[direction as usize], self.end(direction.opposite())];
@@ -203,7 +208,8 @@ impl TrackState {
                 // 4987, 3.6).
                 self.greet(segment, acks);
             } else {
-                self.follow(direction, segment);
+                self.set_end(direction, later_ack(self.end(direction), segment.end()));
+                self.follow_if(settings, direction, segment);
             }
             self.set_state(next(state, direction, Event::Answer));
             if is_confirmed {
@@ -329,12 +335,13 @@ impl TrackState {
     ) -> RstProof {
         let (own, other) = (acks[direction as usize], acks[direction.opposite() as usize]);
         let end = self.end(direction);
-        let sent = |number| between(self.max_end(Forward), number, self.end(Forward));
+        // Until the originator's SYN is answered, the other side expects the number behind it.
+        let first = acks[Reverse as usize].wrapping_sub(1);
+        let sent = |number| between(first, number, self.end(Forward));
         let is_exact = match (self.state(), direction) {
             (State::SynSent, Forward) => sent(segment.seq),
             (State::SynSent, Reverse) => {
-                let none = segment.ack == self.max_end(Forward);
-                segment.has(TcpSegment::ACK) && sent(segment.ack) && !none
+                segment.has(TcpSegment::ACK) && sent(segment.ack) && segment.ack != first
             }
             _ if self.is_closed(direction) => {
                 segment.seq == other || between(end.wrapping_sub(1), segment.seq, end)

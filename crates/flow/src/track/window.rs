@@ -119,6 +119,13 @@ impl TrackState {
         self.scales = UNKNOWN_SCALES;
     }
 
+    /// Clears what only the window check reads, if windows are not checked.
+    pub fn drop_unchecked_windows(&mut self, settings: &SessionSettings) {
+        if !settings.tcp_window_check {
+            (self.max_end, self.window) = ([[0; 4]; 2], [[0; 2]; 2]);
+        }
+    }
+
     /// Whether a segment without RST can belong to the connection. Both sides must be followed.
     pub(super) fn in_window(&self, direction: Direction, segment: &TcpSegment) -> bool {
         let other = direction.opposite();
@@ -133,7 +140,7 @@ impl TrackState {
             || (up_to(segment.ack, last) && up_to(theirs.wrapping_sub(back), segment.ack)))
     }
 
-    /// Updates the windows if they are checked; otherwise marks them as not followed.
+    /// Updates the windows if they are checked.
     pub(super) fn follow_if(
         &mut self,
         settings: &SessionSettings,
@@ -142,8 +149,6 @@ impl TrackState {
     ) {
         if settings.tcp_window_check {
             self.follow(direction, segment);
-        } else if self.window != [[0; 2]; 2] {
-            self.window = [[0; 2]; 2];
         }
     }
 

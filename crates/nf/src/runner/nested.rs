@@ -235,12 +235,12 @@ impl NestedSessions {
         let (id, traffic) = (found.session(), TrackInput::of(packet.head, packet.meta));
         let halves = [Direction::Forward, Direction::Reverse].map(|direction| FlowRef::new(id, direction));
         let mut acks = halves.map(|half| self.table.flow(half).ack);
-        let mut track = self.table.session(id).track;
+        let mut track = self.table.track(id);
         let seen = track.update(found.direction(), &traffic, &mut acks, settings);
         if seen.verdict == TrackVerdict::New {
             return false;
         }
-        self.table.session_mut(id).track = track;
+        self.table.set_track(id, &track);
         for (half, ack) in halves.into_iter().zip(acks) {
             self.table.flow_mut(half).ack = ack;
         }
@@ -286,8 +286,8 @@ impl NestedSessions {
             entered = self.table.insert(&forward, &reverse, entry.now);
         }
         let id = entered.ok()?;
+        self.table.set_track(id, &track);
         let common = self.table.session_mut(id);
-        common.track = track;
         common.set_in_port(Direction::Forward, packet.in_port);
         common.set_in_port(Direction::Reverse, u16::MAX);
         for (direction, ack) in [Direction::Forward, Direction::Reverse].into_iter().zip(acks) {
@@ -334,7 +334,7 @@ impl NestedSessions {
         let [there, back] = [Direction::Forward, Direction::Reverse]
             .map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let wanted = state.timeout(self.table.scratch(id)).unwrap_or(0);
-        let timeout = self.table.session(id).track.timeout(settings).max(wanted);
+        let timeout = self.table.track(id).timeout(settings).max(wanted);
         let idle = now.wrapping_sub(there.last_seen).min(now.wrapping_sub(back.last_seen));
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }

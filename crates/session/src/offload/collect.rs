@@ -73,14 +73,14 @@ impl OffloadedFlows {
         let seen = DIRECTIONS.into_iter().zip(counters).filter_map(|(way, seen)| Some((way, seen?)));
         for (direction, counters) in seen.clone() {
             if let Some(end) = counters.fin
-                && !table.session(id).track.is_closed(direction)
+                && !table.track(id).is_closed(direction)
             {
                 track_fin(table, settings, FlowRef::new(id, direction), end);
             }
         }
         for (direction, counters) in seen {
             if let Some(ack) = counters.ack
-                && table.session(id).track.has_fin()
+                && table.track(id).has_fin()
             {
                 let flow = FlowRef::new(id, direction);
                 track_ack(table, settings, table.flow(flow).last_seen, flow, ack);
@@ -91,7 +91,7 @@ impl OffloadedFlows {
 
 /// Tells the tracker of the originator's first offloaded packet, which acknowledged the answer.
 fn complete_handshake(table: &mut Table, settings: &SessionSettings, last: u32, id: SessionId) {
-    if let Some(ack) = table.session(id).track.awaited_ack(&tracking::acks(table, id)) {
+    if let Some(ack) = table.track(id).awaited_ack(&tracking::acks(table, id)) {
         track_ack(table, settings, last, FlowRef::new(id, Direction::Forward), ack);
     }
 }
@@ -114,9 +114,9 @@ fn track_fin(table: &mut Table, settings: &SessionSettings, flow: FlowRef, end: 
 /// Tells the tracker of a segment of this time.
 fn track(table: &mut Table, settings: &SessionSettings, time: u32, flow: FlowRef, segment: TcpSegment) {
     let id = flow.session();
-    let (mut track, mut acks) = (table.session(id).track, tracking::acks(table, id));
+    let (mut track, mut acks) = (table.track(id), tracking::acks(table, id));
     let outcome = track.update(flow.direction(), &TrackInput::Tcp(segment), &mut acks, settings);
-    table.session_mut(id).track = track;
+    table.set_track(id, &track);
     tracking::set_acks(table, id, acks);
     tracking::apply(table, time, id, &outcome);
 }

@@ -64,7 +64,7 @@ impl OffloadSource for Sessions {
         let (records, flags) = (&self.store.chains.records, self.store.table.session(id).flags);
         let is_plain = !flow.flags.contains(FlowFlags::REDIRECT)
             && !flags.intersects(EXCLUDED_SESSIONS)
-            && self.store.table.session(id).broker().is_none()
+            && self.store.table.broker(id).is_none()
             && (!flags.contains(SessionFlags::MANGLE) || records.has_only_numbers(id))
             && decisions.is_current(number, decisions.stamp(in_port))
             && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP)
@@ -75,7 +75,7 @@ impl OffloadSource for Sessions {
         if flow.flags.contains(FlowFlags::SETTLED) {
             return OffloadState::Eligible { reply_settled: reply.flags.contains(FlowFlags::SETTLED) };
         }
-        match self.store.table.session(id).track.awaited_ack(&tracking::acks(&self.store.table, id)) {
+        match self.store.table.track(id).awaited_ack(&tracking::acks(&self.store.table, id)) {
             Some(ack) => OffloadState::AwaitingAck {
                 expected_ack: (flow_ref.direction() == Direction::Forward).then_some(ack),
             },
@@ -135,7 +135,7 @@ impl OffloadSource for Sessions {
             flows[direction] = None;
         }
         self.store.offloaded.set(id, flows);
-        if self.store.table.session(id).track.has_both_fins() {
+        if self.store.table.track(id).has_both_fins() {
             self.store.revoke(now, id, env);
         }
     }

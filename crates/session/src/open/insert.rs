@@ -46,7 +46,7 @@ pub(super) enum RuleSource<'a> {
 }
 
 impl NewSession {
-    /// Inserts the session. The oldest half-open session is evicted if the table is full. The packet's key
+    /// Inserts the session. An old half-open session is evicted if the table is full. The packet's key
     /// has been looked up.
     pub fn insert<E: Environment, P: PacketBuf>(
         &self,
@@ -181,9 +181,10 @@ fn init_session<E: Environment, P: PacketBuf>(
             store.rules.acquire_decision(&mut store.cache.decisions, pkt, list, stamp),
         ),
     };
+    store.table.set_track(id, &new.track);
+    store.table.set_mapping(id, new.mapping);
     let (flows, session) = store.table.parts_mut(id);
-    (session.rule_list, session.track, session.flags) = (rule_list, new.track, flags);
-    session.mapping = new.mapping.map_or(u32::MAX, |mapping| mapping.0);
+    (session.rule_list, session.flags) = (rule_list, flags);
     session.set_in_port(Direction::Forward, pkt.in_port);
     session.set_in_port(Direction::Reverse, u16::MAX);
     let chain_flag = if new.chain_translates { FlowFlags::CHAIN_TRANSLATES } else { FlowFlags::empty() };

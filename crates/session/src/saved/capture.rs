@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mmb_flow::{Direction, FlowFlags, FlowRef, HostLocation, MappingId, SessionFlags, SessionId};
+use mmb_flow::{Direction, FlowFlags, FlowRef, HostLocation, SessionFlags, SessionId};
 
 use super::{
     CopiedSession, CopyMarks, KEPT_FLAGS, NO_POOL, NO_PORT, SavedRule, SavedSession, SavedSessions,
@@ -130,13 +130,12 @@ impl SessionStore {
     fn can_be_saved(&self, id: SessionId, now: u32) -> bool {
         let flow = self.table.flow(FlowRef::new(id, Direction::Forward));
         let session = self.table.session(id);
-        let is_mapped = session.mapping != u32::MAX;
         self.deadline(id, now).is_some()
             && !session.flags.contains(SessionFlags::REFUSED)
-            && session.broker().is_none()
+            && self.table.broker(id).is_none()
             && !(has_chain(&self.table, id) && flow.flags.contains(FlowFlags::CHAIN_TRANSLATES))
             && !self.chains.is_edited(&self.table, id)
-            && (!is_mapped || self.pools.is_live(MappingId(session.mapping)))
+            && self.table.mapping(id).is_none_or(|mapping| self.pools.is_live(mapping))
     }
 
     /// Returns the rules of a session that exist. None: a rule that translates it is gone.
@@ -156,7 +155,7 @@ impl SessionStore {
     fn copy(&self, id: SessionId, now: u32, rule_list: u32) -> SavedSession {
         let session = self.table.session(id);
         let flows = DIRECTIONS.map(|direction| self.table.flow(FlowRef::new(id, direction)));
-        let mapping = (session.mapping != u32::MAX).then_some(MappingId(session.mapping));
+        let mapping = self.table.mapping(id);
         let host = mapping.and_then(|mapping| self.pools.host_location(mapping));
         let HostLocation { mac, in_port } = host.unwrap_or(HostLocation { mac: [0; 6], in_port: NO_PORT });
         let pool = mapping.and_then(|mapping| self.pools.pool_of(mapping));
@@ -169,7 +168,7 @@ impl SessionStore {
             age: now.wrapping_sub(session.created),
             acks: self.chains.acks(&self.table, id),
             rule_list,
-            track: session.track,
+            track: self.table.track(id),
             in_port: session.in_ports(),
             pool: pool.map_or(NO_POOL, |pool| pool.0),
             host_port: in_port,

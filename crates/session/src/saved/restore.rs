@@ -167,10 +167,13 @@ impl SessionStore {
         let is_counted = !flags.contains(SessionFlags::LOOP_REVERSE) && self.admission.add(&saved.keys[0]);
         flags.set(SessionFlags::COUNTED, is_counted);
         let rule_list = self.rules.lists.acquire(list);
+        let mut track = saved.track;
+        track.drop_unchecked_windows(&self.settings);
+        self.table.set_track(id, &track);
+        self.table.set_mapping(id, mapping);
         let (flows, session) = self.table.parts_mut(id);
-        (session.rule_list, session.track, session.flags) = (rule_list, saved.track, flags);
+        (session.rule_list, session.flags) = (rule_list, flags);
         session.created = now.wrapping_sub(saved.age);
-        session.mapping = mapping.map_or(u32::MAX, |mapping| mapping.0);
         for direction in DIRECTIONS {
             session.set_in_port(direction, saved.in_port[direction as usize]);
         }

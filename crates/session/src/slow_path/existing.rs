@@ -1,8 +1,8 @@
 //! Packets of sessions on the slow path: the session's rules, decision and tracking.
 
 use mmb_flow::{
-    Direction, FlowFlags, FlowRef, HostLocation, MappingId, SessionFlags, SessionState, TcpSegment,
-    TrackInput, TrackOutcome, TrackVerdict,
+    Direction, FlowFlags, FlowRef, HostLocation, SessionFlags, SessionState, TcpSegment, TrackInput,
+    TrackOutcome, TrackVerdict,
 };
 use mmb_packet::{DropReason, PacketBuf};
 
@@ -38,7 +38,7 @@ pub(super) fn admit_existing<E: Environment, P: PacketBuf>(
         return ExistingOutcome::Ended;
     }
     learn_from_reply(store, pkt, flow);
-    let (mut track, mut acks) = (store.table.session(id).track, store.chains.acks(&store.table, id));
+    let (mut track, mut acks) = (store.table.track(id), store.chains.acks(&store.table, id));
     let input = pkt.track_input(&store.table, &store.chains, flow);
     let outcome = track.update(flow.direction(), &input, &mut acks, &store.settings);
     match outcome.verdict {
@@ -62,7 +62,7 @@ pub(super) fn admit_existing<E: Environment, P: PacketBuf>(
         store.chains.end_bypass(&mut store.table, id);
     }
     record_packet(store, pkt, flow, &outcome);
-    store.table.session_mut(id).track = track;
+    store.table.set_track(id, &track);
     tracking::set_acks(&mut store.table, id, acks);
     ExistingOutcome::Passes
 }
@@ -85,7 +85,7 @@ fn changes_session<E: Environment, P: PacketBuf>(
     if !is_settled || needs_refresh(store, pkt, flow) {
         return true;
     }
-    let track = store.table.session(id).track;
+    let track = store.table.track(id);
     let (mut after, mut acks) = (track, store.chains.acks(&store.table, id));
     let input = pkt.track_input(&store.table, &store.chains, flow);
     let verdict = after.update(flow.direction(), &input, &mut acks, &store.settings).verdict;
@@ -122,7 +122,7 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     flow: FlowRef,
 ) -> bool {
     let policy = pkt.env.policy();
-    let &SessionState { rule_list, mapping, flags, .. } = store.table.session(flow.session());
+    let &SessionState { rule_list, flags, .. } = store.table.session(flow.session());
     let stamp = store.cache.decisions.stamp(pkt.in_port);
     if !needs_refresh(store, pkt, flow) {
         return true;
@@ -141,9 +141,9 @@ fn refresh_rules<E: Environment, P: PacketBuf>(
     }
     let has_cause = !list.is_empty()
         || flags.contains(SessionFlags::RULELESS)
-        || store.table.session(flow.session()).broker().is_some()
+        || store.table.broker(flow.session()).is_some()
         || store.chains.has_offsets(&store.table, flow.session());
-    let has_mapping = mapping == u32::MAX || store.pools.is_live(MappingId(mapping));
+    let has_mapping = store.table.mapping(flow.session()).is_none_or(|mapping| store.pools.is_live(mapping));
     for rule in pkt.stateful_slots().filter_map(|slot| SessionRule::new(policy, slot, false)) {
         attached::insert(&mut list, rule);
     }
@@ -178,10 +178,11 @@ fn learn_from_reply<E: Environment, P: PacketBuf>(
     let (session, flow) = (store.table.session(id), store.table.flow(flow_ref));
     if !flow.flags.contains(FlowFlags::SEEN)
         && session.flags.contains(SessionFlags::INBOUND)
+        && let Some(mapping) = store.table.mapping(id)
         && let Some(&[.., a, b, c, d, e, f]) = pkt.packet.head().first_chunk::<12>()
     {
         let inside = HostLocation { mac: [a, b, c, d, e, f], in_port: pkt.in_port };
-        store.pools.learn(MappingId(session.mapping), inside);
+        store.pools.learn(mapping, inside);
     }
     if store.chains.records.awaits_isn(&store.table, id)
         && let TrackInput::Tcp(segment) = TrackInput::of(pkt.packet.head(), pkt.meta)

@@ -1,6 +1,6 @@
 //! The end of the slow path: a packet of a session is translated and sent on.
 
-use mmb_flow::{FlowFlags, FlowRef, MappingId, translate_ip4};
+use mmb_flow::{FlowFlags, FlowRef, translate_ip4};
 use mmb_packet::{DropReason, OUT_ROUTED, PacketBuf, PacketFlags};
 use mmb_policy::EditLimits;
 
@@ -112,9 +112,8 @@ fn send_inside<E: Environment, P: PacketBuf>(
     pkt: &mut SlowPacket<'_, E, P>,
     flow: FlowRef,
 ) -> Next {
-    let mapping = store.table.session(flow.session()).mapping;
-    let has_mapping = mapping != u32::MAX;
-    let Some(inside) = has_mapping.then(|| store.pools.host_location(MappingId(mapping))).flatten() else {
+    let mapping = store.table.mapping(flow.session());
+    let Some(inside) = mapping.and_then(|mapping| store.pools.host_location(mapping)) else {
         return pkt.pass();
     };
     pkt.meta.out_port = if pkt.env.routed(inside.in_port) {

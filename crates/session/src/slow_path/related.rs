@@ -128,11 +128,7 @@ fn quote_fault<E: Environment, P: PacketBuf>(
     let is_possible = match quote.sequence(head) {
         Some(sequence) => {
             let sequence = sequence.wrapping_sub(mangled_sequence(store, flow.opposite()));
-            store.table.session(id).track.may_be_in_flight(
-                direction,
-                sequence,
-                &store.chains.acks(&store.table, id),
-            )
+            store.table.track(id).may_be_in_flight(direction, sequence, &store.chains.acks(&store.table, id))
         }
         None => quote.has_matching_length(head),
     };

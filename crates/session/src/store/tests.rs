@@ -49,7 +49,7 @@ fn a_redirect_is_no_session() {
     assert_eq!((store.counters().expired, store.counters().redirects), (0, 0));
 }
 
-/// The timer wheel has a resolution of some 64 ms.
+/// Timers have a resolution of some 64 ms.
 #[test]
 fn a_timer_ends_the_session_when_no_packet_came() {
     let (mut store, env) = (empty_store(), CountingRules::default());

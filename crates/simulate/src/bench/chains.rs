@@ -1,14 +1,11 @@
 //! The cost of service chains: TSC ticks of each function, and memory.
 
-use mmb_flow::{Flow, SessionState};
+use mmb_flow::Table;
 use mmb_nf::{Program, StageCounters};
 use serde::Serialize;
 
 use super::measured::Measured;
 use super::report::BenchReport;
-
-/// Bytes of a session without its scratchpad: keys, counters, state and timer.
-const SESSION: usize = 2 * size_of::<Flow>() + size_of::<SessionState>();
 
 /// The cost of one function at one position of one chain.
 #[derive(Clone, Debug, Serialize)]
@@ -74,6 +71,6 @@ pub(super) fn cost(program: &Program, measured: &[Measured], report: &BenchRepor
         ticks_per_packet: report.ticks(|name| name == "chain" || name.starts_with("flow-")),
         functions: functions.collect(),
         scratchpad_bytes: bytes,
-        session_bytes: SESSION + bytes,
+        session_bytes: Table::SESSION_BYTES + bytes,
     })
 }

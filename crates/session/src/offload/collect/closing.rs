@@ -74,7 +74,7 @@ fn open(store: &mut SessionStore, first: u32) -> (SessionId, [Side; 2]) {
         track.update(direction, &TrackInput::Tcp(segment), &mut acks, &SETTINGS());
     }
     assert_eq!(track.state_name(), "established");
-    store.table.session_mut(id).track = track;
+    store.table.set_track(id, &track);
     tracking::set_acks(&mut store.table, id, acks);
     let flow = |slot| OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack: 0 };
     store.offloaded.set(id, [Some(flow(0)), Some(flow(1))]);
@@ -122,7 +122,7 @@ proptest! {
         let (mut store, driver, env) = (empty_store(), Recorder::default(), CountingRules::default());
         store.offloaded = OffloadedFlows::new(Box::new(driver.clone()));
         let (id, mut sides) = open(&mut store, first);
-        let (mut seen, mut seen_acks) = (store.table.session(id).track, tracking::acks(&store.table, id));
+        let (mut seen, mut seen_acks) = (store.table.track(id), tracking::acks(&store.table, id));
         for (is_reply, step) in steps {
             let direction = DIRECTIONS[usize::from(is_reply)];
             let Some(segment) = segment(&mut sides, direction, step) else {
@@ -133,14 +133,14 @@ proptest! {
             seen.update(direction, &input, &mut seen_acks, &SETTINGS());
             if !driver.forward(direction, &segment) {
                 store.collect(1000, id, &env);
-                let (mut track, mut acks) = (store.table.session(id).track, tracking::acks(&store.table, id));
+                let (mut track, mut acks) = (store.table.track(id), tracking::acks(&store.table, id));
                 track.update(direction, &input, &mut acks, &SETTINGS());
-                store.table.session_mut(id).track = track;
+                store.table.set_track(id, &track);
                 tracking::set_acks(&mut store.table, id, acks);
             }
         }
         store.collect(1000, id, &env);
-        let track = store.table.session(id).track;
+        let track = store.table.track(id);
         prop_assert_eq!(track.state_name(), seen.state_name());
         prop_assert_eq!(tracking::acks(&store.table, id), seen_acks);
         prop_assert_eq!(DIRECTIONS.map(|way| track.is_closed(way)), sides.map(|side| side.has_closed));

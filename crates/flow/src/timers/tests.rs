@@ -7,44 +7,48 @@ use proptest::prelude::*;
 use super::*;
 
 const TIMERS: u32 = 12;
+/// The sessions: some in one group, some in one region, some elsewhere.
+const SESSIONS: [u32; TIMERS as usize] =
+    [0, 1, 63, 64, 4_095, 4_096, 4_097, 8_191, 262_143, 262_144, 262_145, 299_999];
 
-/// A wheel and a map from timers to deadlines. The time of the model does not wrap.
+fn session(timer: u32) -> SessionId {
+    SessionId(SESSIONS[timer as usize])
+}
+
+/// Timers and a map from timers to deadlines. The time of the model does not wrap.
 struct Both {
-    wheel: Wheel,
-    blocks: Vec<SessionState>,
+    timers: Timers,
     deadlines: BTreeMap<u32, u64>,
     now: u64,
 }
 
 impl Both {
     fn new(now: u64) -> Both {
-        let blocks = vec![SessionState { timer: UNARMED, ..SessionState::default() }; TIMERS as usize];
-        let mut wheel = Wheel::new();
-        wheel.start(now as u32);
-        Both { wheel, blocks, deadlines: BTreeMap::new(), now }
+        Both { timers: Timers::new(300_000).unwrap(), deadlines: BTreeMap::new(), now }
     }
 
     fn arm(&mut self, id: u32, ahead: u64) {
-        self.disarm(id);
-        self.wheel.start(self.now as u32);
-        self.blocks[id as usize].expires = (self.now + ahead) as u32;
-        self.wheel.arm(&mut self.blocks, SessionId(id));
-        self.deadlines.insert(id, self.now + ahead);
+        self.arm_for(id, self.now + ahead);
+    }
+
+    fn arm_for(&mut self, id: u32, deadline: u64) {
+        self.timers.arm(session(id), deadline as u32);
+        self.deadlines.insert(id, deadline);
     }
 
     fn disarm(&mut self, id: u32) {
-        self.wheel.disarm(&mut self.blocks, SessionId(id));
+        self.timers.disarm(session(id));
         self.deadlines.remove(&id);
     }
 
     /// Takes the expired timers with this budget. Returns whether those are all.
     fn take(&mut self, mut budget: u32) -> bool {
-        while let Some(id) = self.wheel.due(&mut self.blocks, self.now as u32, &mut budget) {
-            let deadline = self.deadlines.remove(&id.0).expect("armed");
+        while let Some(id) = self.timers.due(self.now as u32, &mut budget) {
+            let timer = SESSIONS.iter().position(|&session| session == id.0).expect("a timer") as u32;
+            let deadline = self.deadlines.remove(&timer).expect("armed");
             assert!(deadline <= self.now, "{} ms early", deadline - self.now);
-            assert_eq!(self.blocks[id.0 as usize].timer, UNARMED);
         }
-        assert_eq!(self.wheel.armed() as usize, self.deadlines.len());
+        assert_eq!(self.timers.armed() as usize, self.deadlines.len());
         budget > 0
     }
 
@@ -85,7 +89,7 @@ proptest! {
                 Step::Take(budget) => drop(both.take(budget)),
                 Step::Wait(span) => {
                     both.now += span;
-                    prop_assert!(both.take(1000), "twelve timers move thirty-six times");
+                    prop_assert!(both.take(1000), "twelve timers, and at most as many groups and regions");
                     both.none_is_late();
                 }
             }
@@ -110,9 +114,7 @@ proptest! {
 fn past_deadlines_expire_next() {
     let mut both = Both::new(5_000_000);
     both.arm(1, 3_000_000);
-    both.blocks[0].expires = 1_000;
-    both.wheel.arm(&mut both.blocks, SessionId(0));
-    both.deadlines.insert(0, 1_000);
+    both.arm_for(0, 4_000_000);
     both.now += 64;
     assert!(both.take(100));
     assert_eq!(both.deadlines.keys().copied().collect::<Vec<_>>(), [1]);
@@ -120,7 +122,7 @@ fn past_deadlines_expire_next() {
 
 /// An idle worker continues after more than half of the clock's range.
 #[test]
-fn an_empty_wheel_survives_long_idle_times() {
+fn timers_survive_long_idle_times() {
     let mut both = Both::new(0);
     both.arm(0, 10);
     both.now = 1_000;
