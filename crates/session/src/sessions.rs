@@ -65,7 +65,7 @@ impl Sessions {
         Ok(Sessions {
             store: SessionStore::new(config, shared, table)?,
             lookup: VectorLookup::new(),
-            slow_path: SlowPath::new(&config),
+            slow_path: SlowPath::new(&config)?,
         })
     }
 

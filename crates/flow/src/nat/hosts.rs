@@ -4,8 +4,10 @@ use std::io;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::config::MAX_POOL_ADDRESSES;
 use super::index::{Hasher, Index, Store};
 use super::types::HostLocation;
+use crate::arena::Arena;
 
 /// An internal host, in one pool.
 #[repr(C)]
@@ -14,27 +16,37 @@ pub(super) struct Host {
     /// Address of the host.
     pub(super) address: u32,
     /// External address of the host, as an index into the pool.
-    pub(super) external: u32,
-    /// First block of the host's list, plus one; 0 if the host has none.
-    pub(super) blocks: u32,
+    pub(super) external: u16,
+    /// Slot of the pool.
+    pub(super) pool: u16,
     /// Number of mappings, and of sessions that the host has opened.
     pub(super) mappings: u32,
     pub(super) sessions: u32,
     /// Location at which the host was last seen.
     pub(super) location: HostLocation,
-    /// Slot of the pool.
-    pub(super) pool: u16,
-    /// Always zero.
-    pub(super) spare: u16,
 }
 
-const _: () = assert!(size_of::<Host>() == 32);
+const _: () = assert!(size_of::<Host>() == 24 && MAX_POOL_ADDRESSES <= 1 << u16::BITS);
+
+/// What a pool needs to know of a host to give it ports.
+#[derive(Debug)]
+pub(super) struct PortHolder<'a> {
+    /// Number of the host.
+    pub(super) number: u32,
+    /// External address of the host, as an index into the pool.
+    pub(super) external: u32,
+    /// First block of the host's list, plus one; 0 if the host has none.
+    pub(super) blocks: &'a mut u32,
+}
 
 /// All hosts of a worker.
 #[derive(Debug)]
 pub(super) struct Hosts {
     store: Store<Host>,
     index: Index,
+    /// [`PortHolder::blocks`] by number of the host. A host that is removed has no blocks. Pools without
+    /// blocks neither read nor write it.
+    blocks: Arena<u32>,
 }
 
 /// Hash of a host in a pool.
@@ -49,7 +61,11 @@ impl Hosts {
     /// # Errors
     /// The operating system's error if it cannot reserve the address space.
     pub(super) fn new(capacity: usize) -> io::Result<Hosts> {
-        Ok(Hosts { store: Store::new(capacity)?, index: Index::new(capacity)? })
+        Ok(Hosts {
+            store: Store::new(capacity)?,
+            index: Index::new(capacity)?,
+            blocks: Arena::new(capacity)?,
+        })
     }
 
     /// Makes the system allocate the memory of the index.
@@ -102,5 +118,12 @@ impl Hosts {
 
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Host> {
         self.store.get_mut(number)
+    }
+
+    /// A host, and its part in which its pool gives it ports.
+    pub(super) fn with_ports_mut(&mut self, number: u32) -> Option<(&mut Host, PortHolder<'_>)> {
+        let (host, blocks) = (self.store.get_mut(number)?, self.blocks.get_mut().get_mut(number as usize)?);
+        let external = host.external.into();
+        Some((host, PortHolder { number, external, blocks }))
     }
 }

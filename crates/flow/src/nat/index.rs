@@ -214,7 +214,7 @@ impl<T: Pod> Store<T> {
         } else {
             return None;
         };
-        *self.records.get_mut().get_mut(number as usize)? = record;
+        *self.records.at_mut(number as usize) = record;
         Some(number)
     }
 
@@ -229,12 +229,12 @@ impl<T: Pod> Store<T> {
 
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&T> {
-        self.records.get().get(number as usize)
+        ((number as usize) < self.capacity).then(|| self.records.at(number as usize))
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.records.get_mut().get_mut(number as usize)
+        ((number as usize) < self.capacity).then(|| self.records.at_mut(number as usize))
     }
 
     /// Prefetches a record.

@@ -4,9 +4,9 @@
 //!
 //! A mapping is indexed by its internal endpoint (slot of the pool, protocol, address, port) and, while it
 //! serves new sessions, by its external endpoint. Mappings of forwards are found through the configuration
-//! instead. For address-dependent filtering, a mapping also knows the remote addresses of its sessions. One
-//! remote address is in the record, which suffices for most mappings. The others are in a table of their own,
-//! with the number of the mapping.
+//! instead. For address-dependent filtering, a mapping also knows the remote addresses of its sessions. If
+//! all of its sessions have the same one, as with most mappings, it is in the record. Otherwise all are in a
+//! table of their own, with the number of the mapping. Forwards admit any address, and know none.
 
 use std::io;
 
@@ -36,25 +36,27 @@ pub(super) struct Mapping {
     pub(super) external_port: u16,
     /// Number of sessions, plus one for a forward that is configured.
     pub(super) holds: u32,
-    /// A remote address, and the number of sessions with it. Other remote addresses are in the table of
+    /// The remote address of all sessions. Meaningless for forwards, and if the addresses are in the table of
     /// remotes.
-    pub(super) remote: u32,
-    pub(super) remote_holds: u32,
+    remote: u32,
     number: u32,
     /// Slot of the pool. Meaningless for forwards.
     pub(super) pool: u16,
     /// IP protocol number.
     pub(super) proto: u8,
-    /// Lower bits: the kind. Highest bit: the mapping has ended.
+    /// Lower bits: the kind. Upper bits: [`ENDED`] and [`SEVERAL`].
     state: u8,
 }
 
-const _: () = assert!(size_of::<Mapping>() == 32);
+const _: () = assert!(size_of::<Mapping>() == 28);
 
 const HOST: u8 = 0;
 const FORWARD: u8 = 1;
 const PORTLESS: u8 = 2;
+/// The mapping has ended.
 const ENDED: u8 = 0x80;
+/// The remote addresses are in the table of remotes.
+const SEVERAL: u8 = 0x40;
 
 impl Mapping {
     pub(super) fn new(
@@ -76,7 +78,6 @@ impl Mapping {
             external_port: external.port,
             holds: 0,
             remote: 0,
-            remote_holds: 0,
             number,
             pool,
             proto,
@@ -86,11 +87,11 @@ impl Mapping {
 
     /// The mapping as held by its first session, with a remote address.
     pub(super) fn held_for(self, remote: u32) -> Mapping {
-        Mapping { holds: 1, remote, remote_holds: 1, ..self }
+        Mapping { holds: 1, remote, ..self }
     }
 
     pub(super) fn kind(&self) -> MappingKind {
-        match self.state & !ENDED {
+        match self.state & !(ENDED | SEVERAL) {
             HOST => MappingKind::Host(self.number),
             FORWARD => MappingKind::Forward(self.number),
             _ => MappingKind::Portless,
@@ -291,36 +292,20 @@ impl Mappings {
         })
     }
 
-    /// Adds a session with a remote address to a mapping.
-    pub(super) fn hold(&mut self, id: u32, remote: u32) {
-        let Some(mapping) = self.store.get_mut(id) else { return };
-        mapping.holds += 1;
-        if mapping.remote_holds == 0 {
-            mapping.remote = remote;
-        }
-        if mapping.remote == remote {
-            mapping.remote_holds += 1;
-            return;
-        }
+    /// Counts sessions of a mapping with a remote address in the table of remotes.
+    fn add_remote(&mut self, id: u32, remote: u32, holds: u32) {
         if let Some(number) = self.find_remote(id, remote) {
             if let Some(entry) = self.remotes.get_mut(number) {
-                entry.holds += 1;
+                entry.holds += holds;
             }
-        } else if let Some(number) = self.remotes.insert(Remote { mapping: id, address: remote, holds: 1 }) {
+        } else if let Some(number) = self.remotes.insert(Remote { mapping: id, address: remote, holds }) {
             self.by_remote.insert(self.remote_hash(id, remote), number);
         }
     }
 
-    /// Removes a session with a remote address from a mapping. True if nothing holds the mapping any more.
-    pub(super) fn unhold(&mut self, id: u32, remote: u32) -> bool {
-        let Some(mapping) = self.store.get_mut(id) else { return false };
-        mapping.holds = mapping.holds.saturating_sub(1);
-        let free = mapping.holds == 0;
-        if mapping.remote == remote && mapping.remote_holds > 0 {
-            mapping.remote_holds -= 1;
-            return free;
-        }
-        let Some(number) = self.find_remote(id, remote) else { return free };
+    /// Counts a session less of a mapping with a remote address in the table of remotes.
+    fn remove_remote(&mut self, id: u32, remote: u32) {
+        let Some(number) = self.find_remote(id, remote) else { return };
         if let Some(entry) = self.remotes.get_mut(number) {
             entry.holds -= 1;
             if entry.holds == 0 {
@@ -328,12 +313,49 @@ impl Mappings {
                 self.remotes.remove(number);
             }
         }
-        free
+    }
+
+    /// Adds a session with a remote address to a mapping.
+    pub(super) fn hold(&mut self, id: u32, remote: u32) {
+        let Some(mapping) = self.store.get_mut(id) else { return };
+        let others = mapping.holds;
+        mapping.holds += 1;
+        if matches!(mapping.kind(), MappingKind::Forward(_)) {
+            return;
+        }
+        if others == 0 {
+            mapping.remote = remote;
+        }
+        let first = mapping.remote;
+        if mapping.state & SEVERAL == 0 {
+            if first == remote {
+                return;
+            }
+            mapping.state |= SEVERAL;
+            self.add_remote(id, first, others);
+        }
+        self.add_remote(id, remote, 1);
+    }
+
+    /// Removes a session with a remote address from a mapping. True if nothing holds the mapping any more.
+    pub(super) fn unhold(&mut self, id: u32, remote: u32) -> bool {
+        let Some(mapping) = self.store.get_mut(id) else { return false };
+        mapping.holds = mapping.holds.saturating_sub(1);
+        let is_free = mapping.holds == 0;
+        if mapping.state & SEVERAL != 0 {
+            if is_free {
+                mapping.state &= !SEVERAL;
+            }
+            self.remove_remote(id, remote);
+        }
+        is_free
     }
 
     /// Whether a session of the mapping has this remote address.
     pub(super) fn has_remote(&self, id: u32, remote: u32) -> bool {
-        let Some(mapping) = self.store.get(id) else { return false };
-        (mapping.remote == remote && mapping.remote_holds > 0) || self.find_remote(id, remote).is_some()
+        self.store.get(id).is_some_and(|mapping| match mapping.state & SEVERAL {
+            0 => mapping.holds > 0 && mapping.remote == remote,
+            _ => self.find_remote(id, remote).is_some(),
+        })
     }
 }

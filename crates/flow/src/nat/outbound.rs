@@ -2,7 +2,7 @@
 
 use super::config::{Endpoint, PoolId, PortProto};
 use super::events::{NatEvent, NatEventKind, PortBlock};
-use super::hosts::{self, Host};
+use super::hosts::{self, Host, PortHolder};
 use super::mappings::{Mapping, MappingKind};
 use super::ownership;
 use super::pool::{Pool, PortPreference};
@@ -139,8 +139,8 @@ impl Nat {
         location: HostLocation,
     ) -> Option<u32> {
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
-        let (blocks, mappings, sessions) = (0, 0, 0);
-        let host = Host { address, external, blocks, mappings, sessions, location, pool: slot, spare: 0 };
+        let external = u16::try_from(external).ok()?;
+        let host = Host { address, external, pool: slot, mappings: 0, sessions: 0, location };
         let number = self.hosts.add(hash, host)?;
         pool.counters.hosts += 1;
         Some(number)
@@ -163,7 +163,7 @@ impl Nat {
         let MapRequest { slot, source, location, now, .. } = request;
         let mut preference = self.preference(proto, source);
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut);
-        let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else {
+        let (Some(pool), Some((host, mut holder))) = (pool, self.hosts.with_ports_mut(number)) else {
             return Err(NatError::Exhausted);
         };
         // One host must not take all ports of an address (RFC 6888, REQ-4).
@@ -179,12 +179,12 @@ impl Nat {
             let id = mappings.at_inside(hash, slot, proto.number(), even)?;
             mappings.get(id).map(|mapping| mapping.external_port)
         };
-        let address = pool.config.nth(host.external);
-        let mut next = |pool: &mut Pool, host: &mut Host, preference: PortPreference| {
-            let picked = pool.pick(number, host, preference, below, now)?;
+        let address = pool.config.nth(holder.external);
+        let mut next = |pool: &mut Pool, holder: &mut PortHolder<'_>, preference: PortPreference| {
+            let picked = pool.pick(holder, preference, below, now)?;
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: address.into(), ports };
-                self.events.push(event(now, pool, host, NatEventKind::BlockAllocated(block)));
+                self.events.push(event(now, pool, source.address, NatEventKind::BlockAllocated(block)));
             }
             Some(picked.port)
         };
@@ -192,17 +192,17 @@ impl Nat {
         let mut in_use = [0; TRIES];
         let mut tried = 0;
         let is_in_use = |port| mappings.at_outside(proto.number(), Endpoint { address, port }).is_some();
-        let mut port = next(pool, host, preference);
+        let mut port = next(pool, &mut holder, preference);
         while let Some(taken) = port.filter(|&port| self.has_removed_pools && is_in_use(port)) {
             in_use[tried] = taken;
             tried += 1;
             preference = preference.next();
-            port = if tried < TRIES { next(pool, host, preference) } else { None };
+            port = if tried < TRIES { next(pool, &mut holder, preference) } else { None };
         }
         for &port in in_use.iter().take(tried) {
-            if let Some(ports) = pool.free_port(host, proto, port, false) {
+            if let Some(ports) = pool.free_port(&mut holder, proto, port, false) {
                 let block = PortBlock { address: address.into(), ports };
-                self.events.push(event(now, pool, host, NatEventKind::BlockFreed(block)));
+                self.events.push(event(now, pool, source.address, NatEventKind::BlockFreed(block)));
             }
         }
         let Some(port) = port else {
@@ -293,7 +293,9 @@ impl Nat {
     /// Updates a host: one session less if the host had opened it, and one mapping less if `free`.
     fn release_host(&mut self, mapping: &Mapping, number: u32, outward: bool, free: bool, now: u32) {
         let pool = self.pools.get_mut(usize::from(mapping.pool)).and_then(Option::as_mut);
-        let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else { return };
+        let (Some(pool), Some((host, mut holder))) = (pool, self.hosts.with_ports_mut(number)) else {
+            return;
+        };
         if outward {
             host.sessions = host.sessions.saturating_sub(1);
             pool.counters.sessions = pool.counters.sessions.saturating_sub(1);
@@ -304,9 +306,11 @@ impl Nat {
         host.mappings -= 1;
         if let Some(proto) = PortProto::of(mapping.proto) {
             // An ended mapping of a pool that is still configured has lost its port to a forward.
-            if let Some(ports) = pool.free_port(host, proto, mapping.external_port, mapping.has_ended()) {
+            if let Some(ports) =
+                pool.free_port(&mut holder, proto, mapping.external_port, mapping.has_ended())
+            {
                 let block = PortBlock { address: mapping.external.into(), ports };
-                self.events.push(event(now, pool, host, NatEventKind::BlockFreed(block)));
+                self.events.push(event(now, pool, host.address, NatEventKind::BlockFreed(block)));
             }
         }
         if host.mappings == 0 {
@@ -348,6 +352,6 @@ fn admit(pool: &mut Pool, host: &mut Host, location: HostLocation) -> Result<(),
     Ok(())
 }
 
-pub(super) fn event(now: u32, pool: &Pool, host: &Host, what: NatEventKind) -> NatEvent {
-    NatEvent { at: now, pool: pool.config.shared_name(), host: host.address.into(), what }
+pub(super) fn event(now: u32, pool: &Pool, host: u32, what: NatEventKind) -> NatEvent {
+    NatEvent { at: now, pool: pool.config.shared_name(), host: host.into(), what }
 }

@@ -134,15 +134,15 @@ impl Nat {
             Some(number) => (number, false),
             None => (self.insert_host(hash, (slot, inside.address), external, location)?, true),
         };
-        let host = self.hosts.get_mut(number).filter(|host| host.external == external);
+        let host = self.hosts.with_ports_mut(number).filter(|(_, holder)| holder.external == external);
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut);
-        let taken = host.zip(pool).and_then(|(host, pool)| {
-            let picked = pool.take(number, host, proto, outside.port)?;
+        let taken = host.zip(pool).and_then(|((host, mut holder), pool)| {
+            let picked = pool.take(&mut holder, proto, outside.port)?;
             host.mappings += 1;
             pool.mappings += 1;
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: outside.address.into(), ports };
-                self.events.push(event(now, pool, host, NatEventKind::BlockAllocated(block)));
+                self.events.push(event(now, pool, host.address, NatEventKind::BlockAllocated(block)));
             }
             Some(())
         });

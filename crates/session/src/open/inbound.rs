@@ -28,7 +28,8 @@ impl Opener {
             InboundError::Filtered => DropReason::NatFiltered,
         })?;
         // A forward needs no rule, even if a rule has mapped its host's own packets to it.
-        let rule = self.mapping_rules.get(mapping.id).filter(|_| !store.pools.is_forward(mapping.id));
+        let rule = self.mapping_rules.get(mapping.id, &store.rules.lists);
+        let rule = rule.filter(|_| !store.pools.is_forward(mapping.id));
         let mut list = std::mem::take(&mut store.rules.buffer);
         collect_stateful(pkt, &mut list);
         if let Some(rule) = rule {

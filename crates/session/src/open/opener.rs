@@ -1,5 +1,7 @@
 //! The part that opens sessions.
 
+use std::io;
+
 use mmb_flow::PoolId;
 
 use super::nat::MappingRules;
@@ -20,14 +22,16 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    pub fn new(config: &SessionConfig) -> Opener {
-        Opener {
+    /// # Errors
+    /// The error of the system if there is not enough address space.
+    pub fn new(config: &SessionConfig) -> io::Result<Opener> {
+        Ok(Opener {
             last_opening: LastOpening::default(),
             last_pool: None,
-            mapping_rules: MappingRules::default(),
+            mapping_rules: MappingRules::new(config.sessions)?,
             values: ValueChooser::new(config),
             ports: PortSearch::default(),
-        }
+        })
     }
 
     /// Forgets what followed from former rules and pools.

@@ -190,7 +190,7 @@ impl Opener {
             Some(slot) => opening.rules.iter().find(|rule| rule.slot == slot).copied(),
             None => opening.pool_rule,
         };
-        self.mapping_rules.set(mapped.id, rule);
+        self.mapping_rules.set(mapped.id, rule, &mut store.rules.lists);
         to.source = wide(u32::from_be_bytes(mapped.address));
         if has_free_port(key) {
             to.source_port = mapped.port;

@@ -54,7 +54,7 @@ impl Sessions {
             && let Some(rule) =
                 list.iter().filter(is_pool_rule).max_by_key(|rule| env.policy().index(rule.slot))
         {
-            self.slow_path.opener.mapping_rules.set(mapping, Some(*rule));
+            self.slow_path.opener.mapping_rules.set(mapping, Some(*rule), &mut store.rules.lists);
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ mod reject;
 mod related;
 mod unknown;
 
+use std::io;
+
 use mmb_flow::{ErrorBudget, FragmentLimits, FragmentTable};
 
 use crate::SessionConfig;
@@ -44,12 +46,14 @@ pub(crate) struct SlowPath {
 }
 
 impl SlowPath {
-    pub fn new(config: &SessionConfig) -> SlowPath {
-        SlowPath {
-            opener: Opener::new(config),
+    /// # Errors
+    /// The error of the system if there is not enough address space.
+    pub fn new(config: &SessionConfig) -> io::Result<SlowPath> {
+        Ok(SlowPath {
+            opener: Opener::new(config)?,
             fragments: FragmentTable::new(FRAGMENTS),
             error_budget: ErrorBudget::new(0),
-        }
+        })
     }
 }
 

@@ -15,7 +15,7 @@ const LATER: u16 = 2;
 
 fn setup() -> (SlowPath, SessionStore) {
     let store = empty_store();
-    (SlowPath::new(&store.config), store)
+    (SlowPath::new(&store.config).unwrap(), store)
 }
 
 /// Processes a packet that comes in by port 0.

@@ -17,7 +17,7 @@
 
 use super::config::{Endpoint, PoolConfig, PortProto};
 use super::events::{Gate, PoolUsage};
-use super::hosts::Host;
+use super::hosts::PortHolder;
 use super::index::Hasher;
 use super::owners::PoolClaims;
 
@@ -236,22 +236,19 @@ impl Pool {
         Some(Endpoint { address, port })
     }
 
-    /// Allocates a port of the address of host `number`. None if no permitted port is left. `below` returns
+    /// Allocates a port of the address of a host. None if no permitted port is left. `below` returns
     /// the external port of the internal port below the source port. `now`: milliseconds.
     pub(super) fn pick(
         &mut self,
-        number: u32,
-        host: &mut Host,
+        host: &mut PortHolder<'_>,
         preference: PortPreference,
         below: impl Fn() -> Option<u16>,
         now: u32,
     ) -> Option<PortChoice> {
         let (address, proto) = (host.external, preference.proto);
-        let picked = match self.pick_claimed(number, host, preference, &below) {
+        let picked = match self.pick_claimed(host, preference, &below) {
             Some(picked) => picked,
-            None if self.refresh(address, proto, now) => {
-                self.pick_claimed(number, host, preference, &below)?
-            }
+            None if self.refresh(address, proto, now) => self.pick_claimed(host, preference, &below)?,
             None => return None,
         };
         self.space.take(address, proto, picked.port.into());
@@ -264,15 +261,14 @@ impl Pool {
     /// A port that this worker has claimed.
     fn pick_claimed(
         &mut self,
-        number: u32,
-        host: &mut Host,
+        host: &mut PortHolder<'_>,
         preference: PortPreference,
         below: impl Fn() -> Option<u16>,
     ) -> Option<PortChoice> {
         let (address, proto) = (host.external, preference.proto);
         if let Some(blocks) = &mut self.blocks {
             let claims = self.claims.as_ref();
-            return pick_in_blocks((&mut self.space, blocks, claims), number, host, preference, below);
+            return pick_in_blocks((&mut self.space, blocks, claims), host, preference, below);
         }
         let Some(claims) = &self.claims else {
             let port = pick_alone(&self.space, address, preference, below)?;
@@ -324,7 +320,7 @@ impl Pool {
     /// block if the host lost it.
     pub(super) fn free_port(
         &mut self,
-        host: &mut Host,
+        host: &mut PortHolder<'_>,
         proto: PortProto,
         port: u16,
         forwarded: bool,
@@ -342,7 +338,7 @@ impl Pool {
         let blocks = self.blocks.as_mut()?;
         let block = blocks.around(port.into())?;
         let number = blocks.number(address, block);
-        if !blocks.unuse_port(number, &mut host.blocks) {
+        if !blocks.unuse_port(number, host.blocks) {
             return None;
         }
         self.space.set_block(address, block, false);
@@ -420,17 +416,16 @@ fn fitting(
 /// A free port of the host's blocks, otherwise of a new block.
 fn pick_in_blocks(
     (space, blocks, claims): (&mut Space, &mut Blocks, Option<&PoolClaims>),
-    number: u32,
-    host: &mut Host,
+    host: &mut PortHolder<'_>,
     preference: PortPreference,
     below: impl Fn() -> Option<u16>,
 ) -> Option<PortChoice> {
-    let address = host.external;
+    let PortHolder { number, external: address, .. } = *host;
     let its_own =
         |port| blocks.around(port).is_some_and(|block| blocks.has(number, blocks.number(address, block)));
     let mut found = fitting(space, address, preference, &below, its_own).map(u32::from);
     if found.is_none() {
-        let searched = blocks.searched(host.blocks);
+        let searched = blocks.searched(*host.blocks);
         found =
             searched.filter_map(|block| random_of(space, address, preference, blocks.ports(block))).next();
     }
@@ -459,7 +454,7 @@ fn pick_in_blocks(
     };
     let whole = blocks.number(address, block);
     space.set_block(address, block, true);
-    blocks.take(number, whole, &mut host.blocks);
+    blocks.take(number, whole, host.blocks);
     blocks.use_port(whole);
     Some(PortChoice { port: u16::try_from(port).ok()?, block: Some(narrow(ports)) })
 }

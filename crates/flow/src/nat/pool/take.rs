@@ -2,15 +2,14 @@
 
 use super::{Pool, PortChoice, narrow};
 use crate::nat::config::PortProto;
-use crate::nat::hosts::Host;
+use crate::nat::hosts::PortHolder;
 
 impl Pool {
-    /// Allocates this port of the address of host `number`, and the block that it needs. None if it is not in
+    /// Allocates this port of the address of a host, and the block that it needs. None if it is not in
     /// the pool, or is in use.
     pub(in crate::nat) fn take(
         &mut self,
-        number: u32,
-        host: &mut Host,
+        host: &mut PortHolder<'_>,
         proto: PortProto,
         port: u16,
     ) -> Option<PortChoice> {
@@ -27,12 +26,12 @@ impl Pool {
             Some(blocks) => {
                 let block = blocks.around(wanted)?;
                 let whole = blocks.number(address, block);
-                if !blocks.has(number, whole) {
+                if !blocks.has(host.number, whole) {
                     if self.space.is_block_taken(address, block) || !is_claimed(0, block) {
                         return None;
                     }
                     self.space.set_block(address, block, true);
-                    blocks.take(number, whole, &mut host.blocks);
+                    blocks.take(host.number, whole, host.blocks);
                     new_block = Some(narrow(blocks.ports(block)));
                 }
                 blocks.use_port(whole);
