@@ -48,6 +48,10 @@ impl BitVector {
         self.partitions.iter().map(|partition| partition.len).sum()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
     /// Adds an entry of a rule.
     pub fn insert(&mut self, slot: u32, entry: Arc<Entry>) {
         let room = self.partitions.iter().position(|partition| partition.has_room(&entry));

@@ -96,7 +96,7 @@ pub(crate) fn describe(node: &Node, depth: usize, infos: &mut Vec<TableInfo>) {
         let info = TableInfo::new(depth, Structure::Leaf, leaf.len(), bytes_of_leaf(leaf));
         infos.push(TableInfo { longest: leaf.len(), ..info });
     }
-    if bits.len() > 0 {
+    if !bits.is_empty() {
         let entries: usize = bits.iter().map(|(_, entry)| bytes_of(entry)).sum();
         infos.push(TableInfo::new(depth, Structure::Bits, bits.len(), bits.bytes() + entries));
     }

@@ -4,7 +4,7 @@ use mmb_packet::window::KIND;
 use mmb_packet::{Meta, Window};
 
 use super::{Batch, Classifier};
-use crate::lookup::{AdaptiveState, DeferredWork, HeadHits, STRIDE, TABLES, Walk};
+use crate::lookup::{AdaptiveState, DeferredWork, HeadHits, TABLES, Walk};
 use crate::predicate::PredicateResults;
 use crate::table::{Table, kind_bit};
 use crate::vector::{Avx512, Hit, HitSink, LookupPacket, VECTOR, VectorSummary};
@@ -138,12 +138,9 @@ impl Classifier {
         }
         let (always, bits) = (self.root.always(), self.root.bit_vector());
         if !always.is_empty() || !bits.is_excluded(summary) {
-            let mut packets = [walk.packet(0); STRIDE];
-            for first in (0..heads).step_by(STRIDE) {
-                let n = STRIDE.min(usize::from(heads - first));
-                packets[..n].iter_mut().zip(first..).for_each(|(packet, head)| *packet = walk.packet(head));
-                self.root.visit_untabled(&packets[..n], &mut hits.unordered);
-            }
+            let mut packets = [walk.packet(0); VECTOR];
+            packets.iter_mut().zip(0..heads).for_each(|(packet, head)| *packet = walk.packet(head));
+            self.root.visit_untabled(&packets[..usize::from(heads)], &mut hits.unordered);
         }
         for table in tables {
             for LookupPacket { window, facts, head } in (0..heads).map(|head| walk.packet(head)) {

@@ -16,4 +16,4 @@ pub(crate) use head_hits::HeadHits;
 pub(crate) use heads::Heads;
 pub(crate) use match_cache::MatchCache;
 pub(crate) use packet_classes::PacketClasses;
-pub(crate) use walk::{DeferredWork, STRIDE, TABLES, Walk};
+pub(crate) use walk::{DeferredWork, TABLES, Walk};

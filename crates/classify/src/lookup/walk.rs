@@ -30,14 +30,15 @@ mod deferred;
 mod probe_filtered;
 
 pub(crate) use deferred::DeferredWork;
+use deferred::NodeVisits;
 
 /// Maximum number of tables in the passes. Further tables are probed packet by packet.
 pub(crate) const TABLES: usize = 64;
 /// Number of pairs of a packet and a table that go through the passes together. It is large enough for memory
 /// accesses to overlap, and small enough for the scratch data to stay in the first-level cache.
 const PAIRS: usize = 128;
-/// Maximum number of packets that go through the passes, or visit a node, together.
-pub(crate) const STRIDE: usize = 64;
+/// Maximum number of packets that go through the passes together.
+const STRIDE: usize = 64;
 /// The numbers of all heads.
 static ALL_HEADS: [u16; VECTOR] = {
     let (mut all, mut head) = ([0; VECTOR], 0);
@@ -97,6 +98,7 @@ struct Scratch<'a> {
     probes: [(&'a TagGroup, Hash); PAIRS],
     candidates: [Candidate<'a>; PAIRS],
     comparisons: [Comparison<'a>; PAIRS],
+    visits: NodeVisits<'a>,
 }
 
 impl<'a> Walk<'a> {
@@ -108,7 +110,6 @@ impl<'a> Walk<'a> {
         adaptive: &mut AdaptiveState,
         hits: &mut HeadHits,
     ) -> usize {
-        deferred.nodes.clear();
         deferred.further_lanes.clear();
         let Some(any) = self.tables.first() else {
             self.compare(&ALL_HEADS[..self.heads.len()], &[], hits);
@@ -119,6 +120,7 @@ impl<'a> Walk<'a> {
             probes: [(&TagGroup::EMPTY, Hash::default()); PAIRS],
             candidates: [Candidate { head: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
             comparisons: [Comparison::NONE; PAIRS],
+            visits: NodeVisits::NONE,
         };
         let found = if adaptive.filters.is_due() {
             let found = self.probe_filtered(&mut scratch, deferred, hits);
@@ -127,7 +129,7 @@ impl<'a> Walk<'a> {
         } else {
             self.run_passes(&mut scratch, deferred, hits)
         };
-        self.visit_deferred(deferred, hits);
+        self.visit_deferred(deferred, &scratch.visits, hits);
         found
     }
 
@@ -164,6 +166,7 @@ impl<'a> Walk<'a> {
         }
         self.find_blocks(n, scratch, deferred);
         self.compare(heads, &scratch.comparisons[..n], hits);
+        self.visit_single_nodes(&mut scratch.visits, hits);
     }
 
     #[inline(always)]
@@ -241,7 +244,8 @@ impl<'a> Walk<'a> {
     /// Locates the blocks of entries that candidates lead to.
     #[inline(always)]
     fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, deferred: &mut DeferredWork) {
-        for (candidate, comparison) in scratch.candidates[..n].iter().zip(&mut scratch.comparisons) {
+        let Scratch { candidates, comparisons, visits, .. } = scratch;
+        for (candidate, comparison) in candidates[..n].iter().zip(comparisons) {
             let head = candidate.head;
             *comparison = Comparison { head, ..Comparison::NONE };
             if candidate.lanes & (candidate.lanes - 1) != 0 {
@@ -255,7 +259,7 @@ impl<'a> Walk<'a> {
                 Ok(slot) => {
                     comparison.slots = &std::slice::from_ref(slot)[..usize::from(self.is_key(candidate))];
                 }
-                Err(other) if self.is_key(candidate) => comparison.slots = deferred.defer(other, candidate),
+                Err(other) if self.is_key(candidate) => comparison.slots = visits.defer(other, head),
                 Err(_) => {}
             }
         }

@@ -100,7 +100,7 @@ impl Node {
             return;
         }
         self.leaf = Leaf::default();
-        if self.bits.len() == 0 {
+        if self.bits.is_empty() {
             self.bits = BitVector::build(&items);
             return;
         }
@@ -190,7 +190,7 @@ impl Node {
 
     /// Whether there are entries outside the tables and the leaf.
     pub fn has_untabled(&self) -> bool {
-        !self.always.is_empty() || self.bits.len() != 0
+        !self.always.is_empty() || !self.bits.is_empty()
     }
 
     /// Adds the hits of some packets for entries outside the tables and the leaf.
@@ -207,6 +207,9 @@ impl Node {
         if self.has_untabled() {
             self.visit_untabled(packets, hits);
         }
+        if self.leaf.is_empty() && self.tables.is_empty() {
+            return;
+        }
         for LookupPacket { window, facts, head } in packets {
             let sink = &mut HitSink::new(hits, *head);
             self.leaf.visit(window, *facts, sink);
@@ -218,6 +221,6 @@ impl Node {
 
     /// Whether visiting the node with many packets at once is cheaper than one by one.
     pub fn has_bit_vectors(&self) -> bool {
-        self.bits.len() != 0
+        !self.bits.is_empty()
     }
 }

@@ -1,82 +1,105 @@
 //! Deferred work: nodes below the root, further agreeing lanes, keys outside the pages.
 
-use super::{Candidate, STRIDE, Walk};
+use super::{PAIRS, Walk};
 use crate::lookup::head_hits::HeadHits;
 use crate::table::{Branch, Node};
-use crate::vector::{Hit, HitSink, VECTOR};
+use crate::vector::{HitSink, VECTOR};
 
 /// Maximum number of nodes that are visited with all of their packets at once.
-const MAX_GROUPED_NODES: usize = 8;
+const MAX_GROUPS: usize = 8;
 
 /// Work that the passes defer; reused for each vector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeferredWork {
-    /// Heads that visit nodes: the head, the table, and the lane of the key's page.
-    pub nodes: Vec<(u16, u8, u32)>,
     /// Heads and tables with further agreeing lanes.
     pub further_lanes: Vec<(u16, u8)>,
 }
 
-impl DeferredWork {
-    /// Handles a branch that is neither a single rule nor a leaf; the packet has its key. Returns its rules,
-    /// or defers its node. It is a function of its own so that the common cases take only one branch.
+/// Deferred visits of nodes below the root.
+pub(super) struct NodeVisits<'a> {
+    /// Nodes with bit vectors, and the heads that visit each.
+    groups: [(Option<&'a Node>, usize); MAX_GROUPS],
+    heads: [[u16; VECTOR]; MAX_GROUPS],
+    /// Other visits, until the end of the current passes.
+    single: [Option<(u16, &'a Node)>; PAIRS],
+    singles: usize,
+}
+
+impl<'a> NodeVisits<'a> {
+    /// No visits.
+    pub const NONE: Self = NodeVisits {
+        groups: [(None, 0); MAX_GROUPS],
+        heads: [[0; VECTOR]; MAX_GROUPS],
+        single: [None; PAIRS],
+        singles: 0,
+    };
+
+    /// Handles a branch that is neither a single rule nor a leaf; the head has its key. Returns its rules, or
+    /// defers its node. It is a function of its own so that the common cases take only one branch.
     #[inline(never)]
-    pub(super) fn defer<'o>(&mut self, branch: &'o Branch, candidate: &Candidate<'_>) -> &'o [u32] {
+    pub fn defer<'o>(&mut self, branch: &'a Branch, head: u16) -> &'o [u32]
+    where
+        'a: 'o,
+    {
         match branch {
             Branch::Rules(slots) => return slots,
-            Branch::Node(_) => self.nodes.push((candidate.head, candidate.table, candidate.lane)),
+            Branch::Node(node) => self.push(node, head),
             Branch::Rule(_) | Branch::Leaf(_) | Branch::Free => {}
         }
         &[]
     }
+
+    /// Defers the visit of a node. A head visits a node at most once, since it has one key in each table.
+    fn push(&mut self, node: &'a Node, head: u16) {
+        // Which node it is, is hard to predict.
+        let is_it = |group: &(Option<&Node>, usize)| group.0.is_some_and(|own| std::ptr::eq(own, node));
+        let groups = self.groups.iter().enumerate();
+        let mut bits = groups.fold(0u32, |bits, (at, group)| bits | u32::from(is_it(group)) << at);
+        if bits == 0 {
+            let free = self.groups.iter().position(|(own, _)| own.is_none());
+            let Some(free) = free.filter(|_| node.has_bit_vectors()) else {
+                self.single[self.singles % PAIRS] = Some((head, node));
+                self.singles += 1;
+                return;
+            };
+            self.groups[free].0 = Some(node);
+            bits = 1 << free;
+        }
+        let at = bits.trailing_zeros() as usize % MAX_GROUPS;
+        let len = &mut self.groups[at].1;
+        self.heads[at][*len % VECTOR] = head;
+        *len += 1;
+    }
 }
 
 impl<'a> Walk<'a> {
-    /// The node of a deferred visit.
+    /// Visits the nodes that are not visited with all of their packets at once.
     #[inline(always)]
-    fn node(&self, (head, table, lane): (u16, u8, u32)) -> Option<&'a Node> {
-        let table = self.tables[usize::from(table)];
-        let page = table.store.page(table.store.seeds.hash(table.key(self.window(head))));
-        match page.body.value(lane as usize) {
-            Err(Branch::Node(node)) => Some(node),
-            _ => None,
+    pub(super) fn visit_single_nodes(&self, visits: &mut NodeVisits<'a>, hits: &mut HeadHits) {
+        for (head, node) in visits.single[..visits.singles].iter().flatten() {
+            node.visit(&[self.packet(*head)], &mut hits.unordered);
         }
+        visits.singles = 0;
     }
 
-    /// Visits up to [`VECTOR`] nodes, some of them with all of their packets at once.
-    fn visit_nodes(&self, deferred: &[(u16, u8, u32)], hits: &mut Vec<Hit>) {
-        let mut nodes = [None; VECTOR];
-        nodes.iter_mut().zip(deferred).for_each(|(node, one)| *node = self.node(*one));
-        let mut grouped = 0;
-        for (at, &(head, ..)) in deferred.iter().enumerate() {
-            let Some(node) = nodes[at].take() else { continue };
-            let packet = self.packet(head);
-            if !node.has_bit_vectors() || grouped == MAX_GROUPED_NODES {
-                node.visit(&[packet], hits);
-                continue;
-            }
-            grouped += 1;
-            let (mut packets, mut n) = ([packet; STRIDE], 1);
-            for (other, &(head, ..)) in nodes.iter_mut().zip(deferred).skip(at + 1) {
-                if other.take_if(|other| std::ptr::eq(*other, node)).is_none() {
-                    continue;
-                }
-                if n == STRIDE {
-                    node.visit(&packets, hits);
-                    n = 0;
-                }
-                packets[n] = self.packet(head);
-                n += 1;
-            }
-            node.visit(&packets[..n], hits);
+    /// Visits the nodes with bit vectors.
+    fn visit_groups(&self, visits: &NodeVisits<'a>, hits: &mut HeadHits) {
+        for (&(node, len), heads) in visits.groups.iter().zip(&visits.heads) {
+            let Some(node) = node else { return };
+            let mut packets = [self.packet(heads[0]); VECTOR];
+            packets.iter_mut().zip(&heads[..len]).for_each(|(packet, head)| *packet = self.packet(*head));
+            node.visit(&packets[..len], &mut hits.unordered);
         }
     }
 
     /// Does the deferred work.
-    pub(super) fn visit_deferred(&self, deferred: &DeferredWork, hits: &mut HeadHits) {
-        for nodes in deferred.nodes.chunks(VECTOR) {
-            self.visit_nodes(nodes, &mut hits.unordered);
-        }
+    pub(super) fn visit_deferred(
+        &self,
+        deferred: &DeferredWork,
+        visits: &NodeVisits<'a>,
+        hits: &mut HeadHits,
+    ) {
+        self.visit_groups(visits, hits);
         for (head, table) in &deferred.further_lanes {
             let facts = self.results.of_packet(self.heads[usize::from(*head)].into());
             let sink = &mut HitSink::new(&mut hits.unordered, *head);
