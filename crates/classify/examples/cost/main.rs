@@ -4,9 +4,9 @@
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
 //! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `field-masks`, `ranges`, `questions`,
-//! `options`, `sets`, `option-lines`, or a ClassBench file of rules, followed by `+` and the file of its
-//! trace (`acl1.rules+acl1.trace`). Without a trace, packets are generated to match the rules. With
-//! `RULES=N` in the environment, only cases with this many rules are measured.
+//! `questions6`, `options`, `sets`, `option-lines`, or a ClassBench file of rules, followed by `+` and the
+//! file of its trace (`acl1.rules+acl1.trace`). Without a trace, packets are generated to match the rules.
+//! With `RULES=N` in the environment, only cases with this many rules are measured.
 
 #![forbid(unsafe_code)]
 
@@ -110,10 +110,11 @@ fn run(case: &str, seed: u64) {
                 report("ranges", rules::ranges(n, &mut random), &rules::packets(PACKETS, &mut random), seed);
             }
         }
-        "questions" => {
-            let packets = questions::packets(PACKETS, &mut random);
-            for n in [10, 1000] {
-                report("questions", questions::rules(n, &packets, &mut random), &packets, seed);
+        "questions" | "questions6" => {
+            let ip6 = case == "questions6";
+            let packets = questions::packets(PACKETS, ip6, &mut random);
+            for n in [1, 10, 100, 1000] {
+                report(case, questions::rules(n, ip6, &packets, &mut random), &packets, seed);
             }
         }
         "options" => {
@@ -136,7 +137,7 @@ fn run(case: &str, seed: u64) {
 fn report_sets(random: &mut Random, seed: u64) {
     for n in [1000, 100_000] {
         let (rules, addresses) = sets::rules(n, random);
-        let misses = questions::packets(PACKETS, random);
+        let misses = questions::packets(PACKETS, false, random);
         let hits = sets::packets_from(&addresses, &misses, random);
         report("sources, no hit", rules.clone(), &misses, seed);
         sets::report("set of sources, no hit", &addresses, &misses, seed);

@@ -1,5 +1,5 @@
 //! Rules on the values of fields in the rule language, and traffic that matches none of them. This
-//! corresponds to `mmb bench --case ranges`.
+//! corresponds to `mmb bench --case ranges`, also with `--ip6`.
 
 use mmb_classify::{Pattern, TruePredicates};
 use mmb_lang::Command;
@@ -7,21 +7,22 @@ use mmb_packet::{Kind, Window};
 
 use crate::rules::Random;
 
-/// Fields with their largest values: of TCP, of UDP, of both.
-const FIELDS: [[(&str, u64); 4]; 3] = [
+/// Fields with their largest values: of TCP, of UDP, of IPv4, of IPv6.
+const FIELDS: [[(&str, u64); 4]; 4] = [
     [("tcp-sport", 0xffff), ("tcp-dport", 0xffff), ("tcp-win", 0xffff), ("tcp-seq-num", 0xffff_ffff)],
     [("udp-sport", 0xffff), ("udp-dport", 0xffff), ("udp-len", 0xffff), ("udp-len", 0xffff)],
     [("ip-len", 0xffff), ("ip-id", 0xffff), ("ip-ttl", 0xff), ("ip-dscp", 0x3f)],
+    [("ip6-len", 0xffff), ("ip6-flow-label", 0xffff), ("ip6-hop-limit", 0xff), ("ip6-traffic-class", 0x3f)],
 ];
 
 /// Number of packets that each rule is checked against.
 const ASKED: usize = 2000;
 
-/// Rules with two to four matches that no packet satisfies.
-pub fn rules(n: usize, packets: &[Window], random: &mut Random) -> Vec<Pattern> {
+/// Rules with two to four matches that no packet satisfies, about IPv4 or IPv6.
+pub fn rules(n: usize, ip6: bool, packets: &[Window], random: &mut Random) -> Vec<Pattern> {
     let mut rules = Vec::new();
     while rules.len() < n {
-        let rule = pattern(&line(random));
+        let rule = pattern(&line(ip6, random));
         let matches =
             |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, TruePredicates::NONE));
         if !packets.iter().take(ASKED).any(matches) {
@@ -31,8 +32,8 @@ pub fn rules(n: usize, packets: &[Window], random: &mut Random) -> Vec<Pattern> 
     rules
 }
 
-fn line(random: &mut Random) -> String {
-    let mut fields = [FIELDS[random.below(2) as usize], FIELDS[2]].concat();
+fn line(ip6: bool, random: &mut Random) -> String {
+    let mut fields = [FIELDS[random.below(2) as usize], FIELDS[2 + usize::from(ip6)]].concat();
     fields.dedup();
     let mut line = "add".to_owned();
     for _ in 0..2 + random.below(3) {
@@ -57,20 +58,29 @@ pub fn pattern(line: &str) -> Pattern {
     Pattern::compile(&rule, &|_| None).expect("can match")
 }
 
-/// 64-byte packets of both protocols over IPv4 that differ only in addresses and ports.
-pub fn packets(n: usize, random: &mut Random) -> Vec<Window> {
+/// Short packets of both protocols that differ only in addresses and ports.
+pub fn packets(n: usize, ip6: bool, random: &mut Random) -> Vec<Window> {
     let mut packet = || {
         let mut window = Window::default();
         let tcp = random.below(2) == 0;
         let bytes = window.bytes_mut();
-        bytes[..8].copy_from_slice(&random.next().to_ne_bytes());
         bytes[8..12].copy_from_slice(&(random.next() as u32).to_ne_bytes());
-        bytes[64..80].copy_from_slice(&[0x45, 0, 0, 52, 0, 0, 0x40, 0, 64, 0, 0, 0, 8, 0, 0, 1]);
+        let (next, l4) = if tcp { (6, Kind::TCP) } else { (17, Kind::UDP) };
+        if ip6 {
+            for half in bytes[16..48].chunks_exact_mut(8) {
+                half.copy_from_slice(&random.next().to_ne_bytes());
+            }
+            let len = if tcp { 32 } else { 8 };
+            bytes[64..80].copy_from_slice(&[0x60, 0, 0, 0, 0, len, next, 64, 0, 0, 0, 0, 0x86, 0xdd, 0, 1]);
+        } else {
+            bytes[..8].copy_from_slice(&random.next().to_ne_bytes());
+            let len = if tcp { 52 } else { 50 };
+            bytes[64..80].copy_from_slice(&[0x45, 0, 0, len, 0, 0, 0x40, 0, 64, next, 0, 0, 8, 0, 0, 1]);
+        }
+        bytes[12..14].copy_from_slice(&[l4 | if ip6 { Kind::IP6 } else { Kind::IP4 }, next]);
         if tcp {
-            bytes[12..14].copy_from_slice(&[Kind::IP4 | Kind::TCP, 6]);
             bytes[48..60].copy_from_slice(&[0x53, 0x1e, 0x91, 0x7a, 9, 8, 7, 6, 0x80, 0x10, 0xff, 0xff]);
         } else {
-            bytes[12..14].copy_from_slice(&[Kind::IP4 | Kind::UDP, 17]);
             bytes[48..50].copy_from_slice(&[0, 30]);
         }
         window

@@ -21,7 +21,7 @@ use mmb_packet::Window;
 use super::accepted::AcceptedValues;
 use super::intervals::{Bounds, IntervalTable, last_at_most};
 use super::lanes::{BLOCKS, LaneBlock, LaneSet, Rows};
-use crate::pattern::{Field, largest};
+use crate::pattern::{Field, WordReader};
 use crate::vector::LookupPacket;
 
 /// Maximum number of intervals.
@@ -31,7 +31,8 @@ const MAX_INTERVALS: usize = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct Dimension {
     pub field: Field,
-    read: FieldReader,
+    /// None if the field is longer than a word.
+    reader: Option<WordReader>,
     /// Entries that accept any value.
     accepts_any: LaneSet,
     /// Entries that accept packets without the field.
@@ -39,44 +40,16 @@ pub(super) struct Dimension {
     table: Arc<IntervalTable>,
 }
 
-/// How the value is read from a window.
-#[derive(Clone, Copy, Debug)]
-enum FieldReader {
-    /// From eight bytes at an offset: `bytes >> shift & mask`.
-    Word { at: u8, shift: u8, mask: u64 },
-    /// By [`Field::value`].
-    Chunk,
-}
-
-/// Offset of the window's last eight bytes.
-const LAST_WORD: usize = size_of::<Window>() - 8;
-
 /// The interval number of packets without the field, and its rows.
 const ABSENT: u16 = u16::MAX;
 static NO_ROWS: [u16; BLOCKS] = [Rows::EMPTY; BLOCKS];
 
-impl FieldReader {
-    fn of(field: &Field) -> FieldReader {
-        let first = usize::from(field.chunk) * 128
-            + 128usize.saturating_sub(usize::from(field.shift) + usize::from(field.width));
-        let at = (first / 8).min(LAST_WORD);
-        let above = first - at * 8;
-        match 64usize.checked_sub(above + usize::from(field.width)) {
-            Some(shift) if field.width > 0 => {
-                FieldReader::Word { at: at as u8, shift: shift as u8, mask: largest(field.width) as u64 }
-            }
-            _ => FieldReader::Chunk,
-        }
-    }
-}
-
 impl Dimension {
     /// A dimension without entries.
     pub fn new(field: Field) -> Dimension {
-        let read = FieldReader::of(&field);
         Dimension {
             field,
-            read,
+            reader: WordReader::of(&field),
             accepts_any: LaneSet::default(),
             absent: LaneSet::default(),
             table: Arc::new(IntervalTable::new(field.width)),
@@ -93,18 +66,16 @@ impl Dimension {
     ) {
         let (table, present) = (&*self.table, self.field.present);
         let each = intervals.iter_mut().zip(which.iter().map(|at| packets[usize::from(*at)].window));
-        let (FieldReader::Word { at, shift, mask }, Bounds::Bits64(bounds)) = (self.read, &table.bounds)
-        else {
+        let (Some(reader), Bounds::Bits64(bounds)) = (self.reader, &table.bounds) else {
             for (interval, window) in each {
                 let value = present.holds(window).then(|| self.field.value(window));
                 *interval = value.map_or(ABSENT, |value| table.interval(value) as u16);
             }
             return;
         };
-        let (at, below, steps) = (usize::from(at).min(LAST_WORD), table.below_top() & 63, table.steps);
+        let (below, steps) = (table.below_top() & 63, table.steps);
         for (interval, window) in each {
-            let bytes = window.bytes()[at..].first_chunk().copied().unwrap_or_default();
-            let value = u64::from_be_bytes(bytes) >> (shift & 63) & mask;
+            let value = reader.read(window);
             let found =
                 last_at_most(bounds, table.top_bounds((value >> below) as usize), steps, value) as u16;
             let is_there = PRESENT || present.holds(window);

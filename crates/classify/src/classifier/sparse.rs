@@ -28,14 +28,20 @@ impl Classifier {
     /// few or finding out is too expensive.
     #[inline]
     pub(super) fn classify_sparse(&self, batch: &mut Batch, summary: &VectorSummary) -> bool {
-        let Batch { windows, len, hits, heads, adaptive, results, .. } = batch;
+        let Batch { windows, len, hits, heads, adaptive, results, avx512, .. } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
         if !results.is_empty() || !self.can_scan_early(summary) || !adaptive.early_scan.is_due() {
             return false;
         }
         let leaf = self.root.leaf();
         let leaf = (&leaf.active_blocks(summary), self.pre_filter.as_ref());
-        let few = find_possible_matches(windows, self.root.tables(), leaf, summary, heads.packet_buffer());
+        let few = find_possible_matches(
+            windows,
+            self.root.tables(),
+            leaf,
+            (summary, *avx512),
+            heads.packet_buffer(),
+        );
         adaptive.early_scan.record(few.is_none());
         let Some(few) = few else { return false };
         if few <= windows.len() / MAX_SHARE {

@@ -3,10 +3,10 @@
 //! Theory of operation. A block stores one chunk of its entries' masks and keys, word by word. One vector
 //! comparison then compares the same 32 bits of several entries. In blocks about the first chunk, the word
 //! with the ports is compared as ranges, which include prefixes and single values (see `port_ranges`).
-//! Conditions on other chunks are compared for all entries of the block if an entry agrees in the chunk and
-//! has some (see `further_words`). Entries with further tests are *guarded*: they are checked in full if
-//! all words agree. Entries without a condition on the first chunk are in blocks about the chunk in which
-//! they have most bits.
+//! Conditions on other chunks, and ranges of fields, are compared for all entries of the block if an entry
+//! agrees in the chunk and has some (see `further`). Entries with other tests are *guarded*: they are checked
+//! in full if all words agree. Entries without a condition on the first chunk are in blocks about the chunk
+//! in which they have most bits.
 //!
 //! Blocks have two widths. Four entries fill the registers of every machine and need little memory. Sixteen
 //! entries fill the registers of machines with AVX-512, which compare all sixteen at the cost of four and
@@ -19,8 +19,9 @@ use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
 use wide::{u16x8, u32x4};
 
-use super::further_words::FurtherWords;
-use super::port_ranges::{self, PortRanges};
+use super::comparable::Comparable;
+use super::further::Further;
+use super::port_ranges;
 use crate::pattern::{Entry, MaskedKey, RuleEntry, TruePredicates};
 use crate::vector::VectorSummary;
 
@@ -49,7 +50,7 @@ pub(crate) struct Block<const N: usize> {
     pub mask: [[u32; N]; 4],
     pub key: [[u32; N]; 4],
     pub slots: [u32; N],
-    /// Lanes whose entry has conditions on further words, as bits.
+    /// Lanes whose entry has further conditions, as bits.
     partial: u16,
     /// Lanes whose entry has conditions that comparing words does not cover, as bits.
     guarded: u16,
@@ -58,7 +59,7 @@ pub(crate) struct Block<const N: usize> {
     len: u8,
     /// The entries; lanes in use come first.
     entries: [Option<Arc<Entry>>; N],
-    pub further: FurtherWords<N>,
+    pub further: Further<N>,
 }
 
 const _: () = assert!(size_of::<Block4>() == 192 && size_of::<Block16>() == 768);
@@ -74,7 +75,7 @@ impl<const N: usize> Block<N> {
         chunk: 0,
         len: 0,
         entries: [const { None }; N],
-        further: FurtherWords::NONE,
+        further: Further::NONE,
     };
 
     /// An empty block for entries that are compared by this chunk.
@@ -82,8 +83,8 @@ impl<const N: usize> Block<N> {
         Block { chunk, ..Self::EMPTY }
     }
 
-    /// Adds an entry. There must be [room](Block::has_room).
-    pub fn push(&mut self, (slot, entry): RuleEntry) {
+    /// Adds an entry, which is also given in comparable form. There must be [room](Block::has_room).
+    pub fn push(&mut self, (slot, entry): RuleEntry, comparable: &Comparable) {
         let (lane, chunk) = (self.len(), self.chunk());
         let words = |chunks: &[u128; CHUNKS]| cast::<u128, [u32; 4]>(chunks[chunk]);
         let (mask, key) = (words(entry.cover.mask()), words(entry.cover.key()));
@@ -92,11 +93,10 @@ impl<const N: usize> Block<N> {
             self.key[word][lane] = key[word];
         }
         if chunk == 0 {
-            let PortRanges { low, high, .. } = PortRanges::of(&entry);
-            (self.mask[PORTS][lane], self.key[PORTS][lane]) = (low, high);
+            (self.mask[PORTS][lane], self.key[PORTS][lane]) = (comparable.ports.low, comparable.ports.high);
         }
-        self.partial |= u16::from(self.further.add(lane, &entry.cover, chunk)) << lane;
-        self.guarded |= u16::from(needs_check(&entry, chunk)) << lane;
+        self.partial |= u16::from(self.further.add(lane, comparable, chunk)) << lane;
+        self.guarded |= u16::from(comparable.needs_check(chunk)) << lane;
         self.slots[lane] = slot;
         self.len += 1;
         self.entries[lane] = Some(entry);
@@ -218,7 +218,7 @@ impl<const N: usize> Block<N> {
         if self.has_further(lanes) { lanes & self.further.agreeing_lanes(window) } else { lanes }
     }
 
-    /// Whether some of these lanes have conditions on further words.
+    /// Whether some of these lanes have further conditions.
     #[inline(always)]
     pub fn has_further(&self, lanes: u32) -> bool {
         lanes & u32::from(self.partial) != 0
@@ -293,23 +293,4 @@ pub(crate) fn first_chunk_words(chunk: u128) -> [u32; 4] {
     let mut words = cast::<u128, [u32; 4]>(chunk);
     words[PORTS] = port_ranges::host_order(words[PORTS]);
     words
-}
-
-/// The chunk by which an entry is compared: the first, unless the entry has hardly any condition on it.
-pub(crate) fn compared_chunk(cover: &MaskedKey) -> u8 {
-    let bits = |chunk: &usize| cover.mask()[*chunk].count_ones();
-    if cover.mask()[0] & !FEW_VALUES != 0 || cover.chunks() & !1 == 0 {
-        return 0;
-    }
-    (1..CHUNKS).max_by_key(bits).map_or(0, |chunk| chunk as u8)
-}
-
-/// Whether an entry has conditions that comparing words does not cover. `chunk` is the compared chunk.
-fn needs_check(entry: &Entry, chunk: usize) -> bool {
-    if chunk == 0 { !PortRanges::of(entry).is_complete } else { !entry.is_exact() }
-}
-
-/// Whether an entry must be checked in full after a leaf has compared its words.
-pub(crate) fn is_guarded(entry: &Entry) -> bool {
-    needs_check(entry, compared_chunk(&entry.cover).into())
 }

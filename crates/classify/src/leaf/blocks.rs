@@ -8,7 +8,8 @@ use std::sync::Arc;
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
-use super::block::{Block, Block4, Block16, compared_chunk, first_words};
+use super::block::{Block, Block4, Block16, first_words};
+use super::comparable::Comparable;
 use crate::pattern::{Entry, RuleEntry, TruePredicates};
 use crate::vector::{Avx512, HitSink, VectorSummary};
 
@@ -40,22 +41,23 @@ pub(crate) enum Leaf {
 
 impl FromIterator<RuleEntry> for Leaf {
     fn from_iter<I: IntoIterator<Item = RuleEntry>>(items: I) -> Self {
-        let items: Vec<RuleEntry> = items.into_iter().collect();
+        let comparable = |item: RuleEntry| (Comparable::new(&item.1), item);
+        let items: Vec<_> = items.into_iter().map(comparable).collect();
         let Some(first) = items.first() else { return Leaf::Empty };
-        let chunk = compared_chunk(&first.1.cover);
-        if items.len() <= 4 && items.iter().all(|item| compared_chunk(&item.1.cover) == chunk) {
+        let chunk = first.0.chunk();
+        if items.len() <= 4 && items.iter().all(|(comparable, _)| comparable.chunk() == chunk) {
             let mut block = Block4::about(chunk);
-            items.into_iter().for_each(|item| block.push(item));
+            items.into_iter().for_each(|(comparable, item)| block.push(item, &comparable));
             return Leaf::Four(Arc::new(block));
         }
         let mut blocks: Vec<Block16> = Vec::new();
-        for item in items {
-            let chunk = compared_chunk(&item.1.cover);
+        for (comparable, item) in items {
+            let chunk = comparable.chunk();
             if !blocks.iter().any(|block| block.has_room(chunk)) {
                 blocks.push(Block16::about(chunk));
             }
             if let Some(block) = blocks.iter_mut().rfind(|block| block.has_room(chunk)) {
-                block.push(item);
+                block.push(item, &comparable);
             }
         }
         Leaf::Sixteen(blocks.into())
@@ -114,12 +116,13 @@ impl Leaf {
     }
 
     pub fn push(&mut self, item: RuleEntry) {
-        let chunk = compared_chunk(&item.1.cover);
+        let comparable = Comparable::new(&item.1);
+        let chunk = comparable.chunk();
         match self {
-            Leaf::Four(block) if block.has_room(chunk) => Arc::make_mut(block).push(item),
+            Leaf::Four(block) if block.has_room(chunk) => Arc::make_mut(block).push(item, &comparable),
             Leaf::Sixteen(blocks) if blocks.iter().any(|block| block.has_room(chunk)) => {
                 let block = Arc::make_mut(blocks).iter_mut().rfind(|block| block.has_room(chunk));
-                block.into_iter().for_each(|block| block.push(item.clone()));
+                block.into_iter().for_each(|block| block.push(item.clone(), &comparable));
             }
             _ => *self = self.items().chain([item]).collect(),
         }
@@ -206,13 +209,6 @@ impl<'a> ActiveBlocks<'a> {
     pub fn quads(&self) -> usize {
         usize::from(self.narrow.is_some())
             + self.wide().iter().map(|block| block.len().div_ceil(4)).sum::<usize>()
-    }
-
-    /// Whether any of some packets may match one of the entries. Goes block by block, which is faster if none
-    /// does.
-    pub fn can_match_any(&self, windows: &[Window]) -> bool {
-        self.narrow.is_some_and(|block| block.can_match_any(windows))
-            || self.wide().iter().any(|block| block.can_match_any(windows))
     }
 
     /// Nonzero if the packet agrees with an entry in its compared chunk. With 0 it matches none.

@@ -2,12 +2,14 @@
 
 mod block;
 mod blocks;
-mod further_words;
+mod comparable;
+mod further;
 mod port_ranges;
 mod pre_filter;
 
-pub(crate) use block::{Block4, Block16, FEW_VALUES, PORTS, first_chunk_words, first_words, is_guarded};
+pub(crate) use block::{Block4, Block16, FEW_VALUES, PORTS, first_chunk_words, first_words};
 pub(crate) use blocks::{ActiveBlocks, Leaf, capacity};
+pub(crate) use comparable::Effort;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use further_words::FurtherWords;
+pub(crate) use further::Further;
 pub(crate) use pre_filter::PreFilter;

@@ -13,8 +13,8 @@ pub(crate) struct PortRanges {
     pub low: u32,
     /// The upper bounds, inclusive.
     pub high: u32,
-    /// Whether these bounds and the cover without the ports are all conditions of the entry.
-    pub is_complete: bool,
+    /// Whether the cover's masks leave gaps between the values: they are not prefixes.
+    pub has_gaps: bool,
 }
 
 /// Converts packed ports from network to host byte order.
@@ -29,26 +29,25 @@ pub(crate) fn host_order(window: u32) -> u32 {
 
 impl PortRanges {
     pub fn of(entry: &Entry) -> PortRanges {
-        let mut is_complete = true;
+        let mut has_gaps = false;
         let mut ends = SHIFTS.map(|shift| {
             let bits = |chunk: u128| (u128::from_be(chunk) >> shift) as u16;
             let (mask, key) = (bits(entry.cover.mask()[0]), bits(entry.cover.key()[0]));
-            // A mask that is not a prefix leaves gaps between the values.
-            is_complete &= mask.leading_ones() == mask.count_ones();
+            has_gaps |= mask.leading_ones() != mask.count_ones();
             (key, key | !mask)
         });
-        for test in &entry.tests {
-            let Some((which, (low, high), is_all)) = range(test, entry) else {
-                is_complete = false;
-                continue;
-            };
-            is_complete &= is_all;
+        for (which, (low, high), _) in entry.tests.iter().filter_map(|test| range(test, entry)) {
             ends[which] = (ends[which].0.max(low), ends[which].1.min(high));
         }
         let pack = |[one, other]: [u16; 2]| bytemuck::cast([one, other]);
         let [(low, high), (other_low, other_high)] = ends;
-        PortRanges { low: pack([low, other_low]), high: pack([high, other_high]), is_complete }
+        PortRanges { low: pack([low, other_low]), high: pack([high, other_high]), has_gaps }
     }
+}
+
+/// Whether the bounds decide a test.
+pub(super) fn is_port_range(test: &Test, entry: &Entry) -> bool {
+    range(test, entry).is_some_and(|(_, _, is_all)| is_all)
 }
 
 /// Which port a test is about, its lower and upper bound, and whether the test accepts all values between

@@ -3,9 +3,11 @@
 use bytemuck::cast;
 use mmb_packet::Window;
 
-use crate::leaf::{ActiveBlocks, PreFilter};
+use crate::leaf::{ActiveBlocks, Block16, PreFilter, first_words};
+#[cfg(target_arch = "x86_64")]
+use crate::lookup::avx512;
 use crate::table::Table;
-use crate::vector::{VECTOR, VectorSummary};
+use crate::vector::{Avx512, VECTOR, VectorSummary};
 
 /// The result pays only if at most one of this many packets may match.
 const MAX_SHARE: usize = 3;
@@ -16,24 +18,14 @@ pub(crate) fn find_possible_matches(
     windows: &[Window],
     tables: &[Table],
     (leaf, pre_filter): (&ActiveBlocks<'_>, Option<&PreFilter>),
-    summary: &VectorSummary,
+    (summary, avx512): (&VectorSummary, Option<Avx512>),
     out: &mut [u16; VECTOR],
 ) -> Option<usize> {
     let mut tables = tables.iter().filter(|table| !table.is_excluded(summary)).peekable();
-    let in_leaf = |window: &Window| {
-        pre_filter.is_none_or(|pre_filter| pre_filter.can_match(window.chunk[0]))
-            && leaf.agreeing_lanes(window) != 0
-    };
-    let any_in_leaf = match pre_filter {
-        Some(_) => windows.iter().any(in_leaf),
-        None => leaf.can_match_any(windows),
-    };
+    let mut maybe = [0u8; VECTOR];
+    let any_in_leaf = mark_agreeing(windows, leaf, pre_filter, avx512, &mut maybe);
     if !any_in_leaf && tables.peek().is_none() {
         return Some(0);
-    }
-    let mut maybe = [0u8; VECTOR];
-    if any_in_leaf {
-        maybe.iter_mut().zip(windows).for_each(|(maybe, window)| *maybe = u8::from(in_leaf(window)));
     }
     for table in tables {
         let (may_contain, all) = (table.filter_reader(), !table.store.spill().is_empty());
@@ -52,4 +44,70 @@ pub(crate) fn find_possible_matches(
         }
     }
     (n <= windows.len() / MAX_SHARE).then_some(n)
+}
+
+/// Sets the elements of packets that agree with an entry of these blocks; returns whether any does. Uses
+/// AVX-512, if available, for wide blocks with further conditions. Few entries without are compared faster
+/// four at a time.
+#[allow(unsafe_code)]
+fn mark_agreeing(
+    windows: &[Window],
+    leaf: &ActiveBlocks<'_>,
+    pre_filter: Option<&PreFilter>,
+    avx512: Option<Avx512>,
+    maybe: &mut [u8; VECTOR],
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if avx512.is_some() && leaf.wide().iter().any(|block| block.has_further(u32::MAX)) {
+        // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        return unsafe { mark_agreeing_avx512(windows, leaf, pre_filter, maybe) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = avx512;
+    mark_with(
+        (windows, leaf, pre_filter, maybe),
+        |block, window| block.agreeing_lanes(&first_words(window.chunk[0]), window),
+        |window| leaf.agreeing_lanes(window),
+    )
+}
+
+/// [`mark_agreeing`] with AVX-512; the caller needs an [`Avx512`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn mark_agreeing_avx512(
+    windows: &[Window],
+    leaf: &ActiveBlocks<'_>,
+    pre_filter: Option<&PreFilter>,
+    maybe: &mut [u8; VECTOR],
+) -> bool {
+    mark_with(
+        (windows, leaf, pre_filter, maybe),
+        |block, window| avx512::compare16(block, &avx512::Chunk::first(window), window),
+        |window| avx512::compare_all(leaf, window),
+    )
+}
+
+/// Marks packets with these functions, which compare sixteen entries, and all. Without a pre-filter it first
+/// goes block by block, which is faster if no packet agrees.
+#[inline(always)]
+fn mark_with(
+    (windows, leaf, pre_filter, maybe): (&[Window], &ActiveBlocks<'_>, Option<&PreFilter>, &mut [u8; VECTOR]),
+    sixteen: impl Fn(&Block16, &Window) -> u32,
+    all: impl Fn(&Window) -> u32,
+) -> bool {
+    let passes = |window: &Window| pre_filter.is_none_or(|filter| filter.can_match(window.chunk[0]));
+    let any_in_leaf = if pre_filter.is_some() {
+        windows.iter().any(|window| passes(window) && all(window) != 0)
+    } else {
+        let in_block =
+            |block: &Block16| windows.iter().fold(0, |any, window| any | sixteen(block, window)) != 0;
+        let in_narrow = leaf.narrow.is_some_and(|block| block.can_match_any(windows));
+        in_narrow || leaf.wide().iter().any(|block| in_block(block))
+    };
+    if any_in_leaf {
+        for (maybe, window) in maybe.iter_mut().zip(windows) {
+            *maybe = u8::from(passes(window) && all(window) != 0);
+        }
+    }
+    any_in_leaf
 }

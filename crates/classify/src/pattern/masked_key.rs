@@ -66,6 +66,14 @@ impl MaskedKey {
         both
     }
 
+    /// Removes the bits `mask` of a chunk.
+    pub(crate) fn without(&self, chunk: usize, mask: u128) -> MaskedKey {
+        let mut rest = *self;
+        rest.mask[chunk] &= !mask;
+        rest.key[chunk] &= !mask;
+        rest
+    }
+
     /// The conjunction of both. None if no window satisfies both.
     pub fn and(&self, other: &MaskedKey) -> Option<MaskedKey> {
         let mut both = *self;

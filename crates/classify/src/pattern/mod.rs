@@ -13,6 +13,7 @@ mod rule;
 
 pub(crate) use entry::RuleEntry;
 pub use entry::{Entry, Test, TruePredicates};
+pub(crate) use field::WordReader;
 pub use field::{Field, Presence};
 pub use masked_key::MaskedKey;
 pub(crate) use masked_key::SparseKey;

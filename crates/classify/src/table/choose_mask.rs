@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
-use crate::leaf::{FEW_VALUES, is_guarded};
-use crate::pattern::RuleEntry;
+use crate::leaf::{Effort, FEW_VALUES};
+use crate::pattern::{Entry, MaskedKey, RuleEntry};
 use crate::vector::Avx512;
 
 /// Costs of the parts of a lookup, in clock ticks.
@@ -44,8 +44,9 @@ fn costs() -> &'static CostModel {
     if Avx512::detect().is_some() { &COSTS_16 } else { &COSTS_4 }
 }
 
-/// Comparing one entry of a leaf that reads more than the first chunk.
-const COMPARE_GUARDED: f32 = 8.0;
+/// Comparing one entry of a leaf that reads ranges of fields, or further chunks.
+const COMPARE_RANGES: f32 = 2.0;
+const COMPARE_FURTHER: f32 = 8.0;
 /// Share of the packets that are assumed to arrive near the entries.
 const NEAR_SHARE: f32 = 0.3;
 /// Number of such packets that stand for them.
@@ -86,8 +87,12 @@ struct Sample {
 /// entries one by one is cheaper, or if no mask distinguishes them.
 pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<MaskChoice> {
     let mut best: Option<(f32, MaskChoice)> = None;
+    let step = items.len().div_ceil(SAMPLE).max(1);
+    let sampled = items.iter().step_by(step);
+    let priced: Vec<_> = sampled.map(|(_, entry)| (entry.cover, compare_price(entry))).collect();
     for (chunk, path) in path.iter().enumerate() {
-        let sample = Sample::new(items, chunk, *path);
+        let sample =
+            Sample::new(priced.iter().map(|(cover, price)| (cover, *price)), chunk, *path, items.len());
         if let Some((price, mask)) = sample.best(*path)
             && price < best.map_or(1.0, |(price, _)| price)
         {
@@ -98,20 +103,19 @@ pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<
 }
 
 impl Sample {
-    fn new(items: &[RuleEntry], chunk: usize, path: u128) -> Sample {
-        let step = items.len().div_ceil(SAMPLE).max(1);
-        let compare = costs().compare;
-        let entry = |(_, entry): &RuleEntry| {
-            let guarded = entry.cover.chunks() & !1 != 0 || is_guarded(entry);
-            let price = if guarded { COMPARE_GUARDED } else { compare };
-            (entry.cover.mask()[chunk], entry.cover.key()[chunk], price)
-        };
-        let entries: Vec<_> = items.iter().step_by(step).map(entry).collect();
-        let share = step as f32;
+    fn new<'a>(
+        priced: impl Iterator<Item = (&'a MaskedKey, f32)>,
+        chunk: usize,
+        path: u128,
+        all: usize,
+    ) -> Sample {
+        let entry = |(cover, price): (&MaskedKey, f32)| (cover.mask()[chunk], cover.key()[chunk], price);
+        let entries: Vec<_> = priced.map(entry).collect();
+        let share = all.div_ceil(SAMPLE).max(1) as f32;
         let price = entries.iter().map(|e| e.2).sum::<f32>() * share;
         let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
         let near = near_packets(&entries);
-        let rest = capped_by_bit_vectors(price, items.len() as f32) / price;
+        let rest = capped_by_bit_vectors(price, all as f32) / price;
         Sample { entries, share, free, near, rest }
     }
 
@@ -197,6 +201,15 @@ impl Sample {
         near_visits /= NEAR_PACKETS as f32;
         visits += (near_visits - visits) * NEAR_SHARE;
         (costs().probe + visits) / (saved * self.share * self.rest)
+    }
+}
+
+/// The cost of comparing an entry.
+fn compare_price(entry: &Entry) -> f32 {
+    match Effort::of(entry) {
+        Effort::FirstChunk => costs().compare,
+        Effort::Ranges => COMPARE_RANGES,
+        Effort::FurtherChunks => COMPARE_FURTHER,
     }
 }
 

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use bytemuck::cast;
 use mmb_packet::Window;
 
-use crate::leaf::{Block4, Block16, FurtherWords, PORTS, first_chunk_words};
+use crate::leaf::{ActiveBlocks, Block4, Block16, Further, PORTS, first_chunk_words};
 use crate::lookup::head_hits::HeadHits;
 
 /// A chunk of a packet in the form that comparisons need.
@@ -25,6 +25,8 @@ const PORT_LANES: u16 = 0xf << (4 * PORTS);
 
 /// `(a & b) ^ c`.
 const DIFFER: i32 = 0x6a;
+/// `a | (b ^ c)`.
+const ANY_DIFFER: i32 = 0xf6;
 /// `a | b | c`.
 const ANY: i32 = 0xfe;
 
@@ -63,7 +65,7 @@ pub(crate) fn compare4(block: &Block4, first: &Chunk, window: &Window) -> u32 {
     let words = u32::from(_mm512_test_epi32_mask(differ, differ));
     let words = words | words >> 8;
     let lanes = !(words | words >> 4) & 0xf;
-    if block.has_further(lanes) { lanes & block.further.agreeing_lanes(window) } else { lanes }
+    if block.has_further(lanes) { lanes & compare_further4(&block.further, window) } else { lanes }
 }
 
 /// The lanes of a block of sixteen that agree with a window, as bits. `first` is the window's first chunk.
@@ -86,19 +88,50 @@ pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 
         let ports = _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[PORTS], mask[PORTS], key[PORTS]);
         any(&chunk, ports).into()
     };
-    if block.has_further(lanes) { lanes & compare_further(&block.further, window) } else { lanes }
+    if block.has_further(lanes) { lanes & compare_further16(&block.further, window) } else { lanes }
 }
 
-/// The lanes that agree with a window in all of these words, as bits.
+/// Nonzero if a window agrees with an entry of some blocks: [`ActiveBlocks::agreeing_lanes`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
-fn compare_further(words: &FurtherWords<16>, window: &Window) -> u32 {
+pub(crate) fn compare_all(blocks: &ActiveBlocks<'_>, window: &Window) -> u32 {
+    let first = Chunk::first(window);
+    let narrow = blocks.narrow.map_or(0, |block| compare4(block, &first, window));
+    blocks.wide().iter().fold(narrow, |any, block| any | compare16(block, &first, window))
+}
+
+/// The lanes whose further conditions a window satisfies, as bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn compare_further16(further: &Further<16>, window: &Window) -> u32 {
     let mut any = _mm512_setzero_si512();
-    for word in words.all() {
+    for word in further.words() {
         let own = _mm512_set1_epi32(word.of(window) as i32);
         any = _mm512_or_epi32(any, _mm512_ternarylogic_epi32::<DIFFER>(own, cast(word.mask), cast(word.key)));
     }
+    for range in further.ranges() {
+        let (low, span): (__m512i, __m512i) = (cast(range.low), cast(range.span));
+        let distance = _mm512_sub_epi32(_mm512_set1_epi32(range.of(window) as i32), low);
+        any = _mm512_ternarylogic_epi32::<ANY_DIFFER>(any, _mm512_max_epu32(distance, span), span);
+    }
     _mm512_testn_epi32_mask(any, any).into()
+}
+
+/// As [`compare_further16`], for four lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn compare_further4(further: &Further<4>, window: &Window) -> u32 {
+    let mut any = _mm_setzero_si128();
+    for word in further.words() {
+        let own = _mm_set1_epi32(word.of(window) as i32);
+        any = _mm_or_si128(any, _mm_xor_si128(_mm_and_si128(own, cast(word.mask)), cast(word.key)));
+    }
+    for range in further.ranges() {
+        let (low, span): (__m128i, __m128i) = (cast(range.low), cast(range.span));
+        let distance = _mm_sub_epi32(_mm_set1_epi32(range.of(window) as i32), low);
+        any = _mm_or_si128(any, _mm_xor_si128(_mm_max_epu32(distance, span), span));
+    }
+    _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(any, _mm_setzero_si128()))) as u32
 }
 
 /// Adds those of sixteen slots whose bit is set in `lanes` to `hits`.

@@ -9,5 +9,5 @@ mod compare;
 mod query;
 
 pub(super) use append::append;
-pub(super) use compare::{Chunk, compare4, compare16, push_matches};
+pub(super) use compare::{Chunk, compare_all, compare4, compare16, push_matches};
 pub(super) use query::{ChunkColumns, query_filter};
