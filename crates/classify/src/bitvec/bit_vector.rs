@@ -1,14 +1,18 @@
 //! The entries of one node in bit vectors.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::lanes::{BLOCKS, LANES, LaneBlock};
-use super::partition::{LaneEntry, Partition, STRIDE};
-use crate::pattern::Entry;
-use crate::vector::{LookupPacket, VectorSummary};
+use super::partition::{LaneEntry, Partition, STRIDE, protocol};
+use crate::pattern::{Entry, RuleEntry};
+use crate::vector::{LookupPacket, VECTOR, VectorSummary};
 
 /// A growing partition chooses its dimensions again at each power of two up to this many entries.
 const MAX_RECHOOSE: usize = 256;
+
+/// Minimum number of entries about one transport protocol for a partition of their own.
+const MIN_OWN: usize = 32;
 
 /// Entries, indexed by the values that they accept in each dimension. Clones share memory.
 #[derive(Clone, Debug, Default)]
@@ -18,9 +22,10 @@ pub(crate) struct BitVector {
 
 impl BitVector {
     /// A structure for these entries, each with its rule's slot.
-    pub fn build(entries: &[(u32, Arc<Entry>)]) -> BitVector {
+    pub fn build(entries: &[RuleEntry]) -> BitVector {
         let mut vector = BitVector::default();
-        for part in entries.chunks(LANES) {
+        let groups = by_protocol(entries);
+        for part in groups.iter().flat_map(|group| group.chunks(LANES)) {
             let mut partition = Partition::new(part);
             for (slot, entry) in part {
                 if !partition.has_room(entry) {
@@ -54,7 +59,8 @@ impl BitVector {
 
     /// Adds an entry of a rule.
     pub fn insert(&mut self, slot: u32, entry: Arc<Entry>) {
-        let room = self.partitions.iter().position(|partition| partition.has_room(&entry));
+        let rooms = self.partitions.iter().enumerate().filter(|(_, partition)| partition.has_room(&entry));
+        let room = rooms.min_by_key(|(_, partition)| !partition.is_about(&entry)).map(|(at, _)| at);
         let at = room.unwrap_or_else(|| {
             self.partitions.push(Arc::new(Partition::new(&[(slot, entry.clone())])));
             self.partitions.len() - 1
@@ -79,23 +85,36 @@ impl BitVector {
         entry
     }
 
-    /// Calls `hit` with the head of each packet and the slot of each entry that matches it. Pivots are not
-    /// checked.
+    /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches it.
+    /// Pivots are not checked.
     #[inline]
     pub fn classify(&self, packets: &[LookupPacket<'_>], mut hit: impl FnMut(u16, u32)) {
-        if self.partitions.is_empty() {
-            return;
-        }
-        if packets.len() == 1 {
-            for partition in &self.partitions {
-                partition.classify(packets, &partition.all(), &mut [LaneBlock::EMPTY; BLOCKS], &mut hit);
+        match packets {
+            [] => {}
+            [packet] => {
+                for partition in self.partitions.iter().filter(|partition| partition.accepts(packet)) {
+                    partition.classify(packets, &partition.all(), &mut [LaneBlock::EMPTY; BLOCKS], &mut hit);
+                }
             }
-            return;
+            [first, ..] if packets.len() <= STRIDE => self.classify_with(packets, [*first; STRIDE], hit),
+            [first, ..] => self.classify_with(packets, [*first; VECTOR], hit),
         }
+    }
+
+    /// [`BitVector::classify`] with memory for as many packets.
+    #[inline(always)]
+    fn classify_with<'a, const N: usize>(
+        &self,
+        packets: &[LookupPacket<'a>],
+        mut own: [LookupPacket<'a>; N],
+        mut hit: impl FnMut(u16, u32),
+    ) {
         let mut scratch = [LaneBlock::EMPTY; BLOCKS * STRIDE];
         for partition in &self.partitions {
-            let Some(start) = partition.shared_start(packets) else { continue };
-            for packets in packets.chunks(STRIDE) {
+            let n = partition.select(packets, &mut own);
+            let own = &own[..n];
+            let Some(start) = partition.shared_start(own) else { continue };
+            for packets in own.chunks(STRIDE) {
                 partition.classify(packets, &start, &mut scratch, &mut hit);
             }
         }
@@ -117,4 +136,15 @@ impl BitVector {
         };
         self.partitions.iter().map(partition).sum()
     }
+}
+
+/// The entries in groups: one for each transport protocol that many entries require, and one for all others.
+fn by_protocol(entries: &[RuleEntry]) -> Vec<Vec<RuleEntry>> {
+    let mut groups: BTreeMap<_, Vec<RuleEntry>> = BTreeMap::new();
+    for item in entries {
+        groups.entry(protocol(&item.1.cover)).or_default().push(item.clone());
+    }
+    let (mut own, others): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() >= MIN_OWN);
+    own.push(others.concat());
+    own
 }

@@ -11,9 +11,10 @@
 //! dimension's bounds and rows stay in the cache, and no branch depends on a single packet until candidates
 //! remain.
 //!
-//! A partition has at most [`lanes::LANES`] entries. More entries are distributed over several partitions. A
-//! change affects one partition, and copies those of its dimensions that the entry restricts, if a clone
-//! shares them.
+//! A partition has at most [`lanes::LANES`] entries. More entries are distributed over several partitions.
+//! Entries about one transport protocol are in partitions of their own, which other packets skip. A change
+//! affects one partition, and copies those of its dimensions that the entry restricts, if a clone shares
+//! them.
 
 mod accepted;
 mod bit_vector;

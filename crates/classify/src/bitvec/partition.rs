@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_packet::Window;
+use mmb_packet::{Kind, Window};
 
 use super::accepted::{AcceptedValues, is_decided};
 use super::choose::choose_dimensions;
@@ -13,6 +13,9 @@ use crate::vector::LookupPacket;
 
 /// Number of packets that go through the dimensions together.
 pub(super) const STRIDE: usize = 16;
+
+/// The numbers of all packets that go through the dimensions together.
+const ALL: [u8; STRIDE] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 /// With fewer packets, the search for common values is skipped.
 const MIN_SHARED: usize = 4;
@@ -65,6 +68,11 @@ impl Partition {
 
     pub fn has_room(&self, entry: &Entry) -> bool {
         self.len < LANES && self.dims.iter().all(|dim| dim.has_room(&AcceptedValues::of(entry, &dim.field)))
+    }
+
+    /// Whether all entries require the transport protocol that `entry` requires.
+    pub fn is_about(&self, entry: &Entry) -> bool {
+        protocol(&self.common) == protocol(&entry.cover)
     }
 
     pub fn insert(&mut self, slot: u32, entry: Arc<Entry>) {
@@ -147,12 +155,34 @@ impl Partition {
         SharedStart { lanes: self.used.clone(), done: 0 }
     }
 
+    /// Whether a packet satisfies the common conditions.
+    #[inline(always)]
+    pub fn accepts(&self, packet: &LookupPacket<'_>) -> bool {
+        self.common_test.holds(packet.window)
+    }
+
+    /// Copies the packets that satisfy the common conditions to `out`, which has room for all; returns their
+    /// number.
+    #[inline(always)]
+    pub fn select<'a, const N: usize>(
+        &self,
+        packets: &[LookupPacket<'a>],
+        out: &mut [LookupPacket<'a>; N],
+    ) -> usize {
+        let mut n = 0;
+        for packet in packets {
+            out[n % N] = *packet;
+            n += usize::from(self.accepts(packet));
+        }
+        n
+    }
+
     /// Applies those dimensions once in which the packets do not differ. Many fields (TTL, traffic class,
-    /// length) are equal in most packets of a vector. None if no entry remains.
+    /// length) are equal in most packets of a vector. None if there is no packet, or no entry remains.
     pub fn shared_start(&self, packets: &[LookupPacket<'_>]) -> Option<SharedStart> {
         let mut start = self.all();
         if packets.len() < MIN_SHARED {
-            return Some(start);
+            return (!packets.is_empty()).then_some(start);
         }
         let differ = differ(packets, self.chunks_read);
         let blocks = self.blocks();
@@ -169,8 +199,8 @@ impl Partition {
         Some(start)
     }
 
-    /// See [`BitVector::classify`](super::BitVector::classify). Takes up to [`STRIDE`] packets, and memory
-    /// for their candidates.
+    /// See [`BitVector::classify`](super::BitVector::classify). Takes up to [`STRIDE`] packets, which satisfy
+    /// the common conditions, and memory for their candidates.
     #[inline(always)]
     pub fn classify(
         &self,
@@ -181,11 +211,10 @@ impl Partition {
     ) {
         let blocks = self.blocks();
         let used = &start.lanes.blocks()[..blocks];
-        let (mut which, mut intervals, mut n) = ([0; STRIDE], [0; STRIDE], 0);
-        for (at, packet) in packets.iter().enumerate().take(STRIDE) {
-            candidates[at * blocks..][..blocks].copy_from_slice(used);
-            which[n] = at as u8;
-            n += usize::from(self.common_test.holds(packet.window));
+        let (mut which, mut intervals) = (ALL, [0; STRIDE]);
+        let mut n = packets.len().min(STRIDE);
+        for candidates in candidates.chunks_exact_mut(blocks).take(n) {
+            candidates.copy_from_slice(used);
         }
         for (at, dim) in self.dims.iter().enumerate() {
             if n == 0 {
@@ -224,4 +253,10 @@ fn differ(packets: &[LookupPacket<'_>], chunks: u8) -> Window {
         *differ = packets.iter().fold(0, |any, packet| any | packet.window.chunk[chunk] ^ first.chunk[chunk]);
     }
     differ
+}
+
+/// The bits of a cover that require a transport protocol, as mask and key.
+pub(super) fn protocol(cover: &MaskedKey) -> (u8, u8) {
+    let (mask, key) = cover.kind_bits();
+    (mask & Kind::L4_MASK, key & Kind::L4_MASK)
 }

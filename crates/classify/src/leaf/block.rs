@@ -174,7 +174,10 @@ impl<const N: usize> Block<N> {
             let never = (differ(0, quad) | differ(1, quad)) | (differ(2, quad) | differ(3, quad));
             never.simd_eq(u32x4::ZERO).to_bitmask()
         };
-        self.quads(maybe) & ((1 << self.len) - 1) == 0
+        let maybe = self.quads(maybe) & ((1 << self.len) - 1);
+        // Hardly ever are more entries excluded altogether.
+        let excluded = if N == QUAD { self.further.excluded_lanes(summary) } else { 0 };
+        maybe & !excluded == 0
     }
 
     /// The lanes that agree in a chunk other than the first, as bits.

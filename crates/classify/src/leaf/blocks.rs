@@ -108,10 +108,11 @@ impl Leaf {
         narrow.into_iter().flat_map(Block::items).chain(wide.iter().flat_map(Block::items))
     }
 
-    /// The chunks by which entries are compared, as a bit set.
+    /// The chunks whose common bits may exclude whole blocks, as a bit set: those by which entries are
+    /// compared, and those of the ranges of few entries.
     pub fn chunks(&self) -> u8 {
         let (narrow, wide) = self.blocks();
-        let narrow = narrow.map_or(0, |block| 1 << block.chunk());
+        let narrow = narrow.map_or(0, |block| 1 << block.chunk() | block.further.range_chunks());
         wide.iter().fold(narrow, |bits, block| bits | 1 << block.chunk())
     }
 

@@ -59,9 +59,15 @@ impl Comparable {
     }
 
     /// The chunk by which the entry is compared: the first, unless the entry has hardly any condition on it.
+    /// Entries with ranges are compared by it, too, so that one block has all of them; but few packets have
+    /// options.
     pub fn chunk(&self) -> u8 {
         let bits = |chunk: &usize| self.cover.mask()[*chunk].count_ones();
-        if self.cover.mask()[0] & !FEW_VALUES != 0 || self.cover.chunks() & !1 == 0 {
+        let is_about_options = self.cover.mask()[CHUNKS - 1] != 0;
+        if self.cover.mask()[0] & !FEW_VALUES != 0
+            || self.cover.chunks() & !1 == 0
+            || !self.ranges.is_empty() && !is_about_options
+        {
             return 0;
         }
         (1..CHUNKS).max_by_key(bits).map_or(0, |chunk| chunk as u8)

@@ -7,6 +7,7 @@ use mmb_packet::window::{CHUNK, CHUNKS};
 
 use super::comparable::{Comparable, FieldRange};
 use crate::pattern::{MaskedKey, WordReader};
+use crate::vector::VectorSummary;
 
 /// Number of words in a chunk and in a window.
 const CHUNK_WORDS: usize = CHUNK / 4;
@@ -122,6 +123,25 @@ impl<const N: usize> Further<N> {
             });
         }
         (0..N).fold(0, |lanes, lane| lanes | u32::from(differ[lane] == 0) << lane)
+    }
+
+    /// The lanes whose ranges no packet of a vector satisfies, as bits.
+    pub fn excluded_lanes(&self, summary: &VectorSummary) -> u32 {
+        let (least, most) = summary.ends();
+        let mut excluded = 0;
+        for range in self.ranges() {
+            let (least, most) = (range.of(&least), range.of(&most));
+            for (lane, (low, span)) in range.low.iter().zip(&range.span).enumerate() {
+                let is_outside = least.wrapping_sub(*low) > *span && !(least < *low && *low <= most);
+                excluded |= u32::from(is_outside) << lane;
+            }
+        }
+        excluded
+    }
+
+    /// The chunks that ranges read, as a bit set.
+    pub fn range_chunks(&self) -> u8 {
+        self.ranges().iter().fold(0, |chunks, range| chunks | 1 << range.reader.chunk())
     }
 
     /// Bytes of memory.

@@ -67,6 +67,11 @@ impl WordReader {
         (field.width > 0).then_some(reader)
     }
 
+    /// The chunk of the field.
+    pub fn chunk(&self) -> usize {
+        (usize::from(self.at) + 7 - usize::from(self.shift) / 8) / CHUNK
+    }
+
     /// The field's bits, even if the packet does not have the field.
     #[inline(always)]
     pub fn read(&self, window: &Window) -> u64 {

@@ -52,6 +52,12 @@ impl MaskedKey {
         masked
     }
 
+    /// Mask and key of the window's [`KIND`] byte.
+    pub(crate) fn kind_bits(&self) -> (u8, u8) {
+        let byte = |chunk: u128| chunk.to_ne_bytes()[KIND];
+        (byte(self.mask[0]), byte(self.key[0]))
+    }
+
     /// Bits of one byte of the window: `window[at] & mask == value`. None if there is no such byte.
     pub fn byte(at: usize, mask: u8, value: u8) -> Option<MaskedKey> {
         let of_byte = |bits: u8| MaskedKey::bits(at * 8, 8, bits.into());

@@ -19,7 +19,7 @@ use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
 use crate::leaf::{Effort, FEW_VALUES};
-use crate::pattern::{Entry, MaskedKey, RuleEntry};
+use crate::pattern::{Entry, MaskedKey, RuleEntry, Test, largest};
 use crate::vector::Avx512;
 
 /// Costs of the parts of a lookup, in clock ticks.
@@ -47,6 +47,8 @@ fn costs() -> &'static CostModel {
 /// Comparing one entry of a leaf that reads ranges of fields, or further chunks.
 const COMPARE_RANGES: f32 = 2.0;
 const COMPARE_FURTHER: f32 = 8.0;
+/// Minimum number of leading bits that a range must imply for a table to hash by them.
+const MIN_PREFIX: u32 = 8;
 /// Share of the packets that are assumed to arrive near the entries.
 const NEAR_SHARE: f32 = 0.3;
 /// Number of such packets that stand for them.
@@ -89,7 +91,7 @@ pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<
     let mut best: Option<(f32, MaskChoice)> = None;
     let step = items.len().div_ceil(SAMPLE).max(1);
     let sampled = items.iter().step_by(step);
-    let priced: Vec<_> = sampled.map(|(_, entry)| (entry.cover, compare_price(entry))).collect();
+    let priced: Vec<_> = sampled.map(|(_, entry)| (selective_cover(entry), compare_price(entry))).collect();
     for (chunk, path) in path.iter().enumerate() {
         let sample =
             Sample::new(priced.iter().map(|(cover, price)| (cover, *price)), chunk, *path, items.len());
@@ -185,6 +187,10 @@ impl Sample {
             let (cost, entries) = (price * self.share, n * self.share);
             // A key that nearly all entries share leaves them as hard to distinguish as before.
             let is_most = n > NEARLY_ALL * self.entries.len() as f32;
+            if mask & self.free == 0 && cost > costs().full {
+                // Bit vectors distinguish the few kinds of packets at a lower cost than a node for each.
+                return f32::MAX;
+            }
             let visit = if is_most {
                 costs().visit + capped_by_bit_vectors(cost, entries)
             } else {
@@ -202,6 +208,22 @@ impl Sample {
         visits += (near_visits - visits) * NEAR_SHARE;
         (costs().probe + visits) / (saved * self.share * self.rest)
     }
+}
+
+/// The cover without the bits of short prefixes that follow from ranges. Packets hardly differ in them.
+fn selective_cover(entry: &Entry) -> MaskedKey {
+    let mut cover = entry.cover;
+    for test in &entry.tests {
+        if let Test::InRanges { field, ranges, .. } = test
+            && let Some((low, high)) = ranges.ends()
+        {
+            let common = largest(field.width) & !largest(128 - (low ^ high).leading_zeros() as u8);
+            if common.count_ones() < MIN_PREFIX {
+                cover = cover.without(field.chunk.into(), (common << field.shift).to_be());
+            }
+        }
+    }
+    cover
 }
 
 /// The cost of comparing an entry.

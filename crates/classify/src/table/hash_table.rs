@@ -1,6 +1,6 @@
 //! One hash table of a node. It maps a masked chunk to the entries with this key.
 
-use mmb_packet::window::{CHUNKS, KIND};
+use mmb_packet::window::CHUNKS;
 use mmb_packet::{Kind, Window};
 
 use super::branch::Branch;
@@ -22,8 +22,7 @@ pub(crate) fn kind_bit(kind: u8) -> KindSet {
 
 /// The kinds of packets that can satisfy `cover`.
 fn kinds_of(cover: &MaskedKey) -> KindSet {
-    let byte = |chunks: &[u128; CHUNKS]| chunks[0].to_ne_bytes()[KIND];
-    let (mask, key) = (byte(cover.mask()), byte(cover.key()));
+    let (mask, key) = cover.kind_bits();
     let layers4 = [Kind::L4_NONE, Kind::TCP, Kind::UDP, Kind::ICMP, Kind::ICMP6];
     let kinds = layers4.iter().flat_map(|l4| [l4 | Kind::IP4, l4 | Kind::IP6]);
     kinds.filter(|kind| kind & mask == key).fold(0, |kinds, kind| kinds | kind_bit(kind))

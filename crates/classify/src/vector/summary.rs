@@ -32,6 +32,12 @@ impl VectorSummary {
         self.0[chunk % CHUNKS]
     }
 
+    /// The bits that are set in all packets, and those that are set in any. A field's value in a packet is
+    /// between its values in these two.
+    pub fn ends(&self) -> (Window, Window) {
+        (Window { chunk: self.0.map(|(all, _)| all) }, Window { chunk: self.0.map(|(_, any)| any) })
+    }
+
     /// Whether no packet of the vector can satisfy a cover.
     pub fn excludes_cover(&self, cover: &MaskedKey) -> bool {
         let each = self.0.iter().zip(cover.mask().iter().zip(cover.key()));
