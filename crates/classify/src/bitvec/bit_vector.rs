@@ -85,8 +85,8 @@ impl BitVector {
         entry
     }
 
-    /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches it.
-    /// Pivots are not checked.
+    /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches
+    /// it. Pivots are not checked.
     #[inline]
     pub fn classify(&self, packets: &[LookupPacket<'_>], mut hit: impl FnMut(u16, u32)) {
         match packets {

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
-use crate::leaf::{Effort, FEW_VALUES};
+use crate::leaf::{Effort, FEW_VALUES, capacity};
 use crate::pattern::{Entry, MaskedKey, RuleEntry, Test, largest};
 use crate::vector::Avx512;
 
@@ -81,6 +81,8 @@ struct Sample {
     free: u128,
     /// Packets near the entries.
     near: Vec<u128>,
+    /// Whether many entries, which no mask distinguishes, are in bit vectors in any case.
+    has_bit_vectors: bool,
     /// Share of the comparison cost that is really paid without a table, since bit vectors limit it.
     rest: f32,
 }
@@ -92,9 +94,15 @@ pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<
     let step = items.len().div_ceil(SAMPLE).max(1);
     let sampled = items.iter().step_by(step);
     let priced: Vec<_> = sampled.map(|(_, entry)| (selective_cover(entry), compare_price(entry))).collect();
+    let indistinct = priced.iter().filter(|(cover, _)| !is_distinguished(cover, path)).count();
+    let has_bit_vectors = indistinct * step > capacity();
     for (chunk, path) in path.iter().enumerate() {
-        let sample =
-            Sample::new(priced.iter().map(|(cover, price)| (cover, *price)), chunk, *path, items.len());
+        let sample = Sample::new(
+            priced.iter().map(|(cover, price)| (cover, *price)),
+            chunk,
+            *path,
+            (items.len(), has_bit_vectors),
+        );
         if let Some((price, mask)) = sample.best(*path)
             && price < best.map_or(1.0, |(price, _)| price)
         {
@@ -109,7 +117,7 @@ impl Sample {
         priced: impl Iterator<Item = (&'a MaskedKey, f32)>,
         chunk: usize,
         path: u128,
-        all: usize,
+        (all, has_bit_vectors): (usize, bool),
     ) -> Sample {
         let entry = |(cover, price): (&MaskedKey, f32)| (cover.mask()[chunk], cover.key()[chunk], price);
         let entries: Vec<_> = priced.map(entry).collect();
@@ -118,7 +126,7 @@ impl Sample {
         let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
         let near = near_packets(&entries);
         let rest = capped_by_bit_vectors(price, all as f32) / price;
-        Sample { entries, share, free, near, rest }
+        Sample { entries, share, free, near, has_bit_vectors, rest }
     }
 
     /// The mask with the lowest cost per saved tick, and this cost.
@@ -160,6 +168,15 @@ impl Sample {
                 return (best.0 < f32::MAX).then_some(best);
             }
         }
+    }
+
+    /// What a table saves that takes `n` of the sampled entries, whose comparison one by one costs `price`.
+    fn saving(&self, price: f32, n: f32) -> f32 {
+        if self.has_bit_vectors {
+            // They remain, and become cheaper by little.
+            return price.min(n * self.share * BIT_VECTOR_ENTRY);
+        }
+        price * self.rest
     }
 
     /// The cost of a table for this mask per tick that it saves.
@@ -206,7 +223,7 @@ impl Sample {
         visits /= f32::max(packets, 1.0);
         near_visits /= NEAR_PACKETS as f32;
         visits += (near_visits - visits) * NEAR_SHARE;
-        (costs().probe + visits) / (saved * self.share * self.rest)
+        (costs().probe + visits) / self.saving(saved * self.share, keys.len() as f32)
     }
 }
 
@@ -224,6 +241,12 @@ fn selective_cover(entry: &Entry) -> MaskedKey {
         }
     }
     cover
+}
+
+/// Whether a mask may distinguish an entry: it has conditions on bits that vary and that `path` leaves open.
+fn is_distinguished(cover: &MaskedKey, path: &[u128; CHUNKS]) -> bool {
+    let own = cover.mask().iter().zip(path).map(|(mask, path)| mask & !path);
+    own.enumerate().any(|(chunk, own)| if chunk == 0 { own & !FEW_VALUES } else { own } != 0)
 }
 
 /// The cost of comparing an entry.
