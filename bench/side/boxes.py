@@ -64,9 +64,9 @@ def five_tuple(rule, keyword="add"):
     return f"{keyword} {ip}-saddr {source} {ip}-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} drop"
 
 
-def five_tuples(count, keyword="add", made=rules.five_tuples):
+def five_tuples(count, keyword="add", made=rules.five_tuples, seed=1):
     """The same five-tuples that peers get, as rules of mmb."""
-    return "".join(five_tuple(rule, keyword) + "\n" for rule in made(count))
+    return "".join(five_tuple(rule, keyword) + "\n" for rule in made(count, seed))
 
 
 def firewall(wire, count):

@@ -46,7 +46,7 @@ def tuples(seed):
 def mmb(wire, place):
     """The daemon, and what changes it for the n-th time; a context."""
     if place == REPLACE:
-        texts = [PORTS + "".join(boxes.five_tuple(rule) + "\n" for rule in tuples(seed)) for seed in (2, 1)]
+        texts = [PORTS + boxes.five_tuples(ALL_RULES, seed=seed) for seed in (2, 1)]
         with files(*texts) as paths, wire.mmb(boxes.five_tuples(ALL_RULES)) as daemon:
             yield daemon, lambda n: daemon.command("apply", paths[n % 2])
     elif place == CHAIN:

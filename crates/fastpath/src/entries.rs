@@ -230,10 +230,9 @@ impl Entries {
             if more > 0 {
                 entry.since = now;
             }
-            // An entry of several flows outlives each of their connections.
-            let is_connection =
-                entry.key.granularity == FastGranularity::Flow && entry.credit.session.is_none();
-            let has_ended = ended != 0 && is_connection;
+            // An entry of several flows outlives each of their connections. Sessions end by themselves.
+            let ends_here = entry.key.granularity == FastGranularity::Flow && entry.credit.session.is_none();
+            let has_ended = ended != 0 && ends_here;
             let is_idle = more == 0 && age >= if packets == 0 { UNUSED_TIMEOUT } else { IDLE_TIMEOUT };
             if entry.generation != in_force || has_ended || is_idle {
                 self.revoke(kernel, slot, now);

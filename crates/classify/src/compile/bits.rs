@@ -1,11 +1,6 @@
 //! Ranges of values, and masks over their bits.
 
-use crate::pattern::{Field, MaskedKey, Ranges, largest};
-
-/// Number of leading bits (of `width`) that two values have in common.
-pub(super) fn common_bits(width: u8, (low, high): (u128, u128)) -> u8 {
-    width - (128 - (low ^ high).leading_zeros() as u8).min(width)
-}
+use crate::pattern::{Field, MaskedKey, Ranges, common_bits, largest};
 
 /// The leading bits that all values from `low` to `high` of a field have in common.
 pub(super) fn prefix(field: &Field, ends: (u128, u128)) -> Option<MaskedKey> {

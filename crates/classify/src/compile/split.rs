@@ -5,8 +5,8 @@
 //! whole has five. In contrast, `tcp-dport != 80` gains nothing. So parts are rated by the number of values
 //! that their prefixes allow.
 
-use super::bits::{common_bits, is_implied, prefix};
-use crate::pattern::{Field, MaskedKey, Ranges};
+use super::bits::{is_implied, prefix};
+use crate::pattern::{Field, MaskedKey, Ranges, common_bits};
 
 /// Maximum number of entries of a rule.
 const MAX_ENTRIES: usize = 8;

@@ -125,10 +125,10 @@ fn without_implied_bits(cover: &MaskedKey, test: &Test, range: &FieldRange) -> M
     if low > high || u128::from(high) > largest(field.width) {
         return *cover;
     }
-    let common = largest(field.width) & !largest(32 - (low ^ high).leading_zeros() as u8);
+    let common = field.common_mask((low.into(), high.into()));
     let (mask, key) = field.fixed(cover);
     if (u128::from(low) ^ key) & mask & common != 0 {
         return *cover;
     }
-    cover.without(field.chunk.into(), (common << field.shift).to_be())
+    field.without(cover, common)
 }

@@ -81,7 +81,22 @@ impl WordReader {
     }
 }
 
+/// Number of leading bits (of `width`) that two values have in common.
+pub(crate) fn common_bits(width: u8, (low, high): (u128, u128)) -> u8 {
+    width - (128 - (low ^ high).leading_zeros() as u8).min(width)
+}
+
 impl Field {
+    /// The leading bits of values that two of them have in common, as a mask over the values.
+    pub(crate) fn common_mask(&self, ends: (u128, u128)) -> u128 {
+        largest(self.width) & !largest(self.width - common_bits(self.width, ends))
+    }
+
+    /// A cover without bits of the field, given as a mask over its values.
+    pub(crate) fn without(&self, cover: &MaskedKey, bits: u128) -> MaskedKey {
+        cover.without(self.chunk.into(), (bits << self.shift).to_be())
+    }
+
     /// The field's value, if the packet has the field.
     #[inline]
     pub fn read(&self, window: &Window) -> Option<u128> {

@@ -13,8 +13,8 @@ mod rule;
 
 pub(crate) use entry::RuleEntry;
 pub use entry::{Entry, Test, TruePredicates};
-pub(crate) use field::WordReader;
 pub use field::{Field, Presence};
+pub(crate) use field::{WordReader, common_bits};
 pub use masked_key::MaskedKey;
 pub(crate) use masked_key::SparseKey;
 pub use predicate::{ByteSource, MemberKey, OptionKinds, Predicate, Relation};

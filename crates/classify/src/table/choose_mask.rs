@@ -19,7 +19,7 @@ use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
 use crate::leaf::{Effort, FEW_VALUES, capacity};
-use crate::pattern::{Entry, MaskedKey, RuleEntry, Test, largest};
+use crate::pattern::{Entry, MaskedKey, RuleEntry, Test};
 use crate::vector::Avx512;
 
 /// Costs of the parts of a lookup, in clock ticks.
@@ -232,11 +232,11 @@ fn selective_cover(entry: &Entry) -> MaskedKey {
     let mut cover = entry.cover;
     for test in &entry.tests {
         if let Test::InRanges { field, ranges, .. } = test
-            && let Some((low, high)) = ranges.ends()
+            && let Some(ends) = ranges.ends()
         {
-            let common = largest(field.width) & !largest(128 - (low ^ high).leading_zeros() as u8);
+            let common = field.common_mask(ends);
             if common.count_ones() < MIN_PREFIX {
-                cover = cover.without(field.chunk.into(), (common << field.shift).to_be());
+                cover = field.without(&cover, common);
             }
         }
     }

@@ -23,6 +23,13 @@ pub(super) struct OffloadedFlow {
     pub added_ack: u32,
 }
 
+impl OffloadedFlow {
+    /// A flow of which nothing was collected yet.
+    pub fn new(slot: u32, added_ack: u32) -> OffloadedFlow {
+        OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack }
+    }
+}
+
 /// The flows of a session, by direction.
 pub(super) type FlowPair = [Option<OffloadedFlow>; 2];
 
@@ -134,8 +141,7 @@ mod tests {
     #[test]
     fn a_removed_session_reports_its_slots_as_revoked() {
         let mut flows = OffloadedFlows::new(Box::new(Nothing));
-        let flow =
-            |slot| Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack: 0 });
+        let flow = |slot| Some(OffloadedFlow::new(slot, 0));
         let pair = [flow(7), flow(9)];
         flows.set(SessionId(1), pair);
         assert_eq!(flows.counters(&pair).map(|counters| counters.map(|c| c.packets)), [Some(7), Some(9)]);

@@ -112,7 +112,7 @@ impl OffloadSource for Sessions {
             self.store.offloaded.push_revoked(old.slot);
         }
         let added_ack = self.store.chains.records.tracked_ack(&self.store.table, candidate.flow, 0);
-        flows[direction] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack });
+        flows[direction] = Some(OffloadedFlow::new(slot, added_ack));
         self.store.offloaded.set(id, flows);
     }
 

@@ -58,26 +58,24 @@ enum Step {
     Collect,
 }
 
-const SETTINGS: fn() -> SessionSettings = SessionSettings::default;
-
 /// A session whose handshake is complete, and both sides of the connection. The originator's first number is
 /// `first`.
 fn open(store: &mut SessionStore, first: u32) -> (SessionId, [Side; 2]) {
+    let settings = &store.settings;
     let key = Key { kind: Kind::IP4 | Kind::TCP, proto: 6, ..udp_key() };
     let id = store.table.insert(&key, &key.reversed(), 0).expect("room");
     let segment = |flags, seq, ack| TcpSegment { flags, seq, ack, window: 1000, ..TcpSegment::default() };
     let (syn, mut acks) = (segment(TcpSegment::SYN, first, 0), [0; 2]);
-    let (mut track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, &SETTINGS()).expect("a SYN");
+    let (mut track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, settings).expect("a SYN");
     let both = segment(TcpSegment::SYN | TcpSegment::ACK, !first, first.wrapping_add(1));
     let third = segment(TcpSegment::ACK, first.wrapping_add(1), (!first).wrapping_add(1));
     for (direction, segment) in [(Direction::Reverse, both), (Direction::Forward, third)] {
-        track.update(direction, &TrackInput::Tcp(segment), &mut acks, &SETTINGS());
+        track.update(direction, &TrackInput::Tcp(segment), &mut acks, settings);
     }
     assert_eq!(track.state_name(), "established");
     store.table.set_track(id, &track);
     tracking::set_acks(&mut store.table, id, acks);
-    let flow = |slot| OffloadedFlow { slot, packets: 0, bytes: 0, credits_rules: true, added_ack: 0 };
-    store.offloaded.set(id, [Some(flow(0)), Some(flow(1))]);
+    store.offloaded.set(id, [0, 1].map(|slot| Some(OffloadedFlow::new(slot, 0))));
     (id, [first, !first].map(|first| Side { next: first.wrapping_add(1), has_closed: false }))
 }
 
@@ -120,6 +118,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..20),
     ) {
         let (mut store, driver, env) = (empty_store(), Recorder::default(), CountingRules::default());
+        let settings = store.settings;
         store.offloaded = OffloadedFlows::new(Box::new(driver.clone()));
         let (id, mut sides) = open(&mut store, first);
         let (mut seen, mut seen_acks) = (store.table.track(id), tracking::acks(&store.table, id));
@@ -129,14 +128,10 @@ proptest! {
                 store.collect(1000, id, &env);
                 continue;
             };
-            let input = TrackInput::Tcp(segment);
-            seen.update(direction, &input, &mut seen_acks, &SETTINGS());
+            seen.update(direction, &TrackInput::Tcp(segment), &mut seen_acks, &settings);
             if !driver.forward(direction, &segment) {
                 store.collect(1000, id, &env);
-                let (mut track, mut acks) = (store.table.track(id), tracking::acks(&store.table, id));
-                track.update(direction, &input, &mut acks, &SETTINGS());
-                store.table.set_track(id, &track);
-                tracking::set_acks(&mut store.table, id, acks);
+                track(&mut store.table, &settings, 1000, FlowRef::new(id, direction), segment);
             }
         }
         store.collect(1000, id, &env);

@@ -25,7 +25,7 @@ fn setup() -> (SessionStore, SetCounters, SessionId) {
     let decisions = &mut store.cache.decisions;
     let number = decisions.acquire(&CountingRules::default().policy, decisions.stamp(0), &[3]);
     store.table.flow_mut(FlowRef::new(id, Direction::Forward)).set_decision(number);
-    let flow = OffloadedFlow { slot: 5, packets: 0, bytes: 0, credits_rules: true, added_ack: 0 };
+    let flow = OffloadedFlow::new(5, 0);
     store.offloaded.set(id, [Some(flow), None]);
     (store, driver, id)
 }
