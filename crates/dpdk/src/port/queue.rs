@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,11 +14,11 @@ use super::merge::merge;
 use super::netdev;
 use super::spec::TxCount;
 use super::vnet::{Sent, VnetReader};
-use crate::memory::{Burst, Packet, Slots, VECTOR_MAX, complete_single, segment};
+use crate::memory::{Burst, Mbuf, Packet, Slots, VECTOR_MAX, complete_single, segment};
 
 /// While packets arrive, frames that wait to be sent are offered to the kernel each time after so many looks.
 const TURNS_PER_OFFER: u8 = 16;
-/// Attempts to send the segments of a large frame.
+/// Attempts without progress to send the segments of a large frame.
 const SEGMENT_TRIES: u32 = 64;
 /// Large frames that are segmented behind one that the kernel has dropped, before it gets one again.
 const SEGMENTED_BEHIND_DROP: u32 = 63;
@@ -39,7 +40,7 @@ pub struct TxQueue {
     queue: u16,
     /// Whether large frames are among the packets to send.
     has_large: bool,
-    /// Segments of a large frame; taken while they are sent.
+    /// Segments of large frames; taken while they are sent.
     segments: Option<Burst>,
     /// Large frames that are not to be given to the kernel whole.
     to_segment: u32,
@@ -281,6 +282,10 @@ impl TxQueue {
     /// As there.
     #[cold]
     unsafe fn push_with_large(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        if self.handle.vnet.is_none() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.push_segmented(packets, n) };
+        }
         // SAFETY: the caller's promise; a Packet is reached through its header's address.
         let packet = |at: u16| unsafe { &mut *(*packets.add(usize::from(at))).cast::<Packet>() };
         let mut sent = 0;
@@ -304,6 +309,28 @@ impl TxQueue {
         sent
     }
 
+    /// [`TxQueue::push_with_large`] for a port to which no large frame can be given. The driver gets the
+    /// segments together with the ordinary packets around them, as it makes a system call each time.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn push_segmented(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
+        let Some(mut burst) = self.segments.take() else { return 0 };
+        let mut lost = 0;
+        for at in 0..usize::from(n) {
+            // SAFETY: the packets are owned, and all of them are counted as sent.
+            let packet = unsafe { NonNull::new(*packets.add(at)).map(|header| Mbuf::from_raw(header)) };
+            let Some(packet) = packet else { continue };
+            if packet.is_large() {
+                lost += self.segment_into(&mut burst, &packet);
+            } else {
+                lost += self.add(&mut burst, packet);
+            }
+        }
+        self.end_segments(burst, lost);
+        n
+    }
+
     /// Sends a large frame, whole or segmented. False: there is no room now.
     fn send_large(&mut self, packet: &mut Packet) -> bool {
         if self.to_segment > 0 {
@@ -316,28 +343,41 @@ impl TxQueue {
             }
         }
         let Some(mut burst) = self.segments.take() else { return true };
-        let mut lost = 0;
-        let is_whole = segment(packet, |segment| {
-            if burst.is_full() {
-                lost += self.send_segments(&mut burst);
-            }
-            // There is room.
-            drop(burst.push(segment));
-        });
-        lost += self.send_segments(&mut burst) + u64::from(!is_whole);
-        self.handle.segment_drops.fetch_add(lost, Ordering::Relaxed);
-        self.segments = Some(burst);
+        let lost = self.segment_into(&mut burst, packet);
+        self.end_segments(burst, lost);
         true
     }
 
-    /// Sends segments of a large frame. Returns the number of those for which there is no room, which are
-    /// freed.
+    /// Adds the segments of a large frame to a burst, which is sent whenever it is full. Returns the number
+    /// of packets that were lost.
+    fn segment_into(&mut self, burst: &mut Burst, packet: &Packet) -> u64 {
+        let mut lost = 0;
+        let is_whole = segment(packet, |segment| lost += self.add(burst, segment));
+        lost + u64::from(!is_whole)
+    }
+
+    /// Adds a packet to a burst, which is sent first if it is full. Returns the number of packets that were
+    /// lost.
+    fn add(&mut self, burst: &mut Burst, packet: Mbuf) -> u64 {
+        let lost = if burst.is_full() { self.send_segments(burst) } else { 0 };
+        // There is room.
+        drop(burst.push(packet));
+        lost
+    }
+
+    /// Sends what is left in the burst of segments. `lost`: packets that were lost before.
+    fn end_segments(&mut self, mut burst: Burst, lost: u64) {
+        let lost = lost + self.send_segments(&mut burst);
+        self.handle.segment_drops.fetch_add(lost, Ordering::Relaxed);
+        self.segments = Some(burst);
+    }
+
+    /// Sends segments of large frames, and ordinary packets between them. Returns the number of those for
+    /// which there is no room, which are freed.
     fn send_segments(&mut self, burst: &mut Burst) -> u64 {
-        for _ in 0..SEGMENT_TRIES {
-            if burst.is_empty() {
-                return 0;
-            }
-            self.send(burst);
+        let mut tries = 0;
+        while !burst.is_empty() && tries < SEGMENT_TRIES {
+            tries = if self.send(burst).sent > 0 { 0 } else { tries + 1 };
         }
         let lost = burst.len() as u64;
         burst.clear();

@@ -44,6 +44,8 @@ const PREACKED: u16 = 1 << 8;
 const BEHIND: u16 = 1 << 9;
 /// `stamp` is valid.
 const STAMPED: u16 = 1 << 10;
+/// Bytes of a pushed segment (PSH) leave later.
+const PUSHED: u16 = 1 << 11;
 
 /// Bytes of a TCP header without options.
 const TCP_HEADER: u32 = 20;

@@ -20,7 +20,7 @@ use super::settled::shift_numbers;
 use super::{DetachedEdits, EditMemory, NOT_EDITED};
 use crate::context::Emissions;
 use crate::stream::reset_both;
-use crate::tcp_segment::{ACKNOWLEDGMENT, segment};
+use crate::tcp_segment::{ACKNOWLEDGMENT, PSH, segment};
 use crate::{Packet, Verdict};
 
 /// Bytes that the windows of edited connections are taken to be greater: those of a vector of full frames.
@@ -308,7 +308,7 @@ impl EditMemory {
         let pending = self.splices.take_pending(number, direction);
         if !pending.is_empty() {
             let cause = Cause { packet, at, number };
-            self.send_on(&cause, [pending, Default::default()], emissions);
+            self.send_on(&cause, [pending, Default::default()], cause.packet.tcp_flags() & PSH, emissions);
         }
         let shift = if is_syn { shifts[direction & 1].unwrap_or(0) } else { 0 };
         let leaving = Leaving {

@@ -50,18 +50,20 @@ struct SeriesFlags {
 }
 
 impl EditMemory {
-    /// Sends ranges of the output of a packet's direction in its place.
+    /// Sends ranges of the output of a packet's direction in its place. `last`: the flags that the last
+    /// segment has in addition.
     pub(super) fn send_on(
         &mut self,
         cause: &Cause<'_, '_>,
         ranges: [OutputRange; 2],
+        last: u8,
         emissions: &mut Emissions,
     ) {
         let packet = cause.packet;
         let Some(headers) = Headers::of(packet) else { return };
         let flags = packet.tcp_flags();
         let plain = flags & !(FIN | SYN | PSH | CWR);
-        let mut series = SeriesFlags { flags: plain, first: flags & (SYN | CWR), last: flags & PSH };
+        let mut series = SeriesFlags { flags: plain, first: flags & (SYN | CWR), last };
         let direction = packet.direction as usize;
         let joined = if ranges[0].to == ranges[1].from && !ranges[0].is_empty() && !ranges[0].has_fin {
             [OutputRange { from: ranges[0].from, ..ranges[1] }, OutputRange::default()]
@@ -74,16 +76,18 @@ impl EditMemory {
         }
     }
 
-    /// Sends bytes of the output of a packet's direction in front of it, or behind it.
+    /// Sends bytes of the output of a packet's direction in front of it, or behind it. `last`: the flags that
+    /// the last segment has in addition.
     pub(super) fn send_on_plain(
         &mut self,
         cause: &Cause<'_, '_>,
         range: OutputRange,
+        last: u8,
         emissions: &mut Emissions,
     ) {
         let Some(headers) = Headers::of(cause.packet) else { return };
         let flags = cause.packet.tcp_flags() & !(FIN | SYN | RST | PSH | CWR);
-        let series = SeriesFlags { flags, first: 0, last: 0 };
+        let series = SeriesFlags { flags, first: 0, last };
         let direction = cause.packet.direction as usize;
         self.send_range((cause, direction), &headers, range, &series, (EmitTarget::Egress, emissions));
     }

@@ -17,8 +17,9 @@ use crate::{Packet, Verdict};
 /// Bytes that are overwritten at a time.
 const PIECE: usize = 512;
 
-/// Flags of segments whose bytes all leave at once.
-const NOT_DEFERRED: u8 = SYN | FIN | RST | PSH;
+/// Flags of segments whose bytes all leave at once. Those of a pushed segment (PSH) wait as well, as no byte
+/// waits for longer than its vector takes.
+const NOT_DEFERRED: u8 = SYN | FIN | RST;
 
 impl StreamContext {
     /// Takes packets out of the group of functions. Returns the positions of those that do not pass.
@@ -172,10 +173,9 @@ impl EditMemory {
         self.send_front(&cause, built.front, emissions);
         let has_frames = built.ranges.iter().any(|range| !range.is_empty());
         if has_frames {
-            if defers {
-                self.defer(&cause, &mut built.ranges);
-            }
-            self.send_on(&cause, built.ranges, emissions);
+            let is_deferred = defers && self.defer(&cause, &mut built.ranges);
+            let last = if is_deferred { 0 } else { packet.tcp_flags() & PSH | self.take_push(&cause) };
+            self.send_on(&cause, built.ranges, last, emissions);
         } else if is_syn {
             self.send_bare(&cause, leaving.seq, emissions);
         } else if let Some(seq) = built.acknowledgement {
@@ -206,20 +206,29 @@ impl EditMemory {
 /// fill a segment wait for the next changed segment of their connection in the vector.
 impl EditMemory {
     /// Takes bytes that do not fill a segment out of the second range, if a full one is in front of them.
-    fn defer(&mut self, cause: &Cause<'_, '_>, ranges: &mut [OutputRange; 2]) {
+    /// Returns whether there are some.
+    fn defer(&mut self, cause: &Cause<'_, '_>, ranges: &mut [OutputRange; 2]) -> bool {
         let [repeated, fresh] = ranges;
         let is_joined = !repeated.is_empty() && !repeated.has_fin && repeated.to == fresh.from;
         let from = if is_joined { repeated.from } else { fresh.from };
         let (len, most) = (fresh.to.wrapping_sub(from), self.most_payload(cause));
-        if len <= most {
-            return;
-        }
         let rest = len % most;
-        if rest != 0 && rest <= fresh.to.wrapping_sub(fresh.from) && !fresh.has_fin {
-            self.splices.defer(cause.number, cause.packet.direction as usize, rest);
+        let is_deferred =
+            len > most && rest != 0 && rest <= fresh.to.wrapping_sub(fresh.from) && !fresh.has_fin;
+        if is_deferred {
+            let is_pushed = cause.packet.tcp_flags() & PSH != 0;
+            self.splices.defer(cause.number, cause.packet.direction as usize, rest, is_pushed);
             fresh.to = fresh.to.wrapping_sub(rest);
             self.deferred.insert(cause.at);
         }
+        is_deferred
+    }
+
+    /// The flags of the last segment with deferred bytes: PSH if they were pushed.
+    fn take_push(&mut self, cause: &Cause<'_, '_>) -> u8 {
+        let is_pushed = !self.deferred.is_empty()
+            && self.splices.take_push(cause.number, cause.packet.direction as usize);
+        if is_pushed { PSH } else { 0 }
     }
 
     /// Sends bytes that wait in front of a receiver's number, at the place of a packet.
@@ -229,22 +238,24 @@ impl EditMemory {
         }
         let range = self.splices.take_deferred(cause.number, cause.packet.direction as usize, end);
         if !range.is_empty() {
-            self.send_on_plain(cause, range, emissions);
+            let last = self.take_push(cause);
+            self.send_on_plain(cause, range, last, emissions);
         }
     }
 
     /// Sends all bytes that wait, behind the last packets that have added to them.
     #[cold]
     fn send_all_deferred(&mut self, packets: &[Packet<'_>], emissions: &mut Emissions) {
-        let deferred = std::mem::replace(&mut self.deferred, Set::EMPTY);
-        for at in (0..packets.len().min(VECTOR)).rev().filter(|&at| deferred.contains(at)) {
-            let Some(packet) = packets.get(at) else { continue };
-            let number = self.number(at);
-            let range = self.splices.take_pending(number, packet.direction as usize);
+        for at in (0..packets.len().min(VECTOR)).rev() {
+            let Some(packet) = packets.get(at).filter(|_| self.deferred.contains(at)) else { continue };
+            let cause = Cause { packet, at, number: self.number(at) };
+            let range = self.splices.take_pending(cause.number, packet.direction as usize);
+            let last = self.take_push(&cause);
             if !range.is_empty() {
-                self.send_on_plain(&Cause { packet, at, number }, range, emissions);
+                self.send_on_plain(&cause, range, last, emissions);
             }
         }
+        self.deferred = Set::EMPTY;
     }
 }
 

@@ -1,7 +1,9 @@
 //! What leaves: segments as they are, and others that are built from the output.
 
 use super::super::log::EditPool;
-use super::{ACKED, BEGUN, BEHIND, EDGE, FIN, FIN_SENT, Flow, PASSES, PROBED, STAMPED, Splices, TOLD};
+use super::{
+    ACKED, BEGUN, BEHIND, EDGE, FIN, FIN_SENT, Flow, PASSES, PROBED, PUSHED, STAMPED, Splices, TOLD,
+};
 use crate::{Segment, View, is_after, is_before};
 
 /// Bytes of the output, by the receiver's numbers.
@@ -84,11 +86,21 @@ impl Splices {
         self.parts(number, direction).map(|(flow, _)| flow.take_pending()).unwrap_or_default()
     }
 
-    /// Takes back bytes at the end of what was sent: they leave later.
-    pub fn defer(&mut self, number: u32, direction: usize, bytes: u32) {
+    /// Takes back bytes at the end of what was sent: they leave later. `is_pushed`: they are those of a
+    /// pushed segment (PSH).
+    pub fn defer(&mut self, number: u32, direction: usize, bytes: u32, is_pushed: bool) {
         if let Some((flow, _)) = self.parts(number, direction) {
             flow.sent = flow.sent.wrapping_sub(bytes);
+            flow.bits |= if is_pushed { PUSHED } else { 0 };
         }
+    }
+
+    /// Whether deferred bytes were pushed. All of them leave now.
+    pub fn take_push(&mut self, number: u32, direction: usize) -> bool {
+        let Some((flow, _)) = self.parts(number, direction) else { return false };
+        let is_pushed = flow.has(PUSHED);
+        flow.bits &= !PUSHED;
+        is_pushed
     }
 
     /// Returns deferred bytes in front of a receiver's number, and notes them as sent.
