@@ -20,7 +20,7 @@ def setup():
     return {
         "poll": "`set worker-mode poll`: the worker never sleeps",
         "event": "`set worker-mode event`: it sleeps on the sockets of its ports when a look has found nothing",
-        "adaptive": "the default: it looks for packets for 200 µs more, then sleeps",
+        "adaptive": "the default: it looks for packets for 200 µs more, then sleeps; it sleeps at once while processors are short",
     }
 
 

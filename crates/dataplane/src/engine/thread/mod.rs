@@ -4,5 +4,6 @@ pub(crate) mod clock;
 pub(crate) mod failure;
 pub(crate) mod mailbox;
 pub(crate) mod poll;
+mod processors;
 pub(crate) mod sleep;
 pub(crate) mod waker;

@@ -9,7 +9,8 @@
 //!
 //! A thread that polls on a processor that others need takes their time, and has used its own when a packet
 //! comes: then it waits for the processor, while a thread that has slept gets it at once. So the mode
-//! `adaptive` behaves like `event` for a while after the thread has lost the processor ([`Idle`]).
+//! `adaptive` behaves like `event` while processors are short ([`Processors`]), and for a while after the
+//! thread has lost the processor ([`Idle`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use mmb_dpdk::Graph;
 use mmb_lang::ProcessMode;
 
+use crate::engine::thread::processors::Processors;
 use crate::engine::thread::sleep::Sleeper;
 use crate::engine::worker::{Worker, begin};
 
@@ -48,8 +50,14 @@ impl Idle {
         Idle { walks: 0, since: now, looked: now, contended_until: None }
     }
 
-    /// Returns whether the worker has polled for `spin`, or should not poll.
-    fn has_waited(&mut self, spin: Duration, clock: impl Fn() -> Instant) -> bool {
+    /// Returns whether the worker has polled for `spin`, or should not poll. `are_short`: whether processors
+    /// are short at a time.
+    fn has_waited(
+        &mut self,
+        spin: Duration,
+        clock: impl Fn() -> Instant,
+        mut are_short: impl FnMut(Instant) -> bool,
+    ) -> bool {
         if let Some(until) = self.contended_until {
             self.contended_until = Some(until).filter(|&until| clock() < until);
             return true;
@@ -58,6 +66,7 @@ impl Idle {
         if self.walks == 1 {
             self.since = clock();
             self.looked = self.since;
+            return are_short(self.since);
         }
         if !self.walks.is_multiple_of(WALKS_PER_CLOCK) {
             return false;
@@ -67,7 +76,7 @@ impl Idle {
             self.contended_until = Some(now + CONTENDED);
         }
         self.looked = now;
-        now - self.since >= spin
+        now - self.since >= spin || are_short(now)
     }
 
     /// The worker has slept: the clock is read after its next walk without a packet.
@@ -79,7 +88,8 @@ impl Idle {
 /// Walks the graph until the engine stops.
 pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
     let shared = graph.state().shared.clone();
-    let mut idle = Idle::new(Instant::now());
+    let now = Instant::now();
+    let (mut idle, mut processors) = (Idle::new(now), Processors::new(now));
     sleeper.watch(graph.state());
     while !shared.stop.load(Relaxed) {
         if begin(graph) {
@@ -97,7 +107,8 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
             ProcessMode::Event => true,
             // Frames that wait to be sent wait for others to run.
             ProcessMode::Adaptive => {
-                idle.has_waited(spin_time(graph.state()), Instant::now) || sleeper.has_backlog()
+                let are_short = |now| processors.are_short(now);
+                idle.has_waited(spin_time(graph.state()), Instant::now, are_short) || sleeper.has_backlog()
             }
         };
         if has_waited {
@@ -163,7 +174,7 @@ mod tests {
     fn walks_until_sleep(idle: &mut Idle, now: &Cell<Instant>, walk: Duration) -> u32 {
         let walks = (1..10_000).find(|_| {
             now.set(now.get() + walk);
-            idle.has_waited(SPIN, || now.get())
+            idle.has_waited(SPIN, || now.get(), |_| false)
         });
         walks.expect("it sleeps")
     }
@@ -193,6 +204,19 @@ mod tests {
         }
         idle.walks = 0;
         assert_eq!(walks_until_sleep(&mut idle, &now, Duration::from_micros(10)), 32);
+    }
+
+    #[test]
+    fn a_worker_sleeps_at_once_while_processors_are_short() {
+        let now = Cell::new(Instant::now());
+        let mut idle = Idle::new(now.get());
+        let sleeps = |idle: &mut Idle| idle.has_waited(SPIN, || now.get(), |_| true);
+        for _ in 0..3 {
+            assert!(sleeps(&mut idle));
+            idle.wake(now.get());
+            assert!(sleeps(&mut idle), "nothing has come");
+            idle.walks = 0;
+        }
     }
 
     #[test]
