@@ -67,7 +67,8 @@ impl FieldMasks {
 
 fn line(tcp: bool, lengths: [u32; 2], fields: &[(&str, u32)], random: &mut Random) -> String {
     let mut line = format!("add ip-proto {}", if tcp { "tcp" } else { "udp" });
-    let addresses = [("ip-saddr", near::source(random)), ("ip-daddr", near::destination(random))];
+    let addresses =
+        [("ip-saddr", near::source(random)), ("ip-daddr", near::destination(&near::ONE_NETWORK, random))];
     for ((field, address), length) in addresses.into_iter().zip(lengths).filter(|(_, length)| *length > 0) {
         line += &format!(" {field} {}/{length}", Ipv4Addr::from(address & u32::MAX << (32 - length)));
     }

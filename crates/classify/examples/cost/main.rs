@@ -93,7 +93,7 @@ fn run(case: &str, seed: u64) {
         "field-masks" => {
             for n in [1, 26, 100, 1000] {
                 let (rules, packets) = near::field_masks_and_packets(n, PACKETS, &mut random);
-                report("field masks, few networks", rules, &packets, seed);
+                report("field masks", rules, &packets, seed);
             }
         }
         "masks" => {
