@@ -110,6 +110,7 @@ fn describe_table(table: &Table, depth: usize, infos: &mut Vec<TableInfo>) {
     let mut info = TableInfo::new(depth, Structure::Hash, table.len, 0);
     info.mask = MaskedKey::ANY.with(table.chunk, table.mask, 0);
     info.occupancy = table.store.occupancy();
+    info.occupancy.bytes += table.guard_bytes();
     infos.push(info);
     for (_, branch) in table.store.iter() {
         match branch {

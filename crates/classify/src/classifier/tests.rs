@@ -218,3 +218,58 @@ fn packets_of_one_class_share_a_cached_result() {
         assert_eq!(batch.hits, expected, "round {round}");
     }
 }
+
+/// Tables whose keys most packets have, while few packets match: entries that guards cover, also after
+/// changes by which guards accept more.
+#[test]
+fn guarded_tables_lose_no_hits() {
+    let random = |i: u32| i.wrapping_mul(0x9e37_79b1) ^ i.wrapping_mul(0x85eb_ca6b) >> 7;
+    // Prefixes of 12 to 31 bits of either address, and in every third entry the TTL. The first bits of all
+    // addresses are the same, and the next ones have few values.
+    let cover = |i: u32| {
+        let address = 0x0a00_0000 | random(i) >> 12;
+        let length = 12 + i as usize % 20;
+        let at = if i.is_multiple_of(2) { 0 } else { 32 };
+        let cover = MaskedKey::bits(at, length, u128::from(address) >> (32 - length));
+        let ttl = if i.is_multiple_of(3) { MaskedKey::byte(72, 0xff, 60 + i as u8 % 8) } else { None };
+        cover.and_then(|cover| cover.and(&MaskedKey::IP)?.and(&ttl.unwrap_or_default())).unwrap()
+    };
+    let rules: Vec<MaskedKey> =
+        (0..600).map(cover).filter(|cover| cover.chunks() > 1 || cover.mask()[0].count_ones() > 17).collect();
+    let packet = |pkt: u32| {
+        let own = *rules[pkt as usize % rules.len()].key();
+        let [source, destination] = [pkt, !pkt].map(|i| (0x0a00_0000 | random(i) >> 12).to_be_bytes());
+        let mut window = Window { chunk: if pkt.is_multiple_of(16) { own } else { *MaskedKey::IP.key() } };
+        if !pkt.is_multiple_of(16) {
+            window.bytes_mut()[..4].copy_from_slice(&source);
+            window.bytes_mut()[4..8].copy_from_slice(&destination);
+            window.bytes_mut()[72] = 64;
+        }
+        window
+    };
+    let windows: Vec<Window> = (0..4 * VECTOR as u32).map(packet).collect();
+    let check = |classifier: &Classifier, there: &dyn Fn(usize) -> bool| {
+        for windows in windows.chunks(VECTOR) {
+            let holds = |(pkt, window): (usize, &Window)| {
+                let slots = rules.iter().enumerate();
+                let slots = slots.filter(|(slot, own)| there(*slot) && own.holds(window));
+                slots.map(|(slot, _)| Hit::new(pkt as u16, slot as u32)).collect::<Vec<_>>()
+            };
+            let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
+            assert_eq!(found(classifier, windows), expected);
+        }
+    };
+    let mut classifier = Classifier::with_seed(3);
+    classifier.extend((0..).zip(&rules[..400]).map(|(slot, cover)| (slot, rule(cover))));
+    assert!(classifier.root.tables().iter().any(|table| table.has_guard()));
+    check(&classifier, &|slot| slot < 400);
+    let before = classifier.clone();
+    for (slot, cover) in rules.iter().enumerate().skip(400) {
+        classifier.insert(slot as u32, &rule(cover));
+    }
+    check(&classifier, &|_| true);
+    check(&before, &|slot| slot < 400);
+    (0..300).for_each(|slot| assert!(classifier.remove(slot)));
+    check(&classifier, &|slot| slot >= 300);
+    check(&before, &|slot| slot < 400);
+}

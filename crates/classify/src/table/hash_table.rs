@@ -5,9 +5,11 @@ use mmb_packet::{Kind, Window};
 
 use super::branch::Branch;
 use super::choose_mask::MaskChoice;
+use super::guard::Guard;
 use super::hash::Seeds;
 use super::path::Path;
 use super::store::Store;
+use crate::leaf::FEW_VALUES;
 use crate::pattern::{Entry, MaskedKey, RuleEntry, TruePredicates};
 use crate::vector::{HitSink, VectorSummary};
 
@@ -34,6 +36,16 @@ fn shared((mask, key): (u128, u128), other: u128) -> (u128, u128) {
     (mask, key & mask)
 }
 
+/// The bits that all of some entries require beyond a table's mask of a chunk, with the same values.
+fn shared_further(items: &[RuleEntry], MaskChoice { chunk, mask }: MaskChoice) -> [u128; CHUNKS] {
+    let mut covers = items.iter().map(|(_, entry)| entry.cover);
+    let Some(first) = covers.next() else { return [0; CHUNKS] };
+    let mut further = *covers.fold(first, |all, cover| all.shared(&cover)).mask();
+    further[chunk] &= !mask;
+    further[0] &= !FEW_VALUES;
+    further
+}
+
 /// A table; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
@@ -46,12 +58,14 @@ pub(crate) struct Table {
     /// Number of entries.
     pub len: usize,
     pub store: Store<Branch>,
+    /// Excludes packets whose key is present, if that pays.
+    guard: Option<Guard>,
 }
 
 impl Table {
     /// An empty table.
     pub fn new(seeds: Seeds, MaskChoice { chunk, mask }: MaskChoice) -> Self {
-        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds, 0) }
+        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds, 0), guard: None }
     }
 
     /// Whether the entry can be in this table.
@@ -76,6 +90,7 @@ impl Table {
         self.common = if self.len == 0 { (self.mask, key) } else { shared(self.common, key) };
         self.len += 1;
         let seeds = self.store.seeds;
+        self.add_to_guard(&item.1);
         self.store.change(key, |branch| branch.insert(item, &path, seeds));
     }
 
@@ -90,10 +105,21 @@ impl Table {
         self.store = Store::new(seeds, items.chunk_by(|a, b| key_of(a) == key_of(b)).count());
         let first = items.first().map_or(0, key_of);
         self.common = items.iter().map(key_of).fold((mask, first), shared);
+        let keys = items.chunk_by(|a, b| key_of(a) == key_of(b));
+        let further: Vec<_> = keys.map(|items| shared_further(items, MaskChoice { chunk, mask })).collect();
+        self.guard = Guard::new(&further);
+        items.iter().for_each(|item| self.add_to_guard(&item.1));
         for group in items.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let key = key_of(&group[0]);
             let path = self.path(path, key);
             self.store.change(key, |branch| *branch = Branch::of(group, &path, seeds));
+        }
+    }
+
+    /// Adds an entry to the guard, before the entry is in the table.
+    fn add_to_guard(&self, entry: &Entry) {
+        if let Some(guard) = &self.guard {
+            guard.add(self.store.seeds.hash(self.key_of(entry)), &entry.cover);
         }
     }
 
@@ -129,6 +155,23 @@ impl Table {
         window.chunk[self.chunk % CHUNKS] & self.mask
     }
 
+    /// Whether the table has a guard.
+    pub fn has_guard(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Bytes of the guard's memory.
+    pub fn guard_bytes(&self) -> usize {
+        self.guard.as_ref().map_or(0, Guard::bytes)
+    }
+
+    /// Whether a packet whose key the table has may match. False is certain.
+    #[inline(always)]
+    pub fn passes_guard(&self, window: &Window) -> bool {
+        let hash = self.store.seeds.hash(self.key(window));
+        self.guard.as_ref().is_none_or(|guard| guard.may_match(hash, window))
+    }
+
     /// A function that queries the filter; for loops over many packets.
     #[inline(always)]
     pub fn filter_reader(&self) -> impl Fn(&Window) -> bool + use<'_> {
@@ -156,7 +199,7 @@ impl Table {
     ) {
         let packet = self.key(window);
         let hash = self.store.seeds.hash(packet);
-        if !self.store.filter.may_contain(hash) {
+        if !self.store.filter.may_contain(hash) || !self.passes_guard(window) {
             return;
         }
         let page = self.store.page(hash);

@@ -3,6 +3,7 @@
 mod branch;
 mod choose_mask;
 mod filter;
+mod guard;
 mod hash;
 mod hash_table;
 mod node;

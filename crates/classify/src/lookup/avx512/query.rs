@@ -44,8 +44,8 @@ impl ChunkColumns {
     }
 }
 
-/// Sets `bit` for those of the first `n` packets whose key the table may have. Bits of packets beyond are
-/// undefined.
+/// Sets `bit` for those of the first `n` packets whose key the table may have, and returns how many they are.
+/// Packets beyond count, too, but not beyond the next multiple of eight; their bits are undefined.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
 pub(crate) fn query_filter(
@@ -54,12 +54,13 @@ pub(crate) fn query_filter(
     n: usize,
     bit: u64,
     tables: &mut [u64; VECTOR],
-) {
+) -> usize {
     let splat = |word: u64| _mm512_set1_epi64(word as i64);
     let [seed, other_seed] = table.store.seeds.words().map(splat);
     let [mask, other_mask] = [table.mask as u64, (table.mask >> 64) as u64].map(splat);
     let (filter, bit, one) = (table.store.filter.reader(), splat(bit), splat(1));
     let [lower, upper] = &columns.words;
+    let mut found = 0;
     let groups = cast_mut::<_, [[u64; LANES]; VECTOR / LANES]>(tables).iter_mut();
     for ((lower, upper), tables) in lower.iter().zip(upper).zip(groups).take(n.div_ceil(LANES)) {
         let lower = _mm512_ternarylogic_epi64::<MASKED>(cast(*lower), mask, seed);
@@ -74,7 +75,9 @@ pub(crate) fn query_filter(
         let present = _mm512_testn_epi64_mask(_mm512_andnot_si512(words, bits), bits);
         let old: __m512i = cast(*tables);
         *tables = cast(_mm512_mask_or_epi64(old, present, old, bit));
+        found += present.count_ones();
     }
+    found as usize
 }
 
 /// Both halves of the products of 64-bit numbers, XORed: [`Seeds::hash`](crate::table::Seeds::hash).

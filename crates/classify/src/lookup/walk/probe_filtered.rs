@@ -11,7 +11,11 @@ use super::{PAIRS, Scratch, Walk};
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
 use crate::lookup::walk::DeferredWork;
+use crate::table::Table;
 use crate::vector::VECTOR;
+
+/// A table's guard is queried if more than one in this many packets passes the filter.
+const GUARDED_SHARE: usize = 32;
 
 impl<'a> Walk<'a> {
     /// Adds the hits of all heads to `hits`. Returns the number of candidates.
@@ -52,10 +56,13 @@ impl<'a> Walk<'a> {
             return unsafe { self.query_filters_avx512(tables) };
         }
         for (t, table) in self.tables.iter().enumerate() {
-            let may_contain = table.filter_reader();
+            let (may_contain, mut found) = (table.filter_reader(), 0);
             for (tables, &packet) in tables.iter_mut().zip(self.heads) {
-                *tables |= u64::from(may_contain(&self.windows[usize::from(packet)])) << t;
+                let may_contain = may_contain(&self.windows[usize::from(packet)]);
+                *tables |= u64::from(may_contain) << t;
+                found += usize::from(may_contain);
             }
+            self.query_guard(t, table, found, tables);
         }
     }
 
@@ -66,7 +73,24 @@ impl<'a> Walk<'a> {
         let mut columns = avx512::ChunkColumns::NONE;
         for (t, table) in self.tables.iter().enumerate() {
             columns.load(table, self.heads.iter().map(|&packet| &self.windows[usize::from(packet)]));
-            avx512::query_filter(table, &columns, self.heads.len(), 1 << t, tables);
+            let found = avx512::query_filter(table, &columns, self.heads.len(), 1 << t, tables);
+            self.query_guard(t, table, found, tables);
+        }
+    }
+
+    /// Clears the bits of a table for heads that its guard excludes, if many heads passed the filter.
+    #[inline(always)]
+    fn query_guard(&self, t: usize, table: &Table, passed: usize, tables: &mut [u64; VECTOR]) {
+        if !table.has_guard() || passed <= self.heads.len() / GUARDED_SHARE {
+            return;
+        }
+        let (mut heads, mut n) = ([0u8; VECTOR], 0);
+        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
+            heads[n % VECTOR] = head as u8;
+            n += (tables >> t & 1) as usize;
+        }
+        for head in heads[..n].iter().copied().map(usize::from) {
+            tables[head] &= !(u64::from(!table.passes_guard(self.window(head))) << t);
         }
     }
 
