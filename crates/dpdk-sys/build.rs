@@ -16,7 +16,7 @@ const LIBRARIES: &str = "
     rte_common_iavf rte_net_e1000 rte_net_igc rte_net_ixgbe rte_net_i40e rte_net_ice rte_net_iavf rte_net_virtio
     rte_net_vmxnet3 rte_net_ena";
 
-/// Libraries that are patched: functions that they call are renamed to those of the shim (shim/packet.c,
+/// Libraries with patched calls: functions that they call are renamed to those of the shim (shim/packet.c,
 /// shim/xsk.c).
 const PATCHED: &[(&str, &[&str])] = &[
     (
@@ -39,8 +39,17 @@ const PATCHED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// System libraries that DPDK needs.
+/// System libraries that DPDK needs. On x86-64, they are loaded when DPDK starts (shim/libraries.c).
 const SYSTEM: &str = "xdp bpf pcap numa bsd";
+
+/// Sections with the addresses of constructors, by priority, and the names that they get
+/// (shim/constructors.c).
+const CONSTRUCTORS: &[(&str, &str)] = &[
+    (".init_array.00101", "mmb_init_101"),
+    (".init_array.00110", "mmb_init_110"),
+    (".init_array.00120", "mmb_init_120"),
+    (".init_array", "mmb_init"),
+];
 
 /// Functions that the bindings cover, as patterns.
 const FUNCTIONS: &str = "
@@ -68,8 +77,16 @@ const VALUES: &str = "
     BPF_XDP BPF_SK_LOOKUP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
     STEER_.* MMB_.*";
 
-const SHIM: &[&str] =
-    &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/flow.c", "shim/tx.c"];
+const SHIM: &[&str] = &[
+    "shim/shim.c",
+    "shim/constructors.c",
+    "shim/libraries.c",
+    "shim/log.c",
+    "shim/xsk.c",
+    "shim/packet.c",
+    "shim/flow.c",
+    "shim/tx.c",
+];
 
 /// The sources of the programs for the kernel.
 const BPF: &str = "../../bpf";
@@ -172,10 +189,14 @@ fn link() {
     let dir =
         pkg_config::get_variable("libdpdk", "libdir").unwrap_or_else(|error| panic!("libdpdk: {error}"));
     let out = out_dir();
-    for (name, redefined) in PATCHED {
+    for name in LIBRARIES.split_whitespace() {
         let from = format!("{dir}/lib{name}.a");
+        let patched = PATCHED.iter().find(|(patched, _)| *patched == name);
+        let redefined = patched.map_or(&[][..], |(_, redefined)| redefined);
+        let sections = CONSTRUCTORS.iter().map(|(section, new)| format!("{section}={new}"));
         let status = Command::new("objcopy")
             .args(redefined.iter().flat_map(|names| ["--redefine-sym", *names]))
+            .args(sections.flat_map(|names| ["--rename-section".to_owned(), names]))
             .arg(&from)
             .arg(out.join(format!("libmmb_{name}.a")))
             .status();
@@ -184,10 +205,11 @@ fn link() {
     println!("cargo:rustc-link-search=native={dir}");
     println!("cargo:rustc-link-search=native={}", out.display());
     for name in LIBRARIES.split_whitespace() {
-        let prefix = if PATCHED.iter().any(|(patched, _)| *patched == name) { "mmb_" } else { "" };
-        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle={prefix}{name}");
+        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=mmb_{name}");
     }
-    for name in SYSTEM.split_whitespace() {
-        println!("cargo:rustc-link-lib=dylib={name}");
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        for name in SYSTEM.split_whitespace() {
+            println!("cargo:rustc-link-lib=dylib={name}");
+        }
     }
 }

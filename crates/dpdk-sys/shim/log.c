@@ -47,6 +47,8 @@ void mmb_log_install(mmb_log_sink to)
 	cookie_io_functions_t io = { .write = dpdk_write };
 	FILE *stream;
 
+	mmb_constructors_run();
+	mmb_libraries_load();
 	sink = to;
 	stream = fopencookie(NULL, "w", io);
 	if (stream != NULL)

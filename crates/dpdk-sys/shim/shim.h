@@ -37,8 +37,15 @@ unsigned mmb_lcore_id(void);
 uint64_t mmb_rdtsc(void);
 int mmb_iova_is_va(void);
 
-/* Sends the messages of DPDK, libbpf and libxdp to `sink`, on the thread that emits them. Levels are
- * DPDK's. */
+/* Loads the shared libraries that drivers need, see libraries.c. */
+void mmb_libraries_load(void);
+/* A function of libxdp that the shim has one of the same name for. */
+void *mmb_libraries_xdp(const char *name);
+/* Runs DPDK's constructors once, see constructors.c. Called by mmb_log_install. */
+void mmb_constructors_run(void);
+
+/* Prepares DPDK for its start, and sends the messages of DPDK, libbpf and libxdp to `sink`, on the thread
+ * that emits them. Levels are DPDK's. */
 typedef void (*mmb_log_sink)(uint32_t level, const char *text, size_t len);
 void mmb_log_install(mmb_log_sink sink);
 

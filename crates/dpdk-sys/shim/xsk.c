@@ -38,7 +38,6 @@
 #include "shim.h"
 #include "tx.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
@@ -86,10 +85,10 @@ static void (*socket_delete)(struct xsk_socket *);
 
 void mmb_xsk_install(void)
 {
-	umem_create = dlsym(RTLD_NEXT, "xsk_umem__create");
-	umem_delete = dlsym(RTLD_NEXT, "xsk_umem__delete");
-	socket_create = dlsym(RTLD_NEXT, "xsk_socket__create");
-	socket_delete = dlsym(RTLD_NEXT, "xsk_socket__delete");
+	umem_create = mmb_libraries_xdp("xsk_umem__create");
+	umem_delete = mmb_libraries_xdp("xsk_umem__delete");
+	socket_create = mmb_libraries_xdp("xsk_socket__create");
+	socket_delete = mmb_libraries_xdp("xsk_socket__delete");
 }
 
 int mmb_xsk_take_error(void)

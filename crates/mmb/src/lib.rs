@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 
-use cli::{Cli, Cmd};
+use cli::{Cli, Cmd, Options};
 use failure::Failure;
 use pager::Pager;
 
@@ -81,7 +81,7 @@ fn internal(result: Result<(), String>) -> ExitCode {
 }
 
 fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
-    let Cli { target, json, no_pager, command } = cli;
+    let Cli { options: Options { target, json, no_pager }, command } = cli;
     let pager = &Pager::new(no_pager);
     match command {
         None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json needs a command with output")),

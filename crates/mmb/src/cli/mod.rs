@@ -25,6 +25,17 @@ pub use offline::{ExplainArgs, FileArgs, FilterArgs, ImportCmd, ReplayArgs, Sess
     max_term_width = 100
 )]
 pub struct Cli {
+    /// Options of all commands.
+    #[command(flatten)]
+    pub options: Options,
+    /// The command; the shell if absent.
+    #[command(subcommand)]
+    pub command: Option<Cmd>,
+}
+
+/// Options that all commands have.
+#[derive(Debug, Parser)]
+pub struct Options {
     /// The daemon.
     #[command(flatten)]
     pub target: Target,
@@ -34,9 +45,6 @@ pub struct Cli {
     /// Print long output on the terminal, without $MMB_PAGER, $PAGER or less
     #[arg(long, global = true)]
     pub no_pager: bool,
-    /// The command; the shell if absent.
-    #[command(subcommand)]
-    pub command: Option<Cmd>,
 }
 
 /// The commands.
@@ -334,6 +342,36 @@ pub struct ShellLine<A: Args> {
     pub args: A,
 }
 
+/// Makes the command of a line.
+type LineCommand = fn(Line) -> Cmd;
+
+/// The commands that are lines of the language, by keyword.
+pub const LINES: [(&str, LineCommand); 23] = [
+    ("add", Cmd::Add),
+    ("add-stateless", Cmd::AddStateless),
+    ("add-stateful", Cmd::AddStateful),
+    ("del", Cmd::Del),
+    ("flush", Cmd::Flush),
+    ("list", Cmd::List),
+    ("show", Cmd::Show),
+    ("clear", Cmd::Clear),
+    ("trace", Cmd::Trace),
+    ("nat", Cmd::Nat),
+    ("interface", Cmd::Interface),
+    ("wire", Cmd::Wire),
+    ("route", Cmd::Route),
+    ("enable", Cmd::Enable),
+    ("disable", Cmd::Disable),
+    ("set", Cmd::Set),
+    ("domain", Cmd::Domain),
+    ("nf", Cmd::Nf),
+    ("chain", Cmd::Chain),
+    ("history", Cmd::History),
+    ("rollback", Cmd::Rollback),
+    ("confirm", Cmd::Confirm),
+    ("broker", Cmd::Broker),
+];
+
 impl Cmd {
     /// The keyword and the words of a line for the daemon, if the command is one.
     pub fn line(&self) -> Option<(&'static str, &Line)> {
@@ -384,11 +422,26 @@ mod tests {
         let (word, line) = command.line().unwrap();
         assert_eq!(word, "add");
         assert_eq!(line.words, ["tcp-dport", "80", "!", "ip-df", "-5", "drop"]);
-        assert!(cli.json);
-        assert_eq!(cli.target.socket, Some("/s".into()));
+        assert!(cli.options.json);
+        assert_eq!(cli.options.target.socket, Some("/s".into()));
         let cli = Cli::parse_from(["mmb", "--socket", "/s", "--json", "list"]);
-        assert!(cli.json);
-        assert_eq!(cli.target.socket, Some("/s".into()));
+        assert!(cli.options.json);
+        assert_eq!(cli.options.target.socket, Some("/s".into()));
+    }
+
+    #[test]
+    fn every_line_is_in_the_list() {
+        let words = || Line { words: vec!["x".into()] };
+        for (name, command) in LINES {
+            assert_eq!(
+                command(words()).line().map(|(keyword, line)| (keyword, line.words.len())),
+                Some((name, 1))
+            );
+        }
+        let parsed = |name: &str| Cli::try_parse_from(["mmb", name, "x"]).ok()?.command;
+        let is_line = |name: &&str| parsed(name).is_some_and(|command| command.line().is_some());
+        let cli = Cli::command();
+        assert_eq!(cli.get_subcommands().map(|c| c.get_name()).filter(is_line).count(), LINES.len());
     }
 
     #[test]
