@@ -1,5 +1,6 @@
 //! Compiles rules for a policy.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use mmb_classify::Pattern;
@@ -14,6 +15,9 @@ use crate::ports::Area;
 use crate::rule_info::log::RuleLog;
 use crate::scope::{reads_out, scope};
 use crate::stateful::is_open_target;
+
+/// Room for the text of most rules, in bytes, so that it does not grow in steps.
+const TYPICAL_TEXT: usize = 128;
 
 /// Everything that a policy stores of a rule.
 pub(crate) struct Compiled {
@@ -153,7 +157,9 @@ fn compile_checked(
         }
     }
     let edits = effect.edits().then(|| Arc::new(program));
-    let text = written.to_string();
+    let mut text = String::with_capacity(TYPICAL_TEXT);
+    // Writing to a string does not fail.
+    let _ = write!(text, "{written}");
     let body = if written.label.is_some() { written.body().to_string().len() } else { text.len() };
     Ok(Compiled {
         pattern,

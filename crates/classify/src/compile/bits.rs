@@ -20,20 +20,29 @@ fn first_bit(field: &Field) -> Option<usize> {
 /// The ranges, each reduced to its first and last value that `cover` allows. Ranges without such a value are
 /// dropped.
 pub(super) fn trim(values: &Ranges, field: &Field, cover: &MaskedKey) -> Ranges {
+    let trim = trim_range(field, cover);
+    if values.iter().all(|range| trim(range) == Some(range)) {
+        return values.clone();
+    }
+    Ranges::new(values.iter().filter_map(trim))
+}
+
+/// Returns a function that reduces a range to its first and last value that `cover` allows.
+fn trim_range(field: &Field, cover: &MaskedKey) -> impl Fn((u128, u128)) -> Option<(u128, u128)> {
     let (mask, key) = field.fixed(cover);
     let last = largest(field.width);
-    let trim = |(low, high): (u128, u128)| {
+    move |(low, high)| {
         let low = first_from(low, mask, key, last)?;
         // The last value up to `high` is the first value from there on if all bits are inverted.
         let high = last ^ first_from(last ^ high, mask, mask & !key, last)?;
         (low <= high).then_some((low, high))
-    };
-    Ranges::new(values.iter().filter_map(trim))
+    }
 }
 
 /// Whether `cover` excludes all values outside `values`.
 pub(super) fn is_implied(values: &Ranges, field: &Field, cover: &MaskedKey) -> bool {
-    trim(&values.complement(field.width), field, cover).is_empty()
+    let trim = trim_range(field, cover);
+    values.gaps(field.width).all(|gap| trim(gap).is_none())
 }
 
 /// The smallest value from `from` to `last` (all ones) whose bits in `mask` equal those of `key`.

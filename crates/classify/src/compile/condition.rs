@@ -173,7 +173,7 @@ fn by_condition(cond: Cond, items: Vec<(u128, u128)>, width: u8) -> Option<Range
         _ => None,
     };
     let below = |end: u128| end.checked_sub(1).map_or(Ranges::none(), |high| Ranges::new([(0, high)]));
-    let upto = |set: Ranges| set.and(&Ranges::all(width));
+    let upto = |set: Ranges| set.within(width);
     Some(match cond {
         Cond::Eq => upto(Ranges::new(items)),
         Cond::Ne => Ranges::new(items).complement(width),

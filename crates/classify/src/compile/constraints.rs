@@ -29,16 +29,16 @@ impl Constraints {
         Constraints { cover: MaskedKey::IP, ..Constraints::default() }
     }
 
-    /// Adds a condition.
-    pub fn require(&mut self, condition: Condition) -> Option<()> {
+    /// Adds a condition, whose consequences [`Constraints::propagate`] finds.
+    pub fn add(&mut self, condition: Condition) -> Option<()> {
         match condition {
             Condition::Always => {}
             Condition::Value { field, implied, set } => {
-                self.cover = self.cover.and(&implied)?;
+                self.cover.restrict(&implied)?;
                 self.narrow(field, &set)?;
             }
             Condition::Bytes { implied, exists, predicate, equal } => {
-                self.cover = self.cover.and(&implied)?;
+                self.cover.restrict(&implied)?;
                 if equal {
                     self.clause(Some(predicate), None);
                 } else {
@@ -49,14 +49,14 @@ impl Constraints {
                 }
             }
             Condition::Member { implied, predicate, equal, .. } => {
-                self.cover = self.cover.and(&implied)?;
+                self.cover.restrict(&implied)?;
                 match equal {
                     true => self.clause(Some(predicate), None),
                     false => self.clause(None, Some(predicate)),
                 }
             }
         }
-        self.propagate()
+        Some(())
     }
 
     /// The pattern of the packets whose values of all of these fields are in their ranges.
@@ -64,8 +64,9 @@ impl Constraints {
         let mut constraints = Constraints::of_ip();
         for (field, range) in ranges {
             let implied = field.present.masked();
-            constraints.require(Condition::Value { field, implied, set: Ranges::new([range]) })?;
+            constraints.add(Condition::Value { field, implied, set: Ranges::new([range]) })?;
         }
+        constraints.propagate()?;
         constraints.into_pattern()
     }
 
@@ -149,21 +150,21 @@ impl Constraints {
         }
         match self.values.iter_mut().find(|(other, _)| place(other) == place(&field)) {
             Some((_, values)) => *values = values.and(set),
-            None => self.values.push((field, set.and(&Ranges::all(field.width)))),
+            None => self.values.push((field, set.within(field.width))),
         }
         Some(())
     }
 
     /// Moves common bits of the values into the cover, and removes values that the cover excludes, until
     /// nothing changes. Fields may overlap.
-    fn propagate(&mut self) -> Option<()> {
+    pub fn propagate(&mut self) -> Option<()> {
         loop {
-            let before = self.cover;
+            let mut has_changed = false;
             for (field, values) in &mut self.values {
                 *values = bits::trim(values, field, &self.cover);
-                self.cover = self.cover.and(&bits::prefix(field, values.ends()?)?)?;
+                has_changed |= self.cover.restrict(&bits::prefix(field, values.ends()?)?)?;
             }
-            if self.cover == before {
+            if !has_changed {
                 return Some(());
             }
         }

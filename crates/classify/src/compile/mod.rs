@@ -34,20 +34,40 @@ impl Pattern {
     /// the others, or a match that the engine does not support ([`mmb_lang::check`] refuses those first, with
     /// its own reasons).
     pub fn compile(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<Pattern, Diagnostic> {
-        let mut constraints = Constraints::of_ip();
-        let mut negated = Vec::new();
-        for one in &rule.matches {
-            let condition = condition::of(one, ifaces)?;
-            if one.negated {
-                negated.push((one, condition));
-            } else {
-                constraints.require(condition).ok_or_else(|| contradiction(one))?;
-            }
-        }
-        constraints.exclude_all(negated)?;
+        // Nearly all rules can match. Only for others it matters which match is at fault.
+        let constraints = match conjunction(rule, ifaces, false) {
+            Ok(constraints) => constraints,
+            Err(_) => conjunction(rule, ifaces, true)?,
+        };
         constraints.into_pattern().ok_or_else(|| {
             Diagnostic::new(rule.span.span(), "no packet can match all of these matches")
                 .with_help("split the rule in two, or remove one of the matches")
         })
     }
+}
+
+/// The constraints of all matches of a rule. `each`: the diagnostic marks the first match that contradicts
+/// those before it, instead of the last one.
+fn conjunction(
+    rule: &Rule,
+    ifaces: &dyn Fn(&str) -> Option<u16>,
+    each: bool,
+) -> Result<Constraints, Diagnostic> {
+    let mut constraints = Constraints::of_ip();
+    let mut negated = Vec::new();
+    for (at, one) in (1..).zip(&rule.matches) {
+        let condition = condition::of(one, ifaces)?;
+        let added = match one.negated {
+            true => {
+                negated.push((one, condition));
+                Some(())
+            }
+            false => constraints.add(condition),
+        };
+        let is_last = at == rule.matches.len();
+        let possible = added.and_then(|()| if each || is_last { constraints.propagate() } else { Some(()) });
+        possible.ok_or_else(|| contradiction(one))?;
+    }
+    constraints.exclude_all(negated)?;
+    Ok(constraints)
 }

@@ -20,8 +20,9 @@ type Part = (MaskedKey, Vec<(Field, Ranges)>);
 /// The entries of a rule: covers, each with the values to test in addition. `values` are those of fields that
 /// `cover` requires.
 pub(super) fn entries(cover: &MaskedKey, values: &[(Field, Ranges)]) -> Vec<Part> {
-    let mut fields: Vec<FieldParts> =
-        values.iter().map(|(field, set)| FieldParts::new(*field, set)).collect();
+    // A set that the cover implies needs neither parts nor a test.
+    let open = values.iter().filter(|(field, set)| !is_implied(set, field, cover));
+    let mut fields: Vec<FieldParts> = open.map(|(field, set)| FieldParts::new(*field, set)).collect();
     fields.sort_by(|a, b| a.left.total_cmp(&b.left));
     let mut entries: Vec<Part> = vec![(*cover, Vec::new())];
     for field_parts in fields {

@@ -93,6 +93,21 @@ impl MaskedKey {
         Some(both)
     }
 
+    /// Requires the bits of `other` as well. True if it has changed. None if no window satisfies both; the
+    /// value has no meaning then.
+    pub(crate) fn restrict(&mut self, other: &MaskedKey) -> Option<bool> {
+        let mut added = 0;
+        for i in 0..CHUNKS {
+            if (self.key[i] ^ other.key[i]) & self.mask[i] & other.mask[i] != 0 {
+                return None;
+            }
+            added |= other.mask[i] & !self.mask[i];
+            self.mask[i] |= other.mask[i];
+            self.key[i] |= other.key[i];
+        }
+        Some(added != 0)
+    }
+
     /// The bits that every window satisfying either of the two has in common.
     pub(crate) fn shared(&self, other: &MaskedKey) -> MaskedKey {
         let mut shared = MaskedKey::ANY;
@@ -223,7 +238,10 @@ mod tests {
                 prop_assert_eq!(both.is_some_and(|m| m.holds(&window)), x.holds(&window) && y.holds(&window));
                 prop_assert_eq!(SparseKey::new(&x).holds(&window), x.holds(&window));
             }
+            let mut restricted = x;
+            prop_assert_eq!(restricted.restrict(&y), x.and(&y).map(|both| both != x));
             if let Some(both) = x.and(&y) {
+                prop_assert_eq!(restricted, both);
                 let own = Window { chunk: *both.key() };
                 prop_assert!(both.holds(&own));
             }

@@ -15,7 +15,10 @@ const MAX_LINEAR: usize = 4;
 impl Ranges {
     /// The union of `ranges`, each `(low, high)`. Ranges with low above high are ignored.
     pub fn new(ranges: impl IntoIterator<Item = (u128, u128)>) -> Ranges {
-        let mut all: Vec<_> = ranges.into_iter().filter(|(low, high)| low <= high).collect();
+        let mut ranges = ranges.into_iter().filter(|(low, high)| low <= high);
+        let Some(first) = ranges.next() else { return Ranges::none() };
+        let Some(second) = ranges.next() else { return Ranges([first].into()) };
+        let mut all: Vec<_> = [first, second].into_iter().chain(ranges).collect();
         merge_ranges(&mut all);
         Ranges(all.into())
     }
@@ -40,22 +43,28 @@ impl Ranges {
         behind.checked_sub(1).is_some_and(|at| value <= self.0[at].1)
     }
 
+    /// The values of the set that have at most `width` bits.
+    pub(crate) fn within(&self, width: u8) -> Ranges {
+        match self.ends() {
+            Some((_, last)) if last > largest(width) => self.and(&Ranges::all(width)),
+            _ => self.clone(),
+        }
+    }
+
     /// The values of `width` bits that are not in the set.
     pub fn complement(&self, width: u8) -> Ranges {
+        Ranges(self.gaps(width).collect())
+    }
+
+    /// The ranges of values of `width` bits that are not in the set, ascending.
+    pub(crate) fn gaps(&self, width: u8) -> impl Iterator<Item = (u128, u128)> + '_ {
         let last = largest(width);
-        let mut gaps = Vec::with_capacity(self.0.len() + 1);
-        let mut next = Some(0);
-        for &(low, high) in self.0.iter() {
-            if let Some(from) = next
-                && from < low
-                && from <= last
-            {
-                gaps.push((from, (low - 1).min(last)));
-            }
-            next = high.checked_add(1);
-        }
-        gaps.extend(next.filter(|&from| from <= last).map(|from| (from, last)));
-        Ranges(gaps.into())
+        let from = std::iter::once(Some(0)).chain(self.0.iter().map(|(_, high)| high.checked_add(1)));
+        let to = self.0.iter().map(|(low, _)| low.checked_sub(1)).chain([Some(last)]);
+        from.zip(to).filter_map(move |(from, to)| {
+            let (from, to) = (from?, to?.min(last));
+            (from <= to).then_some((from, to))
+        })
     }
 
     /// The intersection of both sets.
@@ -128,6 +137,8 @@ mod tests {
                 prop_assert_eq!(x.contains(value), in_x);
                 prop_assert_eq!(x.and(&y).contains(value), in_x && in_y);
                 prop_assert_eq!(x.complement(5).contains(value), !in_x && value < 32);
+                prop_assert_eq!(x.complement(3).contains(value), !in_x && value < 8);
+                prop_assert_eq!(x.within(3).contains(value), in_x && value < 8);
             }
             for set in [&x, &y, &x.and(&y), &x.complement(5)] {
                 let ranges: Vec<_> = set.iter().collect();

@@ -26,7 +26,7 @@ struct Entry<'a> {
 /// that another one repeats.
 pub fn rule_warnings(policy: &Policy) -> Vec<String> {
     let mut found = ineffective_drops(&entries(policy, accepts), &entries(policy, drops));
-    let mut first = HashMap::new();
+    let mut first = HashMap::with_capacity(policy.len());
     let repeated = policy.rules().filter_map(|view| {
         let index = *first.entry(view.body).or_insert(view.index);
         (index != view.index).then(|| repeats(&view, index))
