@@ -5,7 +5,7 @@ use mmb_packet::{Kind, Window};
 
 use super::branch::Branch;
 use super::choose_mask::MaskChoice;
-use super::guard::Guard;
+use super::guard::{Guard, MAX_KEYS, WAYS};
 use super::hash::Seeds;
 use super::path::Path;
 use super::store::Store;
@@ -36,14 +36,32 @@ fn shared((mask, key): (u128, u128), other: u128) -> (u128, u128) {
     (mask, key & mask)
 }
 
-/// The bits that all of some entries require beyond a table's mask of a chunk, with the same values.
-fn shared_further(items: &[RuleEntry], MaskChoice { chunk, mask }: MaskChoice) -> [u128; CHUNKS] {
-    let mut covers = items.iter().map(|(_, entry)| entry.cover);
-    let Some(first) = covers.next() else { return [0; CHUNKS] };
-    let mut further = *covers.fold(first, |all, cover| all.shared(&cover)).mask();
-    further[chunk] &= !mask;
-    further[0] &= !FEW_VALUES;
-    further
+/// The bits among `varying` that all of some entries require with the same values; of the entries in up to
+/// [`WAYS`] groups, as a guard divides them.
+fn further_bits(items: &[RuleEntry], varying: &[u128; CHUNKS]) -> Vec<[u128; CHUNKS]> {
+    let mut ways: Vec<MaskedKey> = Vec::new();
+    for (_, entry) in items {
+        if ways.len() < WAYS {
+            ways.push(entry.cover);
+            continue;
+        }
+        let bits = |way: &MaskedKey| way.mask().iter().map(|mask| mask.count_ones()).sum::<u32>();
+        let best = ways.iter_mut().max_by_key(|way| bits(&way.shared(&entry.cover)));
+        best.into_iter().for_each(|way| *way = way.shared(&entry.cover));
+    }
+    ways.iter().map(|way| std::array::from_fn(|chunk| way.mask()[chunk] & varying[chunk])).collect()
+}
+
+/// The bits of which some entries require the value 0 and others the value 1.
+fn varying_bits(items: &[RuleEntry]) -> [u128; CHUNKS] {
+    let (mut ones, mut zeros) = ([0; CHUNKS], [0; CHUNKS]);
+    for (_, entry) in items {
+        for (chunk, (mask, key)) in entry.cover.mask().iter().zip(entry.cover.key()).enumerate() {
+            ones[chunk] |= key;
+            zeros[chunk] |= mask & !key;
+        }
+    }
+    std::array::from_fn(|chunk| ones[chunk] & zeros[chunk])
 }
 
 /// A table; see the module's documentation.
@@ -102,13 +120,19 @@ impl Table {
         let Table { chunk, mask, .. } = *self;
         let key_of = |item: &RuleEntry| item.1.cover.key()[chunk] & mask;
         items.sort_by_key(key_of);
-        self.store = Store::new(seeds, items.chunk_by(|a, b| key_of(a) == key_of(b)).count());
+        let keys = items.chunk_by(|a, b| key_of(a) == key_of(b)).count();
+        self.store = Store::new(seeds, keys);
         let first = items.first().map_or(0, key_of);
         self.common = items.iter().map(key_of).fold((mask, first), shared);
-        let keys = items.chunk_by(|a, b| key_of(a) == key_of(b));
-        let further: Vec<_> = keys.map(|items| shared_further(items, MaskChoice { chunk, mask })).collect();
-        self.guard = Guard::new(&further);
-        items.iter().for_each(|item| self.add_to_guard(&item.1));
+        if keys <= MAX_KEYS {
+            let mut varying = varying_bits(&items);
+            varying[0] &= !FEW_VALUES;
+            varying[chunk] &= !mask;
+            let groups = items.chunk_by(|a, b| key_of(a) == key_of(b));
+            let further: Vec<_> = groups.flat_map(|items| further_bits(items, &varying)).collect();
+            self.guard = Guard::new(keys, &further);
+            items.iter().for_each(|item| self.add_to_guard(&item.1));
+        }
         for group in items.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let key = key_of(&group[0]);
             let path = self.path(path, key);

@@ -36,7 +36,7 @@ proptest! {
         added in proptest::collection::vec(cover(), 0..20),
         others: [u128; CHUNKS],
     ) {
-        let Some(guard) = Guard::new(&masks(&built)) else { return Ok(()) };
+        let Some(guard) = Guard::new(4, &masks(&built)) else { return Ok(()) };
         let shared = guard.clone();
         let all = || built.iter().chain(&added);
         all().for_each(|cover| shared.add(hash_of(cover.key()[0]), cover));
@@ -52,7 +52,7 @@ fn excludes_most_packets_that_only_have_the_key() {
     let prefix = |at: u128| MaskedKey::bits(0, 32, at * 0x0001_4321).unwrap_or_default();
     let covers: Vec<_> = (0..1000).map(prefix).collect();
     let further: Vec<_> = masks(&covers).into_iter().map(|mask| [mask[0] & !TABLE, 0, 0, 0, 0, 0]).collect();
-    let guard = Guard::new(&further).unwrap();
+    let guard = Guard::new(further.len(), &further).unwrap();
     covers.iter().for_each(|cover| guard.add(hash_of(cover.key()[0]), cover));
     let key = |at: u128| MaskedKey::bits(0, 32, (at * 0x0001_4321) ^ 0x5a5a).unwrap_or_default();
     let windows = (0..1000).map(|at| matching(&key(at), &[0; CHUNKS]));
@@ -62,10 +62,12 @@ fn excludes_most_packets_that_only_have_the_key() {
 
 #[test]
 fn entries_without_further_bits_need_no_guard() {
-    assert!(Guard::new(&[[0; CHUNKS]; 4]).is_none());
-    assert!(Guard::new(&[]).is_none());
+    assert!(Guard::new(4, &[[0; CHUNKS]; 4]).is_none());
+    assert!(Guard::new(0, &[]).is_none());
     let [one, two] = [1, 3].map(|bits| [bits, 0, 0, 0, 0, 0]);
-    assert!(Guard::new(&[one, [0; CHUNKS]]).is_some());
-    assert!(Guard::new(&[one, [0; CHUNKS], [0; CHUNKS]]).is_none());
-    assert!(Guard::new(&[two, [0; CHUNKS], [0; CHUNKS]]).is_some());
+    assert!(Guard::new(2, &[one, [0; CHUNKS]]).is_some());
+    assert!(Guard::new(3, &[one, [0; CHUNKS], [0; CHUNKS]]).is_none());
+    assert!(Guard::new(3, &[two, [0; CHUNKS], [0; CHUNKS]]).is_some());
+    assert!(Guard::new(1, &[one, one]).is_none());
+    assert!(Guard::new(1, &[two, two]).is_some());
 }
