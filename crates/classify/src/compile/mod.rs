@@ -47,7 +47,7 @@ impl Pattern {
 }
 
 /// The constraints of all matches of a rule. `each`: the diagnostic marks the first match that contradicts
-/// those before it, instead of the last one.
+/// those before it, instead of any.
 fn conjunction(
     rule: &Rule,
     ifaces: &dyn Fn(&str) -> Option<u16>,
@@ -55,18 +55,18 @@ fn conjunction(
 ) -> Result<Constraints, Diagnostic> {
     let mut constraints = Constraints::of_ip();
     let mut negated = Vec::new();
-    for (at, one) in (1..).zip(&rule.matches) {
+    for one in &rule.matches {
         let condition = condition::of(one, ifaces)?;
-        let added = match one.negated {
-            true => {
-                negated.push((one, condition));
-                Some(())
-            }
-            false => constraints.add(condition),
-        };
-        let is_last = at == rule.matches.len();
-        let possible = added.and_then(|()| if each || is_last { constraints.propagate() } else { Some(()) });
+        if one.negated {
+            negated.push((one, condition));
+            continue;
+        }
+        let added = constraints.add(condition);
+        let possible = added.and_then(|()| if each { constraints.propagate() } else { Some(()) });
         possible.ok_or_else(|| contradiction(one))?;
+    }
+    if let Some(last) = rule.matches.last() {
+        constraints.propagate().ok_or_else(|| contradiction(last))?;
     }
     constraints.exclude_all(negated)?;
     Ok(constraints)

@@ -91,7 +91,7 @@ struct Sample {
 /// entries one by one is cheaper, or if no mask distinguishes them.
 pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<MaskChoice> {
     let mut best: Option<(f32, MaskChoice)> = None;
-    let step = items.len().div_ceil(SAMPLE).max(1);
+    let step = sample_step(items.len());
     let sampled = items.iter().step_by(step);
     let priced: Vec<_> = sampled.map(|(_, entry)| (selective_cover(entry), compare_price(entry))).collect();
     let indistinct = priced.iter().filter(|(cover, _)| !is_distinguished(cover, path)).count();
@@ -112,6 +112,11 @@ pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<
     best.map(|(_, choice)| choice)
 }
 
+/// Of so many entries, one stands for itself and those behind it in the sample.
+fn sample_step(entries: usize) -> usize {
+    entries.div_ceil(SAMPLE).max(1)
+}
+
 impl Sample {
     fn new<'a>(
         priced: impl Iterator<Item = (&'a MaskedKey, f32)>,
@@ -121,7 +126,7 @@ impl Sample {
     ) -> Sample {
         let entry = |(cover, price): (&MaskedKey, f32)| (cover.mask()[chunk], cover.key()[chunk], price);
         let entries: Vec<_> = priced.map(entry).collect();
-        let share = all.div_ceil(SAMPLE).max(1) as f32;
+        let share = sample_step(all) as f32;
         let price = entries.iter().map(|e| e.2).sum::<f32>() * share;
         let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
         let near = near_packets(&entries);

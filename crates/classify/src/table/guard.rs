@@ -71,31 +71,21 @@ impl Guard {
     /// Adds an entry with this cover. `hash` is that of its key.
     pub fn add(&self, hash: Hash, cover: &MaskedKey) {
         let Some(slot) = self.slots.get((hash.0 >> self.shift) as usize) else { return };
-        let (mask, key) = (self.compared(cover.mask()) & !1, self.compared(cover.key()));
-        // The bits that remain if the entry is added to a way.
-        let left = |way: &&AtomicU64| {
-            let old = way.load(Ordering::Relaxed);
-            if old == UNUSED {
-                return u32::BITS;
-            }
-            ((old >> 32) as u32 & mask & !(old as u32 ^ key)).count_ones()
+        let own = (self.compared(cover.mask()) & !1, self.compared(cover.key()));
+        let left = |way: &&AtomicU64| match way.load(Ordering::Relaxed) {
+            UNUSED => u32::BITS,
+            way => mask_of(joined(way, own)).count_ones(),
         };
         let Some(way) = slot.iter().max_by_key(left) else { return };
         // Only the ways matter, which are published with the table.
-        let _ = way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-            if old == UNUSED {
-                return Some(u64::from(mask) << 32 | u64::from(key));
-            }
-            let (old_mask, old_key) = ((old >> 32) as u32, old as u32);
-            Some(u64::from(old_mask & mask & !(old_key ^ key)) << 32 | u64::from(old_key))
-        });
+        let _ = way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |way| Some(joined(way, own)));
     }
 
     /// Whether a packet may match an entry of its key. False is certain.
     #[inline(always)]
     pub fn may_match(&self, hash: Hash, window: &Window) -> bool {
         let own = self.compared(&window.chunk);
-        let differs = |way: u64| (way >> 32) as u32 & (way as u32 ^ own) != 0;
+        let differs = |way: u64| mask_of(way) & (way as u32 ^ own) != 0;
         let [one, other] = self.slot(hash.0);
         !(differs(one) & differs(other))
     }
@@ -117,6 +107,21 @@ impl Guard {
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
+}
+
+/// The mask of a way.
+#[inline(always)]
+fn mask_of(way: u64) -> u32 {
+    (way >> 32) as u32
+}
+
+/// A way with an entry of this mask and key: the bits that all of its entries require.
+fn joined(way: u64, (mask, key): (u32, u32)) -> u64 {
+    if way == UNUSED {
+        return u64::from(mask) << 32 | u64::from(key);
+    }
+    let old_key = way as u32;
+    u64::from(mask_of(way) & mask & !(old_key ^ key)) << 32 | u64::from(old_key)
 }
 
 /// The four bytes of the window that exclude most packets with one of `n` keys if each bit has two values

@@ -6,7 +6,7 @@ use mmb_packet::{Kind, Window};
 use super::branch::Branch;
 use super::choose_mask::MaskChoice;
 use super::guard::{Guard, MAX_KEYS, WAYS};
-use super::hash::Seeds;
+use super::hash::{Hash, Seeds};
 use super::path::Path;
 use super::store::Store;
 use crate::leaf::FEW_VALUES;
@@ -192,7 +192,12 @@ impl Table {
     /// Whether a packet whose key the table has may match. False is certain.
     #[inline(always)]
     pub fn passes_guard(&self, window: &Window) -> bool {
-        let hash = self.store.seeds.hash(self.key(window));
+        self.passes_guard_of(self.store.seeds.hash(self.key(window)), window)
+    }
+
+    /// [`Table::passes_guard`] for a packet whose key has this hash.
+    #[inline(always)]
+    fn passes_guard_of(&self, hash: Hash, window: &Window) -> bool {
         self.guard.as_ref().is_none_or(|guard| guard.may_match(hash, window))
     }
 
@@ -223,7 +228,7 @@ impl Table {
     ) {
         let packet = self.key(window);
         let hash = self.store.seeds.hash(packet);
-        if !self.store.filter.may_contain(hash) || !self.passes_guard(window) {
+        if !self.store.filter.may_contain(hash) || !self.passes_guard_of(hash, window) {
             return;
         }
         let page = self.store.page(hash);

@@ -345,63 +345,48 @@ pub struct ShellLine<A: Args> {
 /// Makes the command of a line.
 type LineCommand = fn(Line) -> Cmd;
 
-/// The commands that are lines of the language, by keyword.
-pub const LINES: [(&str, LineCommand); 23] = [
-    ("add", Cmd::Add),
-    ("add-stateless", Cmd::AddStateless),
-    ("add-stateful", Cmd::AddStateful),
-    ("del", Cmd::Del),
-    ("flush", Cmd::Flush),
-    ("list", Cmd::List),
-    ("show", Cmd::Show),
-    ("clear", Cmd::Clear),
-    ("trace", Cmd::Trace),
-    ("nat", Cmd::Nat),
-    ("interface", Cmd::Interface),
-    ("wire", Cmd::Wire),
-    ("route", Cmd::Route),
-    ("enable", Cmd::Enable),
-    ("disable", Cmd::Disable),
-    ("set", Cmd::Set),
-    ("domain", Cmd::Domain),
-    ("nf", Cmd::Nf),
-    ("chain", Cmd::Chain),
-    ("history", Cmd::History),
-    ("rollback", Cmd::Rollback),
-    ("confirm", Cmd::Confirm),
-    ("broker", Cmd::Broker),
-];
+/// Lists the commands that are lines of the language.
+macro_rules! lines {
+    ($($word:literal $command:ident,)*) => {
+        /// The commands that are lines of the language, by keyword.
+        pub const LINES: &[(&str, LineCommand)] = &[$(($word, Cmd::$command)),*];
 
-impl Cmd {
-    /// The keyword and the words of a line for the daemon, if the command is one.
-    pub fn line(&self) -> Option<(&'static str, &Line)> {
-        Some(match self {
-            Cmd::Add(line) => ("add", line),
-            Cmd::AddStateless(line) => ("add-stateless", line),
-            Cmd::AddStateful(line) => ("add-stateful", line),
-            Cmd::Del(line) => ("del", line),
-            Cmd::Flush(line) => ("flush", line),
-            Cmd::List(line) => ("list", line),
-            Cmd::Show(line) => ("show", line),
-            Cmd::Clear(line) => ("clear", line),
-            Cmd::Trace(line) => ("trace", line),
-            Cmd::Nat(line) => ("nat", line),
-            Cmd::Interface(line) => ("interface", line),
-            Cmd::Wire(line) => ("wire", line),
-            Cmd::Route(line) => ("route", line),
-            Cmd::Enable(line) => ("enable", line),
-            Cmd::Disable(line) => ("disable", line),
-            Cmd::Set(line) => ("set", line),
-            Cmd::Domain(line) => ("domain", line),
-            Cmd::Nf(line) => ("nf", line),
-            Cmd::Chain(line) => ("chain", line),
-            Cmd::History(line) => ("history", line),
-            Cmd::Rollback(line) => ("rollback", line),
-            Cmd::Confirm(line) => ("confirm", line),
-            Cmd::Broker(line) => ("broker", line),
-            _ => return None,
-        })
-    }
+        impl Cmd {
+            /// The keyword and the words of a line for the daemon, if the command is one.
+            pub fn line(&self) -> Option<(&'static str, &Line)> {
+                match self {
+                    $(Cmd::$command(line) => Some(($word, line)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+lines! {
+    "add" Add,
+    "add-stateless" AddStateless,
+    "add-stateful" AddStateful,
+    "del" Del,
+    "flush" Flush,
+    "list" List,
+    "show" Show,
+    "clear" Clear,
+    "trace" Trace,
+    "nat" Nat,
+    "interface" Interface,
+    "wire" Wire,
+    "route" Route,
+    "enable" Enable,
+    "disable" Disable,
+    "set" Set,
+    "domain" Domain,
+    "nf" Nf,
+    "chain" Chain,
+    "history" History,
+    "rollback" Rollback,
+    "confirm" Confirm,
+    "broker" Broker,
 }
 
 #[cfg(test)]
@@ -432,7 +417,7 @@ mod tests {
     #[test]
     fn every_line_is_in_the_list() {
         let words = || Line { words: vec!["x".into()] };
-        for (name, command) in LINES {
+        for (name, command) in LINES.iter().copied() {
             assert_eq!(
                 command(words()).line().map(|(keyword, line)| (keyword, line.words.len())),
                 Some((name, 1))
