@@ -69,7 +69,6 @@ impl Eal {
         if STARTING.swap(true, Ordering::AcqRel) {
             return Err(Error::StartedAlready);
         }
-        return_large_allocations();
         log::install(config.log_level);
         let memory_mb = u64::from(config.memory_mb.max(1));
         let huge =
@@ -165,14 +164,6 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &str) -> Vec<CString> {
     }
     // None of these strings contains a zero byte.
     list.into_iter().filter_map(|argument| CString::new(argument).ok()).collect()
-}
-
-/// Makes the allocator give large tables back to the kernel when they are freed. By default, the first one
-/// makes it keep others of that size: one in the arena of each thread (mallopt(3)).
-fn return_large_allocations() {
-    const THRESHOLD: i32 = 1 << 20;
-    // SAFETY: mallopt takes two numbers and may be called at any time. If it fails, memory is kept as before.
-    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, THRESHOLD) };
 }
 
 /// Runs rte_eal_init on this thread.

@@ -47,6 +47,11 @@ pub use mmb_nf as nf;
 pub use mmb_nf::Registry;
 pub use mmb_nf_builtin::registry;
 
+/// Rules of files are many small objects: they are compiled in a fifth less time than with glibc's allocator.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Runs the program with the arguments of the process and the network functions of `functions`.
 pub fn run(functions: Registry) -> ExitCode {
     // Not for users: the daemon executes itself with these words.
