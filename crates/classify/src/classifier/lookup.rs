@@ -117,6 +117,8 @@ impl Classifier {
             *place = table;
             n += 1;
         }
+        // Tables about the same chunk follow each other, so that it is read once.
+        together[..n].sort_unstable_by_key(|table| table.chunk);
         walk.tables = &together[..n];
         let found = walk.run(deferred, adaptive, hits);
         self.visit_outside_tables(&walk, summary, hits, tables);

@@ -261,7 +261,7 @@ fn guarded_tables_lose_no_hits() {
     };
     let mut classifier = Classifier::with_seed(3);
     classifier.extend((0..).zip(&rules[..400]).map(|(slot, cover)| (slot, rule(cover))));
-    assert!(classifier.root.tables().iter().any(|table| table.has_guard()));
+    assert!(classifier.root.tables().iter().any(|table| table.guard_reader().is_some()));
     check(&classifier, &|slot| slot < 400);
     let before = classifier.clone();
     for (slot, cover) in rules.iter().enumerate().skip(400) {

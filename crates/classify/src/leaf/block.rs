@@ -227,6 +227,12 @@ impl<const N: usize> Block<N> {
         lanes & u32::from(self.partial) != 0
     }
 
+    /// The lanes that have further conditions, as bits.
+    #[cfg(target_arch = "x86_64")]
+    pub fn partial_lanes(&self) -> u16 {
+        self.partial
+    }
+
     /// Whether any of some packets may match one of the entries.
     pub fn can_match_any(&self, windows: &[Window]) -> bool {
         let agree = |window: &Window| self.agreeing_lanes(&first_words(window.chunk[0]), window);

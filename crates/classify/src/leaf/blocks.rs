@@ -202,10 +202,6 @@ impl<'a> ActiveBlocks<'a> {
         &self.wide[..self.n]
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.narrow.is_none() && self.n == 0
-    }
-
     /// Number of comparisons of four entries each.
     pub fn quads(&self) -> usize {
         usize::from(self.narrow.is_some())

@@ -28,10 +28,11 @@ pub(crate) fn find_possible_matches(
         return Some(0);
     }
     for table in tables {
-        let (may_contain, all) = (table.filter_reader(), !table.store.spill().is_empty());
-        maybe.iter_mut().zip(windows).for_each(|(maybe, window)| {
-            *maybe |= u8::from(all || may_contain(window) && table.passes_guard(window))
-        });
+        let (may_match, all) = (table.filter_reader(), !table.store.spill().is_empty());
+        maybe
+            .iter_mut()
+            .zip(windows)
+            .for_each(|(maybe, window)| *maybe |= u8::from(all || may_match(window)));
     }
     let mut n = 0;
     for (word, eight) in cast::<[u8; VECTOR], [u64; VECTOR / 8]>(maybe).iter().enumerate() {

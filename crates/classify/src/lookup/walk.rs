@@ -31,6 +31,7 @@ mod probe_filtered;
 
 pub(crate) use deferred::DeferredWork;
 use deferred::NodeVisits;
+pub(crate) use probe_filtered::PassedHeads;
 
 /// Maximum number of tables in the passes. Further tables are probed packet by packet.
 pub(crate) const TABLES: usize = 64;

@@ -81,7 +81,36 @@ impl Guard {
         let _ = way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |way| Some(joined(way, own)));
     }
 
-    /// Whether a packet may match an entry of its key. False is certain.
+    /// A reader for queries about many packets.
+    #[inline(always)]
+    pub fn reader(&self) -> GuardReader<'_> {
+        let places = self.places.map(|place| usize::from(place).min(BYTES - 1));
+        GuardReader { slots: &self.slots, shift: self.shift, places }
+    }
+
+    /// The compared bytes of masks or keys of a window's chunks.
+    fn compared(&self, chunks: &[u128; CHUNKS]) -> u32 {
+        self.reader().compared(chunks)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+}
+
+/// A copy of the guard's address and places for a loop over many packets; see
+/// [`FilterReader`](super::filter::FilterReader).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuardReader<'a> {
+    slots: &'a [[AtomicU64; WAYS]],
+    shift: u32,
+    /// Less than [`BYTES`].
+    places: [usize; PLACES],
+}
+
+impl GuardReader<'_> {
+    /// Whether a packet may match an entry of its key, which has this hash. False is certain.
     #[inline(always)]
     pub fn may_match(&self, hash: Hash, window: &Window) -> bool {
         let own = self.compared(&window.chunk);
@@ -94,18 +123,13 @@ impl Guard {
     #[inline(always)]
     fn compared(&self, chunks: &[u128; CHUNKS]) -> u32 {
         let bytes: &[u8; BYTES] = cast_ref(chunks);
-        u32::from_ne_bytes(self.places.map(|place| bytes[usize::from(place).min(BYTES - 1)]))
+        u32::from_ne_bytes(self.places.map(|place| bytes[place]))
     }
 
     #[inline(always)]
     fn slot(&self, hash: u64) -> [u64; WAYS] {
         let slot = self.slots.get((hash >> self.shift) as usize);
         slot.map_or([0; WAYS], |slot| slot.each_ref().map(|way| way.load(Ordering::Relaxed)))
-    }
-
-    /// Bytes of memory.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.slots)
     }
 }
 

@@ -5,8 +5,8 @@ use mmb_packet::{Kind, Window};
 
 use super::branch::Branch;
 use super::choose_mask::MaskChoice;
-use super::guard::{Guard, MAX_KEYS, WAYS};
-use super::hash::{Hash, Seeds};
+use super::guard::{Guard, GuardReader, MAX_KEYS, WAYS};
+use super::hash::Seeds;
 use super::path::Path;
 use super::store::Store;
 use crate::leaf::FEW_VALUES;
@@ -179,9 +179,10 @@ impl Table {
         window.chunk[self.chunk % CHUNKS] & self.mask
     }
 
-    /// Whether the table has a guard.
-    pub fn has_guard(&self) -> bool {
-        self.guard.is_some()
+    /// The guard, for loops over many packets.
+    #[inline(always)]
+    pub fn guard_reader(&self) -> Option<GuardReader<'_>> {
+        self.guard.as_ref().map(Guard::reader)
     }
 
     /// Bytes of the guard's memory.
@@ -189,24 +190,15 @@ impl Table {
         self.guard.as_ref().map_or(0, Guard::bytes)
     }
 
-    /// Whether a packet whose key the table has may match. False is certain.
-    #[inline(always)]
-    pub fn passes_guard(&self, window: &Window) -> bool {
-        self.passes_guard_of(self.store.seeds.hash(self.key(window)), window)
-    }
-
-    /// [`Table::passes_guard`] for a packet whose key has this hash.
-    #[inline(always)]
-    fn passes_guard_of(&self, hash: Hash, window: &Window) -> bool {
-        self.guard.as_ref().is_none_or(|guard| guard.may_match(hash, window))
-    }
-
-    /// A function that queries the filter; for loops over many packets.
+    /// A function that queries the filter and the guard; for loops over many packets. False is certain.
     #[inline(always)]
     pub fn filter_reader(&self) -> impl Fn(&Window) -> bool + use<'_> {
         let (chunk, mask, seeds) = (self.chunk % CHUNKS, self.mask, self.store.seeds);
-        let filter = self.store.filter.reader();
-        move |window| filter.may_contain(seeds.hash(window.chunk[chunk] & mask))
+        let (filter, guard) = (self.store.filter.reader(), self.guard_reader());
+        move |window| {
+            let hash = seeds.hash(window.chunk[chunk] & mask);
+            filter.may_contain(hash) && guard.is_none_or(|guard| guard.may_match(hash, window))
+        }
     }
 
     /// Adds the rules that match a packet to `sink`.
@@ -228,7 +220,9 @@ impl Table {
     ) {
         let packet = self.key(window);
         let hash = self.store.seeds.hash(packet);
-        if !self.store.filter.may_contain(hash) || !self.passes_guard_of(hash, window) {
+        if !self.store.filter.may_contain(hash)
+            || self.guard_reader().is_some_and(|guard| !guard.may_match(hash, window))
+        {
             return;
         }
         let page = self.store.page(hash);

@@ -2,11 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use bytemuck::cast;
+use bytemuck::{cast, cast_mut, cast_ref};
 use mmb_packet::Window;
 
 use crate::leaf::{ActiveBlocks, Block4, Block16, Further, PORTS, first_chunk_words};
 use crate::lookup::head_hits::HeadHits;
+use crate::vector::VECTOR;
 
 /// A chunk of a packet in the form that comparisons need.
 #[derive(Clone, Copy)]
@@ -34,11 +35,7 @@ impl Chunk {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
     fn new(words: [u32; 4]) -> Chunk {
-        let all = _mm512_broadcast_i32x4(cast(words));
-        Chunk {
-            four: _mm512_permutexvar_epi32(cast(FOUR_TIMES), all),
-            sixteen: words.map(|word| _mm512_set1_epi32(word as i32)),
-        }
+        Chunk { four: four_times(words), sixteen: sixteen_times(words) }
     }
 
     /// The first chunk of a window.
@@ -53,42 +50,230 @@ impl Chunk {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
 pub(crate) fn compare4(block: &Block4, first: &Chunk, window: &Window) -> u32 {
-    let (mask, key): (__m512i, __m512i) = (cast(block.mask), cast(block.key));
-    let differ = if block.is_about_first() {
-        let differ = _mm512_ternarylogic_epi32::<DIFFER>(first.four, mask, key);
-        let (below, above) = (_mm512_subs_epu16(mask, first.four), _mm512_subs_epu16(first.four, key));
-        _mm512_mask_or_epi32(differ, PORT_LANES, below, above)
+    let keys = Keys4::new(block);
+    let lanes = if block.is_about_first() {
+        keys.agreeing_first(first.four)
     } else {
-        let chunk = Chunk::new(cast(window.chunk[block.chunk()]));
-        _mm512_ternarylogic_epi32::<DIFFER>(chunk.four, mask, key)
+        keys.agreeing(four_times(cast(window.chunk[block.chunk()])))
     };
-    let words = u32::from(_mm512_test_epi32_mask(differ, differ));
-    let words = words | words >> 8;
-    let lanes = !(words | words >> 4) & 0xf;
+    let lanes = lanes.into();
     if block.has_further(lanes) { lanes & compare_further4(&block.further, window) } else { lanes }
+}
+
+/// The masks and keys of a block of four, in registers.
+#[derive(Clone, Copy)]
+struct Keys4 {
+    mask: __m512i,
+    key: __m512i,
+}
+
+impl Keys4 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn new(block: &Block4) -> Keys4 {
+        Keys4 { mask: cast(block.mask), key: cast(block.key) }
+    }
+
+    /// The lanes that agree with the words of a chunk.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn agreeing(&self, words: __m512i) -> u16 {
+        lanes_of_4(_mm512_ternarylogic_epi32::<DIFFER>(words, self.mask, self.key))
+    }
+
+    /// The lanes that agree with the words of a first chunk.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn agreeing_first(&self, words: __m512i) -> u16 {
+        let differ = _mm512_ternarylogic_epi32::<DIFFER>(words, self.mask, self.key);
+        let (below, above) = (_mm512_subs_epu16(self.mask, words), _mm512_subs_epu16(words, self.key));
+        lanes_of_4(_mm512_mask_or_epi32(differ, PORT_LANES, below, above))
+    }
+}
+
+/// The lanes of a block of four that differ in no word.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn lanes_of_4(differ: __m512i) -> u16 {
+    let words = _mm512_test_epi32_mask(differ, differ);
+    let words = words | words >> 8;
+    !(words | words >> 4) & 0xf
+}
+
+/// Each word four times, in the lane order of [`Block4`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn four_times(words: [u32; 4]) -> __m512i {
+    _mm512_permutexvar_epi32(cast(FOUR_TIMES), _mm512_broadcast_i32x4(cast(words)))
 }
 
 /// The lanes of a block of sixteen that agree with a window, as bits. `first` is the window's first chunk.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
 pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 {
-    let (mask, key) = (block.mask.map(cast::<[u32; 16], __m512i>), block.key.map(cast::<[u32; 16], __m512i>));
-    let any = |chunk: &Chunk, third: __m512i| {
-        let differ =
-            |word: usize| _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[word], mask[word], key[word]);
-        let any = _mm512_or_epi32(_mm512_ternarylogic_epi32::<ANY>(differ(0), differ(1), differ(3)), third);
-        _mm512_testn_epi32_mask(any, any)
-    };
+    let keys = Keys16::new(block);
     let lanes = if block.is_about_first() {
-        let ports = first.sixteen[PORTS];
-        let (below, above) = (_mm512_subs_epu16(mask[PORTS], ports), _mm512_subs_epu16(ports, key[PORTS]));
-        any(first, _mm512_or_epi32(below, above)).into()
+        keys.agreeing_first(&first.sixteen)
     } else {
-        let chunk = Chunk::new(cast(window.chunk[block.chunk()]));
-        let ports = _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[PORTS], mask[PORTS], key[PORTS]);
-        any(&chunk, ports).into()
+        keys.agreeing(&sixteen_times(cast(window.chunk[block.chunk()])))
     };
+    let lanes = lanes.into();
     if block.has_further(lanes) { lanes & compare_further16(&block.further, window) } else { lanes }
+}
+
+/// [`compare4`] for the first `n` of some packets; see [`mark_all`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn compare4_with_all<'a>(
+    block: &Block4,
+    packets: (usize, impl Fn(usize) -> &'a Window),
+    all: &mut [u16; VECTOR],
+) {
+    let (keys, chunk) = (Keys4::new(block), block.chunk());
+    let compare = |window: &Window| {
+        if chunk == 0 {
+            keys.agreeing_first(four_times(first_chunk_words(window.chunk[0])))
+        } else {
+            keys.agreeing(four_times(cast(window.chunk[chunk])))
+        }
+    };
+    let further = |window: &Window| compare_further4(&block.further, window);
+    mark_all(packets, compare, (block.partial_lanes(), further), all);
+}
+
+/// [`compare16`] for the first `n` of some packets; see [`mark_all`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn compare16_with_all<'a>(
+    block: &Block16,
+    packets: (usize, impl Fn(usize) -> &'a Window),
+    all: &mut [u16; VECTOR],
+) {
+    let (keys, chunk) = (Keys16::new(block), block.chunk());
+    let compare = |window: &Window| {
+        if chunk == 0 {
+            keys.agreeing_first(&sixteen_times(first_chunk_words(window.chunk[0])))
+        } else {
+            keys.agreeing(&sixteen_times(cast(window.chunk[chunk])))
+        }
+    };
+    let further = |window: &Window| compare_further16(&block.further, window);
+    mark_all(packets, compare, (block.partial_lanes(), further), all);
+}
+
+/// ORs the agreeing lanes of the first `n` of some packets to the elements of `all`. It compares the chunk of
+/// all packets first, without branches, since it is hard to predict which agree, and then the further
+/// conditions of the `partial` lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn mark_all<'a>(
+    (n, window): (usize, impl Fn(usize) -> &'a Window),
+    compare: impl Fn(&Window) -> u16,
+    (partial, compare_further): (u16, impl Fn(&Window) -> u32),
+    all: &mut [u16; VECTOR],
+) {
+    let mut agreeing = [0; VECTOR];
+    for (packet, lanes) in agreeing[..n].iter_mut().enumerate() {
+        *lanes = compare(window(packet));
+    }
+    let partial = _mm512_set1_epi16(partial as i16);
+    let all = cast_mut::<_, [[u16; 32]; VECTOR / 32]>(all);
+    for (group, (lanes, all)) in group_by_32(&agreeing).iter().zip(all).enumerate() {
+        let some: __m512i = cast(*lanes);
+        let mut further = _mm512_test_epi16_mask(some, partial);
+        *all = cast(_mm512_or_si512(cast(*all), _mm512_maskz_mov_epi16(!further, some)));
+        while further != 0 {
+            let at = further.trailing_zeros() as usize;
+            all[at % 32] |= lanes[at % 32] & compare_further(window(group * 32 + at)) as u16;
+            further &= further - 1;
+        }
+    }
+}
+
+/// Collects the first `n` packets with a bit in `tables` or in `lanes`; returns their number.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn collect_nonzero(
+    n: usize,
+    (tables, lanes): (&[u64; VECTOR], &[u16; VECTOR]),
+    packets: &mut [u16; VECTOR],
+) -> usize {
+    let mut found = 0;
+    let tables = cast_ref::<_, [[[u64; 8]; 4]; VECTOR / 32]>(tables).iter();
+    for (first, (tables, lanes)) in (0..n as u32).step_by(32).zip(tables.zip(group_by_32(lanes))) {
+        let lanes: __m512i = cast(*lanes);
+        let mut bits = _mm512_test_epi16_mask(lanes, lanes);
+        for (place, tables) in tables.iter().enumerate() {
+            let tables: __m512i = cast(*tables);
+            bits |= u32::from(_mm512_test_epi64_mask(tables, tables)) << (8 * place);
+        }
+        bits = _bzhi_u32(bits, (n as u32 - first).min(32));
+        while bits != 0 {
+            packets[found % VECTOR] = (first + bits.trailing_zeros()) as u16;
+            found += 1;
+            bits &= bits - 1;
+        }
+    }
+    found
+}
+
+fn group_by_32(lanes: &[u16; VECTOR]) -> &[[u16; 32]; VECTOR / 32] {
+    cast_ref(lanes)
+}
+
+/// The masks and keys of a block of sixteen by word, in registers.
+#[derive(Clone, Copy)]
+struct Keys16 {
+    mask: [__m512i; 4],
+    key: [__m512i; 4],
+}
+
+impl Keys16 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn new(block: &Block16) -> Keys16 {
+        Keys16 { mask: block.mask.map(cast), key: block.key.map(cast) }
+    }
+
+    /// The lanes that agree with the words of a chunk.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn agreeing(&self, words: &[__m512i; 4]) -> u16 {
+        self.agreeing_with(words, self.differ(words, PORTS))
+    }
+
+    /// The lanes that agree with the words of a first chunk.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn agreeing_first(&self, words: &[__m512i; 4]) -> u16 {
+        let (below, above) = (
+            _mm512_subs_epu16(self.mask[PORTS], words[PORTS]),
+            _mm512_subs_epu16(words[PORTS], self.key[PORTS]),
+        );
+        self.agreeing_with(words, _mm512_or_epi32(below, above))
+    }
+
+    /// The lanes that agree, if `ports` has the bits by which the word [`PORTS`] differs.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn agreeing_with(&self, words: &[__m512i; 4], ports: __m512i) -> u16 {
+        let [one, two, three] = [0, 1, 3].map(|word| self.differ(words, word));
+        let any = _mm512_or_epi32(_mm512_ternarylogic_epi32::<ANY>(one, two, three), ports);
+        _mm512_testn_epi32_mask(any, any)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn differ(&self, words: &[__m512i; 4], word: usize) -> __m512i {
+        _mm512_ternarylogic_epi32::<DIFFER>(words[word], self.mask[word], self.key[word])
+    }
+}
+
+/// For each word a vector with sixteen copies.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn sixteen_times(words: [u32; 4]) -> [__m512i; 4] {
+    words.map(|word| _mm512_set1_epi32(word as i32))
 }
 
 /// Nonzero if a window agrees with an entry of some blocks: [`ActiveBlocks::agreeing_lanes`].
@@ -140,4 +325,32 @@ fn compare_further4(further: &Further<4>, window: &Window) -> u32 {
 pub(crate) fn push_matches(hits: &mut HeadHits, lanes: u32, slots: &[u32; 16]) {
     let packed = _mm512_maskz_compress_epi32(lanes as u16, cast(*slots));
     hits.push_first(&cast(packed), lanes.count_ones() as usize);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::vector::Avx512;
+
+    proptest! {
+        #[test]
+        #[allow(unsafe_code)]
+        fn collects_the_first_packets_with_bits(
+            n in 0..=VECTOR,
+            some in proptest::collection::btree_map(0..VECTOR, (0..3u64, 0..2u16), 0..40),
+        ) {
+            if Avx512::detect().is_none() {
+                return Ok(());
+            }
+            let (mut tables, mut lanes, mut packets) = ([0; VECTOR], [0; VECTOR], [0; VECTOR]);
+            some.iter().for_each(|(at, (table, lane))| (tables[*at], lanes[*at]) = (table << 40, lane << 15));
+            // SAFETY: the processor has the instructions.
+            let found = unsafe { collect_nonzero(n, (&tables, &lanes), &mut packets) };
+            let is_it = |packet: &u16| tables[usize::from(*packet)] != 0 || lanes[usize::from(*packet)] != 0;
+            let expected: Vec<u16> = (0..n as u16).filter(is_it).collect();
+            prop_assert_eq!(&packets[..found], &expected[..]);
+        }
+    }
 }

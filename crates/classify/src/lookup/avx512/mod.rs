@@ -9,5 +9,8 @@ mod compare;
 mod query;
 
 pub(super) use append::append;
-pub(super) use compare::{Chunk, compare_all, compare4, compare16, push_matches};
+pub(super) use compare::{
+    Chunk, collect_nonzero, compare_all, compare4, compare4_with_all, compare16, compare16_with_all,
+    push_matches,
+};
 pub(super) use query::{ChunkColumns, query_filter};

@@ -2,10 +2,11 @@
 
 use std::arch::x86_64::*;
 
-use bytemuck::{cast, cast_mut, cast_ref};
+use bytemuck::{cast, cast_mut};
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
+use crate::lookup::walk::PassedHeads;
 use crate::table::Table;
 use crate::vector::VECTOR;
 
@@ -44,40 +45,46 @@ impl ChunkColumns {
     }
 }
 
-/// Sets `bit` for those of the first `n` packets whose key the table may have, and returns how many they are.
-/// Packets beyond count, too, but not beyond the next multiple of eight; their bits are undefined.
+/// Sets `bit` for those of the first `n` packets whose key the table may have, and writes these packets to
+/// `passed`. The bits of packets beyond the first `n` in `tables` are undefined.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
 pub(crate) fn query_filter(
     table: &Table,
     columns: &ChunkColumns,
-    n: usize,
-    bit: u64,
+    (n, bit): (usize, u64),
     tables: &mut [u64; VECTOR],
-) -> usize {
+    passed: &mut PassedHeads,
+) {
     let splat = |word: u64| _mm512_set1_epi64(word as i64);
     let [seed, other_seed] = table.store.seeds.words().map(splat);
     let [mask, other_mask] = [table.mask as u64, (table.mask >> 64) as u64].map(splat);
     let (filter, bit, one) = (table.store.filter.reader(), splat(bit), splat(1));
     let [lower, upper] = &columns.words;
-    let mut found = 0;
-    let groups = cast_mut::<_, [[u64; LANES]; VECTOR / LANES]>(tables).iter_mut();
-    for ((lower, upper), tables) in lower.iter().zip(upper).zip(groups).take(n.div_ceil(LANES)) {
+    let mut present = [0u8; VECTOR / LANES];
+    let hashes = cast_mut::<_, [[u64; LANES]; VECTOR / LANES]>(&mut passed.hashes);
+    let groups =
+        cast_mut::<_, [[u64; LANES]; VECTOR / LANES]>(tables).iter_mut().zip(hashes).zip(&mut present);
+    let columns = lower.iter().zip(upper);
+    for ((lower, upper), ((tables, hashes), present)) in columns.zip(groups).take(n.div_ceil(LANES)) {
         let lower = _mm512_ternarylogic_epi64::<MASKED>(cast(*lower), mask, seed);
         let upper = _mm512_ternarylogic_epi64::<MASKED>(cast(*upper), other_mask, other_seed);
         let hash = folded_product(lower, upper);
-        let words: __m512i = cast(filter.words(cast_ref(&hash)));
+        *hashes = cast(hash);
+        let words: __m512i = cast(filter.words(hashes));
         // The two bits of a key in its word.
         let bits = _mm512_or_si512(
             _mm512_sllv_epi64(one, _mm512_and_si512(hash, splat(63))),
             _mm512_sllv_epi64(one, _mm512_and_si512(_mm512_srli_epi64::<6>(hash), splat(63))),
         );
-        let present = _mm512_testn_epi64_mask(_mm512_andnot_si512(words, bits), bits);
+        *present = _mm512_testn_epi64_mask(_mm512_andnot_si512(words, bits), bits);
         let old: __m512i = cast(*tables);
-        *tables = cast(_mm512_mask_or_epi64(old, present, old, bit));
-        found += present.count_ones();
+        *tables = cast(_mm512_mask_or_epi64(old, *present, old, bit));
     }
-    found as usize
+    passed.bits = cast(present);
+    for (word, bits) in passed.bits.iter_mut().enumerate() {
+        *bits &= u64::MAX.unbounded_shr((64 * (word + 1)).saturating_sub(n) as u32);
+    }
 }
 
 /// Both halves of the products of 64-bit numbers, XORed: [`Seeds::hash`](crate::table::Seeds::hash).

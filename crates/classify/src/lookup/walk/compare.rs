@@ -14,42 +14,41 @@ impl Walk<'_> {
     /// returns their number. No other head can match.
     #[allow(unsafe_code)]
     pub(super) fn select_heads(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
-        if self.leaf.is_empty() {
-            return self.select_heads_with((tables, active), |_| 0);
-        }
         #[cfg(target_arch = "x86_64")]
         if self.avx512.is_some() {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
             return unsafe { self.select_heads_avx512(tables, active) };
         }
-        self.select_heads_with((tables, active), |window| self.leaf.agreeing_lanes(window))
+        let in_leaf = |window: &Window| self.can_match_leaf(window) && self.leaf.agreeing_lanes(window) != 0;
+        self.select_heads_with((tables, active), |head| in_leaf(self.window(head)))
     }
 
-    /// [`Walk::select_heads`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
+    /// [`Walk::select_heads`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
+    /// block by block, without the pre-filter, which costs as much as a block.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
     fn select_heads_avx512(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
-        self.select_heads_with((tables, active), |window| {
-            let first = avx512::Chunk::first(window);
-            let narrow = self.leaf.narrow.map_or(0, |block| avx512::compare4(block, &first, window));
-            let wide = self.leaf.wide().iter();
-            wide.fold(narrow, |any, block| any | avx512::compare16(block, &first, window))
-        })
+        let (mut lanes, heads) = ([0; VECTOR], (self.heads.len(), |head: usize| self.window(head)));
+        if let Some(block) = self.leaf.narrow {
+            avx512::compare4_with_all(block, heads, &mut lanes);
+        }
+        for block in self.leaf.wide() {
+            avx512::compare16_with_all(block, heads, &mut lanes);
+        }
+        avx512::collect_nonzero(self.heads.len(), (tables, &lanes), active)
     }
 
-    /// Selects heads with this function, which returns the agreeing lanes of the root's leaf.
+    /// Selects heads with this function, which returns whether one agrees with an entry of the root's leaf.
     #[inline(always)]
     fn select_heads_with(
         &self,
         (tables, active): (&[u64; VECTOR], &mut [u16; VECTOR]),
-        agreeing_lanes: impl Fn(&Window) -> u32,
+        is_in_leaf: impl Fn(usize) -> bool,
     ) -> usize {
         let mut n = 0;
         for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
-            let window = self.window(head);
-            let in_leaf = self.can_match_leaf(window) && agreeing_lanes(window) != 0;
             active[n % VECTOR] = head as u16;
-            n += usize::from((*tables != 0) | in_leaf);
+            n += usize::from((*tables != 0) | is_in_leaf(head));
         }
         n
     }

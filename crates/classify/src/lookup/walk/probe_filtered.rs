@@ -11,11 +11,29 @@ use super::{PAIRS, Scratch, Walk};
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
 use crate::lookup::walk::DeferredWork;
-use crate::table::Table;
+use crate::table::{Hash, Table};
 use crate::vector::VECTOR;
 
 /// A table's guard is queried if more than one in this many packets passes the filter.
 const GUARDED_SHARE: usize = 32;
+
+/// The heads that passed a table's filter.
+pub(crate) struct PassedHeads {
+    /// The hashes of all heads' keys.
+    pub hashes: [u64; VECTOR],
+    /// A bit for each head that passed.
+    pub bits: [u64; VECTOR / 64],
+}
+
+impl PassedHeads {
+    const NONE: PassedHeads = PassedHeads { hashes: [0; VECTOR], bits: [0; VECTOR / 64] };
+
+    /// Number of heads that passed.
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.bits.iter().map(|bits| bits.count_ones() as usize).sum()
+    }
+}
 
 impl<'a> Walk<'a> {
     /// Adds the hits of all heads to `hits`. Returns the number of candidates.
@@ -55,14 +73,18 @@ impl<'a> Walk<'a> {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
             return unsafe { self.query_filters_avx512(tables) };
         }
+        let mut passed = PassedHeads::NONE;
         for (t, table) in self.tables.iter().enumerate() {
-            let (may_contain, mut found) = (table.filter_reader(), 0);
-            for (tables, &packet) in tables.iter_mut().zip(self.heads) {
-                let may_contain = may_contain(&self.windows[usize::from(packet)]);
-                *tables |= u64::from(may_contain) << t;
-                found += usize::from(may_contain);
+            let (seeds, filter) = (table.store.seeds, table.store.filter.reader());
+            passed.bits = [0; VECTOR / 64];
+            for (head, tables) in tables[..self.heads.len()].iter_mut().enumerate() {
+                let hash = seeds.hash(table.key(self.window(head)));
+                let may_contain = u64::from(filter.may_contain(hash));
+                passed.hashes[head] = hash.0;
+                passed.bits[head / 64] |= may_contain << (head % 64);
+                *tables |= may_contain << t;
             }
-            self.query_guard(t, table, found, tables);
+            self.query_guard(t, table, &passed, tables);
         }
     }
 
@@ -70,27 +92,28 @@ impl<'a> Walk<'a> {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
     fn query_filters_avx512(&self, tables: &mut [u64; VECTOR]) {
-        let mut columns = avx512::ChunkColumns::NONE;
+        let (mut columns, mut passed) = (avx512::ChunkColumns::NONE, PassedHeads::NONE);
         for (t, table) in self.tables.iter().enumerate() {
             columns.load(table, self.heads.iter().map(|&packet| &self.windows[usize::from(packet)]));
-            let found = avx512::query_filter(table, &columns, self.heads.len(), 1 << t, tables);
-            self.query_guard(t, table, found, tables);
+            avx512::query_filter(table, &columns, (self.heads.len(), 1 << t), tables, &mut passed);
+            self.query_guard(t, table, &passed, tables);
         }
     }
 
     /// Clears the bits of a table for heads that its guard excludes, if many heads passed the filter.
     #[inline(always)]
-    fn query_guard(&self, t: usize, table: &Table, passed: usize, tables: &mut [u64; VECTOR]) {
-        if !table.has_guard() || passed <= self.heads.len() / GUARDED_SHARE {
+    fn query_guard(&self, t: usize, table: &Table, passed: &PassedHeads, tables: &mut [u64; VECTOR]) {
+        let Some(guard) = table.guard_reader() else { return };
+        if passed.len() <= self.heads.len() / GUARDED_SHARE {
             return;
         }
-        let (mut heads, mut n) = ([0u8; VECTOR], 0);
-        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
-            heads[n % VECTOR] = head as u8;
-            n += (tables >> t & 1) as usize;
-        }
-        for head in heads[..n].iter().copied().map(usize::from) {
-            tables[head] &= !(u64::from(!table.passes_guard(self.window(head))) << t);
+        for (word, mut bits) in passed.bits.into_iter().enumerate() {
+            while bits != 0 {
+                let head = (word * 64 + bits.trailing_zeros() as usize) % VECTOR;
+                bits &= bits - 1;
+                let passes = guard.may_match(Hash(passed.hashes[head]), self.window(head));
+                tables[head] &= !(u64::from(!passes) << t);
+            }
         }
     }
 
