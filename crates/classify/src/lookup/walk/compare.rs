@@ -19,8 +19,14 @@ impl Walk<'_> {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
             return unsafe { self.select_heads_avx512(tables, active) };
         }
-        let in_leaf = |window: &Window| self.can_match_leaf(window) && self.leaf.agreeing_lanes(window) != 0;
-        self.select_heads_with((tables, active), |head| in_leaf(self.window(head)))
+        let mut n = 0;
+        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
+            let window = self.window(head);
+            let is_in_leaf = self.can_match_leaf(window) && self.leaf.agreeing_lanes(window) != 0;
+            active[n % VECTOR] = head as u16;
+            n += usize::from((*tables != 0) | is_in_leaf);
+        }
+        n
     }
 
     /// [`Walk::select_heads`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
@@ -36,21 +42,6 @@ impl Walk<'_> {
             avx512::compare16_with_all(block, heads, &mut lanes);
         }
         avx512::collect_nonzero(self.heads.len(), (tables, &lanes), active)
-    }
-
-    /// Selects heads with this function, which returns whether one agrees with an entry of the root's leaf.
-    #[inline(always)]
-    fn select_heads_with(
-        &self,
-        (tables, active): (&[u64; VECTOR], &mut [u16; VECTOR]),
-        is_in_leaf: impl Fn(usize) -> bool,
-    ) -> usize {
-        let mut n = 0;
-        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
-            active[n % VECTOR] = head as u16;
-            n += usize::from((*tables != 0) | is_in_leaf(head));
-        }
-        n
     }
 
     /// Compares some heads with the blocks of the root's leaf and with the entries of their comparisons.
