@@ -22,6 +22,7 @@ const PATCHED: &[(&str, &[&str])] = &[
     (
         "rte_net_af_packet",
         &[
+            "socket=mmb_packet_socket",
             "setsockopt=mmb_packet_setsockopt",
             "bind=mmb_packet_bind",
             "poll=mmb_packet_poll",

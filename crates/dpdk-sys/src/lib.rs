@@ -9,7 +9,7 @@
 //! * `shim/log.c`: the messages of DPDK, libbpf and libxdp in one sink;
 //! * `shim/xsk.c`: releases what DPDK 22.11's AF_XDP driver leaks when it closes a port; keeps it from
 //!   loading a program;
-//! * `shim/packet.c`: keeps the AF_PACKET driver from having the kernel reassemble fragments;
+//! * `shim/packet.c`: keeps the AF_PACKET driver from receiving, which ports do themselves, and from waiting;
 //! * `shim/flow.c`: hardware flow rules (`rte_flow`).
 //!
 //! # How it is linked

@@ -161,6 +161,23 @@ fn frames_that_the_kernel_sends_are_not_received() {
     });
 }
 
+/// Each further socket that is bound to the interface would be offered a copy of each frame, also of those
+/// that the kernel sends.
+#[test]
+fn the_kernel_gives_frames_to_one_socket_of_an_af_packet_port() {
+    in_namespace(|| {
+        let pool = pool();
+        let mut port = open(packet(), &pool).unwrap();
+        let _queues = queues(&mut port);
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/packet").unwrap();
+        let protocols: Vec<_> =
+            sockets.lines().skip(1).filter_map(|line| line.split_whitespace().nth(3)).collect();
+        let receiving = protocols.iter().filter(|protocol| **protocol != "0000").count();
+        // One enters the promiscuous mode, one sends, one receives.
+        assert_eq!((receiving, protocols.len()), (1, 3), "{sockets}");
+    });
+}
+
 /// Frames of a test in which a pool is empty.
 const SENT: u32 = 6000;
 
