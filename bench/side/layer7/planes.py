@@ -7,11 +7,12 @@ import subprocess
 import time
 
 from . import web
+from .. import boxes
 from .proxies import BROKER, OLD, SECONDS, SERVERS, SIZE, add_servers, check, measured, one_nginx
 from ..ends import END_TO_END, SHARED, together
 from ..machine import processor_time_of
-from ..results import MMB, Experiment, Series
-from ..wire import PACE, PORTS, SERVER, Wire
+from ..results import FAST, FAST_TC, MMB, Experiment, Series
+from ..wire import PACE, SERVER, Wire
 
 from lab.netns import end  # noqa: E402 isort: skip
 
@@ -29,14 +30,17 @@ FIRST, REQUESTS = 3, 3
 def setup():
     return {
         MMB: "one daemon: `route left right` over af-xdp ports, and a broker with `url-rewrite` and `proxy` (round robin)",
+        FAST: boxes.FASTER,
+        FAST_TC: boxes.FASTER_TC + ", and `set punt-limit local off`: what is for the broker passes the engine",
         KERNEL: "ip_forward, and one nginx with `rewrite` and `proxy_pass`",
     }
 
 
-@contextlib.contextmanager
 def both_planes(wire, name):
-    with wire.mmb(BROKER, ports=PORTS) if name == MMB else one_nginx(wire.box, SERVERS, True):
-        yield
+    """What forwards and answers requests, as a context."""
+    # The limit protects the box from packets for itself, which come from af-packet ports only.
+    stands = boxes.ours(wire, "set punt-limit local off\n" + BROKER)
+    return stands[name]() if name in stands else one_nginx(wire.box, SERVERS, True)
 
 
 def of_requests(wire):
