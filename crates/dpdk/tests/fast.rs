@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
     Burst, Device, FastAction, FastGranularity, FastKey, FastPort, FastTranslation, Mempool, NetDev, Port,
-    RxQueue,
+    RedirectWatch, RxQueue,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use net::*;
@@ -290,6 +290,35 @@ fn a_port_that_accepts_no_redirected_frames_is_reported() {
         }
         ip("link set mmb1 down");
         assert!(!second.can_receive_redirects());
+    });
+}
+
+#[test]
+fn a_watch_ends_when_a_port_begins_or_ceases_to_take_frames() {
+    in_namespace_that_tells(|| {
+        let (ends, pool) = (Ends::new(1500), pool());
+        let [_first, second] = ports(&pool);
+        let watch = RedirectWatch::new().unwrap();
+        let changes: [(&dyn Fn(), bool); 4] = [
+            (&|| ends.gro("on"), true),
+            (&|| ends.gro("off"), false),
+            (&|| ends.gro("on"), true),
+            (&|| ip("link set mmb1 down"), false),
+        ];
+        for (change, expected) in changes {
+            watch.wait(Duration::ZERO);
+            let start = Instant::now();
+            change();
+            loop {
+                watch.wait(Duration::from_secs(20));
+                assert!(start.elapsed() < Duration::from_secs(10), "the kernel has reported nothing");
+                if second.can_receive_redirects() == expected {
+                    break;
+                }
+            }
+        }
+        watch.waker().wake();
+        watch.sleep();
     });
 }
 

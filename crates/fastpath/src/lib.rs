@@ -38,8 +38,8 @@
 //! second.
 //!
 //! *Losses.* A frame that is redirected to an interface which cannot take it is lost. Whether an interface
-//! can may change at any time: a veth can while its peer receives by NAPI. So a thread asks the kernel
-//! repeatedly ([`PortMonitor`]), and all flows return to the engine if an interface no longer can.
+//! can may change at any time: a veth can while its peer receives by NAPI. So a thread asks the kernel when
+//! it reports a change ([`PortMonitor`]), and all flows return to the engine if an interface no longer can.
 
 #![forbid(unsafe_code)]
 

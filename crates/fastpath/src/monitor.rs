@@ -1,19 +1,27 @@
-//! A thread that asks the kernel repeatedly which interfaces take redirected frames, while flows are learned.
+//! A thread that knows which interfaces take redirected frames, while flows are learned.
+//!
+//! It asks the kernel at first, and again when the kernel reports a change. Frames may be lost in between:
+//! from when an interface stops taking them until this thread has run.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use mmb_dpdk::{RedirectWaker, RedirectWatch};
 
 use crate::generation::FastPathState;
 
-/// Pause between two checks: frames may be lost for this long after an interface stopped taking them.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Time without a report after which ports are checked anyway.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Time between two checks, at least: a container that starts or ends causes many reports.
+const SPACING: Duration = Duration::from_millis(5);
 
 /// The thread. It ends when this is dropped.
 pub struct PortMonitor {
     thread: Option<JoinHandle<()>>,
+    waker: RedirectWaker,
     stop: Arc<AtomicBool>,
 }
 
@@ -23,34 +31,36 @@ impl PortMonitor {
     /// it.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// There is no descriptor left, or the thread cannot be started.
     pub fn start(
         state: Arc<FastPathState>,
         update_ports: impl Fn() -> bool + Send + 'static,
     ) -> io::Result<PortMonitor> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let watch = RedirectWatch::new()?;
+        let waker = watch.waker();
         let body = move || {
             while !stopped.load(Ordering::Acquire) {
                 if state.is_learning() {
+                    let checked = Instant::now();
                     if update_ports() {
                         state.ports_changed();
                     }
-                    std::thread::park_timeout(PAUSE);
+                    watch.wait(LONGEST);
+                    std::thread::sleep(SPACING.saturating_sub(checked.elapsed()));
                 } else {
-                    std::thread::park();
+                    watch.sleep();
                 }
             }
         };
         let thread = std::thread::Builder::new().name("mmb-fast-path".to_owned()).spawn(body)?;
-        Ok(PortMonitor { thread: Some(thread), stop })
+        Ok(PortMonitor { thread: Some(thread), waker, stop })
     }
 
     /// Makes the thread go on, which sleeps while flows are not learned.
     pub fn resume(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
+        self.waker.wake();
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) use netdev::set_option;
 pub use netdev::{NetDev, Offloads};
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
-#[cfg(test)]
 pub(crate) use redirect::XdpFeatures;
+pub use redirect::{RedirectWaker, RedirectWatch};
 pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
 pub use vnet::ReceiveLarge;

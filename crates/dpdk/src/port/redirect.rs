@@ -10,6 +10,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::netdev;
 
+mod watch;
+
+pub use watch::{RedirectWaker, RedirectWatch};
+
 // linux/genetlink.h
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
@@ -115,21 +119,24 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The kinds and values of attributes.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [a, b, c, d, ..] = *bytes else { return None };
+        let len = usize::from(u16::from_ne_bytes([a, b]));
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([c, d]), value))
+    })
+}
+
 /// The value of the first attribute of this kind.
-fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let [a, b, c, d, ..] = *attributes {
-        let (len, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
-        let value = attributes.get(4..len)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        attributes = attributes.get(len.next_multiple_of(4)..).unwrap_or_default();
-    }
-    None
+fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
 /// The bytes of the first attribute of this kind, which is a number.
-fn number<const N: usize>(attributes: &[u8], wanted: u16) -> io::Result<[u8; N]> {
-    let value = find(attributes, wanted).and_then(|value| value.try_into().ok());
+fn number<const N: usize>(bytes: &[u8], wanted: u16) -> io::Result<[u8; N]> {
+    let value = find(bytes, wanted).and_then(|value| value.try_into().ok());
     value.ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
