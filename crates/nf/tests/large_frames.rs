@@ -123,6 +123,14 @@ impl Connection {
 
     /// Sends a segment. Returns what became of it, and of those that it releases.
     fn send(&mut self, direction: usize, from: i64, acked: usize, flags: u8, bytes: &[u8]) -> Vec<Sent> {
+        let frame = Connection::frame(direction, from, acked, (flags, 0), bytes);
+        let mut sent = self.0.send("c", &[frame]);
+        sent.extend(self.0.released());
+        sent
+    }
+
+    /// Makes a segment. `tos`: the second byte of its IPv4 header.
+    fn frame(direction: usize, from: i64, acked: usize, (flags, tos): (u8, u8), bytes: &[u8]) -> Vec<u8> {
         let seq = INITIAL[direction].wrapping_add(from as u32);
         let ack = INITIAL[1 - direction].wrapping_add(acked as u32);
         let (sport, dport) = if direction == 0 { (4000, 80) } else { (80, 4000) };
@@ -130,10 +138,8 @@ impl Connection {
         let options = if flags & SYN == 0 { Vec::new() } else { vec![2, 4, 5, 0xb4, 1, 3, 3, 7] };
         let tcp = Tcp { seq, ack, flags, window: 60_000, options, ..Tcp::new(sport, dport) };
         let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
-        let frame = Frame::new(Ip4::new(ends[direction], ends[1 - direction]), tcp).payload(bytes).build();
-        let mut sent = self.0.send("c", &[frame]);
-        sent.extend(self.0.released());
-        sent
+        let ip = Ip4 { tos, ..Ip4::new(ends[direction], ends[1 - direction]) };
+        Frame::new(ip, tcp).payload(bytes).build()
     }
 
     fn recorded(&self) -> String {
@@ -267,4 +273,64 @@ fn a_frame_without_edits_leaves_as_it_is() {
     let sent = connection.send(0, 0, 0, ACK, &text);
     assert_eq!((sent[0].verdict, sent[0].emitted.len()), (ChainVerdict::Pass, 0));
     assert!(sent[0].frame[PAYLOAD..] == text);
+}
+
+/// The client's frames of a vector: the flags, the second byte of the IPv4 header, and the bytes of each.
+fn vector(frames: &[(u8, u8, &[u8])]) -> Vec<Sent> {
+    let mut from = 0;
+    let frames: Vec<_> = frames
+        .iter()
+        .map(|(flags, tos, bytes)| {
+            let frame = Connection::frame(0, from, 0, (*flags, *tos), bytes);
+            from += bytes.len() as i64;
+            frame
+        })
+        .collect();
+    Connection::open("letters xx").0.send("c", &frames)
+}
+
+const ECT: u8 = 2;
+const CE: u8 = 3;
+
+#[test]
+fn what_a_vector_brings_of_a_connection_leaves_as_one_frame() {
+    let text = [b"a".as_slice(), &letters(4000)].concat();
+    let edited = [b"xx".as_slice(), &letters(4000)].concat();
+    let sent = vector(&[(ACK, ECT, &text), (ACK | PSH, ECT, &text), (ACK, ECT, &text)]);
+    assert!(sent[0].emitted.is_empty() && sent[1].emitted.is_empty());
+    let (bytes, flags) = output(&sent, 0);
+    assert!(bytes == edited.repeat(3));
+    let (last, others) = flags.split_last().expect("segments");
+    assert!(*last == ACK | PSH && others.iter().all(|flags| *flags == ACK));
+    // The frame numbers its segments.
+    let id = |(_, frame): &(u16, Vec<u8>)| u16::from_be_bytes([frame[18], frame[19]]);
+    assert!(sent[2].emitted.iter().map(id).eq(0..flags.len() as u16));
+}
+
+/// A large frame has one set of headers for all of its segments.
+#[test]
+fn marks_of_congestion_stay_at_their_bytes() {
+    let text = [b"a".as_slice(), &letters(4000)].concat();
+    let edited = [b"xx".as_slice(), &letters(4000)].concat();
+    let sent = vector(&[(ACK, ECT, &text), (ACK, CE, &text), (ACK, ECT, &text), (ACK | CWR, ECT, &text)]);
+    let (bytes, flags) = output(&sent, 0);
+    assert!(bytes == edited.repeat(4));
+    let payload_with = |mark: u8| {
+        let frames = sent.iter().flat_map(|one| &one.emitted).filter(|(_, frame)| frame[15] == mark);
+        frames.map(|(_, frame)| frame.len() - PAYLOAD).sum::<usize>()
+    };
+    assert!(edited.len() - payload_with(CE) < MSS.into() && payload_with(CE) <= edited.len());
+    assert_eq!(payload_with(ECT) + payload_with(CE), bytes.len());
+    assert_eq!(flags.iter().filter(|flags| **flags & CWR != 0).count(), 1);
+}
+
+#[test]
+fn a_vector_with_more_than_a_frame_can_be_leaves_in_the_longest_ones() {
+    let text = [b"a".as_slice(), &letters(39_999)].concat();
+    let edited = [b"xx".as_slice(), &letters(39_999)].concat();
+    let sent = vector(&[(ACK, 0, &text), (ACK, 0, &text), (ACK, 0, &text)]);
+    let emitted = |at: usize| sent[at].emitted.iter().map(|(_, frame)| frame.len() - PAYLOAD).sum::<usize>();
+    let longest = LONGEST / usize::from(MSS) * usize::from(MSS);
+    assert_eq!([emitted(0), emitted(1), emitted(2)], [0, longest, 3 * edited.len() - longest]);
+    assert!(output(&sent, 0).0 == edited.repeat(3));
 }

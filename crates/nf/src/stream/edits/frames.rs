@@ -12,7 +12,7 @@ use crate::tcp_segment::{
 };
 use crate::{EmitTarget, Packet};
 
-const CWR: u8 = 0x80;
+pub(super) const CWR: u8 = 0x80;
 /// Offsets in a TCP header.
 const CHECKSUM: usize = 16;
 /// Bytes of the longest frame, and most segments of a large one.
@@ -192,12 +192,7 @@ impl EditMemory {
         let options = headers.bytes.len().saturating_sub(headers.l4 + FIXED);
         let least = if headers.is_ip4 { LEAST4 } else { LEAST6 };
         let most = self.splices.most_payload(cause.number, direction, options, least) as u32;
-        let most_of_frame = if range.to.wrapping_sub(range.from) > most {
-            let segments = LONGEST_FRAME.saturating_sub(headers.bytes.len() as u32) / most;
-            segments.clamp(1, MOST_SEGMENTS) * most
-        } else {
-            most
-        };
+        let most_of_frame = most_of_large(headers.bytes.len(), most);
         let (mut from, mut n) = (range.from, 0u32);
         loop {
             let left = range.to.wrapping_sub(from);
@@ -224,6 +219,17 @@ impl EditMemory {
             (from, n) = (to, n + len.div_ceil(most));
         }
     }
+}
+
+/// Returns the most payload of a large frame with the headers of a packet. `most`: that of a segment.
+pub(super) fn most_of_frame(packet: &Packet<'_>, most: u32) -> u32 {
+    most_of_large(usize::from(packet.meta.l4_off) + packet.l4_header_len(), most)
+}
+
+/// Returns the most payload of a large frame behind so many bytes of headers.
+fn most_of_large(headers: usize, most: u32) -> u32 {
+    let segments = LONGEST_FRAME.saturating_sub(headers as u32) / most;
+    segments.clamp(1, MOST_SEGMENTS) * most
 }
 
 impl<'a> Headers<'a> {

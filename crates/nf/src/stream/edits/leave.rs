@@ -1,11 +1,11 @@
 //! Packets behind the functions: what is left of their bytes goes on.
 
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, Kind};
 use mmb_stream::{BuiltSegments, Departure, Leaving, OutputRange, Segment, TcpStream, View};
 
 use super::EditMemory;
 use super::counters::RESETS;
-use super::frames::{Cause, ExpectedNumbers};
+use super::frames::{CWR, Cause, ExpectedNumbers, most_of_frame};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::stream::context::StreamContext;
@@ -51,6 +51,9 @@ impl StreamContext {
                     events.insert(i);
                 }
                 return;
+            }
+            if !memory.deferred.is_empty() {
+                memory.send_unmarked(packets, i, emissions);
             }
             let Some(packet) = packets.get_mut(i) else { return };
             let Some(segment) = segment(packet) else { return };
@@ -203,18 +206,23 @@ impl EditMemory {
 }
 
 /// Segments that have grown. Each would leave as a full segment and a small one. So the bytes that do not
-/// fill a segment wait for the next changed segment of their connection in the vector.
+/// fill a segment wait for the next changed segment of their connection in the vector. Those of large frames
+/// wait whole: what a vector brings of a connection leaves as one large frame, if it fits.
 impl EditMemory {
-    /// Takes bytes that do not fill a segment out of the second range, if a full one is in front of them.
-    /// Returns whether there are some.
+    /// Takes bytes that wait for later ones out of the second range. Returns whether there are some.
     fn defer(&mut self, cause: &Cause<'_, '_>, ranges: &mut [OutputRange; 2]) -> bool {
         let [repeated, fresh] = ranges;
         let is_joined = !repeated.is_empty() && !repeated.has_fin && repeated.to == fresh.from;
         let from = if is_joined { repeated.from } else { fresh.from };
         let (len, most) = (fresh.to.wrapping_sub(from), self.most_payload(cause));
-        let rest = len % most;
-        let is_deferred =
-            len > most && rest != 0 && rest <= fresh.to.wrapping_sub(fresh.from) && !fresh.has_fin;
+        // A CWR or a mark in the IP header would be lost: the headers are those of the last packet.
+        let has_mark = cause.packet.tcp_flags() & CWR != 0 || is_marked(cause.packet);
+        let is_large = cause.packet.segment_size != 0 && !has_mark;
+        let rest = len % if is_large { most_of_frame(cause.packet, most) } else { most };
+        let is_deferred = (is_large || len > most)
+            && rest != 0
+            && rest <= fresh.to.wrapping_sub(fresh.from)
+            && !fresh.has_fin;
         if is_deferred {
             let is_pushed = cause.packet.tcp_flags() & PSH != 0;
             self.splices.defer(cause.number, cause.packet.direction as usize, rest, is_pushed);
@@ -222,6 +230,23 @@ impl EditMemory {
             self.deferred.insert(cause.at);
         }
         is_deferred
+    }
+
+    /// Sends bytes that wait in front of a packet whose IP header reports congestion (RFC 3168, 5): they have
+    /// not met it.
+    #[cold]
+    fn send_unmarked(&mut self, packets: &[Packet<'_>], at: usize, emissions: &mut Emissions) {
+        let Some(marked) = packets.get(at).filter(|packet| is_marked(packet)) else { return };
+        let (number, direction) = (self.number(at), marked.direction);
+        let is_last = |&before: &usize| {
+            self.number(before) == number
+                && packets.get(before).is_some_and(|packet| packet.direction == direction)
+        };
+        let last = (0..at).rev().filter(|&before| self.deferred.contains(before)).find(is_last);
+        if let Some((at, packet)) = last.and_then(|at| Some((at, packets.get(at)?))) {
+            let (_, end) = self.splices.ends(number, direction as usize);
+            self.send_deferred(&Cause { packet, at, number }, end, emissions);
+        }
     }
 
     /// The flags of the last segment with deferred bytes: PSH if they were pushed.
@@ -257,6 +282,14 @@ impl EditMemory {
         }
         self.deferred = Set::EMPTY;
     }
+}
+
+/// Whether the IP header of a packet reports congestion.
+fn is_marked(packet: &Packet<'_>) -> bool {
+    const CONGESTED: u8 = 3;
+    let byte = packet.head.get(usize::from(packet.meta.l3_off) + 1).copied().unwrap_or(0);
+    let field = if packet.meta.kind.l3() == Kind::IP4 { byte } else { byte >> 4 };
+    field & CONGESTED == CONGESTED
 }
 
 /// Appends what is left of a packet's new bytes to the output. Returns the receiver's number in front of
