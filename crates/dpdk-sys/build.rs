@@ -113,6 +113,7 @@ fn main() {
     compile_bpf("steer.c", "steer.o", &[]);
     compile_bpf("steer.c", "steer_fast.o", &["-DSTEER_FAST"]);
     compile_bpf("tc.c", "tc.o", &[]);
+    compile_bpf("discard.c", "discard.o", &[]);
     compile_bpf("broker.c", "broker.o", &[]);
     generate(&flags);
     link();

@@ -38,6 +38,9 @@ pub static STEER_FAST: &[u8] = &ALIGNED_FAST.bytes;
 /// The programs of AF_PACKET ports with the fast path (bpf/tc.c), compiled.
 pub static TC: &[u8] = &ALIGNED_TC.bytes;
 
+/// The program of routed AF_PACKET ports (bpf/discard.c), compiled.
+pub static DISCARD: &[u8] = &ALIGNED_DISCARD.bytes;
+
 /// The socket lookup of transparent brokers (bpf/broker.c), compiled.
 pub static BROKER: &[u8] = &ALIGNED_BROKER.bytes;
 
@@ -51,5 +54,7 @@ static ALIGNED: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!(
 static ALIGNED_FAST: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer_fast.o")) };
 static ALIGNED_TC: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/tc.o")) };
+static ALIGNED_DISCARD: &Aligned<[u8]> =
+    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/discard.o")) };
 static ALIGNED_BROKER: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/broker.o")) };

@@ -223,3 +223,34 @@ fn generic_where_the_driver_cannot() {
         assert!(pool.in_use() <= 1);
     });
 }
+
+/// An IPv4 packet for a host behind the interface with this Ethernet address.
+fn packet_to(mac: [u8; 6]) -> Vec<u8> {
+    [&mac[..], &[2; 6], &[8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 99, 0, 2, 198, 51, 100, 7]]
+        .concat()
+}
+
+/// The kernel's stack gets no packets of a routed AF_PACKET port, except those that are not for it.
+#[test]
+fn a_routed_packet_port_spares_the_kernels_stack_its_packets() {
+    in_namespace(|| {
+        let (pool, peer) = (pool(), Raw::new("peer0"));
+        let mut port = open(Device::AfPacket { interface: "mmb0".into() }, &pool).unwrap();
+        let (mut rx, _tx) = queues(&mut port);
+        // A socket of one protocol receives behind tc.
+        let stack = Raw::of_protocol("mmb0", libc::ETH_P_IP);
+        let own = NetDev::lookup("mmb0").unwrap().unwrap().mac;
+        let frames = [packet_to(own), packet_to([0xff; 6])];
+        let routed = steering("mmb0", &[]);
+        for (steering, reaches) in
+            [(None, [true, true]), (Some(&routed), [false, true]), (None, [true, true])]
+        {
+            port.steer(steering).unwrap();
+            for (frame, reaches) in frames.iter().zip(reaches) {
+                peer.send(frame);
+                assert_eq!(receive(&mut rx, 1), std::slice::from_ref(frame));
+                assert_eq!(stack.receive().is_some(), reaches, "{steering:?}");
+            }
+        }
+    });
+}

@@ -233,7 +233,8 @@ impl Port {
 
     /// Sets which frames of an AF_XDP port stay with the kernel; None: none, as after opening. May be called
     /// at any time; no frame is lost. On an AF_PACKET port, it sets which frames may take the fast path:
-    /// those to the steering's Ethernet address. Ports of other kinds ignore it.
+    /// those to the steering's Ethernet address. The kernel's stack then gets no IP packets
+    /// that are addressed to the interface. Ports of other kinds ignore it.
     ///
     /// # Errors
     /// When the kernel refuses; nothing has changed then.

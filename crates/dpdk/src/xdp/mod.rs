@@ -1,6 +1,7 @@
 //! BPF: the kernel programs of AF_XDP and AF_PACKET ports, the flows that they forward by themselves, and the
 //! socket lookup of brokers.
 
+mod discard;
 mod error;
 mod fast_flow;
 mod fast_index;

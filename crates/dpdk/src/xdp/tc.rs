@@ -8,6 +8,9 @@
 //! program at ingress decides, and what is for the engine is received a second time, with a mark that the
 //! filter accepts. While the programs are not engaged, the port is as without them. Nothing is pinned:
 //! attachments and filter end with the process.
+//!
+//! A routed port without these programs has another one ([`DiscardProgram`]). Both are never attached at the
+//! same time: what the other one drops would not come a second time.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
@@ -15,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
+use super::discard::DiscardProgram;
 use super::error::XdpError;
 use super::fast_path::Member;
 use super::maps::{Mapped, errno_of};
@@ -106,6 +110,8 @@ pub(crate) struct TcPort {
 struct State {
     program: Option<TcProgram>,
     steering: Option<Steering>,
+    /// Attached while the port is routed and `program` is not there.
+    discard: Option<DiscardProgram>,
     error: Option<XdpError>,
 }
 
@@ -127,12 +133,25 @@ impl TcPort {
         if !engaged {
             state.program = None;
         } else if state.program.is_none() {
+            state.discard = None;
             match self.attach(state.steering.as_ref()) {
                 Ok(program) => state.program = Some(program),
                 Err(error) => state.error = Some(error),
             }
         }
+        self.update_discard(&mut state);
         state.program.is_some()
+    }
+
+    /// Attaches the program that spares the kernel's stack the packets of a routed port, or removes it.
+    fn update_discard(&self, state: &mut State) {
+        let is_wanted = state.steering.is_some() && state.program.is_none();
+        if !is_wanted {
+            state.discard = None;
+        } else if state.discard.is_none() {
+            // A kernel that refuses it drops the packets later.
+            state.discard = DiscardProgram::attach(self.if_index).ok();
+        }
     }
 
     fn attach(&self, steering: Option<&Steering>) -> Result<TcProgram, XdpError> {
@@ -170,5 +189,6 @@ impl TcPort {
         if let Some(program) = &state.program {
             program.steer(steering);
         }
+        self.update_discard(&mut state);
     }
 }

@@ -73,10 +73,15 @@ pub struct Raw(OwnedFd);
 
 impl Raw {
     pub fn new(interface: &str) -> Raw {
+        Raw::of_protocol(interface, libc::ETH_P_ALL)
+    }
+
+    /// As [`Raw::new`], for frames of one protocol.
+    pub fn of_protocol(interface: &str, protocol: libc::c_int) -> Raw {
         let index = NetDev::lookup(interface).unwrap().unwrap().index;
         // SAFETY: system calls on live structures.
         unsafe {
-            let protocol = (libc::ETH_P_ALL as u16).to_be();
+            let protocol = (protocol as u16).to_be();
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0);
             assert!(fd >= 0);
             let mut address: libc::sockaddr_ll = std::mem::zeroed();
