@@ -117,6 +117,11 @@ impl<const N: usize> Block<N> {
         self.guarded.count_ones() as usize
     }
 
+    /// Number of entries with further conditions.
+    pub fn partial_len(&self) -> usize {
+        self.partial.count_ones() as usize
+    }
+
     /// All entries, with the slots of their rules.
     pub fn items(&self) -> impl Iterator<Item = RuleEntry> + '_ {
         self.slots.iter().zip(&self.entries).filter_map(|(slot, entry)| Some((*slot, entry.clone()?)))
@@ -271,13 +276,15 @@ impl<const N: usize> Block<N> {
         pass
     }
 
-    /// Prefetches the block.
+    /// Prefetches what every comparison reads.
     #[inline(always)]
     pub fn prefetch(&self) {
-        for half in [&self.mask, &self.key] {
-            half.as_flattened().iter().step_by(16).for_each(prefetch::read);
+        for word in (0..4).step_by(16 / N) {
+            prefetch::read(&self.mask[word]);
+            prefetch::read(&self.key[word]);
         }
         prefetch::read(&self.slots);
+        prefetch::read(&self.partial);
     }
 }
 

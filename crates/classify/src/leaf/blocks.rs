@@ -15,15 +15,17 @@ use crate::vector::{Avx512, HitSink, VectorSummary};
 
 /// Maximum number of entries, if they are compared four at a time and sixteen at a time.
 const CAPACITY_4: usize = 32;
-const CAPACITY_16: usize = 64;
+const CAPACITY_16: usize = 96;
 
 /// An entry that must be checked in full counts as this many more entries.
 const GUARDED_COST: usize = 3;
+/// Two entries with conditions beyond the compared chunk count as three, if the leaf is a long one.
+const PARTIAL_SHARE: usize = 2;
 /// Maximum average number of guarded entries that agree in the compared chunk.
 const MAX_INDISTINCT: usize = 4;
 
 /// Maximum number of wide blocks in a leaf that is not full.
-const MAX_WIDE_BLOCKS: usize = CAPACITY_16 / 16 + CHUNKS;
+pub(crate) const MAX_WIDE_BLOCKS: usize = CAPACITY_16 / 16 + CHUNKS;
 
 /// Maximum number of entries in a leaf on this machine.
 pub(crate) fn capacity() -> usize {
@@ -89,7 +91,13 @@ impl Leaf {
         let (narrow, wide) = self.blocks();
         let guarded =
             narrow.map_or(0, Block::guarded_len) + wide.iter().map(Block::guarded_len).sum::<usize>();
-        self.len() + guarded * GUARDED_COST > capacity() || guarded > MAX_INDISTINCT && self.is_crowded()
+        let partial = if capacity() == CAPACITY_16 {
+            narrow.map_or(0, Block::partial_len) + wide.iter().map(Block::partial_len).sum::<usize>()
+        } else {
+            0
+        };
+        self.len() + partial / PARTIAL_SHARE + guarded * GUARDED_COST > capacity()
+            || guarded > MAX_INDISTINCT && self.is_crowded()
     }
 
     /// Whether a packet that agrees with one guarded entry would have to be checked against many.

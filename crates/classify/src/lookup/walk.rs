@@ -22,7 +22,7 @@ use super::adaptive::AdaptiveState;
 use super::head_hits::HeadHits;
 use crate::leaf::{ActiveBlocks, Block4, Block16, PreFilter};
 use crate::predicate::PredicateResults;
-use crate::table::{Branch, Hash, PageBody, Table, TagGroup};
+use crate::table::{Branch, Hash, Page, PageBody, Table, TagGroup};
 use crate::vector::{Avx512, LookupPacket, VECTOR};
 
 mod compare;
@@ -36,10 +36,11 @@ pub(crate) use probe_filtered::PassedHeads;
 /// Maximum number of tables in the passes. Further tables are probed packet by packet.
 pub(crate) const TABLES: usize = 64;
 /// Number of pairs of a packet and a table that go through the passes together. It is large enough for memory
-/// accesses to overlap, and small enough for the scratch data to stay in the first-level cache.
-const PAIRS: usize = 128;
+/// accesses to overlap, and small enough for what is prefetched to stay in the first-level cache.
+const PAIRS: usize = 64;
 /// Maximum number of packets that go through the passes together.
 const STRIDE: usize = 64;
+const _: () = assert!(TABLES <= PAIRS);
 /// The numbers of all heads.
 static ALL_HEADS: [u16; VECTOR] = {
     let (mut all, mut head) = ([0; VECTOR], 0);
@@ -61,6 +62,16 @@ struct Candidate<'a> {
     /// The first of these, as a lane of the page.
     lane: u32,
     body: &'a PageBody<Branch>,
+}
+
+impl<'a> Candidate<'a> {
+    /// The candidate for a head and a table, in whose page these lanes agree.
+    #[inline(always)]
+    fn new((head, table): (u16, u8), lanes: u8, page: &'a Page<Branch>, hash: Hash) -> Self {
+        let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
+        prefetch::read(&*page.body);
+        Candidate { head, table, lanes, lane: lane as u32, body: &page.body }
+    }
 }
 
 /// A packet and entries to compare it with.
@@ -96,7 +107,7 @@ pub(crate) struct Walk<'a> {
 
 /// Data passed from pass to pass.
 struct Scratch<'a> {
-    probes: [(&'a TagGroup, Hash); PAIRS],
+    probes: [(&'a TagGroup, &'a Page<Branch>, Hash); PAIRS],
     candidates: [Candidate<'a>; PAIRS],
     comparisons: [Comparison<'a>; PAIRS],
     visits: NodeVisits<'a>,
@@ -112,13 +123,16 @@ impl<'a> Walk<'a> {
         hits: &mut HeadHits,
     ) -> usize {
         deferred.further_lanes.clear();
+        self.compare_root(&mut deferred.root);
         let Some(any) = self.tables.first() else {
-            self.compare(&ALL_HEADS[..self.heads.len()], &[], hits);
+            let mut active = [0; VECTOR];
+            let n = self.select_heads(&[0; VECTOR], &deferred.root, &mut active);
+            self.compare(&active[..n], &[], &deferred.root, hits);
             return 0;
         };
         let none = any.store.page(Hash::default());
         let mut scratch = Scratch {
-            probes: [(&TagGroup::EMPTY, Hash::default()); PAIRS],
+            probes: [(&TagGroup::EMPTY, none, Hash::default()); PAIRS],
             candidates: [Candidate { head: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
             comparisons: [Comparison::NONE; PAIRS],
             visits: NodeVisits::NONE,
@@ -135,7 +149,36 @@ impl<'a> Walk<'a> {
     }
 
     /// Runs all passes without filters. Returns the number of candidates.
+    #[allow(unsafe_code)]
     fn run_passes(
+        &self,
+        scratch: &mut Scratch<'a>,
+        deferred: &mut DeferredWork,
+        hits: &mut HeadHits,
+    ) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512.is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            return unsafe { self.run_passes_avx512(scratch, deferred, hits) };
+        }
+        self.run_passes_with(scratch, deferred, hits)
+    }
+
+    /// [`Walk::run_passes`] with AVX-512; the caller needs an [`Avx512`]. The passes are the same.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn run_passes_avx512(
+        &self,
+        scratch: &mut Scratch<'a>,
+        deferred: &mut DeferredWork,
+        hits: &mut HeadHits,
+    ) -> usize {
+        self.run_passes_with(scratch, deferred, hits)
+    }
+
+    /// [`Walk::run_passes`] for any processor.
+    #[inline(always)]
+    fn run_passes_with(
         &self,
         scratch: &mut Scratch<'a>,
         deferred: &mut DeferredWork,
@@ -166,7 +209,7 @@ impl<'a> Walk<'a> {
             candidate.body.prefetch(candidate.lane as usize);
         }
         self.find_blocks(n, scratch, deferred);
-        self.compare(heads, &scratch.comparisons[..n], hits);
+        self.compare(heads, &scratch.comparisons[..n], &deferred.root, hits);
         self.visit_single_nodes(&mut scratch.visits, hits);
     }
 
@@ -213,33 +256,25 @@ impl<'a> Walk<'a> {
     fn probe(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
         let n = self.tables.len();
         self.for_each_key(heads.clone(), |pair, table, hash| {
-            let group = table.store.page(hash).group(hash).1;
+            let page = table.store.page(hash);
+            let group = page.group(hash).1;
             prefetch::read(group);
-            scratch.probes[pair] = (group, hash);
+            scratch.probes[pair] = (group, page, hash);
         });
         let probes = &scratch.probes[..heads.len() * n];
         let (mut agreed, mut found) = ([(0u8, 0u8, 0u8); PAIRS], 0);
         for (at, probes) in probes.chunks_exact(n).enumerate() {
-            for (t, &(group, hash)) in probes.iter().enumerate() {
+            for (t, &(group, _, hash)) in probes.iter().enumerate() {
                 let lanes = group.find(hash.tag()).bits();
                 agreed[found % PAIRS] = (at as u8, t as u8, lanes);
                 found += usize::from(lanes != 0);
             }
         }
         for (&(at, table, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
-            let hash = probes[usize::from(at) * n + usize::from(table)].1;
-            *candidate = self.candidate(heads.start as u16 + u16::from(at), table, lanes, hash);
+            let (_, page, hash) = probes[usize::from(at) * n + usize::from(table)];
+            *candidate = Candidate::new((heads.start as u16 + u16::from(at), table), lanes, page, hash);
         }
         found
-    }
-
-    /// The candidate for a head and a table in which these lanes agree.
-    #[inline(always)]
-    fn candidate(&self, head: u16, table: u8, lanes: u8, hash: Hash) -> Candidate<'a> {
-        let page = self.tables[usize::from(table)].store.page(hash);
-        let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
-        prefetch::read(&*page.body);
-        Candidate { head, table, lanes, lane: lane as u32, body: &page.body }
     }
 
     /// Locates the blocks of entries that candidates lead to.

@@ -37,7 +37,7 @@ struct CostModel {
 /// Costs if entries are compared four at a time.
 const COSTS_4: CostModel = CostModel { probe: 8.0, visit: 15.0, compare: 1.2, full: 38.0 };
 /// Costs if entries are compared sixteen at a time: longer leaves and fewer tables are cheaper.
-const COSTS_16: CostModel = CostModel { probe: 20.0, visit: 15.0, compare: 0.6, full: 38.0 };
+const COSTS_16: CostModel = CostModel { probe: 20.0, visit: 15.0, compare: 0.5, full: 38.0 };
 
 /// The costs on this machine.
 fn costs() -> &'static CostModel {

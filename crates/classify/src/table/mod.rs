@@ -16,7 +16,7 @@ pub(crate) use branch::Branch;
 pub(crate) use hash::{Hash, Seeds};
 pub(crate) use hash_table::{Table, kind_bit};
 pub(crate) use node::Node;
-pub(crate) use page::PageBody;
+pub(crate) use page::{Page, PageBody};
 pub(crate) use path::{Path, is_exact};
 pub use store::Occupancy;
 pub(crate) use tag_group::TagGroup;

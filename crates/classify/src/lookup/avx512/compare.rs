@@ -127,7 +127,7 @@ pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 
 pub(crate) fn compare4_with_all<'a>(
     block: &Block4,
     packets: (usize, impl Fn(usize) -> &'a Window),
-    all: &mut [u16; VECTOR],
+    out: (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
 ) {
     let (keys, chunk) = (Keys4::new(block), block.chunk());
     let compare = |window: &Window| {
@@ -138,7 +138,7 @@ pub(crate) fn compare4_with_all<'a>(
         }
     };
     let further = |window: &Window| compare_further4(&block.further, window);
-    mark_all(packets, compare, (block.partial_lanes(), further), all);
+    mark_all(packets, compare, (block.partial_lanes(), further), out);
 }
 
 /// [`compare16`] for the first `n` of some packets; see [`mark_all`].
@@ -147,7 +147,7 @@ pub(crate) fn compare4_with_all<'a>(
 pub(crate) fn compare16_with_all<'a>(
     block: &Block16,
     packets: (usize, impl Fn(usize) -> &'a Window),
-    all: &mut [u16; VECTOR],
+    out: (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
 ) {
     let (keys, chunk) = (Keys16::new(block), block.chunk());
     let compare = |window: &Window| {
@@ -158,35 +158,38 @@ pub(crate) fn compare16_with_all<'a>(
         }
     };
     let further = |window: &Window| compare_further16(&block.further, window);
-    mark_all(packets, compare, (block.partial_lanes(), further), all);
+    mark_all(packets, compare, (block.partial_lanes(), further), out);
 }
 
-/// ORs the agreeing lanes of the first `n` of some packets to the elements of `all`. It compares the chunk of
-/// all packets first, without branches, since it is hard to predict which agree, and then the further
-/// conditions of the `partial` lanes.
+/// Writes the agreeing lanes of the first `n` of some packets to `agreeing`, and sets `bit` in the elements
+/// of `any` for packets with such lanes. It compares the chunk of all packets first, without branches, since
+/// it is hard to predict which agree, and then the further conditions of the `partial` lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
 fn mark_all<'a>(
     (n, window): (usize, impl Fn(usize) -> &'a Window),
     compare: impl Fn(&Window) -> u16,
     (partial, compare_further): (u16, impl Fn(&Window) -> u32),
-    all: &mut [u16; VECTOR],
+    (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
 ) {
-    let mut agreeing = [0; VECTOR];
     for (packet, lanes) in agreeing[..n].iter_mut().enumerate() {
         *lanes = compare(window(packet));
     }
-    let partial = _mm512_set1_epi16(partial as i16);
-    let all = cast_mut::<_, [[u16; 32]; VECTOR / 32]>(all);
-    for (group, (lanes, all)) in group_by_32(&agreeing).iter().zip(all).enumerate() {
-        let some: __m512i = cast(*lanes);
-        let mut further = _mm512_test_epi16_mask(some, partial);
-        *all = cast(_mm512_or_si512(cast(*all), _mm512_maskz_mov_epi16(!further, some)));
+    // The rest of the last group has lanes of an earlier vector.
+    agreeing[n..].iter_mut().take(31).for_each(|lanes| *lanes = 0);
+    let (partial, bit) = (_mm512_set1_epi16(partial as i16), _mm512_set1_epi16(bit as i16));
+    let groups = cast_mut::<_, [[u16; 32]; VECTOR / 32]>(agreeing).iter_mut();
+    let any = cast_mut::<_, [[u16; 32]; VECTOR / 32]>(any);
+    for (group, (lanes, any)) in groups.zip(any).take(n.div_ceil(32)).enumerate() {
+        let mut further = _mm512_test_epi16_mask(cast(*lanes), partial);
         while further != 0 {
             let at = further.trailing_zeros() as usize;
-            all[at % 32] |= lanes[at % 32] & compare_further(window(group * 32 + at)) as u16;
+            lanes[at % 32] &= compare_further(window(group * 32 + at)) as u16;
             further &= further - 1;
         }
+        let some: __m512i = cast(*lanes);
+        let some = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(some, some), bit);
+        *any = cast(_mm512_or_si512(cast(*any), some));
     }
 }
 
@@ -351,6 +354,26 @@ mod tests {
             let is_it = |packet: &u16| tables[usize::from(*packet)] != 0 || lanes[usize::from(*packet)] != 0;
             let expected: Vec<u16> = (0..n as u16).filter(is_it).collect();
             prop_assert_eq!(&packets[..found], &expected[..]);
+        }
+
+        #[test]
+        #[allow(unsafe_code)]
+        fn marks_the_first_packets(n in 0..=VECTOR, stale: u16, own: u16, partial: u16) {
+            if Avx512::detect().is_none() {
+                return Ok(());
+            }
+            let (mut lanes, mut any, window) = ([stale; VECTOR], [0; VECTOR], Window::default());
+            let get = |packet: usize| {
+                assert!(packet < n, "there is no packet {packet}");
+                &window
+            };
+            let further = (partial, |_: &Window| u32::from(!partial | 0xff));
+            // SAFETY: the processor has the instructions.
+            unsafe { mark_all((n, get), |_| own, further, (&mut lanes, &mut any, 4)) };
+            let agreeing = own & (!partial | 0xff);
+            let bit = 4 * u16::from(agreeing != 0);
+            prop_assert!(lanes[..n].iter().all(|lanes| *lanes == agreeing));
+            prop_assert!(any[..n].iter().all(|bits| *bits == bit));
         }
     }
 }

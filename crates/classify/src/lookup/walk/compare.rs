@@ -3,57 +3,108 @@
 use mmb_packet::Window;
 
 use super::{Comparison, Walk};
-use crate::leaf::{Block4, Block16, first_words};
+use crate::leaf::{Block4, Block16, MAX_WIDE_BLOCKS, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
 use crate::vector::VECTOR;
 
+/// The lanes of the root's leaf that heads agree with. Those of a block that a head does not agree with are
+/// undefined.
+#[derive(Clone, Debug)]
+pub(crate) struct RootLanes {
+    narrow: [u16; VECTOR],
+    wide: [[u16; VECTOR]; MAX_WIDE_BLOCKS],
+    /// For each head a bit for each block that it agrees with: first the narrow one, then the wide ones.
+    blocks: [u16; VECTOR],
+}
+
+const _: () = assert!(MAX_WIDE_BLOCKS < 16);
+
+impl Default for RootLanes {
+    fn default() -> Self {
+        RootLanes { narrow: [0; VECTOR], wide: [[0; VECTOR]; MAX_WIDE_BLOCKS], blocks: [0; VECTOR] }
+    }
+}
+
 impl Walk<'_> {
-    /// Collects the heads that have keys in some of the `tables`, or agree with an entry of the root's leaf;
-    /// returns their number. No other head can match.
+    /// Compares all heads with the root's leaf.
     #[allow(unsafe_code)]
-    pub(super) fn select_heads(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
+    pub(super) fn compare_root(&self, root: &mut RootLanes) {
+        root.blocks = [0; VECTOR];
         #[cfg(target_arch = "x86_64")]
         if self.avx512.is_some() {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
-            return unsafe { self.select_heads_avx512(tables, active) };
+            return unsafe { self.compare_root_avx512(root) };
+        }
+        for head in 0..self.heads.len().min(VECTOR) {
+            let window = self.window(head);
+            if !self.can_match_leaf(window) {
+                continue;
+            }
+            let first = &first_words(window.chunk[0]);
+            root.narrow[head] =
+                self.leaf.narrow.map_or(0, |block| block.agreeing_lanes(first, window)) as u16;
+            root.blocks[head] = u16::from(root.narrow[head] != 0);
+            for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
+                lanes[head] = block.agreeing_lanes(first, window) as u16;
+                root.blocks[head] |= u16::from(lanes[head] != 0) << (at + 1);
+            }
+        }
+    }
+
+    /// [`Walk::compare_root`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
+    /// block by block, without the pre-filter, which costs as much as a block.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn compare_root_avx512(&self, root: &mut RootLanes) {
+        let heads = (self.heads.len(), |head: usize| self.window(head));
+        if let Some(block) = self.leaf.narrow {
+            avx512::compare4_with_all(block, heads, (&mut root.narrow, &mut root.blocks, 1));
+        }
+        for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
+            avx512::compare16_with_all(block, heads, (lanes, &mut root.blocks, 2 << at));
+        }
+    }
+
+    /// Collects the heads that have keys in some of the `tables`, or agree with an entry of the root's leaf;
+    /// returns their number. No other head can match.
+    #[allow(unsafe_code)]
+    pub(super) fn select_heads(
+        &self,
+        tables: &[u64; VECTOR],
+        root: &RootLanes,
+        active: &mut [u16; VECTOR],
+    ) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512.is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            return unsafe { avx512::collect_nonzero(self.heads.len(), (tables, &root.blocks), active) };
         }
         let mut n = 0;
-        for (head, tables) in tables[..self.heads.len()].iter().enumerate() {
-            let window = self.window(head);
-            let is_in_leaf = self.can_match_leaf(window) && self.leaf.agreeing_lanes(window) != 0;
+        for (head, (tables, lanes)) in tables.iter().zip(&root.blocks).take(self.heads.len()).enumerate() {
             active[n % VECTOR] = head as u16;
-            n += usize::from((*tables != 0) | is_in_leaf);
+            n += usize::from((*tables != 0) | (*lanes != 0));
         }
         n
     }
 
-    /// [`Walk::select_heads`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
-    /// block by block, without the pre-filter, which costs as much as a block.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
-    fn select_heads_avx512(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
-        let (mut lanes, heads) = ([0; VECTOR], (self.heads.len(), |head: usize| self.window(head)));
-        if let Some(block) = self.leaf.narrow {
-            avx512::compare4_with_all(block, heads, &mut lanes);
-        }
-        for block in self.leaf.wide() {
-            avx512::compare16_with_all(block, heads, &mut lanes);
-        }
-        avx512::collect_nonzero(self.heads.len(), (tables, &lanes), active)
-    }
-
     /// Compares some heads with the blocks of the root's leaf and with the entries of their comparisons.
     #[allow(unsafe_code)]
-    pub(super) fn compare(&self, heads: &[u16], comparisons: &[Comparison<'_>], hits: &mut HeadHits) {
+    pub(super) fn compare(
+        &self,
+        heads: &[u16],
+        comparisons: &[Comparison<'_>],
+        root: &RootLanes,
+        hits: &mut HeadHits,
+    ) {
         #[cfg(target_arch = "x86_64")]
         if self.avx512.is_some() {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
-            return unsafe { self.compare_avx512(heads, comparisons, hits) };
+            return unsafe { self.compare_avx512(heads, comparisons, root, hits) };
         }
         self.compare_with(
-            (heads, comparisons, hits),
+            (heads, comparisons, root, hits),
             |window| first_words(window.chunk[0]),
             |block, first, window| block.agreeing_lanes(first, window),
             |block, first, window| block.agreeing_lanes(first, window),
@@ -64,9 +115,15 @@ impl Walk<'_> {
     /// [`Walk::compare`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
-    fn compare_avx512(&self, heads: &[u16], comparisons: &[Comparison<'_>], hits: &mut HeadHits) {
+    fn compare_avx512(
+        &self,
+        heads: &[u16],
+        comparisons: &[Comparison<'_>],
+        root: &RootLanes,
+        hits: &mut HeadHits,
+    ) {
         self.compare_with(
-            (heads, comparisons, hits),
+            (heads, comparisons, root, hits),
             |window| avx512::Chunk::first(window),
             |block, first, window| avx512::compare4(block, first, window),
             |block, first, window| avx512::compare16(block, first, window),
@@ -79,7 +136,7 @@ impl Walk<'_> {
     #[inline(always)]
     fn compare_with<C>(
         &self,
-        (heads, comparisons, hits): (&[u16], &[Comparison<'_>], &mut HeadHits),
+        (heads, comparisons, root, hits): (&[u16], &[Comparison<'_>], &RootLanes, &mut HeadHits),
         first: impl Fn(&Window) -> C,
         four: impl Fn(&Block4, &C, &Window) -> u32,
         sixteen: impl Fn(&Block16, &C, &Window) -> u32,
@@ -90,15 +147,18 @@ impl Walk<'_> {
             let packet = usize::from(self.heads[head]);
             let (window, facts) = (&self.windows[packet], || self.results.of_packet(packet));
             let (first, from) = (first(window), hits.begin_head());
-            if self.can_match_leaf(window) {
-                if let Some(block) = self.leaf.narrow {
-                    hits.push4(block.confirm(four(block, &first, window), window, facts), &block.slots);
-                }
-                for block in self.leaf.wide() {
-                    let lanes = sixteen(block, &first, window);
-                    if lanes != 0 {
-                        give(hits, block.confirm(lanes, window, facts), &block.slots);
+            let mut blocks = root.blocks[head % VECTOR];
+            while blocks != 0 {
+                let at = blocks.trailing_zeros() as usize;
+                blocks &= blocks - 1;
+                if at == 0 {
+                    if let Some(block) = self.leaf.narrow {
+                        let lanes = root.narrow[head % VECTOR].into();
+                        hits.push4(block.confirm(lanes, window, facts), &block.slots);
                     }
+                } else if let Some(block) = self.leaf.wide().get(at - 1) {
+                    let lanes = root.wide[(at - 1) % MAX_WIDE_BLOCKS][head % VECTOR].into();
+                    give(hits, block.confirm(lanes, window, facts), &block.slots);
                 }
             }
             while let Some(comparison) =

@@ -1,5 +1,6 @@
 //! Deferred work: nodes below the root, further agreeing lanes, keys outside the pages.
 
+use super::compare::RootLanes;
 use super::{PAIRS, Walk};
 use crate::lookup::head_hits::HeadHits;
 use crate::table::{Branch, Node};
@@ -8,9 +9,10 @@ use crate::vector::{HitSink, VECTOR};
 /// Maximum number of nodes that are visited with all of their packets at once.
 const MAX_GROUPS: usize = 8;
 
-/// Work that the passes defer; reused for each vector.
+/// What the passes find before the last of them, and work that they defer; reused for each vector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeferredWork {
+    pub root: RootLanes,
     /// Heads and tables with further agreeing lanes.
     pub further_lanes: Vec<(u16, u8)>,
 }

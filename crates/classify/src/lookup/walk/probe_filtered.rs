@@ -6,7 +6,7 @@
 
 use mmb_packet::prefetch;
 
-use super::{PAIRS, Scratch, Walk};
+use super::{Candidate, PAIRS, Scratch, Walk};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
         let mut tables = [0u64; VECTOR];
         self.query_filters(&mut tables);
         let mut active = [0u16; VECTOR];
-        let n = self.select_heads(&tables, &mut active);
+        let n = self.select_heads(&tables, &deferred.root, &mut active);
         let (mut all, mut pairs, mut first) = (0, 0, 0);
         let mut of = [(0u8, 0u8); PAIRS];
         for (at, &head) in active[..n].iter().enumerate() {
@@ -130,19 +130,21 @@ impl<'a> Walk<'a> {
         for (&(head, t), probe) in pairs.iter().zip(&mut scratch.probes) {
             let store = &self.tables[usize::from(t)].store;
             let hash = store.seeds.hash(self.tables[usize::from(t)].key(self.window(head)));
-            let group = store.page(hash).group(hash).1;
+            let page = store.page(hash);
+            let group = page.group(hash).1;
             prefetch::read(group);
-            *probe = (group, hash);
+            *probe = (group, page, hash);
         }
         let (mut agreed, mut found) = ([(0u8, 0u8); PAIRS], 0);
-        for (pair, (group, hash)) in scratch.probes[..pairs.len()].iter().enumerate() {
+        for (pair, (group, _, hash)) in scratch.probes[..pairs.len()].iter().enumerate() {
             let lanes = group.find(hash.tag()).bits();
             agreed[found % PAIRS] = (pair as u8, lanes);
             found += usize::from(lanes != 0);
         }
         for (&(pair, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
-            let ((head, table), hash) = (pairs[usize::from(pair)], scratch.probes[usize::from(pair)].1);
-            *candidate = self.candidate(head.into(), table, lanes, hash);
+            let ((head, table), (_, page, hash)) =
+                (pairs[usize::from(pair)], scratch.probes[usize::from(pair)]);
+            *candidate = Candidate::new((head.into(), table), lanes, page, hash);
         }
         self.finish_candidates(heads, found, scratch, deferred, hits);
         found
