@@ -77,13 +77,16 @@ def best(ours, less):
 
 # How series end whose packets are of IPv6, where others are not.
 IP6 = ", IPv6"
+# Series of mmb with rules that no peer was given, beside one with the rules of the peers.
+OWN_RULES = ("mmb, any fields", "mmb, any fields, IPv6")
 
 
 def ahead(experiment):
     """Points at which a peer is ahead of mmb. Less is better for ticks and times, more for rates.
 
     `PEER, what` is compared with `mmb, what` if that series exists, and otherwise with all series of mmb, but packets of IPv4 with
-    those of IPv4. Of mmb with and without its fast paths, on either kind of port, or the library for searching, the best counts.
+    those of IPv4, and rules with the same rules. Of mmb with and without its fast paths, on either kind of port, or the library for
+    searching, the best counts.
     """
     less = experiment.unit not in MORE_IS_BETTER
     ours = best([point for point in experiment.points if point.series.startswith("mmb")], less)
@@ -94,7 +97,7 @@ def ahead(experiment):
             continue
         same = "mmb, " + point.series.partition(", ")[2]
         for mine in ours:
-            if mine.x != point.x or (same in names and mine.series != same):
+            if mine.x != point.x or (same in names and mine.series != same) or mine.series in OWN_RULES:
                 continue
             if mine.series.endswith(IP6) and not point.series.endswith(IP6):
                 continue

@@ -77,6 +77,13 @@ def test_peers_are_not_compared_with_packets_of_another_version_of_ip():
     assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("other, IPv6", "mmb, IPv6")]
 
 
+def test_peers_are_not_compared_with_rules_that_they_were_not_given():
+    values = {"mmb": 10, "mmb, any fields": 30, "peer": 20}
+    experiment = Experiment("try", "A try", "memory", "masks", "ticks a packet", "", {}, [])
+    experiment.measure([Series(name, lambda x, name=name: values[name], [1]) for name in values], 1)
+    assert not page.ahead(experiment)
+
+
 @pytest.mark.parametrize("unit, mine", [("ticks a packet", "mmb"), ("Gbit/s", FAST)])
 def test_peers_are_compared_with_the_best_configuration_of_mmb(unit, mine):
     experiment = Experiment("try", "A try", "end to end", "rules", unit, "", {}, [])
