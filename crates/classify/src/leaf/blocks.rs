@@ -77,9 +77,14 @@ impl Leaf {
         }
     }
 
-    pub fn len(&self) -> usize {
+    /// The sum of what these functions return for the blocks.
+    fn sum(&self, four: impl Fn(&Block4) -> usize, sixteen: impl Fn(&Block16) -> usize) -> usize {
         let (narrow, wide) = self.blocks();
-        narrow.map_or(0, Block::len) + wide.iter().map(Block::len).sum::<usize>()
+        narrow.map_or(0, four) + wide.iter().map(sixteen).sum::<usize>()
+    }
+
+    pub fn len(&self) -> usize {
+        self.sum(Block::len, Block::len)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -88,14 +93,9 @@ impl Leaf {
 
     /// Whether the entries should move to tables or bit vectors.
     pub fn is_full(&self) -> bool {
-        let (narrow, wide) = self.blocks();
-        let guarded =
-            narrow.map_or(0, Block::guarded_len) + wide.iter().map(Block::guarded_len).sum::<usize>();
-        let partial = if capacity() == CAPACITY_16 {
-            narrow.map_or(0, Block::partial_len) + wide.iter().map(Block::partial_len).sum::<usize>()
-        } else {
-            0
-        };
+        let guarded = self.sum(Block::guarded_len, Block::guarded_len);
+        let is_long = capacity() == CAPACITY_16;
+        let partial = if is_long { self.sum(Block::partial_len, Block::partial_len) } else { 0 };
         self.len() + partial / PARTIAL_SHARE + guarded * GUARDED_COST > capacity()
             || guarded > MAX_INDISTINCT && self.is_crowded()
     }
