@@ -52,7 +52,7 @@ impl StreamContext {
                 }
                 return;
             }
-            if !memory.deferred.is_empty() {
+            if !memory.deferred.is_empty() && packets.get(i).is_some_and(is_marked) {
                 memory.send_unmarked(packets, i, emissions);
             }
             let Some(packet) = packets.get_mut(i) else { return };
@@ -236,7 +236,7 @@ impl EditMemory {
     /// not met it.
     #[cold]
     fn send_unmarked(&mut self, packets: &[Packet<'_>], at: usize, emissions: &mut Emissions) {
-        let Some(marked) = packets.get(at).filter(|packet| is_marked(packet)) else { return };
+        let Some(marked) = packets.get(at) else { return };
         let (number, direction) = (self.number(at), marked.direction);
         let is_last = |&before: &usize| {
             self.number(before) == number
