@@ -12,10 +12,11 @@ PACKAGES = (
     "nftables", "iptables", "haproxy", "nginx-light", "iperf3", "wrk", "dpdk-dev", "openvswitch-switch-dpdk", "clang", "libbpf-dev",
 )  # fmt: skip
 OTHERS = {"vpp": "VPP", "click": "FastClick"}
+ABSENT = "not installed"
 
 
-def describe():
-    """Facts by name."""
+def describe(before):
+    """Facts by name. Peers that are not installed keep what is known of them from `before`: their results stay."""
     info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     fields = dict(line.split(":", 1) for line in info.split("\n\n")[0].splitlines() if ":" in line)
     fields = {name.strip(): value.strip() for name, value in fields.items()}
@@ -26,9 +27,9 @@ def describe():
         "mmb": run("git", "-C", ROOT, "describe", "--always", "--dirty"),
     }
     for package in PACKAGES:
-        facts[package] = run("dpkg-query", "-W", "-f", "${Version}", package) or "not installed"
+        facts[package] = run("dpkg-query", "-W", "-f", "${Version}", package) or before.get(package, ABSENT)
     for program, name in OTHERS.items():
-        facts[name] = "found" if run("which", program) else "not installed"
+        facts[name] = "found" if run("which", program) else before.get(name, ABSENT)
     return facts
 
 
