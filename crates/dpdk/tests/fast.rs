@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
     Burst, Device, FastAction, FastGranularity, FastKey, FastPort, FastTranslation, Mempool, NetDev, Port,
-    RedirectWatch, RxQueue,
+    RxQueue, redirect_reports,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
+use mmb_router::LinkWatch;
 use net::*;
 use peer::*;
 use wire::*;
@@ -298,7 +299,8 @@ fn a_watch_ends_when_a_port_begins_or_ceases_to_take_frames() {
     in_namespace_that_tells(|| {
         let (ends, pool) = (Ends::new(1500), pool());
         let [_first, second] = ports(&pool);
-        let watch = RedirectWatch::new().unwrap();
+        let mut watch = LinkWatch::new().unwrap();
+        watch.listen_to(redirect_reports().unwrap());
         let changes: [(&dyn Fn(), bool); 4] = [
             (&|| ends.gro("on"), true),
             (&|| ends.gro("off"), false),

@@ -1,7 +1,8 @@
 //! A thread that knows which interfaces take redirected frames, while flows are learned.
 //!
-//! It asks the kernel at first, and again when the kernel reports a change. Frames may be lost in between:
-//! from when an interface stops taking them until this thread has run.
+//! It asks the kernel at first, and again when the kernel reports that an interface has changed: its XDP
+//! features, or that it goes up, down or away. Frames may be lost in between: from when an interface stops
+//! taking them until this thread has run.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{RedirectWaker, RedirectWatch};
+use mmb_dpdk::redirect_reports;
+use mmb_router::{LinkWaker, LinkWatch};
 
 use crate::generation::FastPathState;
 
@@ -21,7 +23,7 @@ const SPACING: Duration = Duration::from_millis(5);
 /// The thread. It ends when this is dropped.
 pub struct PortMonitor {
     thread: Option<JoinHandle<()>>,
-    waker: RedirectWaker,
+    waker: LinkWaker,
     stop: Arc<AtomicBool>,
 }
 
@@ -38,7 +40,10 @@ impl PortMonitor {
     ) -> io::Result<PortMonitor> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let watch = RedirectWatch::new()?;
+        let mut watch = LinkWatch::new()?;
+        if let Ok(reports) = redirect_reports() {
+            watch.listen_to(reports);
+        }
         let waker = watch.waker();
         let body = move || {
             while !stopped.load(Ordering::Acquire) {

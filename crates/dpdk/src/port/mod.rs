@@ -24,6 +24,6 @@ pub use netdev::{NetDev, Offloads};
 pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
 pub(crate) use redirect::XdpFeatures;
-pub use redirect::{RedirectWaker, RedirectWatch};
+pub use redirect::redirect_reports;
 pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
 pub use vnet::ReceiveLarge;

@@ -10,9 +10,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::netdev;
 
-mod watch;
+mod reports;
 
-pub use watch::{RedirectWaker, RedirectWatch};
+pub use reports::redirect_reports;
 
 // linux/genetlink.h
 const GENL_ID_CTRL: u16 = 0x10;
