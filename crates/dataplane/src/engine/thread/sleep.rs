@@ -20,6 +20,9 @@ const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 /// Longest sleep while frames wait to be sent.
 const BACKLOG_PAUSE: Duration = Duration::from_micros(50);
+/// What an event of a descriptor is about.
+const WAKER: u64 = 0;
+const PORT: u64 = 1;
 
 /// The descriptors on which one worker sleeps.
 pub(crate) struct Sleeper {
@@ -36,7 +39,7 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     pub fn new(waker: Arc<Waker>) -> std::io::Result<Sleeper> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(waker.fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        epoll.add(waker.fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKER))?;
         Ok(Sleeper { waker, epoll, watched: Vec::new(), polls: false, pause: PAUSE_MIN })
     }
 
@@ -75,7 +78,7 @@ impl Sleeper {
     }
 
     fn add(&self, fd: BorrowedFd<'_>) -> bool {
-        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 1)).is_ok()
+        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, PORT)).is_ok()
     }
 
     /// Makes the next pause short again, since traffic came.
@@ -91,27 +94,30 @@ impl Sleeper {
     /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
     /// have passed.
     pub fn sleep(&mut self, timer: u32) {
-        let mut events = [EpollEvent::empty(); 8];
         if self.polls {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
+            self.waker.clear();
+            return;
+        }
+        let longest = if self.has_backlog() {
+            let epoll = PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN);
+            if ppoll(&mut [epoll], Some(TimeSpec::from_duration(BACKLOG_PAUSE)), None) == Ok(0) {
+                return;
+            }
+            EpollTimeout::ZERO
         } else {
-            // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
-            let longest = if self.has_backlog() {
-                let _ = ppoll(
-                    &mut [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)],
-                    Some(TimeSpec::from_duration(BACKLOG_PAUSE)),
-                    None,
-                );
-                EpollTimeout::ZERO
-            } else {
-                EpollTimeout::from(u16::try_from(timer).unwrap_or(u16::MAX))
-            };
-            let n = self.epoll.wait(&mut events, longest).unwrap_or(0);
-            if events[..n].iter().any(|event| event.events().contains(EpollFlags::EPOLLERR)) {
+            EpollTimeout::from(u16::try_from(timer).unwrap_or(u16::MAX))
+        };
+        let mut events = [EpollEvent::empty(); 8];
+        // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
+        let n = self.epoll.wait(&mut events, longest).unwrap_or(0);
+        for event in &events[..n] {
+            if event.data() == WAKER {
+                self.waker.clear();
+            } else if event.events().contains(EpollFlags::EPOLLERR) {
                 self.handle_errors();
             }
         }
-        self.waker.clear();
     }
 }
