@@ -81,23 +81,33 @@ IP6 = ", IPv6"
 OWN_RULES = ("mmb, any fields", "mmb, any fields, IPv6")
 
 
+def as_done_by(peer):
+    """The series of mmb that does the same as a peer's series, if there is one."""
+    return "mmb, " + peer.partition(", ")[2]
+
+
 def ahead(experiment):
     """Points at which a peer is ahead of mmb. Less is better for ticks and times, more for rates.
 
     `PEER, what` is compared with `mmb, what` if that series exists, and otherwise with all series of mmb, but packets of IPv4 with
-    those of IPv4, and rules with the same rules. Of mmb with and without its fast paths, on either kind of port, or the library for
-    searching, the best counts.
+    those of IPv4, and rules with the same rules. If there is `mmb` beside `mmb, what`, then the latter is compared with `PEER, what`
+    only. Of mmb with and without its fast paths, on either kind of port, or the library for searching, the best counts.
     """
     less = experiment.unit not in MORE_IS_BETTER
     ours = best([point for point in experiment.points if point.series.startswith("mmb")], less)
     names = {point.series for point in ours}
+    # Series of mmb that do more than `mmb`, as some peers do.
+    peers = {point.series for point in experiment.points if not point.series.startswith(MMB)}
+    special = {as_done_by(peer) for peer in peers} if MMB in names else set()
     found = []
     for point in experiment.points:
         if point.series.startswith("mmb") or point.series == "nothing":
             continue
-        same = "mmb, " + point.series.partition(", ")[2]
+        same = as_done_by(point.series)
         for mine in ours:
-            if mine.x != point.x or (same in names and mine.series != same) or mine.series in OWN_RULES:
+            if mine.x != point.x or mine.series in OWN_RULES:
+                continue
+            if mine.series != same and (same in names or mine.series in special):
                 continue
             if mine.series.endswith(IP6) and not point.series.endswith(IP6):
                 continue

@@ -29,6 +29,14 @@ IN_A_PROCESS = "the same, all functions with `process apart`: the event loop run
 # The same broker for connections that the dataplane has received, and sends to it by a rule.
 TRANSPARENT = f"{MMB}, transparent"
 BY_A_RULE = "the same, `transparent`: packets pass the dataplane (af-xdp ports, `route left right`, a rule with the target `broker`) before and behind it"
+# HAProxy in this role, and what brings it the packets (tproxy.rst of the kernel's documentation).
+HAPROXY_TRANSPARENT = f"{HAPROXY}, transparent"
+BY_TPROXY = "the same with `bind … transparent`: clients' packets come by nftables' `tproxy` and `socket transparent`"
+TPROXY = (
+    "table ip side {\n chain p {\n  type filter hook prerouting priority mangle\n"
+    "  meta l4proto tcp socket transparent 1 meta mark set 1 accept\n"
+    f"  iifname b0 tcp dport {web.PORT} tproxy to :{web.PORT} meta mark set 1 accept\n }}\n}}\n"
+)
 RULED_BROKER = BROKER.replace(f"listen {web.PROXY}:{web.PORT}", "transparent") + f"add in left tcp-dport {web.PORT} broker web\n"
 
 
@@ -62,10 +70,25 @@ def nginx(at, servers, rewrites):
     return web.nginx_http(at, servers_of_nginx(servers) + server)
 
 
-def haproxy():
+def haproxy(bind=f"{web.PROXY}:{web.PORT}"):
     rewrite = f"  http-request replace-path {OLD}(.*) {NEW}\\1\n"
-    listen = f"listen web\n  bind {web.PROXY}:{web.PORT}\n{rewrite}{web.haproxy_servers(SERVERS)}"
+    listen = f"listen web\n  bind {bind}\n{rewrite}{web.haproxy_servers(SERVERS)}"
     return web.haproxy("http", listen, "  http-reuse always\n")
+
+
+@contextlib.contextmanager
+def transparent_haproxy(wire):
+    """HAProxy that takes the clients' connections to the server."""
+    marked = ("fwmark", "1", "lookup", "100")
+    wire.box.run("ip", "rule", "add", *marked)
+    wire.box.run("ip", "route", "replace", "local", "0.0.0.0/0", "dev", "lo", "table", "100")
+    wire.nft(TPROXY)
+    try:
+        with web.configured(wire.box, ["haproxy", "-db", "-f"], HAPROXY_TRANSPARENT, lambda _: haproxy(f":{web.PORT} transparent")):
+            yield
+    finally:
+        wire.nft("")
+        wire.box.run("ip", "rule", "delete", *marked)
 
 
 def one_nginx(space, servers, rewrites):
@@ -90,6 +113,8 @@ def stand(wire, apart, name):
             stack.enter_context(wire.mmb(placed(BROKER, name), ports=""))
         elif name == TRANSPARENT:
             stack.enter_context(wire.mmb(RULED_BROKER, ports=PORTS))
+        elif name == HAPROXY_TRANSPARENT:
+            stack.enter_context(transparent_haproxy(wire))
         elif name == HAPROXY:
             stack.enter_context(web.configured(wire.box, ["haproxy", "-db", "-f"], name, lambda _: haproxy()))
         elif name == NGINX:
@@ -109,7 +134,7 @@ def add_servers(wire):
 
 def address(name):
     """Whom clients ask."""
-    return SERVER if name == TRANSPARENT else web.PROXY
+    return SERVER if name in (TRANSPARENT, HAPROXY_TRANSPARENT) else web.PROXY
 
 
 def check(wire, name):

@@ -151,7 +151,7 @@ def requests(rounds, full):
         f"switches it back (SR-IOV), and 2 of each by virtio-user and TAP. Here it is what `{proxies.TRANSPARENT}` has more than `mmb`, for all packets of a request. "
         "Its copies are those of the broker: packets that the dataplane sends and receives are not in them."
     )
-    setup = {**proxies.setup(), proxies.PROCESS: proxies.IN_A_PROCESS, proxies.TRANSPARENT: proxies.BY_A_RULE}
+    setup = {**proxies.setup(), proxies.PROCESS: proxies.IN_A_PROCESS, proxies.TRANSPARENT: proxies.BY_A_RULE, proxies.HAPROXY_TRANSPARENT: proxies.BY_TPROXY}
     how = f"wrk, connections that stay open, {proxies.SIZE} KiB for each request. Every run checks an answer."
     figures = figures_of(
         "requests", "A request through two functions", "connections", "request", "MiddleNet, Tables II, III and V", setup, [how, paper, unified], copies.OF_REQUESTS

@@ -70,6 +70,14 @@ def test_a_peer_is_compared_with_the_series_of_mmb_that_does_the_same():
     assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("router", "mmb, routed")]
 
 
+def test_what_mmb_does_besides_is_compared_with_peers_that_do_so():
+    values = {"mmb": 10, "mmb, apart": 22, "mmb, transparent": 30, "proxy": 20, "proxy, transparent": 25}
+    experiment = Experiment("try", "A try", "end to end", "connections", "system calls a request", "", {}, [])
+    experiment.measure([Series(name, lambda x, name=name: values[name], [1]) for name in values], 1)
+    found = [("proxy", "mmb, apart"), ("proxy, transparent", "mmb, transparent")]
+    assert [(one.peer, one.mine) for one in page.ahead(experiment)] == found
+
+
 def test_peers_are_not_compared_with_packets_of_another_version_of_ip():
     values = {"mmb": 10, "mmb, IPv6": 30, "peer": 20, "other, IPv6": 25}
     experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {}, [])
