@@ -99,7 +99,7 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         graph.walk();
         if std::mem::take(&mut graph.state_mut().ports.received) > 0 {
             idle.walks = 0;
-            sleeper.reset_pause();
+            sleeper.reset();
             continue;
         }
         let has_waited = match graph.state().snapshot.worker_mode {
@@ -117,12 +117,6 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         }
         pause(graph.state());
     }
-}
-
-/// The longest sleep in milliseconds when every port has a descriptor: a bound in case the kernel loses an
-/// event, or a port had no memory for packets and must be asked again.
-fn longest_sleep(mode: ProcessMode) -> u32 {
-    if mode == ProcessMode::Event { 1000 } else { 100 }
 }
 
 /// How long to poll without a packet.
@@ -159,8 +153,7 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         shared.counters.sleeps.add(1);
         worker.flows.sessions.flush(&worker.snapshot.for_worker(worker.id));
         let timers = [worker.next_timer(), worker.fast.next_sweep()];
-        let bound = longest_sleep(worker.snapshot.worker_mode);
-        sleeper.sleep(timers.into_iter().flatten().fold(bound, u32::min));
+        sleeper.sleep(timers.into_iter().flatten().min());
     }
     shared.sleeping.store(false, SeqCst);
 }

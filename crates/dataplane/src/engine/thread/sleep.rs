@@ -1,5 +1,6 @@
 //! How an idle worker sleeps: on file descriptors of its ports, with a growing pause for ports that have
-//! none. While frames wait to be sent, it sleeps for a short time, in which receivers can make room.
+//! none. While frames wait to be sent, it sleeps for a short time, in which receivers can make room. Without
+//! events it looks at everything from time to time, less and less often.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,6 +21,10 @@ const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 /// Longest sleep while frames wait to be sent.
 const BACKLOG_PAUSE: Duration = Duration::from_micros(50);
+/// First and longest sleep on descriptors, in milliseconds: bounds in case the kernel loses an event, or a
+/// port had no memory for packets and must be asked again.
+const BOUND_MIN: u32 = 100;
+const BOUND_MAX: u32 = 1000;
 /// What an event of a descriptor is about.
 const WAKER: u64 = 0;
 const PORT: u64 = 1;
@@ -33,14 +38,16 @@ pub(crate) struct Sleeper {
     watched: Vec<(Arc<OpenPort>, u16)>,
     /// Some port has no descriptor and must be polled.
     polls: bool,
+    /// The next pause, and the longest next sleep in milliseconds. They grow while nothing comes.
     pause: Duration,
+    bound: u32,
 }
 
 impl Sleeper {
     pub fn new(waker: Arc<Waker>) -> std::io::Result<Sleeper> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(waker.fd(), EpollEvent::new(EpollFlags::EPOLLIN, WAKER))?;
-        Ok(Sleeper { waker, epoll, watched: Vec::new(), polls: false, pause: PAUSE_MIN })
+        Ok(Sleeper { waker, epoll, watched: Vec::new(), polls: false, pause: PAUSE_MIN, bound: BOUND_MIN })
     }
 
     /// Watches the ports that `worker` polls now, and no longer the ports before.
@@ -81,9 +88,9 @@ impl Sleeper {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, PORT)).is_ok()
     }
 
-    /// Makes the next pause short again, since traffic came.
-    pub fn reset_pause(&mut self) {
-        self.pause = PAUSE_MIN;
+    /// Makes the next sleep short again, since traffic came.
+    pub fn reset(&mut self) {
+        (self.pause, self.bound) = (PAUSE_MIN, BOUND_MIN);
     }
 
     /// Whether frames wait to be sent on a port.
@@ -93,7 +100,7 @@ impl Sleeper {
 
     /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
     /// have passed.
-    pub fn sleep(&mut self, timer: u32) {
+    pub fn sleep(&mut self, timer: Option<u32>) {
         if self.polls {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -107,7 +114,9 @@ impl Sleeper {
             }
             EpollTimeout::ZERO
         } else {
-            EpollTimeout::from(u16::try_from(timer).unwrap_or(u16::MAX))
+            let longest = timer.map_or(self.bound, |timer| timer.min(self.bound));
+            self.bound = (self.bound * 2).min(BOUND_MAX);
+            EpollTimeout::from(longest as u16)
         };
         let mut events = [EpollEvent::empty(); 8];
         // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
@@ -119,5 +128,39 @@ impl Sleeper {
                 self.handle_errors();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn sleeps_grow_while_nothing_comes() {
+        let mut sleeper = Sleeper::new(Arc::new(Waker::new().expect("an eventfd"))).expect("an epoll");
+        let bounds: Vec<u32> = (0..6)
+            .map(|_| {
+                sleeper.sleep(Some(1));
+                sleeper.bound
+            })
+            .collect();
+        assert_eq!(bounds, [200, 400, 800, 1000, 1000, 1000]);
+        sleeper.reset();
+        assert_eq!(sleeper.bound, BOUND_MIN);
+    }
+
+    #[test]
+    fn a_wake_up_ends_one_sleep() {
+        let waker = Arc::new(Waker::new().expect("an eventfd"));
+        let mut sleeper = Sleeper::new(waker.clone()).expect("an epoll");
+        sleeper.bound = u32::from(u16::MAX);
+        waker.wake();
+        waker.wake();
+        let begin = Instant::now();
+        sleeper.sleep(None);
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert_eq!(sleeper.epoll.wait(&mut [EpollEvent::empty(); 8], EpollTimeout::ZERO), Ok(0), "forgotten");
     }
 }
