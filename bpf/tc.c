@@ -5,7 +5,8 @@
  * The kernel gives a packet first to the port's socket (accept), then to tc (ingress), which forwards it or
  * not (fast_tc.h). A packet must not go both ways, so it is decided once, by `ingress`: the socket refuses a
  * packet at first; `ingress` lets the interface receive packets for the engine a second time, with a mark.
- * With the mark, the socket accepts the packet, and the kernel's stack gets it, as without these programs.
+ * With the mark, the socket accepts the packet. Then the kernel's stack gets it, unless the port is routed
+ * and the stack has no use for it (discard.h).
  *
  * The engine takes buffers of many segments whole (crates/dpdk/src/port/packet).
  */
@@ -22,6 +23,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "discard.h"
 #include "fast_tc.h"
 #include "steer.h"
 
@@ -61,7 +63,7 @@ int ingress(struct __sk_buff *skb)
 
 	if (skb->mark == STEER_TC_MARK) {
 		skb->mark = 0;
-		return NEXT;
+		return state.steer.gate != 0 && is_for_engine_alone(skb) ? TC_ACT_SHOT : NEXT;
 	}
 	engaged = bpf_map_lookup_elem(&seen, &first);
 	if (engaged == NULL || *engaged == 0)

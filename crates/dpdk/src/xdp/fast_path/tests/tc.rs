@@ -18,6 +18,7 @@ const GSO_SIZE: usize = 44;
 // linux/pkt_cls.h
 const REDIRECT: i32 = 7;
 const NEXT: i32 = -1;
+const SHOT: i32 = 2;
 
 /// Buffer metadata that a run starts with.
 #[derive(Clone, Copy, Default)]
@@ -230,4 +231,24 @@ fn frames_to_other_addresses_go_to_the_engine() {
         it.tc.steer(steering.as_ref());
         assert_eq!(it.send(&frame, (0, 0)).is_some(), is_forwarded, "{steering:?}");
     }
+}
+
+/// A routed port keeps IP packets to itself from the stack, on their second way. The kernel runs programs as
+/// if frames came by the loopback interface, whose Ethernet address is zero.
+#[test]
+fn the_stack_gets_no_ip_packets_of_a_routed_port() {
+    let Some(it) = tc_rig() else { return };
+    let mut own = packet(17).build();
+    own[..6].fill(0);
+    let other = packet(17).build();
+    let mut arp = own.clone();
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    let second = |frame: &[u8]| {
+        let meta = Meta { mark: sys::STEER_TC_MARK, ..Meta::default() };
+        assert_ne!(it.run(c"accept", frame, meta).0, 0, "the engine gets it");
+        it.run(c"ingress", frame, meta).0
+    };
+    assert_eq!(second(&own), NEXT, "a port that is not routed");
+    it.tc.steer(Some(&Steering { mac: [0; 6], local: Vec::new() }));
+    assert_eq!([&own, &other, &arp].map(|frame| second(frame)), [SHOT, NEXT, NEXT]);
 }
