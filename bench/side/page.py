@@ -95,14 +95,12 @@ def ahead(experiment):
     """
     less = experiment.unit not in MORE_IS_BETTER
     ours = best([point for point in experiment.points if point.series.startswith("mmb")], less)
+    theirs = [point for point in experiment.points if not point.series.startswith("mmb") and point.series != "nothing"]
     names = {point.series for point in ours}
     # Series of mmb that do more than `mmb`, as some peers do.
-    peers = {point.series for point in experiment.points if not point.series.startswith(MMB)}
-    special = {as_done_by(peer) for peer in peers} if MMB in names else set()
+    special = {as_done_by(point.series) for point in theirs} if MMB in names else set()
     found = []
-    for point in experiment.points:
-        if point.series.startswith("mmb") or point.series == "nothing":
-            continue
+    for point in theirs:
         same = as_done_by(point.series)
         for mine in ours:
             if mine.x != point.x or mine.series in OWN_RULES:
