@@ -58,7 +58,7 @@ pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, Observer, StatsHandle
 pub use log::LogLevel;
 pub use memory::{
     Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, MemoryFile, Mempool, Packet, PinnedFrame, PoolFile, ReadablePool,
-    RingReceiver, RingSender, Segments, SharedMemory, Slots, Tail, VECTOR_MAX, ring, segment,
+    RingReceiver, RingSender, Segments, SharedMemory, Slots, Tail, VECTOR_MAX, populate, ring, segment,
 };
 pub use port::{
     Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, LroGuard,

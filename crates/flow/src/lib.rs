@@ -19,7 +19,7 @@ mod timers;
 mod track;
 mod translate;
 
-pub use arena::Arena;
+pub use arena::{Arena, memory_requests};
 pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionFlags, SessionId, SessionState, Xlat4};
 pub use fragments::{Fragment, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
 pub use icmp::{ErrorBudget, IcmpErrorKind, may_answer, rewrite_as_icmp_error};

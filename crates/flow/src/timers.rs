@@ -106,6 +106,11 @@ impl Timers {
         self.deadlines.touch(0..bytes);
     }
 
+    /// Requests memory for the next timers: `sessions` have been in use.
+    pub fn request_next(&mut self, sessions: usize) {
+        self.deadlines.request_next(sessions);
+    }
+
     /// The place of a deadline, for a prefetch.
     #[inline]
     pub fn place(&self, id: SessionId) -> &u32 {

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
 use mmb_dpdk::{
-    Eal, EalConfig, Graph, HugePages, MemoryFile, Mempool, RingReceiver, ThreadGuard, register_thread,
+    Eal, EalConfig, Graph, HugePages, MemoryFile, Mempool, RingReceiver, ThreadGuard, populate,
+    register_thread,
 };
 use mmb_fastpath::PortMonitor;
-use mmb_flow::ScratchpadFile;
+use mmb_flow::{ScratchpadFile, memory_requests};
 use mmb_packet::{FlowHashKey, set_flow_hash_key};
 use mmb_session::{SessionConfig, Sessions, SharedSessions};
 use rand::rngs::StdRng;
@@ -51,6 +52,7 @@ impl Engine {
         let eal_config =
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config)?;
+        start_allocation()?;
         let pools = Pools::create(config.memory_mb)?;
         let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
         let (queue, punted) = PuntQueue::new()?;
@@ -252,6 +254,15 @@ fn thread(
 ) -> Result<JoinHandle<()>, EngineError> {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     started.map_err(|reason| EngineError::Thread { name: what.to_owned(), reason })
+}
+
+/// Starts the thread that allocates the memory which sessions will need. It runs as long as the process, for
+/// all its engines.
+fn start_allocation() -> Result<(), EngineError> {
+    if let Some(requests) = memory_requests() {
+        thread("the allocation of memory", "mmb-memory", move || requests.into_iter().for_each(populate))?;
+    }
+    Ok(())
 }
 
 /// Reports the end of a worker's thread, unless the engine has stopped it.

@@ -68,9 +68,10 @@ impl Hosts {
         })
     }
 
-    /// Makes the system allocate the memory of the index.
-    pub(super) fn touch(&mut self) {
-        self.index.touch();
+    /// Makes the system allocate the memory of the index and of the first hosts.
+    pub(super) fn allocate(&mut self) {
+        self.store.allocate_first();
+        self.index.allocate();
     }
 
     /// Slots of the index.
@@ -101,6 +102,7 @@ impl Hosts {
     #[inline]
     pub(super) fn add(&mut self, hash: u32, host: Host) -> Option<u32> {
         let number = self.store.insert(host)?;
+        self.blocks.request_next(number as usize);
         self.index.insert(hash, number);
         Some(number)
     }

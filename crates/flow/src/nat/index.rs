@@ -18,7 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use siphasher::sip::SipHasher24;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, HUGE};
 
 /// A hash of two numbers with a secret seed. Without the seed, an attacker cannot construct collisions.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +90,9 @@ impl Index {
         Ok(Index { slots: Arena::new((capacity + capacity / 3 + 1).next_power_of_two())? })
     }
 
-    /// Makes the system allocate the memory now, so that no packet waits for it.
-    pub(super) fn touch(&mut self) {
-        self.slots.touch(0..usize::MAX);
+    /// Makes the system allocate the memory, so that no packet waits for it.
+    pub(super) fn allocate(&mut self) {
+        self.slots.allocate(0..usize::MAX);
     }
 
     /// Prefetches the slot of a hash.
@@ -202,6 +202,12 @@ impl<T: Pod> Store<T> {
         })
     }
 
+    /// Makes the system allocate the memory of the first records.
+    pub(super) fn allocate_first(&mut self) {
+        self.records.allocate(0..HUGE);
+        self.free.allocate(0..HUGE);
+    }
+
     /// Adds a record and returns its number. None if the store is full.
     #[inline]
     pub(super) fn insert(&mut self, record: T) -> Option<u32> {
@@ -210,6 +216,8 @@ impl<T: Pod> Store<T> {
             *self.free.get().get(self.freed)?
         } else if self.begun < self.capacity {
             self.begun += 1;
+            self.records.request_next(self.begun);
+            self.free.request_next(self.begun);
             self.begun as u32 - 1
         } else {
             return None;

@@ -155,10 +155,11 @@ impl Mappings {
         })
     }
 
-    /// Makes the system allocate the memory that every new session reads.
-    pub(super) fn touch(&mut self) {
-        self.by_inside.touch();
-        self.by_outside.touch();
+    /// Makes the system allocate the memory that every new session needs.
+    pub(super) fn allocate(&mut self) {
+        self.store.allocate_first();
+        self.by_inside.allocate();
+        self.by_outside.allocate();
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Mapping> {

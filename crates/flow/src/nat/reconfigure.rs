@@ -31,8 +31,8 @@ impl Nat {
             return;
         }
         if self.config.pools().is_empty() && !config.pools().is_empty() {
-            self.mappings.touch();
-            self.hosts.touch();
+            self.mappings.allocate();
+            self.hosts.allocate();
         }
         let forwards = self.take_kept_forwards(&config);
         self.adopt_pools(&config);

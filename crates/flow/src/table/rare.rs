@@ -50,6 +50,13 @@ impl<T: Pod + PartialEq> RareField<T> {
         }
     }
 
+    /// Requests memory for the next sessions, if the field is used: `sessions` have been in use.
+    pub fn request_next(&mut self, sessions: usize) {
+        if self.is_used {
+            self.values.request_next(sessions);
+        }
+    }
+
     /// Prefetches the value of a session.
     #[inline]
     pub fn prefetch(&self, SessionId(session): SessionId) {

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memmap2::MmapMut;
 
-use crate::arena::{Arena, HUGE};
+use crate::arena::{Arena, HUGE, lead};
 use crate::fcb::SessionId;
 use crate::table::is_set;
 
@@ -76,8 +76,21 @@ impl Block {
 struct Area {
     start: usize,
     size: usize,
-    /// The system has allocated the beginning.
-    is_touched: bool,
+    /// The memory before this byte was allocated or requested. 0: none.
+    requested: usize,
+}
+
+impl Area {
+    /// The bytes that were not requested yet, of places that sessions take next: those before `sessions` are
+    /// in use.
+    fn next(&mut self, sessions: usize, capacity: usize) -> Range<usize> {
+        let from = self.requested.max(self.start);
+        let end = self.start + sessions * self.size + lead(self.size);
+        if from < end {
+            self.requested = end.next_multiple_of(HUGE);
+        }
+        from..self.requested.min(self.start + capacity * self.size)
+    }
 }
 
 /// The starts of scratchpads, by session.
@@ -144,7 +157,7 @@ impl Scratchpads {
     ) -> io::Result<Scratchpads> {
         let (mut areas, mut end) = (Vec::new(), 0_usize);
         for size in sizes {
-            areas.push(Area { start: end, size, is_touched: false });
+            areas.push(Area { start: end, size, requested: 0 });
             let bytes = capacity.checked_mul(size).and_then(|bytes| bytes.checked_next_multiple_of(LINE));
             end = bytes.and_then(|bytes| end.checked_add(bytes)).ok_or(io::ErrorKind::OutOfMemory)?;
         }
@@ -166,9 +179,9 @@ impl Scratchpads {
     pub fn touch(&mut self, bytes: usize) {
         let Scratchpads { areas, memory, capacity, .. } = self;
         let area = areas.iter_mut().find(|area| area.size >= bytes);
-        if let Some(area) = area.filter(|area| bytes > 0 && !area.is_touched) {
-            area.is_touched = true;
-            memory.touch(area.start..area.start + HUGE.min(area.size * *capacity));
+        if let Some(area) = area.filter(|area| bytes > 0 && area.requested == 0) {
+            area.requested = area.start + HUGE.min(area.size * *capacity);
+            memory.touch(area.start..area.requested);
         }
     }
 
@@ -185,7 +198,7 @@ impl Scratchpads {
 
     #[cold]
     fn enlarge(&mut self, number: usize, bytes: usize, live: &[u64]) -> bool {
-        let Some(area) = self.areas.iter().find(|area| area.size >= bytes) else { return false };
+        let Some(area) = self.areas.iter_mut().find(|area| area.size >= bytes) else { return false };
         let first = number * BLOCK;
         // All starts in the block have to fit into 32 bits.
         let units = |session: usize| u32::try_from((area.start + session * area.size) / UNIT);
@@ -200,6 +213,7 @@ impl Scratchpads {
             }
         }
         self.blocks[number] = block;
+        self.memory.request(area.next(first + BLOCK, self.capacity));
         true
     }
 

@@ -11,6 +11,9 @@ use crate::track::TrackState;
 /// How many half-open sessions are compared before one of them is evicted.
 const EVICTION_CHOICE: usize = 4;
 
+/// After how many new numbers of sessions memory is requested.
+const MEMORY_STEP: u32 = 1024;
+
 impl Table {
     /// Removes a session or redirect and frees its number. False if the number is not in use.
     pub fn remove(&mut self, id: SessionId) -> bool {
@@ -275,9 +278,24 @@ impl Table {
     pub(super) fn take(&mut self, id: SessionId) {
         if self.free.pop().is_none() {
             self.fresh += 1;
+            if self.fresh.is_multiple_of(MEMORY_STEP) {
+                self.request_memory();
+            }
         }
         self.live[id.0 as usize / 64] |= 1 << (id.0 % 64);
         self.len += 1;
+    }
+
+    /// Requests the memory of the next sessions.
+    #[cold]
+    fn request_memory(&mut self) {
+        let sessions = self.fresh as usize;
+        self.flows.request_next(2 * sessions);
+        self.sessions.request_next(sessions);
+        self.timers.request_next(sessions);
+        self.windows.request_next(sessions);
+        self.mappings.request_next(sessions);
+        self.brokers.request_next(sessions);
     }
 
     /// Prefetches the memory of a later session.

@@ -37,6 +37,7 @@ impl MappingRules {
     #[inline]
     pub fn set(&mut self, id: MappingId, rule: Option<SessionRule>, lists: &mut RuleLists) {
         let number = rule.map_or(EMPTY, |rule| self.acquire(rule, lists));
+        self.lists.request_next(id.0 as usize);
         if let Some(place) = self.lists.get_mut().get_mut(id.0 as usize) {
             lists.release(std::mem::replace(place, number));
         }

@@ -132,6 +132,7 @@ impl SessionRecords {
         let flags = &mut table.session_mut(id).flags;
         self.numbered += u32::from(!flags.contains(SessionFlags::MANGLE));
         *flags |= SessionFlags::MANGLE;
+        self.records.request_next(id.0 as usize);
         self.update(id, |record| {
             (record.mangle, record.new_isn) = (mangle, new_isn.unwrap_or(0));
             record.edits = EditOffsets::default();

@@ -1,5 +1,7 @@
 //! Memory for large tables.
 
+mod requests;
+
 use std::hint::black_box;
 use std::io;
 use std::marker::PhantomData;
@@ -8,10 +10,15 @@ use std::ops::Range;
 use bytemuck::Pod;
 use memmap2::MmapMut;
 
+pub use requests::memory_requests;
+
 /// Size of a huge page, in bytes.
 pub(crate) const HUGE: usize = 2 << 20;
 /// Size of a base page, in bytes.
 const PAGE: usize = 4096;
+/// How many elements before an element is written its memory is requested. At a million sessions a second,
+/// each with two flows, that is 8 ms.
+const LEAD: usize = 16_384;
 
 /// A zeroed array that uses memory only where it is written, in huge pages if the system provides them.
 #[derive(Debug)]
@@ -20,6 +27,8 @@ pub struct Arena<T> {
     /// often.
     map: MmapMut,
     bytes: usize,
+    /// The memory of the bytes before this one was requested or is in use.
+    requested: usize,
     of: PhantomData<T>,
 }
 
@@ -47,7 +56,7 @@ impl<T: Pod> Arena<T> {
         #[cfg(target_os = "linux")]
         // A system without transparent huge pages refuses. Base pages work too, more slowly.
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Arena { map, bytes, of: PhantomData })
+        Ok(Arena { map, bytes, requested: HUGE, of: PhantomData })
     }
 
     /// Makes the system allocate a range of bytes now. The first write to a huge page takes up to some
@@ -57,6 +66,40 @@ impl<T: Pod> Arena<T> {
         for byte in self.map.get_mut(range.start..end).unwrap_or(&mut []).iter_mut().step_by(PAGE) {
             *byte = black_box(*byte);
         }
+    }
+
+    /// Makes the system allocate the memory of a range of bytes soon, or now if no thread does so.
+    pub(crate) fn allocate(&mut self, range: Range<usize>) {
+        if !self.request(range.clone()) {
+            self.touch(range);
+        }
+    }
+
+    /// Requests memory for an array that fills from the front: `used` elements are in use. Call this at least
+    /// once for each thousand elements.
+    #[inline]
+    pub fn request_next(&mut self, used: usize) {
+        let end = used * size_of::<T>() + lead(size_of::<T>());
+        if end > self.requested && self.requested < self.bytes {
+            self.request_until(end);
+        }
+    }
+
+    #[cold]
+    fn request_until(&mut self, end: usize) {
+        let (from, end) = (self.requested, end.next_multiple_of(HUGE));
+        self.requested = end;
+        self.request(from..end);
+    }
+
+    /// Requests the memory of a range of bytes. False if nobody allocates it.
+    pub(crate) fn request(&self, range: Range<usize>) -> bool {
+        let range = range.start..range.end.min(self.bytes);
+        if range.is_empty() {
+            return true;
+        }
+        let start = self.map.as_ptr().addr();
+        requests::request(start + range.start..start + range.end)
     }
 
     /// An element. Unlike an access to the slice of all, it does not divide by the size of elements.
@@ -84,6 +127,11 @@ impl<T: Pod> Arena<T> {
     pub fn get_mut(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(&mut self.map[..self.bytes])
     }
+}
+
+/// How many bytes before an element of this size is written its memory is requested.
+pub(crate) fn lead(size: usize) -> usize {
+    HUGE.min(LEAD * size)
 }
 
 /// Maps `bytes` bytes. Large maps begin at a huge page if possible.
