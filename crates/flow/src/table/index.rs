@@ -170,7 +170,7 @@ impl Index {
         // The first packets of many sessions must not wait for page faults.
         buckets.touch(0..usize::MAX);
         let shape = Shape { first, used: first, mask: 0, before: 0 };
-        Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::new() })
+        Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::with_capacity(REACH * LANES) })
     }
 
     pub fn displaced(&self) -> u32 {
