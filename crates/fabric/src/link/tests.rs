@@ -1,14 +1,16 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, OnceLock};
 
-use mmb_nf::{Direction, Key, OnFailure, SessionId};
+use mmb_nf::process::{EditRights, LinkState, ProcessLink, ProcessVerdict, View};
+use mmb_nf::{Direction, Key, Meta, OnFailure, SessionId};
 use mmb_packet::build::{Frame, Ip4, Udp};
 
 use super::*;
 use crate::descriptor::Descriptor;
-use crate::layout::{FRAME, Geometry, read_record, tag_of};
-use crate::pool::Pool;
+use crate::layout::{FRAME, Geometry, OPEN, PacketHeader, RELEASE, read_record, tag_of};
+use crate::pool::{BUFFER_HEADER, Pool};
 use crate::shared::DomainMemory;
+use crate::words::read_bytes;
 
 /// A worker's link, and the process's ends of its rings.
 struct World {

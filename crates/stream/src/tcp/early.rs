@@ -1,6 +1,7 @@
 //! What the sender of segments that came too early can be told in the receiver's place.
 
-use super::{ACKED, FIN, HELD, PENDING, SACK, STAMPED, SYNCED, TcpStream};
+use super::TcpStream;
+use super::flow::{ACKED, FIN, HELD, PENDING, SACK, STAMPED, SYNCED};
 use crate::{is_after, is_before};
 
 impl TcpStream {

@@ -11,10 +11,8 @@
 //! takes later would be a copy of it. So these bytes are read, and if an answer to the SYN comes, the stream
 //! begins again behind the SYN.
 
-use super::{
-    ACKED, Cause, EARLY, FIN, Flow, OnPickup, Outcome, PENDING, Policy, SCALED, STAMPED, SYN, SYNCED,
-    Segment, Status, TcpStream, shift_of,
-};
+use super::flow::{ACKED, EARLY, FIN, Flow, PENDING, SCALED, STAMPED, SYN, SYNCED};
+use super::{Cause, OnPickup, Outcome, Policy, Segment, Status, TcpStream, shift_of};
 use crate::{is_after, is_before};
 
 /// The flags that tell the segments of a handshake from others.

@@ -1,0 +1,70 @@
+//! The sessions of a harness, as its chains access them.
+
+use mmb_flow::{Direction, FlowRef, Key, ScratchpadStarts, SessionId, Table, parse_key};
+use mmb_packet::{DropReason, Meta, parse};
+
+use super::NEAR;
+use crate::{Packet, SessionAccess, SessionInfo};
+
+/// The sessions of a harness.
+pub(super) struct Sessions {
+    pub table: Table,
+    /// Milliseconds.
+    pub now: u32,
+    pub mtu: usize,
+}
+
+impl Sessions {
+    /// Returns the session of a frame ([`FlowRef::NONE`]: there is none), its key and its metadata. None:
+    /// the frame has no key.
+    pub fn look_up(&self, frame: &[u8]) -> Option<(FlowRef, Key, Meta)> {
+        let mut meta = Meta::default();
+        parse(frame, frame.len(), &mut meta).ok()?;
+        let key = parse_key(frame, &meta).ok()?;
+        Some((self.table.find(&key), key, meta))
+    }
+}
+
+impl SessionAccess for Sessions {
+    fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>) {
+        self.table.scratchpads_mut()
+    }
+
+    fn pad(&mut self, id: SessionId) -> &mut [u8] {
+        self.table.scratch_mut(id)
+    }
+
+    fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
+        Ok(())
+    }
+
+    fn finish_emission(&mut self, _: FlowRef, _: bool, _: &mut [u8]) -> bool {
+        true
+    }
+
+    fn info(&self, id: SessionId) -> SessionInfo {
+        let halves = [Direction::Forward, Direction::Reverse]
+            .map(|direction| self.table.flow(FlowRef::new(id, direction)));
+        let (key, common) = (halves[0].key(), self.table.session(id));
+        SessionInfo {
+            id,
+            key,
+            ingress_key: key,
+            egress_key: key,
+            created: common.created,
+            now: self.now,
+            in_port: NEAR,
+            uid: self.table.uid(id),
+            packets: halves.map(|half| half.counts().0),
+            bytes: halves.map(|half| half.counts().1),
+        }
+    }
+
+    fn uid(&self, id: SessionId) -> Option<u32> {
+        self.table.is_live(id).then(|| self.table.uid(id))
+    }
+
+    fn mtu(&self, _: &Packet<'_>) -> usize {
+        self.mtu
+    }
+}
