@@ -222,6 +222,32 @@ fn several_queues_share_the_frames() {
     });
 }
 
+/// What waits have shown moves the times of reads. No frame stays in the tap.
+#[test]
+fn frames_arrive_whatever_waits_have_shown() {
+    in_namespace(|| {
+        let pool = pool();
+        let mut port = quiet(&pool, 1);
+        let (mut rx, _tx) = queues(&mut port);
+        let raw = Raw::new("mmbtap");
+        for number in 0..40 {
+            let (is_readable, waits_again, together) = (number & 1 > 0, number & 2 > 0, 1 + number % 3);
+            rx.note_wait(is_readable, waits_again);
+            (0..together).for_each(|_| raw.send(&frame(80, number)));
+            assert_eq!(receive_within(&mut rx, together as usize, 200).len(), together as usize, "{number}");
+        }
+        // Frames that come alone, until the next one is expected alone, and then two.
+        for number in 0..10 {
+            raw.send(&frame(80, number));
+            rx.note_wait(true, true);
+            assert_eq!(receive_within(&mut rx, 1, 200).len(), 1);
+        }
+        (0..2).for_each(|number| raw.send(&frame(80, number)));
+        rx.note_wait(true, true);
+        assert_eq!(receive_within(&mut rx, 2, 200).len(), 2);
+    });
+}
+
 /// Large frames of all kinds: two addresses, two protocols, without and with a VLAN tag.
 fn large_frames() -> Vec<(Vec<u8>, u16)> {
     let networks = |transport: Transport| {

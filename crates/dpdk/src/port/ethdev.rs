@@ -111,6 +111,12 @@ impl Port {
         self.handle.vnet.as_ref().is_some_and(VnetPort::is_packet_socket)
     }
 
+    /// Whether the port is a tap.
+    #[inline]
+    pub fn is_tap(&self) -> bool {
+        matches!(self.handle.device, Device::Tap { .. })
+    }
+
     /// Whether frames wait to be sent until the kernel takes them. Receiving offers them again.
     #[inline]
     pub fn has_backlog(&self) -> bool {

@@ -83,6 +83,15 @@ impl RxQueue {
         self.handle.fds.get(usize::from(self.queue)).copied()
     }
 
+    /// Notes what a wait on the descriptor has shown: whether frames are there. `waits_again`: the caller
+    /// waits again as soon as it finds no packets. Where looking for frames costs a system call,
+    /// [`Self::receive`] then leaves it to the waits.
+    pub fn note_wait(&mut self, is_readable: bool, waits_again: bool) {
+        if let Some(reader) = &mut self.reader {
+            reader.note_wait(is_readable, waits_again);
+        }
+    }
+
     /// Makes an AF_PACKET port receive again if the kernel no longer fills its ring. To be called when
     /// [`crate::Port::ring_drops`] has grown since the last call. Returns whether the port was restarted.
     pub fn restart_if_stalled(&mut self) -> bool {

@@ -43,11 +43,13 @@ struct Idle {
     looked: Instant,
     /// Others need the processor until then.
     contended_until: Option<Instant>,
+    /// The worker does not poll without packets.
+    sleeps_at_once: bool,
 }
 
 impl Idle {
     fn new(now: Instant) -> Idle {
-        Idle { walks: 0, since: now, looked: now, contended_until: None }
+        Idle { walks: 0, since: now, looked: now, contended_until: None, sleeps_at_once: false }
     }
 
     /// Returns whether the worker has polled for `spin`, or should not poll. `are_short`: whether processors
@@ -60,13 +62,15 @@ impl Idle {
     ) -> bool {
         if let Some(until) = self.contended_until {
             self.contended_until = Some(until).filter(|&until| clock() < until);
+            self.sleeps_at_once = true;
             return true;
         }
         self.walks += 1;
         if self.walks == 1 {
             self.since = clock();
             self.looked = self.since;
-            return are_short(self.since);
+            self.sleeps_at_once = are_short(self.since);
+            return self.sleeps_at_once;
         }
         if !self.walks.is_multiple_of(WALKS_PER_CLOCK) {
             return false;
@@ -76,7 +80,8 @@ impl Idle {
             self.contended_until = Some(now + CONTENDED);
         }
         self.looked = now;
-        now - self.since >= spin || are_short(now)
+        self.sleeps_at_once = are_short(now);
+        self.sleeps_at_once || now - self.since >= spin
     }
 
     /// The worker has slept: the clock is read after its next walk without a packet.
@@ -102,7 +107,8 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
             sleeper.reset();
             continue;
         }
-        let has_waited = match graph.state().snapshot.worker_mode {
+        let mode = graph.state().snapshot.worker_mode;
+        let has_waited = match mode {
             ProcessMode::Poll => false,
             ProcessMode::Event => true,
             // Frames that wait to be sent wait for others to run.
@@ -112,7 +118,8 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
             }
         };
         if has_waited {
-            sleep(graph, sleeper);
+            let again = mode == ProcessMode::Event || idle.sleeps_at_once;
+            sleep(graph, sleeper, again);
             idle.wake(Instant::now());
         }
         pause(graph.state());
@@ -134,8 +141,9 @@ fn pause(worker: &Worker) {
     }
 }
 
-/// Sets the sleep flag, checks that no work came meanwhile, and sleeps.
-fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
+/// Sets the sleep flag, checks that no work came meanwhile, and sleeps. `again`: as soon as a walk finds
+/// nothing.
+fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper, again: bool) {
     let worker = graph.state_mut();
     let shared = &worker.shared.workers[worker.id];
     shared.sleeping.store(true, SeqCst);
@@ -153,7 +161,7 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         shared.counters.sleeps.add(1);
         worker.flows.sessions.flush(&worker.snapshot.for_worker(worker.id));
         let timers = [worker.next_timer(), worker.fast.next_sweep()];
-        sleeper.sleep(timers.into_iter().flatten().min());
+        sleeper.sleep(timers.into_iter().flatten().min(), again);
     }
     shared.sleeping.store(false, SeqCst);
 }

@@ -25,9 +25,10 @@ const BACKLOG_PAUSE: Duration = Duration::from_micros(50);
 /// port had no memory for packets and must be asked again.
 const BOUND_MIN: u32 = 100;
 const BOUND_MAX: u32 = 1000;
-/// What an event of a descriptor is about.
-const WAKER: u64 = 0;
-const PORT: u64 = 1;
+/// What an event of a descriptor is about. Others are about the watched port with this number.
+const WAKER: u64 = u64::MAX;
+/// Events that a wait takes. Behind more, all ports are looked at.
+const EVENTS: usize = 8;
 
 /// The descriptors on which one worker sleeps.
 pub(crate) struct Sleeper {
@@ -64,7 +65,10 @@ impl Sleeper {
             let Some(queue) = port.rx_queue_number(worker.id, worker.shared.workers.len(), id) else {
                 continue;
             };
-            let is_watched = port.device().rx_fd(queue).is_some_and(|fd| self.add(fd));
+            // What waits have shown before is forgotten.
+            port.note_wait(queue, true, false);
+            let number = self.watched.len() as u64;
+            let is_watched = port.device().rx_fd(queue).is_some_and(|fd| self.add(fd, number));
             self.polls |= !is_watched && port.receives();
             self.watched.push((port.clone(), queue));
         }
@@ -84,8 +88,18 @@ impl Sleeper {
         }
     }
 
-    fn add(&self, fd: BorrowedFd<'_>) -> bool {
-        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, PORT)).is_ok()
+    fn add(&self, fd: BorrowedFd<'_>, number: u64) -> bool {
+        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number)).is_ok()
+    }
+
+    /// Tells the ports which of them have frames. Their descriptors stay readable until the frames are
+    /// received, so no frame is lost that comes between a wait and this.
+    fn note_wait(&self, events: &[EpollEvent], waits_again: bool) {
+        for (number, (port, queue)) in self.watched.iter().enumerate() {
+            let is_readable =
+                events.len() == EVENTS || events.iter().any(|event| event.data() == number as u64);
+            port.note_wait(*queue, is_readable, waits_again);
+        }
     }
 
     /// Makes the next sleep short again, since traffic came.
@@ -99,8 +113,8 @@ impl Sleeper {
     }
 
     /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
-    /// have passed.
-    pub fn sleep(&mut self, timer: Option<u32>) {
+    /// have passed. `again`: the worker sleeps again as soon as a walk finds nothing.
+    pub fn sleep(&mut self, timer: Option<u32>, again: bool) {
         if self.polls {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -118,9 +132,10 @@ impl Sleeper {
             self.bound = (self.bound * 2).min(BOUND_MAX);
             EpollTimeout::from(longest as u16)
         };
-        let mut events = [EpollEvent::empty(); 8];
-        // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
-        let n = self.epoll.wait(&mut events, longest).unwrap_or(0);
+        let mut events = [EpollEvent::empty(); EVENTS];
+        // An interrupted or failed wait is a short sleep, which shows nothing.
+        let Ok(n) = self.epoll.wait(&mut events, longest) else { return };
+        self.note_wait(&events[..n], again);
         for event in &events[..n] {
             if event.data() == WAKER {
                 self.waker.clear();
@@ -142,7 +157,7 @@ mod tests {
         let mut sleeper = Sleeper::new(Arc::new(Waker::new().expect("an eventfd"))).expect("an epoll");
         let bounds: Vec<u32> = (0..6)
             .map(|_| {
-                sleeper.sleep(Some(1));
+                sleeper.sleep(Some(1), true);
                 sleeper.bound
             })
             .collect();
@@ -159,7 +174,7 @@ mod tests {
         waker.wake();
         waker.wake();
         let begin = Instant::now();
-        sleeper.sleep(None);
+        sleeper.sleep(None, true);
         assert!(begin.elapsed() < Duration::from_secs(30));
         assert_eq!(sleeper.epoll.wait(&mut [EpollEvent::empty(); 8], EpollTimeout::ZERO), Ok(0), "forgotten");
     }

@@ -145,6 +145,17 @@ impl OpenPort {
         self.rx.get(usize::from(self.rx_queue_number(worker, workers, id)?))
     }
 
+    /// Tells receive queue `queue` what a wait on its descriptor has shown ([`RxQueue::note_wait`]).
+    pub fn note_wait(&self, queue: u16, is_readable: bool, waits_again: bool) {
+        // Where looking for frames costs no system call, there is nothing to tell.
+        if !self.port.is_tap() {
+            return;
+        }
+        if let Some(Ok(mut queue)) = self.rx.get(usize::from(queue)).map(Mutex::try_lock) {
+            queue.note_wait(is_readable, waits_again);
+        }
+    }
+
     /// The worker that transmits for `worker` on this port, and its queue.
     pub fn tx_queue(&self, worker: usize, workers: usize, id: usize) -> (usize, Option<&Mutex<TxQueue>>) {
         if self.tx.len() >= workers {

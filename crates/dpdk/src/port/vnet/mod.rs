@@ -7,6 +7,7 @@
 //! ([`receive`]). How frames come and go differs ([`packet`], [`tap`]).
 
 mod header;
+mod pace;
 mod packet;
 mod receive;
 mod ring;
@@ -135,7 +136,7 @@ impl VnetPort {
     pub(super) fn reader(&self, queue: u16) -> VnetReader {
         match &self.link {
             Link::Packet(socket) => VnetReader::Packet(PacketReader::new(socket)),
-            Link::Tap(_) => VnetReader::Tap(TapReader::new(queue)),
+            Link::Tap(tap) => VnetReader::Tap(TapReader::new(tap, queue)),
         }
     }
 
@@ -219,6 +220,13 @@ impl VnetReader {
             (VnetReader::Packet(reader), Link::Packet(socket)) => reader.receive(port, socket, pool, slots),
             (VnetReader::Tap(reader), Link::Tap(tap)) => reader.receive(port, tap, pool, slots),
             _ => 0,
+        }
+    }
+
+    /// See [`super::RxQueue::note_wait`]. To look into a ring costs no system call.
+    pub(super) fn note_wait(&mut self, is_readable: bool, waits_again: bool) {
+        if let VnetReader::Tap(reader) = self {
+            reader.note_wait(is_readable, waits_again);
         }
     }
 

@@ -5,17 +5,16 @@
 //! kernel's documentation). A read takes one frame, a write gives one. A frame is read into as many buffers
 //! as the longest one needs, and keeps those that it has filled.
 //!
-//! A read that finds nothing is a system call, too. So behind one, a queue is not asked again for a moment
-//! ([`Pace`]): a worker that looks at all of its ports without end spends little time on idle taps.
+//! A read that finds nothing is a system call, too, so a queue is asked at times ([`Pace`]).
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use super::header::VnetHeader;
+use super::pace::{Pace, Pauses};
 use super::receive::{Arrival, Next, PendingSegments};
 use super::{Counters, LONGEST, VnetPort, uninterrupted};
 use crate::eal::rdtsc;
@@ -30,12 +29,6 @@ const NAMES: &str = "dtap%d";
 const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 /// Large frames of UDP, which Linux 6.2 and later have.
 const UDP_OFFLOADS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
-/// How long a queue is not asked again behind a read that has found nothing, at least and at most.
-const SHORTEST_PAUSE: Duration = Duration::from_micros(4);
-const LONGEST_PAUSE: Duration = Duration::from_micros(64);
-/// The pause is this part of the time since the last frame. So it delays an answer by little of the time that
-/// it has taken anyway.
-const PAUSE_PART: u64 = 16;
 
 /// A tap.
 #[derive(Debug)]
@@ -44,8 +37,7 @@ pub(in crate::port) struct Tap {
     queues: Vec<OwnedFd>,
     /// For questions about the interface, in the network namespace in which it was made.
     control: OwnedFd,
-    /// [`SHORTEST_PAUSE`] and [`LONGEST_PAUSE`] in ticks of the time-stamp counter.
-    pauses: (u64, u64),
+    pauses: Pauses,
 }
 
 /// Why a tap cannot be made.
@@ -92,9 +84,7 @@ impl Tap {
             query.set_mtu(mtu).map_err(failed("set its MTU"))?;
         }
         query.add_flags(libc::IFF_UP | libc::IFF_PROMISC).map_err(failed("switch on its interface"))?;
-        let ticks = |pause: Duration| tsc_hz / 1_000_000 * pause.as_micros() as u64;
-        let pauses = (ticks(SHORTEST_PAUSE), ticks(LONGEST_PAUSE));
-        Ok(Tap { queues, control: query.into_socket(), pauses })
+        Ok(Tap { queues, control: query.into_socket(), pauses: Pauses::new(tsc_hz) })
     }
 
     /// Descriptors that become readable when a frame arrives, one for each queue.
@@ -173,8 +163,14 @@ pub(in crate::port) struct TapReader {
 }
 
 impl TapReader {
-    pub(super) fn new(queue: u16) -> TapReader {
-        TapReader { queue, buffers: None, pending: PendingSegments::new(), pace: Pace::default() }
+    /// The reader of a queue, which has one.
+    pub(super) fn new(tap: &Tap, queue: u16) -> TapReader {
+        TapReader { queue, buffers: None, pending: PendingSegments::new(), pace: Pace::new(tap.pauses) }
+    }
+
+    /// See [`super::super::RxQueue::note_wait`].
+    pub(super) fn note_wait(&mut self, is_readable: bool, waits_again: bool) {
+        self.pace.note_wait(rdtsc(), is_readable, waits_again);
     }
 
     /// Receives the frames that have arrived, as far as there is room. Returns their number.
@@ -186,52 +182,24 @@ impl TapReader {
         pool: &Mempool,
         slots: &mut Slots<'_>,
     ) -> usize {
-        let is_due = self.pace.is_due(rdtsc(), port.counters.tx_packets.load(Relaxed), tap.pauses);
+        let is_due = self.pace.is_due(rdtsc(), port.counters.tx_packets.load(Relaxed));
         if self.pending.is_empty() && !is_due {
             return 0;
         }
-        let TapReader { queue, buffers, pending, .. } = self;
+        let TapReader { queue, buffers, pending, pace } = self;
         let buffers = buffers.get_or_insert_with(|| ScatterBuffers::new(pool, LONGEST + 1));
-        let read = || tap.read(*queue, buffers, pool, &port.counters);
+        let (mut frames, expects_one) = (0, pace.expects_one());
+        let read = || {
+            if expects_one && frames == 1 {
+                return Next::Nothing;
+            }
+            let next = tap.read(*queue, buffers, pool, &port.counters);
+            frames += u32::from(!matches!(next, Next::Nothing));
+            next
+        };
         let (received, is_drained) = pending.receive(port, slots, read);
-        self.pace.note(rdtsc(), received > 0, is_drained, tap.pauses);
+        pace.note_read(rdtsc(), frames, is_drained);
         received
-    }
-}
-
-/// When a queue is asked again. Times are ticks of the time-stamp counter.
-#[derive(Debug, Default)]
-struct Pace {
-    /// Frames that the port had sent, when it was looked at last.
-    sent: u64,
-    /// When a frame was received or sent last.
-    active_at: u64,
-    /// When the queue was empty last.
-    empty_at: u64,
-    pause: u64,
-}
-
-impl Pace {
-    /// Whether the queue is to be asked. `sent`: frames that the port has sent so far. What was sent now may
-    /// be answered soon.
-    #[inline]
-    fn is_due(&mut self, now: u64, sent: u64, (shortest, _): (u64, u64)) -> bool {
-        if sent != self.sent {
-            (self.sent, self.active_at, self.pause) = (sent, now, shortest);
-        }
-        now.wrapping_sub(self.empty_at) >= self.pause
-    }
-
-    /// Notes whether frames were received, and whether the queue was found to be empty.
-    #[inline]
-    fn note(&mut self, now: u64, has_received: bool, is_empty: bool, (shortest, longest): (u64, u64)) {
-        if has_received {
-            self.active_at = now;
-        }
-        if is_empty {
-            self.empty_at = now;
-            self.pause = (now.wrapping_sub(self.active_at) / PAUSE_PART).clamp(shortest, longest);
-        }
     }
 }
 
@@ -246,57 +214,4 @@ fn offer(tap: &OwnedFd, offloads: libc::c_uint) -> io::Result<()> {
     // SAFETY: this request has a number as its argument.
     let status = unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads)) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PAUSES: (u64, u64) = (4, 64);
-
-    /// Asks a queue at each tick from `from` on, and finds nothing. Returns when it was asked in this time.
-    fn asked(pace: &mut Pace, from: u64, ticks: u64) -> Vec<u64> {
-        let mut asked = Vec::new();
-        for now in from..from + ticks {
-            if pace.is_due(now, 1, PAUSES) {
-                pace.note(now, false, true, PAUSES);
-                asked.push(now);
-            }
-        }
-        asked
-    }
-
-    #[test]
-    fn a_queue_without_frames_is_asked_less_and_less_often() {
-        let mut pace = Pace::default();
-        pace.is_due(1_000_000, 1, PAUSES);
-        pace.note(1_000_000, true, true, PAUSES);
-        let asked = asked(&mut pace, 1_000_000, 10_000);
-        let gaps: Vec<u64> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert_eq!((asked[0], gaps[0], gaps[gaps.len() - 1]), (1_000_004, 4, 64));
-        assert!(gaps.is_sorted());
-        // An answer is delayed by little of the time that it has taken.
-        let are_short = |pair: &[u64]| pair[1] - pair[0] <= 4.max((pair[0] - 1_000_000) / PAUSE_PART);
-        assert!(asked.windows(2).all(are_short));
-    }
-
-    #[test]
-    fn a_frame_in_either_direction_makes_the_pause_short() {
-        let mut pace = Pace::default();
-        let quiet = asked(&mut pace, 1_000_000, 10_000);
-        let last = quiet[quiet.len() - 1];
-        assert!(!pace.is_due(last + 4, 1, PAUSES));
-        assert!(pace.is_due(last + 4, 2, PAUSES), "a frame was sent");
-        pace.note(last + 4, true, true, PAUSES);
-        assert!(!pace.is_due(last + 7, 2, PAUSES));
-        assert!(pace.is_due(last + 8, 2, PAUSES), "a frame was received");
-    }
-
-    #[test]
-    fn a_queue_with_frames_is_asked_again_at_once() {
-        let mut pace = Pace::default();
-        assert!(pace.is_due(1_000_000, 0, PAUSES));
-        pace.note(1_000_000, true, false, PAUSES);
-        assert!(pace.is_due(1_000_000, 0, PAUSES));
-    }
 }
