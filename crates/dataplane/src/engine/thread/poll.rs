@@ -102,12 +102,15 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
             graph.state().acknowledge();
         }
         graph.walk();
-        if std::mem::take(&mut graph.state_mut().ports.received) > 0 {
+        let ports = &mut graph.state_mut().ports;
+        if std::mem::take(&mut ports.received) > 0 {
+            ports.was_idle = false;
             idle.walks = 0;
             sleeper.reset();
             continue;
         }
         let mode = graph.state().snapshot.worker_mode;
+        graph.state_mut().ports.was_idle = mode != ProcessMode::Poll;
         let has_waited = match mode {
             ProcessMode::Poll => false,
             ProcessMode::Event => true,

@@ -8,14 +8,23 @@ pub(crate) struct PortState {
     pub first: usize,
     /// Packets received since the poll loop looked last.
     pub received: usize,
+    /// The walk before this one found nothing, and the worker may sleep.
+    pub was_idle: bool,
     /// Packets on their way to a port or to another worker; a node takes it while it fills it.
     pub burst: Option<Burst>,
     /// Memory for packets that nodes create; none are created without it.
     pub pool: Option<Mempool>,
 }
 
+impl PortState {
+    /// Whether this walk has a single packet and the worker nothing else to do.
+    pub fn has_single_packet(&self) -> bool {
+        self.received == 1 && self.was_idle
+    }
+}
+
 impl Default for PortState {
     fn default() -> Self {
-        PortState { first: 0, received: 0, burst: Some(Burst::new()), pool: None }
+        PortState { first: 0, received: 0, was_idle: false, burst: Some(Burst::new()), pool: None }
     }
 }

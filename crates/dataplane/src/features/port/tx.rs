@@ -71,6 +71,16 @@ fn punt_queue(worker: &Worker, out: u16) -> Option<&PuntQueue> {
     worker.shared.punt.queue.as_ref().filter(|_| worker.snapshot.leads_to_kernel(out))
 }
 
+/// Writes a packet to a port that leads to the kernel, in place of the thread that does so. It stays in the
+/// burst if the port is in use or has no room.
+fn write_to_kernel(worker: &Worker, out: u16, burst: &mut Burst) {
+    if let Some(queue) = worker.snapshot.port(out).and_then(|port| port.punt_queue())
+        && let Ok(mut queue) = queue.try_lock()
+    {
+        count_oversized(worker, queue.send(burst).too_big);
+    }
+}
+
 fn count_oversized(worker: &Worker, packets: usize) {
     if packets > 0 {
         // The port has freed them already; their input ports are not known.
@@ -84,7 +94,12 @@ fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
         return;
     }
     if let Some(queue) = punt_queue(worker, out) {
-        queue.send(burst);
+        if worker.ports.has_single_packet() && burst.len() == 1 && queue.is_idle() {
+            write_to_kernel(worker, out, burst);
+        }
+        if !burst.is_empty() {
+            queue.send(burst);
+        }
         if !burst.is_empty() {
             discard(worker, DropReason::PuntFull, burst);
         }

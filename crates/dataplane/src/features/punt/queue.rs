@@ -43,7 +43,7 @@ impl PuntQueue {
     /// There is no memory or no descriptor.
     pub fn new() -> Result<(PuntQueue, RingReceiver), EngineError> {
         let (sender, receiver) = ring("packets for the kernel", RING)?;
-        let waker = Waker::new().map_err(EngineError::EventFd)?;
+        let waker = Waker::blocking().map_err(EngineError::EventFd)?;
         let queue = PuntQueue {
             ring: sender,
             waker,
@@ -52,6 +52,17 @@ impl PuntQueue {
             drops: DropCounters::default(),
         };
         Ok((queue, receiver))
+    }
+
+    /// Whether the thread sleeps, and has written all packets of this worker.
+    ///
+    /// The thread sets its flag behind the last write, and clears it before it takes packets out of the
+    /// ring. So if the ring is empty and the flag is set afterwards, packets that were in it are written.
+    /// Packets of other workers may come meanwhile. They are of other flows.
+    pub fn is_idle(&self) -> bool {
+        let is_empty = self.ring.is_empty();
+        fence(SeqCst);
+        is_empty && self.sleeping.load(SeqCst)
     }
 
     /// Gives packets of a burst to the thread. Packets that do not fit stay in the burst.

@@ -1,8 +1,10 @@
 //! The thread that writes packets to the kernel's interfaces.
 //!
 //! Theory of operation. Each packet for the kernel costs a system call, in which the kernel processes the
-//! packet to its end. That takes microseconds, so no worker does it: workers put packets into a ring, and
-//! this thread writes them. A full ring drops packets.
+//! packet to its end. That takes microseconds, so a worker with other packets does not do it: workers put
+//! packets into a ring, and this thread writes them. A full ring drops packets. To wake the thread takes
+//! about as long as to write one packet. So a worker that has nothing else to do writes a packet that comes
+//! alone, if the thread sleeps ([`PuntQueue::is_idle`]).
 //!
 //! The thread loads the snapshot for each burst. A publisher waits until no burst uses the old one: an odd
 //! number of [`PuntQueue::bursts`] means that the thread is in a burst. Both sides write before they read,
@@ -14,7 +16,6 @@ use std::sync::{Arc, PoisonError};
 
 use mmb_dpdk::{Burst, RingReceiver};
 use mmb_packet::DropReason;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::queue::PuntQueue;
 use crate::engine::config::PortId;
@@ -46,12 +47,12 @@ fn sleep(queue: &PuntQueue, receiver: &RingReceiver, stop: &AtomicBool) {
     queue.sleeping.store(true, SeqCst);
     fence(SeqCst);
     if receiver.is_empty() && !stop.load(Relaxed) {
-        let mut fds = [PollFd::new(queue.waker.fd(), PollFlags::POLLIN)];
-        // After an interrupted or failed wait, the loop looks again.
-        let _ = poll(&mut fds, PollTimeout::NONE);
+        // A wake-up that comes while the thread does not sleep ends the next sleep at once. No packet is
+        // missed: who puts one into the ring looks at the flag behind it, and the thread looks into the ring
+        // behind the flag, with a fence on both sides.
+        queue.waker.wait();
     }
     queue.sleeping.store(false, SeqCst);
-    queue.waker.clear();
 }
 
 /// Writes the packets of a burst, in runs for one port.
