@@ -1,6 +1,12 @@
 //! Cache prefetch hints; the only module of the crate with `unsafe`.
 
-/// Prefetches the cache line of the first byte of `p`. A hint only; nothing is read.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+
+/// Prefetches the cache line of the first byte of `p` into the L1 cache. A hint only; nothing is read.
+///
+/// A processor drops such prefetches if more of them are outstanding than it can keep track of. For more than
+/// some ten lines at a time, use [`read_l2`].
 #[inline(always)]
 pub fn read<T: ?Sized>(p: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -8,8 +14,21 @@ pub fn read<T: ?Sized>(p: &T) {
     // SAFETY: prefetching has no effect visible to the abstract machine and cannot fault; SSE is part of
     // x86_64.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(p).cast::<i8>());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    let _ = p;
+}
+
+/// Prefetches the cache line of the first byte of `p` into the L2 cache: one of many lines, which will not
+/// all be used soon. A hint only; nothing is read.
+#[inline(always)]
+pub fn read_l2<T: ?Sized>(p: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[allow(unsafe_code)]
+    // SAFETY: as in `read`.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(p).cast::<i8>());
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     let _ = p;
@@ -22,5 +41,6 @@ mod tests {
         super::read(&7u64);
         super::read(&[1u8, 2][..]);
         super::read::<[u8]>(&[]);
+        super::read_l2(&7u64);
     }
 }

@@ -56,7 +56,7 @@ fn fold(a: u64, b: u64) -> u64 {
 #[inline(always)]
 pub(super) fn prefetch_in(slots: &[u64], hash: u32) {
     if let Some(slot) = slots.get(hash as usize & slots.len().wrapping_sub(1)) {
-        prefetch::read(slot);
+        prefetch::read_l2(slot);
     }
 }
 
@@ -98,7 +98,10 @@ impl Index {
     /// Prefetches the slot of a hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
-        prefetch_in(self.slots.get(), hash);
+        let slots = self.slots.get();
+        if let Some(slot) = slots.get(hash as usize & slots.len().wrapping_sub(1)) {
+            prefetch::read(slot);
+        }
     }
 
     /// Prefetches the slots for the removal of a hash. The next slot is read too, and may lie in another
@@ -248,7 +251,7 @@ impl<T: Pod> Store<T> {
     /// Prefetches a record.
     pub(super) fn prefetch(&self, number: u32) {
         if let Some(record) = self.get(number) {
-            prefetch::read(record);
+            prefetch::read_l2(record);
         }
     }
 

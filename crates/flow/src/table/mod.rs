@@ -197,7 +197,7 @@ impl Table {
                 reply.head =
                     [bytemuck::cast([from, address]), bytemuck::cast([[a, b, port[0], port[1]], tag])];
             }
-            prefetch::read(buckets.of(self.hasher.hash(&reply)));
+            prefetch::read_l2(buckets.of(self.hasher.hash(&reply)));
         }
     }
 

@@ -41,7 +41,7 @@ impl Table {
     pub fn prefetch_keys(&self, id: SessionId) {
         for direction in [Direction::Forward, Direction::Reverse] {
             let hash = self.hasher.hash(&self.flow(FlowRef::new(id, direction)).packed());
-            prefetch::read(self.index.buckets().of(hash));
+            prefetch::read_l2(self.index.buckets().of(hash));
         }
     }
 

@@ -105,7 +105,7 @@ impl SourceTable {
     /// Prefetches what the other functions read of a source.
     #[inline]
     pub fn prefetch(&self, hash: SourceHash) {
-        prefetch::read(self.first(hash));
+        prefetch::read_l2(self.first(hash));
     }
 
     /// The count of a source, its value, and whether it is in the second bucket.
