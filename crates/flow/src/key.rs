@@ -15,7 +15,7 @@ use mmb_packet::{Kind, Meta, PacketFlags};
 /// IPv4 addresses use the first four bytes of their field; the rest is zero. Ports are in network byte order.
 /// [`crate::parse_key`] describes the ports of ICMP. Protocols without ports have zeros: the address pair is
 /// the session.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Key {
     /// Source address, in network byte order.
@@ -44,16 +44,37 @@ impl Key {
     pub const BY_DESTINATION: [u8; 2] = [0, 1];
 
     /// The key of the opposite direction.
+    #[inline]
     pub fn reversed(&self) -> Key {
-        let [source, destination] = self.asks;
-        Key {
-            asks: [destination, source],
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            ..*self
+        // In whole words: a load waits for stores of its parts.
+        let [s0, s1, d0, d1, ends]: [u64; 5] = bytemuck::cast(*self);
+        let [s, d, kind, asks]: [u16; 4] = bytemuck::cast(ends);
+        let ends = bytemuck::cast([d, s, kind, asks.swap_bytes()]);
+        bytemuck::cast([d0, d1, s0, s1, ends])
+    }
+
+    /// Whether the key is the other key in the opposite direction.
+    #[inline]
+    pub fn is_reversed(&self, other: &Key) -> bool {
+        if !self.is_ip4() {
+            return *self == other.reversed();
         }
+        // Not the zeros after an address: a load of both waits for the stores of both.
+        let address =
+            |address: &[u8; 16]| u32::from_ne_bytes([address[0], address[1], address[2], address[3]]);
+        address(&self.source) == address(&other.destination)
+            && address(&self.destination) == address(&other.source)
+            && self.source_port == other.destination_port
+            && self.destination_port == other.source_port
+            && (self.kind, self.proto, self.asks) == (other.kind, other.proto, [other.asks[1], other.asks[0]])
+    }
+
+    /// The key with another IPv4 destination, in network byte order.
+    #[inline]
+    pub fn with_destination4(&self, address: [u8; 4], port: [u8; 2]) -> Key {
+        let [s0, s1, _, _, ends]: [u64; 5] = bytemuck::cast(*self);
+        let [s, _, kind, asks]: [[u8; 2]; 4] = bytemuck::cast(ends);
+        bytemuck::cast([s0, s1, bytemuck::cast([address, [0; 4]]), 0, bytemuck::cast([s, port, kind, asks])])
     }
 
     /// Whether the addresses are IPv4.
@@ -210,11 +231,17 @@ const UDP4: u8 = Kind::IP4 | Kind::UDP;
 ///
 /// # Errors
 /// [`KeyError`].
-#[inline]
+#[inline(always)]
 pub fn parse_key(head: &[u8], meta: &Meta) -> Result<Key, KeyError> {
-    if let Some(key) = common_key(head, meta) {
-        return Ok(key);
+    match common_key(head, meta) {
+        Some(key) => Ok(key),
+        None => parse_any(head, meta),
     }
+}
+
+/// As [`parse_key`], for packets of any kind.
+#[inline(never)]
+fn parse_any(head: &[u8], meta: &Meta) -> Result<Key, KeyError> {
     if meta.flags.contains(PacketFlags::LATER_FRAGMENT) {
         return Err(KeyError::LaterFragment);
     }

@@ -147,3 +147,47 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn keys_are_reversed_field_by_field(bytes: [u8; 32], ends: [u8; 8], address: [u8; 4], port: [u8; 2]) {
+        for version in [Kind::IP4, Kind::IP6] {
+            let [source, destination] = match version {
+                Kind::IP4 => [widen(bytemuck::cast([bytes[0], bytes[1], bytes[2], bytes[3]])), widen(address)],
+                _ => bytemuck::cast(bytes),
+            };
+            let [s0, s1, d0, d1, _, proto, asks @ ..] = ends;
+            let key = Key {
+                source,
+                destination,
+                source_port: [s0, s1],
+                destination_port: [d0, d1],
+                kind: version | Kind::UDP,
+                proto,
+                asks,
+            };
+            let reversed = Key {
+                source: destination,
+                destination: source,
+                source_port: [d0, d1],
+                destination_port: [s0, s1],
+                asks: [asks[1], asks[0]],
+                ..key
+            };
+            prop_assert_eq!(key.reversed(), reversed);
+            prop_assert!(key.is_reversed(&reversed));
+            for changed in [
+                Key { source: [1; 16], ..reversed },
+                Key { destination: [1; 16], ..reversed },
+                Key { source_port: [d0 ^ 1, d1], ..reversed },
+                Key { destination_port: [s0, s1 ^ 1], ..reversed },
+                Key { asks: [asks[1], asks[0] ^ 1], ..reversed },
+                Key { proto: proto ^ 1, ..reversed },
+            ] {
+                prop_assert_eq!(key.is_reversed(&changed), changed == reversed);
+            }
+            let moved = Key { destination: widen(address), destination_port: port, ..key };
+            prop_assert_eq!(key.with_destination4(address, port), moved);
+        }
+    }
+}

@@ -85,6 +85,12 @@ impl Hosts {
         self.index.prefetch_removal(hash);
     }
 
+    /// Prefetches what [`Hosts::find`] reads.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u32) {
+        self.index.prefetch(hash);
+    }
+
     /// Prefetches a host.
     pub(super) fn prefetch_record(&self, number: u32) {
         self.store.prefetch(number);
@@ -123,6 +129,7 @@ impl Hosts {
     }
 
     /// A host, and its part in which its pool gives it ports.
+    #[inline(always)]
     pub(super) fn with_ports_mut(&mut self, number: u32) -> Option<(&mut Host, PortHolder<'_>)> {
         let (host, blocks) = (self.store.get_mut(number)?, self.blocks.get_mut().get_mut(number as usize)?);
         let external = host.external.into();

@@ -45,12 +45,17 @@ impl Nat {
         let (source, remote) = (ownership::source(key), ownership::destination(key));
         let proto = query_proto(key)?;
         let request = MapRequest { slot, source, remote: remote.address, location, now };
+        let host = hosts::hash(&self.hasher, slot, source.address);
+        self.hosts.prefetch(host);
         let hash = self.mappings.inside_hash(slot, key.proto, source);
+        if let (Ok(Some(proto)), Some(pool)) = (query_proto(key), self.pool_at(slot)) {
+            pool.prefetch_preferred(source.address, proto, source.port);
+        }
         let known = self.mappings.at_inside(hash, slot, key.proto, source);
         let known = known.or_else(|| self.forward_from(slot, proto?, source));
         let (id, outside) = match (known, proto) {
             (Some(id), _) => (id, self.reuse_mapping(id, request)?),
-            (None, Some(proto)) => self.create_mapping(proto, request, hash)?,
+            (None, Some(proto)) => self.create_mapping(proto, request, (hash, host))?,
             (None, None) => self.create_portless(key.proto, request, hash)?,
         };
         Ok(OutboundMapping {
@@ -93,14 +98,13 @@ impl Nat {
         })
     }
 
-    /// Creates a mapping for an internal endpoint. `inside` is the endpoint's hash.
+    /// Creates a mapping for an internal endpoint, whose hash is `inside`. `hash` is that of the host.
     fn create_mapping(
         &mut self,
         proto: PortProto,
         request: MapRequest,
-        inside: u32,
+        (inside, hash): (u32, u32),
     ) -> Result<(u32, Endpoint), NatError> {
-        let hash = hosts::hash(&self.hasher, request.slot, request.source.address);
         let (host, fresh) = match self.hosts.find(hash, request.slot, request.source.address) {
             Some(host) => (Some(host), false),
             None => (self.add_host(proto, request, hash), true),

@@ -16,6 +16,17 @@ pub struct HostLocation {
     pub in_port: u16,
 }
 
+impl HostLocation {
+    /// The location of the host that has sent a frame.
+    #[inline]
+    pub fn of_frame(frame: &[u8], in_port: u16) -> HostLocation {
+        // In one word: a load waits for stores of its parts.
+        let word =
+            frame.get(6..).and_then(<[u8]>::first_chunk::<8>).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        bytemuck::cast((word & (u64::MAX >> u16::BITS) | u64::from(in_port.to_le()) << 48).to_le_bytes())
+    }
+}
+
 /// The external endpoint of a session from inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutboundMapping {
@@ -63,4 +74,20 @@ pub enum InboundError {
     /// Drop reason `nat-filtered`.
     #[error("the filtering of the pool does not admit the source")]
     Filtered,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_location_of_a_host_is_the_source_of_its_frame() {
+        let frame: [u8; 20] = std::array::from_fn(|at| at as u8);
+        let location = HostLocation { mac: [6, 7, 8, 9, 10, 11], in_port: 0x1234 };
+        assert_eq!(HostLocation::of_frame(&frame, 0x1234), location);
+        assert_eq!(
+            HostLocation::of_frame(&frame[..13], 5),
+            HostLocation { in_port: 5, ..Default::default() }
+        );
+    }
 }

@@ -194,12 +194,12 @@ fn init_session<E: Environment, P: PacketBuf>(
         flow.flags |= chain_flag;
         flow.flags.set(FlowFlags::SETTLED, is_settled);
     }
-    if new.numbers.is_some() || new.translated.is_some() {
-        let same = key.reversed();
-        let reverse = new.translated.unwrap_or(same);
-        if new.numbers.is_some() || reverse != same {
-            set_translation(flows, key, &reverse, new.numbers.is_none());
+    match &new.translated {
+        Some(reverse) if new.numbers.is_some() || !reverse.is_reversed(key) => {
+            set_translation(flows, key, reverse, new.numbers.is_none());
         }
+        None if new.numbers.is_some() => set_translation(flows, key, &key.reversed(), false),
+        _ => {}
     }
     let [forward, _] = flows;
     forward.set_decision(decision);

@@ -128,8 +128,10 @@ impl Opener {
             session.numbers = self.values.choose_numbers(header, key, plan, &input, pkt.now);
         }
         // After translation, a packet to an address of NAT returns from there.
-        let is_moved =
-            |reverse: &&Key| (reverse.source, reverse.source_port) != (key.destination, key.destination_port);
+        let is_moved = |reverse: &&Key| {
+            plan.chooses_target()
+                && (reverse.source, reverse.source_port) != (key.destination, key.destination_port)
+        };
         let is_hairpinned = match session.translated.as_ref().filter(is_moved) {
             Some(reverse) => pkt.env.nat().is_nat_destination(&reverse.reversed()),
             None => is_for_nat,
@@ -168,8 +170,7 @@ impl Opener {
                 return Err(Refusal::HandOff(worker));
             }
         }
-        let mac = pkt.packet.head().get(6..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
-        let inside = HostLocation { mac, in_port: pkt.in_port };
+        let inside = HostLocation::of_frame(pkt.packet.head(), pkt.in_port);
         let mut to = *key;
         let mapped = if plan.chooses_target() {
             to = plan.target(key, store.config.seed, 0);
@@ -191,10 +192,7 @@ impl Opener {
             None => opening.pool_rule,
         };
         self.mapping_rules.set(mapped.id, rule, &mut store.rules.lists);
-        to.source = wide(u32::from_be_bytes(mapped.address));
-        if has_free_port(key) {
-            to.source_port = mapped.port;
-        }
-        Ok((to.reversed(), mapped.id))
+        let port = if has_free_port(key) { mapped.port } else { key.source_port };
+        Ok((to.reversed().with_destination4(mapped.address, port), mapped.id))
     }
 }
