@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::ptr::from_ref;
 
-use mmb_flow::{Direction, Flow, FlowRef, Key, SessionState, Table, memory_requests, parse_key};
+use mmb_flow::{Direction, Flow, FlowRef, Key, SessionId, SessionState, Table, memory_requests, parse_key};
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_packet::{Meta, parse};
 
@@ -55,4 +55,11 @@ fn memory_is_requested_before_sessions_need_it() {
     for (number, range) in requested.iter().enumerate() {
         assert!(requested[..number].iter().all(|other| other.end <= range.start || range.end <= other.start));
     }
+    // Nothing is requested for sessions before the first one that needs a scratchpad.
+    let mut late = Table::new(2 * SESSIONS, SCRATCH, 1).expect("memory");
+    assert!(late.reserve_scratch(SessionId(SESSIONS), SCRATCH));
+    let requested: Vec<Range<usize>> = requests.try_iter().collect();
+    assert_eq!(requested.len(), 1);
+    let place = late.scratch(SessionId(SESSIONS)).as_ptr().addr();
+    assert!(requested[0].contains(&place) && place - requested[0].start < 1024 * SCRATCH);
 }

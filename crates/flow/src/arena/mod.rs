@@ -79,17 +79,19 @@ impl<T: Pod> Arena<T> {
     /// once for each thousand elements.
     #[inline]
     pub fn request_next(&mut self, used: usize) {
-        let end = used * size_of::<T>() + lead(size_of::<T>());
-        if end > self.requested && self.requested < self.bytes {
-            self.request_until(end);
+        let used = used * size_of::<T>();
+        if used + lead(size_of::<T>()) > self.requested && self.requested < self.bytes {
+            self.request_behind(used);
         }
     }
 
+    /// Requests the memory behind a byte. What was not requested in front of it stays as it is: nobody may
+    /// ever write there.
     #[cold]
-    fn request_until(&mut self, end: usize) {
-        let (from, end) = (self.requested, end.next_multiple_of(HUGE));
-        self.requested = end;
-        self.request(from..end);
+    fn request_behind(&mut self, used: usize) {
+        let from = self.requested.max(used / HUGE * HUGE);
+        self.requested = (used + lead(size_of::<T>())).next_multiple_of(HUGE);
+        self.request(from..self.requested);
     }
 
     /// Requests the memory of a range of bytes. False if nobody allocates it.

@@ -81,11 +81,11 @@ struct Area {
 }
 
 impl Area {
-    /// The bytes that were not requested yet, of places that sessions take next: those before `sessions` are
-    /// in use.
-    fn next(&mut self, sessions: usize, capacity: usize) -> Range<usize> {
-        let from = self.requested.max(self.start);
-        let end = self.start + sessions * self.size + lead(self.size);
+    /// The bytes that were not requested yet, of the places from session `first` on that are used now or
+    /// soon.
+    fn next(&mut self, first: usize, capacity: usize) -> Range<usize> {
+        let from = self.requested.max(self.start + first * self.size);
+        let end = self.start + (first + BLOCK) * self.size + lead(self.size);
         if from < end {
             self.requested = end.next_multiple_of(HUGE);
         }
@@ -213,7 +213,7 @@ impl Scratchpads {
             }
         }
         self.blocks[number] = block;
-        self.memory.request(area.next(first + BLOCK, self.capacity));
+        self.memory.request(area.next(first, self.capacity));
         true
     }
 
