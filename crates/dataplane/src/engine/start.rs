@@ -39,6 +39,8 @@ use crate::graph;
 /// Timer slack of a worker, in nanoseconds. Sleeps of 50 µs would be rounded up by the default slack of the
 /// same size.
 const TIMER_SLACK: u64 = 1_000;
+/// The calling thread, for the affinity to CPUs.
+const CALLER: nix::unistd::Pid = nix::unistd::Pid::from_raw(0);
 
 impl Engine {
     /// Starts DPDK and the workers, with no port and no rule.
@@ -52,7 +54,8 @@ impl Engine {
         let eal_config =
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config)?;
-        start_allocation()?;
+        let cpus = cpus_for(config.workers);
+        start_allocation(cpus.clone())?;
         let pools = Pools::create(config.memory_mb)?;
         let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
         let (queue, punted) = PuntQueue::new()?;
@@ -87,7 +90,6 @@ impl Engine {
             files: config.files.clone(),
             eal,
         };
-        let cpus = cpus_for(config.workers);
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
             let capacity = SessionCapacity {
                 sessions: config.sessions,
@@ -208,7 +210,7 @@ pub(crate) fn create_shared(first: Snapshot, workers: usize) -> Result<(Shared, 
 /// One CPU for each worker, from the last one down: CPU 0, which handles interrupts and the control side,
 /// comes last. None when the workers take all CPUs; then the scheduler decides.
 fn cpus_for(workers: usize) -> Vec<Option<usize>> {
-    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
+    let set = nix::sched::sched_getaffinity(CALLER).unwrap_or_default();
     let allowed: Vec<usize> =
         (0..nix::sched::CpuSet::count()).filter(|&c| set.is_set(c).unwrap_or(false)).rev().collect();
     (0..workers).map(|id| if workers < allowed.len() { allowed.get(id).copied() } else { None }).collect()
@@ -256,13 +258,26 @@ fn thread(
     started.map_err(|reason| EngineError::Thread { name: what.to_owned(), reason })
 }
 
-/// Starts the thread that allocates the memory which sessions will need. It runs as long as the process, for
-/// all its engines.
-fn start_allocation() -> Result<(), EngineError> {
-    if let Some(requests) = memory_requests() {
-        thread("the allocation of memory", "mmb-memory", move || requests.into_iter().for_each(populate))?;
+/// Starts the thread that allocates the memory which sessions will need, beside workers on these CPUs. It
+/// runs as long as the process, for all its engines.
+fn start_allocation(workers: Vec<Option<usize>>) -> Result<(), EngineError> {
+    let Some(requests) = memory_requests() else { return Ok(()) };
+    let body = move || {
+        leave_cpus(workers.into_iter().flatten());
+        requests.into_iter().for_each(populate);
+    };
+    thread("the allocation of memory", "mmb-memory", body).map(drop)
+}
+
+/// Keeps this thread from some CPUs. To allocate a huge page takes a CPU for milliseconds, in which a worker
+/// there would wait.
+fn leave_cpus(cpus: impl Iterator<Item = usize>) {
+    let mut set = nix::sched::sched_getaffinity(CALLER).unwrap_or_default();
+    for cpu in cpus {
+        let _ = set.unset(cpu);
     }
-    Ok(())
+    // Without the permission, or without any other CPU, the thread stays where it is.
+    let _ = nix::sched::sched_setaffinity(CALLER, &set);
 }
 
 /// Reports the end of a worker's thread, unless the engine has stopped it.
@@ -295,8 +310,7 @@ fn set_up(
     if let Some(cpu) = cpu {
         let mut set = nix::sched::CpuSet::new();
         // Pinning is an optimisation; the worker runs without it too.
-        let _ =
-            set.set(cpu).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+        let _ = set.set(cpu).and_then(|()| nix::sched::sched_setaffinity(CALLER, &set));
     }
     // With the default slack, short sleeps only take longer.
     let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK);
