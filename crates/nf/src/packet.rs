@@ -8,7 +8,7 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mmb_flow::{Direction, FlowRef, Key, SessionId};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, Table};
 use mmb_packet::{Kind, Meta, PacketBuf, TailSegments};
 
 pub use constant::ConstantRewrite;
@@ -164,4 +164,26 @@ pub struct SessionInfo {
     pub packets: [u64; 2],
     /// Bytes of frames so far, by direction.
     pub bytes: [u64; 2],
+}
+
+impl SessionInfo {
+    /// A session of a table without translation.
+    pub(crate) fn untranslated(table: &Table, id: SessionId, now: u32) -> SessionInfo {
+        let flows =
+            [Direction::Forward, Direction::Reverse].map(|direction| table.flow(FlowRef::new(id, direction)));
+        let (key, common) = (flows[0].key(), table.session(id));
+        let counts = flows.map(|flow| flow.counts());
+        SessionInfo {
+            id,
+            key,
+            ingress_key: key,
+            egress_key: key,
+            created: common.created,
+            now,
+            in_port: common.in_ports()[0],
+            uid: table.uid(id),
+            packets: counts.map(|(packets, _)| packets),
+            bytes: counts.map(|(_, bytes)| bytes),
+        }
+    }
 }

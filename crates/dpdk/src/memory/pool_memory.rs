@@ -17,7 +17,7 @@ use super::file::MemoryFile;
 use crate::eal::Eal;
 
 /// Alignment of transparent huge pages, and size of EAL's huge pages.
-const HUGE: usize = 2 << 20;
+pub(super) const HUGE: usize = 2 << 20;
 /// Advice of madvise(2): back the range by huge pages now. libc does not know it for all targets.
 const MADV_COLLAPSE: i32 = 25;
 /// How often one huge page is asked for.

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::pool_memory::HUGE;
+
 const PAGE: usize = 4096;
-const HUGE: usize = 2 << 20;
 
 /// Makes the kernel allocate the memory of these addresses, as if each of its pages was written
 /// (MADV_POPULATE_WRITE, since Linux 5.14). Other threads may use the memory meanwhile.

@@ -85,13 +85,10 @@ impl<T: Pod> Arena<T> {
         }
     }
 
-    /// Requests the memory behind a byte. What was not requested in front of it stays as it is: nobody may
-    /// ever write there.
     #[cold]
     fn request_behind(&mut self, used: usize) {
-        let from = self.requested.max(used / HUGE * HUGE);
-        self.requested = (used + lead(size_of::<T>())).next_multiple_of(HUGE);
-        self.request(from..self.requested);
+        let next = next_request(&mut self.requested, used / HUGE * HUGE..used, size_of::<T>());
+        self.request(next);
     }
 
     /// Requests the memory of a range of bytes. False if nobody allocates it.
@@ -132,8 +129,20 @@ impl<T: Pod> Arena<T> {
 }
 
 /// How many bytes before an element of this size is written its memory is requested.
-pub(crate) fn lead(size: usize) -> usize {
+fn lead(size: usize) -> usize {
     HUGE.min(LEAD * size)
+}
+
+/// The bytes to request for elements of this size, now that bytes are `used`: these and those behind them,
+/// without those before `requested`, which moves behind them. What was not requested in front of `used` stays
+/// as it is: nobody may ever write there.
+pub(crate) fn next_request(requested: &mut usize, used: Range<usize>, size: usize) -> Range<usize> {
+    let from = used.start.max(*requested);
+    let end = used.end + lead(size);
+    if from < end {
+        *requested = end.next_multiple_of(HUGE);
+    }
+    from..*requested
 }
 
 /// Maps `bytes` bytes. Large maps begin at a huge page if possible.

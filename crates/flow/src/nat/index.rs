@@ -52,12 +52,18 @@ fn fold(a: u64, b: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// Prefetches the slot of a hash.
+/// Prefetches the slot of a hash, one of many, into the L2 cache.
 #[inline(always)]
 pub(super) fn prefetch_in(slots: &[u64], hash: u32) {
-    if let Some(slot) = slots.get(hash as usize & slots.len().wrapping_sub(1)) {
+    if let Some(slot) = first(slots, hash) {
         prefetch::read_l2(slot);
     }
+}
+
+/// The place at which the search for a hash begins.
+#[inline(always)]
+fn first(slots: &[u64], hash: u32) -> Option<&u64> {
+    slots.get(hash as usize & slots.len().wrapping_sub(1))
 }
 
 /// An index from hashes to numbers.
@@ -98,8 +104,7 @@ impl Index {
     /// Prefetches the slot of a hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
-        let slots = self.slots.get();
-        if let Some(slot) = slots.get(hash as usize & slots.len().wrapping_sub(1)) {
+        if let Some(slot) = first(self.slots.get(), hash) {
             prefetch::read(slot);
         }
     }

@@ -48,7 +48,7 @@ impl Nat {
         let host = hosts::hash(&self.hasher, slot, source.address);
         self.hosts.prefetch(host);
         let hash = self.mappings.inside_hash(slot, key.proto, source);
-        if let (Ok(Some(proto)), Some(pool)) = (query_proto(key), self.pool_at(slot)) {
+        if let (Some(proto), Some(pool)) = (proto, self.pool_at(slot)) {
             pool.prefetch_preferred(source.address, proto, source.port);
         }
         let known = self.mappings.at_inside(hash, slot, key.proto, source);

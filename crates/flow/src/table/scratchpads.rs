@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memmap2::MmapMut;
 
-use crate::arena::{Arena, HUGE, lead};
+use crate::arena::{Arena, HUGE, next_request};
 use crate::fcb::SessionId;
 use crate::table::is_set;
 
@@ -84,12 +84,10 @@ impl Area {
     /// The bytes that were not requested yet, of the places from session `first` on that are used now or
     /// soon.
     fn next(&mut self, first: usize, capacity: usize) -> Range<usize> {
-        let from = self.requested.max(self.start + first * self.size);
-        let end = self.start + (first + BLOCK) * self.size + lead(self.size);
-        if from < end {
-            self.requested = end.next_multiple_of(HUGE);
-        }
-        from..self.requested.min(self.start + capacity * self.size)
+        let place = |session: usize| self.start + session * self.size;
+        let (used, end) = (place(first)..place(first + BLOCK), place(capacity));
+        let next = next_request(&mut self.requested, used, self.size);
+        next.start..next.end.min(end)
     }
 }
 

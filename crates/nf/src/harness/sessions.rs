@@ -1,6 +1,6 @@
 //! The sessions of a harness, as its chains access them.
 
-use mmb_flow::{Direction, FlowRef, Key, ScratchpadStarts, SessionId, Table, parse_key};
+use mmb_flow::{FlowRef, Key, ScratchpadStarts, SessionId, Table, parse_key};
 use mmb_packet::{DropReason, Meta, parse};
 
 use super::NEAR;
@@ -43,21 +43,7 @@ impl SessionAccess for Sessions {
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
-        let halves = [Direction::Forward, Direction::Reverse]
-            .map(|direction| self.table.flow(FlowRef::new(id, direction)));
-        let (key, common) = (halves[0].key(), self.table.session(id));
-        SessionInfo {
-            id,
-            key,
-            ingress_key: key,
-            egress_key: key,
-            created: common.created,
-            now: self.now,
-            in_port: NEAR,
-            uid: self.table.uid(id),
-            packets: halves.map(|half| half.counts().0),
-            bytes: halves.map(|half| half.counts().1),
-        }
+        SessionInfo { in_port: NEAR, ..SessionInfo::untranslated(&self.table, id, self.now) }
     }
 
     fn uid(&self, id: SessionId) -> Option<u32> {

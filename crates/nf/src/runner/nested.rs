@@ -305,22 +305,7 @@ impl NestedSessions {
     }
 
     pub fn info(&self, id: SessionId, now: u32) -> SessionInfo {
-        let [there, back] = [Direction::Forward, Direction::Reverse]
-            .map(|direction| self.table.flow(FlowRef::new(id, direction)));
-        let (key, common) = (there.key(), self.table.session(id));
-        let counts = [there.counts(), back.counts()];
-        SessionInfo {
-            id,
-            key,
-            ingress_key: key,
-            egress_key: key,
-            created: common.created,
-            now,
-            in_port: common.in_ports()[0],
-            uid: self.table.uid(id),
-            packets: counts.map(|(packets, _)| packets),
-            bytes: counts.map(|(_, bytes)| bytes),
-        }
+        SessionInfo::untranslated(&self.table, id, now)
     }
 
     /// Returns when a session expires without packets. None: it has expired.

@@ -43,45 +43,54 @@ struct Idle {
     looked: Instant,
     /// Others need the processor until then.
     contended_until: Option<Instant>,
-    /// The worker does not poll without packets.
-    sleeps_at_once: bool,
+}
+
+/// What a worker without packets does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Poll,
+    /// It sleeps, and polls again when it wakes up.
+    Sleep,
+    /// It sleeps whenever a walk finds nothing.
+    SleepAtOnce,
 }
 
 impl Idle {
     fn new(now: Instant) -> Idle {
-        Idle { walks: 0, since: now, looked: now, contended_until: None, sleeps_at_once: false }
+        Idle { walks: 0, since: now, looked: now, contended_until: None }
     }
 
-    /// Returns whether the worker has polled for `spin`, or should not poll. `are_short`: whether processors
-    /// are short at a time.
-    fn has_waited(
+    /// Returns what the worker does behind a walk without a packet. It sleeps if it has polled for `spin`, or
+    /// should not poll. `are_short`: whether processors are short at a time.
+    fn rest(
         &mut self,
         spin: Duration,
         clock: impl Fn() -> Instant,
         mut are_short: impl FnMut(Instant) -> bool,
-    ) -> bool {
+    ) -> Rest {
         if let Some(until) = self.contended_until {
             self.contended_until = Some(until).filter(|&until| clock() < until);
-            self.sleeps_at_once = true;
-            return true;
+            return Rest::SleepAtOnce;
         }
         self.walks += 1;
         if self.walks == 1 {
             self.since = clock();
             self.looked = self.since;
-            self.sleeps_at_once = are_short(self.since);
-            return self.sleeps_at_once;
+            return if are_short(self.since) { Rest::SleepAtOnce } else { Rest::Poll };
         }
         if !self.walks.is_multiple_of(WALKS_PER_CLOCK) {
-            return false;
+            return Rest::Poll;
         }
         let now = clock();
         if now - self.looked >= PREEMPTED {
             self.contended_until = Some(now + CONTENDED);
         }
         self.looked = now;
-        self.sleeps_at_once = are_short(now);
-        self.sleeps_at_once || now - self.since >= spin
+        match now - self.since >= spin {
+            _ if are_short(now) => Rest::SleepAtOnce,
+            true => Rest::Sleep,
+            false => Rest::Poll,
+        }
     }
 
     /// The worker has slept: the clock is read after its next walk without a packet.
@@ -111,18 +120,20 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         }
         let mode = graph.state().snapshot.worker_mode;
         graph.state_mut().ports.was_idle = mode != ProcessMode::Poll;
-        let has_waited = match mode {
-            ProcessMode::Poll => false,
-            ProcessMode::Event => true,
-            // Frames that wait to be sent wait for others to run.
+        let rest = match mode {
+            ProcessMode::Poll => Rest::Poll,
+            ProcessMode::Event => Rest::SleepAtOnce,
             ProcessMode::Adaptive => {
                 let are_short = |now| processors.are_short(now);
-                idle.has_waited(spin_time(graph.state()), Instant::now, are_short) || sleeper.has_backlog()
+                match idle.rest(spin_time(graph.state()), Instant::now, are_short) {
+                    // Frames that wait to be sent wait for others to run.
+                    Rest::Poll if sleeper.has_backlog() => Rest::Sleep,
+                    rest => rest,
+                }
             }
         };
-        if has_waited {
-            let again = mode == ProcessMode::Event || idle.sleeps_at_once;
-            sleep(graph, sleeper, again);
+        if rest != Rest::Poll {
+            sleep(graph, sleeper, rest == Rest::SleepAtOnce);
             idle.wake(Instant::now());
         }
         pause(graph.state());
@@ -178,7 +189,7 @@ mod tests {
     fn walks_until_sleep(idle: &mut Idle, now: &Cell<Instant>, walk: Duration) -> u32 {
         let walks = (1..10_000).find(|_| {
             now.set(now.get() + walk);
-            idle.has_waited(SPIN, || now.get(), |_| false)
+            idle.rest(SPIN, || now.get(), |_| false) != Rest::Poll
         });
         walks.expect("it sleeps")
     }
@@ -214,7 +225,7 @@ mod tests {
     fn a_worker_sleeps_at_once_while_processors_are_short() {
         let now = Cell::new(Instant::now());
         let mut idle = Idle::new(now.get());
-        let sleeps = |idle: &mut Idle| idle.has_waited(SPIN, || now.get(), |_| true);
+        let sleeps = |idle: &mut Idle| idle.rest(SPIN, || now.get(), |_| true) != Rest::Poll;
         for _ in 0..3 {
             assert!(sleeps(&mut idle));
             idle.wake(now.get());

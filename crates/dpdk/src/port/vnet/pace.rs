@@ -28,7 +28,7 @@ const AVERAGED: u64 = 8;
 const ALONE: u8 = 4;
 
 /// The constants of a [`Pace`] in ticks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pauses {
     shortest: u64,
     beside_waits: u64,
@@ -44,7 +44,7 @@ impl Pauses {
 }
 
 /// When a queue is asked again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pace {
     pauses: Pauses,
     /// Frames that the port had sent, when it was looked at last.
@@ -69,19 +69,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(pauses: Pauses) -> Pace {
-        Pace {
-            pauses,
-            sent: 0,
-            active_at: 0,
-            empty_at: 0,
-            was_empty: false,
-            pause: 0,
-            gap: 0,
-            waits: false,
-            is_reported: false,
-            alone: 0,
-            expected_at: 0,
-        }
+        Pace { pauses, ..Pace::default() }
     }
 
     /// Whether the queue is to be asked. `sent`: frames that the port has sent so far, which may be answered
