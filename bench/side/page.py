@@ -129,20 +129,27 @@ def anchor(title):
     return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
 
 
+def peers_ahead(experiment):
+    """The rows of an experiment in the tables at the head of the page: one for each peer that is ahead."""
+    found = ahead(experiment)
+    rows = []
+    for peer in dict.fromkeys(one.peer for one in found):
+        theirs = [one for one in found if one.peer == peer]
+        places = ", ".join(dict.fromkeys(experiment.place(one.x) for one in theirs))
+        most = max(one.factor for one in theirs)
+        title = "" if rows else f"[{experiment.title}](#{anchor(experiment.title)})"
+        rows.append(f"| {title} | {peer} | {experiment.x} {places} | {most:.2f} × |")
+    return rows
+
+
 def everywhere(experiments):
-    """The list at the head of the page: one line for each peer that is ahead in an experiment."""
-    lines = []
-    for experiment in experiments:
-        found = ahead(experiment)
-        for peer in dict.fromkeys(one.peer for one in found):
-            theirs = [one for one in found if one.peer == peer]
-            places = ", ".join(dict.fromkeys(experiment.place(one.x) for one in theirs))
-            most = max(one.factor for one in theirs)
-            lines.append(
-                f"* [{experiment.title}](#{anchor(experiment.title)}), {experiment.kind}: {peer} at {experiment.x} {places}, "
-                f"up to {most:.2f} ×"
-            )
-    return "## Where a peer is ahead\n\n" + ("\n".join(lines) or "Nowhere.")
+    """The head of the page: a table of the peers that are ahead for each kind of figures."""
+    parts = []
+    for kind in dict.fromkeys(experiment.kind for experiment in experiments):
+        rows = [row for experiment in experiments if experiment.kind == kind for row in peers_ahead(experiment)]
+        if rows:
+            parts.append("\n".join([f"| {kind} | peer | ahead at | up to |", "|---|---|---|---:|", *rows]))
+    return "\n\n".join(["## Where a peer is ahead", *(parts or ["Nowhere."])])
 
 
 def setup(experiment):

@@ -59,7 +59,8 @@ def test_the_page_says_first_where_a_peer_is_ahead():
 
 def test_the_page_begins_with_all_places_where_a_peer_is_ahead():
     shown = page.text([measured()], {})
-    assert "* [A try](#a-try), memory: peer at rules 100, up to 2.07 ×" in shown
+    head = "| memory | peer | ahead at | up to |\n|---|---|---|---:|\n"
+    assert f"{head}| [A try](#a-try) | peer | rules 100 | 2.07 × |\n" in shown
     assert shown.index("Where a peer is ahead") < shown.index("## Machine") < shown.index("## A try")
 
 
