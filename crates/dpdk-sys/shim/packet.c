@@ -9,7 +9,7 @@
  * in which the kernel reassembles IPv4 fragments.
  *
  * With a full ring, the driver would wait without end until the socket's send buffer has room. It is told
- * that there is none. When the kernel takes frames, it does not say whether it has left some (tx.c).
+ * that there is none. When the kernel takes frames, it says how many bytes they have (tx.c).
  *
  * The build copies the driver's library and renames its calls of socket, setsockopt, bind, poll and sendto to
  * these functions.
@@ -58,6 +58,9 @@ int mmb_packet_poll(struct pollfd *fds, nfds_t n, int timeout)
 
 ssize_t mmb_packet_sendto(int fd, const void *data, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
 {
+	ssize_t sent = sendto(fd, data, len, flags, to, to_len);
+
 	mmb_tx_leave(fd);
-	return sendto(fd, data, len, flags, to, to_len);
+	mmb_tx_count(sent);
+	return sent;
 }

@@ -58,8 +58,9 @@ int mmb_xsk_take_error(void);
 int mmb_xsk_take_socket(void);
 
 /* The socket of an AF_XDP or AF_PACKET port whose send ring may have frames since this thread has sent by it
- * last; or -1. Resets it. The driver owns the socket. See tx.c. */
-int mmb_tx_take_left(void);
+ * last; or -1. Resets it. An AF_PACKET port has none if the kernel has taken `given` bytes since the last
+ * call. The driver owns the socket. See tx.c. */
+int mmb_tx_take_left(size_t given);
 /* Offers the frames in the send ring of a socket to the kernel. Returns whether it may have left some. */
 int mmb_tx_offer(int fd);
 

@@ -11,6 +11,9 @@
 /* The ring of a socket may still have frames. */
 void mmb_tx_leave(int fd);
 
+/* The kernel has taken so many bytes of frames, if it is not negative. */
+void mmb_tx_count(ssize_t sent);
+
 /* Whether a descriptor is that of an AF_XDP port. */
 bool mmb_xsk_has(int fd);
 /* In place of send(2) in the AF_XDP driver, see xsk.c. */

@@ -205,6 +205,41 @@ fn a_port_goes_on_after_its_pool_was_empty() {
     });
 }
 
+/// Frames of an AF_PACKET port wait only if the kernel has left some, as a token bucket holds earlier ones.
+#[test]
+fn frames_wait_only_if_the_kernel_has_left_them() {
+    in_namespace(|| {
+        let pool = pool();
+        let mut port = open(packet(), &pool).unwrap();
+        let (mut rx, mut tx) = queues(&mut port);
+        let peer = Raw::new("peer0");
+        for n in [1, 2, 100] {
+            let frames: Vec<_> = (0..n).map(|number| frame(60 + number as usize, number)).collect();
+            send(&mut tx, &pool, &frames);
+            assert!(!port.has_backlog(), "the kernel has taken {n} frames");
+            assert!(frames.iter().all(|frame| peer.receive().as_ref() == Some(frame)));
+        }
+        ip("link add slow0 up type veth peer name slow1");
+        ip("link set slow1 up");
+        tc("qdisc add dev slow0 root tbf rate 8kbit burst 1600 limit 10000000");
+        tc("qdisc add dev peer0 ingress");
+        tc(
+            "filter add dev peer0 ingress protocol all u32 match u32 0 0 action mirred egress redirect dev slow0",
+        );
+        let frames: Vec<_> = (0..200).map(|number| frame(1500, number)).collect();
+        send(&mut tx, &pool, &frames);
+        assert!(port.has_backlog(), "frames wait behind the token bucket");
+        send(&mut tx, &pool, &[frame(60, 200)]);
+        assert!(port.has_backlog(), "and one behind them");
+        // What the token bucket holds is lost with it; the rest goes.
+        ip("link delete slow0");
+        receive_within(&mut rx, 1, 10);
+        assert!(!port.has_backlog());
+        let last = std::iter::from_fn(|| peer.receive()).find(|received| *received == frame(60, 200));
+        assert_eq!(last, Some(frame(60, 200)));
+    });
+}
+
 /// An IPv4 fragment arrives although the rest of its packet is missing.
 #[test]
 fn fragments_stay_fragments() {

@@ -23,10 +23,12 @@ impl Backlog {
     }
 
     /// Notes what the kernel may have left. To be called when this thread has given frames to the driver.
+    /// `given`: their bytes, if the kernel says how many bytes it takes and no frames waited; otherwise the
+    /// largest number.
     #[inline]
-    pub(super) fn note(&self) {
-        // SAFETY: reads and resets a thread-local variable of the shim.
-        self.0.store(unsafe { sys::mmb_tx_take_left() }, Relaxed);
+    pub(super) fn note(&self, given: usize) {
+        // SAFETY: reads and resets thread-local variables of the shim.
+        self.0.store(unsafe { sys::mmb_tx_take_left(given) }, Relaxed);
     }
 
     /// Offers the frames to the kernel again.

@@ -257,6 +257,8 @@ impl TxQueue {
             // SAFETY: the caller's promise.
             return unsafe { self.push_one_by_one(packets, n) };
         };
+        // SAFETY: the caller's promise.
+        let given = unsafe { self.bytes_given(packets, n) };
         let mut sent = 0;
         while sent < n {
             // SAFETY: the port is open and started, and `&mut self` makes this the queue's only user.
@@ -266,8 +268,22 @@ impl TxQueue {
             }
             sent += more;
         }
-        self.handle.backlog.note();
+        self.handle.backlog.note(given);
         sent
+    }
+
+    /// Bytes of packets for [`super::backlog::Backlog::note`], which the driver frees.
+    ///
+    /// # Safety
+    /// As [`TxQueue::push`].
+    #[inline]
+    unsafe fn bytes_given(&self, packets: *mut *mut sys::rte_mbuf, n: u16) -> usize {
+        // Packet sockets say how many bytes the kernel takes, AF_XDP sockets do not.
+        if self.handle.vnet.is_none() || self.handle.backlog.waits() {
+            return usize::MAX;
+        }
+        // SAFETY: the caller's promise.
+        (0..usize::from(n)).map(|at| unsafe { (**packets.add(at)).pkt_len } as usize).sum()
     }
 
     /// [`TxQueue::push_ordinary`] for a port that has no driver of DPDK.

@@ -51,6 +51,11 @@ pub fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
+pub fn tc(arguments: &str) {
+    let status = Command::new("tc").args(arguments.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "tc {arguments}");
+}
+
 pub fn link(name: &str) -> String {
     let output = Command::new("ip").args(["-d", "link", "show", name]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
