@@ -132,6 +132,13 @@ impl PackedKey {
         has_tail(&self.head)
     }
 
+    /// Whether the key is of IPv4. A packet without key is not.
+    #[inline(always)]
+    pub fn is_ip4(&self) -> bool {
+        let [_, [tag, ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
+        Kind(tag & !ASKS).l3() == Kind::IP4
+    }
+
     /// The source address, as in [`Key::source`].
     #[inline(always)]
     pub fn source(&self) -> [u8; 16] {

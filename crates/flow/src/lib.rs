@@ -26,13 +26,13 @@ pub use icmp::{ErrorBudget, IcmpErrorKind, may_answer, rewrite_as_icmp_error};
 pub use key::{Key, KeyError, PackedKey, parse_key};
 pub use nat::{
     Endpoint, Filtering, ForwardConfig, HostLocation, InboundError, InboundMapping, MAX_FORWARDS,
-    MAX_POOL_ADDRESSES, MAX_POOLS, MappingId, Nat, NatConfig, NatConfigError, NatError, NatEvent,
-    NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortOwners,
-    PortProto, SavedMapping,
+    MAX_POOL_ADDRESSES, MAX_POOLS, MappingForecast, MappingId, Nat, NatConfig, NatConfigError, NatError,
+    NatEvent, NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock,
+    PortOwners, PortProto, SavedMapping,
 };
 pub use settings::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
 pub use table::{
-    BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, ScratchpadStarts, Table,
+    BatchLookup, FlowForecast, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, ScratchpadStarts, Table,
     TableOccupancy, VECTOR,
 };
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};

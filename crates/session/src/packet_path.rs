@@ -11,8 +11,9 @@ use crate::chains::process::{process_chain, process_released};
 use crate::established::per_packet::process_per_packet;
 use crate::established::positions::Positions;
 use crate::established::process::VectorContext;
-use crate::lookup::{prefetch_replies, prefetch_scratchpads};
+use crate::lookup::{foresee_openings, prefetch_scratchpads};
 use crate::sessions::Sessions;
+use crate::shared::SourceCount;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
 use crate::translation::routed::{effective_destination, untranslate};
@@ -112,7 +113,8 @@ impl Sessions {
         }
         next[..n].iter().for_each(|&next| set.insert(next));
         if set.contains(Next::SlowPath) {
-            prefetch_replies(&self.lookup, &self.store, self.slow_path.opener.last_pool, &next[..n]);
+            self.lookup.forecasts.clear();
+            foresee_openings(&mut self.lookup, &self.store, self.slow_path.opener.last_pool, &next[..n]);
         }
         if set.contains(Next::Chain) {
             prefetch_scratchpads(&self.lookup, &self.store.table, &next[..n]);
@@ -217,8 +219,26 @@ impl Sessions {
         let hits = if meta.flags.contains(PacketFlags::LOOPED) { &[] } else { hits };
         let first_edit = edits.len();
         let hashed_key = HashedKey::default();
-        let mut pkt = SlowPacket { now, env, packet, meta, in_port, hits, edits, first_edit, hashed_key };
-        self.slow_path.process(&mut self.store, &mut pkt)
+        let (forecast, source) = (self.lookup.forecasts.next(), SourceCount::default());
+        let mut pkt = SlowPacket {
+            now,
+            env,
+            packet,
+            meta,
+            in_port,
+            hits,
+            edits,
+            first_edit,
+            hashed_key,
+            forecast,
+            was_foreseen: false,
+            source,
+        };
+        let next = self.slow_path.process(&mut self.store, &mut pkt);
+        if pkt.was_foreseen {
+            self.lookup.forecasts.advance();
+        }
+        next
     }
 
     /// Removes and returns the next fragment that is no longer held. Must be called after

@@ -74,13 +74,13 @@ impl Sessions {
     /// counted so far.
     pub fn adopt(&mut self, old: &impl Environment, new: &impl Environment) {
         self.store.adopt(old, new);
-        self.slow_path.opener.adopt();
+        self.slow_path.opener.adopt(!self.store.pools.is_empty());
     }
 
     /// Adopts rules that differ from those of `old`, the previous environment, by this change of elements of
     /// sets and nothing else. Sessions that it does not concern keep their decisions.
     pub fn adopt_elements(&mut self, change: &Arc<ElementChange>, old: &impl Environment) {
         self.store.adopt_elements(change, old);
-        self.slow_path.opener.adopt();
+        self.slow_path.opener.adopt(!self.store.pools.is_empty());
     }
 }

@@ -190,6 +190,7 @@ impl SessionStore {
         if !self.pools.is_empty() {
             let mappings = || ids.iter().filter_map(|&id| self.table.mapping(id));
             mappings().for_each(|mapping| self.pools.prefetch_mapping(mapping));
+            mappings().for_each(|mapping| self.pools.prefetch_host(mapping));
             mappings().for_each(|mapping| self.pools.prefetch_release(mapping));
         }
     }

@@ -9,8 +9,8 @@ use super::index::{Hasher, Index, Store};
 use super::types::HostLocation;
 use crate::arena::Arena;
 
-/// An internal host, in one pool.
-#[repr(C)]
+/// An internal host, in one pool. Packed to half-words, since there are many.
+#[repr(C, packed(2))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Host {
     /// Address of the host.
@@ -19,14 +19,20 @@ pub(super) struct Host {
     pub(super) external: u16,
     /// Slot of the pool.
     pub(super) pool: u16,
-    /// Number of mappings, and of sessions that the host has opened.
-    pub(super) mappings: u32,
+    /// Number of mappings, at most [`Host::MAX_MAPPINGS`].
+    pub(super) mappings: u16,
+    /// Number of sessions that the host has opened.
     pub(super) sessions: u32,
     /// Location at which the host was last seen.
     pub(super) location: HostLocation,
 }
 
-const _: () = assert!(size_of::<Host>() == 24 && MAX_POOL_ADDRESSES <= 1 << u16::BITS);
+const _: () = assert!(size_of::<Host>() == 22 && MAX_POOL_ADDRESSES <= 1 << u16::BITS);
+
+impl Host {
+    /// Maximum number of mappings of a host in a pool.
+    pub(super) const MAX_MAPPINGS: u16 = u16::MAX;
+}
 
 /// What a pool needs to know of a host to give it ports.
 #[derive(Debug)]
@@ -83,12 +89,6 @@ impl Hosts {
     #[inline]
     pub(super) fn prefetch_removal(&self, hash: u32) {
         self.index.prefetch_removal(hash);
-    }
-
-    /// Prefetches what [`Hosts::find`] reads.
-    #[inline]
-    pub(super) fn prefetch(&self, hash: u32) {
-        self.index.prefetch(hash);
     }
 
     /// Prefetches a host.

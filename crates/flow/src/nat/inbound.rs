@@ -21,7 +21,8 @@ impl Nat {
         let (id, remote) = (self.admitted_mapping(key)?, source(key));
         self.mappings.hold(id, remote.address);
         let mapping = self.mappings.get(id).ok_or(InboundError::Unmapped)?;
-        let (address, port) = (mapping.internal.to_be_bytes(), mapping.internal_port.to_be_bytes());
+        let (inside, _) = self.endpoints_of(mapping).ok_or(InboundError::Unmapped)?;
+        let (address, port) = (inside.address.to_be_bytes(), inside.port.to_be_bytes());
         Ok(InboundMapping { id: MappingId(id), address, port, location: self.host_location(MappingId(id)) })
     }
 
@@ -33,7 +34,8 @@ impl Nat {
             return Some(self.config.forwards().get(n)?.internal().address.to_be_bytes());
         }
         let id = self.admitted_mapping(key).ok()?;
-        Some(self.mappings.get(id)?.internal.to_be_bytes())
+        let (inside, _) = self.endpoints_of(self.mappings.get(id)?)?;
+        Some(inside.address.to_be_bytes())
     }
 
     /// Whether this worker has a mapping or forward for the destination of a packet. Filtering is not
@@ -58,8 +60,7 @@ impl Nat {
             Some(PortProto::Icmp) if key.asks != Key::BY_DESTINATION => return Err(InboundError::Unmapped),
             Some(_) => {}
         }
-        let id =
-            self.forward_mapping(key.proto, outside).or_else(|| self.mappings.at_outside(key.proto, outside));
+        let id = self.forward_mapping(key.proto, outside).or_else(|| self.at_outside(key.proto, outside));
         id.filter(|&id| self.is_live(MappingId(id))).ok_or(InboundError::Unmapped)
     }
 
@@ -75,7 +76,8 @@ impl Nat {
         if matches!(mapping.kind(), MappingKind::Forward(_)) {
             return true;
         }
-        match self.pool_at(mapping.pool).map(|pool| pool.config.filtering()) {
+        let pool = self.pool_of_mapping(mapping).and_then(|slot| self.pool_at(slot));
+        match pool.map(|pool| pool.config.filtering()) {
             Some(Filtering::EndpointIndependent) => true,
             Some(Filtering::AddressDependent) => self.mappings.has_remote(id, remote),
             // A packet from an address and port with a session is found in the session table.

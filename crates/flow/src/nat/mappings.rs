@@ -4,9 +4,13 @@
 //!
 //! A mapping is indexed by its internal endpoint (slot of the pool, protocol, address, port) and, while it
 //! serves new sessions, by its external endpoint. Mappings of forwards are found through the configuration
-//! instead. For address-dependent filtering, a mapping also knows the remote addresses of its sessions. If
-//! all of its sessions have the same one, as with most mappings, it is in the record. Otherwise all are in a
-//! table of their own, with the number of the mapping. Forwards admit any address, and know none.
+//! instead. The record of a mapping has the ports. The addresses and the pool are those of its host, or of
+//! its forward, and the caller knows them ([`MappingEnds`]).
+//!
+//! For address-dependent filtering, a mapping also knows the remote addresses of its sessions. If all of its
+//! sessions have the same one, as with most mappings, it is in the record. Otherwise, or if there are too
+//! many sessions for the count beside it, all are in a table of their own, with the number of the mapping.
+//! Forwards admit any address, and know none.
 
 use std::io;
 
@@ -23,32 +27,44 @@ pub(super) enum MappingKind {
     /// A static forward: its index in the worker's forwards.
     Forward(u32),
     /// A mapping of a protocol without ports: only an address.
-    Portless,
+    Portless {
+        /// The internal address.
+        address: u32,
+        /// Slot of the pool.
+        pool: u16,
+    },
+}
+
+/// What a mapping is indexed by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MappingEnds {
+    /// Slot of the pool.
+    pub(super) pool: u16,
+    pub(super) inside: Endpoint,
+    pub(super) outside: Endpoint,
 }
 
 /// A mapping.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Mapping {
-    pub(super) internal: u32,
-    pub(super) external: u32,
-    pub(super) internal_port: u16,
-    pub(super) external_port: u16,
-    /// Number of sessions, plus one for a forward that is configured.
-    pub(super) holds: u32,
-    /// The remote address of all sessions. Meaningless for forwards, and if the addresses are in the table of
-    /// remotes.
+    /// Number of the host, or index of the forward; without ports: the internal address.
+    owner: u32,
+    /// The remote address of all sessions. If the addresses are in the table of remotes: the number of
+    /// sessions. For forwards, too, plus one for a forward that is configured.
     remote: u32,
-    number: u32,
-    /// Slot of the pool. Meaningless for forwards.
-    pub(super) pool: u16,
+    pub(super) internal_port: u16,
+    /// External port; without ports: slot of the pool.
+    external_port: u16,
+    /// Number of sessions that have the remote address.
+    holds: u16,
     /// IP protocol number.
     pub(super) proto: u8,
     /// Lower bits: the kind. Upper bits: [`ENDED`] and [`SEVERAL`].
     state: u8,
 }
 
-const _: () = assert!(size_of::<Mapping>() == 28);
+const _: () = assert!(size_of::<Mapping>() == 16);
 
 const HOST: u8 = 0;
 const FORWARD: u8 = 1;
@@ -59,30 +75,14 @@ const ENDED: u8 = 0x80;
 const SEVERAL: u8 = 0x40;
 
 impl Mapping {
-    pub(super) fn new(
-        proto: u8,
-        internal: Endpoint,
-        external: Endpoint,
-        pool: u16,
-        kind: MappingKind,
-    ) -> Mapping {
-        let (number, state) = match kind {
-            MappingKind::Host(host) => (host, HOST),
-            MappingKind::Forward(forward) => (forward, FORWARD),
-            MappingKind::Portless => (0, PORTLESS),
+    /// A mapping between two ports. Without ports, they are ignored.
+    pub(super) fn new(proto: u8, kind: MappingKind, internal_port: u16, external_port: u16) -> Mapping {
+        let (owner, internal_port, external_port, state) = match kind {
+            MappingKind::Host(host) => (host, internal_port, external_port, HOST),
+            MappingKind::Forward(forward) => (forward, internal_port, external_port, FORWARD),
+            MappingKind::Portless { address, pool } => (address, 0, pool, PORTLESS),
         };
-        Mapping {
-            internal: internal.address,
-            external: external.address,
-            internal_port: internal.port,
-            external_port: external.port,
-            holds: 0,
-            remote: 0,
-            number,
-            pool,
-            proto,
-            state,
-        }
+        Mapping { owner, remote: 0, internal_port, external_port, holds: 0, proto, state }
     }
 
     /// The mapping as held by its first session, with a remote address.
@@ -92,9 +92,9 @@ impl Mapping {
 
     pub(super) fn kind(&self) -> MappingKind {
         match self.state & !(ENDED | SEVERAL) {
-            HOST => MappingKind::Host(self.number),
-            FORWARD => MappingKind::Forward(self.number),
-            _ => MappingKind::Portless,
+            HOST => MappingKind::Host(self.owner),
+            FORWARD => MappingKind::Forward(self.owner),
+            _ => MappingKind::Portless { address: self.owner, pool: self.external_port },
         }
     }
 
@@ -103,12 +103,21 @@ impl Mapping {
         self.state & ENDED != 0
     }
 
-    pub(super) fn inside(&self) -> Endpoint {
-        Endpoint { address: self.internal, port: self.internal_port }
+    /// External port; zero without ports.
+    pub(super) fn external_port(&self) -> u16 {
+        if self.is(PORTLESS) { 0 } else { self.external_port }
     }
 
-    pub(super) fn outside(&self) -> Endpoint {
-        Endpoint { address: self.external, port: self.external_port }
+    fn is(&self, kind: u8) -> bool {
+        self.state & !(ENDED | SEVERAL) == kind
+    }
+
+    /// Whether another mapping has the same internal endpoint in the same pool.
+    fn has_inside_of(&self, other: &Mapping) -> bool {
+        let is_same_kind = (self.state ^ other.state) & !(ENDED | SEVERAL) == 0;
+        is_same_kind
+            && (self.owner, self.internal_port, self.proto) == (other.owner, other.internal_port, other.proto)
+            && (!self.is(PORTLESS) || self.external_port == other.external_port)
     }
 }
 
@@ -193,46 +202,41 @@ impl Mappings {
         self.store.prefetch(id);
     }
 
-    /// Prefetches what the removal of a mapping reads.
+    /// Prefetches what the removal of a mapping with this protocol reads.
     #[inline]
-    pub(super) fn prefetch_removal(&self, mapping: &Mapping) {
-        let Mapping { pool, proto, .. } = *mapping;
-        self.by_inside.prefetch_removal(self.inside_hash(pool, proto, mapping.inside()));
-        self.by_outside.prefetch_removal(self.outside_hash(proto, mapping.outside()));
+    pub(super) fn prefetch_removal(&self, proto: u8, ends: &MappingEnds) {
+        self.by_inside.prefetch_removal(self.inside_hash(ends.pool, proto, ends.inside));
+        self.by_outside.prefetch_removal(self.outside_hash(proto, ends.outside));
     }
 
-    /// The mapping of an internal endpoint in a pool. `hash` is the endpoint's hash.
+    /// The mapping with the internal endpoint of `sought`, whose hash is `hash`.
     #[inline]
-    pub(super) fn at_inside(&self, hash: u32, pool: u16, proto: u8, inside: Endpoint) -> Option<u32> {
-        self.by_inside.find(hash, |id| {
-            self.store.get(id).is_some_and(|m| {
-                m.internal == inside.address
-                    && m.internal_port == inside.port
-                    && m.proto == proto
-                    && m.pool == pool
-            })
-        })
+    pub(super) fn at_inside(&self, hash: u32, sought: &Mapping) -> Option<u32> {
+        self.by_inside.find(hash, |id| self.store.get(id).is_some_and(|m| m.has_inside_of(sought)))
     }
 
-    /// The mapping of an external endpoint.
+    /// The mapping of an external endpoint. `is_outside` returns whether a host has the external address.
     #[inline]
-    pub(super) fn at_outside(&self, proto: u8, outside: Endpoint) -> Option<u32> {
+    pub(super) fn at_outside(
+        &self,
+        proto: u8,
+        outside: Endpoint,
+        is_outside: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
         self.by_outside.find(self.outside_hash(proto, outside), |id| {
-            self.store.get(id).is_some_and(|m| {
-                m.external == outside.address && m.external_port == outside.port && m.proto == proto
-            })
+            self.store
+                .get(id)
+                .is_some_and(|m| m.external_port == outside.port && m.proto == proto && is_outside(m.owner))
         })
     }
 
     /// Adds a mapping. No other mapping may have its internal endpoint, whose hash is `inside`, or its
-    /// external endpoint. None if there is no room.
+    /// external endpoint, whose hash is `outside`. None if there is no room.
     #[inline]
-    pub(super) fn add(&mut self, mapping: Mapping, inside: u32) -> Option<u32> {
-        let outside = self.outside_hash(mapping.proto, mapping.outside());
-        self.by_outside.prefetch(outside);
+    pub(super) fn add(&mut self, mapping: Mapping, inside: u32, outside: u32) -> Option<u32> {
         let id = self.store.insert(mapping)?;
         self.by_inside.insert(inside, id);
-        if mapping.state != PORTLESS {
+        if !mapping.is(PORTLESS) {
             self.by_outside.insert(outside, id);
         }
         Some(id)
@@ -244,42 +248,40 @@ impl Mappings {
         self.store.insert(mapping)
     }
 
-    /// Ends a mapping: it is no longer found, and exists only for the sessions that hold it.
-    pub(super) fn end(&mut self, id: u32) {
-        let Some(&mapping) = self.store.get(id).filter(|mapping| !mapping.has_ended()) else { return };
-        let outside = self.outside_hash(mapping.proto, mapping.outside());
-        self.by_outside.prefetch(outside);
-        self.by_inside.remove(self.inside_hash(mapping.pool, mapping.proto, mapping.inside()), id);
-        self.by_outside.remove(outside, id);
-        if let Some(mapping) = self.store.get_mut(id) {
-            mapping.state |= ENDED;
+    /// Ends a mapping: it is no longer found, and exists only for the sessions that hold it. `ends`: what it
+    /// is indexed by; none for forwards.
+    pub(super) fn end(&mut self, id: u32, ends: Option<&MappingEnds>) {
+        let Some(mapping) = self.store.get_mut(id).filter(|mapping| !mapping.has_ended()) else { return };
+        mapping.state |= ENDED;
+        let proto = mapping.proto;
+        if let Some(ends) = ends {
+            let outside = self.outside_hash(proto, ends.outside);
+            self.by_outside.prefetch(outside);
+            self.by_inside.remove(self.inside_hash(ends.pool, proto, ends.inside), id);
+            self.by_outside.remove(outside, id);
         }
     }
 
-    /// Removes a mapping that no session holds.
-    pub(super) fn remove(&mut self, id: u32) {
-        self.end(id);
+    /// Removes a mapping that no session holds. `ends` is as for [`Mappings::end`].
+    pub(super) fn remove(&mut self, id: u32, ends: Option<&MappingEnds>) {
+        self.end(id, ends);
         self.store.remove(id);
     }
 
     /// Holds the mapping of a forward for the configuration.
     pub(super) fn pin(&mut self, id: u32) {
-        if let Some(mapping) = self.store.get_mut(id) {
-            mapping.holds += 1;
-        }
+        self.hold(id, 0);
     }
 
     /// Releases the mapping of a forward from the configuration. True if nothing holds it any more.
     pub(super) fn unpin(&mut self, id: u32) -> bool {
-        let Some(mapping) = self.store.get_mut(id) else { return false };
-        mapping.holds = mapping.holds.saturating_sub(1);
-        mapping.holds == 0
+        self.unhold(id, 0)
     }
 
     /// Gives the mapping of a forward another index in the forwards.
     pub(super) fn renumber(&mut self, id: u32, number: u32) {
         if let Some(mapping) = self.store.get_mut(id) {
-            mapping.number = number;
+            mapping.owner = number;
         }
     }
 
@@ -319,36 +321,46 @@ impl Mappings {
     /// Adds a session with a remote address to a mapping.
     pub(super) fn hold(&mut self, id: u32, remote: u32) {
         let Some(mapping) = self.store.get_mut(id) else { return };
-        let others = mapping.holds;
-        mapping.holds += 1;
-        if matches!(mapping.kind(), MappingKind::Forward(_)) {
+        if mapping.is(FORWARD) {
+            mapping.remote += 1;
             return;
         }
-        if others == 0 {
+        if mapping.state & SEVERAL != 0 {
+            mapping.remote += 1;
+            return self.add_remote(id, remote, 1);
+        }
+        if mapping.holds == 0 {
             mapping.remote = remote;
         }
-        let first = mapping.remote;
-        if mapping.state & SEVERAL == 0 {
-            if first == remote {
-                return;
-            }
-            mapping.state |= SEVERAL;
-            self.add_remote(id, first, others);
+        if mapping.remote == remote && mapping.holds < u16::MAX {
+            mapping.holds += 1;
+            return;
         }
+        let (first, others) = (mapping.remote, u32::from(mapping.holds));
+        mapping.state |= SEVERAL;
+        mapping.remote = others + 1;
+        self.add_remote(id, first, others);
         self.add_remote(id, remote, 1);
     }
 
     /// Removes a session with a remote address from a mapping. True if nothing holds the mapping any more.
     pub(super) fn unhold(&mut self, id: u32, remote: u32) -> bool {
         let Some(mapping) = self.store.get_mut(id) else { return false };
-        mapping.holds = mapping.holds.saturating_sub(1);
-        let is_free = mapping.holds == 0;
-        if mapping.state & SEVERAL != 0 {
-            if is_free {
-                mapping.state &= !SEVERAL;
-            }
-            self.remove_remote(id, remote);
+        if mapping.is(FORWARD) {
+            mapping.remote = mapping.remote.saturating_sub(1);
+            return mapping.remote == 0;
         }
+        if mapping.state & SEVERAL == 0 {
+            mapping.holds = mapping.holds.saturating_sub(1);
+            return mapping.holds == 0;
+        }
+        mapping.remote = mapping.remote.saturating_sub(1);
+        let is_free = mapping.remote == 0;
+        if is_free {
+            mapping.state &= !SEVERAL;
+            mapping.holds = 0;
+        }
+        self.remove_remote(id, remote);
         is_free
     }
 

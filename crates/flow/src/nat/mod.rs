@@ -28,7 +28,7 @@
 //! | `restore` | mappings of sessions that an earlier process has saved |
 //! | `pool` | which external port a host gets; port bitmaps and port blocks |
 //! | `mappings`, `hosts`, `index` | tables |
-//! | `prefetch` | memory accesses of a vector of new sessions, ahead of time |
+//! | `prefetch` | hashes and memory accesses of a vector of new sessions, ahead of time |
 //! | `events` | log events and usage figures |
 
 mod config;
@@ -56,7 +56,7 @@ pub use config::{
 };
 pub use events::{NatEvent, NatEventKind, PoolUsage, PortBlock};
 pub use owners::PortOwners;
-pub use prefetch::NatPrefetcher;
+pub use prefetch::{MappingForecast, NatPrefetcher};
 pub use restore::SavedMapping;
 pub use state::Nat;
 pub use types::{HostLocation, InboundError, InboundMapping, MappingId, NatError, OutboundMapping};

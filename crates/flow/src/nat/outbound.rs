@@ -3,9 +3,10 @@
 use super::config::{Endpoint, PoolId, PortProto};
 use super::events::{NatEvent, NatEventKind, PortBlock};
 use super::hosts::{self, Host, PortHolder};
-use super::mappings::{Mapping, MappingKind};
+use super::mappings::{Mapping, MappingEnds, MappingKind};
 use super::ownership;
 use super::pool::{Pool, PortPreference};
+use super::prefetch::MappingForecast;
 use super::state::Nat;
 use super::types::{HostLocation, MappingId, NatError, OutboundMapping};
 use crate::Key;
@@ -22,6 +23,7 @@ struct MapRequest {
     remote: u32,
     location: HostLocation,
     now: u32,
+    forecast: MappingForecast,
 }
 
 impl Nat {
@@ -41,22 +43,45 @@ impl Nat {
         location: HostLocation,
         now: u32,
     ) -> Result<OutboundMapping, NatError> {
+        self.map_foreseen(key, pool, (location, now), None)
+    }
+
+    /// As [`Nat::map`]. `forecast`: what was computed ahead for a packet with this source and protocol.
+    ///
+    /// # Errors
+    /// [`NatError`].
+    pub fn map_foreseen(
+        &mut self,
+        key: &Key,
+        pool: PoolId,
+        (location, now): (HostLocation, u32),
+        forecast: Option<&MappingForecast>,
+    ) -> Result<OutboundMapping, NatError> {
         let slot = self.slot(pool).ok_or(NatError::Unsupported)?;
         let (source, remote) = (ownership::source(key), ownership::destination(key));
         let proto = query_proto(key)?;
-        let request = MapRequest { slot, source, remote: remote.address, location, now };
-        let host = hosts::hash(&self.hasher, slot, source.address);
-        self.hosts.prefetch(host);
-        let hash = self.mappings.inside_hash(slot, key.proto, source);
-        if let (Some(proto), Some(pool)) = (proto, self.pool_at(slot)) {
-            pool.prefetch_preferred(source.address, proto, source.port);
-        }
-        let known = self.mappings.at_inside(hash, slot, key.proto, source);
+        let forecast = match forecast.filter(|forecast| forecast.slot == slot) {
+            Some(forecast) => *forecast,
+            None => self.hash_source(slot, key.proto, source),
+        };
+        let request = MapRequest { slot, source, remote: remote.address, location, now, forecast };
+        let host = self.hosts.find(forecast.host, slot, source.address);
+        let known = match (proto, host) {
+            (Some(proto), Some(host)) => {
+                let sought = Mapping::new(proto.number(), MappingKind::Host(host), source.port, 0);
+                self.mappings.at_inside(forecast.inside, &sought)
+            }
+            (Some(_), None) => None,
+            (None, _) => {
+                let kind = MappingKind::Portless { address: source.address, pool: slot };
+                self.mappings.at_inside(forecast.inside, &Mapping::new(key.proto, kind, 0, 0))
+            }
+        };
         let known = known.or_else(|| self.forward_from(slot, proto?, source));
         let (id, outside) = match (known, proto) {
             (Some(id), _) => (id, self.reuse_mapping(id, request)?),
-            (None, Some(proto)) => self.create_mapping(proto, request, (hash, host))?,
-            (None, None) => self.create_portless(key.proto, request, hash)?,
+            (None, Some(proto)) => self.create_mapping(proto, request, host)?,
+            (None, None) => self.create_portless(key.proto, request)?,
         };
         Ok(OutboundMapping {
             id: MappingId(id),
@@ -79,10 +104,10 @@ impl Nat {
                 admit(pool.ok_or(NatError::Exhausted)?, host, request.location)?;
             }
             MappingKind::Forward(_) => self.learn(MappingId(id), request.location),
-            MappingKind::Portless => {}
+            MappingKind::Portless { .. } => {}
         }
         self.mappings.hold(id, request.remote);
-        Ok(mapping.outside())
+        self.endpoints_of(&mapping).map(|(_, outside)| outside).ok_or(NatError::Exhausted)
     }
 
     /// The forward of an internal endpoint, if its external address is in the pool.
@@ -98,40 +123,41 @@ impl Nat {
         })
     }
 
-    /// Creates a mapping for an internal endpoint, whose hash is `inside`. `hash` is that of the host.
+    /// Creates a mapping for an internal endpoint. `host`: the number of its host, if it has mappings.
     fn create_mapping(
         &mut self,
         proto: PortProto,
         request: MapRequest,
-        (inside, hash): (u32, u32),
+        known: Option<u32>,
     ) -> Result<(u32, Endpoint), NatError> {
-        let (host, fresh) = match self.hosts.find(hash, request.slot, request.source.address) {
-            Some(host) => (Some(host), false),
-            None => (self.add_host(proto, request, hash), true),
-        };
+        let host = known.or_else(|| self.add_host(proto, request));
         let made = match host {
             Some(host) => self.take_port(host, proto, request).map(|outside| (host, outside)),
             None => Err(NatError::Exhausted),
         };
         let made = made.and_then(|(host, outside)| {
-            let kind = MappingKind::Host(host);
-            let mapping = Mapping::new(proto.number(), request.source, outside, request.slot, kind);
-            let id =
-                self.mappings.add(mapping.held_for(request.remote), inside).ok_or(NatError::Exhausted)?;
+            let (number, hashes) = (proto.number(), &request.forecast);
+            let mapping = Mapping::new(number, MappingKind::Host(host), request.source.port, outside.port);
+            let outside_hash = match hashes.outside == outside {
+                true => hashes.outside_hash,
+                false => self.mappings.outside_hash(number, outside),
+            };
+            let mapping = mapping.held_for(request.remote);
+            let id = self.mappings.add(mapping, hashes.inside, outside_hash).ok_or(NatError::Exhausted)?;
             Ok((id, outside))
         });
         if made.is_err() {
-            self.reject(host.filter(|_| fresh), proto, request, made);
+            self.reject(host.filter(|_| known.is_none()), proto, request, made);
         }
         made
     }
 
     /// Adds a host and assigns it an address of the pool. None if no address has ports left.
-    fn add_host(&mut self, proto: PortProto, request: MapRequest, hash: u32) -> Option<u32> {
-        let MapRequest { slot, source, location, now, .. } = request;
+    fn add_host(&mut self, proto: PortProto, request: MapRequest) -> Option<u32> {
+        let MapRequest { slot, source, location, now, forecast, .. } = request;
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
         let external = pool.address_for(source.address, proto, source.port, now)?;
-        self.insert_host(hash, (slot, source.address), external, location)
+        self.insert_host(forecast.host, (slot, source.address), external, location)
     }
 
     /// Adds a host of a pool with an address of the pool. `external`: the index of that address.
@@ -171,7 +197,11 @@ impl Nat {
             return Err(NatError::Exhausted);
         };
         // One host must not take all ports of an address (RFC 6888, REQ-4).
-        if pool.config.limit().is_none() && host.mappings >= pool.config.default_ports() {
+        let most = match pool.config.limit() {
+            Some(_) => Host::MAX_MAPPINGS.into(),
+            None => pool.config.default_ports(),
+        };
+        if u32::from(host.mappings) >= most {
             pool.counters.limited += 1;
             return Err(NatError::Limit);
         }
@@ -180,8 +210,9 @@ impl Nat {
         let below = || {
             let even = Endpoint { port: source.port - 1, ..source };
             let hash = mappings.inside_hash(slot, proto.number(), even);
-            let id = mappings.at_inside(hash, slot, proto.number(), even)?;
-            mappings.get(id).map(|mapping| mapping.external_port)
+            let sought = Mapping::new(proto.number(), MappingKind::Host(number), even.port, 0);
+            let id = mappings.at_inside(hash, &sought)?;
+            mappings.get(id).map(Mapping::external_port)
         };
         let address = pool.config.nth(holder.external);
         let mut next = |pool: &mut Pool, holder: &mut PortHolder<'_>, preference: PortPreference| {
@@ -195,7 +226,9 @@ impl Nat {
         // Ports of removed pools may be in use although no bitmap marks them as taken.
         let mut in_use = [0; TRIES];
         let mut tried = 0;
-        let is_in_use = |port| mappings.at_outside(proto.number(), Endpoint { address, port }).is_some();
+        // An equal hash will do, whichever host it is of.
+        let is_in_use =
+            |port| mappings.at_outside(proto.number(), Endpoint { address, port }, |_| true).is_some();
         let mut port = next(pool, &mut holder, preference);
         while let Some(taken) = port.filter(|&port| self.has_removed_pools && is_in_use(port)) {
             in_use[tried] = taken;
@@ -240,19 +273,14 @@ impl Nat {
     }
 
     /// Creates a mapping of a protocol without ports. It has only an address: the first choice for the host.
-    fn create_portless(
-        &mut self,
-        proto: u8,
-        request: MapRequest,
-        hash: u32,
-    ) -> Result<(u32, Endpoint), NatError> {
-        let host = request.source.address;
+    fn create_portless(&mut self, proto: u8, request: MapRequest) -> Result<(u32, Endpoint), NatError> {
+        let address = request.source.address;
         let pool = self.pool(request.slot).ok_or(NatError::Exhausted)?;
-        let outside = Endpoint { address: pool.config.first_choice(host), port: 0 };
+        let outside = Endpoint { address: pool.config.first_choice(address), port: 0 };
         pool.mappings += 1;
-        let inside = Endpoint { address: host, port: 0 };
-        let mapping = Mapping::new(proto, inside, outside, request.slot, MappingKind::Portless);
-        let id = self.mappings.add(mapping.held_for(request.remote), hash).ok_or(NatError::Exhausted)?;
+        let kind = MappingKind::Portless { address, pool: request.slot };
+        let mapping = Mapping::new(proto, kind, 0, 0).held_for(request.remote);
+        let id = self.mappings.add(mapping, request.forecast.inside, 0).ok_or(NatError::Exhausted)?;
         Ok((id, outside))
     }
 
@@ -261,19 +289,24 @@ impl Nat {
         self.mappings.prefetch_record(id.0);
     }
 
-    /// Prefetches the rest of what [`Nat::release`] reads if the last session of the mapping ends. The
-    /// mapping itself must be in a cache.
-    pub fn prefetch_release(&self, id: MappingId) {
-        let Some(mapping) = self.mappings.get(id.0) else { return };
-        self.mappings.prefetch_removal(mapping);
-        if let MappingKind::Host(host) = mapping.kind() {
-            self.hosts.prefetch_removal(hosts::hash(&self.hasher, mapping.pool, mapping.internal));
+    /// Prefetches the host of a mapping, which must be in a cache.
+    pub fn prefetch_host(&self, id: MappingId) {
+        if let Some(MappingKind::Host(host)) = self.mappings.get(id.0).map(Mapping::kind) {
             self.hosts.prefetch_record(host);
         }
-        if let (Some(proto), Some(Some(pool))) =
-            (PortProto::of(mapping.proto), self.pools.get(usize::from(mapping.pool)))
-        {
-            pool.prefetch_free(mapping.outside(), proto);
+    }
+
+    /// Prefetches the rest of what [`Nat::release`] reads if the last session of the mapping ends. The
+    /// mapping itself and its host must be in a cache.
+    pub fn prefetch_release(&self, id: MappingId) {
+        let Some((mapping, ends)) = self.mappings.get(id.0).and_then(|m| Some((m, self.ends_of(m)?))) else {
+            return;
+        };
+        self.mappings.prefetch_removal(mapping.proto, &ends);
+        let Some(proto) = PortProto::of(mapping.proto) else { return };
+        self.hosts.prefetch_removal(hosts::hash(&self.hasher, ends.pool, ends.inside.address));
+        if let Some(pool) = self.pool_at(ends.pool) {
+            pool.prefetch_free(ends.outside, proto);
         }
     }
 
@@ -282,21 +315,32 @@ impl Nat {
     pub fn release(&mut self, id: MappingId, key: &Key, now: u32) {
         let Some(&mapping) = self.mappings.get(id.0) else { return };
         let (from, to) = (ownership::source(key), ownership::destination(key));
-        let outward = from == mapping.inside();
+        // Forwards have none of this, and need none.
+        let ends = self.ends_of(&mapping);
+        let outward = ends.is_none_or(|ends| from == ends.inside);
         let free = self.mappings.unhold(id.0, if outward { to.address } else { from.address });
-        match mapping.kind() {
-            MappingKind::Host(host) => self.release_host(&mapping, host, outward, free, now),
-            MappingKind::Portless if free => self.release_pool(mapping.pool),
-            MappingKind::Portless | MappingKind::Forward(_) => {}
+        match (mapping.kind(), &ends) {
+            (MappingKind::Host(host), Some(ends)) => {
+                self.release_host((&mapping, ends), host, outward, free, now);
+            }
+            (MappingKind::Portless { pool, .. }, _) if free => self.release_pool(pool),
+            _ => {}
         }
         if free {
-            self.mappings.remove(id.0);
+            self.mappings.remove(id.0, ends.as_ref());
         }
     }
 
     /// Updates a host: one session less if the host had opened it, and one mapping less if `free`.
-    fn release_host(&mut self, mapping: &Mapping, number: u32, outward: bool, free: bool, now: u32) {
-        let pool = self.pools.get_mut(usize::from(mapping.pool)).and_then(Option::as_mut);
+    fn release_host(
+        &mut self,
+        (mapping, ends): (&Mapping, &MappingEnds),
+        number: u32,
+        outward: bool,
+        free: bool,
+        now: u32,
+    ) {
+        let pool = self.pools.get_mut(usize::from(ends.pool)).and_then(Option::as_mut);
         let (Some(pool), Some((host, mut holder))) = (pool, self.hosts.with_ports_mut(number)) else {
             return;
         };
@@ -310,17 +354,16 @@ impl Nat {
         host.mappings -= 1;
         if let Some(proto) = PortProto::of(mapping.proto) {
             // An ended mapping of a pool that is still configured has lost its port to a forward.
-            if let Some(ports) =
-                pool.free_port(&mut holder, proto, mapping.external_port, mapping.has_ended())
-            {
-                let block = PortBlock { address: mapping.external.into(), ports };
+            let port = mapping.external_port();
+            if let Some(ports) = pool.free_port(&mut holder, proto, port, mapping.has_ended()) {
+                let block = PortBlock { address: ends.outside.address.into(), ports };
                 self.events.push(event(now, pool, host.address, NatEventKind::BlockFreed(block)));
             }
         }
         if host.mappings == 0 {
-            self.remove_host(mapping.pool, number);
+            self.remove_host(ends.pool, number);
         }
-        self.release_pool(mapping.pool);
+        self.release_pool(ends.pool);
     }
 
     /// Removes a mapping from a pool. A pool that is not configured is dropped with its last mapping.

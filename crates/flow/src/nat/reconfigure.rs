@@ -94,9 +94,9 @@ impl Nat {
                     pool.reserve(external, proto, false);
                 });
                 if let Some(id) = forward.id {
-                    self.mappings.end(id);
+                    self.mappings.end(id, None);
                     if self.mappings.unpin(id) {
-                        self.mappings.remove(id);
+                        self.mappings.remove(id, None);
                     }
                 }
             }
@@ -120,11 +120,14 @@ impl Nat {
                 continue;
             }
             // A host may use that port. Its mapping ends: the forward has priority.
-            if let Some(id) = self.mappings.at_outside(proto.number(), external) {
-                self.mappings.end(id);
+            if let Some(id) = self.at_outside(proto.number(), external)
+                && let Some(ends) = self.mappings.get(id).and_then(|mapping| self.ends_of(mapping))
+            {
+                self.mappings.end(id, Some(&ends));
             }
             let mine = ownership::host_worker(internal.address, self.workers) == self.worker;
-            let mapping = || Mapping::new(proto.number(), internal, external, 0, MappingKind::Forward(n));
+            let mapping =
+                || Mapping::new(proto.number(), MappingKind::Forward(n), internal.port, external.port);
             let id = if mine { self.mappings.add_forward(mapping()) } else { None };
             if let Some(id) = id {
                 self.mappings.pin(id);

@@ -46,7 +46,7 @@ impl Nat {
     /// The pool of a mapping that serves new sessions. None: the mapping belongs to a forward, or has ended.
     pub fn pool_of(&self, id: MappingId) -> Option<PoolId> {
         let mapping = self.mappings.get(id.0).filter(|_| self.is_live(id) && !self.is_forward(id))?;
-        let number = self.slots.iter().position(|&slot| slot == mapping.pool)?;
+        let number = self.slots.iter().position(|&slot| Some(slot) == self.pool_of_mapping(mapping))?;
         u16::try_from(number).ok().map(PoolId)
     }
 
@@ -66,7 +66,7 @@ impl Nat {
             Some(pool) => {
                 let slot = self.slot(pool)?;
                 let hash = self.mappings.inside_hash(slot, proto, inside);
-                match (self.mappings.at_inside(hash, slot, proto, inside), PortProto::of(proto)) {
+                match (self.at_inside(hash, slot, proto, inside), PortProto::of(proto)) {
                     (Some(id), _) => id,
                     (None, Some(proto)) => {
                         self.restore_mapping((slot, proto), (inside, outside), (hash, location), now)?
@@ -75,7 +75,8 @@ impl Nat {
                 }
             }
         };
-        let mapping = *self.mappings.get(id).filter(|mapping| mapping.outside() == outside)?;
+        let mapping = *self.mappings.get(id)?;
+        self.endpoints_of(&mapping).filter(|ends| ends.1 == outside)?;
         if !saved.is_inbound {
             self.count_session(&mapping, location);
         }
@@ -83,17 +84,31 @@ impl Nat {
         Some(MappingId(id))
     }
 
+    /// The mapping of an internal endpoint in a pool. `hash` is the endpoint's hash.
+    fn at_inside(&self, hash: u32, slot: u16, proto: u8, inside: Endpoint) -> Option<u32> {
+        let kind = match PortProto::of(proto) {
+            Some(_) => MappingKind::Host(self.hosts.find(
+                hosts::hash(&self.hasher, slot, inside.address),
+                slot,
+                inside.address,
+            )?),
+            None => MappingKind::Portless { address: inside.address, pool: slot },
+        };
+        self.mappings.at_inside(hash, &Mapping::new(proto, kind, inside.port, 0))
+    }
+
     /// The mapping of the forward between two endpoints.
     fn forward_with(&self, proto: PortProto, inside: Endpoint, outside: Endpoint) -> Option<u32> {
         let id = self.forwards.get(self.config.forward_at(proto, outside)?)?.id?;
-        self.mappings.get(id).filter(|mapping| mapping.inside() == inside).map(|_| id)
+        let (internal, _) = self.endpoints_of(self.mappings.get(id)?)?;
+        (internal == inside).then_some(id)
     }
 
     /// Counts a session that the host of a mapping has opened. Its limit does not end sessions that are open.
     fn count_session(&mut self, mapping: &Mapping, location: HostLocation) {
         let MappingKind::Host(number) = mapping.kind() else { return };
-        let pool = self.pools.get_mut(usize::from(mapping.pool)).and_then(Option::as_mut);
-        if let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) {
+        let Some(host) = self.hosts.get_mut(number) else { return };
+        if let Some(pool) = self.pools.get_mut(usize::from(host.pool)).and_then(Option::as_mut) {
             host.sessions += 1;
             host.location = location;
             pool.counters.sessions += 1;
@@ -113,8 +128,8 @@ impl Nat {
             return None;
         }
         pool.mappings += 1;
-        let mapping = Mapping::new(proto, inside, outside, slot, MappingKind::Portless);
-        self.mappings.add(mapping, inside_hash)
+        let kind = MappingKind::Portless { address: inside.address, pool: slot };
+        self.mappings.add(Mapping::new(proto, kind, 0, 0), inside_hash, 0)
     }
 
     /// Creates the mapping between two endpoints, without a session. `inside`: the hash of the internal one.
@@ -125,7 +140,7 @@ impl Nat {
         (inside_hash, location): (u32, HostLocation),
         now: u32,
     ) -> Option<u32> {
-        if self.mappings.at_outside(proto.number(), outside).is_some() {
+        if self.at_outside(proto.number(), outside).is_some() {
             return None;
         }
         let external = self.pool_at(slot)?.config.index_of(outside.address)?;
@@ -137,8 +152,9 @@ impl Nat {
         let host = self.hosts.with_ports_mut(number).filter(|(_, holder)| holder.external == external);
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut);
         let taken = host.zip(pool).and_then(|((host, mut holder), pool)| {
+            let mappings = host.mappings.checked_add(1)?;
             let picked = pool.take(&mut holder, proto, outside.port)?;
-            host.mappings += 1;
+            host.mappings = mappings;
             pool.mappings += 1;
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: outside.address.into(), ports };
@@ -152,7 +168,7 @@ impl Nat {
             }
             return None;
         }
-        let mapping = Mapping::new(proto.number(), inside, outside, slot, MappingKind::Host(number));
-        self.mappings.add(mapping, inside_hash)
+        let mapping = Mapping::new(proto.number(), MappingKind::Host(number), inside.port, outside.port);
+        self.mappings.add(mapping, inside_hash, self.mappings.outside_hash(proto.number(), outside))
     }
 }

@@ -7,7 +7,7 @@ use super::config::{Endpoint, MAX_FORWARDS, NatConfig, PoolConfig, PoolId, PortP
 use super::events::{Events, NatEvent, PoolUsage};
 use super::hosts::Hosts;
 use super::index::Hasher;
-use super::mappings::{Mapping, MappingKind, Mappings};
+use super::mappings::{Mapping, MappingEnds, MappingKind, Mappings};
 use super::owners::{PoolClaims, PortOwners};
 use super::pool::{Pool, PortPreference};
 use super::reconfigure::Forward;
@@ -107,7 +107,57 @@ impl Nat {
             return false;
         };
         matches!(mapping.kind(), MappingKind::Forward(_))
-            || self.pool_at(mapping.pool).is_some_and(|pool| pool.current)
+            || self
+                .pool_of_mapping(mapping)
+                .and_then(|slot| self.pool_at(slot))
+                .is_some_and(|pool| pool.current)
+    }
+
+    /// Slot of the pool of a mapping; none for forwards.
+    pub(super) fn pool_of_mapping(&self, mapping: &Mapping) -> Option<u16> {
+        match mapping.kind() {
+            MappingKind::Host(number) => self.hosts.get(number).map(|host| host.pool),
+            MappingKind::Portless { pool, .. } => Some(pool),
+            MappingKind::Forward(_) => None,
+        }
+    }
+
+    /// What a mapping is indexed by; none for forwards.
+    pub(super) fn ends_of(&self, mapping: &Mapping) -> Option<MappingEnds> {
+        let slot = self.pool_of_mapping(mapping)?;
+        let config = &self.pool_at(slot)?.config;
+        let (internal, external) = match mapping.kind() {
+            MappingKind::Host(number) => {
+                let host = self.hosts.get(number)?;
+                (host.address, config.nth(host.external.into()))
+            }
+            MappingKind::Portless { address, .. } => (address, config.first_choice(address)),
+            MappingKind::Forward(_) => return None,
+        };
+        Some(MappingEnds {
+            pool: slot,
+            inside: Endpoint { address: internal, port: mapping.internal_port },
+            outside: Endpoint { address: external, port: mapping.external_port() },
+        })
+    }
+
+    /// The internal and the external endpoint of a mapping. None for forwards that have ended.
+    pub(super) fn endpoints_of(&self, mapping: &Mapping) -> Option<(Endpoint, Endpoint)> {
+        if let MappingKind::Forward(n) = mapping.kind() {
+            let forward = self.forwards.get(n as usize).filter(|_| !mapping.has_ended())?;
+            return Some((forward.config.internal(), forward.config.external()));
+        }
+        self.ends_of(mapping).map(|ends| (ends.inside, ends.outside))
+    }
+
+    /// The mapping of a host with an external endpoint.
+    pub(super) fn at_outside(&self, proto: u8, outside: Endpoint) -> Option<u32> {
+        self.mappings.at_outside(proto, outside, |host| {
+            self.hosts.get(host).is_some_and(|host| {
+                let pool = self.pool_at(host.pool);
+                pool.is_some_and(|pool| pool.config.nth(host.external.into()) == outside.address)
+            })
+        })
     }
 
     /// Whether a mapping belongs to a static forward.
@@ -120,7 +170,7 @@ impl Nat {
         match self.mappings.get(id.0)?.kind() {
             MappingKind::Host(host) => Some(self.hosts.get(host)?.location),
             MappingKind::Forward(n) => self.forwards.get(n as usize)?.location,
-            MappingKind::Portless => None,
+            MappingKind::Portless { .. } => None,
         }
     }
 
@@ -137,7 +187,7 @@ impl Nat {
                     forward.location = Some(location);
                 }
             }
-            Some(MappingKind::Portless) | None => {}
+            Some(MappingKind::Portless { .. }) | None => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! What NAT guarantees, by RFC.
 
 mod changes;
+mod forecasts;
 mod model;
 mod requirements;
 mod restore;

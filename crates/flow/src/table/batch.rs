@@ -372,7 +372,7 @@ impl BatchLookup {
 
     /// The packed key of a packet of the vector.
     #[inline(always)]
-    pub(super) fn packed(&self, packet: usize) -> PackedKey {
+    pub fn packed(&self, packet: usize) -> PackedKey {
         let ip6 = PackedKey { head: self.heads[packet], tail: [0; 3] }.is_ip6();
         PackedKey { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }
     }

@@ -67,12 +67,36 @@ pub enum InsertError {
     Taken(FlowRef),
 }
 
-/// A packed key with its hash. [`Table::find_with_hash`] returns it, so that an insertion does not compute it
-/// again.
+/// A packed key with its hash, and the probable key of replies with its hash. [`Table::find_with_hash`]
+/// returns it, so that an insertion does not compute it again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HashedKey {
     key: PackedKey,
     hash: Hash,
+    reply: HashedHead,
+}
+
+/// The head of a key, with the hash of the whole key. All zero: not known.
+#[derive(Clone, Copy, Debug, Default)]
+struct HashedHead {
+    head: [u64; 2],
+    hash: Hash,
+}
+
+impl HashedHead {
+    /// The hash of an IPv4 key, if it is the one that has this head.
+    #[inline(always)]
+    fn hash_of(&self, key: &PackedKey) -> Option<Hash> {
+        (self.head == key.head && !key.is_ip6()).then_some(self.hash)
+    }
+}
+
+/// What a packet that may open a session will look up: its key, and the probable key of replies, with their
+/// hashes. [`Table::foresee`] computes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowForecast {
+    forward: HashedHead,
+    reply: HashedHead,
 }
 
 /// Whether the bit of a session is set. False beyond the end.
@@ -176,37 +200,41 @@ impl Table {
         prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
     }
 
-    /// Prefetches the index entries of the replies to some packets of a vector, as if all of them opened
-    /// sessions.
+    /// Computes what a packet with this key will look up if it opens a session, and prefetches the index
+    /// entry of the reply, one of many.
     ///
-    /// `translated_source` predicts the source address and port of a packet after translation, in network
-    /// byte order; none if the source stays.
-    pub fn prefetch_replies(
-        &self,
-        lookups: &BatchLookup,
-        packets: impl Iterator<Item = usize>,
-        translated_source: impl Fn(&PackedKey) -> Option<([u8; 4], [u8; 2])>,
-    ) {
-        let buckets = self.index.buckets();
-        for at in packets {
-            let key = lookups.packed(at);
-            let mut reply = reversed(&key);
-            if let Some((address, port)) = translated_source(&key) {
-                let [from, _]: [[u8; 4]; 2] = bytemuck::cast(reply.head[0]);
-                let [[a, b, ..], tag]: [[u8; 4]; 2] = bytemuck::cast(reply.head[1]);
-                reply.head =
-                    [bytemuck::cast([from, address]), bytemuck::cast([[a, b, port[0], port[1]], tag])];
-            }
-            prefetch::read_l2(buckets.of(self.hasher.hash(&reply)));
+    /// `source`: prediction of the source address and port of the packet after translation, in network byte
+    /// order; none if the source stays.
+    #[inline]
+    pub fn foresee(&self, key: &PackedKey, source: Option<([u8; 4], [u8; 2])>) -> FlowForecast {
+        let mut reply = reversed(key);
+        if let Some((address, port)) = source {
+            let [from, _]: [[u8; 4]; 2] = bytemuck::cast(reply.head[0]);
+            let [[a, b, ..], tag]: [[u8; 4]; 2] = bytemuck::cast(reply.head[1]);
+            reply.head = [bytemuck::cast([from, address]), bytemuck::cast([[a, b, port[0], port[1]], tag])];
+        }
+        let hash = self.hasher.hash(&reply);
+        prefetch::read_l2(self.index.buckets().of(hash));
+        FlowForecast {
+            forward: HashedHead { head: key.head, hash: self.hasher.hash(key) },
+            reply: HashedHead { head: reply.head, hash },
         }
     }
 
     /// Returns the flow with a key, and the key with its hash for a later insertion.
     #[inline]
     pub fn find_with_hash(&self, key: &Key) -> (FlowRef, HashedKey) {
+        let (found, hashed, _) = self.find_foreseen(key, None);
+        (found, hashed)
+    }
+
+    /// As [`Table::find_with_hash`]. Also returns whether `forecast` is of this key.
+    #[inline]
+    pub fn find_foreseen(&self, key: &Key, forecast: Option<&FlowForecast>) -> (FlowRef, HashedKey, bool) {
         let key = key.pack();
-        let hash = self.hasher.hash(&key);
-        (self.find_hashed(&key, hash), HashedKey { key, hash })
+        let foreseen = forecast.and_then(|forecast| Some((forecast.forward.hash_of(&key)?, forecast.reply)));
+        let (hash, reply) = foreseen.unwrap_or_else(|| (self.hasher.hash(&key), HashedHead::default()));
+        (self.find_hashed(&key, hash), HashedKey { key, hash, reply }, foreseen.is_some())
     }
 
     #[inline]
@@ -273,9 +301,9 @@ impl Table {
         if reverse == forward.key {
             return self.enter(forward, None, now);
         }
-        let hash = self.hasher.hash(&reverse);
+        let hash = forward.reply.hash_of(&reverse).unwrap_or_else(|| self.hasher.hash(&reverse));
         match self.find_hashed(&reverse, hash) {
-            FlowRef::NONE => self.enter(forward, Some(&HashedKey { key: reverse, hash }), now),
+            FlowRef::NONE => self.enter(forward, Some((&reverse, hash)), now),
             found => Err(InsertError::Taken(found)),
         }
     }
@@ -305,7 +333,7 @@ impl Table {
     fn enter(
         &mut self,
         forward: &HashedKey,
-        reverse: Option<&HashedKey>,
+        reverse: Option<(&PackedKey, Hash)>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
         let id = self.next_free().ok_or(InsertError::Full)?;
@@ -313,7 +341,7 @@ impl Table {
         if !self.index.insert(forward.hash, there) {
             return Err(InsertError::Crowded);
         }
-        if reverse.is_some_and(|reverse| !self.index.insert(reverse.hash, home)) {
+        if reverse.is_some_and(|(_, hash)| !self.index.insert(hash, home)) {
             self.index.remove(forward.hash, there);
             return Err(InsertError::Crowded);
         }
@@ -322,7 +350,7 @@ impl Table {
         let flags = if reverse.is_none() { FlowFlags::UNINDEXED } else { FlowFlags::empty() };
         *flows = [
             Flow { last_seen: now, ..Flow::new(&forward.key) },
-            Flow { last_seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
+            Flow { last_seen: now, flags, ..Flow::new(reverse.map_or(&forward.key, |(key, _)| key)) },
         ];
         *session = SessionState { created: now, uid: session.next_uid(), ..SessionState::default() };
         self.windows.set(id, TrackWindows::default());

@@ -34,6 +34,31 @@ fn enter(table: &mut Table, key: &Key) -> Result<SessionId, InsertError> {
     table.insert(key, &key.reversed(), 0)
 }
 
+/// What a vector has computed ahead serves its keys only, right or wrong about the reply.
+#[test]
+fn a_forecast_serves_its_key() {
+    let mut table = Table::new(100, 24, SEED).unwrap();
+    for (n, ip6) in [(1, false), (2, false), (3, true)] {
+        let key = numbered(n, ip6);
+        let translated =
+            Key { destination: numbered(90, ip6).source, destination_port: [9, n as u8], ..key.reversed() };
+        let [a, b, c, d, ..] = translated.destination;
+        // The second prediction is wrong.
+        let port = if n == 2 { [1, 1] } else { translated.destination_port };
+        let forecast = table.foresee(&key.pack(), (!ip6).then_some(([a, b, c, d], port)));
+        let (found, hashed, is_foreseen) = table.find_foreseen(&key, Some(&forecast));
+        assert_eq!((found, is_foreseen), (FlowRef::NONE, !ip6));
+        let (_, _, is_foreseen) = table.find_foreseen(&numbered(n + 10, ip6), Some(&forecast));
+        assert!(!is_foreseen, "another key");
+        let id = table.open(&hashed, Some(&translated), 0, 1000, true).unwrap();
+        assert_eq!(table.find(&key), FlowRef::new(id, Direction::Forward));
+        assert_eq!(table.find(&translated), FlowRef::new(id, Direction::Reverse));
+        assert_eq!(table.find_foreseen(&key, Some(&forecast)).0, FlowRef::new(id, Direction::Forward));
+        assert!(table.remove(id));
+        assert_eq!([table.find(&key), table.find(&translated)], [FlowRef::NONE; 2]);
+    }
+}
+
 #[test]
 fn both_directions_are_found_with_their_direction() {
     let mut table = Table::new(100, 24, SEED).unwrap();

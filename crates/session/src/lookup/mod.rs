@@ -6,32 +6,40 @@
 //! [`crate::Sessions::end_prefetch`], which returns a [`PrefetchToken`]. The token stands for the vector.
 //! [`crate::Sessions::lookup`] takes it and omits the first pass.
 
+pub(crate) mod forecasts;
 pub(crate) mod summary;
 pub(crate) mod vector;
 
-use mmb_flow::{BatchLookup, FlowRef, PoolId, Table};
+use mmb_flow::{FlowRef, MappingForecast, PoolId, Table};
 
 use crate::Next;
 use crate::store::SessionStore;
+use forecasts::OpeningForecast;
 pub use vector::PrefetchToken;
 use vector::VectorLookup;
 
-/// Prefetches what new sessions will need: the buckets of their replies, and the counts and mappings of
-/// their sources.
-pub(crate) fn prefetch_replies(
-    lookup: &VectorLookup,
+/// Computes and prefetches what new sessions will need: the buckets of their replies, and the counts and
+/// mappings of their sources.
+pub(crate) fn foresee_openings(
+    lookup: &mut VectorLookup,
     store: &SessionStore,
     last_pool: Option<PoolId>,
     next: &[Next],
 ) {
+    let VectorLookup { keys, forecasts, .. } = lookup;
     let ahead = last_pool.and_then(|pool| store.pools.prefetcher(pool));
-    let keys: &BatchLookup = &lookup.keys;
-    let all = next.iter().zip(keys.results()).enumerate();
-    let new = all.filter(|(_, (next, flow))| **next == Next::SlowPath && **flow == FlowRef::NONE);
-    store.table.prefetch_replies(keys, new.map(|(at, _)| at), |key| {
-        store.admission.prefetch(key.source());
-        ahead.as_ref().and_then(|nat| nat.predict_source(key))
-    });
+    for (at, (next, flow)) in next.iter().zip(keys.results()).enumerate() {
+        if *next != Next::SlowPath || *flow != FlowRef::NONE {
+            continue;
+        }
+        let key = keys.packed(at);
+        let source = store.admission.prefetch(key.source());
+        let mapping = ahead.as_ref().and_then(|nat| nat.foresee(&key));
+        let flow = store.table.foresee(&key, mapping.as_ref().and_then(MappingForecast::source));
+        if key.is_ip4() {
+            forecasts.push(OpeningForecast { flow, source, mapping });
+        }
+    }
 }
 
 /// Prefetches the scratchpads of sessions that go through chains.

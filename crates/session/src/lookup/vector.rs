@@ -4,6 +4,7 @@ use mmb_flow::{BatchLookup, Table};
 use mmb_packet::{Meta, PlainHeaders};
 use mmb_policy::VECTOR;
 
+use super::forecasts::OpeningForecasts;
 use super::summary::PacketSummary;
 use crate::Packets;
 
@@ -38,6 +39,8 @@ pub(crate) struct VectorLookup {
     pub keys: Box<BatchLookup>,
     /// What the established path needs of the packets.
     pub summaries: Box<[PacketSummary; VECTOR]>,
+    /// What the packets without session will look up.
+    pub forecasts: OpeningForecasts,
     /// Number of the current vector; a token with another number is out of date.
     sequence: u32,
 }
@@ -47,6 +50,7 @@ impl VectorLookup {
         VectorLookup {
             keys: Box::default(),
             summaries: Box::new([PacketSummary::default(); VECTOR]),
+            forecasts: OpeningForecasts::default(),
             sequence: 0,
         }
     }

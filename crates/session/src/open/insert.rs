@@ -105,14 +105,16 @@ impl NewSession {
 /// It may not: the packet is to be dropped.
 pub(super) fn check_source<E: Environment, P: PacketBuf>(
     store: &mut SessionStore,
-    pkt: &SlowPacket<'_, E, P>,
+    pkt: &mut SlowPacket<'_, E, P>,
     key: &Key,
 ) -> Result<(), Refusal> {
     // Looped packets have the address of a pool as source, and were counted for their host.
-    if pkt.is_looped() || store.admission.may_open(pkt.now, key) {
+    if pkt.is_looped() {
         return Ok(());
     }
-    Err(DropReason::SessionLimit.into())
+    let foreseen = pkt.forecast.and_then(|forecast| forecast.source);
+    pkt.source = store.admission.may_open(pkt.now, key, foreseen).ok_or(DropReason::SessionLimit)?;
+    Ok(())
 }
 
 /// Counts a new session for its source. Returns the flag that says so.
@@ -120,9 +122,8 @@ pub(super) fn check_source<E: Environment, P: PacketBuf>(
 fn count_source<E: Environment, P: PacketBuf>(
     store: &SessionStore,
     pkt: &SlowPacket<'_, E, P>,
-    key: &Key,
 ) -> SessionFlags {
-    let is_counted = !pkt.is_looped() && store.admission.add(key);
+    let is_counted = !pkt.is_looped() && store.admission.add(pkt.source);
     if is_counted { SessionFlags::COUNTED } else { SessionFlags::empty() }
 }
 
@@ -165,7 +166,7 @@ fn init_session<E: Environment, P: PacketBuf>(
     new: &NewSession,
     rules: RuleSource<'_>,
 ) {
-    let mut flags = new.flags | count_source(store, pkt, key);
+    let mut flags = new.flags | count_source(store, pkt);
     if pkt.is_looped() {
         // Replies return to the inside, where the packet came from.
         flags |= SessionFlags::LOOP_REVERSE;

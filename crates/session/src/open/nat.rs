@@ -10,12 +10,18 @@ use crate::rules::lists::{EMPTY, ListHint};
 /// How long a redirect is kept after its last packet, in milliseconds.
 pub(crate) const REDIRECT_TIMEOUT: u32 = 120_000;
 
-/// The rule that caused each mapping, by number of the mapping: the number of a list with this rule only. It
-/// refers to the list until another mapping gets its number.
+/// The rule that caused each mapping, by number of the mapping. Most mappings have the same rule, so that the
+/// array takes memory only where another one is stored.
 #[derive(Debug)]
 pub(crate) struct MappingRules {
+    /// 0: [`MappingRules::common`]. Otherwise the number of a list with the rule only, plus 1. The mapping
+    /// refers to the list until another mapping gets its number.
     lists: Arena<u32>,
-    /// The rule of the last mapping, which is likely to cause the next.
+    /// Some number in `lists` is not 0.
+    is_used: bool,
+    /// The rule of most mappings: the first one that caused any.
+    common: Option<SessionRule>,
+    /// The rule of the last mapping with another rule, which is likely to cause the next.
     last: Option<(SessionRule, ListHint)>,
 }
 
@@ -25,22 +31,52 @@ impl MappingRules {
     /// # Errors
     /// The error of the system if there is not enough address space.
     pub fn new(sessions: usize) -> io::Result<MappingRules> {
-        Ok(MappingRules { lists: Arena::new(sessions + 1 + MAX_FORWARDS)?, last: None })
+        let lists = Arena::new(sessions + 1 + MAX_FORWARDS)?;
+        Ok(MappingRules { lists, is_used: false, common: None, last: None })
     }
 
     /// Returns the rule that caused a mapping.
     pub fn get(&self, id: MappingId, lists: &RuleLists) -> Option<SessionRule> {
-        lists.get(*self.lists.get().get(id.0 as usize)?).next()
+        let stored = if self.is_used { *self.lists.get().get(id.0 as usize)? } else { 0 };
+        match stored.checked_sub(1) {
+            Some(number) => lists.get(number).next(),
+            None => self.common,
+        }
     }
 
     /// Stores the rule that caused a mapping.
     #[inline]
     pub fn set(&mut self, id: MappingId, rule: Option<SessionRule>, lists: &mut RuleLists) {
-        let number = rule.map_or(EMPTY, |rule| self.acquire(rule, lists));
-        self.lists.request_next(id.0 as usize);
-        if let Some(place) = self.lists.get_mut().get_mut(id.0 as usize) {
-            lists.release(std::mem::replace(place, number));
+        self.common = self.common.or(rule);
+        let is_common = rule.is_some() && rule == self.common;
+        if is_common && !self.is_used {
+            return;
         }
+        self.store(id, rule.filter(|_| !is_common), is_common, lists);
+    }
+
+    /// Stores that the common rule, or another one or none, has caused a mapping.
+    #[inline(never)]
+    fn store(&mut self, id: MappingId, rule: Option<SessionRule>, is_common: bool, lists: &mut RuleLists) {
+        let stored = match is_common {
+            true => 0,
+            false => rule.map_or(EMPTY, |rule| self.acquire(rule, lists)) + 1,
+        };
+        self.is_used = true;
+        self.lists.request_next(id.0 as usize);
+        let Some(place) = self.lists.get_mut().get_mut(id.0 as usize) else { return };
+        if let Some(old) = place.checked_sub(1) {
+            lists.release(old);
+        }
+        // A write of zeros would take memory.
+        if *place != stored {
+            *place = stored;
+        }
+    }
+
+    /// Begins anew, since there are no mappings.
+    pub fn forget(&mut self) {
+        self.common = None;
     }
 
     /// Adds a reference to the list with this rule only, and returns its number.
@@ -62,4 +98,51 @@ impl MappingRules {
 /// compares.
 pub(crate) fn nat_key(key: &Key, to: &Key) -> Key {
     Key { destination: to.destination, destination_port: to.destination_port, ..*key }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_policy::RuleId;
+
+    use super::*;
+
+    #[test]
+    fn each_mapping_has_its_rule() {
+        let (mut rules, mut lists) = (MappingRules::new(4).expect("memory"), RuleLists::new());
+        let rule = |slot| Some(SessionRule { slot, id: RuleId(slot + 7), translates: true });
+        let all = |rules: &MappingRules, lists: &RuleLists| {
+            [0, 1, 2].map(|id| rules.get(MappingId(id), lists).map(|rule| rule.slot))
+        };
+        assert_eq!(all(&rules, &lists), [None; 3]);
+        rules.set(MappingId(0), rule(3), &mut lists);
+        rules.set(MappingId(1), rule(3), &mut lists);
+        assert!(!rules.is_used, "the common rule takes no memory");
+        rules.set(MappingId(2), rule(5), &mut lists);
+        assert_eq!(all(&rules, &lists), [Some(3), Some(3), Some(5)]);
+        rules.set(MappingId(1), None, &mut lists);
+        assert_eq!(all(&rules, &lists), [Some(3), None, Some(5)]);
+        rules.set(MappingId(1), rule(5), &mut lists);
+        rules.set(MappingId(2), rule(3), &mut lists);
+        rules.set(MappingId(0), rule(4), &mut lists);
+        assert_eq!(all(&rules, &lists), [Some(4), Some(5), Some(3)]);
+        rules.forget();
+        rules.set(MappingId(1), rule(6), &mut lists);
+        rules.set(MappingId(2), rule(5), &mut lists);
+        assert_eq!(all(&rules, &lists), [Some(4), Some(6), Some(5)]);
+    }
+
+    #[test]
+    fn lists_are_released_with_their_last_mapping() {
+        let (mut rules, mut lists) = (MappingRules::new(4).expect("memory"), RuleLists::new());
+        let rule = |slot| Some(SessionRule { slot, id: RuleId(slot), translates: true });
+        rules.set(MappingId(0), rule(1), &mut lists);
+        for id in [1, 2, 1, 2] {
+            rules.set(MappingId(id), rule(2), &mut lists);
+        }
+        assert_eq!(lists.len(), 1);
+        rules.set(MappingId(1), rule(1), &mut lists);
+        assert_eq!(lists.len(), 1);
+        rules.set(MappingId(2), None, &mut lists);
+        assert_eq!(lists.len(), 0);
+    }
 }

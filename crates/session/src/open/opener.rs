@@ -34,8 +34,11 @@ impl Opener {
         })
     }
 
-    /// Forgets what followed from former rules and pools.
-    pub fn adopt(&mut self) {
+    /// Forgets what followed from former rules and pools. `has_mappings`: there are mappings of NAT.
+    pub fn adopt(&mut self, has_mappings: bool) {
+        if !has_mappings {
+            self.mapping_rules.forget();
+        }
         self.last_opening = LastOpening::default();
         self.last_pool = None;
         self.ports = PortSearch::default();

@@ -176,7 +176,8 @@ impl Opener {
             to = plan.target(key, store.config.seed, 0);
             store.pools.map(&nat_key(key, &to), pool, inside, pkt.now)
         } else {
-            store.pools.map(key, pool, inside, pkt.now)
+            let forecast = pkt.forecast.and_then(|forecast| forecast.mapping.as_ref());
+            store.pools.map_foreseen(key, pool, (inside, pkt.now), forecast)
         };
         let mapped = mapped.map_err(|error| {
             let pool = config.pools().get(usize::from(pool.0));

@@ -46,6 +46,12 @@ impl RuleLists {
         RuleLists { lists: InternedLists::new(u32::MAX), words: Vec::new() }
     }
 
+    /// Returns the number of lists.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.lists.len()
+    }
+
     /// Returns the rules of a list, in ascending order of slots.
     pub fn get(&self, number: u32) -> impl Iterator<Item = SessionRule> + '_ {
         let (pairs, _) = self.lists.get(number).as_chunks::<2>();

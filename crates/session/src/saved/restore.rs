@@ -164,7 +164,8 @@ impl SessionStore {
         let has_numbers = saved.flags.contains(SessionFlags::MANGLE);
         let mut flags = (saved.flags & KEPT_FLAGS) - SessionFlags::MANGLE;
         // Looped packets have the address of a pool as source.
-        let is_counted = !flags.contains(SessionFlags::LOOP_REVERSE) && self.admission.add(&saved.keys[0]);
+        let is_counted =
+            !flags.contains(SessionFlags::LOOP_REVERSE) && self.admission.add_open(saved.keys[0].source);
         flags.set(SessionFlags::COUNTED, is_counted);
         let rule_list = self.rules.lists.acquire(list);
         let mut track = saved.track;

@@ -9,7 +9,17 @@ use std::sync::Arc;
 use mmb_flow::{Key, SessionSettings};
 
 use super::limits::LimitGate;
+use super::sources::{CountPlace, SourceHash};
 use super::{LimitedSource, Room, SharedSessions};
+
+/// The sessions of a source, as [`Admission::may_open`] has found them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SourceCount {
+    /// None: sources are not limited.
+    hash: Option<SourceHash>,
+    /// Where the sessions are counted; none if there was no count.
+    place: Option<CountPlace>,
+}
 
 /// What limits the sessions that a worker opens.
 #[derive(Debug)]
@@ -53,37 +63,46 @@ impl Admission {
         self.shared.quota.give_back(&mut self.room, used);
     }
 
-    /// Whether the source of `key` may open one more session. A refusal is reported, at most once in a
-    /// second. `now`: milliseconds.
+    /// Returns the count of the source of `key` if the source may open one more session, for
+    /// [`Admission::add`]. A refusal is reported, at most once in a second. `now`: milliseconds. `foreseen`:
+    /// the hash of the source, if it is known.
     #[inline]
-    pub fn may_open(&mut self, now: u32, key: &Key) -> bool {
-        let Some(limit) = self.source_limit else { return true };
+    pub fn may_open(&mut self, now: u32, key: &Key, foreseen: Option<SourceHash>) -> Option<SourceCount> {
+        let Some(limit) = self.source_limit else { return Some(SourceCount::default()) };
         let sources = &self.shared.sources;
-        if sources.count(sources.hash(key.source)) < u64::from(limit) {
-            return true;
+        let hash = foreseen.unwrap_or_else(|| sources.hash(key.source));
+        let (count, place) = sources.count(hash);
+        if count < u64::from(limit) {
+            return Some(SourceCount { hash: Some(hash), place });
         }
         if let Some(refused) = self.gate.refuse(now) {
             // If the control side is behind, the next report will do.
             let _ = self.shared.limited.push(LimitedSource { address: source_address(key), limit, refused });
         }
-        false
+        None
     }
 
     /// Prefetches what [`Admission::may_open`], [`Admission::add`] and [`Admission::remove`] read of a
-    /// source.
+    /// source, one of many. Returns the hash of the source, if sources are limited.
     #[inline]
-    pub fn prefetch(&self, source: [u8; 16]) {
-        if self.source_limit.is_some() {
-            self.shared.sources.prefetch(self.shared.sources.hash(source));
-        }
+    pub fn prefetch(&self, source: [u8; 16]) -> Option<SourceHash> {
+        self.source_limit?;
+        let hash = self.shared.sources.hash(source);
+        self.shared.sources.prefetch(hash);
+        Some(hash)
     }
 
-    /// Counts a new session for the source of `key`. Returns whether it is counted: then
+    /// Counts a new session for a source that may open it. Returns whether it is counted: then
     /// [`Admission::remove`] is to be called when it ends.
     #[inline]
-    pub fn add(&self, key: &Key) -> bool {
+    pub fn add(&self, source: SourceCount) -> bool {
+        source.hash.is_some_and(|hash| self.shared.sources.add_at(hash, source.place))
+    }
+
+    /// Counts an open session for its source, whatever the limit. Returns as [`Admission::add`].
+    pub fn add_open(&self, source: [u8; 16]) -> bool {
         let sources = &self.shared.sources;
-        self.source_limit.is_some() && sources.add(sources.hash(key.source))
+        self.source_limit.is_some() && sources.add(sources.hash(source))
     }
 
     /// A counted session of this source has ended.
@@ -112,14 +131,19 @@ mod tests {
         assert!(admission.has_room(0) && admission.has_room(1) && !admission.has_room(2));
 
         let key = Key::default();
-        assert!(admission.may_open(0, &key) && !admission.add(&key), "no limit, no count");
+        let count = |admission: &mut Admission, now| admission.may_open(now, &key, None);
+        let added =
+            |admission: &Admission, count: Option<SourceCount>| admission.add(count.expect("a count"));
+        let free = count(&mut admission, 0);
+        assert!(!added(&admission, free), "no limit, no count");
         admission.source_limit = Some(1);
-        assert!(admission.may_open(0, &key) && admission.add(&key));
-        assert!(!admission.may_open(5, &key) && !admission.may_open(6, &key));
+        let first = count(&mut admission, 0);
+        assert!(added(&admission, first));
+        assert!(count(&mut admission, 5).is_none() && count(&mut admission, 6).is_none());
         let reports = shared.take_limited();
         let report = LimitedSource { address: source_address(&key), limit: 1, refused: 1 };
         assert_eq!(reports, [report], "the second refusal waits for its report");
         admission.remove(key.source);
-        assert!(admission.may_open(7, &key));
+        assert!(count(&mut admission, 7).is_some());
     }
 }

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 use mmb_flow::PortOwners;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::{Admission, SourceCount};
 pub use limits::LimitedSource;
 use quota::{Quota, Room};
+pub(crate) use sources::SourceHash;
 use sources::SourceTable;
 
 /// Reports of limited sources that wait for the control side. Further ones are lost.

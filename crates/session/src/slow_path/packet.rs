@@ -7,7 +7,9 @@ use mmb_policy::Hit;
 use crate::chains::ChainState;
 use crate::established::decisions::Decisions;
 use crate::established::set_edits;
+use crate::lookup::forecasts::OpeningForecast;
 use crate::rules::attached::SessionRule;
+use crate::shared::SourceCount;
 use crate::{Environment, Next, tracking};
 
 /// Where the first fragment of a datagram went. Later fragments follow it.
@@ -39,6 +41,12 @@ pub(crate) struct SlowPacket<'a, E, P> {
     pub first_edit: usize,
     /// The key, with its hash, of the last lookup.
     pub hashed_key: HashedKey,
+    /// The forecast for the packet's key. Until the key is known: for the packet that is probably this one.
+    pub forecast: Option<&'a OpeningForecast>,
+    /// The forecast was for this packet.
+    pub was_foreseen: bool,
+    /// The sessions of the source, as they were counted last.
+    pub source: SourceCount,
 }
 
 impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {

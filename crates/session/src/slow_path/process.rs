@@ -60,8 +60,13 @@ impl SlowPath {
         pkt: &mut SlowPacket<'_, E, P>,
         key: &Key,
     ) -> Next {
-        let (flow, hashed_key) = store.table.find_with_hash(key);
+        let forecast = pkt.forecast.take();
+        let (flow, hashed_key, is_foreseen) =
+            store.table.find_foreseen(key, forecast.map(|forecast| &forecast.flow));
         pkt.hashed_key = hashed_key;
+        if is_foreseen {
+            (pkt.forecast, pkt.was_foreseen) = (forecast, true);
+        }
         pkt.meta.session = flow.0;
         if flow.is_some() {
             let id = flow.session();

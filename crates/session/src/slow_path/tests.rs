@@ -6,6 +6,7 @@ use mmb_packet::{DropReason, Meta, VecPacket};
 use super::SlowPath;
 use super::packet::SlowPacket;
 use crate::Next;
+use crate::shared::SourceCount;
 use crate::store::SessionStore;
 use crate::testing::{CountingRules, empty_store, udp_frame, udp_key};
 
@@ -36,6 +37,9 @@ fn process(
         edits: &mut edits,
         first_edit: 0,
         hashed_key: HashedKey::default(),
+        forecast: None,
+        was_foreseen: false,
+        source: SourceCount::default(),
     };
     let next = slow_path.process(store, &mut pkt);
     (next, meta)

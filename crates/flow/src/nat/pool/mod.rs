@@ -224,12 +224,6 @@ impl Pool {
         }
     }
 
-    /// Prefetches what tells whether a host can keep a port at the first choice of its address.
-    #[inline]
-    pub(super) fn prefetch_preferred(&self, host: u32, proto: PortProto, port: u16) {
-        self.space.prefetch(self.config.number_for(host), proto, port.into());
-    }
-
     /// The external endpoint that a host will probably get.
     #[inline]
     pub(super) fn predict(&self, host: u32, preference: PortPreference) -> Option<Endpoint> {
