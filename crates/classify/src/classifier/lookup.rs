@@ -104,8 +104,8 @@ impl Classifier {
         let mut tables = self.root.tables().iter().filter(is_active).peekable();
         let leaf = self.root.leaf();
         let leaf = &leaf.active_blocks(summary);
-        let mut walk =
-            Walk { windows, heads, results, leaf, pre_filter: self.pre_filter.as_ref(), tables: &[], avx512 };
+        let pre_filter = self.pre_filter.as_ref();
+        let mut walk = Walk { windows, heads, results, summary, leaf, pre_filter, tables: &[], avx512 };
         let Some(any) = tables.peek() else {
             let found = walk.run(deferred, adaptive, hits);
             self.visit_outside_tables(&walk, summary, hits, tables);

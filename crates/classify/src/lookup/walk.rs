@@ -23,7 +23,7 @@ use super::head_hits::HeadHits;
 use crate::leaf::{ActiveBlocks, Block4, Block16, PreFilter};
 use crate::predicate::PredicateResults;
 use crate::table::{Branch, Hash, Page, PageBody, Table, TagGroup};
-use crate::vector::{Avx512, LookupPacket, VECTOR};
+use crate::vector::{Avx512, LookupPacket, VECTOR, VectorSummary};
 
 mod compare;
 mod deferred;
@@ -95,6 +95,8 @@ pub(crate) struct Walk<'a> {
     /// The packets to look up.
     pub heads: &'a [u16],
     pub results: &'a PredicateResults,
+    /// What the windows have in common.
+    pub summary: &'a VectorSummary,
     /// Blocks that every packet is compared with.
     pub leaf: &'a ActiveBlocks<'a>,
     /// Excludes packets that match none of these blocks.

@@ -79,11 +79,18 @@ impl FilterReader<'_> {
         !self.word(hash.0) & bits(hash) == 0
     }
 
-    /// The words of some hashes.
+    /// All words. A hash selects one of them by its upper bits.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub fn words(&self, hashes: &[u64; 8]) -> [u64; 8] {
-        hashes.map(|hash| self.word(hash))
+    pub fn words(&self) -> &[AtomicU64] {
+        self.words
+    }
+
+    /// Shift that yields the word's index from a hash.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn shift(&self) -> u32 {
+        self.shift
     }
 
     #[inline(always)]

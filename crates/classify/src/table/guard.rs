@@ -121,9 +121,24 @@ impl GuardReader<'_> {
 
     /// The compared bytes of a window, or of masks of its chunks.
     #[inline(always)]
-    fn compared(&self, chunks: &[u128; CHUNKS]) -> u32 {
+    pub fn compared(&self, chunks: &[u128; CHUNKS]) -> u32 {
         let bytes: &[u8; BYTES] = cast_ref(chunks);
         u32::from_ne_bytes(self.places.map(|place| bytes[place]))
+    }
+
+    /// The ways of all slots: mask and key of the compared bytes in the upper and the lower half. A hash
+    /// selects a slot by its upper bits.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn ways(&self) -> &[AtomicU64] {
+        self.slots.as_flattened()
+    }
+
+    /// Shift that yields the slot's index from a hash.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn shift(&self) -> u32 {
+        self.shift
     }
 
     #[inline(always)]

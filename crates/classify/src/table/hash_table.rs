@@ -6,7 +6,7 @@ use mmb_packet::{Kind, Window};
 use super::branch::Branch;
 use super::choose_mask::MaskChoice;
 use super::guard::{Guard, GuardReader, MAX_KEYS, WAYS};
-use super::hash::Seeds;
+use super::hash::{Hash, Seeds};
 use super::path::Path;
 use super::store::Store;
 use crate::leaf::FEW_VALUES;
@@ -168,9 +168,16 @@ impl Table {
     pub fn is_excluded(&self, summary: &VectorSummary) -> bool {
         let (all, any) = summary.bits(self.chunk);
         let (mask, key) = self.common;
-        let one_key = self.mask & (all ^ any) == 0 && self.store.spill().is_empty();
         key & !any | (mask & !key) & all != 0
-            || one_key && !self.store.filter.may_contain(self.store.seeds.hash(all & self.mask))
+            || self.store.spill().is_empty()
+                && self.only_hash(summary).is_some_and(|hash| !self.store.filter.may_contain(hash))
+    }
+
+    /// The hash of the packets' key if all packets of a vector have the same.
+    #[inline]
+    pub fn only_hash(&self, summary: &VectorSummary) -> Option<Hash> {
+        let (all, any) = summary.bits(self.chunk);
+        (self.mask & (all ^ any) == 0).then(|| self.store.seeds.hash(all & self.mask))
     }
 
     /// The packet's masked chunk.

@@ -13,6 +13,9 @@ mod store;
 mod tag_group;
 
 pub(crate) use branch::Branch;
+#[cfg(test)]
+pub(crate) use choose_mask::MaskChoice;
+pub(crate) use guard::GuardReader;
 pub(crate) use hash::{Hash, Seeds};
 pub(crate) use hash_table::{Table, kind_bit};
 pub(crate) use node::Node;

@@ -1,11 +1,12 @@
-//! Kernels for processors with AVX-512: compare sixteen entries, write sixteen hits, and query a filter for
-//! eight packets at once.
+//! Kernels for processors with AVX-512: compare sixteen entries, write sixteen hits, and query a filter and a
+//! guard for eight packets at once.
 //!
 //! Every function here requires the instructions that an [`Avx512`](crate::vector::Avx512) stands for. It
 //! returns exactly what the portable code returns.
 
 mod append;
 mod compare;
+mod gather;
 mod query;
 
 pub(super) use append::append;
@@ -13,4 +14,4 @@ pub(super) use compare::{
     Chunk, collect_nonzero, compare_all, compare4, compare4_with_all, compare16, compare16_with_all,
     push_matches,
 };
-pub(super) use query::{ChunkColumns, query_filter};
+pub(super) use query::{ChunkColumns, query_filter, query_guard};

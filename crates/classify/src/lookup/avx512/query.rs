@@ -1,13 +1,14 @@
-//! Queries the filter of a table for eight packets at a time, with AVX-512.
+//! Queries the filter and the guard of a table for eight packets at a time, with AVX-512.
 
 use std::arch::x86_64::*;
 
-use bytemuck::{cast, cast_mut};
+use bytemuck::cast;
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
+use super::gather::Words;
 use crate::lookup::walk::PassedHeads;
-use crate::table::Table;
+use crate::table::{GuardReader, Table};
 use crate::vector::VECTOR;
 
 /// Number of packets that are handled together.
@@ -17,6 +18,8 @@ const LANES: usize = 8;
 const MASKED: i32 = 0x6a;
 /// `a | (b & c)`.
 const JOINED: i32 = 0xf8;
+/// `(a & !b) | c`.
+const REPLACED: i32 = 0xba;
 
 /// One chunk of all packets: the lower words, and the upper words.
 pub(crate) struct ChunkColumns {
@@ -29,61 +32,97 @@ impl ChunkColumns {
     pub const NONE: ChunkColumns =
         ChunkColumns { chunk: usize::MAX, words: [[[0; LANES]; VECTOR / LANES]; 2] };
 
-    /// Reads the chunk of a table, unless it is here already.
+    /// Reads the chunk of a table, unless it is here already. `packets` are numbers of windows. The words
+    /// behind those of the last packet are undefined.
     #[inline]
-    pub fn load<'a>(&mut self, table: &Table, windows: impl Iterator<Item = &'a Window>) {
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    pub fn load(&mut self, table: &Table, packets: &[u16], windows: &[Window]) {
         if self.chunk == table.chunk {
             return;
         }
         self.chunk = table.chunk;
+        let at = table.chunk % CHUNKS;
+        let chunk = |packet: u16| cast(windows[usize::from(packet)].chunk[at]);
         let [lower, upper] = &mut self.words;
-        let words = lower.as_flattened_mut().iter_mut().zip(upper.as_flattened_mut());
-        for ((lower, upper), window) in words.zip(windows) {
-            let chunk = window.chunk[table.chunk % CHUNKS];
-            (*lower, *upper) = (chunk as u64, (chunk >> 64) as u64);
+        for (packets, (lower, upper)) in packets.chunks(LANES).zip(lower.iter_mut().zip(upper)) {
+            let packets = packets.first_chunk().copied().unwrap_or_else(|| {
+                let mut all = [packets[0]; LANES];
+                all[..packets.len()].copy_from_slice(packets);
+                all
+            });
+            // One by one: `map` is not always inlined into functions with other instructions.
+            let [a, b, c, d, e, f, g, h] = packets;
+            let (even, odd) =
+                (four(chunk(a), chunk(c), chunk(e), chunk(g)), four(chunk(b), chunk(d), chunk(f), chunk(h)));
+            *lower = cast(_mm512_unpacklo_epi64(even, odd));
+            *upper = cast(_mm512_unpackhi_epi64(even, odd));
         }
     }
 }
 
-/// Sets `bit` for those of the first `n` packets whose key the table may have, and writes these packets to
-/// `passed`. The bits of packets beyond the first `n` in `tables` are undefined.
+/// Four chunks in one register.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
-pub(crate) fn query_filter(
-    table: &Table,
-    columns: &ChunkColumns,
-    (n, bit): (usize, u64),
-    tables: &mut [u64; VECTOR],
-    passed: &mut PassedHeads,
-) {
+fn four(one: __m128i, two: __m128i, three: __m128i, four: __m128i) -> __m512i {
+    let halves = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(one), two);
+    _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(halves, three), four)
+}
+
+/// Replaces `passed` by those of the first `n` packets whose key the table may have.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, passed: &mut PassedHeads) {
     let splat = |word: u64| _mm512_set1_epi64(word as i64);
     let [seed, other_seed] = table.store.seeds.words().map(splat);
     let [mask, other_mask] = [table.mask as u64, (table.mask >> 64) as u64].map(splat);
-    let (filter, bit, one) = (table.store.filter.reader(), splat(bit), splat(1));
+    let one = splat(1);
+    let filter = table.store.filter.reader();
+    let (words, shift) = (Words::new(filter.words()), _mm_cvtsi32_si128(filter.shift() as i32));
+    let mut heads: __m512i = cast([0u64, 1, 2, 3, 4, 5, 6, 7]);
     let [lower, upper] = &columns.words;
-    let mut present = [0u8; VECTOR / LANES];
-    let hashes = cast_mut::<_, [[u64; LANES]; VECTOR / LANES]>(&mut passed.hashes);
-    let groups =
-        cast_mut::<_, [[u64; LANES]; VECTOR / LANES]>(tables).iter_mut().zip(hashes).zip(&mut present);
-    let columns = lower.iter().zip(upper);
-    for ((lower, upper), ((tables, hashes), present)) in columns.zip(groups).take(n.div_ceil(LANES)) {
+    let columns = (0..n).step_by(LANES).zip(lower.iter().zip(upper));
+    passed.clear();
+    for (first, (lower, upper)) in columns {
         let lower = _mm512_ternarylogic_epi64::<MASKED>(cast(*lower), mask, seed);
         let upper = _mm512_ternarylogic_epi64::<MASKED>(cast(*upper), other_mask, other_seed);
         let hash = folded_product(lower, upper);
-        *hashes = cast(hash);
-        let words: __m512i = cast(filter.words(hashes));
+        let words = words.load(_mm512_srl_epi64(hash, shift));
         // The two bits of a key in its word.
         let bits = _mm512_or_si512(
             _mm512_sllv_epi64(one, _mm512_and_si512(hash, splat(63))),
             _mm512_sllv_epi64(one, _mm512_and_si512(_mm512_srli_epi64::<6>(hash), splat(63))),
         );
-        *present = _mm512_testn_epi64_mask(_mm512_andnot_si512(words, bits), bits);
-        let old: __m512i = cast(*tables);
-        *tables = cast(_mm512_mask_or_epi64(old, *present, old, bit));
+        let present = _mm512_testn_epi64_mask(_mm512_andnot_si512(words, bits), bits);
+        let keyed = _mm512_ternarylogic_epi64::<REPLACED>(hash, splat(PassedHeads::HEAD), heads);
+        heads = _mm512_add_epi64(heads, splat(LANES as u64));
+        let present = _bzhi_u32(present.into(), (n - first).min(LANES) as u32);
+        let packed = _mm512_maskz_compress_epi64(present as u8, keyed);
+        passed.push_first(&cast(packed), present.count_ones() as usize);
     }
-    passed.bits = cast(present);
-    for (word, bits) in passed.bits.iter_mut().enumerate() {
-        *bits &= u64::MAX.unbounded_shr((64 * (word + 1)).saturating_sub(n) as u32);
+}
+
+/// Removes the packets that the guard excludes from `passed`. `compared` has for each of these the bytes that
+/// the guard compares.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn query_guard(guard: &GuardReader<'_>, compared: &[u64; VECTOR], passed: &mut PassedHeads) {
+    let (ways, shift) = (Words::new(guard.ways()), _mm_cvtsi32_si128(guard.shift() as i32));
+    let one = _mm512_set1_epi64(1);
+    let differs = |way: __m512i, own: __m512i| {
+        // The key is in the lower half, the mask in the upper one.
+        let way = _mm512_xor_si512(way, own);
+        _mm512_test_epi64_mask(way, _mm512_srli_epi64::<32>(way))
+    };
+    let (n, compared) = (passed.len(), compared.as_chunks::<LANES>().0);
+    passed.clear();
+    for (first, own) in (0..n).step_by(LANES).zip(compared) {
+        let (keyed, own): (__m512i, __m512i) = (cast(passed.eight(first)), cast(*own));
+        let slot = _mm512_srl_epi64(keyed, shift);
+        let way = _mm512_add_epi64(slot, slot);
+        let differ = differs(ways.load(way), own) & differs(ways.load(_mm512_or_si512(way, one)), own);
+        let passes = _bzhi_u32((!differ).into(), (n - first).min(LANES) as u32);
+        let packed = _mm512_maskz_compress_epi64(passes as u8, keyed);
+        passed.push_first(&cast(packed), passes.count_ones() as usize);
     }
 }
 

@@ -14,24 +14,70 @@ use crate::lookup::walk::DeferredWork;
 use crate::table::{Hash, Table};
 use crate::vector::VECTOR;
 
-/// A table's guard is queried if more than one in this many packets passes the filter.
-const GUARDED_SHARE: usize = 32;
+/// Number of heads that are written to [`PassedHeads`] at once.
+const STEP: usize = 8;
 
-/// The heads that passed a table's filter.
+/// The heads that passed a table's filter, in order.
 pub(crate) struct PassedHeads {
-    /// The hashes of all heads' keys.
-    pub hashes: [u64; VECTOR],
-    /// A bit for each head that passed.
-    pub bits: [u64; VECTOR / 64],
+    /// The hash of a head's key, whose lowest byte is replaced by the head's number. Neither filters nor
+    /// guards select words by these bits.
+    keyed: [u64; VECTOR + STEP],
+    len: usize,
 }
 
 impl PassedHeads {
-    const NONE: PassedHeads = PassedHeads { hashes: [0; VECTOR], bits: [0; VECTOR / 64] };
+    /// The bits with the number of a head.
+    pub const HEAD: u64 = VECTOR as u64 - 1;
+    /// No heads.
+    const NONE: PassedHeads = PassedHeads { keyed: [0; VECTOR + STEP], len: 0 };
 
-    /// Number of heads that passed.
+    /// Number of heads.
     #[inline(always)]
-    fn len(&self) -> usize {
-        self.bits.iter().map(|bits| bits.count_ones() as usize).sum()
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Removes all heads.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The heads.
+    #[inline(always)]
+    fn heads(&self) -> impl Iterator<Item = u8> {
+        self.keyed[..self.len.min(VECTOR)].iter().map(|keyed| *keyed as u8)
+    }
+
+    /// Eight heads from this one on, with their hashes.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn eight(&self, first: usize) -> [u64; STEP] {
+        self.keyed[first.min(VECTOR)..].first_chunk().copied().unwrap_or_default()
+    }
+
+    /// Adds the first `n` of eight heads with their hashes. It writes all of them, in order not to branch.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn push_first(&mut self, eight: &[u64; STEP], n: usize) {
+        if let Some(place) = self.keyed[self.len.min(VECTOR)..].first_chunk_mut() {
+            *place = *eight;
+            self.len += n;
+        }
+    }
+
+    /// Replaces all heads by the first `n`, whose keys have the same hash.
+    #[inline(always)]
+    fn set_all(&mut self, n: usize, hash: Hash) {
+        self.keyed.iter_mut().zip(0..n as u64).for_each(|(keyed, head)| *keyed = hash.0 & !Self::HEAD | head);
+        self.len = n;
+    }
+
+    /// Adds a head and the hash of its key if `is_passed`, without a branch.
+    #[inline(always)]
+    fn push_if(&mut self, is_passed: bool, head: usize, hash: Hash) {
+        self.keyed[self.len % VECTOR] = hash.0 & !Self::HEAD | head as u64 & Self::HEAD;
+        self.len += usize::from(is_passed);
     }
 }
 
@@ -75,16 +121,31 @@ impl<'a> Walk<'a> {
         }
         let mut passed = PassedHeads::NONE;
         for (t, table) in self.tables.iter().enumerate() {
-            let (seeds, filter) = (table.store.seeds, table.store.filter.reader());
-            passed.bits = [0; VECTOR / 64];
-            for (head, tables) in tables[..self.heads.len()].iter_mut().enumerate() {
-                let hash = seeds.hash(table.key(self.window(head)));
-                let may_contain = u64::from(filter.may_contain(hash));
-                passed.hashes[head] = hash.0;
-                passed.bits[head / 64] |= may_contain << (head % 64);
-                *tables |= may_contain << t;
+            if let Some(hash) = table.only_hash(self.summary) {
+                passed.set_all(self.heads.len(), hash);
+            } else {
+                self.query_filter(table, &mut passed);
             }
-            self.query_guard(t, table, &passed, tables);
+            if let Some(guard) = table.guard_reader() {
+                let n = passed.len();
+                passed.clear();
+                for at in 0..n {
+                    let keyed = passed.keyed[at];
+                    let (head, hash) = (usize::from(keyed as u8), Hash(keyed));
+                    passed.push_if(guard.may_match(hash, self.window(head)), head, hash);
+                }
+            }
+            passed.heads().for_each(|head| tables[usize::from(head)] |= 1 << t);
+        }
+    }
+
+    /// Replaces `passed` by the heads whose key a table may have.
+    fn query_filter(&self, table: &Table, passed: &mut PassedHeads) {
+        let (seeds, filter) = (table.store.seeds, table.store.filter.reader());
+        passed.clear();
+        for head in 0..self.heads.len() {
+            let hash = seeds.hash(table.key(self.window(head)));
+            passed.push_if(filter.may_contain(hash), head, hash);
         }
     }
 
@@ -93,27 +154,21 @@ impl<'a> Walk<'a> {
     #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
     fn query_filters_avx512(&self, tables: &mut [u64; VECTOR]) {
         let (mut columns, mut passed) = (avx512::ChunkColumns::NONE, PassedHeads::NONE);
+        let mut compared = [0; VECTOR];
         for (t, table) in self.tables.iter().enumerate() {
-            columns.load(table, self.heads.iter().map(|&packet| &self.windows[usize::from(packet)]));
-            avx512::query_filter(table, &columns, (self.heads.len(), 1 << t), tables, &mut passed);
-            self.query_guard(t, table, &passed, tables);
-        }
-    }
-
-    /// Clears the bits of a table for heads that its guard excludes, if many heads passed the filter.
-    #[inline(always)]
-    fn query_guard(&self, t: usize, table: &Table, passed: &PassedHeads, tables: &mut [u64; VECTOR]) {
-        let Some(guard) = table.guard_reader() else { return };
-        if passed.len() <= self.heads.len() / GUARDED_SHARE {
-            return;
-        }
-        for (word, mut bits) in passed.bits.into_iter().enumerate() {
-            while bits != 0 {
-                let head = (word * 64 + bits.trailing_zeros() as usize) % VECTOR;
-                bits &= bits - 1;
-                let passes = guard.may_match(Hash(passed.hashes[head]), self.window(head));
-                tables[head] &= !(u64::from(!passes) << t);
+            if let Some(hash) = table.only_hash(self.summary) {
+                passed.set_all(self.heads.len(), hash);
+            } else {
+                columns.load(table, self.heads, self.windows);
+                avx512::query_filter(table, &columns, self.heads.len(), &mut passed);
             }
+            if let Some(guard) = table.guard_reader() {
+                for (compared, head) in compared.iter_mut().zip(passed.heads()) {
+                    *compared = guard.compared(&self.window(head).chunk).into();
+                }
+                avx512::query_guard(&guard, &compared, &mut passed);
+            }
+            passed.heads().for_each(|head| tables[usize::from(head)] |= 1 << t);
         }
     }
 
@@ -150,3 +205,6 @@ impl<'a> Walk<'a> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests;
