@@ -113,7 +113,6 @@ impl Sessions {
         }
         next[..n].iter().for_each(|&next| set.insert(next));
         if set.contains(Next::SlowPath) {
-            self.lookup.forecasts.clear();
             foresee_openings(&mut self.lookup, &self.store, self.slow_path.opener.last_pool, &next[..n]);
         }
         if set.contains(Next::Chain) {

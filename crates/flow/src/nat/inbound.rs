@@ -76,8 +76,7 @@ impl Nat {
         if matches!(mapping.kind(), MappingKind::Forward(_)) {
             return true;
         }
-        let pool = self.pool_of_mapping(mapping).and_then(|slot| self.pool_at(slot));
-        match pool.map(|pool| pool.config.filtering()) {
+        match self.pool_of_mapping(mapping).map(|pool| pool.config.filtering()) {
             Some(Filtering::EndpointIndependent) => true,
             Some(Filtering::AddressDependent) => self.mappings.has_remote(id, remote),
             // A packet from an address and port with a session is found in the session table.

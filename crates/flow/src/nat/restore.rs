@@ -46,7 +46,8 @@ impl Nat {
     /// The pool of a mapping that serves new sessions. None: the mapping belongs to a forward, or has ended.
     pub fn pool_of(&self, id: MappingId) -> Option<PoolId> {
         let mapping = self.mappings.get(id.0).filter(|_| self.is_live(id) && !self.is_forward(id))?;
-        let number = self.slots.iter().position(|&slot| Some(slot) == self.pool_of_mapping(mapping))?;
+        let own = self.slot_of_mapping(mapping)?;
+        let number = self.slots.iter().position(|&slot| slot == own)?;
         u16::try_from(number).ok().map(PoolId)
     }
 

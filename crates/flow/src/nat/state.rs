@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::{Endpoint, MAX_FORWARDS, NatConfig, PoolConfig, PoolId, PortProto};
 use super::events::{Events, NatEvent, PoolUsage};
-use super::hosts::Hosts;
+use super::hosts::{Host, Hosts};
 use super::index::Hasher;
 use super::mappings::{Mapping, MappingEnds, MappingKind, Mappings};
 use super::owners::{PoolClaims, PortOwners};
@@ -107,14 +107,16 @@ impl Nat {
             return false;
         };
         matches!(mapping.kind(), MappingKind::Forward(_))
-            || self
-                .pool_of_mapping(mapping)
-                .and_then(|slot| self.pool_at(slot))
-                .is_some_and(|pool| pool.current)
+            || self.pool_of_mapping(mapping).is_some_and(|pool| pool.current)
+    }
+
+    /// The pool of a mapping; none for forwards.
+    pub(super) fn pool_of_mapping(&self, mapping: &Mapping) -> Option<&Pool> {
+        self.pool_at(self.slot_of_mapping(mapping)?)
     }
 
     /// Slot of the pool of a mapping; none for forwards.
-    pub(super) fn pool_of_mapping(&self, mapping: &Mapping) -> Option<u16> {
+    pub(super) fn slot_of_mapping(&self, mapping: &Mapping) -> Option<u16> {
         match mapping.kind() {
             MappingKind::Host(number) => self.hosts.get(number).map(|host| host.pool),
             MappingKind::Portless { pool, .. } => Some(pool),
@@ -124,14 +126,14 @@ impl Nat {
 
     /// What a mapping is indexed by; none for forwards.
     pub(super) fn ends_of(&self, mapping: &Mapping) -> Option<MappingEnds> {
-        let slot = self.pool_of_mapping(mapping)?;
-        let config = &self.pool_at(slot)?.config;
-        let (internal, external) = match mapping.kind() {
+        let (slot, internal, external) = match mapping.kind() {
             MappingKind::Host(number) => {
                 let host = self.hosts.get(number)?;
-                (host.address, config.nth(host.external.into()))
+                (host.pool, host.address, self.external_of(host)?)
             }
-            MappingKind::Portless { address, .. } => (address, config.first_choice(address)),
+            MappingKind::Portless { address, pool } => {
+                (pool, address, self.pool_at(pool)?.config.first_choice(address))
+            }
             MappingKind::Forward(_) => return None,
         };
         Some(MappingEnds {
@@ -153,11 +155,13 @@ impl Nat {
     /// The mapping of a host with an external endpoint.
     pub(super) fn at_outside(&self, proto: u8, outside: Endpoint) -> Option<u32> {
         self.mappings.at_outside(proto, outside, |host| {
-            self.hosts.get(host).is_some_and(|host| {
-                let pool = self.pool_at(host.pool);
-                pool.is_some_and(|pool| pool.config.nth(host.external.into()) == outside.address)
-            })
+            self.hosts.get(host).and_then(|host| self.external_of(host)) == Some(outside.address)
         })
+    }
+
+    /// The external address of a host.
+    fn external_of(&self, host: &Host) -> Option<u32> {
+        Some(self.pool_at(host.pool)?.config.nth(host.external.into()))
     }
 
     /// Whether a mapping belongs to a static forward.

@@ -1,27 +1,12 @@
 //! A connection through a chain of functions that edit.
 
 use mmb_nf::harness::{Harness, Sent};
-use mmb_nf::{ArgError, ChainVerdict, Registry, Setup, StreamFunction};
+use mmb_nf::{ChainVerdict, Registry};
 use mmb_packet::build::{Frame, Ip4, Net, Tcp};
 
-use super::left;
-use super::substitute::Substitute;
-
-/// Counts bytes, and does not edit.
-pub struct Count;
-
-impl StreamFunction for Count {
-    const TYPE: &'static str = "count-bytes";
-    const USAGE: &'static str = "";
-    const HELP: &'static str = "counts bytes";
-    const READS_CONTENT: bool = false;
-    type State = u32;
-    type Local = ();
-
-    fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
-        Ok(Count)
-    }
-}
+use crate::count::Count;
+use crate::left;
+use crate::substitute::Substitute;
 
 pub const SYN: u8 = 2;
 pub const ACK: u8 = 16;

@@ -1,6 +1,7 @@
 //! Bytes that are replaced, held back and repeated, and their numbers.
 
-use crate::bench::{ACK, Bench, Count, FIN, Left, SYN, segment};
+use crate::bench::{ACK, Bench, FIN, Left, SYN, segment};
+use crate::count::Count;
 use crate::substitute::Substitute;
 use mmb_nf::harness::Harness;
 use mmb_nf::{ChainVerdict, DropReason, Registry, StageCounters};
@@ -204,7 +205,7 @@ fn pre_acknowledged_bytes_arrive_when_their_function_has_left() {
     assert_eq!(bench.send(0, 0, 0, ACK, "ev"), []);
     assert_eq!(bench.send(0, 5, 0, ACK, "."), [segment(1, 0, 0, ACK, "")]);
     assert_eq!(bench.send(0, 0, 0, ACK, "ev"), [segment(1, 0, 2, ACK, "")]);
-    bench.harness.load("nf add n count-bytes\nchain add c n").expect("valid");
+    bench.harness.load("nf add n count-packets\nchain add c n").expect("valid");
     let mut left = bench.send(0, 2, 0, ACK, "il!");
     left.sort();
     assert!(left.contains(&segment(0, 0, 0, ACK, "ev")), "{left:?}");

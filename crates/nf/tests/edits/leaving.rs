@@ -2,7 +2,7 @@
 
 use crate::bench::{ACK, Bench, FIN, segment};
 
-const LONGER: &str = "nf add w substitute evil harmless\nnf add n count-bytes";
+const LONGER: &str = "nf add w substitute evil harmless\nnf add n count-packets";
 
 #[test]
 fn offsets_outlive_the_functions() {
@@ -10,7 +10,7 @@ fn offsets_outlive_the_functions() {
         let mut bench = Bench::new(LONGER, "w then n");
         assert_eq!(bench.send(0, 0, 0, ACK, "an evil word"), [segment(0, 0, 0, ACK, "an harmless word")]);
         assert_eq!(bench.send(1, 0, 16, ACK, "one evil"), [segment(1, 0, 12, ACK, "one harmless")]);
-        let lines = format!("nf add n count-bytes\nnf add again flow\nchain add c {chain}");
+        let lines = format!("nf add n count-packets\nnf add again flow\nchain add c {chain}");
         bench.harness.load(&lines).expect("valid");
         // Further bytes are not edited, and the numbers of both ends stay.
         assert_eq!(bench.send(0, 12, 0, ACK, "evil"), [segment(0, 16, 0, ACK, "evil")]);
@@ -36,11 +36,11 @@ fn offsets_outlive_several_functions_and_new_edits_add_to_them() {
     bench.harness.load("nf add r substitute dark bright\nchain add c r").expect("valid");
     assert_eq!(bench.send(0, 4, 0, ACK, "evil dark"), [segment(0, 8, 0, ACK, "evil bright")]);
     assert_eq!(bench.send(1, 0, 19, ACK, ""), [segment(1, 0, 13, ACK, "")]);
-    bench.harness.load("nf add n count-bytes\nchain add c n").expect("valid");
+    bench.harness.load("nf add n count-packets\nchain add c n").expect("valid");
     assert_eq!(bench.send(0, 13, 0, ACK, "dark"), [segment(0, 19, 0, ACK, "dark")]);
     bench
         .harness
-        .load("nf add n count-bytes\nnf add r substitute dark bright\nchain add c r then n")
+        .load("nf add n count-packets\nnf add r substitute dark bright\nchain add c r then n")
         .expect("valid");
     assert_eq!(bench.send(0, 17, 0, ACK, "x"), [segment(0, 23, 0, ACK, "x")]);
     assert_eq!(bench.send(1, 0, 24, ACK, ""), [segment(1, 0, 18, ACK, "")]);
@@ -48,7 +48,7 @@ fn offsets_outlive_several_functions_and_new_edits_add_to_them() {
 
 #[test]
 fn bytes_that_are_held_back_go_on_when_their_function_leaves() {
-    for (chain, lines) in [("n", "nf add n count-bytes"), ("r", "nf add r substitute dark bright")] {
+    for (chain, lines) in [("n", "nf add n count-packets"), ("r", "nf add r substitute dark bright")] {
         let mut bench = Bench::new(LONGER, "w");
         assert_eq!(bench.send(0, 0, 0, ACK, "an evil ev"), [segment(0, 0, 0, ACK, "an harmless ")]);
         bench.harness.load(&format!("{lines}\nchain add c {chain}")).expect("valid");
@@ -64,7 +64,7 @@ fn bytes_that_are_held_back_go_on_when_their_function_leaves() {
 /// Bytes that a function holds back when it leaves do not pass by a function that stays.
 #[test]
 fn bytes_that_a_function_has_not_judged_do_not_go_on() {
-    let lines = "nf add a substitute evil harmless\nnf add b substitute ev E\nnf add n count-bytes";
+    let lines = "nf add a substitute evil harmless\nnf add b substitute ev E\nnf add n count-packets";
     let mut bench = Bench::new(lines, "a then b then n");
     assert_eq!(bench.send(0, 0, 0, ACK, "an ev"), [segment(0, 0, 0, ACK, "an ")]);
     assert_eq!(bench.send(1, 0, 3, ACK, "an ev"), [segment(1, 0, 3, ACK, "an E")]);
@@ -77,7 +77,7 @@ fn bytes_that_a_function_has_not_judged_do_not_go_on() {
     // `a` has seen what waits for `b`, and nothing waits for `a`.
     let mut bench = Bench::new(lines, "a then b then n");
     assert_eq!(bench.send(0, 0, 0, ACK, "no E"), [segment(0, 0, 0, ACK, "no E")]);
-    let lines = "nf add a substitute evil harmless\nnf add b substitute dark bright\nnf add n count-bytes";
+    let lines = "nf add a substitute evil harmless\nnf add b substitute dark bright\nnf add n count-packets";
     let mut bench = Bench::new(lines, "a then b then n");
     assert_eq!(bench.send(0, 0, 0, ACK, "a dar"), [segment(0, 0, 0, ACK, "a ")]);
     bench.harness.load(&format!("{lines}\nchain add c a then n")).expect("valid");
@@ -101,7 +101,7 @@ fn the_state_of_edits_is_shown() {
         shown(&mut bench),
         [format!("{forward} / offset +4, 1 edits in flight, 8 bytes not acknowledged")]
     );
-    bench.harness.load("nf add n count-bytes\nchain add c n").expect("valid");
+    bench.harness.load("nf add n count-packets\nchain add c n").expect("valid");
     assert_eq!(bench.send(0, 10, 8, ACK, "").len(), 2);
     let forward = "offset +4, 1 edits in flight, 11 bytes not acknowledged";
     assert_eq!(shown(&mut bench), [format!("{forward} / offset +4; the functions have left")]);

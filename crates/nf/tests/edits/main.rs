@@ -4,6 +4,9 @@ mod bench;
 mod bytes;
 mod headers;
 mod leaving;
+
+#[path = "../common/count.rs"]
+mod count;
 #[path = "../common/left.rs"]
 mod left;
 #[path = "../common/substitute.rs"]

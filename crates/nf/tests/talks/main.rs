@@ -1,5 +1,7 @@
 //! Stream functions between two ends of a connection whose numbers the test knows.
 
+#[path = "../common/count.rs"]
+mod count;
 #[path = "../common/left.rs"]
 mod left;
 #[path = "../common/substitute.rs"]

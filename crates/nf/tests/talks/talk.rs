@@ -1,29 +1,14 @@
 //! A connection through a chain, in the numbers of its ends.
 
 use mmb_flow::SessionSettings;
+use mmb_nf::Registry;
 use mmb_nf::harness::{Harness, Sent};
-use mmb_nf::{ArgError, Registry, Setup, StreamFunction};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_stream::Policy;
 
+use crate::count::Count;
 use crate::left;
 use crate::substitute::{Forbid, Substitute};
-
-/// Counts packets, and does not look at bytes.
-struct Count;
-
-impl StreamFunction for Count {
-    const TYPE: &'static str = "count-packets";
-    const USAGE: &'static str = "";
-    const HELP: &'static str = "counts packets";
-    const READS_CONTENT: bool = false;
-    type State = u32;
-    type Local = ();
-
-    fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
-        Ok(Count)
-    }
-}
 
 pub const SYN: u8 = 2;
 pub const ACK: u8 = 16;

@@ -27,6 +27,7 @@ pub(crate) fn foresee_openings(
     next: &[Next],
 ) {
     let VectorLookup { keys, forecasts, .. } = lookup;
+    forecasts.clear();
     let ahead = last_pool.and_then(|pool| store.pools.prefetcher(pool));
     for (at, (next, flow)) in next.iter().zip(keys.results()).enumerate() {
         if *next != Next::SlowPath || *flow != FlowRef::NONE {

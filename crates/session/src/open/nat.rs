@@ -52,16 +52,16 @@ impl MappingRules {
         if is_common && !self.is_used {
             return;
         }
-        self.store(id, rule.filter(|_| !is_common), is_common, lists);
-    }
-
-    /// Stores that the common rule, or another one or none, has caused a mapping.
-    #[inline(never)]
-    fn store(&mut self, id: MappingId, rule: Option<SessionRule>, is_common: bool, lists: &mut RuleLists) {
         let stored = match is_common {
             true => 0,
             false => rule.map_or(EMPTY, |rule| self.acquire(rule, lists)) + 1,
         };
+        self.store(id, stored, lists);
+    }
+
+    /// Stores a number of [`MappingRules::lists`], and releases the list of the number before.
+    #[inline(never)]
+    fn store(&mut self, id: MappingId, stored: u32, lists: &mut RuleLists) {
         self.is_used = true;
         self.lists.request_next(id.0 as usize);
         let Some(place) = self.lists.get_mut().get_mut(id.0 as usize) else { return };
