@@ -30,7 +30,8 @@ use mmb_dpdk::{Emit, NodeDef, NodeKind, Vector};
 use crate::engine::node::edges::{Edges, OWN_LOOKUP, OWN_REWRITE, SINK};
 use crate::engine::snapshot::PolicyPath;
 use crate::engine::worker::Worker;
-use crate::features::ip::hook::{InputNodes, NoIngress};
+use crate::features::classify::ingress::ClassifyIngress;
+use crate::features::ip::hook::InputNodes;
 use crate::features::session::ingress::SessionIngress;
 use crate::features::{chain, classify, drop, handoff, ip, l2, port, punt, route, session};
 
@@ -69,8 +70,8 @@ pub(crate) fn between(ends: Ends, has_handoff: bool) -> Vec<NodeDef<Worker>> {
 
 type Process = fn(&mut Worker, Vector<'_>);
 
-/// The input nodes without a hook.
-const PLAIN_INPUT: InputNodes = ip::input::nodes::<NoIngress>();
+/// The input nodes with the hook of `classify`.
+const CLASSIFY_INPUT: InputNodes = ip::input::nodes::<ClassifyIngress>();
 /// The input nodes with the hook of sessions.
 const SESSION_INPUT: InputNodes = ip::input::nodes::<SessionIngress>();
 
@@ -78,7 +79,7 @@ const SESSION_INPUT: InputNodes = ip::input::nodes::<SessionIngress>();
 #[inline(always)]
 fn input_nodes(worker: &Worker) -> InputNodes {
     match worker.snapshot.policy_path {
-        PolicyPath::Classify => PLAIN_INPUT,
+        PolicyPath::Classify => CLASSIFY_INPUT,
         PolicyPath::Sessions => SESSION_INPUT,
     }
 }

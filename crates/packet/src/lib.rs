@@ -45,7 +45,7 @@ pub use options::{TcpOption, TcpOptions, shift_window, tcp_options};
 pub use payload::{PayloadLayer, payload};
 pub use reason::DropReason;
 pub use transport::{ParsedHeaders, PlainHeaders};
-pub use window::{Window, fill_window};
+pub use window::{Window, fill_plain_window, fill_window};
 
 /// Minimum number of contiguous leading bytes that [`parse`] and [`fill_window`] need, unless the frame is
 /// shorter.

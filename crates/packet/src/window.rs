@@ -30,6 +30,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::meta::{Kind, Meta};
 use crate::options::OptionIndex;
+use crate::transport::PlainHeaders;
 use crate::{bytes, ip6};
 
 /// Bytes of the window.
@@ -107,6 +108,38 @@ pub fn fill_window(head: &[u8], meta: &Meta, in_port: u16, out_port: u16, chunks
     }
 }
 
+/// Does what [`fill_window`] does for a plain packet with these headers. Chunk 0 is always filled.
+#[inline(always)]
+pub fn fill_plain_window<H: PlainHeaders>(
+    headers: &H,
+    (head, meta): (&[u8], &Meta),
+    in_port: u16,
+    out_port: u16,
+    chunks: u8,
+    w: &mut Window,
+) {
+    w.chunk[0] = plain_first_chunk(headers, in_port);
+    if chunks & 1 << 5 != 0 {
+        fill_window(head, meta, in_port, out_port, 1 << 5, w);
+    }
+    if chunks & 0b11110 != 0 {
+        let offsets = (usize::from(meta.l3_off), usize::from(headers.l4_off()));
+        let kind = Kind(headers.tag() as u8 & Kind::L4_MASK | if H::IP6 { Kind::IP6 } else { Kind::IP4 });
+        fill_fixed(head, offsets, kind, (meta.ethertype, out_port), chunks, w);
+    }
+}
+
+#[inline(always)]
+fn plain_first_chunk<H: PlainHeaders>(headers: &H, in_port: u16) -> u128 {
+    let addresses = match headers.addresses().first_chunk() {
+        Some(both) if !H::IP6 => u64::from_le_bytes(*both),
+        _ => 0,
+    };
+    let (ports, tag) = (u32::from_le_bytes(headers.ports()), headers.tag() & 0xffff);
+    let tail = u64::from(ports) | u64::from(tag) << 32 | u64::from(in_port.swap_bytes()) << 48;
+    (u128::from(addresses) | u128::from(tail) << 64).to_le()
+}
+
 #[inline]
 fn first_chunk(head: &[u8], meta: &Meta, in_port: u16) -> u128 {
     let l3 = usize::from(meta.l3_off);
@@ -126,9 +159,23 @@ fn first_chunk(head: &[u8], meta: &Meta, in_port: u16) -> u128 {
     bytemuck::cast([u64::from_ne_bytes(addresses), tail])
 }
 
+#[inline(never)]
 fn fill_others(head: &[u8], meta: &Meta, out_port: u16, chunks: u8, w: &mut Window) {
-    let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
-    let is_ip6 = meta.kind.l3() == Kind::IP6;
+    let offsets = (usize::from(meta.l3_off), usize::from(meta.l4_off));
+    fill_fixed(head, offsets, meta.kind, (meta.ethertype, out_port), chunks, w);
+}
+
+/// Fills the chunks 1 to 4.
+#[inline(always)]
+fn fill_fixed(
+    head: &[u8],
+    (l3, l4): (usize, usize),
+    kind: Kind,
+    link: (u16, u16),
+    chunks: u8,
+    w: &mut Window,
+) {
+    let is_ip6 = kind.l3() == Kind::IP6;
     if chunks & 1 << 1 != 0 {
         w.chunk[1] = if is_ip6 { u128::from_ne_bytes(load(head, l3 + 8)) } else { 0 };
     }
@@ -142,10 +189,10 @@ fn fill_others(head: &[u8], meta: &Meta, out_port: u16, chunks: u8, w: &mut Wind
             Some(more) => u128::from_ne_bytes(*more),
             None => four(load(head, l4 + 4)),
         };
-        w.chunk[3] = more & MORE_OF[usize::from(meta.kind.0 >> 4)];
+        w.chunk[3] = more & MORE_OF[usize::from(kind.0 >> 4)];
     }
     if chunks & 1 << 4 != 0 {
-        w.chunk[4] = net_chunk(head, meta, out_port);
+        w.chunk[4] = net_chunk(head, l3, kind, link);
     }
 }
 
@@ -164,15 +211,15 @@ static MORE_OF: [u128; 16] = {
     masks
 };
 
-fn net_chunk(head: &[u8], meta: &Meta, out_port: u16) -> u128 {
-    let l3 = usize::from(meta.l3_off);
+#[inline(always)]
+fn net_chunk(head: &[u8], l3: usize, kind: Kind, (ethertype, out_port): (u16, u16)) -> u128 {
     let mut ip = [0; 12];
-    match meta.kind.l3() {
+    match kind.l3() {
         Kind::IP4 => ip = load(head, l3),
         Kind::IP6 => ip[..8].copy_from_slice(&load::<8>(head, l3)),
         _ => {}
     }
-    let ([a, b], [c, d]) = (meta.ethertype.to_be_bytes(), out_port.to_be_bytes());
+    let ([a, b], [c, d]) = (ethertype.to_be_bytes(), out_port.to_be_bytes());
     let mut chunk = [0; CHUNK];
     chunk[..12].copy_from_slice(&ip);
     chunk[12..].copy_from_slice(&[a, b, c, d]);

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::build::{Frame, Icmp, Ip4, Tcp, Udp};
-use crate::{checksum, parse};
+use crate::window::CHUNKS;
+use crate::{Window, checksum, fill_plain_window, fill_window, parse};
 use proptest::prelude::*;
 
 fn ip() -> Ip4 {
@@ -144,6 +145,7 @@ proptest! {
     #[test]
     fn the_plain_parse_agrees_with_the_general_one(
         udp in any::<bool>(),
+        chunks in 0..1u8 << CHUNKS,
         payload in 0..40usize,
         hits in prop::collection::vec((14..54usize, any::<u8>()), 0..3),
         head in 34..100usize,
@@ -161,6 +163,10 @@ proptest! {
             prop_assert!(frame[30..34] == found.destination().to_be_bytes());
             let right = checksum::fold(checksum::sum(&frame[14..34], 0)) == 0xffff;
             prop_assert_eq!(found.is_forwardable(), right && frame[22] > 1);
+            let mut windows = [Window { chunk: [u128::MAX; CHUNKS] }; 2];
+            fill_window(head, &general, 7, 9, chunks | 1, &mut windows[0]);
+            fill_plain_window(&found, (head, &plain), 7, 9, chunks, &mut windows[1]);
+            prop_assert_eq!(windows[0], windows[1]);
             transport::tests::agrees(&found, &frame[34..], &general)?;
         }
         prop_assert_eq!(plain, general);

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::build::{Extension, Frame, Icmp, Ip6, Tcp, Transport, Udp};
-use crate::parse;
+use crate::window::CHUNKS;
+use crate::{Window, fill_plain_window, fill_window, parse};
 use proptest::prelude::*;
 
 fn ip() -> Ip6 {
@@ -223,6 +224,7 @@ proptest! {
     #[test]
     fn the_plain_parse_agrees_with_the_general_one(
         udp in any::<bool>(),
+        chunks in 0..1u8 << CHUNKS,
         payload in 0..40usize,
         hits in prop::collection::vec((14..74usize, any::<u8>()), 0..3),
         head in 54..120usize,
@@ -241,6 +243,10 @@ proptest! {
             prop_assert_eq!(found.addresses.as_slice(), &frame[22..54]);
             prop_assert!(frame[38..54] == found.destination().to_be_bytes());
             prop_assert_eq!(found.is_forwardable(), frame[21] > 1);
+            let mut windows = [Window { chunk: [u128::MAX; CHUNKS] }; 2];
+            fill_window(head, &general, 7, 9, chunks | 1, &mut windows[0]);
+            fill_plain_window(&found, (head, &plain), 7, 9, chunks, &mut windows[1]);
+            prop_assert_eq!(windows[0], windows[1]);
             transport::tests::agrees(&found, &frame[54..], &general)?;
         }
         prop_assert_eq!(plain, general);

@@ -44,3 +44,29 @@ pub(crate) fn prefetch_ahead(packets: &[&mut Packet], at: usize) {
 pub(crate) fn packet_addr(packet: &Packet) -> usize {
     std::ptr::from_ref(packet).addr()
 }
+
+/// A vector that a node has sent as a whole to one edge, so that it stays contiguous there. A vector of the
+/// next node that begins with the same packet and has the same length therefore holds the same packets. If
+/// other packets were queued before or behind, it is another vector.
+#[derive(Clone, Copy)]
+pub(crate) struct WholeVector {
+    /// The version of IP of all packets ([`mmb_packet::Kind::l3`]).
+    pub version: u8,
+    /// Address of the first packet.
+    first: usize,
+    len: usize,
+}
+
+impl WholeVector {
+    /// These packets of one version of IP. None: there is no packet.
+    #[inline(always)]
+    pub fn new(packets: &[&mut Packet], version: u8) -> Option<WholeVector> {
+        packets.first().map(|first| WholeVector { version, first: packet_addr(first), len: packets.len() })
+    }
+
+    /// Whether these are the packets of the vector.
+    #[inline]
+    pub fn is(&self, packets: &[&mut Packet]) -> bool {
+        packets.len() == self.len && packets.first().is_some_and(|first| packet_addr(first) == self.first)
+    }
+}

@@ -68,7 +68,35 @@ pub(crate) fn find_matches(
     buffer: &mut Vec<u8>,
     destination: impl Fn(&Packet) -> Option<IpAddr>,
 ) -> Option<u8> {
-    let chunks = rules.chunks();
+    let version = fill_windows(rules.chunks(), (snapshot, routes), batch, packets, destination);
+    match_windows(rules, batch, packets, buffer);
+    version
+}
+
+/// [`find_matches`] for a vector of packets of one version of IP, whose windows are filled.
+#[inline]
+pub(crate) fn find_matches_of_filled(
+    rules: &impl Rules,
+    snapshot: &Snapshot,
+    batch: &mut Batch,
+    packets: &[&mut Packet],
+    buffer: &mut Vec<u8>,
+    version: u8,
+) -> Option<u8> {
+    match_windows(rules, batch, packets, buffer);
+    let are_routed = || packets.iter().all(|packet| snapshot.peer(packet.port()) == OUT_ROUTED);
+    (snapshot.all_routed || are_routed()).then_some(version)
+}
+
+/// Fills the windows of a vector. Returns what [`find_matches`] does.
+#[inline(always)]
+fn fill_windows(
+    chunks: u8,
+    (snapshot, routes): (&Snapshot, &Routes),
+    batch: &mut Batch,
+    packets: &[&mut Packet],
+    destination: impl Fn(&Packet) -> Option<IpAddr>,
+) -> Option<u8> {
     let (mut any, mut all, mut routed) = (0, u8::MAX, !snapshot.needs_out_port);
     if snapshot.needs_out_port {
         let outs = out::output_ports(routes, snapshot, packets, destination);
@@ -83,13 +111,18 @@ pub(crate) fn find_matches(
             fill_window(packet.data(), packet.meta(), port, peer, chunks, window);
         }
     }
+    let (any, all) = (Kind(any).l3(), Kind(all).l3());
+    (routed && any == all).then_some(any)
+}
+
+/// Finds the rules that match packets whose windows are filled.
+#[inline(always)]
+fn match_windows(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
     batch.len = packets.len();
     if rules.needs_bytes() {
         inspect(rules, batch, packets, buffer);
     }
     rules.classify(batch);
-    let (any, all) = (Kind(any).l3(), Kind(all).l3());
-    (routed && any == all).then_some(any)
 }
 
 /// Evaluates rules that look at bytes of packets. A packet in several buffers is copied into one piece first.

@@ -4,11 +4,10 @@ use mmb_dpdk::{Packet, Vector};
 use mmb_packet::DropReason;
 use mmb_policy::{DecisionSink, Outcome, Verdict};
 
-use super::matching::find_matches;
-use super::state::RuleScratch;
+use super::matching::{find_matches, find_matches_of_filled};
 use crate::engine::counters::RuleTable;
 use crate::engine::node::edges::{RoutedEdges, edges, routed_edges, send, send_all};
-use crate::engine::node::vector::VECTOR;
+use crate::engine::node::vector::{VECTOR, WholeVector};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
 
@@ -27,9 +26,15 @@ routed_edges!(Edge);
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, snapshot, routing, rules, .. } = worker;
-    let (routes, RuleScratch { batch, frame, .. }) = (&routing.routes, rules);
-    let version =
-        find_matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), frame, |_| None);
+    let filled = rules.take_filled().filter(|filled| filled.is(vector.packets()));
+    let (batch, frame, _) = rules.lookup_parts();
+    let (policy, packets) = (&snapshot.policy, vector.packets());
+    let version = match filled {
+        Some(WholeVector { version, .. }) => {
+            find_matches_of_filled(policy, snapshot, batch, packets, frame, version)
+        }
+        None => find_matches(policy, (snapshot, &routing.routes), batch, packets, frame, |_| None),
+    };
     let pass = version.map_or(Edge::Wire, Edge::for_version);
     if batch.hits.is_empty() {
         return send_all(vector, pass);

@@ -9,7 +9,6 @@ use mmb_route::Routes;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
 use crate::features::classify::matching::find_matches;
-use crate::features::classify::state::RuleScratch;
 
 /// Passes sent packets to the fast path.
 #[cold]
@@ -17,7 +16,7 @@ pub(crate) fn learn_from_tx(worker: &mut Worker, packets: &[&mut Packet]) {
     // The generation must be read before the ports' state.
     let generation = worker.fast_generation();
     let Worker { id, shared, snapshot, routing, fast, ports, rules, flows, .. } = worker;
-    let (routes, RuleScratch { batch, frame, .. }) = (&*routing.routes, rules);
+    let (routes, (batch, frame, _)) = (&*routing.routes, rules.lookup_parts());
     let (host, counters) = (snapshot.for_worker(*id), &shared.workers[*id].counters.fast);
     let context = TxContext { generation, routes, host: &host, counters };
     for packet in packets {

@@ -6,7 +6,7 @@
 //! made once per vector.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::PlainHeaders;
+use mmb_packet::{Meta, PlainHeaders};
 
 use super::locals::LocalAddresses;
 use crate::engine::counters::Counter;
@@ -46,23 +46,36 @@ pub(crate) trait Ingress {
     fn split(worker: &mut Worker) -> (InputParts<'_>, Self::Hook<'_>);
 }
 
+/// A plain packet with its parsed headers.
+pub(crate) struct PlainPacket<'a, H> {
+    pub headers: &'a H,
+    /// The beginning of the frame.
+    pub data: &'a [u8],
+    pub meta: &'a Meta,
+    /// The RSS hash of the device.
+    pub device_hash: Option<u32>,
+    /// The input port.
+    pub port: u16,
+    /// Length of the frame.
+    pub bytes: u32,
+}
+
+impl<'a, H> PlainPacket<'a, H> {
+    /// A packet with these headers.
+    pub fn new(packet: &'a Packet, headers: &'a H) -> PlainPacket<'a, H> {
+        let (data, meta, device_hash) = (packet.data(), packet.meta(), packet.rss_hash());
+        let (port, bytes) = (packet.port(), packet.pkt_len() as u32);
+        PlainPacket { headers, data, meta, device_hash, port, bytes }
+    }
+}
+
 /// The hook of a feature. It takes the packets to which rules apply.
 pub(crate) trait IngressHook {
-    /// The hook takes packets. If not, its calls are compiled away.
-    const IS_ACTIVE: bool;
-
     /// Begins a vector.
     fn begin(&mut self);
 
-    /// Takes the plain packet at a position. `device_hash`: the RSS hash of the device.
-    fn take_plain<H: PlainHeaders>(
-        &mut self,
-        at: usize,
-        headers: &H,
-        device_hash: Option<u32>,
-        port: u16,
-        bytes: u32,
-    );
+    /// Takes the packet at a position.
+    fn take_plain<H: PlainHeaders>(&mut self, at: usize, packet: &PlainPacket<'_, H>);
 
     /// Takes the packet at a position, which is not plain and whose metadata is complete.
     fn take_other(&mut self, at: usize, packet: &Packet);
@@ -74,42 +87,4 @@ pub(crate) trait IngressHook {
     /// Whether the feature takes an expired packet, one whose TTL does not allow another hop, although routes
     /// lead it to the machine itself.
     fn claims_expired(snapshot: &Snapshot, packet: &mut Packet) -> bool;
-}
-
-/// No feature.
-pub(crate) struct NoIngress;
-
-/// The hook of no feature.
-pub(crate) struct NoHook;
-
-impl Ingress for NoIngress {
-    type Hook<'a> = NoHook;
-
-    #[inline(always)]
-    fn split(worker: &mut Worker) -> (InputParts<'_>, NoHook) {
-        let Worker { id, snapshot, routing, handoff, shared, .. } = worker;
-        let repairs = &shared.workers[*id].counters.repairs;
-        (InputParts { id: *id, snapshot, routing, spread: handoff.spread, repairs }, NoHook)
-    }
-}
-
-impl IngressHook for NoHook {
-    const IS_ACTIVE: bool = false;
-
-    #[inline(always)]
-    fn begin(&mut self) {}
-
-    #[inline(always)]
-    fn take_plain<H: PlainHeaders>(&mut self, _: usize, _: &H, _: Option<u32>, _: u16, _: u32) {}
-
-    #[inline(always)]
-    fn take_other(&mut self, _: usize, _: &Packet) {}
-
-    #[inline(always)]
-    fn end(&mut self, _: &[&mut Packet], _: u8) {}
-
-    #[inline(always)]
-    fn claims_expired(_: &Snapshot, _: &mut Packet) -> bool {
-        false
-    }
 }

@@ -11,7 +11,7 @@ use mmb_packet::{DropReason, Kind, StageWord, checksum};
 use mmb_route::Routes;
 
 use super::checksums::complete_checksum;
-use super::hook::{Ingress, IngressHook, InputNodes, InputParts};
+use super::hook::{Ingress, IngressHook, InputNodes, InputParts, PlainPacket};
 use super::locals::LocalAddresses;
 use super::sources::address_fault;
 use super::version::{Ip4, Ip6, IpVersion};
@@ -112,7 +112,7 @@ fn process_with_policy<I: IpVersion, H: IngressHook>(
         };
     }
     parts.repairs.add(repairs);
-    if H::IS_ACTIVE && !diverges {
+    if !diverges {
         hook.end(vector.packets(), I::KIND);
         return send_all(vector, context.policy_edge);
     }
@@ -170,7 +170,7 @@ impl PortRun<'_> {
     ) -> (usize, bool) {
         let PortRun { context, port, from, edges, repairs } = self;
         // The hook can use the hash of the device, if the device supplies one.
-        let is_hashed = H::IS_ACTIVE && packets[from].rss_hash().is_some();
+        let is_hashed = packets[from].rss_hash().is_some();
         for at in from..packets.len() {
             prefetch_ahead(packets, at);
             let packet = &mut *packets[at];
@@ -178,6 +178,7 @@ impl PortRun<'_> {
                 return (at, diverges);
             }
             let length = packet.pkt_len();
+            let device_hash = if is_hashed { packet.rss_hash() } else { None };
             let (data, meta) = packet.data_and_meta();
             let l3 = if ROUTED { L3 } else { usize::from(meta.l3_off) };
             if port.is_simple
@@ -185,10 +186,8 @@ impl PortRun<'_> {
                 && (!ROUTED | I::is_forwarded(&headers, port.locals))
                     & !(port.checks_martians & I::is_impossible(&headers))
             {
-                if H::IS_ACTIVE {
-                    let device_hash = if is_hashed { packet.rss_hash() } else { None };
-                    hook.take_plain(at, &headers, device_hash, port.port, length as u32);
-                }
+                let (headers, port, bytes) = (&headers, port.port, length as u32);
+                hook.take_plain(at, &PlainPacket { headers, data, meta, device_hash, port, bytes });
             } else {
                 let path = context.snapshot.path(port.port);
                 edges[at] = context.classify_rest::<I, H>(hook, at, packet, path, repairs);
@@ -236,13 +235,13 @@ impl<'a> InputContext<'a> {
         path: u8,
         repairs: &mut u64,
     ) -> Edge {
-        let (port, length) = (packet.port(), packet.pkt_len());
+        let length = packet.pkt_len();
         let (data, meta) = packet.data_and_meta();
         let headers = I::parse_plain(data, usize::from(meta.l3_off), length, meta);
         let edge = self.input::<I, H>(packet, path, headers.as_ref(), repairs);
-        if H::IS_ACTIVE && edge == self.policy_edge {
+        if edge == self.policy_edge {
             match &headers {
-                Some(headers) => hook.take_plain(at, headers, packet.rss_hash(), port, length as u32),
+                Some(headers) => hook.take_plain(at, &PlainPacket::new(packet, headers)),
                 None => hook.take_other(at, packet),
             }
         }

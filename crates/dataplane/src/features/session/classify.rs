@@ -17,7 +17,8 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     match snapshot.policy.per_packet() {
         Some(set) => {
             let routes = (&**snapshot, &*routing.routes);
-            find_matches(&set, routes, per_packet, vector.packets(), &mut rules.frame, out);
+            let (_, frame, _) = rules.lookup_parts();
+            find_matches(&set, routes, per_packet, vector.packets(), frame, out);
         }
         // The rules by which the packet's session was decided are gone.
         None => per_packet.hits.clear(),

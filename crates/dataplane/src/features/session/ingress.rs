@@ -3,20 +3,19 @@
 //!
 //! Theory of operation. `ip4-input` and `ip6-input` give each packet to [`SessionHook`]. If all packets of a
 //! vector go to `flow-lookup`, the hook stores one prefetch token for the vector, and `flow-lookup` takes it.
-//! The vector is sent as a whole and stays contiguous on its edge. Therefore, a vector of `flow-lookup` that
-//! begins with the same packet and has the same length holds the same packets. If other packets were queued
-//! before or behind, the token is discarded, and the sessions are looked up without it.
+//! If that node gets another vector ([`WholeVector`]), it discards the token and looks up the sessions
+//! without it.
 
 use mmb_dpdk::Packet;
 use mmb_flow::{FlowRef, Key};
 use mmb_packet::{Kind, PlainHeaders};
 use mmb_session::Sessions;
 
-use super::prefetched::PrefetchedVector;
-use crate::engine::node::vector::ROUTED_L3;
+use super::state::PrefetchedVector;
+use crate::engine::node::vector::{ROUTED_L3, WholeVector};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
-use crate::features::ip::hook::{Ingress, IngressHook, InputParts};
+use crate::features::ip::hook::{Ingress, IngressHook, InputParts, PlainPacket};
 
 /// The sessions' part in the input nodes.
 pub(crate) struct SessionIngress;
@@ -42,8 +41,6 @@ impl Ingress for SessionIngress {
 }
 
 impl IngressHook for SessionHook<'_> {
-    const IS_ACTIVE: bool = true;
-
     #[inline(always)]
     fn begin(&mut self) {
         *self.prefetched = None;
@@ -51,14 +48,8 @@ impl IngressHook for SessionHook<'_> {
     }
 
     #[inline(always)]
-    fn take_plain<H: PlainHeaders>(
-        &mut self,
-        at: usize,
-        headers: &H,
-        device_hash: Option<u32>,
-        port: u16,
-        bytes: u32,
-    ) {
+    fn take_plain<H: PlainHeaders>(&mut self, at: usize, packet: &PlainPacket<'_, H>) {
+        let PlainPacket { headers, device_hash, port, bytes, .. } = *packet;
         self.sessions.prefetch(at, headers, device_hash, port, bytes);
     }
 
@@ -70,7 +61,7 @@ impl IngressHook for SessionHook<'_> {
     #[inline(always)]
     fn end(&mut self, packets: &[&mut Packet], version: u8) {
         let token = self.sessions.end_prefetch(packets.len());
-        *self.prefetched = packets.first().map(|first| PrefetchedVector::new(token, version, first));
+        *self.prefetched = WholeVector::new(packets, version).map(|vector| (token, vector));
     }
 
     /// NAT takes packets to its addresses.

@@ -20,8 +20,8 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let sessions = &mut flows.sessions;
     let mut next = [Next::Pass; VECTOR];
     let hops = snapshot.all_routed.then_some(&routing.routes.hops);
-    let prefetched = flows.prefetched.take().filter(|prefetched| prefetched.has_packets(vector.packets()));
-    let (token, version) = prefetched.map(|vector| (vector.token, vector.version)).unzip();
+    let prefetched = flows.prefetched.take().filter(|(_, whole)| whole.is(vector.packets()));
+    let (token, version) = prefetched.map(|(token, whole)| (token, whole.version)).unzip();
     let packets = &mut PacketBatch { packets: vector.packets(), hops };
     let kinds =
         sessions.lookup(token, clock.now, &snapshot.for_worker(*id), packets, &mut rules.edits, &mut next);

@@ -6,7 +6,6 @@ pub(crate) mod dispatch;
 pub(crate) mod ingress;
 pub(crate) mod lookup;
 mod packets;
-mod prefetched;
 pub(crate) mod saved;
 pub(crate) mod state;
 pub(crate) mod track;

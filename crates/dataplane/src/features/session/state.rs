@@ -3,12 +3,11 @@
 use mmb_dpdk::{Mbuf, Packet, Vector};
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
-use mmb_session::{Next, ReleasedFragment, Sessions};
+use mmb_session::{Next, PrefetchToken, ReleasedFragment, Sessions};
 
-use super::prefetched::PrefetchedVector;
 use crate::engine::config::PortId;
 use crate::engine::counters::DropCounters;
-use crate::engine::node::vector::VECTOR;
+use crate::engine::node::vector::{VECTOR, WholeVector};
 use crate::engine::snapshot::{WorkerSnapshot, port_bit};
 
 /// Most sessions that end between two walks.
@@ -79,6 +78,9 @@ impl HeldPackets {
 pub(crate) fn count_lost(packet: &Packet, drops: &DropCounters) {
     drops.add(packet.port(), DropReason::FragmentLost as u8, 1);
 }
+
+/// A vector whose sessions were prefetched.
+pub(crate) type PrefetchedVector = (PrefetchToken, WholeVector);
 
 /// The flow manager of one worker.
 pub(crate) struct FlowManager {

@@ -11,11 +11,10 @@ use crate::engine::node::edges::inject;
 use crate::engine::node::vector::{AHEAD, VECTOR};
 use crate::engine::worker::Worker;
 use crate::features::classify::matching::find_matches;
-use crate::features::classify::state::RuleScratch;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, clock, snapshot, routing, flows, rules, shared, .. } = worker;
-    let (sessions, RuleScratch { batch, frame, edits, .. }) = (&mut flows.sessions, rules);
+    let (sessions, (batch, frame, edits)) = (&mut flows.sessions, rules.lookup_parts());
     let drops = &shared.workers[*id].counters.drops;
     let environment =
         snapshot.for_worker(*id).with_log(&shared.workers[*id].log).with_locals(&routing.locals);
