@@ -29,7 +29,7 @@ fn entries(matches: &str) -> Vec<(MaskedKey, Vec<usize>)> {
         Test::Clause { .. } => None,
     };
     let pattern = compile(matches).expect("a good rule");
-    let entry = |entry: &Entry| (entry.cover, entry.tests.iter().filter_map(ranges).collect());
+    let entry = |entry: &Entry| (entry.cover(), entry.tests.iter().filter_map(ranges).collect());
     pattern.entries().iter().map(entry).collect()
 }
 

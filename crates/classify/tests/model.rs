@@ -67,8 +67,8 @@ fn exact(must: &MaskedKey) -> Pattern {
     Pattern::new(vec![entry], Vec::new()).expect("one entry")
 }
 
-fn cover(pattern: &Pattern) -> &MaskedKey {
-    &pattern.entries()[0].cover
+fn cover(pattern: &Pattern) -> MaskedKey {
+    pattern.entries()[0].cover()
 }
 
 /// The sum over all hash tables of a classifier.
@@ -343,7 +343,7 @@ fn a_single_match_among_few_rules_is_found() {
 fn rules_on_bytes() {
     let kind = MaskedKey::kind((Kind::L4_MASK, Kind::TCP));
     let rule = |pivot, tests: Vec<Test>| {
-        let entry = Entry { pivot, ..Entry::new(&kind, tests).unwrap() };
+        let entry = Entry::new(&kind, tests).unwrap().with_pivot(pivot);
         let ask = Predicate::bytes(
             ByteSource::Payload(PayloadLayer::Tcp),
             Relation::Starts,

@@ -174,7 +174,7 @@ fn report_files(files: &str, random: &mut Random, seed: u64) {
 /// Packets like those of exact rules that match no such rule.
 fn misses(random: &mut Random) -> Vec<Window> {
     let rules = rules::exact(PACKETS, 10, random);
-    rules.iter().map(|pattern| Window { chunk: *pattern.entries()[0].cover.key() }).collect()
+    rules.iter().map(|pattern| Window { chunk: *pattern.entries()[0].cover().key() }).collect()
 }
 
 /// Measures one case and prints a line.

@@ -230,7 +230,7 @@ pub fn matching(rules: &[Pattern], n: usize, random: &mut Random) -> Vec<Window>
     let mut packet = || {
         let rule = &rules[random.below(rules.len() as u64) as usize];
         let mut window = packets(1, random)[0];
-        let cover = &rule.entries()[0].cover;
+        let cover = rule.entries()[0].cover();
         for (chunk, (mask, key)) in window.chunk.iter_mut().zip(cover.mask().iter().zip(cover.key())) {
             *chunk = *chunk & !mask | key;
         }

@@ -26,12 +26,12 @@ impl AcceptedValues {
             _ => None,
         });
         let within = within.reduce(|one, other| (one.0.and(&other.0), one.1 && other.1));
-        let both = entry.cover.and(&field.present.masked());
-        let absent = both != Some(entry.cover) && within.as_ref().is_none_or(|(_, absent)| *absent);
+        let both = entry.cover().and(&field.present.masked());
+        let absent = both != Some(entry.cover()) && within.as_ref().is_none_or(|(_, absent)| *absent);
         if both.is_none() {
             return AcceptedValues { values: Some(Ranges::none()), absent };
         }
-        let (mask, key) = field.fixed(&entry.cover);
+        let (mask, key) = field.fixed(&entry.cover());
         let free = 128 - (!mask & largest(field.width)).leading_zeros();
         let low = largest(free as u8);
         let covered = (free < field.width.into()).then(|| Ranges::new([(key & !low, key | low)]));
@@ -66,13 +66,13 @@ pub(super) fn is_decided<'a>(
     if !entry.tests.iter().all(tested) {
         return false;
     }
-    let mut open: [u128; CHUNKS] = std::array::from_fn(|i| entry.cover.mask()[i] & !known.mask()[i]);
+    let mut open: [u128; CHUNKS] = std::array::from_fn(|i| entry.mask(i) & !known.mask()[i]);
     for field in fields {
         let present = field.present.masked();
-        if entry.cover.and(&present) != Some(entry.cover) {
+        if entry.cover().and(&present) != Some(entry.cover()) {
             continue;
         }
-        let (mask, _) = field.fixed(&entry.cover);
+        let (mask, _) = field.fixed(&entry.cover());
         let rest = largest(field.width) & !mask;
         // Only leading bits can be expressed as a range.
         let chunks_read = if rest & rest.wrapping_add(1) == 0 { mask } else { 0 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::lanes::{BLOCKS, LANES, LaneBlock};
-use super::partition::{LaneEntry, Partition, STRIDE, protocol};
+use super::partition::{Partition, STRIDE, protocol};
 use crate::pattern::{Entry, RuleEntry};
 use crate::vector::{LookupPacket, VECTOR, VectorSummary};
 
@@ -124,14 +124,14 @@ impl BitVector {
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<Entry>)> {
         self.partitions.iter().flat_map(|partition| {
             let lanes = partition.slots.iter().zip(&partition.lanes);
-            lanes.filter_map(|(slot, lane)| Some((*slot, &lane.as_ref()?.entry)))
+            lanes.filter_map(|(slot, lane)| Some((*slot, lane.as_ref()?)))
         })
     }
 
     /// Bytes of memory, including memory shared with clones, without the entries.
     pub fn bytes(&self) -> usize {
         let partition = |partition: &Arc<Partition>| {
-            let lanes = partition.lanes.capacity() * (size_of::<LaneEntry>() + 2 * size_of::<usize>());
+            let lanes = partition.lanes.capacity() * size_of::<Option<Arc<Entry>>>();
             size_of::<Partition>() + lanes + partition.dims.iter().map(|dim| dim.bytes()).sum::<usize>()
         };
         self.partitions.iter().map(partition).sum()
@@ -142,7 +142,7 @@ impl BitVector {
 fn by_protocol(entries: &[RuleEntry]) -> Vec<Vec<RuleEntry>> {
     let mut groups: BTreeMap<_, Vec<RuleEntry>> = BTreeMap::new();
     for item in entries {
-        groups.entry(protocol(&item.1.cover)).or_default().push(item.clone());
+        groups.entry(protocol(&item.1.cover())).or_default().push(item.clone());
     }
     let (mut own, others): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() >= MIN_OWN);
     own.push(others.concat());

@@ -63,7 +63,7 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     let mut rated: Vec<(Field, Remaining)> =
         tested(entries).into_iter().map(|field| (field, partitions(&field, &sample))).collect();
     let covered = entries.iter().fold([0; CHUNKS], |mut all, entry| {
-        all.iter_mut().zip(entry.cover.mask()).for_each(|(all, mask)| *all |= mask);
+        all.iter_mut().zip(entry.cover().mask()).for_each(|(all, mask)| *all |= mask);
         all
     });
     let places = WINDOW_FIELDS.into_iter().filter(|place| place.bits_of(&covered) != 0);

@@ -8,7 +8,7 @@ use super::accepted::{AcceptedValues, is_decided};
 use super::choose::choose_dimensions;
 use super::dimension::Dimension;
 use super::lanes::{BLOCK, LANES, LaneBlock, LaneSet, for_each_lane};
-use crate::pattern::{Entry, MaskedKey, SparseKey};
+use crate::pattern::{CompactKey, Entry, MaskedKey};
 use crate::vector::LookupPacket;
 
 /// Number of packets that go through the dimensions together.
@@ -24,7 +24,7 @@ const MIN_SHARED: usize = 4;
 pub(super) struct Partition {
     /// Slots by lane. Values of unused lanes are undefined.
     pub slots: Vec<u32>,
-    pub lanes: Vec<Option<Arc<LaneEntry>>>,
+    pub lanes: Vec<Option<Arc<Entry>>>,
     pub used: LaneSet,
     pub len: usize,
     pub dims: Vec<Dimension>,
@@ -32,18 +32,11 @@ pub(super) struct Partition {
     chunks_read: u8,
     /// Conditions that all entries' covers share (or fewer), in two forms; the second is faster to compare.
     pub common: MaskedKey,
-    common_test: SparseKey,
+    common_test: CompactKey,
     /// The dimensions whose field every packet has that satisfies `common`, as a bit set.
     always_present: u32,
     /// Entries that `common` and the dimensions decide completely.
     decided: LaneSet,
-}
-
-/// An entry and its cover in a form that is faster to compare.
-#[derive(Debug)]
-pub(super) struct LaneEntry {
-    pub cover: SparseKey,
-    pub entry: Arc<Entry>,
 }
 
 /// Starting point for some packets: the remaining entries, and the dimensions that are already applied (a bit
@@ -72,7 +65,7 @@ impl Partition {
 
     /// Whether all entries require the transport protocol that `entry` requires.
     pub fn is_about(&self, entry: &Entry) -> bool {
-        protocol(&self.common) == protocol(&entry.cover)
+        protocol(&self.common) == protocol(&entry.cover())
     }
 
     pub fn insert(&mut self, slot: u32, entry: Arc<Entry>) {
@@ -86,7 +79,7 @@ impl Partition {
             self.slots.resize(lane + 1, 0);
         }
         self.slots[lane] = slot;
-        self.lanes[lane] = Some(Arc::new(LaneEntry { cover: SparseKey::new(&entry.cover), entry }));
+        self.lanes[lane] = Some(entry);
         self.used.set(lane, true);
         self.len += 1;
         self.decide(lane);
@@ -97,9 +90,9 @@ impl Partition {
     fn decide(&mut self, lane: usize) {
         let mut lanes = lane..lane + 1;
         if let Some(Some(new)) = self.lanes.get(lane) {
-            let common = if self.len == 1 { new.entry.cover } else { self.common.shared(&new.entry.cover) };
+            let common = if self.len == 1 { new.cover() } else { self.common.shared(&new.cover()) };
             if common != self.common {
-                (self.common, self.common_test) = (common, SparseKey::new(&common));
+                (self.common, self.common_test) = (common, CompactKey::new(&common));
                 let is_present = |dim: &Dimension| common.and(&dim.field.present.masked()) == Some(common);
                 self.always_present =
                     self.dims.iter().rev().fold(0, |bits, dim| bits << 1 | u32::from(is_present(dim)));
@@ -109,7 +102,7 @@ impl Partition {
         for lane in lanes {
             if let Some(Some(one)) = self.lanes.get(lane) {
                 let fields = self.dims.iter().map(|dim| &dim.field);
-                self.decided.set(lane, is_decided(&one.entry, fields, &self.common));
+                self.decided.set(lane, is_decided(one, fields, &self.common));
             }
         }
     }
@@ -117,8 +110,7 @@ impl Partition {
     /// Chooses the dimensions again for the current entries.
     pub fn choose_dimensions_again(&mut self) {
         let lanes = self.slots.iter().zip(&self.lanes);
-        let entry =
-            |(slot, lane): (&u32, &Option<Arc<LaneEntry>>)| Some((*slot, lane.as_ref()?.entry.clone()));
+        let entry = |(slot, lane): (&u32, &Option<Arc<Entry>>)| Some((*slot, lane.clone()?));
         let entries: Vec<_> = lanes.filter_map(entry).collect();
         let mut partition = Partition::new(&entries);
         if partition.dims.iter().map(|dim| dim.field).eq(self.dims.iter().map(|dim| dim.field)) {
@@ -135,7 +127,7 @@ impl Partition {
     }
 
     pub fn remove(&mut self, lane: usize) -> Option<Arc<Entry>> {
-        let entry = self.lanes.get_mut(lane)?.take()?.entry.clone();
+        let entry = self.lanes.get_mut(lane)?.take()?;
         for dim in &mut self.dims {
             let accepted = AcceptedValues::of(&entry, &dim.field);
             dim.remove(lane, &accepted);
@@ -235,8 +227,7 @@ impl Partition {
         for at in which[..n].iter().map(|at| usize::from(*at)) {
             let LookupPacket { window, facts, head } = packets[at];
             for_each_lane(&candidates[at * blocks..][..blocks], |lane| {
-                let holds =
-                    |found: &LaneEntry| found.cover.holds(window) && found.entry.passes(window, facts);
+                let holds = |found: &Entry| found.covers(window) && found.passes(window, facts);
                 if self.decided.contains(lane) || self.lanes[lane].as_deref().is_some_and(holds) {
                     hit(head, self.slots[lane]);
                 }

@@ -94,8 +94,8 @@ fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
         all.sort_by_key(|(slot, _)| *slot);
         all
     };
-    let listed = vector.iter().map(|(slot, entry)| (slot, entry.cover)).collect();
-    assert_eq!(sorted(listed), sorted(model.iter().map(|(slot, entry)| (*slot, entry.cover)).collect()));
+    let listed = vector.iter().map(|(slot, entry)| (slot, entry.cover())).collect();
+    assert_eq!(sorted(listed), sorted(model.iter().map(|(slot, entry)| (*slot, entry.cover())).collect()));
     let facts = TruePredicates::new(&[1]);
     let packets = windows.iter().zip(0..).map(|(window, head)| LookupPacket { window, facts, head });
     let packets: Vec<LookupPacket<'_>> = packets.collect();

@@ -1,8 +1,7 @@
 //! Statistics of the tree, for operators.
 
 use super::Classifier;
-use crate::leaf::Leaf;
-use crate::pattern::{Entry, MaskedKey, Test};
+use crate::pattern::{Entry, MaskedKey, RuleEntry, Test};
 use crate::table::{Branch, Node, Occupancy, Table};
 
 /// How entries are looked up.
@@ -79,11 +78,14 @@ fn bytes_of(entry: &Entry) -> usize {
         Test::InRanges { ranges, .. } => ranges.bytes(),
         Test::Clause { .. } => 0,
     };
-    size_of::<Entry>() + std::mem::size_of_val(&*entry.tests) + entry.tests.iter().map(tests).sum::<usize>()
+    size_of::<Entry>()
+        + entry.cover_bytes()
+        + std::mem::size_of_val(&*entry.tests)
+        + entry.tests.iter().map(tests).sum::<usize>()
 }
 
-fn bytes_of_leaf(leaf: &Leaf) -> usize {
-    leaf.bytes() + leaf.items().map(|(_, entry)| bytes_of(&entry)).sum::<usize>()
+fn bytes_of_items(items: impl Iterator<Item = RuleEntry>) -> usize {
+    items.map(|(_, entry)| bytes_of(&entry)).sum()
 }
 
 /// Appends the statistics of a node and everything below it.
@@ -93,7 +95,8 @@ pub(crate) fn describe(node: &Node, depth: usize, infos: &mut Vec<TableInfo>) {
         infos.push(TableInfo::new(depth, Structure::Always, always.len(), always.bytes()));
     }
     if !leaf.is_empty() {
-        let info = TableInfo::new(depth, Structure::Leaf, leaf.len(), bytes_of_leaf(leaf));
+        let info =
+            TableInfo::new(depth, Structure::Leaf, leaf.len(), leaf.bytes() + bytes_of_items(leaf.items()));
         infos.push(TableInfo { longest: leaf.len(), ..info });
     }
     if !bits.is_empty() {
@@ -118,7 +121,7 @@ fn describe_table(table: &Table, depth: usize, infos: &mut Vec<TableInfo>) {
             Branch::Rules(slots) => infos[at].occupancy.bytes += size_of_val(&*slots),
             Branch::Leaf(leaf) => {
                 infos[at].longest = infos[at].longest.max(leaf.len());
-                infos[at].occupancy.bytes += bytes_of_leaf(&leaf);
+                infos[at].occupancy.bytes += leaf.bytes() + bytes_of_items(leaf.items());
             }
             Branch::Node(node) => {
                 infos[at].nodes += 1;

@@ -199,7 +199,7 @@ impl Constraints {
             let within =
                 values.into_iter().map(|(field, ranges)| Test::InRanges { field, ranges, absent: false });
             let entry = Entry::new(&cover, within.chain(common_bits.iter().cloned()))?;
-            Some(Entry { pivot, ..entry })
+            Some(entry.with_pivot(pivot))
         });
         Pattern::new(entries.collect(), self.predicates)
     }

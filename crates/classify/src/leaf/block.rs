@@ -38,6 +38,9 @@ pub(crate) const PORTS: usize = 2;
 /// A block of four entries: three cache lines.
 pub(crate) type Block4 = Block<QUAD>;
 
+/// A block of eight entries.
+pub(crate) type Block8 = Block<8>;
+
 /// A block of sixteen entries.
 pub(crate) type Block16 = Block<16>;
 
@@ -62,7 +65,8 @@ pub(crate) struct Block<const N: usize> {
     pub further: Further<N>,
 }
 
-const _: () = assert!(size_of::<Block4>() == 192 && size_of::<Block16>() == 768);
+const _: () =
+    assert!(size_of::<Block4>() == 192 && size_of::<Block8>() == 384 && size_of::<Block16>() == 768);
 
 impl<const N: usize> Block<N> {
     /// A block without entries. Its keys have bits outside their masks, which no packet satisfies.
@@ -87,7 +91,7 @@ impl<const N: usize> Block<N> {
     pub fn push(&mut self, (slot, entry): RuleEntry, comparable: &Comparable) {
         let (lane, chunk) = (self.len(), self.chunk());
         let words = |chunks: &[u128; CHUNKS]| cast::<u128, [u32; 4]>(chunks[chunk]);
-        let (mask, key) = (words(entry.cover.mask()), words(entry.cover.key()));
+        let (mask, key) = (words(entry.cover().mask()), words(entry.cover().key()));
         for word in 0..4 {
             self.mask[word][lane] = mask[word];
             self.key[word][lane] = key[word];
@@ -133,7 +137,7 @@ impl<const N: usize> Block<N> {
         let entries = self.entries.iter().enumerate().filter(move |(lane, _)| is_guarded(*lane));
         let chunk = self.chunk();
         let masked = move |cover: &MaskedKey| (cover.mask()[chunk], cover.key()[chunk]);
-        entries.filter_map(move |(_, entry)| Some(masked(&entry.as_ref()?.cover)))
+        entries.filter_map(move |(_, entry)| Some(masked(&entry.as_ref()?.cover())))
     }
 
     /// The compared chunk.
@@ -219,11 +223,17 @@ impl<const N: usize> Block<N> {
     /// match.
     #[inline(always)]
     pub fn agreeing_lanes(&self, first: &Words, window: &Window) -> u32 {
-        let lanes = match self.chunk {
+        let lanes = self.agreeing_chunk(first, window);
+        if self.has_further(lanes) { lanes & self.further.agreeing_lanes(window) } else { lanes }
+    }
+
+    /// The lanes whose entries agree with the packet in the compared chunk, as bits.
+    #[inline(always)]
+    pub fn agreeing_chunk(&self, first: &Words, window: &Window) -> u32 {
+        match self.chunk {
             0 => self.agree_first(first),
             _ => self.agree_chunk(window),
-        };
-        if self.has_further(lanes) { lanes & self.further.agreeing_lanes(window) } else { lanes }
+        }
     }
 
     /// Whether some of these lanes have further conditions.
@@ -236,6 +246,12 @@ impl<const N: usize> Block<N> {
     #[cfg(target_arch = "x86_64")]
     pub fn partial_lanes(&self) -> u16 {
         self.partial
+    }
+
+    /// Whether some of these lanes have conditions that comparing one chunk does not cover.
+    #[inline(always)]
+    pub fn has_conditions(&self, lanes: u32) -> bool {
+        lanes & u32::from(self.partial | self.guarded) != 0
     }
 
     /// Whether any of some packets may match one of the entries.
@@ -268,7 +284,7 @@ impl<const N: usize> Block<N> {
         let mut pass = lanes & !guarded;
         for (lane, entry) in self.entries.iter().enumerate() {
             if lanes & guarded & 1 << lane != 0
-                && entry.as_ref().is_some_and(|e| e.cover.holds(window) && e.passes(window, facts))
+                && entry.as_ref().is_some_and(|e| e.covers(window) && e.passes(window, facts))
             {
                 pass |= 1 << lane;
             }

@@ -32,6 +32,23 @@ pub(crate) fn capacity() -> usize {
     if Avx512::detect().is_some() { CAPACITY_16 } else { CAPACITY_4 }
 }
 
+/// Whether so many entries are too many to be compared one by one. Some of them are partial or guarded.
+pub(super) fn is_crowd(
+    (len, partial, guarded): (usize, usize, usize),
+    guarded_keys: impl FnOnce() -> Vec<(u128, u128)>,
+) -> bool {
+    let partial = if capacity() == CAPACITY_16 { partial } else { 0 };
+    len + partial / PARTIAL_SHARE + guarded * GUARDED_COST > capacity()
+        || guarded > MAX_INDISTINCT && is_indistinct(&guarded_keys())
+}
+
+/// Whether a packet that agrees with one guarded entry would have to be checked against many.
+fn is_indistinct(keys: &[(u128, u128)]) -> bool {
+    let can_agree = |a: &(u128, u128), b: &(u128, u128)| a.0 & b.0 & (a.1 ^ b.1) == 0;
+    let pairs: usize = keys.iter().map(|a| keys.iter().filter(|b| can_agree(a, b)).count()).sum();
+    pairs > MAX_INDISTINCT * keys.len()
+}
+
 /// Some entries; clones share memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Leaf {
@@ -94,20 +111,12 @@ impl Leaf {
     /// Whether the entries should move to tables or bit vectors.
     pub fn is_full(&self) -> bool {
         let guarded = self.sum(Block::guarded_len, Block::guarded_len);
-        let is_long = capacity() == CAPACITY_16;
-        let partial = if is_long { self.sum(Block::partial_len, Block::partial_len) } else { 0 };
-        self.len() + partial / PARTIAL_SHARE + guarded * GUARDED_COST > capacity()
-            || guarded > MAX_INDISTINCT && self.is_crowded()
-    }
-
-    /// Whether a packet that agrees with one guarded entry would have to be checked against many.
-    fn is_crowded(&self) -> bool {
+        let partial = self.sum(Block::partial_len, Block::partial_len);
         let (narrow, wide) = self.blocks();
-        let mut keys: Vec<_> = narrow.into_iter().flat_map(Block::guarded_keys).collect();
-        keys.extend(wide.iter().flat_map(Block::guarded_keys));
-        let can_agree = |a: &(u128, u128), b: &(u128, u128)| a.0 & b.0 & (a.1 ^ b.1) == 0;
-        let pairs: usize = keys.iter().map(|a| keys.iter().filter(|b| can_agree(a, b)).count()).sum();
-        pairs > MAX_INDISTINCT * keys.len()
+        is_crowd((self.len(), partial, guarded), || {
+            let narrow = narrow.into_iter().flat_map(Block::guarded_keys);
+            narrow.chain(wide.iter().flat_map(Block::guarded_keys)).collect()
+        })
     }
 
     /// All entries, with the slots of their rules.
@@ -153,16 +162,6 @@ impl Leaf {
         let further = narrow.map_or(0, |block| block.further.bytes())
             + wide.iter().map(|block| block.further.bytes()).sum::<usize>();
         narrow.map_or(0, size_of_val) + size_of_val(wide) + further
-    }
-
-    /// Prefetches the first block.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        match self {
-            Leaf::Empty => {}
-            Leaf::Four(block) => block.prefetch(),
-            Leaf::Sixteen(blocks) => blocks.iter().take(1).for_each(Block::prefetch),
-        }
     }
 
     /// The blocks that some packet of a vector may match.

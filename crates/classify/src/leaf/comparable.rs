@@ -44,10 +44,10 @@ pub(crate) struct Comparable {
 
 impl Comparable {
     pub fn new(entry: &Entry) -> Comparable {
-        let mut cover = entry.cover;
+        let mut cover = entry.cover();
         let (mut ranges, mut has_other_tests) = (Vec::new(), false);
         for test in &entry.tests {
-            match FieldRange::of(test, &entry.cover) {
+            match FieldRange::of(test, &entry.cover()) {
                 Some(range) => {
                     cover = without_implied_bits(&cover, test, &range);
                     ranges.push((range, is_port_range(test, entry)));

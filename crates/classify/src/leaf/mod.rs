@@ -6,10 +6,12 @@ mod comparable;
 mod further;
 mod port_ranges;
 mod pre_filter;
+mod row;
 
-pub(crate) use block::{Block4, Block16, FEW_VALUES, PORTS, first_chunk_words, first_words};
+pub(crate) use block::{Block4, Block8, Block16, FEW_VALUES, PORTS, first_chunk_words, first_words};
 pub(crate) use blocks::{ActiveBlocks, Leaf, MAX_WIDE_BLOCKS, capacity};
 pub(crate) use comparable::Effort;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use further::Further;
 pub(crate) use pre_filter::PreFilter;
+pub(crate) use row::Row;

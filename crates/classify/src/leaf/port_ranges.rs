@@ -32,7 +32,7 @@ impl PortRanges {
         let mut has_gaps = false;
         let mut ends = SHIFTS.map(|shift| {
             let bits = |chunk: u128| (u128::from_be(chunk) >> shift) as u16;
-            let (mask, key) = (bits(entry.cover.mask()[0]), bits(entry.cover.key()[0]));
+            let (mask, key) = (bits(entry.mask(0)), bits(entry.key(0)));
             has_gaps |= mask.leading_ones() != mask.count_ones();
             (key, key | !mask)
         });
@@ -57,7 +57,7 @@ fn range(test: &Test, entry: &Entry) -> Option<(usize, (u16, u16), bool)> {
         return None;
     };
     let which = SHIFTS.iter().position(|own| own == shift)?;
-    let is_there = entry.cover.and(&present.masked()) == Some(entry.cover);
+    let is_there = entry.cover().and(&present.masked()) == Some(entry.cover());
     let (low, high) = ranges.ends()?;
     let ends = (u16::try_from(low).ok()?, u16::try_from(high.min(u16::MAX.into())).ok()?);
     (is_there || !absent).then_some((which, ends, is_there && ranges.iter().count() == 1))

@@ -27,7 +27,7 @@ pub(crate) struct PreFilter {
 impl PreFilter {
     /// A filter for a leaf, or None if it would not pay.
     pub fn new(leaf: &Leaf) -> Option<PreFilter> {
-        let covers = || leaf.items().map(|(_, entry)| (entry.cover.mask()[0], entry.cover.key()[0]));
+        let covers = || leaf.items().map(|(_, entry)| (entry.mask(0), entry.key(0)));
         let mask = covers().fold(u128::MAX, |all, (mask, _)| all & mask);
         let by_chance = (-((mask & !FEW_VALUES).count_ones() as f32)).exp2();
         if leaf.len() < MIN_ENTRIES || leaf.len() as f32 * by_chance > MAX_SHARE {

@@ -62,6 +62,92 @@ static PACK: [[u8; 16]; 16] = {
     pack
 };
 
+/// Makes room for more slots.
+#[cold]
+#[inline(never)]
+fn grow(slots: &mut Vec<u32>) {
+    slots.resize(slots.len() * 2 + VECTOR, 0);
+}
+
+/// Writes slots of matching rules, head by head. The compiler keeps its length in a register.
+pub(crate) struct HitWriter<'a> {
+    slots: &'a mut Vec<u32>,
+    len: usize,
+    runs: &'a mut [(u32, u32); VECTOR],
+    /// Receives the length in the end.
+    end: &'a mut usize,
+}
+
+impl HitWriter<'_> {
+    /// Adds those of four slots whose bit is set in `lanes`, for the
+    /// [current head](HitWriter::begin_head). It has no branches on `lanes`, since they are hard to predict.
+    #[inline(always)]
+    pub fn push4(&mut self, lanes: u32, slots: &[u32; 4]) {
+        let order = u8x16::new(PACK[lanes as usize % 16]);
+        let packed: [u32; 4] = cast(cast::<[u32; 4], u8x16>(*slots).shuffle(order));
+        self.push_first(&packed, lanes.count_ones() as usize);
+    }
+
+    /// Adds those of some slots whose bit is set in `lanes`.
+    #[inline(always)]
+    pub fn push_quads<const N: usize>(&mut self, lanes: u32, slots: &[u32; N]) {
+        for (quad, slots) in slots.as_chunks().0.iter().enumerate() {
+            self.push4(lanes >> (4 * quad) & 0xf, slots);
+        }
+    }
+
+    /// Adds the first `n` of some slots. It writes all of them, in order not to branch.
+    #[inline(always)]
+    pub fn push_first<const N: usize>(&mut self, slots: &[u32; N], n: usize) {
+        if self.slots.len() < self.len + N {
+            grow(self.slots);
+        }
+        if let Some(out) = self.slots.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+            *out = *slots;
+            self.len += n;
+        }
+    }
+
+    /// Adds all slots.
+    #[inline(always)]
+    pub fn push_all(&mut self, slots: &[u32]) {
+        match slots {
+            [] => {}
+            [slot] => self.push_first(&[*slot; 1], 1),
+            _ => self.push_many(slots),
+        }
+    }
+
+    #[inline(never)]
+    fn push_many(&mut self, slots: &[u32]) {
+        for slots in slots.chunks(4) {
+            let mut four = [0; 4];
+            four.iter_mut().zip(slots).for_each(|(place, slot)| *place = *slot);
+            self.push_first(&four, slots.len());
+        }
+    }
+
+    /// Starts the hits of a head. Returns the position for [`HitWriter::end_head`].
+    #[inline(always)]
+    pub fn begin_head(&self) -> u32 {
+        self.len as u32
+    }
+
+    /// Ends the hits of a head that began at `from`. They are appended if the head directly before was the
+    /// same.
+    #[inline(always)]
+    pub fn end_head(&mut self, head: usize, from: u32) {
+        let run = &mut self.runs[head % VECTOR];
+        *run = (if run.1 == 0 { from } else { run.0 }, self.len as u32);
+    }
+
+    /// Ends the writing.
+    #[inline(always)]
+    pub fn finish(self) {
+        *self.end = self.len;
+    }
+}
+
 /// The hits of a vector's heads.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadHits {
@@ -92,77 +178,10 @@ impl HeadHits {
         self.unordered.clear();
     }
 
-    /// Adds those of four slots whose bit is set in `lanes`, for the [current head](HeadHits::begin_head). It
-    /// has no branches on `lanes`, since they are hard to predict.
+    /// A writer for the hits of some heads.
     #[inline(always)]
-    pub fn push4(&mut self, lanes: u32, slots: &[u32; 4]) {
-        if self.slots.len() < self.len + 4 {
-            self.grow();
-        }
-        if let Some(out) = self.slots[self.len..].first_chunk_mut::<4>() {
-            let order = u8x16::new(PACK[lanes as usize % 16]);
-            *out = cast(cast::<[u32; 4], u8x16>(*slots).shuffle(order));
-            self.len += lanes.count_ones() as usize;
-        }
-    }
-
-    /// Adds those of sixteen slots whose bit is set in `lanes`.
-    #[inline(always)]
-    pub fn push16(&mut self, lanes: u32, slots: &[u32; 16]) {
-        for (quad, slots) in slots.as_chunks().0.iter().enumerate() {
-            self.push4(lanes >> (4 * quad) & 0xf, slots);
-        }
-    }
-
-    /// Adds the first `n` of sixteen slots.
-    #[inline(always)]
-    pub fn push_first(&mut self, slots: &[u32; 16], n: usize) {
-        if self.slots.len() < self.len + 16 {
-            self.grow();
-        }
-        if let Some(out) = self.slots[self.len..].first_chunk_mut::<16>() {
-            *out = *slots;
-            self.len += n;
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self) {
-        self.slots.resize(self.len * 2 + VECTOR, 0);
-    }
-
-    /// Adds all slots.
-    #[inline(always)]
-    pub fn push_all(&mut self, slots: &[u32]) {
-        match slots {
-            [] => {}
-            [slot] => self.push4(1, &[*slot; 4]),
-            _ => self.push_many(slots),
-        }
-    }
-
-    #[inline(never)]
-    fn push_many(&mut self, slots: &[u32]) {
-        for slots in slots.chunks(4) {
-            let mut four = [0; 4];
-            four.iter_mut().zip(slots).for_each(|(place, slot)| *place = *slot);
-            self.push4((1 << slots.len()) - 1, &four);
-        }
-    }
-
-    /// Starts the hits of a head. Returns the position for [`HeadHits::end_head`].
-    #[inline(always)]
-    pub fn begin_head(&self) -> u32 {
-        self.len as u32
-    }
-
-    /// Ends the hits of a head that began at `from`. They are appended if the head directly before was the
-    /// same.
-    #[inline(always)]
-    pub fn end_head(&mut self, head: usize, from: u32) {
-        let run = &mut self.runs[head % VECTOR];
-        *run = (if run.1 == 0 { from } else { run.0 }, self.len as u32);
+    pub fn writer(&mut self) -> HitWriter<'_> {
+        HitWriter { len: self.len, slots: &mut self.slots, runs: &mut self.runs, end: &mut self.len }
     }
 
     /// Appends the hits of every packet to `hits`, in order of packets. Cached hits come from `cache`. If

@@ -60,8 +60,8 @@ struct Word {
 impl PacketClasses {
     /// Takes the conditions of an entry into account.
     pub fn add(&mut self, entry: &Entry) {
-        let mask = u128::from_be(entry.cover.mask()[0]);
-        let key = u128::from_be(entry.cover.key()[0]);
+        let mask = u128::from_be(entry.mask(0));
+        let key = u128::from_be(entry.key(0));
         self.mark_read(mask & !PORTS);
         for (shift, classes) in SHIFTS.iter().zip(&mut self.ports) {
             let (mask, key) = ((mask >> shift) as u16, (key >> shift) as u16);

@@ -20,7 +20,7 @@ use mmb_packet::{Window, prefetch};
 
 use super::adaptive::AdaptiveState;
 use super::head_hits::HeadHits;
-use crate::leaf::{ActiveBlocks, Block4, Block16, PreFilter};
+use crate::leaf::{ActiveBlocks, Block8, PreFilter};
 use crate::predicate::PredicateResults;
 use crate::table::{Branch, Hash, Page, PageBody, Table, TagGroup};
 use crate::vector::{Avx512, LookupPacket, VECTOR, VectorSummary};
@@ -80,13 +80,12 @@ struct Comparison<'a> {
     head: u16,
     /// Rules that are known to match.
     slots: &'a [u32],
-    narrow: Option<&'a Block4>,
-    wide: &'a [Block16],
+    row: &'a [Block8],
 }
 
 impl Comparison<'_> {
     /// No entries.
-    const NONE: Comparison<'static> = Comparison { head: 0, slots: &[], narrow: None, wide: &[] };
+    const NONE: Comparison<'static> = Comparison { head: 0, slots: &[], row: &[] };
 }
 
 /// The input of the passes.
@@ -291,7 +290,7 @@ impl<'a> Walk<'a> {
             }
             match candidate.body.value(candidate.lane as usize) {
                 Err(Branch::Leaf(leaf)) => {
-                    (comparison.narrow, comparison.wide) = leaf.blocks();
+                    comparison.row = leaf.blocks();
                     leaf.prefetch();
                 }
                 Ok(slot) => {

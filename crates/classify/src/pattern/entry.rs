@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use mmb_packet::Window;
+use mmb_packet::window::CHUNKS;
 
 use super::field::Field;
-use super::masked_key::MaskedKey;
+use super::masked_key::{CompactKey, MaskedKey};
 use super::ranges::Ranges;
 
 /// A rule's slot and one of its entries.
@@ -87,9 +88,7 @@ impl<'a> TruePredicates<'a> {
 /// One alternative of a rule: a packet matches if cover, tests and pivot hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// A mask and a key that every matching packet satisfies. It includes at least the bit for IP. Without
-    /// tests it leaves out [what the rest implies](MaskedKey::without_implied).
-    pub cover: MaskedKey,
+    cover: CompactKey,
     /// Conditions in addition to the cover.
     pub tests: Box<[Test]>,
     /// A predicate that must be true. The entry is found through it, so it costs nothing for packets for
@@ -103,7 +102,48 @@ impl Entry {
         let cover = cover.and(&MaskedKey::IP)?;
         let tests: Box<[Test]> = tests.into_iter().collect();
         let cover = if tests.is_empty() { cover.without_implied() } else { cover };
-        Some(Entry { cover, tests, pivot: None })
+        Some(Entry { cover: CompactKey::new(&cover), tests, pivot: None })
+    }
+
+    /// This entry, found through a predicate.
+    pub fn with_pivot(self, pivot: Option<u32>) -> Entry {
+        Entry { pivot, ..self }
+    }
+
+    /// The entry for packets that satisfy exactly `cover`, and for which `pivot` is true.
+    pub(crate) fn exact(cover: &MaskedKey, pivot: Option<u32>) -> Entry {
+        Entry { cover: CompactKey::new(cover), tests: Box::default(), pivot }
+    }
+
+    /// A mask and a key that every matching packet satisfies. It includes at least the bit for IP. Without
+    /// tests it leaves out [what the rest implies](MaskedKey::without_implied).
+    pub fn cover(&self) -> MaskedKey {
+        self.cover.expand()
+    }
+
+    /// The cover's mask of a chunk.
+    pub(crate) fn mask(&self, chunk: usize) -> u128 {
+        self.cover.chunk(chunk).0
+    }
+
+    /// The cover's key of a chunk.
+    pub(crate) fn key(&self, chunk: usize) -> u128 {
+        self.cover.chunk(chunk).1
+    }
+
+    /// Whether a window satisfies the cover.
+    pub(crate) fn covers(&self, window: &Window) -> bool {
+        self.cover.holds(window)
+    }
+
+    /// Whether the cover has no bits beyond those of `known`.
+    pub(crate) fn is_implied_by(&self, known: &MaskedKey) -> bool {
+        (0..CHUNKS).all(|chunk| self.mask(chunk) & !known.mask()[chunk] == 0)
+    }
+
+    /// Bytes of memory behind the cover.
+    pub(crate) fn cover_bytes(&self) -> usize {
+        self.cover.bytes()
     }
 
     /// Whether the cover alone decides (once the pivot is true).
@@ -114,7 +154,7 @@ impl Entry {
     /// Whether a packet matches.
     pub fn holds(&self, window: &Window, facts: TruePredicates<'_>) -> bool {
         self.pivot.is_none_or(|pivot| facts.contains(pivot))
-            && self.cover.holds(window)
+            && self.covers(window)
             && self.passes(window, facts)
     }
 
@@ -126,7 +166,7 @@ impl Entry {
 
     /// The chunks of the window that the entry reads, as a bit set.
     pub fn chunks(&self) -> u8 {
-        self.tests.iter().fold(self.cover.chunks(), |chunks, test| chunks | test.chunks())
+        self.tests.iter().fold(self.cover().chunks(), |chunks, test| chunks | test.chunks())
     }
 
     /// The predicates that the entry uses, including the pivot. A predicate may occur several times.

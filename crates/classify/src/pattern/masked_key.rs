@@ -160,27 +160,55 @@ impl MaskedKey {
     }
 }
 
-/// A [`MaskedKey`] without the chunks that it does not read.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SparseKey(Box<[MaskedChunk]>);
+/// A [`MaskedKey`] in less memory: the first chunk, and others that it reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompactKey {
+    mask: u128,
+    key: u128,
+    others: Box<[MaskedChunk]>,
+}
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MaskedChunk {
     chunk: u8,
     mask: u128,
     key: u128,
 }
 
-impl SparseKey {
-    pub fn new(masked: &MaskedKey) -> SparseKey {
-        let used = (0..CHUNKS).filter(|&i| masked.mask[i] != 0);
-        SparseKey(
-            used.map(|i| MaskedChunk { chunk: i as u8, mask: masked.mask[i], key: masked.key[i] }).collect(),
-        )
+impl CompactKey {
+    pub fn new(masked: &MaskedKey) -> CompactKey {
+        let used = (1..CHUNKS).filter(|&i| masked.mask[i] != 0);
+        let chunk = |i: usize| MaskedChunk { chunk: i as u8, mask: masked.mask[i], key: masked.key[i] };
+        CompactKey { mask: masked.mask[0], key: masked.key[0], others: used.map(chunk).collect() }
     }
 
+    /// The masked key.
+    pub fn expand(&self) -> MaskedKey {
+        let first = MaskedKey::ANY.with(0, self.mask, self.key);
+        self.others.iter().fold(first, |all, own| all.with(own.chunk.into(), own.mask, own.key))
+    }
+
+    /// Mask and key of a chunk.
+    pub fn chunk(&self, chunk: usize) -> (u128, u128) {
+        if chunk == 0 {
+            return (self.mask, self.key);
+        }
+        let own = self.others.iter().find(|own| usize::from(own.chunk) == chunk);
+        own.map_or((0, 0), |own| (own.mask, own.key))
+    }
+
+    /// Whether the window satisfies it.
     pub fn holds(&self, window: &Window) -> bool {
-        self.0.iter().all(|t| window.chunk[usize::from(t.chunk) % CHUNKS] & t.mask == t.key)
+        window.chunk[0] & self.mask == self.key
+            && self
+                .others
+                .iter()
+                .all(|own| window.chunk[usize::from(own.chunk) % CHUNKS] & own.mask == own.key)
+    }
+
+    /// Bytes of memory behind it.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.others)
     }
 }
 
@@ -236,11 +264,15 @@ mod tests {
             for window in [window, Window { chunk: *x.key() }, Window { chunk: *y.key() }] {
                 let both = x.and(&y);
                 prop_assert_eq!(both.is_some_and(|m| m.holds(&window)), x.holds(&window) && y.holds(&window));
-                prop_assert_eq!(SparseKey::new(&x).holds(&window), x.holds(&window));
+                prop_assert_eq!(CompactKey::new(&x).holds(&window), x.holds(&window));
             }
             let mut restricted = x;
             prop_assert_eq!(restricted.restrict(&y), x.and(&y).map(|both| both != x));
             if let Some(both) = x.and(&y) {
+                let compact = CompactKey::new(&both);
+                prop_assert_eq!(compact.expand(), both);
+                let chunks = (0..CHUNKS).map(|chunk| compact.chunk(chunk));
+                prop_assert!(chunks.eq(both.mask.into_iter().zip(both.key)));
                 prop_assert_eq!(restricted, both);
                 let own = Window { chunk: *both.key() };
                 prop_assert!(both.holds(&own));

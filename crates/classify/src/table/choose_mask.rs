@@ -234,7 +234,7 @@ impl Sample {
 
 /// The cover without the bits of short prefixes that follow from ranges. Packets hardly differ in them.
 fn selective_cover(entry: &Entry) -> MaskedKey {
-    let mut cover = entry.cover;
+    let mut cover = entry.cover();
     for test in &entry.tests {
         if let Test::InRanges { field, ranges, .. } = test
             && let Some(ends) = ranges.ends()

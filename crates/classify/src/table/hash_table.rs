@@ -42,12 +42,12 @@ fn further_bits(items: &[RuleEntry], varying: &[u128; CHUNKS]) -> Vec<[u128; CHU
     let mut ways: Vec<MaskedKey> = Vec::new();
     for (_, entry) in items {
         if ways.len() < WAYS {
-            ways.push(entry.cover);
+            ways.push(entry.cover());
             continue;
         }
         let bits = |way: &MaskedKey| way.mask().iter().map(|mask| mask.count_ones()).sum::<u32>();
-        let best = ways.iter_mut().max_by_key(|way| bits(&way.shared(&entry.cover)));
-        best.into_iter().for_each(|way| *way = way.shared(&entry.cover));
+        let best = ways.iter_mut().max_by_key(|way| bits(&way.shared(&entry.cover())));
+        best.into_iter().for_each(|way| *way = way.shared(&entry.cover()));
     }
     ways.iter().map(|way| std::array::from_fn(|chunk| way.mask()[chunk] & varying[chunk])).collect()
 }
@@ -56,7 +56,7 @@ fn further_bits(items: &[RuleEntry], varying: &[u128; CHUNKS]) -> Vec<[u128; CHU
 fn varying_bits(items: &[RuleEntry]) -> [u128; CHUNKS] {
     let (mut ones, mut zeros) = ([0; CHUNKS], [0; CHUNKS]);
     for (_, entry) in items {
-        for (chunk, (mask, key)) in entry.cover.mask().iter().zip(entry.cover.key()).enumerate() {
+        for (chunk, (mask, key)) in entry.cover().mask().iter().zip(entry.cover().key()).enumerate() {
             ones[chunk] |= key;
             zeros[chunk] |= mask & !key;
         }
@@ -88,7 +88,7 @@ impl Table {
 
     /// Whether the entry can be in this table.
     pub fn accepts(&self, entry: &Entry) -> bool {
-        entry.cover.mask()[self.chunk] & self.mask == self.mask
+        entry.mask(self.chunk) & self.mask == self.mask
     }
 
     /// The facts about packets that reach this table by `path` and have this key.
@@ -97,14 +97,14 @@ impl Table {
     }
 
     pub fn key_of(&self, entry: &Entry) -> u128 {
-        entry.cover.key()[self.chunk] & self.mask
+        entry.key(self.chunk) & self.mask
     }
 
     /// Adds an entry that the table [accepts](Table::accepts).
     pub fn insert(&mut self, item: RuleEntry, path: &Path) {
         let key = self.key_of(&item.1);
         let path = self.path(path, key);
-        self.kinds |= kinds_of(&item.1.cover);
+        self.kinds |= kinds_of(&item.1.cover());
         self.common = if self.len == 0 { (self.mask, key) } else { shared(self.common, key) };
         self.len += 1;
         let seeds = self.store.seeds;
@@ -116,9 +116,9 @@ impl Table {
     pub fn fill(&mut self, mut items: Vec<RuleEntry>, path: &Path) {
         let seeds = self.store.seeds;
         self.len = items.len();
-        self.kinds = items.iter().fold(0, |kinds, item| kinds | kinds_of(&item.1.cover));
+        self.kinds = items.iter().fold(0, |kinds, item| kinds | kinds_of(&item.1.cover()));
         let Table { chunk, mask, .. } = *self;
-        let key_of = |item: &RuleEntry| item.1.cover.key()[chunk] & mask;
+        let key_of = |item: &RuleEntry| item.1.key(chunk) & mask;
         items.sort_by_key(key_of);
         let keys = items.chunk_by(|a, b| key_of(a) == key_of(b)).count();
         self.store = Store::new(seeds, keys);
@@ -143,7 +143,7 @@ impl Table {
     /// Adds an entry to the guard, before the entry is in the table.
     fn add_to_guard(&self, entry: &Entry) {
         if let Some(guard) = &self.guard {
-            guard.add(self.store.seeds.hash(self.key_of(entry)), &entry.cover);
+            guard.add(self.store.seeds.hash(self.key_of(entry)), &entry.cover());
         }
     }
 

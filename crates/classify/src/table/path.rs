@@ -24,12 +24,11 @@ impl Path {
 
     /// An entry that requires exactly what is known.
     pub fn entry(&self) -> Arc<Entry> {
-        Arc::new(Entry { cover: self.known, tests: Box::default(), pivot: self.pivot })
+        Arc::new(Entry::exact(&self.known, self.pivot))
     }
 }
 
 /// Whether an entry requires nothing that is not known.
 pub(crate) fn is_exact(entry: &Entry, path: &Path) -> bool {
-    let masks = entry.cover.mask().iter().zip(path.known.mask());
-    entry.is_exact() && masks.fold(0, |more, (mask, known)| more | (mask & !known)) == 0
+    entry.is_exact() && entry.is_implied_by(&path.known)
 }

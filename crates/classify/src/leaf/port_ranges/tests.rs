@@ -51,7 +51,7 @@ proptest! {
             let [ports, low, high]: [[u16; 2]; 3] = [word, own.low, own.high].map(bytemuck::cast);
             let inside = (0..2).all(|which| low[which] <= ports[which] && ports[which] <= high[which]);
             let holds = entry.holds(&window, TruePredicates::NONE);
-            let differs = (window.chunk[0] ^ entry.cover.key()[0]) & entry.cover.mask()[0];
+            let differs = (window.chunk[0] ^ entry.key(0)) & entry.mask(0);
             let rest = differs & !(0xffff_ffffu128 << 32).to_be() == 0;
             prop_assert!(!holds || inside);
             prop_assert!(!is_complete || holds == (inside && rest));

@@ -5,8 +5,8 @@ use std::arch::x86_64::*;
 use bytemuck::{cast, cast_mut, cast_ref};
 use mmb_packet::Window;
 
-use crate::leaf::{ActiveBlocks, Block4, Block16, Further, PORTS, first_chunk_words};
-use crate::lookup::head_hits::HeadHits;
+use crate::leaf::{ActiveBlocks, Block4, Block8, Block16, Further, PORTS, first_chunk_words};
+use crate::lookup::head_hits::HitWriter;
 use crate::vector::VECTOR;
 
 /// A chunk of a packet in the form that comparisons need.
@@ -105,6 +105,61 @@ fn lanes_of_4(differ: __m512i) -> u16 {
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
 fn four_times(words: [u32; 4]) -> __m512i {
     _mm512_permutexvar_epi32(cast(FOUR_TIMES), _mm512_broadcast_i32x4(cast(words)))
+}
+
+/// A chunk of a packet in the form that blocks of eight need: each vector has eight copies of two words.
+#[derive(Clone, Copy)]
+pub(crate) struct Eight([__m512i; 2]);
+
+/// Permutations that replicate each of two words eight times, in the lane order of [`Block8`].
+const EIGHT_TIMES: [[u32; 16]; 2] =
+    [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]];
+
+/// The lanes of the second vector of [`Block8`]'s words that have the ports.
+const PORT_LANES_8: u16 = 0xff;
+
+impl Eight {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn new(words: [u32; 4]) -> Eight {
+        let words = _mm512_broadcast_i32x4(cast(words));
+        Eight(EIGHT_TIMES.map(|order| _mm512_permutexvar_epi32(cast(order), words)))
+    }
+
+    /// The first chunk of a window.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    pub fn first(window: &Window) -> Eight {
+        Eight::new(first_chunk_words(window.chunk[0]))
+    }
+}
+
+/// The lanes of a block of eight whose compared chunk agrees with a window, as bits. `first` is the window's
+/// first chunk.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn compare8(block: &Block8, first: &Eight, window: &Window) -> u32 {
+    let (mask, key): ([__m512i; 2], [__m512i; 2]) = (cast(block.mask), cast(block.key));
+    let differ = |words: &Eight, half: usize| {
+        _mm512_ternarylogic_epi32::<DIFFER>(words.0[half], mask[half], key[half])
+    };
+    if block.is_about_first() {
+        let ports = first.0[1];
+        let (below, above) = (_mm512_subs_epu16(mask[1], ports), _mm512_subs_epu16(ports, key[1]));
+        let second = _mm512_mask_or_epi32(differ(first, 1), PORT_LANES_8, below, above);
+        lanes_of_8(_mm512_or_epi32(differ(first, 0), second))
+    } else {
+        let words = Eight::new(cast(window.chunk[block.chunk()]));
+        lanes_of_8(_mm512_or_epi32(differ(&words, 0), differ(&words, 1)))
+    }
+}
+
+/// The lanes of a block of eight that differ in no word.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+fn lanes_of_8(differ: __m512i) -> u32 {
+    let words = u32::from(_mm512_test_epi32_mask(differ, differ));
+    !(words | words >> 8) & 0xff
 }
 
 /// The lanes of a block of sixteen that agree with a window, as bits. `first` is the window's first chunk.
@@ -305,6 +360,24 @@ fn compare_further16(further: &Further<16>, window: &Window) -> u32 {
     _mm512_testn_epi32_mask(any, any).into()
 }
 
+/// As [`compare_further16`], for eight lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn compare_further8(further: &Further<8>, window: &Window) -> u32 {
+    let mut any = _mm256_setzero_si256();
+    for word in further.words() {
+        let own = _mm256_set1_epi32(word.of(window) as i32);
+        let differ = _mm256_xor_si256(_mm256_and_si256(own, cast(word.mask)), cast(word.key));
+        any = _mm256_or_si256(any, differ);
+    }
+    for range in further.ranges() {
+        let (low, span): (__m256i, __m256i) = (cast(range.low), cast(range.span));
+        let distance = _mm256_sub_epi32(_mm256_set1_epi32(range.of(window) as i32), low);
+        any = _mm256_or_si256(any, _mm256_xor_si256(_mm256_max_epu32(distance, span), span));
+    }
+    _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(any, _mm256_setzero_si256()))) as u32
+}
+
 /// As [`compare_further16`], for four lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
@@ -322,12 +395,20 @@ fn compare_further4(further: &Further<4>, window: &Window) -> u32 {
     _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(any, _mm_setzero_si128()))) as u32
 }
 
+/// Adds those of eight slots whose bit is set in `lanes` to `hits`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn push_matches8(hits: &mut HitWriter<'_>, lanes: u32, slots: &[u32; 8]) {
+    let packed = _mm512_maskz_compress_epi32(lanes as u16, _mm512_zextsi256_si512(cast(*slots)));
+    hits.push_first(&cast::<_, [u32; 8]>(_mm512_castsi512_si256(packed)), lanes.count_ones() as usize);
+}
+
 /// Adds those of sixteen slots whose bit is set in `lanes` to `hits`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
-pub(crate) fn push_matches(hits: &mut HeadHits, lanes: u32, slots: &[u32; 16]) {
+pub(crate) fn push_matches16(hits: &mut HitWriter<'_>, lanes: u32, slots: &[u32; 16]) {
     let packed = _mm512_maskz_compress_epi32(lanes as u16, cast(*slots));
-    hits.push_first(&cast(packed), lanes.count_ones() as usize);
+    hits.push_first(&cast::<_, [u32; 16]>(packed), lanes.count_ones() as usize);
 }
 
 #[cfg(test)]
@@ -335,9 +416,47 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::leaf::{Row, first_words};
+    use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test};
     use crate::vector::Avx512;
 
+    /// An entry for bits of a chunk, and for a range of a field of the second chunk if `ends` are in order.
+    fn entry(chunk: usize, (first, len, value): (usize, usize, u8), ends: (u8, u8)) -> Option<Entry> {
+        let cover = MaskedKey::bits(chunk * 128 + first * 32, len, u128::from(value) << (len / 2))?;
+        let present = Presence { byte: 0, mask: 0, value: 0 };
+        let field = Field { chunk: 1, shift: 96, width: 32, present };
+        let ranges = Ranges::new([(ends.0.into(), ends.1.into())]);
+        let test = Test::InRanges { field, ranges, absent: false };
+        Entry::new(&cover, (ends.0 <= ends.1).then_some(test))
+    }
+
     proptest! {
+        #[test]
+        #[allow(unsafe_code)]
+        fn eight_entries_agree_as_without_avx512(
+            entries in proptest::collection::vec(
+                (0..3usize, (0..4usize, 1..=32usize, 0..3u8), (0..4u8, 0..4u8)), 1..20),
+            windows in proptest::collection::vec(proptest::array::uniform24(0..3u32), 1..8),
+        ) {
+            if Avx512::detect().is_none() {
+                return Ok(());
+            }
+            let entries = entries.into_iter().filter_map(|(chunk, bits, ends)| entry(chunk, bits, ends));
+            let row: Row = entries.map(|entry| (0, entry.into())).collect();
+            for chunk in windows.iter().map(|words| cast::<[u32; 24], [u128; 6]>(words.map(u32::to_be))) {
+                let window = Window { chunk };
+                let words = first_words(window.chunk[0]);
+                for block in row.blocks() {
+                    // SAFETY: the processor has the instructions.
+                    let (lanes, further) = unsafe {
+                        (compare8(block, &Eight::first(&window), &window), compare_further8(&block.further, &window))
+                    };
+                    prop_assert_eq!(lanes, block.agreeing_chunk(&words, &window));
+                    prop_assert_eq!(further, block.further.agreeing_lanes(&window));
+                }
+            }
+        }
+
         #[test]
         #[allow(unsafe_code)]
         fn collects_the_first_packets_with_bits(

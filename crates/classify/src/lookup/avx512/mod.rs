@@ -11,7 +11,7 @@ mod query;
 
 pub(super) use append::append;
 pub(super) use compare::{
-    Chunk, collect_nonzero, compare_all, compare4, compare4_with_all, compare16, compare16_with_all,
-    push_matches,
+    Chunk, Eight, collect_nonzero, compare_all, compare_further8, compare4_with_all, compare8, compare16,
+    compare16_with_all, push_matches8, push_matches16,
 };
 pub(super) use query::{ChunkColumns, query_filter, query_guard};

@@ -3,10 +3,10 @@
 use mmb_packet::Window;
 
 use super::{Comparison, Walk};
-use crate::leaf::{Block4, Block16, MAX_WIDE_BLOCKS, first_words};
+use crate::leaf::{Block8, MAX_WIDE_BLOCKS, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
-use crate::lookup::head_hits::HeadHits;
+use crate::lookup::head_hits::{HeadHits, HitWriter};
 use crate::vector::VECTOR;
 
 /// The lanes of the root's leaf that heads agree with. Those of a block that a head does not agree with are
@@ -106,9 +106,10 @@ impl Walk<'_> {
         self.compare_with(
             (heads, comparisons, root, hits),
             |window| first_words(window.chunk[0]),
-            |block, first, window| block.agreeing_lanes(first, window),
-            |block, first, window| block.agreeing_lanes(first, window),
-            |hits, lanes, slots| hits.push16(lanes, slots),
+            |block, first, window| block.agreeing_chunk(first, window),
+            |block, window| block.further.agreeing_lanes(window),
+            |hits, lanes, slots| hits.push_quads(lanes, slots),
+            |hits, lanes, slots| hits.push_quads(lanes, slots),
         );
     }
 
@@ -124,55 +125,59 @@ impl Walk<'_> {
     ) {
         self.compare_with(
             (heads, comparisons, root, hits),
-            |window| avx512::Chunk::first(window),
-            |block, first, window| avx512::compare4(block, first, window),
-            |block, first, window| avx512::compare16(block, first, window),
-            |hits, lanes, slots| avx512::push_matches(hits, lanes, slots),
+            |window| avx512::Eight::first(window),
+            |block, first, window| avx512::compare8(block, first, window),
+            |block, window| avx512::compare_further8(&block.further, window),
+            |hits, lanes, slots| avx512::push_matches8(hits, lanes, slots),
+            |hits, lanes, slots| avx512::push_matches16(hits, lanes, slots),
         );
     }
 
-    /// Compares with these kernels: they prepare a packet's first chunk, compare four entries and sixteen,
-    /// and add hits.
+    /// Compares with these kernels: they prepare a packet's first chunk, compare the chunk of eight entries
+    /// and their further conditions, and add hits.
     #[inline(always)]
     fn compare_with<C>(
         &self,
-        (heads, comparisons, root, hits): (&[u16], &[Comparison<'_>], &RootLanes, &mut HeadHits),
+        (heads, mut comparisons, root, hits): (&[u16], &[Comparison<'_>], &RootLanes, &mut HeadHits),
         first: impl Fn(&Window) -> C,
-        four: impl Fn(&Block4, &C, &Window) -> u32,
-        sixteen: impl Fn(&Block16, &C, &Window) -> u32,
-        give: impl Fn(&mut HeadHits, u32, &[u32; 16]),
+        eight: impl Fn(&Block8, &C, &Window) -> u32,
+        further: impl Fn(&Block8, &Window) -> u32,
+        push8: impl Fn(&mut HitWriter<'_>, u32, &[u32; 8]),
+        push16: impl Fn(&mut HitWriter<'_>, u32, &[u32; 16]),
     ) {
-        let mut comparisons = comparisons.iter().peekable();
+        let mut hits = hits.writer();
         for head in heads.iter().copied().map(usize::from) {
             let packet = usize::from(self.heads[head]);
             let (window, facts) = (&self.windows[packet], || self.results.of_packet(packet));
-            let (first, from) = (first(window), hits.begin_head());
-            let mut blocks = root.blocks[head % VECTOR];
-            while blocks != 0 {
-                let at = blocks.trailing_zeros() as usize;
-                blocks &= blocks - 1;
-                if at == 0 {
-                    if let Some(block) = self.leaf.narrow {
-                        let lanes = root.narrow[head % VECTOR].into();
-                        hits.push4(block.confirm(lanes, window, facts), &block.slots);
-                    }
-                } else if let Some(block) = self.leaf.wide().get(at - 1) {
-                    let lanes = root.wide[(at - 1) % MAX_WIDE_BLOCKS][head % VECTOR].into();
-                    give(hits, block.confirm(lanes, window, facts), &block.slots);
-                }
+            let from = hits.begin_head();
+            let blocks = root.blocks[head % VECTOR];
+            if let (1, Some(block)) = (blocks & 1, self.leaf.narrow) {
+                let lanes = root.narrow[head % VECTOR].into();
+                hits.push4(block.confirm(lanes, window, facts), &block.slots);
             }
-            while let Some(comparison) =
-                comparisons.next_if(|comparison| usize::from(comparison.head) == head)
+            let mut wide = blocks >> 1;
+            while let Some(block) = self.leaf.wide().get(wide.trailing_zeros() as usize) {
+                let lanes = root.wide[wide.trailing_zeros() as usize % MAX_WIDE_BLOCKS][head % VECTOR].into();
+                push16(&mut hits, block.confirm(lanes, window, facts), &block.slots);
+                wide &= wide - 1;
+            }
+            let first = first(window);
+            while let Some((comparison, others)) = comparisons.split_first()
+                && usize::from(comparison.head) == head
             {
+                comparisons = others;
                 hits.push_all(comparison.slots);
-                if let Some(block) = comparison.narrow {
-                    hits.push4(block.confirm(four(block, &first, window), window, facts), &block.slots);
-                }
-                for block in comparison.wide {
-                    give(hits, block.confirm(sixteen(block, &first, window), window, facts), &block.slots);
+                for block in comparison.row {
+                    let mut lanes = eight(block, &first, window);
+                    if block.has_conditions(lanes) {
+                        lanes = if block.has_further(lanes) { lanes & further(block, window) } else { lanes };
+                        lanes = block.confirm(lanes, window, facts);
+                    }
+                    push8(&mut hits, lanes, &block.slots);
                 }
             }
             hits.end_head(head, from);
         }
+        hits.finish();
     }
 }

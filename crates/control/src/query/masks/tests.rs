@@ -10,7 +10,7 @@ fn of(matches: &str) -> String {
         panic!("{matches}");
     };
     let pattern = Pattern::compile(&rule, &|_| Some(3)).expect("a good rule");
-    words(pattern.entries()[0].cover.mask())
+    words(pattern.entries()[0].cover().mask())
 }
 
 #[test]
