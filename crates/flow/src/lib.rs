@@ -32,8 +32,8 @@ pub use nat::{
 };
 pub use settings::{HeldLimits, SessionSettings, SourceLimit, Timeouts};
 pub use table::{
-    BatchLookup, FlowForecast, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, ScratchpadStarts, Table,
-    TableOccupancy, VECTOR,
+    BatchLookup, FlowForecast, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, ScratchpadPrefetch,
+    ScratchpadStarts, Table, TableOccupancy, VECTOR,
 };
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{

@@ -333,7 +333,10 @@ impl Harness {
         let Harness { runner, sessions, .. } = self;
         match is_resumed {
             true => runner.resume(sessions.now, &mut packets, sessions, &mut verdicts),
-            false => runner.run(sessions.now, &mut packets, sessions, &mut verdicts),
+            false => {
+                let all_pass = runner.run(sessions.now, &mut packets, sessions, &mut verdicts);
+                assert_eq!(all_pass, verdicts[..packets.len()].iter().all(|one| *one == ChainVerdict::Pass));
+            }
         }
         drop(packets);
         let emissions = self.runner.emissions();

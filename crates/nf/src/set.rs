@@ -22,6 +22,21 @@ impl Set {
         }))
     }
 
+    /// Returns the positions before `n` for which a predicate holds.
+    #[inline(always)]
+    pub fn of(n: usize, mut is: impl FnMut(usize) -> bool) -> Set {
+        let mut words = [0; 4];
+        for (n_word, word) in words.iter_mut().enumerate() {
+            // The bits of a word stay in a register.
+            let mut bits = 0;
+            for at in n_word * 64..n.min(n_word * 64 + 64) {
+                bits |= u64::from(is(at)) << (at % 64);
+            }
+            *word = bits;
+        }
+        Set(words)
+    }
+
     /// Returns the set with one member.
     #[inline]
     pub fn one(at: usize) -> Set {
@@ -148,6 +163,8 @@ mod tests {
         for n in 0..=VECTOR {
             assert_eq!(Set::first(n).iter().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
             assert_eq!(Set::first(n).len(), n);
+            let third = |at: usize| at % 3 == 1;
+            assert_eq!(Set::of(n, third), Set::first(n).filter(third));
         }
     }
 

@@ -9,8 +9,8 @@ use mmb_nf::harness::segments_of;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, EditLimits, ElementChange, VECTOR};
 use mmb_session::{
-    Environment, HeldEvent, Next, Packets, ReleasedFragment, SessionConfig, Sessions, SharedSessions,
-    chain_packet,
+    ChainBatch, Environment, HeldEvent, Next, Packets, ReleasedFragment, SessionConfig, Sessions,
+    SharedSessions, chain_packet,
 };
 
 use crate::{Outcome, ProcessedPacket, RuleSet};
@@ -309,7 +309,7 @@ impl SessionHarness {
         let mut next = [Next::Chain; VECTOR];
         let PendingPacket { packet, meta, in_port, .. } = pending;
         let bytes = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let packets = &mut [chain_packet(packet.head_mut(), meta, bytes, *in_port)];
+        let packets = &mut ChainBatch::from_iter([chain_packet(packet.head_mut(), meta, bytes, *in_port)]);
         match is_released {
             true => sessions.process_released(*now, rules, packets, &mut next),
             false => sessions.process_chain(*now, rules, packets, &mut next),

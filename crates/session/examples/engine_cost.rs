@@ -14,7 +14,7 @@ use mmb_flow::{SessionSettings, Timeouts};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Hit, VECTOR};
-use mmb_session::{Environment, Next, Packets, SessionConfig, Sessions, chain_packet};
+use mmb_session::{ChainBatch, Environment, Next, Packets, SessionConfig, Sessions, chain_packet};
 use mmb_session_harness::RuleSet;
 
 const ROUNDS: usize = 6;
@@ -216,7 +216,7 @@ fn chained(
     next: &mut [Next; VECTOR],
 ) -> Duration {
     let some = vector.packets.iter_mut().zip(&*next).filter(|(_, next)| **next == Next::Chain);
-    let mut some: Vec<_> = some
+    let mut some: ChainBatch<'_> = some
         .map(|((packet, meta, in_port), _)| {
             let bytes = packet.len() as u32;
             chain_packet(packet.head_mut(), meta, bytes, *in_port)

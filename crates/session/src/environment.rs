@@ -152,6 +152,16 @@ pub trait Packets {
     fn head_mut(&mut self, at: usize) -> &mut [u8] {
         self.head_and_meta(at).0
     }
+    /// The metadata, mutable.
+    #[inline(always)]
+    fn meta_mut(&mut self, at: usize) -> &mut Meta {
+        self.head_and_meta(at).1
+    }
+    /// Prefetches the metadata of a packet.
+    #[inline(always)]
+    fn prefetch_meta(&self, at: usize) {
+        self.prefetch(at);
+    }
     /// Prefetches the bytes of a packet that is about to be translated.
     #[inline(always)]
     fn prefetch_bytes(&self, at: usize) {

@@ -57,7 +57,7 @@ mod tracking;
 mod translation;
 mod view;
 
-pub use chains::chain_packet;
+pub use chains::{ChainBatch, chain_packet};
 pub use environment::{Environment, LogVerdict, LoggedHeaders, LoggedPacket, Packets, SessionConfig};
 pub use lookup::PrefetchToken;
 pub use mmb_nf::{FunctionVisit, HeldEvent};

@@ -44,6 +44,12 @@ pub enum Next {
 pub struct NextSet(u16);
 
 impl NextSet {
+    /// Returns the set with one outcome.
+    #[inline]
+    pub fn one(next: Next) -> NextSet {
+        NextSet(1 << next as u8)
+    }
+
     /// Adds an outcome.
     #[inline]
     pub fn insert(&mut self, next: Next) {

@@ -3,21 +3,21 @@
 use std::net::IpAddr;
 
 use mmb_flow::HashedKey;
-use mmb_nf::{Emissions, HeldEvent, Packet};
+use mmb_nf::{Emissions, HeldEvent};
 use mmb_packet::{Meta, PacketBuf, PacketFlags, PlainHeaders};
 use mmb_policy::{Hit, VECTOR};
 
 use crate::chains::process::{process_chain, process_released};
 use crate::established::per_packet::process_per_packet;
 use crate::established::positions::Positions;
-use crate::established::process::VectorContext;
-use crate::lookup::{foresee_openings, prefetch_scratchpads};
+use crate::established::process::{Totals, VectorContext};
+use crate::lookup::foresee_openings;
 use crate::sessions::Sessions;
 use crate::shared::SourceCount;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
 use crate::translation::routed::{effective_destination, untranslate};
-use crate::{Environment, Next, NextSet, Packets, PrefetchToken, ReleasedFragment};
+use crate::{ChainBatch, Environment, Next, NextSet, Packets, PrefetchToken, ReleasedFragment};
 
 impl Sessions {
     /// Begins the prefetch of a vector. Earlier tokens become invalid.
@@ -67,7 +67,7 @@ impl Sessions {
     ) -> NextSet {
         let n = packets.len().min(VECTOR);
         let Sessions { lookup, store, .. } = self;
-        let SessionStore { table, cache, lifetime, .. } = store;
+        let SessionStore { table, cache, lifetime, chains, .. } = store;
         if n == 0 || !token.is_some_and(|token| lookup.is_current(&token, n)) {
             lookup.fill(table, n, packets);
         }
@@ -79,7 +79,8 @@ impl Sessions {
         let mut uncommon = Positions::default();
         cache.next_hop_misses.clear();
         cache.stale.clear();
-        let context = &VectorContext { now, env, removals: lifetime.removals };
+        let (removals, scratchpad_bytes) = (lifetime.removals, chains.scratchpad_bytes);
+        let context = &VectorContext { now, env, removals, scratchpad_bytes };
         let outcomes = &mut next[..n];
         macro_rules! process_established {
             ($ip6:literal, $forward:literal) => {
@@ -100,23 +101,20 @@ impl Sessions {
             (true, true) => process_established!(true, true),
         };
         lookup.keys.update_cache();
-        let mut set = NextSet::default();
-        for (count, next) in [(totals.passed, Next::Pass), (totals.forwarded, Next::Forwarded)] {
+        let Totals { passed, forwarded, chained } = totals;
+        for (count, next) in [(passed, Next::Pass), (forwarded, Next::Forwarded), (chained, Next::Chain)] {
             if count == n {
-                set.insert(next);
-                return set;
+                return NextSet::one(next);
             }
         }
         self.process_all_uncommon((now, env), packets, edits, next, &uncommon);
         if !self.store.cache.stale.get().is_empty() {
             self.process_all_stale((now, env), packets, edits, next);
         }
+        let mut set = NextSet::default();
         next[..n].iter().for_each(|&next| set.insert(next));
         if set.contains(Next::SlowPath) {
             foresee_openings(&mut self.lookup, &self.store, self.slow_path.opener.last_pool, &next[..n]);
-        }
-        if set.contains(Next::Chain) {
-            prefetch_scratchpads(&self.lookup, &self.store.table, &next[..n]);
         }
         set
     }
@@ -145,6 +143,9 @@ impl Sessions {
                 packet,
                 edits,
             );
+            if *next == Next::Chain {
+                self.store.prefetch_scratchpad(flow_ref);
+            }
         }
     }
 
@@ -250,7 +251,7 @@ impl Sessions {
         })
     }
 
-    /// Takes packets with outcome [`Next::Chain`], at most [`VECTOR`], through the chains of their sessions.
+    /// Takes packets with outcome [`Next::Chain`] through the chains of their sessions.
     /// Edits of rules have been made (`meta.edits_len` still tells whether there were any). The outcomes are
     /// [`Next::Send`], [`Next::Drop`], [`Next::Relookup`], [`Next::HandOff`] or [`Next::Hold`]. The frames
     /// that functions send are in [`Sessions::emissions`].
@@ -261,20 +262,20 @@ impl Sessions {
         &mut self,
         now: u32,
         env: &impl Environment,
-        packets: &mut [Packet<'_>],
+        packets: &mut ChainBatch<'_>,
         next: &mut [Next; VECTOR],
     ) -> NextSet {
         process_chain(&mut self.store, now, env, packets, next)
     }
 
-    /// Takes released packets on through the rest of their chains, at most [`VECTOR`], in the order of
+    /// Takes released packets on through the rest of their chains, in the order of
     /// [`Sessions::next_held_event`]. `meta` is as [`Sessions::process_chain`] left it. Outcomes are those of
     /// that method.
     pub fn process_released(
         &mut self,
         now: u32,
         env: &impl Environment,
-        packets: &mut [Packet<'_>],
+        packets: &mut ChainBatch<'_>,
         next: &mut [Next; VECTOR],
     ) -> NextSet {
         process_released(&mut self.store, now, env, packets, next)

@@ -46,6 +46,12 @@ pub(crate) struct SessionStore {
 }
 
 impl SessionStore {
+    /// Prefetches the scratchpad of a session whose packet is about to pass its chain.
+    #[inline]
+    pub fn prefetch_scratchpad(&self, flow: FlowRef) {
+        self.table.scratchpad_prefetch().read(flow.session(), self.chains.scratchpad_bytes);
+    }
+
     /// Creates a store without sessions. `table` creates the table; its arguments are those of
     /// [`Table::new`].
     pub fn new(

@@ -217,6 +217,12 @@ impl Packet {
         prefetch(unsafe { self.raw().cast::<u8>().add(64) });
     }
 
+    /// Prefetches the part of the header that holds the metadata.
+    #[inline(always)]
+    pub fn prefetch_meta(&self) {
+        prefetch(std::ptr::from_ref(self.meta()).cast());
+    }
+
     /// Prefetches the part of the header that holds the buffer's address.
     #[inline(always)]
     pub fn prefetch_buffer_address(&self) {

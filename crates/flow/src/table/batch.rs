@@ -267,6 +267,16 @@ impl BatchLookup {
         flow.is_listed() & flow.has_head(head) && (!TAILED || flow.has_tail_of(head, &self.tails[packet]))
     }
 
+    /// Whether two packets have the same key and the same candidate. `TAILED`: as for
+    /// [`BatchLookup::is_match`].
+    #[inline(always)]
+    pub fn is_repeated<const TAILED: bool>(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (one % VECTOR, other % VECTOR);
+        self.found[one] == self.found[other]
+            && self.heads[one] == self.heads[other]
+            && (!TAILED || self.tails[one] == self.tails[other])
+    }
+
     /// The candidate flow of a packet.
     #[inline(always)]
     pub fn candidate(&self, packet: usize) -> FlowRef {

@@ -38,7 +38,7 @@ use hash::{Hash, Hasher};
 use index::Index;
 use rare::RareField;
 use scratchpads::Scratchpads;
-pub use scratchpads::{ScratchpadFile, ScratchpadStarts};
+pub use scratchpads::{ScratchpadFile, ScratchpadPrefetch, ScratchpadStarts};
 
 use crate::arena::Arena;
 use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState};

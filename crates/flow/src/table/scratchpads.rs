@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use memmap2::MmapMut;
+use mmb_packet::prefetch;
 
 use crate::arena::{Arena, HUGE, next_request};
 use crate::fcb::SessionId;
@@ -103,6 +104,26 @@ impl ScratchpadStarts<'_> {
     #[inline(always)]
     pub fn of(self, SessionId(session): SessionId) -> u32 {
         self.0.get(session as usize / BLOCK).map_or(Self::NONE, |block| block.start_of(session))
+    }
+}
+
+/// Prefetches scratchpads while flows are changed.
+#[derive(Clone, Copy, Debug)]
+pub struct ScratchpadPrefetch<'t> {
+    pads: &'t [u8],
+    starts: ScratchpadStarts<'t>,
+}
+
+impl ScratchpadPrefetch<'_> {
+    /// Prefetches the first `bytes` bytes of a session's scratchpad.
+    #[inline(always)]
+    pub fn read(self, id: SessionId, bytes: usize) {
+        let start = self.starts.of(id) as usize * UNIT;
+        for line in (0..bytes).step_by(LINE) {
+            if let Some(byte) = self.pads.get(start + line) {
+                prefetch::read(byte);
+            }
+        }
     }
 }
 
@@ -228,10 +249,10 @@ impl Scratchpads {
         &mut self.memory.get_mut()[bytes]
     }
 
-    /// All scratchpads, and their starts.
+    /// Returns what prefetches scratchpads.
     #[inline(always)]
-    pub fn all(&self) -> (&[u8], ScratchpadStarts<'_>) {
-        (self.memory.get(), ScratchpadStarts(&self.blocks))
+    pub fn prefetch(&self) -> ScratchpadPrefetch<'_> {
+        ScratchpadPrefetch { pads: self.memory.get(), starts: ScratchpadStarts(&self.blocks) }
     }
 
     /// All scratchpads, mutable, and their starts.

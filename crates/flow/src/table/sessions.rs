@@ -2,7 +2,7 @@
 
 use mmb_packet::prefetch;
 
-use super::{INSERTIONS_AHEAD, ScratchpadStarts, Table, is_set};
+use super::{INSERTIONS_AHEAD, ScratchpadPrefetch, ScratchpadStarts, Table, is_set};
 use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState};
 use crate::key::Key;
 use crate::nat::MappingId;
@@ -76,8 +76,20 @@ impl Table {
 
     /// All flows, indexed by [`FlowRef`]: for work on a whole vector.
     #[inline(always)]
+    pub fn flows(&self) -> &[Flow] {
+        self.flows.get()
+    }
+
+    /// All flows, mutable.
+    #[inline(always)]
     pub fn flows_mut(&mut self) -> &mut [Flow] {
         self.flows.get_mut()
+    }
+
+    /// All flows, mutable, and what prefetches scratchpads meanwhile.
+    #[inline(always)]
+    pub fn flows_and_scratchpads(&mut self) -> (&mut [Flow], ScratchpadPrefetch<'_>) {
+        (self.flows.get_mut(), self.scratchpads.prefetch())
     }
 
     /// The key of a flow.
@@ -176,13 +188,10 @@ impl Table {
         self.scratchpads.all_mut()
     }
 
-    /// Prefetches the beginning of a session's scratchpad.
+    /// Returns what prefetches scratchpads.
     #[inline(always)]
-    pub fn prefetch_scratch(&self, id: SessionId) {
-        let (bytes, starts) = self.scratchpads.all();
-        if let Some(byte) = bytes.get(starts.of(id) as usize * 8) {
-            prefetch::read(byte);
-        }
+    pub fn scratchpad_prefetch(&self) -> ScratchpadPrefetch<'_> {
+        self.scratchpads.prefetch()
     }
 
     /// Fills the scratchpad of a session with zeros and returns it.

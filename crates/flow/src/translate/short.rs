@@ -73,6 +73,27 @@ fn turned<const N: usize>(ends: [u8; N]) -> [u8; N] {
 /// protocol, or a fragment. Headers outside of `head` are skipped.
 #[inline(always)]
 pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
+    let (l3, l4, transport) = (usize::from(meta.l3_off), usize::from(meta.l4_off), meta.kind.l4());
+    if l4 == l3 + IP4_LENGTH
+        && has_ports(transport)
+        && let Some(both) = head.get_mut(l3..).and_then(<[u8]>::first_chunk_mut)
+    {
+        plain(xlat, both, transport == Kind::UDP);
+    } else {
+        parts(xlat, head, meta);
+    }
+}
+
+/// Whether a transport is TCP or UDP.
+#[inline(always)]
+fn has_ports(transport: u8) -> bool {
+    // One comparison for both: no other transport has a number between them.
+    transport.wrapping_sub(Kind::TCP) <= Kind::UDP - Kind::TCP
+}
+
+/// Translates the headers of a packet that are there, whatever they are.
+#[inline(never)]
+fn parts(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     if let Some(ip) = head.get_mut(l3..).and_then(<[u8]>::first_chunk_mut::<IP4_LENGTH>) {
         let checksum = updated(u16::from_ne_bytes([ip[10], ip[11]]), xlat.ip_delta);
@@ -80,8 +101,7 @@ pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
         ip[12..20].copy_from_slice(&xlat.addresses);
     }
     let transport = meta.kind.l4();
-    // One comparison for both: no other transport has a number between them.
-    if transport.wrapping_sub(Kind::TCP) <= Kind::UDP - Kind::TCP {
+    if has_ports(transport) {
         if let Some(header) = head.get_mut(l4..) {
             ports(xlat, header, transport == Kind::UDP);
         }
@@ -96,7 +116,14 @@ pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
 #[inline(always)]
 pub fn translate_ip4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bool) {
     let both = head.get_mut(l4.wrapping_sub(IP4_LENGTH)..);
-    let Some(both) = both.and_then(<[u8]>::first_chunk_mut::<{ IP4_LENGTH + 20 }>) else { return };
+    if let Some(both) = both.and_then(<[u8]>::first_chunk_mut) {
+        plain(xlat, both, is_udp);
+    }
+}
+
+/// Translates an IPv4 header without options and the transport header behind it.
+#[inline(always)]
+fn plain(xlat: &Xlat4, both: &mut [u8; IP4_LENGTH + 20], is_udp: bool) {
     let checksum = updated(u16::from_ne_bytes([both[10], both[11]]), xlat.ip_delta);
     both[10..12].copy_from_slice(&checksum.to_ne_bytes());
     both[12..20].copy_from_slice(&xlat.addresses);

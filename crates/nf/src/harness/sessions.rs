@@ -34,8 +34,8 @@ impl SessionAccess for Sessions {
         self.table.scratch_mut(id)
     }
 
-    fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
-        Ok(())
+    fn translator(&mut self) -> impl FnMut(FlowRef, &mut [u8], &Meta) -> Result<(), DropReason> {
+        |_, _, _| Ok(())
     }
 
     fn finish_emission(&mut self, _: FlowRef, _: bool, _: &mut [u8]) -> bool {

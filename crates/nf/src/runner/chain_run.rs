@@ -80,19 +80,20 @@ impl ChainRun<'_, '_> {
         self.is_reverse != self.is_spliced
     }
 
-    /// Takes packets through a chain.
+    /// Takes packets through a chain. Returns those that pass.
     #[inline(always)]
-    pub fn chain<S: ScratchpadSpace>(&mut self, body: BodyId, set: Set, space: &mut S) {
-        if self.meets_detached_last() {
+    pub fn chain<S: ScratchpadSpace>(&mut self, body: BodyId, set: Set, space: &mut S) -> Set {
+        let passed = if self.meets_detached_last() {
             let set = self.body(body, set, space);
-            self.translate_detached(set);
+            self.translate_detached(set)
         } else {
             let set = self.translate_detached(set);
-            self.body(body, set, space);
-        }
+            self.body(body, set, space)
+        };
         if body == ChainId::NONE.0 {
             self.note_settled(set);
         }
+        passed
     }
 
     /// Notes sessions without a chain that have no edits under way any more.
@@ -435,14 +436,21 @@ impl ChainRun<'_, '_> {
         out
     }
 
+    /// Translates packets. Returns those that go on.
+    #[inline(never)]
     fn translate<S: ScratchpadSpace>(&mut self, set: Set, space: &mut S) -> Set {
-        let mut dropped = Set::EMPTY;
-        for i in set.iter() {
-            let Some(packet) = self.packets.get_mut(i) else { break };
-            if let Err(reason) = space.translate(packet.flow_ref(), packet.head, packet.meta) {
-                self.verdicts[i] = ChainVerdict::Drop(reason);
+        let (mut dropped, mut translate) = (Set::EMPTY, space.translator());
+        let ChainRun { packets, verdicts, .. } = self;
+        let mut one = |i: usize, packet: &mut Packet<'_>| {
+            if let Err(reason) = translate(packet.flow_ref(), packet.head, packet.meta) {
+                verdicts[i & (VECTOR - 1)] = ChainVerdict::Drop(reason);
                 dropped.insert(i);
             }
+        };
+        if set == Set::first(packets.len()) {
+            packets.iter_mut().enumerate().for_each(|(i, packet)| one(i, packet));
+        } else {
+            set.for_each(|i| packets.get_mut(i).into_iter().for_each(|packet| one(i, packet)));
         }
         set.without(dropped)
     }

@@ -283,15 +283,16 @@ impl Runner {
     }
 
     /// Takes at most 256 packets through the chains of their sessions. `verdicts[i]` tells what becomes of
-    /// packet `i`. Verdicts behind the last packet are not changed.
+    /// packet `i`. Verdicts behind the last packet are not changed. Returns whether all packets have passed.
+    /// The scratchpads should have been prefetched.
     pub fn run(
         &mut self,
         now: u32,
         packets: &mut [Packet<'_>],
         sessions: &mut impl SessionAccess,
         verdicts: &mut [ChainVerdict; crate::set::VECTOR],
-    ) {
-        vector_run::run(&mut self.state, &mut self.buffers, self.clock, now, packets, sessions, verdicts);
+    ) -> bool {
+        vector_run::run(&mut self.state, &mut self.buffers, self.clock, now, packets, sessions, verdicts)
     }
 
     /// Watches packets of the next vectors: those whose metadata are at these addresses. None: watches

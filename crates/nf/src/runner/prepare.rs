@@ -1,4 +1,4 @@
-//! Passes over a whole vector before its packets are processed: prefetches, and the chain of each packet.
+//! Passes over a whole vector before its packets are processed: the chain of each packet, and prefetches.
 
 use mmb_flow::{Direction, ScratchpadStarts, SessionId};
 use mmb_packet::prefetch;
@@ -11,43 +11,33 @@ use crate::program::ir::BodyId;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
 
-/// Computes the starts of scratchpads, and prefetches them.
-#[inline(always)]
-pub(super) fn prefetch_pads(
-    packets: &[Packet<'_>],
-    sessions: &mut impl SessionAccess,
-    bases: &mut [u32; VECTOR],
-    bytes: usize,
-) {
-    let (pads, starts) = sessions.pads();
-    for (packet, base) in packets.iter().zip(bases) {
-        *base = starts.of(packet.session);
-        let pad = pads_from(pads, *base);
-        prefetch::read(pad);
-        for line in (64..bytes).step_by(64) {
-            prefetch::read(pad.get(line..).unwrap_or(&[]));
-        }
-    }
-}
-
-/// Reads the chain of each packet's session. Returns whether it is the is_one_chain for all, and the packets
-/// in reverse direction.
+/// Computes the starts of scratchpads, and reads the chain of each packet's session. Returns whether it is
+/// one chain for all, and the packets in reverse direction.
 #[inline(always)]
 pub(super) fn read_chains(
     packets: &[Packet<'_>],
     sessions: &mut impl SessionAccess,
-    bases: &[u32; VECTOR],
+    bases: &mut [u32; VECTOR],
     chains: &mut [(u16, BodyId); VECTOR],
 ) -> (bool, Set) {
-    let (pads, _) = sessions.pads();
-    let (mut is_one_chain, mut reverse) = (true, Set::EMPTY);
-    let mut first = None;
-    for (i, packet) in packets.iter().enumerate() {
-        let header = Header::read(pads_from(pads, bases[i]));
-        chains[i] = (header.program, header.body);
-        is_one_chain &= chains[i] == *first.get_or_insert(chains[i]);
-        reverse.insert_if(i, packet.direction == Direction::Reverse);
-    }
+    let (pads, starts) = sessions.pads();
+    let lookup = |session| {
+        let base = starts.of(session);
+        let header = Header::read(pads_from(pads, base));
+        (session, base, (header.program, header.body))
+    };
+    let Some(first) = packets.first().map(|packet| lookup(packet.session)) else { return (true, Set::EMPTY) };
+    let (mut is_one_chain, mut last) = (true, first);
+    let reverse = Set::of(packets.len(), |i| {
+        let packet = &packets[i];
+        // Packets of a session often follow each other.
+        if packet.session != last.0 {
+            last = lookup(packet.session);
+            is_one_chain &= last.2 == first.2;
+        }
+        (_, bases[i], chains[i]) = last;
+        packet.direction == Direction::Reverse
+    });
     (is_one_chain, reverse)
 }
 

@@ -15,7 +15,8 @@ pub(super) trait ScratchpadSpace {
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]);
     /// Returns the scratchpad of a session.
     fn pad(&mut self, id: SessionId) -> &mut [u8];
-    fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
+    /// See [`SessionAccess::translator`].
+    fn translator(&mut self) -> impl FnMut(FlowRef, &mut [u8], &Meta) -> Result<(), DropReason>;
     fn info(&self, id: SessionId, now: u32) -> SessionInfo;
     /// Returns the space of the sessions' numbers ([`crate::held::HeldPlace::space`]).
     fn space(&self) -> u32;
@@ -45,9 +46,9 @@ impl<A: SessionAccess> ScratchpadSpace for SessionPads<'_, A> {
         self.sessions.pad(id)
     }
 
-    #[inline]
-    fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        self.sessions.translate(found, head, meta)
+    #[inline(always)]
+    fn translator(&mut self) -> impl FnMut(FlowRef, &mut [u8], &Meta) -> Result<(), DropReason> {
+        self.sessions.translator()
     }
 
     fn info(&self, id: SessionId, _: u32) -> SessionInfo {
@@ -84,8 +85,8 @@ impl ScratchpadSpace for NestedSessions {
         self.table.scratch_mut(id)
     }
 
-    fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
-        Ok(())
+    fn translator(&mut self) -> impl FnMut(FlowRef, &mut [u8], &Meta) -> Result<(), DropReason> {
+        |_, _, _| Ok(())
     }
 
     fn info(&self, id: SessionId, now: u32) -> SessionInfo {

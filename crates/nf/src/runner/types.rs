@@ -33,11 +33,9 @@ pub trait SessionAccess {
     fn pads(&mut self) -> (&mut [u8], ScratchpadStarts<'_>);
     /// Returns the scratchpad of a session.
     fn pad(&mut self, id: SessionId) -> &mut [u8];
-    /// Translates a packet if its session is translated.
-    ///
-    /// # Errors
-    /// Why the packet is dropped.
-    fn translate(&mut self, flow: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
+    /// Returns a closure that translates packets of translated sessions, one by one. Its error is why the
+    /// packet is dropped.
+    fn translator(&mut self) -> impl FnMut(FlowRef, &mut [u8], &Meta) -> Result<(), DropReason>;
     /// Completes a frame that a function has made for the receiver of a flow, as a packet is completed that
     /// has passed its chain. `has_addresses`: its addresses and ports are those that the receiver knows.
     /// Returns false if the frame cannot be sent.

@@ -1,10 +1,9 @@
 //! A vector of packets with different chains and directions.
 //!
-//! Theory of operation. One pass prefetches the scratchpads before anything reads them. A second one reads
-//! the chain of each packet's session, and the packet's direction. Most vectors have one chain and one
-//! direction. Otherwise packets with the same chain and direction are processed together. A packet must not
-//! overtake one of the other direction of its session, so a vector with both directions is cut into stretches
-//! in which each session has one direction.
+//! Theory of operation. One pass reads the chain of each packet's session, which the caller has prefetched,
+//! and the packet's direction. Most vectors have one chain and one direction. Otherwise packets with the same
+//! chain and direction are processed together. A packet must not overtake one of the other direction of its
+//! session, so a vector with both directions is cut into stretches in which each session has one direction.
 
 use arrayvec::ArrayVec;
 use mmb_flow::{Direction, FlowRef};
@@ -12,7 +11,7 @@ use mmb_packet::DropReason;
 use mmb_stream::View;
 
 use super::chain_run::{ChainRun, Target};
-use super::prepare::{prefetch_pads, read_chains};
+use super::prepare::read_chains;
 use super::scratchpads::SessionPads;
 use super::state::{ActiveProgram, RunnerState};
 use super::types::{ChainVerdict, SessionAccess};
@@ -57,7 +56,7 @@ impl Default for Buffers {
     }
 }
 
-/// Takes packets through the chains of their sessions.
+/// Takes packets through the chains of their sessions. Returns whether all have passed.
 pub(super) fn run(
     state: &mut RunnerState,
     buffers: &mut Buffers,
@@ -66,23 +65,24 @@ pub(super) fn run(
     packets: &mut [Packet<'_>],
     sessions: &mut impl SessionAccess,
     verdicts: &mut [ChainVerdict; VECTOR],
-) {
+) -> bool {
     let n = packets.len().min(VECTOR);
-    let Some(packets) = packets.get_mut(..n).filter(|packets| !packets.is_empty()) else { return };
+    let Some(packets) = packets.get_mut(..n).filter(|packets| !packets.is_empty()) else { return true };
     let (mut run, is_one_chain, reverse) =
         VectorRun::begin(state, buffers, (clock, now), packets, sessions, verdicts);
-    let all = Set::first(n);
+    let (all, mut passed) = (Set::first(n), Set::EMPTY);
     if reverse.is_empty() || reverse == all {
-        run.chains(all, reverse, is_one_chain);
+        passed = run.chains(all, reverse, is_one_chain);
     } else {
         let mut from = 0;
         while from < n {
             let to = run.stretch(from, n);
-            run.chains(Set::between(from, to), reverse, is_one_chain);
+            passed = passed.union(run.chains(Set::between(from, to), reverse, is_one_chain));
             from = to;
         }
     }
     run.end();
+    passed == all
 }
 
 /// Takes released packets on, from behind the functions that held them.
@@ -134,9 +134,8 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
     ) -> (Self, bool, Set) {
         verdicts[..packets.len()].fill(ChainVerdict::Pass);
         let ticks = clock();
-        let bytes = state.loaded(state.current).map_or(0, |loaded| loaded.program.bytes());
-        prefetch_pads(packets, sessions, &mut buffers.bases, bytes);
-        let (is_one_chain, reverse) = read_chains(packets, sessions, &buffers.bases, &mut buffers.chains);
+        let Buffers { bases, chains, .. } = &mut *buffers;
+        let (is_one_chain, reverse) = read_chains(packets, sessions, bases, chains);
         let (emitted, issued) = (state.emissions.len(), state.held.issued());
         let run =
             VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks, emitted, issued };
@@ -170,9 +169,10 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         n
     }
 
-    /// Takes packets through their chains. Packets with the same chain and direction go together.
-    fn chains(&mut self, set: Set, reverse: Set, is_one_chain: bool) {
-        let mut rest = set;
+    /// Takes packets through their chains. Packets with the same chain and direction go together. Returns
+    /// those that pass.
+    fn chains(&mut self, set: Set, reverse: Set, is_one_chain: bool) -> Set {
+        let (mut rest, mut passed) = (set, Set::EMPTY);
         while let Some(first) = rest.lowest() {
             let chains = &self.buffers.chains;
             let chain = chains[first];
@@ -185,12 +185,13 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
             };
             for (set, is_reverse) in [(same.without(reverse), false), (same.and(reverse), true)] {
                 if !set.is_empty() {
-                    self.with_chain(&active, chain.1, is_reverse, |run, pads| {
-                        run.chain(chain.1, set, pads);
-                    });
+                    let set = self
+                        .with_chain(&active, chain.1, is_reverse, |run, pads| run.chain(chain.1, set, pads));
+                    passed = passed.union(set);
                 }
             }
         }
+        passed
     }
 
     /// Returns the program with a number, if it has the chain.
@@ -201,15 +202,15 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         })
     }
 
-    /// Calls a closure that takes packets through a chain.
+    /// Calls a closure that takes packets through a chain. Returns the packets that the closure returns.
     #[inline(always)]
     fn with_chain(
         &mut self,
         active: &ActiveProgram,
         body: BodyId,
         is_reverse: bool,
-        f: impl FnOnce(&mut ChainRun<'_, 'p>, &mut SessionPads<'_, A>),
-    ) {
+        f: impl FnOnce(&mut ChainRun<'_, 'p>, &mut SessionPads<'_, A>) -> Set,
+    ) -> Set {
         let VectorRun { state, buffers, packets, sessions, verdicts, clock, now, ticks, issued, .. } = self;
         let Buffers { bases, keyed, verdicts: function_verdicts, views, .. } = &mut **buffers;
         let chain = active.program.chains.get(usize::from(body));
@@ -230,8 +231,9 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
             is_spliced: chain.is_some_and(|chain| chain.is_spliced),
             issued: *issued,
         };
-        f(&mut run, &mut pads);
+        let set = f(&mut run, &mut pads);
         *ticks = run.ticks;
+        set
     }
 
     /// Takes released packets on, from position `from`: as many as one function has released in one chain and
@@ -275,9 +277,7 @@ impl<'r, 'p, A: SessionAccess> VectorRun<'r, 'p, A> {
         let target = &Target { first: from, packets: &resumed };
         self.with_chain(&active, chain.1, direction == Direction::Reverse, |run, pads| {
             let set = run.resume(chain.1, (instance, target, 0), set, pads);
-            if run.meets_detached_last() {
-                run.translate_detached(set);
-            }
+            if run.meets_detached_last() { run.translate_detached(set) } else { set }
         });
         to
     }

@@ -20,6 +20,7 @@
 //! functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that
 //! translate are ignored for them.
 
+mod batch;
 pub(crate) mod path_mtu;
 pub(crate) mod process;
 
@@ -42,8 +43,8 @@ use crate::rules::attached::SessionRule;
 use crate::slow_path::packet::SlowPacket;
 use crate::translation::record::SessionRecords;
 use crate::{Environment, SessionConfig, tracking};
+pub use batch::{ChainBatch, chain_packet};
 use path_mtu::PathMtus;
-pub use process::chain_packet;
 
 /// [`mmb_packet::Meta::out_port`] of a packet that is hairpinned after its chain.
 pub(crate) const OUT_HAIRPIN: u16 = OUT_ROUTED - 1;
@@ -64,6 +65,8 @@ pub(crate) struct ChainState {
     program: Arc<Program>,
     /// There is at least one chain.
     has_chains: bool,
+    /// Bytes of a scratchpad of the program.
+    pub scratchpad_bytes: usize,
     pub runner: Runner,
     /// Outcomes of the last vector.
     verdicts: Box<[ChainVerdict; VECTOR]>,
@@ -110,6 +113,7 @@ impl ChainState {
         Ok(ChainState {
             program: Arc::default(),
             has_chains: false,
+            scratchpad_bytes: 0,
             runner: Runner::new(config.worker, config.seed, config.sessions),
             verdicts: Box::new([ChainVerdict::Pass; VECTOR]),
             scratchpad_limit: config.scratchpad,
@@ -123,8 +127,9 @@ impl ChainState {
     pub fn adopt(&mut self, table: &mut Table, program: &Arc<Program>, settings: &SessionSettings) {
         let fits = program.bytes() <= self.scratchpad_limit;
         self.program = if fits { program.clone() } else { Arc::default() };
-        self.has_chains = self.program.bytes() > 0;
-        table.touch_scratchpads(self.program.bytes());
+        self.scratchpad_bytes = self.program.bytes();
+        self.has_chains = self.scratchpad_bytes > 0;
+        table.touch_scratchpads(self.scratchpad_bytes);
         self.runner.set_program(&self.program, settings);
     }
 

@@ -11,35 +11,35 @@
 
 use mmb_flow::{
     Direction, FlowFlags, FlowRef, KeyError, ScratchpadStarts, SessionId, Table, parse_key, translate,
+    translate_ip4,
 };
 use mmb_nf::{ChainVerdict, Packet, SessionAccess, SessionInfo};
 use mmb_packet::{DropReason, Meta, PacketFlags};
 use mmb_policy::VECTOR;
 
 use super::path_mtu::PathMtus;
-use super::{ChainState, OUT_HAIRPIN, has_chain, session_info};
+use super::{ChainBatch, ChainState, OUT_HAIRPIN, has_chain, session_info};
 use crate::lifetime::EndReason;
 use crate::store::SessionStore;
 use crate::translation::record::SessionRecords;
 use crate::{Environment, Next, NextSet};
 
-/// Returns a packet with outcome [`Next::Chain`] for [`crate::Sessions::process_chain`]. `len`: the length of
-/// its frame.
-pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
-    let flow = FlowRef(meta.session);
-    let (direction, session) = (flow.direction(), flow.session());
-    Packet { head, tail: None, meta, len, segment_size: 0, in_port, direction, session }
-}
-
 impl ChainState {
-    /// Takes packets through their chains, and stores the verdicts.
-    fn run(&mut self, table: &mut Table, now: u32, env: &impl Environment, packets: &mut [Packet<'_>]) {
+    /// Takes packets through their chains, and stores the verdicts. Returns whether all packets pass.
+    fn run(
+        &mut self,
+        table: &mut Table,
+        now: u32,
+        env: &impl Environment,
+        packets: &mut [Packet<'_>],
+    ) -> bool {
         let ChainState { runner, records, verdicts, paths, .. } = self;
-        runner.run(now, packets, &mut ChainSessions { table, records, paths, env, now }, verdicts);
-        translate_behind_chain(table, records, packets, verdicts);
+        let sessions = &mut ChainSessions { table, records, paths, env, now };
+        let all_pass = runner.run(now, packets, sessions, verdicts);
+        all_pass & translate_behind_chain(table, records, packets, verdicts)
     }
 
-    /// Takes those packets through their chains whose sessions still exist.
+    /// Takes those packets through their chains whose sessions still exist, and stores the verdicts.
     #[cold]
     fn run_checked(
         &mut self,
@@ -66,15 +66,20 @@ pub(crate) fn process_chain(
     store: &mut SessionStore,
     now: u32,
     env: &impl Environment,
-    packets: &mut [Packet<'_>],
+    batch: &mut ChainBatch<'_>,
     next: &mut [Next; VECTOR],
 ) -> NextSet {
     store.lifetime.now = now;
-    let n = packets.len().min(VECTOR);
-    let batch = packets.get_mut(..n).unwrap_or_default();
-    match store.lifetime.removals == store.lifetime.removals_at_tick {
-        true => store.chains.run(&mut store.table, now, env, batch),
-        false => store.chains.run_checked(&mut store.table, now, env, batch),
+    let ChainBatch { packets, has_hairpins, .. } = batch;
+    let all_pass = if store.lifetime.removals == store.lifetime.removals_at_tick {
+        store.chains.run(&mut store.table, now, env, packets)
+    } else {
+        store.chains.run_checked(&mut store.table, now, env, packets);
+        false
+    };
+    if all_pass && !*has_hairpins {
+        next[..packets.len()].fill(Next::Send);
+        return NextSet::one(Next::Send);
     }
     apply_verdicts(store, env, packets, next)
 }
@@ -84,32 +89,29 @@ pub(crate) fn process_released(
     store: &mut SessionStore,
     now: u32,
     env: &impl Environment,
-    packets: &mut [Packet<'_>],
+    ChainBatch { packets, .. }: &mut ChainBatch<'_>,
     next: &mut [Next; VECTOR],
 ) -> NextSet {
     store.lifetime.now = now;
-    let n = packets.len().min(VECTOR);
     let ChainState { runner, records, verdicts, paths, .. } = &mut store.chains;
     let sessions = &mut ChainSessions { table: &mut store.table, records, paths, env, now };
-    let batch = packets.get_mut(..n).unwrap_or_default();
-    runner.resume(now, batch, sessions, verdicts);
-    translate_behind_chain(&store.table, &store.chains.records, batch, &mut store.chains.verdicts);
+    runner.resume(now, packets, sessions, verdicts);
+    translate_behind_chain(&store.table, &store.chains.records, packets, &mut store.chains.verdicts);
     let set = apply_verdicts(store, env, packets, next);
     end_drained(store, env);
     set
 }
 
 /// Translates the numbers of forward packets that have passed their chains, while all their sessions live.
+/// Returns whether all could be translated.
 #[inline(always)]
 fn translate_behind_chain(
     table: &Table,
     records: &SessionRecords,
     packets: &mut [Packet<'_>],
     verdicts: &mut [ChainVerdict; VECTOR],
-) {
-    if records.translates_numbers() {
-        translate_numbers(table, records, packets, verdicts);
-    }
+) -> bool {
+    !records.translates_numbers() || translate_numbers(table, records, packets, verdicts)
 }
 
 #[inline(never)]
@@ -118,7 +120,8 @@ fn translate_numbers(
     records: &SessionRecords,
     packets: &mut [Packet<'_>],
     verdicts: &mut [ChainVerdict; VECTOR],
-) {
+) -> bool {
+    let mut are_translated = true;
     for (packet, verdict) in packets.iter_mut().zip(verdicts) {
         let flow = packet.flow_ref();
         if packet.direction == Direction::Forward
@@ -127,8 +130,10 @@ fn translate_numbers(
             && let Err(reason) = records.translate_numbers(table, flow, packet.head, packet.meta)
         {
             *verdict = ChainVerdict::Drop(reason);
+            are_translated = false;
         }
     }
+    are_translated
 }
 
 /// Turns the verdicts of a vector into outcomes.
@@ -275,13 +280,18 @@ impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
     }
 
     #[inline(always)]
-    fn translate(&mut self, flow: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        if !self.table.flow(flow).flags.contains(FlowFlags::CHAIN_TRANSLATES) {
-            return Ok(());
-        }
-        match meta.edits_len {
-            0 => self.records.translate_addresses(self.table, flow, head, meta),
-            _ => self.translate_edited(flow, head, meta),
+    fn translator(&mut self) -> impl FnMut(FlowRef, &mut [u8], &Meta) -> Result<(), DropReason> {
+        const PLAIN: FlowFlags = FlowFlags::CHAIN_TRANSLATES.union(FlowFlags::XLAT4);
+        let (this, flows) = (&*self, self.table.flows());
+        move |flow_ref, head, meta| match flows.get(flow_ref.0 as usize) {
+            Some(flow) if flow.flags.contains(PLAIN) && meta.edits_len == 0 => {
+                translate_ip4(&flow.xlat4(), head, meta);
+                Ok(())
+            }
+            Some(flow) if flow.flags.contains(FlowFlags::CHAIN_TRANSLATES) => {
+                this.translate_uncommon(flow_ref, head, meta)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -321,9 +331,13 @@ impl<E: Environment> SessionAccess for ChainSessions<'_, E> {
 }
 
 impl<E> ChainSessions<'_, E> {
-    /// Translates a packet to which rules may have given other addresses and ports: from its present key.
-    #[cold]
-    fn translate_edited(&self, flow_ref: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+    /// Translates a packet of a session that its chain translates. Rules may have given it other addresses
+    /// and ports: then it is translated from its present key.
+    #[inline(never)]
+    fn translate_uncommon(&self, flow_ref: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+        if meta.edits_len == 0 {
+            return self.records.translate_addresses(self.table, flow_ref, head, meta);
+        }
         if !self.table.flow(flow_ref).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             return Ok(());
         }

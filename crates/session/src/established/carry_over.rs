@@ -40,7 +40,7 @@ impl EstablishedPath<'_> {
             return Next::SlowPath;
         }
         let decisions = &mut self.cache.decisions;
-        match count_by_decision(self.table.flow_mut(flow), decisions, summary, stamps) {
+        match count_by_decision(self.table.flow_mut(flow), decisions, (1, summary.bytes), stamps) {
             Some(_) => self.process_uncommon((now, env), (flow, summary), packet, edits),
             None => Next::SlowPath,
         }

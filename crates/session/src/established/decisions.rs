@@ -201,14 +201,14 @@ impl Decisions {
         self.hot.get(number as usize).is_some_and(|hot| hot.stamp == stamp)
     }
 
-    /// Counts a packet and returns the decision's flags. `None`: the decision is not valid, and nothing was
-    /// counted.
+    /// Counts packets and their bytes, and returns the decision's flags. `None`: the decision is not valid,
+    /// and nothing was counted.
     #[inline(always)]
-    pub fn count(&mut self, number: u32, stamp: u32, bytes: u32) -> Option<DecisionFlags> {
+    pub fn count(&mut self, number: u32, stamp: u32, (packets, bytes): (u32, u32)) -> Option<DecisionFlags> {
         let hot = self.hot.get_mut(number as usize).filter(|hot| hot.stamp == stamp)?;
-        hot.packets += 1;
+        hot.packets += packets;
         hot.bytes += u64::from(bytes);
-        if hot.packets == 1 {
+        if hot.packets == packets {
             self.counted.push_back(number);
         }
         Some(hot.flags())

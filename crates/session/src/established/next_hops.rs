@@ -17,7 +17,6 @@ use mmb_flow::{Flow, FlowRef, Table};
 
 use super::DecisionCache;
 use super::decisions::{DecisionFlags, Decisions};
-use crate::lookup::summary::PacketSummary;
 
 /// In place of a next hop: no next hop can be cached.
 pub(crate) const NO_HOP: u16 = u16::MAX;
@@ -84,22 +83,22 @@ pub(crate) struct PacketStamps {
     pub note_decision: bool,
 }
 
-/// Counts a packet of a settled flow by its decision, and updates the flow's note. Returns the decision's
-/// flags. `None`: the decision is not valid, and nothing was counted.
+/// Counts packets of a settled flow and their bytes by the flow's decision, and updates the flow's note.
+/// Returns the decision's flags. `None`: the decision is not valid, and nothing was counted.
 #[inline(always)]
 pub(crate) fn count_by_decision(
     flow: &mut Flow,
     decisions: &mut Decisions,
-    summary: &PacketSummary,
+    counts: (u32, u32),
     stamps: PacketStamps,
 ) -> Option<DecisionFlags> {
     let number = flow.decision();
     if !flow.is_ip4() {
-        return decisions.count(number, stamps.decision, summary.bytes);
+        return decisions.count(number, stamps.decision, counts);
     }
     let [old, position] = flow.opaque4();
     let flags = if position == 0 {
-        decisions.count(number, stamps.decision, summary.bytes)?
+        decisions.count(number, stamps.decision, counts)?
     } else if decisions.is_current(number, stamps.decision) {
         // The flow has deferred counters already and goes on counting alone.
         DecisionFlags::empty()

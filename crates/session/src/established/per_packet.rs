@@ -87,5 +87,9 @@ fn apply_per_packet(
     }
     meta.out_port = env.out_port(in_port);
     let next = set_edits(first, meta, edits);
-    if is_chained { Next::Chain } else { next }
+    if !is_chained {
+        return next;
+    }
+    store.prefetch_scratchpad(flow_ref);
+    Next::Chain
 }

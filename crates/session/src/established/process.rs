@@ -5,6 +5,8 @@
 //! and the loop goes on with that packet. Wrong candidates are so rare that a loop without this branch is
 //! worth more. The loop is compiled four times: for vectors that contain keys of IPv4 only, and for others;
 //! for packets that can be routed, and for others.
+//!
+//! Packets of a flow often follow each other. Such a train is decided and counted as a whole.
 
 use std::hint::select_unpredictable;
 
@@ -16,7 +18,7 @@ use super::DecisionCache;
 use super::next_hops::{NO_HOP, PacketStamps, count_by_decision, is_next_hop};
 use super::positions::Positions;
 use crate::lookup::summary::PacketSummary;
-use crate::lookup::vector::{PREFETCH_PACKETS, VectorLookup};
+use crate::lookup::vector::{PREFETCH_PACKETS, Train, VectorLookup};
 use crate::{Environment, Next, Packets};
 
 /// How many packets ahead the loop prefetches flows into the L1 cache.
@@ -31,16 +33,20 @@ pub(crate) struct VectorContext<'a, E> {
     pub env: &'a E,
     /// Sessions that have ended so far.
     pub removals: u32,
+    /// Bytes of a scratchpad.
+    pub scratchpad_bytes: usize,
 }
 
-/// How many packets of a vector have passed, and how many were routed.
+/// How many packets of a vector have passed, were routed, and go through chains.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub passed: usize,
     pub forwarded: usize,
+    pub chained: usize,
 }
 
 /// What becomes of a packet by its flow and decision.
+#[derive(Clone, Copy)]
 enum Admission {
     /// It is counted and goes on.
     Established,
@@ -59,7 +65,7 @@ enum Admission {
 fn has_current_note(flow: &Flow, summary: &PacketSummary, note: u32) -> bool {
     (flow.opaque4()[0] == note)
         & (flow.flags & (FlowFlags::SETTLED | FlowFlags::XLAT_SLOW) == FlowFlags::SETTLED)
-        & (summary.flags & (PacketSummary::UNSTEADY | PacketSummary::LOOPED) == 0)
+        & (summary.flags & PacketSummary::NOT_PLAIN == 0)
 }
 
 impl DecisionCache {
@@ -113,72 +119,149 @@ impl DecisionCache {
         totals: &mut Totals,
     ) -> usize {
         let note_decision = self.decisions.exceeds_cache(table.len() as usize);
-        let (flows, keys) = (table.flows_mut(), &lookup.keys);
-        for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
-            let (flow_ref, summary) = (keys.candidate(at), &lookup.summaries[at % VECTOR]);
+        let (keys, n) = (&lookup.keys, next.len().min(VECTOR));
+        let (flows, scratchpads) = table.flows_and_scratchpads();
+        let mut at = from;
+        while at < n {
+            let flow_ref = keys.candidate(at);
             if let Some(coming) = flows.get(keys.candidate(at + PREFETCH_FLOWS).0 as usize) {
                 prefetch::read(coming);
             }
-            *next = Next::SlowPath;
             let flow = match flows.get_mut(flow_ref.0 as usize) {
                 Some(flow) if keys.is_match::<IP6>(at, flow) => flow,
                 _ if flow_ref.is_some() => return at,
-                _ => continue,
+                _ => {
+                    next[at] = Next::SlowPath;
+                    at += 1;
+                    continue;
+                }
             };
-            match self.admit::<IP6>(flow_ref, flow, summary, note_decision) {
-                Admission::Established => {}
-                Admission::SlowPath => continue,
-                Admission::Uncommon => {
-                    uncommon.push(at);
-                    continue;
-                }
-                Admission::Stale => {
-                    self.stale.push(at);
-                    continue;
-                }
-                Admission::PerPacketRules => {
-                    let (_, meta) = packets.head_and_meta(at);
-                    // The number of removals tells later whether the session may have ended meanwhile.
-                    (meta.session, meta.stage) = (flow_ref.0, StageWord::from_removals(context.removals));
-                    *next = Next::PerPacketRules;
-                    continue;
-                }
+            if flow.flags.contains(FlowFlags::CHAINED) {
+                scratchpads.read(flow_ref.session(), context.scratchpad_bytes);
             }
-            flow.count(1, summary.bytes);
-            flow.last_seen = context.now;
-            flow.ack = select_unpredictable(
-                summary.flags & PacketSummary::ACK != 0,
-                latest_ack(flow.ack, summary.ack),
-                flow.ack,
-            );
-            if FORWARD {
-                packets.prefetch_forward(at + PREFETCH_PACKETS);
-            }
-            if translate_established::<FORWARD, E, P>((at, flow_ref), flow, summary, context.env, packets) {
-                *next = Next::Chain;
+            if keys.is_repeated::<IP6>(at, at + 1) {
+                let place = (at, flow_ref, note_decision);
+                at = self.process_train::<IP6, FORWARD, E, P>(
+                    place, flow, lookup, context, packets, next, uncommon, totals,
+                );
                 continue;
             }
-            let hop = if FORWARD { self.next_hop::<IP6>(flow) } else { NO_HOP };
-            if is_next_hop(hop) && forward::<IP6, P>(packets, (at, hop), flow) {
-                *next = Next::Forwarded;
-                totals.forwarded += 1;
-                continue;
-            }
-            *next = Next::Pass;
-            totals.passed += 1;
-            self.note_miss::<IP6>((at, hop), flow);
+            let summary = &lookup.summaries[at % VECTOR];
+            next[at] = match self.admit::<IP6>(flow_ref, flow, (summary, 1), note_decision) {
+                Admission::Established => {
+                    flow.count(1, summary.bytes);
+                    flow.last_seen = context.now;
+                    let out_port = || context.env.out_port(summary.in_port);
+                    self.pass::<IP6, FORWARD, P>((at, flow_ref), flow, summary, out_port, packets, totals)
+                }
+                other => self.refer(other, (at, flow_ref), context, packets, uncommon),
+            };
+            at += 1;
         }
-        next.len()
+        n
     }
 
-    /// Decides what becomes of a packet, and counts it for its rules if it is [`Admission::Established`] or
-    /// [`Admission::Uncommon`] because of its decision.
+    /// Processes the train that begins at a position. Returns the position behind it.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "those of the loop")]
+    fn process_train<const IP6: bool, const FORWARD: bool, E: Environment, P: Packets>(
+        &mut self,
+        (first, flow_ref, note_decision): (usize, FlowRef, bool),
+        flow: &mut Flow,
+        lookup: &VectorLookup,
+        context: &VectorContext<'_, E>,
+        packets: &mut P,
+        next: &mut [Next],
+        uncommon: &mut Positions,
+        totals: &mut Totals,
+    ) -> usize {
+        let Train { end, packets: n, summary } = lookup.train::<IP6>(first, next.len());
+        let positions = (first..end).zip(&mut next[first..end]);
+        match self.admit::<IP6>(flow_ref, flow, (&summary, n), note_decision) {
+            Admission::Established => {
+                flow.count(n, summary.bytes);
+                flow.last_seen = context.now;
+                let out_port = context.env.out_port(summary.in_port);
+                for (at, next) in positions {
+                    let (place, summary) = ((at, flow_ref), &lookup.summaries[at % VECTOR]);
+                    *next = self.pass::<IP6, FORWARD, P>(place, flow, summary, || out_port, packets, totals);
+                }
+            }
+            other => {
+                for (at, next) in positions {
+                    *next = self.refer(other, (at, flow_ref), context, packets, uncommon);
+                }
+            }
+        }
+        end
+    }
+
+    /// Finishes an established packet that has been counted. Returns its outcome. `out_port` returns the port
+    /// by which it leaves.
+    #[inline(always)]
+    fn pass<const IP6: bool, const FORWARD: bool, P: Packets>(
+        &mut self,
+        (at, flow_ref): (usize, FlowRef),
+        flow: &mut Flow,
+        summary: &PacketSummary,
+        out_port: impl FnOnce() -> u16,
+        packets: &mut P,
+        totals: &mut Totals,
+    ) -> Next {
+        flow.ack = select_unpredictable(
+            summary.flags & PacketSummary::ACK != 0,
+            latest_ack(flow.ack, summary.ack),
+            flow.ack,
+        );
+        if FORWARD {
+            packets.prefetch_forward(at + PREFETCH_PACKETS);
+        }
+        if translate_established::<FORWARD, P>((at, flow_ref), flow, summary, out_port, packets) {
+            totals.chained += 1;
+            return Next::Chain;
+        }
+        let hop = if FORWARD { self.next_hop::<IP6>(flow) } else { NO_HOP };
+        if is_next_hop(hop) && forward::<IP6, P>(packets, (at, hop), flow) {
+            totals.forwarded += 1;
+            return Next::Forwarded;
+        }
+        totals.passed += 1;
+        self.note_miss::<IP6>((at, hop), flow);
+        Next::Pass
+    }
+
+    /// Refers a packet to where it is finished. Returns its outcome until then.
+    #[inline(always)]
+    fn refer<E: Environment, P: Packets>(
+        &mut self,
+        admission: Admission,
+        (at, flow_ref): (usize, FlowRef),
+        context: &VectorContext<'_, E>,
+        packets: &mut P,
+        uncommon: &mut Positions,
+    ) -> Next {
+        match admission {
+            Admission::Established | Admission::SlowPath => {}
+            Admission::Uncommon => uncommon.push(at),
+            Admission::Stale => self.stale.push(at),
+            Admission::PerPacketRules => {
+                let (_, meta) = packets.head_and_meta(at);
+                // The number of removals tells later whether the session may have ended meanwhile.
+                (meta.session, meta.stage) = (flow_ref.0, StageWord::from_removals(context.removals));
+                return Next::PerPacketRules;
+            }
+        }
+        Next::SlowPath
+    }
+
+    /// Decides what becomes of `n` packets with a summary, and counts them for their rules if they are
+    /// [`Admission::Established`] or [`Admission::Uncommon`] because of their decision.
     #[inline(always)]
     fn admit<const IP6: bool>(
         &mut self,
         flow_ref: FlowRef,
         flow: &mut Flow,
-        summary: &PacketSummary,
+        (summary, n): (&PacketSummary, u32),
         note_decision: bool,
     ) -> Admission {
         let note = self.stamps.stamp(summary.in_port);
@@ -203,7 +286,7 @@ impl DecisionCache {
         }
         self.prefetch_decisions |= note_decision;
         let stamps = PacketStamps { decision, note, note_decision };
-        match count_by_decision(flow, &mut self.decisions, summary, stamps) {
+        match count_by_decision(flow, &mut self.decisions, (n, summary.bytes), stamps) {
             None if self.decisions.has_changes() => Admission::Stale,
             None => Admission::SlowPath,
             Some(flags) if flags.is_empty() && !flow.flags.contains(FlowFlags::XLAT_SLOW) => {
@@ -223,11 +306,11 @@ fn forward<const IP6: bool, P: Packets>(packets: &mut P, (at, hop): (usize, u16)
 /// Translates a packet. Returns `true` if the packet goes through the chain of its session. `FORWARD`: the
 /// packet's bytes have been prefetched for routing.
 #[inline(always)]
-fn translate_established<const FORWARD: bool, E: Environment, P: Packets>(
+fn translate_established<const FORWARD: bool, P: Packets>(
     (at, flow_ref): (usize, FlowRef),
     flow: &Flow,
     summary: &PacketSummary,
-    env: &E,
+    out_port: impl FnOnce() -> u16,
     packets: &mut P,
 ) -> bool {
     if flow.flags & TRANSLATION == FlowFlags::XLAT4 && summary.l4 != 0 {
@@ -236,17 +319,17 @@ fn translate_established<const FORWARD: bool, E: Environment, P: Packets>(
         }
         let is_udp = summary.flags & PacketSummary::UDP != 0;
         translate_ip4_common(&flow.xlat4(), packets.head_mut(at), summary.l4.into(), is_udp);
-    } else if flow.flags.intersects(FlowFlags::XLAT4 | FlowFlags::CHAINED) {
+    } else if flow.flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
         packets.prefetch(at + PREFETCH_PACKETS);
         let (head, meta) = packets.head_and_meta(at);
-        if flow.flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
-            translate_ip4(&flow.xlat4(), head, meta);
-        }
-        if flow.flags.contains(FlowFlags::CHAINED) {
-            (meta.session, meta.edits_len) = (flow_ref.0, 0);
-            meta.out_port = env.out_port(summary.in_port);
-            return true;
-        }
+        translate_ip4(&flow.xlat4(), head, meta);
     }
-    false
+    if !flow.flags.contains(FlowFlags::CHAINED) {
+        return false;
+    }
+    packets.prefetch_meta(at + PREFETCH_PACKETS);
+    let meta = packets.meta_mut(at);
+    (meta.session, meta.edits_len) = (flow_ref.0, 0);
+    meta.out_port = out_port();
+    true
 }

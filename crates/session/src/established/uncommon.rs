@@ -74,7 +74,7 @@ impl EstablishedPath<'_> {
         let decisions = &mut self.cache.decisions;
         let reason = self.records.refusal(self.table, flow_ref.session(), decisions.epoch())?;
         let (number, stamp) = (self.table.flow(flow_ref).decision(), decisions.stamp(in_port));
-        decisions.count(number, stamp, bytes).map(|_| reason)
+        decisions.count(number, stamp, (1, bytes)).map(|_| reason)
     }
 
     /// Hands a packet to the worker that a redirect names. Other packets of flows that are not settled take

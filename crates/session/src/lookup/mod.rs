@@ -10,7 +10,7 @@ pub(crate) mod forecasts;
 pub(crate) mod summary;
 pub(crate) mod vector;
 
-use mmb_flow::{FlowRef, MappingForecast, PoolId, Table};
+use mmb_flow::{FlowRef, MappingForecast, PoolId};
 
 use crate::Next;
 use crate::store::SessionStore;
@@ -39,15 +39,6 @@ pub(crate) fn foresee_openings(
         let flow = store.table.foresee(&key, mapping.as_ref().and_then(MappingForecast::source));
         if key.is_ip4() {
             forecasts.push(OpeningForecast { flow, source, mapping });
-        }
-    }
-}
-
-/// Prefetches the scratchpads of sessions that go through chains.
-pub(crate) fn prefetch_scratchpads(lookup: &VectorLookup, table: &Table, next: &[Next]) {
-    for (&flow, next) in lookup.keys.results().iter().zip(next) {
-        if *next == Next::Chain {
-            table.prefetch_scratch(flow.session());
         }
     }
 }

@@ -33,6 +33,8 @@ impl PacketSummary {
     /// The packet may open, close or reset a connection.
     pub const UNSTEADY: u16 =
         (TcpSegment::SYN | TcpSegment::FIN | TcpSegment::RST) as u16 | PacketSummary::UNREADABLE;
+    /// The packet is more than a further packet of an open session.
+    pub const NOT_PLAIN: u16 = PacketSummary::UNSTEADY | PacketSummary::LOOPED;
     /// The packet is UDP; set only if [`PacketSummary::l4`] is.
     pub const UDP: u16 = 1 << 10;
     /// The packet is TCP and has an acknowledgement number.

@@ -45,6 +45,17 @@ pub(crate) struct VectorLookup {
     sequence: u32,
 }
 
+/// Packets with the same key and input port that follow each other and open, close and reset nothing; or one
+/// packet of any kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Train {
+    /// The position behind the last packet.
+    pub end: usize,
+    pub packets: u32,
+    /// The summary of the first packet, with the bytes of all.
+    pub summary: PacketSummary,
+}
+
 impl VectorLookup {
     pub fn new() -> VectorLookup {
         VectorLookup {
@@ -104,6 +115,23 @@ impl VectorLookup {
         token.sequence == self.sequence && token.n == n
     }
 
+    /// Returns the train that begins at a position, of the `n` packets of the vector. `IP6`: keys may be of
+    /// IPv6.
+    #[inline(always)]
+    pub fn train<const IP6: bool>(&self, at: usize, n: usize) -> Train {
+        let mut train = Train { end: at + 1, packets: 1, summary: self.summaries[at % VECTOR] };
+        let PacketSummary { in_port, flags, .. } = train.summary;
+        while train.end < n && self.keys.is_repeated::<IP6>(at, train.end) {
+            let next = &self.summaries[train.end % VECTOR];
+            if next.in_port != in_port || (next.flags | flags) & PacketSummary::NOT_PLAIN != 0 {
+                break;
+            }
+            (train.end, train.packets) = (train.end + 1, train.packets + 1);
+            train.summary.bytes += next.bytes;
+        }
+        train
+    }
+
     /// Adds a whole vector.
     #[inline(always)]
     pub fn fill(&mut self, table: &Table, n: usize, packets: &impl Packets) {
@@ -119,7 +147,42 @@ impl VectorLookup {
 
 #[cfg(test)]
 mod tests {
+    use mmb_packet::build::{Frame, Ip4, Udp};
+    use mmb_packet::parse;
+
     use super::*;
+
+    #[test]
+    fn a_train_has_one_flow_and_port_and_is_steady() {
+        let table = Table::new(10, 0, 1).expect("memory");
+        let mut lookup = VectorLookup::new();
+        lookup.begin();
+        let ports = [(1, 0), (1, 0), (1, 0), (1, 4), (2, 4), (2, 4)];
+        for (at, (source, in_port)) in ports.into_iter().enumerate() {
+            let (frame, mut meta) = (
+                Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(source, 53)).build(),
+                Meta::default(),
+            );
+            parse(&frame, frame.len(), &mut meta).expect("a frame");
+            lookup.push(&table, at, (&frame, &meta), (in_port, 10 + at as u32));
+        }
+        lookup.end(ports.len());
+        lookup.keys.find_candidates(&table);
+        let trains = |n: usize| {
+            let (mut all, mut at) = (Vec::new(), 0);
+            while at < n {
+                let Train { end, packets, summary } = lookup.train::<false>(at, n);
+                all.push((end, packets, summary.bytes, summary.in_port));
+                at = end;
+            }
+            all
+        };
+        assert_eq!(trains(6), [(3, 3, 33, 0), (4, 1, 13, 4), (6, 2, 29, 4)]);
+        assert_eq!(trains(2), [(2, 2, 21, 0)], "packets behind the vector do not count");
+        lookup.summaries[1].flags |= PacketSummary::LOOPED;
+        let ends: Vec<_> = [0, 1, 2].map(|at| lookup.train::<false>(at, 6).end).into();
+        assert_eq!(ends, [1, 2, 3]);
+    }
 
     #[test]
     fn a_token_stands_for_one_vector() {

@@ -11,7 +11,7 @@ fn open(store: &mut SessionStore) -> SessionId {
     store.table.session_mut(id).rule_list = store.rules.lists.acquire(&rules);
     let stamp = store.cache.decisions.stamp(0);
     let number = store.cache.decisions.acquire(&policy, stamp, &[3]);
-    store.cache.decisions.count(number, stamp, 100);
+    store.cache.decisions.count(number, stamp, (1, 100));
     store.table.flow_mut(FlowRef::new(id, Direction::Forward)).set_decision(number);
     id
 }

@@ -7,7 +7,9 @@ use mmb_nf::DropReason;
 use mmb_packet::build::Frame;
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Policy, VECTOR};
-use mmb_session::{Environment, Next, Packets, SessionConfig, Sessions, chain_packet};
+use mmb_session::{
+    ChainBatch, DumpCursor, Environment, Next, Packets, SessionConfig, SessionView, Sessions, chain_packet,
+};
 use mmb_session_harness::{RuleSet, change_set};
 
 use crate::common::*;
@@ -94,7 +96,7 @@ impl Worker {
 
     /// The rest of their way.
     fn chain(&mut self, packets: &mut Many) -> Vec<Result<u16, DropReason>> {
-        let mut chain_packet: Vec<_> = packets
+        let mut chain_packet: ChainBatch<'_> = packets
             .0
             .iter_mut()
             .map(|(packet, meta, in_port)| {
@@ -104,6 +106,7 @@ impl Worker {
             .collect();
         let mut next = [Next::Chain; VECTOR];
         self.sessions.process_chain(1, &self.rules, &mut chain_packet, &mut next);
+        drop(chain_packet);
         let fate = |(at, (_, meta, _)): (usize, &(VecPacket, Meta, u16))| match next[at] {
             Next::Send => Ok(meta.out_port),
             Next::Drop => Err(DropReason::from_number(meta.drop_reason).expect("a reason")),
@@ -202,4 +205,60 @@ fn all_packets_behind_a_change_of_elements_are_counted() {
     worker.sessions.flush(&worker.rules);
     // The rule matches the packet that another rule blocks, too.
     assert_eq!(worker.rules.counts(slot).0, 4);
+}
+
+/// What listings and counters tell after a step.
+fn state_of(worker: &Worker) -> (Vec<SessionView>, Vec<(u64, u64)>) {
+    let (mut views, mut cursor) = (Vec::new(), DumpCursor::default());
+    while worker.sessions.dump(1, &worker.rules, &mut cursor, 7, |view| views.push(view)) {}
+    (views, (0..3).map(|slot| worker.rules.counts(slot)).collect())
+}
+
+/// Packets of a flow that follow each other are decided and counted together. The result is the same as for
+/// each alone.
+#[test]
+fn trains_of_packets() {
+    const POOL: &str = "nat pool add p 200.0.0.1";
+    let accept = "add-stateful in port0 accept";
+    let all: [&[&str]; 6] = [
+        &[accept],
+        &[accept, "add udp-dport 80 in port0 mod ip-ttl 3"],
+        &[accept, "add udp-dport 80 block"],
+        &[accept, "add ip-ttl 9 block"],
+        &[POOL, "nf add n source p", "chain add web n", "add-stateful in port0 ip-proto != icmp chain web"],
+        LINES,
+    ];
+    for lines in all {
+        let [mut together, mut alone] = [Worker::new(lines), Worker::new(lines)];
+        let packet = |flow: u16, ack: u32| match flow % 2 {
+            0 => (IN, udp(client(flow), SERVER)),
+            _ => (IN, tcp(client(flow), SERVER, ACK, 101, 501 + ack)),
+        };
+        let mut random = 7_u32;
+        for round in 0..30 {
+            let mut frames = Vec::new();
+            while frames.len() < 40 {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let (flow, n) = ((random >> 20) as u16 % 4, random >> 28);
+                frames.extend((0..=n).map(|ack| packet(flow, ack ^ 3)));
+            }
+            if round == 0 {
+                // Sessions are opened by one packet each.
+                frames = (0..4).map(|flow| packet(flow, 0)).collect();
+            }
+            let (mut packets, next) = together.look_up(&frames);
+            let chained = next[0] == Next::Chain;
+            let sent = if chained { together.chain(&mut packets) } else { Vec::new() };
+            for (at, frame) in frames.iter().enumerate() {
+                let (mut single, outcome) = alone.look_up(std::slice::from_ref(frame));
+                assert_eq!(outcome[0], next[at], "{lines:?}");
+                if chained {
+                    assert_eq!(alone.chain(&mut single), [sent[at]]);
+                }
+                assert_eq!(single.0[0].0, packets.0[at].0);
+            }
+            [&mut together, &mut alone].into_iter().for_each(|worker| worker.sessions.flush(&worker.rules));
+            assert_eq!(state_of(&together), state_of(&alone), "{lines:?}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ use mmb_dpdk::{Burst, Emit, Mbuf, Packet, Vector};
 use mmb_flow::FlowRef;
 use mmb_nf::{Emission, Emissions};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, PacketFlags, TailSegments, parse};
-use mmb_session::{HeldEvent, Next, NextSet};
+use mmb_session::{ChainBatch, HeldEvent, Next, NextSet};
 
 use crate::engine::config::PortId;
 use crate::engine::node::edges::{Edges, RoutedEdges, SINK, edges, routed_edges, send, send_all};
@@ -87,15 +87,13 @@ fn edge_of(packet: &mut Packet, next: Next) -> Edge {
     }
 }
 
-/// A vector's packets, for the functions of chains.
-type ChainBatch<'a> = ArrayVec<mmb_nf::Packet<'a>, VECTOR>;
-
 /// Runs the chains of packets. Packets that are dropped because their edits failed are last afterwards;
 /// returns how many packets come before them.
 #[inline(always)]
 fn run(worker: &mut Worker, packets: &mut [&mut Packet], next: &mut [Next; VECTOR]) -> (usize, NextSet) {
     let mut batch = ChainBatch::new();
-    if fill_batch(packets, &mut batch) {
+    fill_batch(packets, &mut batch);
+    if batch.has_edits() {
         drop(batch);
         return run_edited(worker, packets, next);
     }
@@ -123,15 +121,10 @@ fn run_edited(
     (kept, chain(worker, &mut batch, next))
 }
 
-/// Fills the batch. Returns whether some packets have edits.
+/// Fills the batch with a vector's packets.
 #[inline(always)]
-fn fill_batch<'a>(packets: &'a mut [&mut Packet], batch: &mut ChainBatch<'a>) -> bool {
-    let mut edits = 0;
-    for packet in packets {
-        edits |= packet.meta().edits_len;
-        batch.push(view(packet));
-    }
-    edits != 0
+fn fill_batch<'a>(packets: &'a mut [&mut Packet], batch: &mut ChainBatch<'a>) {
+    batch.extend(packets.iter_mut().map(|packet| view(packet)));
 }
 
 /// `consume`: frees packets whose bytes functions have sent in other frames.

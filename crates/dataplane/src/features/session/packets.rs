@@ -68,6 +68,18 @@ impl Packets for PacketBatch<'_, '_> {
     }
 
     #[inline(always)]
+    fn meta_mut(&mut self, at: usize) -> &mut Meta {
+        self.packets[at].meta_mut()
+    }
+
+    #[inline(always)]
+    fn prefetch_meta(&self, at: usize) {
+        if let Some(packet) = self.packets.get(at) {
+            packet.prefetch_meta();
+        }
+    }
+
+    #[inline(always)]
     fn can_forward(&self) -> bool {
         self.hops.is_some()
     }

@@ -25,7 +25,8 @@ fn counts_are_added_once() {
     let stamp = decisions.stamp(0);
     let numbers = [&[3][..], &[3, 5]].map(|slots| decisions.acquire(&rules.policy, stamp, slots));
     for number in numbers {
-        (0..3).for_each(|_| assert_eq!(decisions.count(number, stamp, 100), Some(DecisionFlags::empty())));
+        (0..3)
+            .for_each(|_| assert_eq!(decisions.count(number, stamp, (1, 100)), Some(DecisionFlags::empty())));
     }
     assert!(decisions.has_counts() && decisions.flush(&rules, 1), "one is left");
     assert_eq!(rules.counts(3), (3, 300));
@@ -33,5 +34,5 @@ fn counts_are_added_once() {
     assert!(!decisions.flush(&rules, 10) && !decisions.has_counts());
     // The policy has no such rules. The second decision, which asks the policy, therefore stands for none.
     assert_eq!((rules.counts(3), rules.counts(5)), ((3, 300), (0, 0)));
-    assert_eq!(decisions.count(numbers[0], stamp + 1, 100), None);
+    assert_eq!(decisions.count(numbers[0], stamp + 1, (1, 100)), None);
 }

@@ -5,8 +5,6 @@ use super::*;
 use crate::established::deferred::DeferredCounters;
 use crate::testing::CountingRules;
 
-const SUMMARY: PacketSummary = PacketSummary { ack: 0, bytes: 100, in_port: 3, flags: 0, l4: 0 };
-
 #[test]
 fn a_stamp_is_a_generation_and_a_port() {
     let mut stamps = NoteStamps::new();
@@ -43,14 +41,14 @@ fn a_next_hop_is_valid_as_long_as_its_stamp() {
         flow.set_opaque4([0, 0]);
         for (note, hop) in [(0x103, 0), (0x103, 7), (0x103, 7), (0x203, 0), (0x203, 7), (0x204, 0)] {
             let stamps = PacketStamps { decision, note, note_decision };
-            let flags = count_by_decision(flow, &mut decisions, &SUMMARY, stamps);
+            let flags = count_by_decision(flow, &mut decisions, (1, 100), stamps);
             assert_eq!(flags, Some(DecisionFlags::empty()));
             assert_eq!(flow.next_hop(), hop);
             flow.set_next_hop(7);
         }
     }
     let stamps = PacketStamps { decision: decision + 1, note: 0x303, note_decision: true };
-    assert_eq!(count_by_decision(flow, &mut decisions, &SUMMARY, stamps), None, "no decision");
+    assert_eq!(count_by_decision(flow, &mut decisions, (1, 100), stamps), None, "no decision");
 }
 
 /// A flow with deferred counters keeps counting alone when routes change, and nothing is counted twice.
@@ -61,13 +59,13 @@ fn counters_stay_deferred_when_routes_change() {
     let flow = table.flow_mut(flow_ref);
     let stamps = PacketStamps { decision, note: 0x103, note_decision: true };
     let empty = Some(DecisionFlags::empty());
-    assert_eq!(count_by_decision(flow, &mut decisions, &SUMMARY, stamps), empty);
+    assert_eq!(count_by_decision(flow, &mut decisions, (1, 100), stamps), empty);
     flow.count(1, 100);
     deferred.defer(flow_ref, flow);
     flow.count(1, 100);
     for note in [0x203, 0x303] {
         let stamps = PacketStamps { decision, note, note_decision: false };
-        assert_eq!(count_by_decision(flow, &mut decisions, &SUMMARY, stamps), empty);
+        assert_eq!(count_by_decision(flow, &mut decisions, (1, 100), stamps), empty);
         flow.count(1, 100);
         assert_eq!(flow.opaque4()[0], note, "the decision is still noted");
     }
@@ -82,6 +80,6 @@ fn ip6_flows_have_no_notes() {
     let (flow, decision) = (table.flow_mut(flow), decisions.stamp(3));
     let key = flow.key();
     let stamps = PacketStamps { decision, note: 0x103, note_decision: true };
-    assert_eq!(count_by_decision(flow, &mut decisions, &SUMMARY, stamps), Some(DecisionFlags::empty()));
+    assert_eq!(count_by_decision(flow, &mut decisions, (1, 100), stamps), Some(DecisionFlags::empty()));
     assert_eq!((flow.key(), flow.next_hop()), (key, 0));
 }
