@@ -25,7 +25,7 @@ fn huge_pages_carry_packets() {
     let at = (file.offset_of(packet.data()).unwrap() - file.offset()) as usize;
     assert!(view[at..at + 2048].iter().all(|byte| byte.load(Relaxed) == 9));
     drop(packet);
-    let too_large = Mempool::create("too large", 1 << 16, 60_000, 0).err().unwrap().to_string();
+    let too_large = Mempool::create("too large", 1 << 20, 60_000, 0).err().unwrap().to_string();
     assert!(too_large.starts_with("cannot make the packet pool 'too large': "), "{too_large}");
     let open = |device| {
         Port::open(&PortSpec { name: "p0", device, pool: &pool, rx_queues: 1, tx_queues: 1, mtu: None })
