@@ -1,27 +1,34 @@
-//! Rows of blocks: the entries that a key of a table leads to.
+//! Rows of blocks: the entries that a key of a table leads to, and those of a leaf of more than four.
 
 use std::sync::Arc;
 
 use mmb_packet::Window;
 
-use super::block::{Block8, first_words};
-use super::blocks::is_crowd;
+use super::block::{Block, first_words};
+use super::blocks::{CAPACITY_16, capacity};
 use super::comparable::Comparable;
 use crate::pattern::{Entry, RuleEntry, TruePredicates};
 use crate::vector::HitSink;
 
-/// Some entries; clones share memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Row(Arc<[Block8]>);
+/// An entry that must be checked in full counts as this many more entries.
+const GUARDED_COST: usize = 3;
+/// Two entries with conditions beyond the compared chunk count as three, if rows are long.
+const PARTIAL_SHARE: usize = 2;
+/// Maximum average number of guarded entries that agree in the compared chunk.
+const MAX_INDISTINCT: usize = 4;
 
-impl FromIterator<RuleEntry> for Row {
+/// Some entries in blocks of `N`; clones share memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Row<const N: usize>(Arc<[Block<N>]>);
+
+impl<const N: usize> FromIterator<RuleEntry> for Row<N> {
     fn from_iter<I: IntoIterator<Item = RuleEntry>>(items: I) -> Self {
-        let mut blocks: Vec<Block8> = Vec::new();
+        let mut blocks: Vec<Block<N>> = Vec::new();
         for item in items {
             let comparable = Comparable::new(&item.1);
             let chunk = comparable.chunk();
             if !blocks.iter().any(|block| block.has_room(chunk)) {
-                blocks.push(Block8::about(chunk));
+                blocks.push(Block::about(chunk));
             }
             if let Some(block) = blocks.iter_mut().rfind(|block| block.has_room(chunk)) {
                 block.push(item, &comparable);
@@ -31,32 +38,41 @@ impl FromIterator<RuleEntry> for Row {
     }
 }
 
-impl Row {
+impl<const N: usize> Row<N> {
     /// The blocks.
     #[inline(always)]
-    pub fn blocks(&self) -> &[Block8] {
+    pub fn blocks(&self) -> &[Block<N>] {
         &self.0
     }
 
     pub fn len(&self) -> usize {
-        self.0.iter().map(Block8::len).sum()
+        self.0.iter().map(Block::len).sum()
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the entries should move to a node.
+    /// Whether these are too many entries to be compared one by one.
     pub fn is_full(&self) -> bool {
-        let sum = |of: fn(&Block8) -> usize| self.0.iter().map(of).sum::<usize>();
-        is_crowd((sum(Block8::len), sum(Block8::partial_len), sum(Block8::guarded_len)), || {
-            self.0.iter().flat_map(Block8::guarded_keys).collect()
-        })
+        let sum = |of: fn(&Block<N>) -> usize| self.0.iter().map(of).sum::<usize>();
+        let (partial, guarded) = (sum(Block::partial_len), sum(Block::guarded_len));
+        let partial = if capacity() == CAPACITY_16 { partial } else { 0 };
+        self.len() + partial / PARTIAL_SHARE + guarded * GUARDED_COST > capacity()
+            || guarded > MAX_INDISTINCT && self.is_indistinct()
+    }
+
+    /// Whether a packet that agrees with one guarded entry would have to be checked against many.
+    fn is_indistinct(&self) -> bool {
+        let keys: Vec<_> = self.0.iter().flat_map(Block::guarded_keys).collect();
+        let can_agree = |a: &(u128, u128), b: &(u128, u128)| a.0 & b.0 & (a.1 ^ b.1) == 0;
+        let pairs: usize = keys.iter().map(|a| keys.iter().filter(|b| can_agree(a, b)).count()).sum();
+        pairs > MAX_INDISTINCT * keys.len()
     }
 
     /// All entries, with the slots of their rules.
     pub fn items(&self) -> impl Iterator<Item = RuleEntry> + '_ {
-        self.0.iter().flat_map(Block8::items)
+        self.0.iter().flat_map(Block::items)
     }
 
     pub fn push(&mut self, item: RuleEntry) {
@@ -72,12 +88,7 @@ impl Row {
 
     /// Removes an entry. Returns false if it is not here.
     pub fn remove(&mut self, slot: u32, entry: &Entry) -> bool {
-        let is_it = |item: &RuleEntry| item.0 == slot && *item.1 == *entry;
-        if !self.items().any(|item| is_it(&item)) {
-            return false;
-        }
-        *self = self.items().filter(|item| !is_it(item)).collect();
-        true
+        without(self.items(), slot, entry).map(|row| *self = row).is_some()
     }
 
     /// Bytes of memory, without the entries themselves.
@@ -88,7 +99,7 @@ impl Row {
     /// Prefetches the first block.
     #[inline(always)]
     pub fn prefetch(&self) {
-        self.0.iter().take(1).for_each(Block8::prefetch);
+        self.0.iter().take(1).for_each(Block::prefetch);
     }
 
     /// Adds the rules of matching entries to `sink`.
@@ -99,4 +110,16 @@ impl Row {
             sink.push_lanes(block.matches(&words, window, || facts), &block.slots);
         }
     }
+}
+
+/// What these entries are without one of them. None: it is not there.
+pub(super) fn without<C: FromIterator<RuleEntry>>(
+    items: impl Iterator<Item = RuleEntry>,
+    slot: u32,
+    entry: &Entry,
+) -> Option<C> {
+    let mut all: Vec<_> = items.collect();
+    let n = all.len();
+    all.retain(|item| item.0 != slot || *item.1 != *entry);
+    (all.len() < n).then(|| all.into_iter().collect())
 }

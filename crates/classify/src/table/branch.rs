@@ -22,7 +22,7 @@ pub(crate) enum Branch {
     /// Two or more rules, whose entries have no condition but the key.
     Rules(Arc<[u32]>),
     /// A few entries. They are compared with the packet in full, so the key need not be checked.
-    Leaf(Row),
+    Leaf(Row<8>),
     /// Many entries, in a node for packets with this key only.
     Node(Arc<Node>),
 }
@@ -57,7 +57,7 @@ impl Branch {
         if items.len() <= MAX_SHARED_KEY && items.iter().all(|(_, entry)| is_exact(entry, path)) {
             return Branch::of_rules(items.iter().map(|(slot, _)| *slot).collect());
         }
-        let leaf: Row = items.iter().cloned().collect();
+        let leaf: Row<8> = items.iter().cloned().collect();
         if leaf.is_full() {
             Branch::Node(Arc::new(Node::build(items.to_vec(), path, seeds)))
         } else {
@@ -121,7 +121,7 @@ impl Branch {
                 let node = Arc::make_mut(node);
                 let removed = node.remove(slot, entry, path);
                 if node.len() <= MAX_LEAF_ENTRIES {
-                    let leaf: Row = node.items(path).into_iter().collect();
+                    let leaf: Row<8> = node.items(path).into_iter().collect();
                     *self = if leaf.is_empty() { Branch::Free } else { Branch::Leaf(leaf) };
                 }
                 removed

@@ -20,18 +20,6 @@ pub struct PrefetchToken {
     sequence: u32,
 }
 
-impl PrefetchToken {
-    /// Returns the number of packets in the vector.
-    pub fn len(&self) -> usize {
-        self.n
-    }
-
-    /// Whether the vector is empty.
-    pub fn is_empty(&self) -> bool {
-        self.n == 0
-    }
-}
-
 /// Keys and summaries of the packets of a vector.
 #[derive(Debug)]
 pub(crate) struct VectorLookup {

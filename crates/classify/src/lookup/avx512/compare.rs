@@ -442,7 +442,7 @@ mod tests {
                 return Ok(());
             }
             let entries = entries.into_iter().filter_map(|(chunk, bits, ends)| entry(chunk, bits, ends));
-            let row: Row = entries.map(|entry| (0, entry.into())).collect();
+            let row: Row<8> = entries.map(|entry| (0, entry.into())).collect();
             for chunk in windows.iter().map(|words| cast::<[u32; 24], [u128; 6]>(words.map(u32::to_be))) {
                 let window = Window { chunk };
                 let words = first_words(window.chunk[0]);

@@ -17,8 +17,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     match snapshot.policy.per_packet() {
         Some(set) => {
             let routes = (&**snapshot, &*routing.routes);
-            let (_, frame, _) = rules.lookup_parts();
-            find_matches(&set, routes, per_packet, vector.packets(), frame, out);
+            find_matches(&set, routes, per_packet, vector.packets(), &mut rules.frame, out);
         }
         // The rules by which the packet's session was decided are gone.
         None => per_packet.hits.clear(),
