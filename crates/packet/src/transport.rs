@@ -248,18 +248,10 @@ impl ParsedHeaders<8> {
         hash::flow_hash4(self.addresses, self.ports, (self.tag >> 8) as u8)
     }
 
-    /// Source address in host byte order.
+    /// Source and destination address.
     #[inline(always)]
-    pub fn source(&self) -> u32 {
-        let [from, _]: [[u8; 4]; 2] = bytemuck::cast(self.addresses);
-        u32::from_be_bytes(from)
-    }
-
-    /// Destination address in host byte order.
-    #[inline(always)]
-    pub fn destination(&self) -> u32 {
-        let [_, to]: [[u8; 4]; 2] = bytemuck::cast(self.addresses);
-        u32::from_be_bytes(to)
+    pub fn octets(&self) -> [[u8; 4]; 2] {
+        bytemuck::cast(self.addresses)
     }
 }
 

@@ -119,6 +119,9 @@ pub fn fill_plain_window<H: PlainHeaders>(
     w: &mut Window,
 ) {
     w.chunk[0] = plain_first_chunk(headers, in_port);
+    if chunks <= 1 {
+        return;
+    }
     if chunks & 1 << 5 != 0 {
         fill_window(head, meta, in_port, out_port, 1 << 5, w);
     }

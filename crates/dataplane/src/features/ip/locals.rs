@@ -33,7 +33,7 @@ impl AddressList {
         let mut addresses = addresses.to_vec();
         addresses.sort_unstable();
         let bit = |address: &IpAddr| match *address {
-            IpAddr::V4(address) => 1 << hash4(address.into()),
+            IpAddr::V4(address) => 1 << hash4(address.octets()),
             IpAddr::V6(address) => 1 << hash6(address.into()),
         };
         let bits = addresses.iter().map(bit).fold(0u64, |bits, bit| bits | bit);
@@ -51,8 +51,8 @@ pub(crate) struct LocalAddresses([PortAddresses; MAX_PORTS]);
 
 /// Hashes an IPv4 address to a number from 0 to 63.
 #[inline(always)]
-pub(crate) fn hash4(address: u32) -> u32 {
-    address.wrapping_mul(0x9e37_79b1) >> 26
+pub(crate) fn hash4(address: [u8; 4]) -> u32 {
+    u32::from_le_bytes(address).wrapping_mul(0x9e37_79b1) >> 26
 }
 
 /// Hashes an IPv6 address to a number from 0 to 63.
@@ -118,7 +118,7 @@ mod tests {
         for (port, all) in [(3, &own[..]), (4, &own[1..2]), (5, &[]), (u16::MAX, &[])] {
             for address in own {
                 let hash = match address {
-                    IpAddr::V4(address) => hash4(address.into()),
+                    IpAddr::V4(address) => hash4(address.octets()),
                     IpAddr::V6(address) => hash6(address.into()),
                 };
                 assert_eq!(locals.contains(port, Some(address)), all.contains(&address));

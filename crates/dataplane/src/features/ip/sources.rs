@@ -45,8 +45,8 @@ pub(crate) fn address_fault<I: IpVersion>(
 fn is_martian(source: IpAddr, destination: IpAddr, is_routed: bool) -> bool {
     let (is_impossible, is_link_query) = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let (source, destination) = (source.into(), destination.into());
-            (is_impossible4(source, destination), is_link_query4(source, destination))
+            let is_impossible = is_impossible4(source.octets(), destination.octets());
+            (is_impossible, is_link_query4(source.into(), destination.into()))
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let (source, destination) = (source.into(), destination.into());

@@ -98,13 +98,15 @@ impl IpVersion for Ip4 {
 
     #[inline(always)]
     fn is_forwarded(headers: &ParsedHeaders<8>, locals: u64) -> bool {
-        let is_local = locals >> hash4(headers.destination()) | locals >> hash4(headers.source());
+        let [source, destination] = headers.octets();
+        let is_local = locals >> hash4(destination) | locals >> hash4(source);
         headers.is_forwardable() & (is_local & 1 == 0)
     }
 
     #[inline(always)]
     fn is_impossible(headers: &ParsedHeaders<8>) -> bool {
-        is_impossible4(headers.source(), headers.destination())
+        let [source, destination] = headers.octets();
+        is_impossible4(source, destination)
     }
 
     fn addresses(head: &[u8], l3: usize) -> Option<(IpAddr, IpAddr)> {
@@ -147,7 +149,7 @@ impl IpVersion for Ip4 {
     #[inline(always)]
     fn destination_hash(head: &[u8]) -> u32 {
         let to = head.get(L3 + 16..).and_then(|to| to.first_chunk());
-        to.map_or(0, |to| hash4(u32::from_be_bytes(*to)))
+        to.map_or(0, |to| hash4(*to))
     }
 
     fn destination(head: &[u8]) -> Option<IpAddr> {

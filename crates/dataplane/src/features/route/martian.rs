@@ -8,19 +8,32 @@
 /// Whether a source is of this network, this host, a group, or reserved, or a destination of this network or
 /// this host (RFC 1812, 5.3.7), or both are the same. Reserved destinations are routed, as by Linux.
 #[inline(always)]
-pub(crate) fn is_martian4(source: u32, destination: u32) -> bool {
+pub(crate) const fn is_martian4(source: u32, destination: u32) -> bool {
     (source >> 29 == 7) | is_this_host4(source) | is_this_host4(destination) | (source == destination)
 }
 
-/// Whether no packet may have these addresses, except [`is_link_query4`].
+/// Whether no packet may have these addresses, except [`is_link_query4`]: they are martian. For single
+/// packets, where a table takes fewer instructions than [`is_martian4`].
 #[inline(always)]
-pub(crate) fn is_impossible4(source: u32, destination: u32) -> bool {
-    is_martian4(source, destination)
+pub(crate) fn is_impossible4(source: [u8; 4], destination: [u8; 4]) -> bool {
+    let (from, to) = (IMPOSSIBLE[usize::from(source[0])], IMPOSSIBLE[usize::from(destination[0])]);
+    ((from | to >> 1) & 1 != 0) | (source == destination)
 }
+
+/// By the first octet of an address: bit 0 if no source begins with it, bit 1 if no destination does.
+static IMPOSSIBLE: [u8; 256] = {
+    let (mut bits, mut octet) = ([0; 256], 0);
+    while octet < 256 {
+        let (address, other) = ((octet as u32) << 24, 0x0a00_0001);
+        bits[octet] = is_martian4(address, other) as u8 | (is_martian4(other, address) as u8) << 1;
+        octet += 1;
+    }
+    bits
+};
 
 /// 0.0.0.0/8 and 127.0.0.0/8.
 #[inline(always)]
-fn is_this_host4(address: u32) -> bool {
+const fn is_this_host4(address: u32) -> bool {
     (address >> 24 == 0) | (address >> 24 == 127)
 }
 
@@ -58,4 +71,26 @@ pub(crate) fn is_link_query6(source: u128, destination: u128) -> bool {
 #[inline(always)]
 pub(crate) fn is_link_local(address: u128) -> bool {
     address >> 118 == 0x3fa
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An address whose first octet is often special.
+    fn address() -> impl Strategy<Value = u32> {
+        let octet =
+            prop_oneof![Just(0u8), Just(126), Just(127), Just(128), Just(223), Just(224), any::<u8>()];
+        (octet, 0..3u32).prop_map(|(octet, rest)| u32::from(octet) << 24 | rest)
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_is_about_martian_addresses(source in address(), destination in address()) {
+            let impossible = is_impossible4(source.to_be_bytes(), destination.to_be_bytes());
+            prop_assert_eq!(impossible, is_martian4(source, destination));
+        }
+    }
 }
