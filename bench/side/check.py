@@ -1,7 +1,7 @@
 """The guard: mmb's costs in memory beside those that are committed, as ratios to the plain path of their own run. The lowest
 values are compared: other work on the machine makes all others higher."""
 
-from . import memory
+from . import machine, memory
 from .peers import mmb
 from .results import RESULTS, Experiment, load
 
@@ -17,6 +17,7 @@ def plain_path():
 def compare():
     """Measures mmb's series of each experiment whose results are there, and prints what got worse. It only informs."""
     compared, worse = 0, 0
+    processor = machine.describe({})["processor"]
     for name in memory.OURS:
         path = RESULTS / f"{name}.json"
         before = load(path) if path.exists() else None
@@ -25,6 +26,8 @@ def compare():
             continue
         now = plain_path()
         print(f"{name}: the plain path takes {now:.1f} ticks; {before.plain:.1f} when the results were taken")
+        if before.processor != processor:
+            print(f"{name}: the results are of another processor, {before.processor or 'unknown'}; ratios may differ")
         known = {(point.series, point.x): min(point.values) for point in before.points}
         series = memory.ours(name, False)
         found = Experiment(name, "", "memory", before.x, "ticks a packet", "", {}, []).measure(series, ROUNDS)

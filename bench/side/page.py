@@ -26,8 +26,8 @@ below its figure. [bench/README.md](../bench/README.md) describes how peers are 
 that is missing or lacks the feature is named with the reason. A point that took {ENOUGH} s is not measured
 again, and its number of rounds is listed; most of this time is spent on loading a million rules.
 
-These figures do not cover network cards (this machine has none), more than one core for the box, or other
-processors.
+Each figure names the revision of mmb and the processor. Figures of different processors cannot be compared.
+None covers network cards (these machines have none) or more than one core for the box.
 """
 
 
@@ -173,12 +173,25 @@ def measured(experiment):
     return rounds and (f"{rounds} in {clock(experiment.seconds)}" if experiment.seconds >= 1 else rounds)
 
 
+def measured_with(experiment):
+    return experiment.mmb and f"mmb {experiment.mmb} on {experiment.processor}"
+
+
 def section(experiment):
     """All about one experiment, beginning with the peers that are ahead."""
     parts = [
         f"## {experiment.title}",
         "; ".join(
-            filter(None, [f"{experiment.unit}, {experiment.kind}", experiment.paper, measured(experiment), plain_path(experiment)])
+            filter(
+                None,
+                [
+                    f"{experiment.unit}, {experiment.kind}",
+                    experiment.paper,
+                    measured(experiment),
+                    plain_path(experiment),
+                    measured_with(experiment),
+                ],
+            )
         )
         + ".",
         beaten(experiment),
@@ -201,5 +214,5 @@ def wrapped(page):
 
 def text(experiments, facts):
     """The page."""
-    machine = "## Machine\n\n" + "\n".join(f"* {name}: {value}" for name, value in facts.items())
+    machine = "## Machine\n\nOf the last run:\n\n" + "\n".join(f"* {name}: {value}" for name, value in facts.items())
     return wrapped("\n\n".join([HEAD.strip(), everywhere(experiments), machine, *map(section, experiments)]) + "\n")

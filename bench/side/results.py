@@ -90,6 +90,9 @@ class Experiment:
     failed: list = field(default_factory=list)
     # Ticks of mmb's plain path when this was measured, for the guard (check.py); 0: not measured.
     plain: float = 0.0
+    # The revision of mmb and the processor that this was measured with.
+    mmb: str = ""
+    processor: str = ""
     # How many rounds were asked for, and the seconds that all of it took.
     rounds: int = 0
     seconds: float = 0.0
