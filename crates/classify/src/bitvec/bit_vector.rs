@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::lanes::{BLOCKS, LANES, LaneBlock};
-use super::partition::{Partition, STRIDE, protocol};
+use mmb_packet::window::KIND;
+
+use super::columns::Columns;
+use super::lanes::LANES;
+use super::partition::{Partition, protocol};
 use crate::pattern::{Entry, RuleEntry};
-use crate::vector::{LookupPacket, VECTOR, VectorSummary};
+use crate::vector::{Avx512, LookupPacket, VECTOR, VectorSummary};
 
 /// A growing partition chooses its dimensions again at each power of two up to this many entries.
 const MAX_RECHOOSE: usize = 256;
@@ -88,35 +91,20 @@ impl BitVector {
     /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches
     /// it. Pivots are not checked.
     #[inline]
-    pub fn classify(&self, packets: &[LookupPacket<'_>], mut hit: impl FnMut(u16, u32)) {
-        match packets {
-            [] => {}
-            [packet] => {
-                for partition in self.partitions.iter().filter(|partition| partition.accepts(packet)) {
-                    partition.classify(packets, &partition.all(), &mut [LaneBlock::EMPTY; BLOCKS], &mut hit);
-                }
-            }
-            [first, ..] if packets.len() <= STRIDE => self.classify_with(packets, [*first; STRIDE], hit),
-            [first, ..] => self.classify_with(packets, [*first; VECTOR], hit),
-        }
-    }
-
-    /// [`BitVector::classify`] with memory for as many packets.
-    #[inline(always)]
-    fn classify_with<'a, const N: usize>(
+    pub fn classify(
         &self,
-        packets: &[LookupPacket<'a>],
-        mut own: [LookupPacket<'a>; N],
+        packets: &[LookupPacket<'_>],
+        avx512: Option<Avx512>,
         mut hit: impl FnMut(u16, u32),
     ) {
-        let mut scratch = [LaneBlock::EMPTY; BLOCKS * STRIDE];
+        if let [packet] = packets {
+            return self.partitions.iter().for_each(|partition| partition.classify_one(packet, &mut hit));
+        }
+        let mut kinds = [0; VECTOR];
+        kinds.iter_mut().zip(packets).for_each(|(kind, packet)| *kind = packet.window.bytes()[KIND]);
+        let mut columns = Columns::new();
         for partition in &self.partitions {
-            let n = partition.select(packets, &mut own);
-            let own = &own[..n];
-            let Some(start) = partition.shared_start(own) else { continue };
-            for packets in own.chunks(STRIDE) {
-                partition.classify(packets, &start, &mut scratch, &mut hit);
-            }
+            partition.classify(packets, &kinds, (&mut columns, avx512), &mut hit);
         }
     }
 

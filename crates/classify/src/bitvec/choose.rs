@@ -60,13 +60,20 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     let step = entries.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<&Entry> = entries.iter().step_by(step).copied().collect();
     let pairs = (sample.len().min(PACKETS) * sample.len()) as f64;
+    let tested = tested(entries);
     let mut rated: Vec<(Field, Remaining)> =
-        tested(entries).into_iter().map(|field| (field, partitions(&field, &sample))).collect();
+        tested.iter().map(|field| (*field, partitions(field, &sample))).collect();
     let covered = entries.iter().fold([0; CHUNKS], |mut all, entry| {
         all.iter_mut().zip(entry.cover().mask()).for_each(|(all, mask)| *all |= mask);
         all
     });
-    let places = WINDOW_FIELDS.into_iter().filter(|place| place.bits_of(&covered) != 0);
+    let replaces = |field: &Field, place: &Field| {
+        let has_field = |entry: &&Entry| entry.fixed(place).0 == 0 || entry.requires(&field.present);
+        field.has_place_of(place) && entries.iter().all(has_field)
+    };
+    let places = WINDOW_FIELDS
+        .into_iter()
+        .filter(|place| place.bits_of(&covered) != 0 && !tested.iter().any(|field| replaces(field, place)));
     rated.extend(places.map(|field| (field, partitions(&field, &sample))));
 
     let (mut left, mut chosen) = ([u64::MAX; PACKETS], Vec::new());

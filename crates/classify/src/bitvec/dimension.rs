@@ -19,10 +19,14 @@ use std::sync::Arc;
 use mmb_packet::Window;
 
 use super::accepted::AcceptedValues;
+use super::columns::Columns;
 use super::intervals::{Bounds, IntervalTable, last_at_most};
 use super::lanes::{BLOCKS, LaneBlock, LaneSet, Rows};
 use crate::pattern::{Field, WordReader};
 use crate::vector::LookupPacket;
+
+/// Maximum number of intervals whose rows are joined to exclude entries for all packets of a vector.
+const MAX_UNION: usize = 4;
 
 /// Maximum number of intervals.
 const MAX_INTERVALS: usize = 4096;
@@ -83,11 +87,65 @@ impl Dimension {
         }
     }
 
-    /// Whether packets that differ in these bits may differ in the dimension.
-    pub fn can_distinguish(&self, differ: &Window) -> bool {
-        let present = self.field.present;
-        let byte = differ.bytes().get(usize::from(present.byte)).copied().unwrap_or(0);
-        byte & present.mask != 0 || self.field.value(differ) != 0
+    /// Number of entries among `lanes` that the dimension may exclude for a packet. With `present`, the
+    /// packet has the field.
+    #[inline(always)]
+    pub fn restricted(&self, lanes: &[LaneBlock], present: bool) -> u32 {
+        let each = lanes.iter().zip(self.accepts_any.blocks()).zip(self.absent.blocks());
+        each.map(|((lanes, any), absent)| {
+            let absent = if present { any } else { absent };
+            lanes.without_both(any, absent).len()
+        })
+        .sum()
+    }
+
+    /// Whether the dimension may exclude an entry for packets with the field.
+    pub fn restricts(&self, lane: usize) -> bool {
+        !self.accepts_any.contains(lane)
+    }
+
+    /// Whether the field fits in a column.
+    pub fn is_comparable(&self) -> bool {
+        self.reader.is_some() && self.field.width <= 32
+    }
+
+    /// Fills a column with the field's values.
+    #[inline(always)]
+    pub fn fill_column(
+        &self,
+        columns: &mut Columns,
+        column: usize,
+        packets: &[LookupPacket<'_>],
+        own: &[u8],
+    ) {
+        if let Some(reader) = self.reader {
+            columns.fill(column, reader, packets, own);
+        }
+    }
+
+    /// Removes the entries from `lanes` that accept no packet whose bits are between `least` and `most`, if
+    /// that is cheap. All these packets have the field, or none has it. Returns whether each such packet
+    /// leaves the same entries.
+    #[inline(always)]
+    pub fn exclude_between(&self, least: &Window, most: &Window, lanes: &mut [LaneBlock]) -> bool {
+        if !self.field.present.holds(least) {
+            let each = lanes.iter_mut().zip(self.absent.blocks());
+            each.for_each(|(lanes, absent)| *lanes = lanes.keep(absent, absent));
+            return true;
+        }
+        let (low, high) = (self.field.value(least), self.field.value(most));
+        let first = self.table.interval(low);
+        let last = if high == low { first } else { self.table.interval(high) };
+        if last - first >= MAX_UNION {
+            return false;
+        }
+        let rows = self.table.rows.all();
+        for (block, (lanes, any)) in lanes.iter_mut().zip(self.accepts_any.blocks()).enumerate() {
+            let of_block =
+                self.table.row_of[first..=last].iter().map(|row_of| rows[usize::from(row_of[block])]);
+            *lanes = lanes.keep(&of_block.fold(LaneBlock::EMPTY, |all, row| all.or(&row)), any);
+        }
+        first == last
     }
 
     /// Removes the entries that do not accept a packet from its candidates (`blocks` blocks for each packet).

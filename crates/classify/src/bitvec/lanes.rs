@@ -6,17 +6,20 @@ pub(super) const LANES: usize = 2048;
 /// Number of lanes in a block.
 pub(super) const BLOCK: usize = 256;
 
+/// Number of words in a block.
+const BLOCK_WORDS: usize = BLOCK / 64;
+
 /// Number of blocks in a [`LaneSet`].
 pub(super) const BLOCKS: usize = LANES / BLOCK;
 
 /// A set of 256 lanes.
 #[repr(align(32))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LaneBlock([u64; BLOCK / 64]);
+pub(super) struct LaneBlock([u64; BLOCK_WORDS]);
 
 impl LaneBlock {
     /// The empty set.
-    pub const EMPTY: LaneBlock = LaneBlock([0; BLOCK / 64]);
+    pub const EMPTY: LaneBlock = LaneBlock([0; BLOCK_WORDS]);
 
     /// Keeps the lanes that are in `one` or in `other`.
     #[inline(always)]
@@ -28,6 +31,18 @@ impl LaneBlock {
     #[inline(always)]
     pub fn or(self, other: &LaneBlock) -> LaneBlock {
         LaneBlock(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// The lanes that are not in both `one` and `other`.
+    #[inline(always)]
+    pub fn without_both(self, one: &LaneBlock, other: &LaneBlock) -> LaneBlock {
+        LaneBlock(std::array::from_fn(|word| self.0[word] & !(one.0[word] & other.0[word])))
+    }
+
+    /// Number of lanes.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Whether the set is empty.
@@ -72,22 +87,41 @@ impl LaneSet {
     pub fn first_free(&self) -> Option<usize> {
         let mut words = self.0.iter().flat_map(|block| block.0);
         let word = words.position(|word| word != u64::MAX)?;
-        let rest = self.0[word * 64 / BLOCK].0[word % (BLOCK / 64)];
+        let rest = self.0[word / BLOCK_WORDS].0[word % BLOCK_WORDS];
         Some(word * 64 + rest.trailing_ones() as usize)
     }
 }
 
-/// Calls `visit` with each lane of some blocks, ascending.
-#[inline(always)]
-pub(super) fn for_each_lane(blocks: &[LaneBlock], mut visit: impl FnMut(usize)) {
-    for (at, block) in blocks.iter().enumerate() {
-        for (word, bits) in block.0.iter().enumerate() {
-            let mut bits = *bits;
-            while bits != 0 {
-                visit(at * BLOCK + word * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-            }
+/// The lanes of some blocks, ascending. A loop over them is compiled with the instructions of its function;
+/// a closure would not always be.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes<'a> {
+    blocks: &'a [LaneBlock],
+    /// Index of the next word, and the rest of the word before it.
+    next: usize,
+    bits: u64,
+}
+
+impl<'a> Lanes<'a> {
+    #[inline(always)]
+    pub fn of(blocks: &'a [LaneBlock]) -> Lanes<'a> {
+        Lanes { blocks, next: 0, bits: 0 }
+    }
+}
+
+impl Iterator for Lanes<'_> {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        while self.bits == 0 {
+            let block = self.blocks.get(self.next / BLOCK_WORDS)?;
+            self.bits = block.0[self.next % BLOCK_WORDS];
+            self.next += 1;
         }
+        let lane = (self.next - 1) * 64 + self.bits.trailing_zeros() as usize;
+        self.bits &= self.bits - 1;
+        Some(lane)
     }
 }
 

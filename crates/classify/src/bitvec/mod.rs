@@ -7,9 +7,12 @@
 //! packet. Candidates are checked in full unless the dimensions decide them. So a dimension may accept more
 //! than an entry does, and not every field needs a dimension.
 //!
-//! A group of packets goes through the dimensions together. The memory accesses of the packets overlap, a
-//! dimension's bounds and rows stay in the cache, and no branch depends on a single packet until candidates
-//! remain.
+//! Before that, the dimensions are applied to all packets of a vector at once: most fields are equal in them,
+//! or nearly so ([`start`]). If few entries remain, they are compared with all packets ([`columns`]).
+//!
+//! Otherwise a group of packets goes through the dimensions together. The memory accesses of the packets
+//! overlap, a dimension's bounds and rows stay in the cache, and no branch depends on a single packet until
+//! candidates remain.
 //!
 //! A partition has at most [`lanes::LANES`] entries. More entries are distributed over several partitions.
 //! Entries about one transport protocol are in partitions of their own, which other packets skip. A change
@@ -19,10 +22,12 @@
 mod accepted;
 mod bit_vector;
 mod choose;
+mod columns;
 mod dimension;
 mod intervals;
 mod lanes;
 mod partition;
+mod start;
 #[cfg(test)]
 mod tests;
 

@@ -2,23 +2,36 @@
 
 use std::sync::Arc;
 
-use mmb_packet::{Kind, Window};
+use mmb_packet::Kind;
 
 use super::accepted::{AcceptedValues, is_decided};
 use super::choose::choose_dimensions;
+use super::columns::{Columns, MAX_COLUMNS};
 use super::dimension::Dimension;
-use super::lanes::{BLOCK, LANES, LaneBlock, LaneSet, for_each_lane};
+use super::lanes::{BLOCK, BLOCKS, LANES, LaneBlock, LaneSet, Lanes};
+use super::start::{SharedStart, common_bits};
 use crate::pattern::{CompactKey, Entry, MaskedKey};
-use crate::vector::LookupPacket;
+use crate::vector::{Avx512, LookupPacket, VECTOR};
 
 /// Number of packets that go through the dimensions together.
-pub(super) const STRIDE: usize = 16;
+pub(super) const STRIDE: usize = 64;
 
 /// The numbers of all packets that go through the dimensions together.
-const ALL: [u8; STRIDE] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const ALL: [u8; STRIDE] = {
+    let (mut all, mut at) = ([0; STRIDE], 0);
+    while at < STRIDE {
+        all[at] = at as u8;
+        at += 1;
+    }
+    all
+};
 
 /// With fewer packets, the search for common values is skipped.
 const MIN_SHARED: usize = 4;
+
+/// Maximum number of conditions on fields, in the entries that remain for a vector, that are compared with
+/// columns.
+const MAX_CONDITIONS: u32 = 32;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partition {
@@ -28,22 +41,15 @@ pub(super) struct Partition {
     pub used: LaneSet,
     pub len: usize,
     pub dims: Vec<Dimension>,
-    /// The chunks that the dimensions read, as a bit set.
-    chunks_read: u8,
     /// Conditions that all entries' covers share (or fewer), in two forms; the second is faster to compare.
     pub common: MaskedKey,
     common_test: CompactKey,
+    /// The common conditions as bits of the [`KIND`] byte, if they are no more.
+    common_kind: Option<(u8, u8)>,
     /// The dimensions whose field every packet has that satisfies `common`, as a bit set.
     always_present: u32,
     /// Entries that `common` and the dimensions decide completely.
     decided: LaneSet,
-}
-
-/// Starting point for some packets: the remaining entries, and the dimensions that are already applied (a bit
-/// set).
-pub(super) struct SharedStart {
-    pub lanes: LaneSet,
-    done: u32,
 }
 
 impl Partition {
@@ -51,12 +57,7 @@ impl Partition {
     pub fn new(entries: &[(u32, Arc<Entry>)]) -> Partition {
         let sample: Vec<&Entry> = entries.iter().map(|(_, entry)| &**entry).collect();
         let fields = choose_dimensions(&sample);
-        let chunks_read = fields.iter().fold(0, |chunks, field| chunks | field.chunks());
-        Partition {
-            dims: fields.into_iter().map(Dimension::new).collect(),
-            chunks_read,
-            ..Partition::default()
-        }
+        Partition { dims: fields.into_iter().map(Dimension::new).collect(), ..Partition::default() }
     }
 
     pub fn has_room(&self, entry: &Entry) -> bool {
@@ -93,6 +94,8 @@ impl Partition {
             let common = if self.len == 1 { new.cover() } else { self.common.shared(&new.cover()) };
             if common != self.common {
                 (self.common, self.common_test) = (common, CompactKey::new(&common));
+                let kind = common.kind_bits();
+                self.common_kind = (MaskedKey::kind(kind) == common).then_some(kind);
                 let is_present = |dim: &Dimension| common.and(&dim.field.present.masked()) == Some(common);
                 self.always_present =
                     self.dims.iter().rev().fold(0, |bits, dim| bits << 1 | u32::from(is_present(dim)));
@@ -142,59 +145,166 @@ impl Partition {
         self.lanes.len().div_ceil(BLOCK)
     }
 
-    /// Starting point with every entry and no dimension applied.
-    pub fn all(&self) -> SharedStart {
-        SharedStart { lanes: self.used.clone(), done: 0 }
-    }
-
     /// Whether a packet satisfies the common conditions.
     #[inline(always)]
     pub fn accepts(&self, packet: &LookupPacket<'_>) -> bool {
         self.common_test.holds(packet.window)
     }
 
-    /// Copies the packets that satisfy the common conditions to `out`, which has room for all; returns their
-    /// number.
+    /// Writes the indexes of the packets that satisfy the common conditions; returns their number. Packets of
+    /// different protocols alternate without order, so no branch depends on one.
     #[inline(always)]
-    pub fn select<'a, const N: usize>(
-        &self,
-        packets: &[LookupPacket<'a>],
-        out: &mut [LookupPacket<'a>; N],
-    ) -> usize {
+    fn select(&self, packets: &[LookupPacket<'_>], kinds: &[u8; VECTOR], own: &mut [u8; VECTOR]) -> usize {
         let mut n = 0;
-        for packet in packets {
-            out[n % N] = *packet;
-            n += usize::from(self.accepts(packet));
+        if let Some((mask, value)) = self.common_kind {
+            for (at, kind) in kinds.iter().enumerate().take(packets.len()) {
+                own[n % VECTOR] = at as u8;
+                n += usize::from(kind & mask == value);
+            }
+            return n;
+        }
+        for (at, packet) in packets.iter().enumerate() {
+            own[n % VECTOR] = at as u8;
+            n += usize::from(self.common_test.differing_bits(packet.window) == 0);
         }
         n
     }
 
-    /// Applies those dimensions once in which the packets do not differ. Many fields (TTL, traffic class,
-    /// length) are equal in most packets of a vector. None if there is no packet, or no entry remains.
-    pub fn shared_start(&self, packets: &[LookupPacket<'_>]) -> Option<SharedStart> {
-        let mut start = self.all();
-        if packets.len() < MIN_SHARED {
-            return (!packets.is_empty()).then_some(start);
+    /// Starting point with every entry and no dimension applied.
+    fn all(&self) -> SharedStart {
+        let dims = (1 << self.dims.len()) - 1;
+        SharedStart { lanes: self.used.clone(), dims, present: self.always_present }
+    }
+
+    /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches
+    /// it. Pivots are not checked. `kinds` has the [`KIND`] bytes of the packets.
+    #[allow(unsafe_code)]
+    #[inline]
+    pub fn classify(
+        &self,
+        packets: &[LookupPacket<'_>],
+        kinds: &[u8; VECTOR],
+        (columns, avx512): (&mut Columns, Option<Avx512>),
+        hit: &mut impl FnMut(u16, u32),
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if avx512.is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            return unsafe { self.classify_avx512(packets, kinds, columns, hit) };
         }
-        let differ = differ(packets, self.chunks_read);
-        let blocks = self.blocks();
-        for (at, dim) in self.dims.iter().enumerate() {
-            if !dim.can_distinguish(&differ) {
-                let (mut which, mut interval) = ([0], [0]);
-                dim.find_intervals::<false>(packets, &which, &mut interval);
-                start.done |= 1 << at;
-                if dim.filter::<false>(&interval, &mut which, start.lanes.blocks_mut(), blocks) == 0 {
-                    return None;
+        self.classify_with(packets, kinds, columns, hit);
+    }
+
+    /// [`Partition::classify`] with AVX-512; the caller needs an [`Avx512`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn classify_avx512(
+        &self,
+        packets: &[LookupPacket<'_>],
+        kinds: &[u8; VECTOR],
+        columns: &mut Columns,
+        hit: &mut impl FnMut(u16, u32),
+    ) {
+        self.classify_with(packets, kinds, columns, hit);
+    }
+
+    #[inline(always)]
+    fn classify_with(
+        &self,
+        packets: &[LookupPacket<'_>],
+        kinds: &[u8; VECTOR],
+        columns: &mut Columns,
+        hit: &mut impl FnMut(u16, u32),
+    ) {
+        let mut own = [0; VECTOR];
+        let n = self.select(packets, kinds, &mut own);
+        let own = &own[..n];
+        let mut start = self.all();
+        if n >= MIN_SHARED {
+            let (least, most) = common_bits(packets, own);
+            if !start.apply(&self.dims, (&least, &most), self.blocks()) {
+                return;
+            }
+            if self.can_compare(&start) {
+                return self.compare(packets, own, &start, columns, hit);
+            }
+        }
+        let mut candidates = [LaneBlock::EMPTY; BLOCKS * STRIDE];
+        for own in own.chunks(STRIDE) {
+            let mut group = [packets[0]; STRIDE];
+            group.iter_mut().zip(own).for_each(|(packet, at)| *packet = packets[usize::from(*at)]);
+            self.intersect(&group[..own.len()], &start, &mut candidates, hit);
+        }
+    }
+
+    /// [`Partition::classify`] for one packet.
+    pub fn classify_one(&self, packet: &LookupPacket<'_>, hit: &mut impl FnMut(u16, u32)) {
+        if self.accepts(packet) {
+            let mut candidates = [LaneBlock::EMPTY; BLOCKS];
+            self.intersect(std::slice::from_ref(packet), &self.all(), &mut candidates, hit);
+        }
+    }
+
+    /// The dimensions that are left, with their numbers.
+    fn left<'a>(&'a self, start: &'a SharedStart) -> impl Iterator<Item = (usize, &'a Dimension)> {
+        self.dims.iter().enumerate().filter(|(at, _)| start.dims >> at & 1 == 1)
+    }
+
+    /// Whether so few entries remain that comparing them is faster than finding the intervals of packets.
+    fn can_compare(&self, start: &SharedStart) -> bool {
+        let lanes = &start.lanes.blocks()[..self.blocks()];
+        let mut conditions = 0;
+        start.dims.count_ones() as usize <= MAX_COLUMNS
+            && self.left(start).all(|(at, dim)| {
+                conditions += dim.restricted(lanes, true);
+                start.present >> at & 1 == 1 && dim.is_comparable() && conditions <= MAX_CONDITIONS
+            })
+    }
+
+    /// Compares the entries that remain with all packets whose indexes are `own`, by the dimensions that are
+    /// left. All packets have their fields.
+    #[inline(always)]
+    fn compare(
+        &self,
+        packets: &[LookupPacket<'_>],
+        own: &[u8],
+        start: &SharedStart,
+        columns: &mut Columns,
+        hit: &mut impl FnMut(u16, u32),
+    ) {
+        let (n, mut filled) = (own.len(), 0);
+        'entries: for lane in Lanes::of(&start.lanes.blocks()[..self.blocks()]) {
+            let Some(entry) = &self.lanes[lane] else { continue };
+            columns.start_entry(n);
+            for (column, (at, dim)) in self.left(start).enumerate() {
+                if !dim.restricts(lane) {
+                    continue;
+                }
+                if filled >> at & 1 == 0 {
+                    filled |= 1 << at;
+                    dim.fill_column(columns, column, packets, own);
+                }
+                if !columns.compare(column, &dim.field, entry, n) {
+                    continue 'entries;
+                }
+            }
+            for packet in columns.left(n).map(|at| &packets[usize::from(own[at])]) {
+                if self.decided.contains(lane) || self.holds(entry, packet) {
+                    hit(packet.head, self.slots[lane]);
                 }
             }
         }
-        Some(start)
     }
 
-    /// See [`BitVector::classify`](super::BitVector::classify). Takes up to [`STRIDE`] packets, which satisfy
-    /// the common conditions, and memory for their candidates.
+    /// Whether a packet matches an entry, apart from the pivot.
+    fn holds(&self, entry: &Entry, packet: &LookupPacket<'_>) -> bool {
+        entry.covers(packet.window) && entry.passes(packet.window, packet.facts)
+    }
+
+    /// Intersects the rows of up to [`STRIDE`] packets, which satisfy the common conditions. `candidates` is
+    /// memory for the entries that remain for them.
     #[inline(always)]
-    pub fn classify(
+    fn intersect(
         &self,
         packets: &[LookupPacket<'_>],
         start: &SharedStart,
@@ -208,15 +318,12 @@ impl Partition {
         for candidates in candidates.chunks_exact_mut(blocks).take(n) {
             candidates.copy_from_slice(used);
         }
-        for (at, dim) in self.dims.iter().enumerate() {
+        for (at, dim) in self.left(start) {
             if n == 0 {
                 return;
             }
-            if start.done >> at & 1 == 1 {
-                continue;
-            }
             let (which, intervals) = (&mut which[..n], &mut intervals[..n]);
-            n = if self.always_present >> at & 1 == 1 {
+            n = if start.present >> at & 1 == 1 {
                 dim.find_intervals::<true>(packets, which, intervals);
                 dim.filter::<true>(intervals, which, candidates, blocks)
             } else {
@@ -225,25 +332,15 @@ impl Partition {
             };
         }
         for at in which[..n].iter().map(|at| usize::from(*at)) {
-            let LookupPacket { window, facts, head } = packets[at];
-            for_each_lane(&candidates[at * blocks..][..blocks], |lane| {
-                let holds = |found: &Entry| found.covers(window) && found.passes(window, facts);
-                if self.decided.contains(lane) || self.lanes[lane].as_deref().is_some_and(holds) {
-                    hit(head, self.slots[lane]);
+            let packet = &packets[at];
+            for lane in Lanes::of(&candidates[at * blocks..][..blocks]) {
+                let holds = |entry: &Arc<Entry>| self.holds(entry, packet);
+                if self.decided.contains(lane) || self.lanes[lane].as_ref().is_some_and(holds) {
+                    hit(packet.head, self.slots[lane]);
                 }
-            });
+            }
         }
     }
-}
-
-/// The bits of some chunks (a bit set) in which packets differ from the first packet.
-fn differ(packets: &[LookupPacket<'_>], chunks: u8) -> Window {
-    let mut differ = Window::default();
-    let Some(LookupPacket { window: first, .. }) = packets.first() else { return differ };
-    for (chunk, differ) in differ.chunk.iter_mut().enumerate().filter(|(chunk, _)| chunks & 1 << chunk != 0) {
-        *differ = packets.iter().fold(0, |any, packet| any | packet.window.chunk[chunk] ^ first.chunk[chunk]);
-    }
-    differ
 }
 
 /// The bits of a cover that require a transport protocol, as mask and key.

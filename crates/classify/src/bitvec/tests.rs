@@ -10,9 +10,10 @@ use proptest::sample::select;
 
 use super::accepted::AcceptedValues;
 use super::bit_vector::*;
+use super::columns::Columns;
 use super::dimension::Dimension;
-use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test, TruePredicates, largest};
-use crate::vector::LookupPacket;
+use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test, TruePredicates, WordReader, largest};
+use crate::vector::{Avx512, LookupPacket, VECTOR};
 
 const ALWAYS: Presence = Presence { byte: 0, mask: 0, value: 0 };
 const TCP: Presence = Presence { byte: 12, mask: 0xf0, value: 0x10 };
@@ -100,11 +101,16 @@ fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
     let packets = windows.iter().zip(0..).map(|(window, head)| LookupPacket { window, facts, head });
     let packets: Vec<LookupPacket<'_>> = packets.collect();
     let mut x = vec![Vec::new(); windows.len()];
-    vector.classify(&packets, |head, slot| x[usize::from(head)].push(slot));
+    vector.classify(&packets, None, |head, slot| x[usize::from(head)].push(slot));
+    if let Some(avx512) = Avx512::detect() {
+        let mut same = vec![Vec::new(); windows.len()];
+        vector.classify(&packets, Some(avx512), |head, slot| same[usize::from(head)].push(slot));
+        assert_eq!(same, x);
+    }
     for (packet, mut found) in packets.iter().zip(x) {
         let window = packet.window;
         let mut alone = Vec::new();
-        vector.classify(&[*packet], |_, slot| alone.push(slot));
+        vector.classify(&[*packet], None, |_, slot| alone.push(slot));
         assert_eq!(found, alone);
         found.sort();
         let holds = model.iter().filter(|(_, entry)| entry.holds(window, facts));
@@ -152,6 +158,34 @@ proptest! {
             prop_assert!(vector.remove(slot).is_some());
         }
         prop_assert_eq!(vector.partitions.len(), 0);
+    }
+}
+
+proptest! {
+    /// A column excludes exactly the packets whose value of the field an entry does not accept.
+    #[test]
+    fn columns_agree_with_entries(
+        entries in vec(entry(), 1..4),
+        windows in vec(window(), 1..=VECTOR),
+        field in select(FIELDS.iter().copied().filter(|field| field.width <= 32).collect::<Vec<_>>()),
+    ) {
+        let packet = |(head, window)| LookupPacket { window, facts: TruePredicates::NONE, head };
+        let packets: Vec<LookupPacket<'_>> = (0..).zip(&windows).map(packet).collect();
+        let own: Vec<u8> = (0..windows.len()).rev().step_by(2).map(|at| at as u8).collect();
+        let mut columns = Columns::new();
+        columns.fill(1, WordReader::of(&field).unwrap(), &packets, &own);
+        for entry in entries {
+            let (mask, key) = entry.fixed(&field);
+            let accepts = |at: &usize| {
+                let value = field.value(&windows[usize::from(own[*at])]);
+                value & mask == key && entry.ranges_of(&field).all(|ranges| ranges.contains(value))
+            };
+            columns.start_entry(own.len());
+            let any = columns.compare(1, &field, &entry, own.len());
+            let expected: Vec<usize> = (0..own.len()).filter(accepts).collect();
+            prop_assert_eq!(any, !expected.is_empty());
+            prop_assert_eq!(columns.left(own.len()).collect::<Vec<_>>(), expected);
+        }
     }
 }
 

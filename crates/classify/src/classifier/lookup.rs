@@ -142,7 +142,7 @@ impl Classifier {
         if !always.is_empty() || !bits.is_excluded(summary) {
             let mut packets = [walk.packet(0); VECTOR];
             packets.iter_mut().zip(0..heads).for_each(|(packet, head)| *packet = walk.packet(head));
-            self.root.visit_untabled(&packets[..usize::from(heads)], &mut hits.unordered);
+            self.root.visit_untabled(&packets[..usize::from(heads)], walk.avx512, &mut hits.unordered);
         }
         for table in tables {
             for LookupPacket { window, facts, head } in (0..heads).map(|head| walk.packet(head)) {
@@ -156,7 +156,7 @@ impl Classifier {
         for (packet, window) in windows.iter().enumerate() {
             let packet = LookupPacket { window, facts: results.of_packet(packet), head: packet as u16 };
             for (_, node) in packet.facts.iter().filter_map(|id| self.pivots.get(id)) {
-                node.visit(&[packet], hits);
+                node.visit(&[packet], None, hits);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
-use super::field::Field;
+use super::field::{Field, Presence};
 use super::masked_key::{CompactKey, MaskedKey};
 use super::ranges::Ranges;
 
@@ -129,6 +129,26 @@ impl Entry {
     /// The cover's key of a chunk.
     pub(crate) fn key(&self, chunk: usize) -> u128 {
         self.cover.chunk(chunk).1
+    }
+
+    /// Mask and key over a field's value: the bits that the cover fixes.
+    pub(crate) fn fixed(&self, field: &Field) -> (u128, u128) {
+        let (mask, key) = self.cover.chunk(field.chunk.into());
+        (field.bits_of_chunk(mask), field.bits_of_chunk(key))
+    }
+
+    /// Whether the cover requires a field to be present.
+    pub(crate) fn requires(&self, present: &Presence) -> bool {
+        let cover = self.cover();
+        cover.and(&present.masked()) == Some(cover)
+    }
+
+    /// The values of a field that tests accept.
+    pub(crate) fn ranges_of(&self, field: &Field) -> impl Iterator<Item = &Ranges> {
+        self.tests.iter().filter_map(move |test| match test {
+            Test::InRanges { field: tested, ranges, .. } if tested == field => Some(ranges),
+            _ => None,
+        })
     }
 
     /// Whether a window satisfies the cover.

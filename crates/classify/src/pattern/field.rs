@@ -38,6 +38,13 @@ impl Presence {
         window.bytes().get(usize::from(self.byte)).is_some_and(|byte| byte & self.mask == self.value)
     }
 
+    /// Whether the condition holds for all packets whose bits are between those of two windows. None if it
+    /// depends on the packet.
+    pub(crate) fn holds_between(&self, least: &Window, most: &Window) -> Option<bool> {
+        let bits = |window: &Window| window.bytes().get(usize::from(self.byte)).map(|byte| byte & self.mask);
+        (bits(least) == bits(most)).then(|| self.holds(least))
+    }
+
     /// The condition as a mask and a key.
     pub fn masked(&self) -> MaskedKey {
         MaskedKey::byte(self.byte.into(), self.mask, self.value).unwrap_or(MaskedKey::ANY)
@@ -97,6 +104,11 @@ impl Field {
         cover.without(self.chunk.into(), (bits << self.shift).to_be())
     }
 
+    /// Whether both are the same bits of the window.
+    pub(crate) fn has_place_of(&self, other: &Field) -> bool {
+        (self.chunk, self.shift, self.width) == (other.chunk, other.shift, other.width)
+    }
+
     /// The field's value, if the packet has the field.
     #[inline]
     pub fn read(&self, window: &Window) -> Option<u128> {
@@ -117,7 +129,12 @@ impl Field {
     /// Extracts the field's bits from the chunks of a window.
     #[inline(always)]
     pub(crate) fn bits_of(&self, chunks: &[u128; CHUNKS]) -> u128 {
-        let chunk = chunks.get(usize::from(self.chunk)).copied().unwrap_or(0);
+        self.bits_of_chunk(chunks.get(usize::from(self.chunk)).copied().unwrap_or(0))
+    }
+
+    /// Extracts the field's bits from its chunk.
+    #[inline(always)]
+    pub(crate) fn bits_of_chunk(&self, chunk: u128) -> u128 {
         chunk.to_be().checked_shr(self.shift.into()).unwrap_or(0) & largest(self.width)
     }
 

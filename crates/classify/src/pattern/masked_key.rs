@@ -206,6 +206,14 @@ impl CompactKey {
                 .all(|own| window.chunk[usize::from(own.chunk) % CHUNKS] & own.mask == own.key)
     }
 
+    /// Bits by which the window does not satisfy it. 0 if it does.
+    #[inline(always)]
+    pub fn differing_bits(&self, window: &Window) -> u128 {
+        let of_chunk = |own: &MaskedChunk| window.chunk[usize::from(own.chunk) % CHUNKS] & own.mask ^ own.key;
+        let first = window.chunk[0] & self.mask ^ self.key;
+        self.others.iter().fold(first, |bits, own| bits | of_chunk(own))
+    }
+
     /// Bytes of memory behind it.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.others)

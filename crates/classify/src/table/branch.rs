@@ -158,7 +158,7 @@ impl Branch {
             Branch::Rule(slot) if same_key => sink.push(*slot),
             Branch::Rules(slots) if same_key => slots.iter().for_each(|slot| sink.push(*slot)),
             Branch::Node(node) if same_key => {
-                sink.with(|head, hits| node.visit(&[LookupPacket { window, facts, head }], hits));
+                sink.with(|head, hits| node.visit(&[LookupPacket { window, facts, head }], None, hits));
             }
             Branch::Free | Branch::Rule(_) | Branch::Rules(_) | Branch::Node(_) => {}
         }

@@ -17,7 +17,7 @@ use crate::bitvec::BitVector;
 use crate::leaf::{Leaf, PreFilter, capacity};
 use crate::paged::SortedPages;
 use crate::pattern::{Entry, RuleEntry};
-use crate::vector::{Hit, HitSink, LookupPacket};
+use crate::vector::{Avx512, Hit, HitSink, LookupPacket};
 
 /// A node; see the module's documentation.
 #[derive(Clone, Debug)]
@@ -194,18 +194,18 @@ impl Node {
     }
 
     /// Adds the hits of some packets for entries outside the tables and the leaf.
-    pub fn visit_untabled(&self, packets: &[LookupPacket<'_>], hits: &mut Vec<Hit>) {
+    pub fn visit_untabled(&self, packets: &[LookupPacket<'_>], avx512: Option<Avx512>, hits: &mut Vec<Hit>) {
         for slot in self.always.iter() {
             hits.extend(packets.iter().map(|packet| Hit::new(packet.head, *slot)));
         }
-        self.bits.classify(packets, |pkt, slot| hits.push(Hit::new(pkt, slot)));
+        self.bits.classify(packets, avx512, |pkt, slot| hits.push(Hit::new(pkt, slot)));
     }
 
     /// Adds the hits of some packets that satisfy the path to this node.
     #[inline(never)]
-    pub fn visit(&self, packets: &[LookupPacket<'_>], hits: &mut Vec<Hit>) {
+    pub fn visit(&self, packets: &[LookupPacket<'_>], avx512: Option<Avx512>, hits: &mut Vec<Hit>) {
         if self.has_untabled() {
-            self.visit_untabled(packets, hits);
+            self.visit_untabled(packets, avx512, hits);
         }
         if self.leaf.is_empty() && self.tables.is_empty() {
             return;
