@@ -197,7 +197,7 @@ impl Partition {
 
     /// [`Partition::classify`] with AVX-512; the caller needs an [`Avx512`].
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn classify_avx512(
         &self,
         packets: &[LookupPacket<'_>],

@@ -73,7 +73,7 @@ fn mark_agreeing(
 
 /// [`mark_agreeing`] with AVX-512; the caller needs an [`Avx512`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn mark_agreeing_avx512(
     windows: &[Window],
     leaf: &ActiveBlocks<'_>,

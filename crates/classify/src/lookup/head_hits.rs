@@ -99,13 +99,14 @@ impl HitWriter<'_> {
     /// Adds the first `n` of some slots. It writes all of them, in order not to branch.
     #[inline(always)]
     pub fn push_first<const N: usize>(&mut self, slots: &[u32; N], n: usize) {
-        if self.slots.len() < self.len + N {
-            grow(self.slots);
-        }
-        if let Some(out) = self.slots.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<N>()) {
-            *out = *slots;
-            self.len += n;
-        }
+        let out = loop {
+            match self.slots.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+                Some(out) => break out,
+                None => grow(self.slots),
+            }
+        };
+        *out = *slots;
+        self.len += n;
     }
 
     /// Adds all slots.
@@ -214,7 +215,7 @@ impl HeadHits {
 
     /// [`HeadHits::expand`] with AVX-512; the caller needs an [`Avx512`].
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn expand_avx512(&self, heads: &Heads, cache: &MatchCache, packets: usize, hits: &mut Vec<Hit>) {
         self.expand_with(heads, cache, packets, hits, |hits, pkt, slots, run| {
             super::avx512::append(hits, pkt, slots, run)

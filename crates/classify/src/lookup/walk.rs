@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
 
     /// [`Walk::run_passes`] with AVX-512; the caller needs an [`Avx512`]. The passes are the same.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn run_passes_avx512(
         &self,
         scratch: &mut Scratch<'a>,

@@ -4,7 +4,7 @@
 //! have AVX-512. This is determined once for each [`crate::Batch`]; an [`Avx512`] is the proof. The kernels
 //! return exactly what the portable code returns.
 
-/// Proof that the processor has AVX-512 (F and BW), BMI2 and POPCNT.
+/// Proof that the processor has AVX-512 (F, BW and VL), BMI2 and POPCNT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx512(());
 
@@ -14,6 +14,7 @@ impl Avx512 {
         #[cfg(target_arch = "x86_64")]
         let has = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("popcnt");
         #[cfg(not(target_arch = "x86_64"))]

@@ -12,7 +12,7 @@ const STEP: usize = 16;
 /// Appends the hits of a run of slots. It writes whole steps and truncates the excess, because the number of
 /// hits is hard to predict. Whether there are any is easy to predict.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn append(hits: &mut Vec<Hit>, pkt: u16, slots: &[u32], (from, to): (usize, usize)) {
     if from == to {
         return;

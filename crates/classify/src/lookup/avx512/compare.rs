@@ -33,14 +33,14 @@ const ANY: i32 = 0xfe;
 
 impl Chunk {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn new(words: [u32; 4]) -> Chunk {
         Chunk { four: four_times(words), sixteen: sixteen_times(words) }
     }
 
     /// The first chunk of a window.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn first(window: &Window) -> Chunk {
         Chunk::new(first_chunk_words(window.chunk[0]))
     }
@@ -48,7 +48,7 @@ impl Chunk {
 
 /// The lanes of a block of four that agree with a window, as bits. `first` is the window's first chunk.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare4(block: &Block4, first: &Chunk, window: &Window) -> u32 {
     let keys = Keys4::new(block);
     let lanes = if block.is_about_first() {
@@ -69,21 +69,21 @@ struct Keys4 {
 
 impl Keys4 {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn new(block: &Block4) -> Keys4 {
         Keys4 { mask: cast(block.mask), key: cast(block.key) }
     }
 
     /// The lanes that agree with the words of a chunk.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn agreeing(&self, words: __m512i) -> u16 {
         lanes_of_4(_mm512_ternarylogic_epi32::<DIFFER>(words, self.mask, self.key))
     }
 
     /// The lanes that agree with the words of a first chunk.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn agreeing_first(&self, words: __m512i) -> u16 {
         let differ = _mm512_ternarylogic_epi32::<DIFFER>(words, self.mask, self.key);
         let (below, above) = (_mm512_subs_epu16(self.mask, words), _mm512_subs_epu16(words, self.key));
@@ -93,7 +93,7 @@ impl Keys4 {
 
 /// The lanes of a block of four that differ in no word.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn lanes_of_4(differ: __m512i) -> u16 {
     let words = _mm512_test_epi32_mask(differ, differ);
     let words = words | words >> 8;
@@ -102,7 +102,7 @@ fn lanes_of_4(differ: __m512i) -> u16 {
 
 /// Each word four times, in the lane order of [`Block4`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn four_times(words: [u32; 4]) -> __m512i {
     _mm512_permutexvar_epi32(cast(FOUR_TIMES), _mm512_broadcast_i32x4(cast(words)))
 }
@@ -120,7 +120,7 @@ const PORT_LANES_8: u16 = 0xff;
 
 impl Eight {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn new(words: [u32; 4]) -> Eight {
         let words = _mm512_broadcast_i32x4(cast(words));
         Eight(EIGHT_TIMES.map(|order| _mm512_permutexvar_epi32(cast(order), words)))
@@ -128,7 +128,7 @@ impl Eight {
 
     /// The first chunk of a window.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn first(window: &Window) -> Eight {
         Eight::new(first_chunk_words(window.chunk[0]))
     }
@@ -137,7 +137,7 @@ impl Eight {
 /// The lanes of a block of eight whose compared chunk agrees with a window, as bits. `first` is the window's
 /// first chunk.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare8(block: &Block8, first: &Eight, window: &Window) -> u32 {
     let (mask, key): ([__m512i; 2], [__m512i; 2]) = (cast(block.mask), cast(block.key));
     let differ = |words: &Eight, half: usize| {
@@ -156,15 +156,15 @@ pub(crate) fn compare8(block: &Block8, first: &Eight, window: &Window) -> u32 {
 
 /// The lanes of a block of eight that differ in no word.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn lanes_of_8(differ: __m512i) -> u32 {
-    let words = u32::from(_mm512_test_epi32_mask(differ, differ));
-    !(words | words >> 8) & 0xff
+    let any = _mm256_or_si256(_mm512_castsi512_si256(differ), _mm512_extracti64x4_epi64::<1>(differ));
+    _mm256_testn_epi32_mask(any, any).into()
 }
 
 /// The lanes of a block of sixteen that agree with a window, as bits. `first` is the window's first chunk.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 {
     let keys = Keys16::new(block);
     let lanes = if block.is_about_first() {
@@ -178,7 +178,7 @@ pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 
 
 /// [`compare4`] for the first `n` of some packets; see [`mark_all`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare4_with_all<'a>(
     block: &Block4,
     packets: (usize, impl Fn(usize) -> &'a Window),
@@ -198,7 +198,7 @@ pub(crate) fn compare4_with_all<'a>(
 
 /// [`compare16`] for the first `n` of some packets; see [`mark_all`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare16_with_all<'a>(
     block: &Block16,
     packets: (usize, impl Fn(usize) -> &'a Window),
@@ -220,7 +220,7 @@ pub(crate) fn compare16_with_all<'a>(
 /// of `any` for packets with such lanes. It compares the chunk of all packets first, without branches, since
 /// it is hard to predict which agree, and then the further conditions of the `partial` lanes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn mark_all<'a>(
     (n, window): (usize, impl Fn(usize) -> &'a Window),
     compare: impl Fn(&Window) -> u16,
@@ -250,7 +250,7 @@ fn mark_all<'a>(
 
 /// Collects the first `n` packets with a bit in `tables` or in `lanes`; returns their number.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn collect_nonzero(
     n: usize,
     (tables, lanes): (&[u64; VECTOR], &[u16; VECTOR]),
@@ -288,21 +288,21 @@ struct Keys16 {
 
 impl Keys16 {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn new(block: &Block16) -> Keys16 {
         Keys16 { mask: block.mask.map(cast), key: block.key.map(cast) }
     }
 
     /// The lanes that agree with the words of a chunk.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn agreeing(&self, words: &[__m512i; 4]) -> u16 {
         self.agreeing_with(words, self.differ(words, PORTS))
     }
 
     /// The lanes that agree with the words of a first chunk.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn agreeing_first(&self, words: &[__m512i; 4]) -> u16 {
         let (below, above) = (
             _mm512_subs_epu16(self.mask[PORTS], words[PORTS]),
@@ -313,7 +313,7 @@ impl Keys16 {
 
     /// The lanes that agree, if `ports` has the bits by which the word [`PORTS`] differs.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn agreeing_with(&self, words: &[__m512i; 4], ports: __m512i) -> u16 {
         let [one, two, three] = [0, 1, 3].map(|word| self.differ(words, word));
         let any = _mm512_or_epi32(_mm512_ternarylogic_epi32::<ANY>(one, two, three), ports);
@@ -321,7 +321,7 @@ impl Keys16 {
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn differ(&self, words: &[__m512i; 4], word: usize) -> __m512i {
         _mm512_ternarylogic_epi32::<DIFFER>(words[word], self.mask[word], self.key[word])
     }
@@ -329,14 +329,14 @@ impl Keys16 {
 
 /// For each word a vector with sixteen copies.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn sixteen_times(words: [u32; 4]) -> [__m512i; 4] {
     words.map(|word| _mm512_set1_epi32(word as i32))
 }
 
 /// Nonzero if a window agrees with an entry of some blocks: [`ActiveBlocks::agreeing_lanes`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare_all(blocks: &ActiveBlocks<'_>, window: &Window) -> u32 {
     let first = Chunk::first(window);
     let narrow = blocks.narrow.map_or(0, |block| compare4(block, &first, window));
@@ -345,7 +345,7 @@ pub(crate) fn compare_all(blocks: &ActiveBlocks<'_>, window: &Window) -> u32 {
 
 /// The lanes whose further conditions a window satisfies, as bits.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn compare_further16(further: &Further<16>, window: &Window) -> u32 {
     let mut any = _mm512_setzero_si512();
     for word in further.words() {
@@ -362,7 +362,7 @@ fn compare_further16(further: &Further<16>, window: &Window) -> u32 {
 
 /// As [`compare_further16`], for eight lanes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare_further8(further: &Further<8>, window: &Window) -> u32 {
     let mut any = _mm256_setzero_si256();
     for word in further.words() {
@@ -380,7 +380,7 @@ pub(crate) fn compare_further8(further: &Further<8>, window: &Window) -> u32 {
 
 /// As [`compare_further16`], for four lanes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn compare_further4(further: &Further<4>, window: &Window) -> u32 {
     let mut any = _mm_setzero_si128();
     for word in further.words() {
@@ -397,15 +397,15 @@ fn compare_further4(further: &Further<4>, window: &Window) -> u32 {
 
 /// Adds those of eight slots whose bit is set in `lanes` to `hits`.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn push_matches8(hits: &mut HitWriter<'_>, lanes: u32, slots: &[u32; 8]) {
-    let packed = _mm512_maskz_compress_epi32(lanes as u16, _mm512_zextsi256_si512(cast(*slots)));
-    hits.push_first(&cast::<_, [u32; 8]>(_mm512_castsi512_si256(packed)), lanes.count_ones() as usize);
+    let packed = _mm256_maskz_compress_epi32(lanes as u8, cast(*slots));
+    hits.push_first(&cast::<_, [u32; 8]>(packed), lanes.count_ones() as usize);
 }
 
 /// Adds those of sixteen slots whose bit is set in `lanes` to `hits`.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn push_matches16(hits: &mut HitWriter<'_>, lanes: u32, slots: &[u32; 16]) {
     let packed = _mm512_maskz_compress_epi32(lanes as u16, cast(*slots));
     hits.push_first(&cast::<_, [u32; 16]>(packed), lanes.count_ones() as usize);

@@ -32,7 +32,7 @@ static ZERO: [AtomicU64; 1] = [const { AtomicU64::new(0) }; 1];
 impl<'a> Words<'a> {
     /// Words whose number is a power of two, or 0.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn new(words: &'a [AtomicU64]) -> Words<'a> {
         let words = if words.is_empty() { &ZERO } else { words };
         Words { words, last: _mm512_set1_epi64(words.len() as i64 - 1), one_by_one: *IS_AMD }
@@ -40,7 +40,7 @@ impl<'a> Words<'a> {
 
     /// The words at these indexes, or at others if there are no such words.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn load(&self, indexes: __m512i) -> __m512i {
         let indexes = _mm512_and_si512(indexes, self.last);
         if self.one_by_one { self.load_each(indexes) } else { self.gather(indexes) }
@@ -48,7 +48,7 @@ impl<'a> Words<'a> {
 
     /// The words at these indexes; 0 for an index that is too large.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn load_each(&self, indexes: __m512i) -> __m512i {
         let word =
             |at: u64| self.words.get(at as usize).map_or(0, |word| word.load(Ordering::Relaxed)) as i64;
@@ -59,7 +59,7 @@ impl<'a> Words<'a> {
 
     /// The words at these indexes, which have only bits of `last`.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     #[allow(unsafe_code)]
     fn gather(&self, indexes: __m512i) -> __m512i {
         let mut words = _mm512_setzero_si512();

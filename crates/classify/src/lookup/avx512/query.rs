@@ -35,7 +35,7 @@ impl ChunkColumns {
     /// Reads the chunk of a table, unless it is here already. `packets` are numbers of windows. The words
     /// behind those of the last packet are undefined.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn load(&mut self, table: &Table, packets: &[u16], windows: &[Window]) {
         if self.chunk == table.chunk {
             return;
@@ -62,7 +62,7 @@ impl ChunkColumns {
 
 /// Four chunks in one register.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn four(one: __m128i, two: __m128i, three: __m128i, four: __m128i) -> __m512i {
     let halves = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(one), two);
     _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(halves, three), four)
@@ -70,7 +70,7 @@ fn four(one: __m128i, two: __m128i, three: __m128i, four: __m128i) -> __m512i {
 
 /// Replaces `passed` by those of the first `n` packets whose key the table may have.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, passed: &mut PassedHeads) {
     let splat = |word: u64| _mm512_set1_epi64(word as i64);
     let [seed, other_seed] = table.store.seeds.words().map(splat);
@@ -104,7 +104,7 @@ pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, pass
 /// Removes the packets that the guard excludes from `passed`. `compared` has for each of these the bytes that
 /// the guard compares.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn query_guard(guard: &GuardReader<'_>, compared: &[u64; VECTOR], passed: &mut PassedHeads) {
     let (ways, shift) = (Words::new(guard.ways()), _mm_cvtsi32_si128(guard.shift() as i32));
     let one = _mm512_set1_epi64(1);
@@ -128,7 +128,7 @@ pub(crate) fn query_guard(guard: &GuardReader<'_>, compared: &[u64; VECTOR], pas
 
 /// Both halves of the products of 64-bit numbers, XORed: [`Seeds::hash`](crate::table::Seeds::hash).
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn folded_product(a: __m512i, b: __m512i) -> __m512i {
     let low_half = _mm512_set1_epi64(0xffff_ffff);
     let (a_high, b_high) = (_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));

@@ -56,7 +56,7 @@ impl Walk<'_> {
     /// [`Walk::compare_root`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
     /// block by block, without the pre-filter, which costs as much as a block.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn compare_root_avx512(&self, root: &mut RootLanes) {
         let heads = (self.heads.len(), |head: usize| self.window(head));
         if let Some(block) = self.leaf.narrow {
@@ -115,7 +115,7 @@ impl Walk<'_> {
 
     /// [`Walk::compare`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn compare_avx512(
         &self,
         heads: &[u16],

@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
 
     /// [`Walk::query_filters`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn query_filters_avx512(&self, tables: &mut [u64; VECTOR]) {
         let (mut columns, mut passed) = (avx512::ChunkColumns::NONE, PassedHeads::NONE);
         let mut compared = [0; VECTOR];
