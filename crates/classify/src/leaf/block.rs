@@ -131,6 +131,11 @@ impl<const N: usize> Block<N> {
         self.slots.iter().zip(&self.entries).filter_map(|(slot, entry)| Some((*slot, entry.clone()?)))
     }
 
+    /// All entries.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().flatten().map(|entry| &**entry)
+    }
+
     /// Mask and key in the compared chunk, for each entry that must be checked in full.
     pub fn guarded_keys(&self) -> impl Iterator<Item = (u128, u128)> {
         let is_guarded = |lane: usize| self.guarded & 1 << lane != 0;

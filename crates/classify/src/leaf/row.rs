@@ -75,6 +75,11 @@ impl<const N: usize> Row<N> {
         self.0.iter().flat_map(Block::items)
     }
 
+    /// All entries.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter().flat_map(Block::entries)
+    }
+
     pub fn push(&mut self, item: RuleEntry) {
         let comparable = Comparable::new(&item.1);
         let chunk = comparable.chunk();

@@ -72,7 +72,7 @@ fn grow(slots: &mut Vec<u32>) {
 /// Writes slots of matching rules, head by head. The compiler keeps its length in a register.
 pub(crate) struct HitWriter<'a> {
     slots: &'a mut Vec<u32>,
-    len: usize,
+    len: u32,
     runs: &'a mut [(u32, u32); VECTOR],
     /// Receives the length in the end.
     end: &'a mut usize,
@@ -99,14 +99,15 @@ impl HitWriter<'_> {
     /// Adds the first `n` of some slots. It writes all of them, in order not to branch.
     #[inline(always)]
     pub fn push_first<const N: usize>(&mut self, slots: &[u32; N], n: usize) {
+        let from = self.len as usize;
         let out = loop {
-            match self.slots.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+            match self.slots.get_mut(from..from + N).and_then(|rest| rest.first_chunk_mut::<N>()) {
                 Some(out) => break out,
                 None => grow(self.slots),
             }
         };
         *out = *slots;
-        self.len += n;
+        self.len += n as u32;
     }
 
     /// Adds all slots.
@@ -131,7 +132,7 @@ impl HitWriter<'_> {
     /// Starts the hits of a head. Returns the position for [`HitWriter::end_head`].
     #[inline(always)]
     pub fn begin_head(&self) -> u32 {
-        self.len as u32
+        self.len
     }
 
     /// Ends the hits of a head that began at `from`. They are appended if the head directly before was the
@@ -139,13 +140,13 @@ impl HitWriter<'_> {
     #[inline(always)]
     pub fn end_head(&mut self, head: usize, from: u32) {
         let run = &mut self.runs[head % VECTOR];
-        *run = (if run.1 == 0 { from } else { run.0 }, self.len as u32);
+        *run = (if run.1 == 0 { from } else { run.0 }, self.len);
     }
 
     /// Ends the writing.
     #[inline(always)]
     pub fn finish(self) {
-        *self.end = self.len;
+        *self.end = self.len as usize;
     }
 }
 
@@ -182,7 +183,7 @@ impl HeadHits {
     /// A writer for the hits of some heads.
     #[inline(always)]
     pub fn writer(&mut self) -> HitWriter<'_> {
-        HitWriter { len: self.len, slots: &mut self.slots, runs: &mut self.runs, end: &mut self.len }
+        HitWriter { len: self.len as u32, slots: &mut self.slots, runs: &mut self.runs, end: &mut self.len }
     }
 
     /// Appends the hits of every packet to `hits`, in order of packets. Cached hits come from `cache`. If

@@ -8,6 +8,7 @@ mod head_hits;
 mod heads;
 mod match_cache;
 mod packet_classes;
+mod passed_heads;
 mod walk;
 
 pub(crate) use adaptive::AdaptiveState;

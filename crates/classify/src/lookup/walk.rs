@@ -3,26 +3,30 @@
 //! Theory of operation. A few packets at a time go through passes, so that their memory accesses overlap and
 //! few branches depend on data. The passes are:
 //!
-//! 1. Hash the packet's masked chunk for each table and prefetch its group of tags. If most packets have no
-//!    key in most tables, the tables' filters are queried first (`probe_filtered`).
-//! 2. Compare tags and record those that agree.
-//! 3. Locate the lanes and prefetch keys and values.
+//! 1. Hash the packets' masked chunks, table by table. If most packets have no key in most tables, the
+//!    tables' filters are queried instead (`probe_filtered`).
+//! 2. Locate the groups of tags and values and prefetch them.
+//! 3. Compare tags, look up the packets' extra bits, and record the lanes that agree.
 //! 4. Locate the blocks of entries to compare and prefetch them.
 //! 5. Compare.
+//!
+//! Hashes are written eight at a time, and read one by one. Such reads have to wait until the write is
+//! complete, so the hashes of the next packets are computed between the second and the third pass.
 //!
 //! All passes go in order of packets, so hits come out in order. Rare cases are deferred to the end: nodes
 //! below, further agreeing lanes, and keys outside the pages (`deferred`).
 
 use std::ops::Range;
 
-use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
 
 use super::adaptive::AdaptiveState;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::head_hits::HeadHits;
 use crate::leaf::{ActiveBlocks, Block8, PreFilter};
 use crate::predicate::PredicateResults;
-use crate::table::{Branch, Hash, Page, PageBody, Table, TagGroup};
+use crate::table::{Branch, Group, Hash, Page, Table};
 use crate::vector::{Avx512, LookupPacket, VECTOR, VectorSummary};
 
 mod compare;
@@ -31,7 +35,6 @@ mod probe_filtered;
 
 pub(crate) use deferred::DeferredWork;
 use deferred::NodeVisits;
-pub(crate) use probe_filtered::PassedHeads;
 
 /// Maximum number of tables in the passes. Further tables are probed packet by packet.
 pub(crate) const TABLES: usize = 64;
@@ -41,6 +44,8 @@ const PAIRS: usize = 64;
 /// Maximum number of packets that go through the passes together.
 const STRIDE: usize = 64;
 const _: () = assert!(TABLES <= PAIRS);
+/// Room for the hashes of the pairs, in steps of eight packets for each table.
+const HASHES: usize = PAIRS + 8 * TABLES;
 /// The numbers of all heads.
 static ALL_HEADS: [u16; VECTOR] = {
     let (mut all, mut head) = ([0; VECTOR], 0);
@@ -51,41 +56,64 @@ static ALL_HEADS: [u16; VECTOR] = {
     all
 };
 
-/// A packet and a table with agreeing tags.
+/// Where the key of a packet is in a table, if it is there.
 #[derive(Clone, Copy)]
-struct Candidate<'a> {
-    /// The head's number.
-    head: u16,
-    table: u8,
-    /// Agreeing lanes of the group, as bits.
-    lanes: u8,
-    /// The first of these, as a lane of the page.
-    lane: u32,
-    body: &'a PageBody<Branch>,
+struct Probe<'a> {
+    group: &'a Group,
+    page: &'a Page<Branch>,
+    /// The lower half of the hash, which selects the group and the tag.
+    hash: u32,
+    /// The value of the table's extra bits.
+    value: u16,
 }
 
-impl<'a> Candidate<'a> {
-    /// The candidate for a head and a table, in whose page these lanes agree.
+impl<'a> Probe<'a> {
+    /// The probe of a table for a key with this hash, and a value of the table's extra bits.
     #[inline(always)]
-    fn new((head, table): (u16, u8), lanes: u8, page: &'a Page<Branch>, hash: Hash) -> Self {
-        let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
-        prefetch::read(&*page.body);
-        Candidate { head, table, lanes, lane: lane as u32, body: &page.body }
+    fn new(table: &'a Table, hash: Hash, value: u16) -> Self {
+        let page = table.store.page(hash);
+        let group = page.group(hash);
+        prefetch::read(group);
+        Probe { group, page, hash: hash.0 as u32, value }
+    }
+
+    /// The hash as far as it is needed within a page.
+    #[inline(always)]
+    fn hash(&self) -> Hash {
+        Hash(self.hash.into())
     }
 }
 
-/// A packet and entries to compare it with.
+/// A pair of a head and a table with agreeing tags.
+#[derive(Clone, Copy)]
+struct Candidate {
+    /// The number of the pair.
+    pair: u8,
+    /// Agreeing lanes of the group, as bits.
+    lanes: u8,
+}
+
+/// A packet and what a key leads to.
 #[derive(Clone, Copy)]
 struct Comparison<'a> {
     head: u16,
-    /// Rules that are known to match.
-    slots: &'a [u32],
-    row: &'a [Block8],
+    found: KeyResult<'a>,
+}
+
+/// What a key of a table leads to.
+#[derive(Clone, Copy)]
+enum KeyResult<'a> {
+    /// A rule that matches if the packet has this key of a table.
+    Rule(u32, u8, &'a u128),
+    /// Rules that match.
+    Slots(&'a [u32]),
+    /// Entries to compare the packet with.
+    Row(&'a [Block8]),
 }
 
 impl Comparison<'_> {
-    /// No entries.
-    const NONE: Comparison<'static> = Comparison { head: 0, slots: &[], row: &[] };
+    /// No rules.
+    const NONE: Comparison<'static> = Comparison { head: 0, found: KeyResult::Slots(&[]) };
 }
 
 /// The input of the passes.
@@ -108,8 +136,8 @@ pub(crate) struct Walk<'a> {
 
 /// Data passed from pass to pass.
 struct Scratch<'a> {
-    probes: [(&'a TagGroup, &'a Page<Branch>, Hash); PAIRS],
-    candidates: [Candidate<'a>; PAIRS],
+    probes: [Probe<'a>; PAIRS],
+    candidates: [Candidate; PAIRS],
     comparisons: [Comparison<'a>; PAIRS],
     visits: NodeVisits<'a>,
 }
@@ -131,16 +159,19 @@ impl<'a> Walk<'a> {
             self.compare(&active[..n], &[], &deferred.root, hits);
             return 0;
         };
-        let none = any.store.page(Hash::default());
+        let page = any.store.page(Hash::default());
+        let none = Probe { group: page.group(Hash::default()), page, hash: 0, value: 0 };
         let mut scratch = Scratch {
-            probes: [(&TagGroup::EMPTY, none, Hash::default()); PAIRS],
-            candidates: [Candidate { head: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
+            probes: [none; PAIRS],
+            candidates: [Candidate { pair: 0, lanes: 0 }; PAIRS],
             comparisons: [Comparison::NONE; PAIRS],
             visits: NodeVisits::NONE,
         };
         let found = if adaptive.filters.is_due() {
+            // Extra bits exclude up to half of the keys that packets have, so that a quarter of the pairs
+            // remain of half of them.
             let found = self.probe_filtered(&mut scratch, deferred, hits);
-            adaptive.filters.record(found > self.heads.len() * self.tables.len() / 2);
+            adaptive.filters.record(found > self.heads.len() * self.tables.len() / 4);
             found
         } else {
             self.run_passes(&mut scratch, deferred, hits)
@@ -162,7 +193,13 @@ impl<'a> Walk<'a> {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
             return unsafe { self.run_passes_avx512(scratch, deferred, hits) };
         }
-        self.run_passes_with(scratch, deferred, hits)
+        self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
+            for ((hash, value), head) in hashes.iter_mut().zip(values).zip(heads) {
+                let window = self.window(head);
+                *hash = table.store.hashing.seeds.hash(table.key(window)).0;
+                *value = table.extra_value(window);
+            }
+        })
     }
 
     /// [`Walk::run_passes`] with AVX-512; the caller needs an [`Avx512`]. The passes are the same.
@@ -174,7 +211,11 @@ impl<'a> Walk<'a> {
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
     ) -> usize {
-        self.run_passes_with(scratch, deferred, hits)
+        let mut columns = avx512::ChunkColumns::NONE;
+        self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
+            columns.load(table, heads.start, &self.heads[heads.clone()], self.windows);
+            avx512::hash_keys(table, &columns, heads.len(), (hashes, values));
+        })
     }
 
     /// [`Walk::run_passes`] for any processor.
@@ -184,34 +225,60 @@ impl<'a> Walk<'a> {
         scratch: &mut Scratch<'a>,
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
+        mut hash: impl FnMut(&Table, Range<usize>, &mut [u64], &mut [u16]),
     ) -> usize {
-        let mut all = 0;
+        let (mut all, n) = (0, self.heads.len());
         let stride = STRIDE.min(PAIRS / self.tables.len());
-        for first in (0..self.heads.len()).step_by(stride) {
-            let heads = first..(first + stride).min(self.heads.len());
-            let found = self.probe(heads.clone(), scratch);
-            self.finish_candidates(&ALL_HEADS[heads], found, scratch, deferred, hits);
-            all += found;
+        let (mut hashes, mut values) = ([0; HASHES], [0; HASHES]);
+        let mut pair_of = [(0u16, 0u8); PAIRS];
+        let mut pairs = pair_of.iter_mut();
+        for head in 0..stride {
+            for (table, pair) in (0..self.tables.len()).zip(&mut pairs) {
+                *pair = (head as u16, table as u8);
+            }
+        }
+        let room = stride.next_multiple_of(8);
+        let heads_from = |first: usize| first.min(n)..(first + stride).min(n);
+        let mut hash_keys = |heads: Range<usize>, hashes: &mut [u64; HASHES], values: &mut [u16; HASHES]| {
+            let places = hashes.chunks_exact_mut(room).zip(values.chunks_exact_mut(room));
+            for (table, (hashes, values)) in self.tables.iter().zip(places) {
+                hash(table, heads.clone(), hashes, values);
+            }
+        };
+        hash_keys(heads_from(0), &mut hashes, &mut values);
+        for first in (0..n).step_by(stride) {
+            let heads = heads_from(first);
+            let places = hashes.chunks_exact(room).zip(values.chunks_exact(room));
+            for ((t, table), (hashes, values)) in self.tables.iter().enumerate().zip(places) {
+                let mut pair = t;
+                for (&hash, &value) in hashes[..heads.len()].iter().zip(&values[..heads.len()]) {
+                    scratch.probes[pair % PAIRS] = Probe::new(table, Hash(hash), value);
+                    pair += self.tables.len();
+                }
+            }
+            hash_keys(heads_from(first + stride), &mut hashes, &mut values);
+            let head_of = |pair: usize| (heads.start as u16 + pair_of[pair].0, pair_of[pair].1);
+            let pairs = heads.len() * self.tables.len();
+            all += self.finish_pairs(&ALL_HEADS[heads.clone()], (pairs, head_of), scratch, deferred, hits);
         }
         all
     }
 
-    /// Runs the last passes for some heads and the first `n` candidates.
+    /// Runs the last passes for some heads and their pairs with tables. Returns the number of candidates.
     #[inline(always)]
-    fn finish_candidates(
+    fn finish_pairs(
         &self,
         heads: &[u16],
-        n: usize,
+        (pairs, head_of): (usize, impl Fn(usize) -> (u16, u8)),
         scratch: &mut Scratch<'a>,
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
-    ) {
-        for candidate in &scratch.candidates[..n] {
-            candidate.body.prefetch(candidate.lane as usize);
-        }
-        self.find_blocks(n, scratch, deferred);
+    ) -> usize {
+        let n = Self::find_candidates(pairs, scratch);
+        self.find_blocks(n, scratch, deferred, head_of);
         self.compare(heads, &scratch.comparisons[..n], &deferred.root, hits);
         self.visit_single_nodes(&mut scratch.visits, hits);
+        n
     }
 
     #[inline(always)]
@@ -232,80 +299,59 @@ impl<'a> Walk<'a> {
         LookupPacket { window: &self.windows[packet], facts: self.results.of_packet(packet), head }
     }
 
-    /// Calls `visit` with the number of each pair of a head and a table, the table, and the hash of the
-    /// head's key there. Pairs are numbered packet by packet.
+    /// Finds the candidates among the first pairs. Returns their number.
     #[inline(always)]
-    fn for_each_key(&self, heads: Range<usize>, mut visit: impl FnMut(usize, &'a Table, Hash)) {
-        let mut chunks = [0; STRIDE];
-        let mut chunk = usize::MAX;
-        for (t, &table) in self.tables.iter().enumerate() {
-            if chunk != table.chunk {
-                chunk = table.chunk;
-                for (at, &packet) in chunks.iter_mut().zip(&self.heads[heads.clone()]) {
-                    *at = self.windows[usize::from(packet)].chunk[chunk % CHUNKS];
-                }
-            }
-            let pairs = (t..PAIRS).step_by(self.tables.len());
-            for (chunk, pair) in chunks[..heads.len()].iter().zip(pairs) {
-                visit(pair % PAIRS, table, table.store.seeds.hash(chunk & table.mask));
-            }
-        }
-    }
-
-    /// Finds the candidates, in order of packets. Returns their number.
-    #[inline(always)]
-    fn probe(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
-        let n = self.tables.len();
-        self.for_each_key(heads.clone(), |pair, table, hash| {
-            let page = table.store.page(hash);
-            let group = page.group(hash).1;
-            prefetch::read(group);
-            scratch.probes[pair] = (group, page, hash);
-        });
-        let probes = &scratch.probes[..heads.len() * n];
-        let (mut agreed, mut found) = ([(0u8, 0u8, 0u8); PAIRS], 0);
-        for (at, probes) in probes.chunks_exact(n).enumerate() {
-            for (t, &(group, _, hash)) in probes.iter().enumerate() {
-                let lanes = group.find(hash.tag()).bits();
-                agreed[found % PAIRS] = (at as u8, t as u8, lanes);
-                found += usize::from(lanes != 0);
-            }
-        }
-        for (&(at, table, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
-            let (_, page, hash) = probes[usize::from(at) * n + usize::from(table)];
-            *candidate = Candidate::new((heads.start as u16 + u16::from(at), table), lanes, page, hash);
+    fn find_candidates(pairs: usize, scratch: &mut Scratch<'a>) -> usize {
+        let mut found = 0;
+        for (pair, probe) in scratch.probes[..pairs].iter().enumerate() {
+            let lanes = probe.group.find(probe.hash().tag(), probe.value).bits();
+            scratch.candidates[found % PAIRS] = Candidate { pair: pair as u8, lanes };
+            found += usize::from(lanes != 0);
         }
         found
     }
 
-    /// Locates the blocks of entries that candidates lead to.
+    /// Locates the rules and the blocks of entries that candidates lead to. `head_of` yields the head and the
+    /// table of a pair.
     #[inline(always)]
-    fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, deferred: &mut DeferredWork) {
-        let Scratch { candidates, comparisons, visits, .. } = scratch;
+    fn find_blocks(
+        &self,
+        n: usize,
+        scratch: &mut Scratch<'a>,
+        deferred: &mut DeferredWork,
+        head_of: impl Fn(usize) -> (u16, u8),
+    ) {
+        let Scratch { probes, candidates, comparisons, visits } = scratch;
         for (candidate, comparison) in candidates[..n].iter().zip(comparisons) {
-            let head = candidate.head;
-            *comparison = Comparison { head, ..Comparison::NONE };
-            if candidate.lanes & (candidate.lanes - 1) != 0 {
-                deferred.further_lanes.push((head, candidate.table));
+            let pair = usize::from(candidate.pair) % PAIRS;
+            let (lanes, (head, table)) = (candidate.lanes, head_of(pair));
+            if lanes & (lanes - 1) != 0 {
+                deferred.further_lanes.push((head, table));
             }
-            match candidate.body.value(candidate.lane as usize) {
+            let (probe, lane) = (&probes[pair], lanes.trailing_zeros() as usize);
+            let Probe { group, page, .. } = probe;
+            let key = || page.body.key(page.position(probe.hash(), lane));
+            let found = match page.body.resolve(group.value(lane)) {
                 Err(Branch::Leaf(leaf)) => {
-                    comparison.row = leaf.blocks();
                     leaf.prefetch();
+                    KeyResult::Row(leaf.blocks())
                 }
                 Ok(slot) => {
-                    comparison.slots = &std::slice::from_ref(slot)[..usize::from(self.is_key(candidate))];
+                    prefetch::read(key());
+                    KeyResult::Rule(*slot, table, key())
                 }
-                Err(other) if self.is_key(candidate) => comparison.slots = visits.defer(other, head),
-                Err(_) => {}
-            }
+                Err(other) if self.has_key(table, key(), self.window(head)) => {
+                    KeyResult::Slots(visits.defer(other, head))
+                }
+                Err(_) => KeyResult::Slots(&[]),
+            };
+            *comparison = Comparison { head, found };
         }
     }
 
-    /// Whether a candidate's packet has the key in its lane.
+    /// Whether a packet has this key of a table.
     #[inline(always)]
-    fn is_key(&self, candidate: &Candidate<'_>) -> bool {
-        let table = self.tables[usize::from(candidate.table)];
-        candidate.body.key(candidate.lane as usize) == table.key(self.window(candidate.head))
+    fn has_key(&self, table: u8, key: &u128, window: &Window) -> bool {
+        self.tables[usize::from(table)].key(window) == *key
     }
 }

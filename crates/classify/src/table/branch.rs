@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mmb_packet::Window;
 
+use super::extra_bits::{ANY_VALUE, ExtraBits};
 use super::hash::Seeds;
 use super::node::Node;
 use super::page::PageValue;
@@ -45,6 +46,13 @@ impl PageValue for Branch {
     #[inline(always)]
     fn is_free(&self) -> bool {
         matches!(self, Branch::Free)
+    }
+
+    fn accepted(&self, extra: &ExtraBits) -> u16 {
+        match self {
+            Branch::Leaf(leaf) => leaf.entries().fold(0, |all, entry| all | extra.accepted(entry)),
+            Branch::Free | Branch::Rule(_) | Branch::Rules(_) | Branch::Node(_) => ANY_VALUE,
+        }
     }
 }
 

@@ -5,8 +5,10 @@ use mmb_packet::{Kind, Window};
 
 use super::branch::Branch;
 use super::choose_mask::MaskChoice;
+use super::extra_bits::ExtraBits;
 use super::guard::{Guard, GuardReader, MAX_KEYS, WAYS};
 use super::hash::{Hash, Seeds};
+use super::page::Hashing;
 use super::path::Path;
 use super::store::Store;
 use crate::leaf::FEW_VALUES;
@@ -83,7 +85,8 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table.
     pub fn new(seeds: Seeds, MaskChoice { chunk, mask }: MaskChoice) -> Self {
-        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds, 0), guard: None }
+        let store = Store::new(Hashing { seeds, extra: ExtraBits::default() }, 0);
+        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store, guard: None }
     }
 
     /// Whether the entry can be in this table.
@@ -107,21 +110,22 @@ impl Table {
         self.kinds |= kinds_of(&item.1.cover());
         self.common = if self.len == 0 { (self.mask, key) } else { shared(self.common, key) };
         self.len += 1;
-        let seeds = self.store.seeds;
+        let seeds = self.store.hashing.seeds;
         self.add_to_guard(&item.1);
         self.store.change(key, |branch| branch.insert(item, &path, seeds));
     }
 
-    /// Fills a new table with entries.
-    pub fn fill(&mut self, mut items: Vec<RuleEntry>, path: &Path) {
-        let seeds = self.store.seeds;
+    /// Fills a new table with entries. `packets` stand for the traffic.
+    pub fn fill(&mut self, mut items: Vec<RuleEntry>, path: &Path, packets: &[[u128; CHUNKS]]) {
+        let seeds = self.store.hashing.seeds;
         self.len = items.len();
         self.kinds = items.iter().fold(0, |kinds, item| kinds | kinds_of(&item.1.cover()));
         let Table { chunk, mask, .. } = *self;
         let key_of = |item: &RuleEntry| item.1.key(chunk) & mask;
         items.sort_by_key(key_of);
         let keys = items.chunk_by(|a, b| key_of(a) == key_of(b)).count();
-        self.store = Store::new(seeds, keys);
+        let extra = ExtraBits::choose(&items, (chunk, mask), packets);
+        self.store = Store::new(Hashing { seeds, extra }, keys);
         let first = items.first().map_or(0, key_of);
         self.common = items.iter().map(key_of).fold((mask, first), shared);
         if keys <= MAX_KEYS {
@@ -143,7 +147,7 @@ impl Table {
     /// Adds an entry to the guard, before the entry is in the table.
     fn add_to_guard(&self, entry: &Entry) {
         if let Some(guard) = &self.guard {
-            guard.add(self.store.seeds.hash(self.key_of(entry)), &entry.cover());
+            guard.add(self.store.hashing.seeds.hash(self.key_of(entry)), &entry.cover());
         }
     }
 
@@ -177,13 +181,19 @@ impl Table {
     #[inline]
     pub fn only_hash(&self, summary: &VectorSummary) -> Option<Hash> {
         let (all, any) = summary.bits(self.chunk);
-        (self.mask & (all ^ any) == 0).then(|| self.store.seeds.hash(all & self.mask))
+        (self.mask & (all ^ any) == 0).then(|| self.store.hashing.seeds.hash(all & self.mask))
     }
 
     /// The packet's masked chunk.
     #[inline(always)]
     pub fn key(&self, window: &Window) -> u128 {
         window.chunk[self.chunk % CHUNKS] & self.mask
+    }
+
+    /// The value of the table's extra bits in a packet.
+    #[inline(always)]
+    pub fn extra_value(&self, window: &Window) -> u16 {
+        self.store.hashing.extra.value(window.chunk[self.chunk % CHUNKS])
     }
 
     /// The guard, for loops over many packets.
@@ -200,7 +210,7 @@ impl Table {
     /// A function that queries the filter and the guard; for loops over many packets. False is certain.
     #[inline(always)]
     pub fn filter_reader(&self) -> impl Fn(&Window) -> bool + use<'_> {
-        let (chunk, mask, seeds) = (self.chunk % CHUNKS, self.mask, self.store.seeds);
+        let (chunk, mask, seeds) = (self.chunk % CHUNKS, self.mask, self.store.hashing.seeds);
         let (filter, guard) = (self.store.filter.reader(), self.guard_reader());
         move |window| {
             let hash = seeds.hash(window.chunk[chunk] & mask);
@@ -215,9 +225,10 @@ impl Table {
         self.visit_spill(window, facts, sink);
     }
 
-    /// Adds the rules of those lanes whose tag agrees with the packet's key, without the first `skip` of
-    /// them.
-    #[inline]
+    /// Adds the rules of those lanes whose tag agrees with the packet's key and that accept its extra bits,
+    /// without the first `skip` of them. It is not inlined, so that loops over packets of which few come here
+    /// stay small.
+    #[inline(never)]
     pub fn visit_lanes(
         &self,
         skip: usize,
@@ -226,16 +237,16 @@ impl Table {
         sink: &mut HitSink<'_>,
     ) {
         let packet = self.key(window);
-        let hash = self.store.seeds.hash(packet);
+        let hash = self.store.hashing.seeds.hash(packet);
         if !self.store.filter.may_contain(hash)
             || self.guard_reader().is_some_and(|guard| !guard.may_match(hash, window))
         {
             return;
         }
         let page = self.store.page(hash);
-        for at in page.candidates(hash).skip(skip) {
-            let is_key = page.body.key(at) == packet;
-            match page.body.value(at) {
+        for at in page.accepting(hash, || self.extra_value(window)).skip(skip) {
+            let is_key = *page.body.key(at) == packet;
+            match page.value(at) {
                 Ok(slot) if is_key => sink.push(*slot),
                 Ok(_) => {}
                 Err(branch) => branch.visit(is_key, window, facts, sink),

@@ -2,6 +2,7 @@
 
 mod branch;
 mod choose_mask;
+mod extra_bits;
 mod filter;
 mod guard;
 mod hash;
@@ -15,11 +16,12 @@ mod tag_group;
 pub(crate) use branch::Branch;
 #[cfg(test)]
 pub(crate) use choose_mask::MaskChoice;
+#[cfg(test)]
+pub(crate) use extra_bits::ExtraBits;
 pub(crate) use guard::GuardReader;
 pub(crate) use hash::{Hash, Seeds};
 pub(crate) use hash_table::{Table, kind_bit};
 pub(crate) use node::Node;
-pub(crate) use page::{Page, PageBody};
+pub(crate) use page::{Group, Page};
 pub(crate) use path::{Path, is_exact};
 pub use store::Occupancy;
-pub(crate) use tag_group::TagGroup;

@@ -10,6 +10,7 @@
 //! vectors for entries that no mask distinguishes.
 
 use super::choose_mask::choose_mask;
+use super::extra_bits::sample_packets;
 use super::hash::Seeds;
 use super::hash_table::Table;
 use super::path::{Path, is_exact};
@@ -88,11 +89,12 @@ impl Node {
                 return;
             }
         }
+        let packets = sample_packets(&items);
         while let Some(choice) = choose_mask(&items, path.known.mask()) {
             let mut table = Table::new(self.seeds, choice);
             let taken;
             (taken, items) = items.into_iter().partition(|item| table.accepts(&item.1));
-            table.fill(taken, path);
+            table.fill(taken, path, &packets);
             self.tables.push(table);
         }
         self.leaf = items.iter().cloned().collect();

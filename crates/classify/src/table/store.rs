@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::filter::Filter;
-use super::hash::{Hash, Seeds};
-use super::page::{Page, PageValue};
+use super::hash::Hash;
+use super::page::{Hashing, Page, PageValue};
 use super::tag_group::LANES;
 
 /// Directory entries under one pointer of its top level.
@@ -23,7 +23,7 @@ const MAX_FILTER_REBUILD: usize = 1 << 13;
 /// A map from masked chunks to values.
 #[derive(Clone, Debug)]
 pub(crate) struct Store<V> {
-    pub seeds: Seeds,
+    pub hashing: Hashing,
     depth: u32,
     /// `2^depth` pages in blocks of [`BLOCK`] (one block if there are fewer).
     directory: Arc<[Arc<[Page<V>]>]>,
@@ -51,9 +51,9 @@ pub struct Occupancy {
 
 impl<V: PageValue> Store<V> {
     /// An empty store with a filter for this many keys.
-    pub fn new(seeds: Seeds, keys: usize) -> Self {
+    pub fn new(hashing: Hashing, keys: usize) -> Self {
         Store {
-            seeds,
+            hashing,
             depth: 0,
             directory: vec![vec![Page::new(0, 1)].into()].into(),
             keys: 0,
@@ -65,7 +65,7 @@ impl<V: PageValue> Store<V> {
     /// Changes the value of a key. An absent key has the free value; a key that gets the free value is
     /// removed.
     pub fn change<R>(&mut self, key: u128, change: impl FnOnce(&mut V) -> R) -> R {
-        let hash = self.seeds.hash(key);
+        let hash = self.hashing.seeds.hash(key);
         self.add_to_filter(hash);
         if let Some(at) = self.spill.iter().position(|(k, _)| *k == key) {
             return self.change_in_spill(at, change);
@@ -75,9 +75,10 @@ impl<V: PageValue> Store<V> {
             self.keys += 1;
             return self.change_in_spill(self.spill.len() - 1, change);
         }
+        let extra = self.hashing.extra;
         let (result, last) = self.change_page(hash, |page| {
             let at = page.find(hash, key).unwrap_or_default();
-            page.change(at, change)
+            page.change(at, &extra, change)
         });
         if last {
             self.keys -= 1;
@@ -91,7 +92,7 @@ impl<V: PageValue> Store<V> {
     fn add_to_filter(&mut self, hash: Hash) {
         if self.keys > self.filter.room() && self.keys <= MAX_FILTER_REBUILD {
             self.filter = Filter::new(self.keys * 2);
-            self.iter().for_each(|(key, _)| self.filter.add(self.seeds.hash(key)));
+            self.iter().for_each(|(key, _)| self.filter.add(self.hashing.seeds.hash(key)));
         }
         self.filter.add(hash);
     }
@@ -113,16 +114,17 @@ impl<V: PageValue> Store<V> {
             if page.find(hash, key).is_some() {
                 return true;
             }
-            if page.tags[hash.group(page.tags.len())].first_free().is_some() {
+            if page.group(hash).tags.first_free().is_some() {
                 self.keys += 1;
-                return self.change_page(hash, |page| page.place(hash, key, V::FREE));
+                let hashing = self.hashing;
+                return self.change_page(hash, |page| page.place(&hashing, key, V::FREE));
             }
             let run = self.locate(hash);
-            if let Some(larger) = page.grown(&self.seeds) {
+            if let Some(larger) = page.grown(&self.hashing) {
                 self.put(run, larger);
                 continue;
             }
-            let Some((low, high)) = (if self.can_split(page) { page.split(&self.seeds) } else { None })
+            let Some((low, high)) = (if self.can_split(page) { page.split(&self.hashing) } else { None })
             else {
                 return false;
             };
@@ -198,7 +200,7 @@ impl<V: PageValue> Store<V> {
         while run.len() < 1 << self.depth {
             let other = run.start ^ run.len();
             let start = run.start.min(other);
-            let merged = self.page_at(run.start).merged(self.page_at(other), &self.seeds);
+            let merged = self.page_at(run.start).merged(self.page_at(other), &self.hashing);
             let Some(page) = merged else { return };
             run = start..start + 2 * run.len();
             self.put(run.clone(), page);
@@ -226,7 +228,7 @@ impl<V: PageValue> Store<V> {
         let own = |(_, value): &(u128, V)| is_it(value);
         let lanes = page.candidates(Hash(hash)).map(|at| page.lane(at));
         lanes
-            .filter(|(key, _)| self.seeds.hash(*key).0 == hash)
+            .filter(|(key, _)| self.hashing.seeds.hash(*key).0 == hash)
             .chain(self.spill.iter().cloned())
             .find(own)
             .map(|(key, _)| key)
@@ -237,7 +239,7 @@ impl<V: PageValue> Store<V> {
         let mut sum = Occupancy { keys: self.keys, overflow: self.spill.len(), ..Occupancy::default() };
         for page in self.pages() {
             sum.pages += 1;
-            sum.lanes += page.tags.len() * LANES;
+            sum.lanes += page.groups.len() * LANES;
             sum.bytes += page.bytes();
         }
         sum.bytes += self.filter.bytes()

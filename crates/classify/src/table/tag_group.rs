@@ -20,6 +20,14 @@ impl TagGroup {
         LaneBits(u16x8::new(self.0).simd_eq(u16x8::splat(tag)).to_bitmask())
     }
 
+    /// The lanes that hold `tag`, and whose element of `maps` has the bit of `value`.
+    #[inline(always)]
+    pub fn find_accepting(&self, tag: u16, maps: &[u16; LANES], value: u16) -> LaneBits {
+        let value = u16x8::splat(value);
+        let accepts = (u16x8::new(*maps) & value).simd_eq(value);
+        LaneBits((u16x8::new(self.0).simd_eq(u16x8::splat(tag)) & accepts).to_bitmask())
+    }
+
     /// The first free lane.
     pub fn first_free(&self) -> Option<usize> {
         self.find(0).next()
@@ -84,6 +92,10 @@ mod tests {
             let naive = |tag: u16| (0..LANES).filter(|&i| wide(tags[i]) == tag).collect::<Vec<_>>();
             prop_assert_eq!(group.find(wide(tag)).collect::<Vec<_>>(), naive(wide(tag)));
             prop_assert_eq!(group.find(wide(tag)).is_empty(), naive(wide(tag)).is_empty());
+            let maps = tags.map(|tag| u16::from(tag) >> 2);
+            let accepting = |lane: &usize| maps[*lane] & 4 != 0;
+            let expected: Vec<_> = naive(wide(tag)).into_iter().filter(accepting).collect();
+            prop_assert_eq!(group.find_accepting(wide(tag), &maps, 4).collect::<Vec<_>>(), expected);
             prop_assert_eq!(group.first_free(), naive(0).first().copied());
             prop_assert_eq!(group.used().count() + naive(0).len(), LANES);
         }

@@ -14,4 +14,4 @@ pub(super) use compare::{
     Chunk, Eight, collect_nonzero, compare_all, compare_further8, compare4_with_all, compare8, compare16,
     compare16_with_all, push_matches8, push_matches16,
 };
-pub(super) use query::{ChunkColumns, query_filter, query_guard};
+pub(super) use query::{ChunkColumns, hash_keys, query_filter, query_guard};

@@ -7,7 +7,7 @@ use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
 use super::gather::Words;
-use crate::lookup::walk::PassedHeads;
+use crate::lookup::passed_heads::PassedHeads;
 use crate::table::{GuardReader, Table};
 use crate::vector::VECTOR;
 
@@ -24,23 +24,25 @@ const REPLACED: i32 = 0xba;
 /// One chunk of all packets: the lower words, and the upper words.
 pub(crate) struct ChunkColumns {
     chunk: usize,
+    /// Number of the first packet.
+    first: usize,
     words: [[[u64; LANES]; VECTOR / LANES]; 2],
 }
 
 impl ChunkColumns {
     /// No chunk.
     pub const NONE: ChunkColumns =
-        ChunkColumns { chunk: usize::MAX, words: [[[0; LANES]; VECTOR / LANES]; 2] };
+        ChunkColumns { chunk: usize::MAX, first: 0, words: [[[0; LANES]; VECTOR / LANES]; 2] };
 
-    /// Reads the chunk of a table, unless it is here already. `packets` are numbers of windows. The words
-    /// behind those of the last packet are undefined.
+    /// Reads the chunk of a table for the packets from `first` on, unless it is here already. `packets` are
+    /// numbers of their windows. The words behind those of the last packet are undefined.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    pub fn load(&mut self, table: &Table, packets: &[u16], windows: &[Window]) {
-        if self.chunk == table.chunk {
+    pub fn load(&mut self, table: &Table, first: usize, packets: &[u16], windows: &[Window]) {
+        if (self.chunk, self.first) == (table.chunk, first) {
             return;
         }
-        self.chunk = table.chunk;
+        (self.chunk, self.first) = (table.chunk, first);
         let at = table.chunk % CHUNKS;
         let chunk = |packet: u16| cast(windows[usize::from(packet)].chunk[at]);
         let [lower, upper] = &mut self.words;
@@ -68,14 +70,69 @@ fn four(one: __m128i, two: __m128i, three: __m128i, four: __m128i) -> __m512i {
     _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(halves, three), four)
 }
 
+/// A table's masks and seeds, in registers.
+#[derive(Clone, Copy)]
+struct KeyHash {
+    masks: [__m512i; 2],
+    seeds: [__m512i; 2],
+}
+
+impl KeyHash {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    fn new(table: &Table) -> KeyHash {
+        let splat = |word: u64| _mm512_set1_epi64(word as i64);
+        let masks = [splat(table.mask as u64), splat((table.mask >> 64) as u64)];
+        KeyHash { masks, seeds: table.store.hashing.seeds.words().map(splat) }
+    }
+
+    /// The hashes of eight packets' keys. The arguments are the lower and the upper words of their chunks.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    fn of(&self, lower: __m512i, upper: __m512i) -> __m512i {
+        folded_product(
+            _mm512_ternarylogic_epi64::<MASKED>(lower, self.masks[0], self.seeds[0]),
+            _mm512_ternarylogic_epi64::<MASKED>(upper, self.masks[1], self.seeds[1]),
+        )
+    }
+}
+
+/// Writes the hashes of the first `n` packets' keys in a table, and the values of its extra bits. Those
+/// behind them are undefined.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+pub(crate) fn hash_keys(
+    table: &Table,
+    columns: &ChunkColumns,
+    n: usize,
+    (hashes, values): (&mut [u64], &mut [u16]),
+) {
+    let (keys, extra) = (KeyHash::new(table), table.store.hashing.extra.positions());
+    let [a, b, c, d] = extra;
+    let shift = |at: u8| (at / 64, _mm_cvtsi32_si128(i32::from(at % 64)));
+    let shifts = [shift(a), shift(b), shift(c), shift(d)];
+    let one = _mm512_set1_epi64(1);
+    let [lower, upper] = &columns.words;
+    let columns = lower.iter().zip(upper).take(n.div_ceil(LANES));
+    let places = hashes.as_chunks_mut::<LANES>().0.iter_mut().zip(values.as_chunks_mut::<LANES>().0);
+    for ((hashes, values), (lower, upper)) in places.zip(columns) {
+        let (lower, upper) = (cast(*lower), cast(*upper));
+        *hashes = cast(keys.of(lower, upper));
+        let mut number = _mm512_setzero_si512();
+        for (half, shift) in shifts {
+            let bits = _mm512_srl_epi64(if half == 0 { lower } else { upper }, shift);
+            number = _mm512_ternarylogic_epi64::<JOINED>(_mm512_add_epi64(number, number), bits, one);
+        }
+        *values = cast(_mm512_cvtepi64_epi16(_mm512_sllv_epi64(one, number)));
+    }
+}
+
 /// Replaces `passed` by those of the first `n` packets whose key the table may have.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, passed: &mut PassedHeads) {
     let splat = |word: u64| _mm512_set1_epi64(word as i64);
-    let [seed, other_seed] = table.store.seeds.words().map(splat);
-    let [mask, other_mask] = [table.mask as u64, (table.mask >> 64) as u64].map(splat);
-    let one = splat(1);
+    let (keys, one) = (KeyHash::new(table), splat(1));
     let filter = table.store.filter.reader();
     let (words, shift) = (Words::new(filter.words()), _mm_cvtsi32_si128(filter.shift() as i32));
     let mut heads: __m512i = cast([0u64, 1, 2, 3, 4, 5, 6, 7]);
@@ -83,9 +140,7 @@ pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, pass
     let columns = (0..n).step_by(LANES).zip(lower.iter().zip(upper));
     passed.clear();
     for (first, (lower, upper)) in columns {
-        let lower = _mm512_ternarylogic_epi64::<MASKED>(cast(*lower), mask, seed);
-        let upper = _mm512_ternarylogic_epi64::<MASKED>(cast(*upper), other_mask, other_seed);
-        let hash = folded_product(lower, upper);
+        let hash = keys.of(cast(*lower), cast(*upper));
         let words = words.load(_mm512_srl_epi64(hash, shift));
         // The two bits of a key in its word.
         let bits = _mm512_or_si512(
@@ -147,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::table::Seeds;
+    use crate::table::{ExtraBits, MaskChoice, Seeds};
     use crate::vector::Avx512;
 
     proptest! {
@@ -163,6 +218,32 @@ mod tests {
             // SAFETY: the processor has the instructions.
             let products = unsafe { folded_product(cast(half(0, seed)), cast(half(64, other))) };
             prop_assert_eq!(cast::<_, [u64; LANES]>(products), keys.map(|key| seeds.hash(key).0));
+        }
+
+        #[test]
+        #[allow(unsafe_code)]
+        fn hashes_and_values_are_those_without_avx512(
+            chunks in proptest::collection::vec(proptest::num::u128::ANY, 1..40),
+            mask: u128,
+            at: [u8; 4],
+        ) {
+            if Avx512::detect().is_none() {
+                return Ok(());
+            }
+            let mut table = Table::new(Seeds::from_seed(1), MaskChoice { chunk: 0, mask });
+            table.store.hashing.extra = ExtraBits::at(at);
+            let windows: Vec<_> = chunks.iter().map(|chunk| Window { chunk: [*chunk; CHUNKS] }).collect();
+            let packets: Vec<u16> = (0..windows.len() as u16).collect();
+            let (mut columns, mut hashes, mut values) = (ChunkColumns::NONE, [0; 40], [0; 40]);
+            // SAFETY: the processor has the instructions.
+            unsafe {
+                columns.load(&table, 0, &packets, &windows);
+                hash_keys(&table, &columns, windows.len(), (&mut hashes, &mut values));
+            }
+            for ((window, hash), value) in windows.iter().zip(hashes).zip(values) {
+                prop_assert_eq!(hash, table.store.hashing.seeds.hash(table.key(window)).0);
+                prop_assert_eq!(value, table.extra_value(window));
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use mmb_packet::Window;
 
-use super::{Comparison, Walk};
+use super::{Comparison, KeyResult, Walk};
 use crate::leaf::{Block8, MAX_WIDE_BLOCKS, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
@@ -166,8 +166,18 @@ impl Walk<'_> {
                 && usize::from(comparison.head) == head
             {
                 comparisons = others;
-                hits.push_all(comparison.slots);
-                for block in comparison.row {
+                let row = match comparison.found {
+                    KeyResult::Row(row) => row,
+                    KeyResult::Rule(slot, table, key) => {
+                        hits.push_first(&[slot], self.has_key(table, key, window).into());
+                        continue;
+                    }
+                    KeyResult::Slots(slots) => {
+                        hits.push_all(slots);
+                        continue;
+                    }
+                };
+                for block in row {
                     let mut lanes = eight(block, &first, window);
                     if block.has_conditions(lanes) {
                         lanes = if block.has_further(lanes) { lanes & further(block, window) } else { lanes };

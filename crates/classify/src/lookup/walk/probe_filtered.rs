@@ -4,82 +4,14 @@
 //! and no dependent loads. A few pairs of heads and tables remain, which go through the other passes,
 //! together with the heads that may match blocks of the root's leaf.
 
-use mmb_packet::prefetch;
-
-use super::{Candidate, PAIRS, Scratch, Walk};
+use super::{PAIRS, Probe, Scratch, Walk};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
+use crate::lookup::passed_heads::PassedHeads;
 use crate::lookup::walk::DeferredWork;
 use crate::table::{Hash, Table};
 use crate::vector::VECTOR;
-
-/// Number of heads that are written to [`PassedHeads`] at once.
-const STEP: usize = 8;
-
-/// The heads that passed a table's filter, in order.
-pub(crate) struct PassedHeads {
-    /// The hash of a head's key, whose lowest byte is replaced by the head's number. Neither filters nor
-    /// guards select words by these bits.
-    keyed: [u64; VECTOR + STEP],
-    len: usize,
-}
-
-impl PassedHeads {
-    /// The bits with the number of a head.
-    pub const HEAD: u64 = VECTOR as u64 - 1;
-    /// No heads.
-    const NONE: PassedHeads = PassedHeads { keyed: [0; VECTOR + STEP], len: 0 };
-
-    /// Number of heads.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Removes all heads.
-    #[inline(always)]
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// The heads.
-    #[inline(always)]
-    fn heads(&self) -> impl Iterator<Item = u8> {
-        self.keyed[..self.len.min(VECTOR)].iter().map(|keyed| *keyed as u8)
-    }
-
-    /// Eight heads from this one on, with their hashes.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub fn eight(&self, first: usize) -> [u64; STEP] {
-        self.keyed[first.min(VECTOR)..].first_chunk().copied().unwrap_or_default()
-    }
-
-    /// Adds the first `n` of eight heads with their hashes. It writes all of them, in order not to branch.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub fn push_first(&mut self, eight: &[u64; STEP], n: usize) {
-        if let Some(place) = self.keyed[self.len.min(VECTOR)..].first_chunk_mut() {
-            *place = *eight;
-            self.len += n;
-        }
-    }
-
-    /// Replaces all heads by the first `n`, whose keys have the same hash.
-    #[inline(always)]
-    fn set_all(&mut self, n: usize, hash: Hash) {
-        self.keyed.iter_mut().zip(0..n as u64).for_each(|(keyed, head)| *keyed = hash.0 & !Self::HEAD | head);
-        self.len = n;
-    }
-
-    /// Adds a head and the hash of its key if `is_passed`, without a branch.
-    #[inline(always)]
-    fn push_if(&mut self, is_passed: bool, head: usize, hash: Hash) {
-        self.keyed[self.len % VECTOR] = hash.0 & !Self::HEAD | head as u64 & Self::HEAD;
-        self.len += usize::from(is_passed);
-    }
-}
 
 impl<'a> Walk<'a> {
     /// Adds the hits of all heads to `hits`. Returns the number of candidates.
@@ -130,7 +62,7 @@ impl<'a> Walk<'a> {
                 let n = passed.len();
                 passed.clear();
                 for at in 0..n {
-                    let keyed = passed.keyed[at];
+                    let keyed = passed.keyed(at);
                     let (head, hash) = (usize::from(keyed as u8), Hash(keyed));
                     passed.push_if(guard.may_match(hash, self.window(head)), head, hash);
                 }
@@ -141,7 +73,7 @@ impl<'a> Walk<'a> {
 
     /// Replaces `passed` by the heads whose key a table may have.
     fn query_filter(&self, table: &Table, passed: &mut PassedHeads) {
-        let (seeds, filter) = (table.store.seeds, table.store.filter.reader());
+        let (seeds, filter) = (table.store.hashing.seeds, table.store.filter.reader());
         passed.clear();
         for head in 0..self.heads.len() {
             let hash = seeds.hash(table.key(self.window(head)));
@@ -159,7 +91,7 @@ impl<'a> Walk<'a> {
             if let Some(hash) = table.only_hash(self.summary) {
                 passed.set_all(self.heads.len(), hash);
             } else {
-                columns.load(table, self.heads, self.windows);
+                columns.load(table, 0, self.heads, self.windows);
                 avx512::query_filter(table, &columns, self.heads.len(), &mut passed);
             }
             if let Some(guard) = table.guard_reader() {
@@ -183,26 +115,13 @@ impl<'a> Walk<'a> {
         hits: &mut HeadHits,
     ) -> usize {
         for (&(head, t), probe) in pairs.iter().zip(&mut scratch.probes) {
-            let store = &self.tables[usize::from(t)].store;
-            let hash = store.seeds.hash(self.tables[usize::from(t)].key(self.window(head)));
-            let page = store.page(hash);
-            let group = page.group(hash).1;
-            prefetch::read(group);
-            *probe = (group, page, hash);
+            let table = self.tables[usize::from(t)];
+            let window = self.window(head);
+            let hash = table.store.hashing.seeds.hash(table.key(window));
+            *probe = Probe::new(table, hash, table.extra_value(window));
         }
-        let (mut agreed, mut found) = ([(0u8, 0u8); PAIRS], 0);
-        for (pair, (group, _, hash)) in scratch.probes[..pairs.len()].iter().enumerate() {
-            let lanes = group.find(hash.tag()).bits();
-            agreed[found % PAIRS] = (pair as u8, lanes);
-            found += usize::from(lanes != 0);
-        }
-        for (&(pair, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
-            let ((head, table), (_, page, hash)) =
-                (pairs[usize::from(pair)], scratch.probes[usize::from(pair)]);
-            *candidate = Candidate::new((head.into(), table), lanes, page, hash);
-        }
-        self.finish_candidates(heads, found, scratch, deferred, hits);
-        found
+        let head_of = |pair: usize| (pairs[pair].0.into(), pairs[pair].1);
+        self.finish_pairs(heads, (pairs.len(), head_of), scratch, deferred, hits)
     }
 }
 

@@ -32,7 +32,7 @@ fn table(bits: usize, covers: &[MaskedKey]) -> Table {
     let entries = covers.iter().filter_map(|cover| Entry::new(cover, None));
     let items: Vec<RuleEntry> = (0..).zip(entries.map(Arc::new)).collect();
     let accepted = items.into_iter().filter(|item| table.accepts(&item.1)).collect();
-    table.fill(accepted, &Path { known: MaskedKey::ANY, pivot: None });
+    table.fill(accepted, &Path { known: MaskedKey::ANY, pivot: None }, &[]);
     table
 }
 
