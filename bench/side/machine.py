@@ -24,13 +24,20 @@ def describe(before):
         "processor": fields.get("model name", "?"),
         "cores": str(info.count("processor\t")),
         "kernel": platform.release(),
-        "mmb": run("git", "-C", ROOT, "describe", "--always", "--dirty"),
+        "mmb": revision(),
     }
     for package in PACKAGES:
         facts[package] = run("dpkg-query", "-W", "-f", "${Version}", package) or before.get(package, ABSENT)
     for program, name in OTHERS.items():
         facts[name] = "found" if run("which", program) else before.get(name, ABSENT)
     return facts
+
+
+def revision():
+    """The commit, marked if files other than results differ from it."""
+    others = [".", *(f":(exclude){path}" for path in ("bench/results", "docs/performance.md"))]
+    changed = run("git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no", "--", *others)
+    return run("git", "-C", ROOT, "describe", "--always") + ("-dirty" if changed else "")
 
 
 def run(*command):
