@@ -17,7 +17,7 @@ def plain_path():
 def compare():
     """Measures mmb's series of each experiment whose results are there, and prints what got worse. It only informs."""
     compared, worse = 0, 0
-    processor = machine.describe({})["processor"]
+    processor = machine.processor()
     for name in memory.OURS:
         path = RESULTS / f"{name}.json"
         before = load(path) if path.exists() else None

@@ -7,6 +7,7 @@ import subprocess
 
 from .results import RESULTS, ROOT
 
+CPUINFO = pathlib.Path("/proc/cpuinfo")
 FILE = RESULTS / "machine.json"
 PACKAGES = (
     "nftables", "iptables", "haproxy", "nginx-light", "iperf3", "wrk", "dpdk-dev", "openvswitch-switch-dpdk", "clang", "libbpf-dev",
@@ -17,12 +18,9 @@ ABSENT = "not installed"
 
 def describe(before):
     """Facts by name. Peers that are not installed keep what is known of them from `before`: their results stay."""
-    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    fields = dict(line.split(":", 1) for line in info.split("\n\n")[0].splitlines() if ":" in line)
-    fields = {name.strip(): value.strip() for name, value in fields.items()}
     facts = {
-        "processor": fields.get("model name", "?"),
-        "cores": str(info.count("processor\t")),
+        "processor": processor(),
+        "cores": str(CPUINFO.read_text(encoding="utf-8").count("processor\t")),
         "kernel": platform.release(),
         "mmb": revision(),
     }
@@ -31,6 +29,13 @@ def describe(before):
     for program, name in OTHERS.items():
         facts[name] = "found" if run("which", program) else before.get(name, ABSENT)
     return facts
+
+
+def processor():
+    """The processor's model."""
+    first = CPUINFO.read_text(encoding="utf-8").split("\n\n")[0]
+    fields = dict(line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in fields.items()}.get("model name", "?")
 
 
 def revision():

@@ -68,7 +68,8 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
         all
     });
     let replaces = |field: &Field, place: &Field| {
-        let has_field = |entry: &&Entry| entry.fixed(place).0 == 0 || entry.requires(&field.present);
+        let has_field =
+            |entry: &&Entry| entry.fixed(place).0 == 0 || entry.cover().implies(&field.present.masked());
         field.has_place_of(place) && entries.iter().all(has_field)
     };
     let places = WINDOW_FIELDS

@@ -44,7 +44,7 @@ pub(super) struct Partition {
     /// Conditions that all entries' covers share (or fewer), in two forms; the second is faster to compare.
     pub common: MaskedKey,
     common_test: CompactKey,
-    /// The common conditions as bits of the [`KIND`] byte, if they are no more.
+    /// The common conditions as bits of the [`KIND`](mmb_packet::window::KIND) byte, if they are no more.
     common_kind: Option<(u8, u8)>,
     /// The dimensions whose field every packet has that satisfies `common`, as a bit set.
     always_present: u32,
@@ -96,7 +96,7 @@ impl Partition {
                 (self.common, self.common_test) = (common, CompactKey::new(&common));
                 let kind = common.kind_bits();
                 self.common_kind = (MaskedKey::kind(kind) == common).then_some(kind);
-                let is_present = |dim: &Dimension| common.and(&dim.field.present.masked()) == Some(common);
+                let is_present = |dim: &Dimension| common.implies(&dim.field.present.masked());
                 self.always_present =
                     self.dims.iter().rev().fold(0, |bits, dim| bits << 1 | u32::from(is_present(dim)));
                 lanes = 0..self.lanes.len();
@@ -177,7 +177,7 @@ impl Partition {
     }
 
     /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches
-    /// it. Pivots are not checked. `kinds` has the [`KIND`] bytes of the packets.
+    /// it. Pivots are not checked. `kinds` has the [`KIND`](mmb_packet::window::KIND) bytes of the packets.
     #[allow(unsafe_code)]
     #[inline]
     pub fn classify(

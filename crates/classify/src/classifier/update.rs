@@ -119,7 +119,7 @@ impl Classifier {
         let table = self.root.tables().iter().find(|table| table.accepts(entry))?;
         let key = table.key_of(entry);
         let exact = entry.pivot.is_none() && is_exact(entry, &table.path(&START, key));
-        exact.then(|| table.store.hashing.seeds.hash(key).0)
+        exact.then(|| table.store.hashing.hash(key).0)
     }
 
     fn change_pivot<R>(&mut self, id: u32, change: impl FnOnce(&mut Node, &Path) -> R) -> R {

@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
         self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
             for ((hash, value), head) in hashes.iter_mut().zip(values).zip(heads) {
                 let window = self.window(head);
-                *hash = table.store.hashing.seeds.hash(table.key(window)).0;
+                *hash = table.store.hashing.hash(table.key(window)).0;
                 *value = table.extra_value(window);
             }
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
-use super::field::{Field, Presence};
+use super::field::Field;
 use super::masked_key::{CompactKey, MaskedKey};
 use super::ranges::Ranges;
 
@@ -135,12 +135,6 @@ impl Entry {
     pub(crate) fn fixed(&self, field: &Field) -> (u128, u128) {
         let (mask, key) = self.cover.chunk(field.chunk.into());
         (field.bits_of_chunk(mask), field.bits_of_chunk(key))
-    }
-
-    /// Whether the cover requires a field to be present.
-    pub(crate) fn requires(&self, present: &Presence) -> bool {
-        let cover = self.cover();
-        cover.and(&present.masked()) == Some(cover)
     }
 
     /// The values of a field that tests accept.

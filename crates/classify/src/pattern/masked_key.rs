@@ -93,6 +93,11 @@ impl MaskedKey {
         Some(both)
     }
 
+    /// Whether every window that satisfies it satisfies `other`, too.
+    pub(crate) fn implies(&self, other: &MaskedKey) -> bool {
+        self.and(other) == Some(*self)
+    }
+
     /// Requires the bits of `other` as well. True if it has changed. None if no window satisfies both; the
     /// value has no meaning then.
     pub(crate) fn restrict(&mut self, other: &MaskedKey) -> Option<bool> {
@@ -206,7 +211,8 @@ impl CompactKey {
                 .all(|own| window.chunk[usize::from(own.chunk) % CHUNKS] & own.mask == own.key)
     }
 
-    /// Bits by which the window does not satisfy it. 0 if it does.
+    /// Bits by which the window does not satisfy it. 0 if it does. Unlike [`CompactKey::holds`], no branch
+    /// depends on the first chunk.
     #[inline(always)]
     pub fn differing_bits(&self, window: &Window) -> u128 {
         let of_chunk = |own: &MaskedChunk| window.chunk[usize::from(own.chunk) % CHUNKS] & own.mask ^ own.key;

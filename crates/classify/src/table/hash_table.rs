@@ -147,7 +147,7 @@ impl Table {
     /// Adds an entry to the guard, before the entry is in the table.
     fn add_to_guard(&self, entry: &Entry) {
         if let Some(guard) = &self.guard {
-            guard.add(self.store.hashing.seeds.hash(self.key_of(entry)), &entry.cover());
+            guard.add(self.store.hashing.hash(self.key_of(entry)), &entry.cover());
         }
     }
 
@@ -181,7 +181,7 @@ impl Table {
     #[inline]
     pub fn only_hash(&self, summary: &VectorSummary) -> Option<Hash> {
         let (all, any) = summary.bits(self.chunk);
-        (self.mask & (all ^ any) == 0).then(|| self.store.hashing.seeds.hash(all & self.mask))
+        (self.mask & (all ^ any) == 0).then(|| self.store.hashing.hash(all & self.mask))
     }
 
     /// The packet's masked chunk.
@@ -237,7 +237,7 @@ impl Table {
         sink: &mut HitSink<'_>,
     ) {
         let packet = self.key(window);
-        let hash = self.store.hashing.seeds.hash(packet);
+        let hash = self.store.hashing.hash(packet);
         if !self.store.filter.may_contain(hash)
             || self.guard_reader().is_some_and(|guard| !guard.may_match(hash, window))
         {

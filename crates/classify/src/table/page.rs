@@ -39,6 +39,14 @@ pub(crate) struct Hashing {
     pub extra: ExtraBits,
 }
 
+impl Hashing {
+    /// The hash of a key.
+    #[inline(always)]
+    pub fn hash(&self, key: u128) -> Hash {
+        self.seeds.hash(key)
+    }
+}
+
 /// A page; cloning shares it.
 #[derive(Clone, Debug)]
 pub(crate) struct Page<V> {
@@ -131,7 +139,7 @@ impl<V: PageValue> Page<V> {
 
     /// Inserts a key that is not in the page. Returns false if its group is full.
     pub fn place(&mut self, hashing: &Hashing, key: u128, value: V) -> bool {
-        let hash = hashing.seeds.hash(key);
+        let hash = hashing.hash(key);
         let group = hash.group(self.groups.len());
         let Some(lane) = self.groups[group].tags.first_free() else { return false };
         Arc::make_mut(&mut self.groups)[group].tags.set(lane, hash.tag());
@@ -181,7 +189,7 @@ impl<V: PageValue> Page<V> {
     pub fn split(&self, hashing: &Hashing) -> Option<(Self, Self)> {
         let depth = self.body.depth + 1;
         let (high, low): (Vec<_>, Vec<_>) =
-            self.keys().partition(|(key, _)| hashing.seeds.hash(*key).directory(depth) & 1 != 0);
+            self.keys().partition(|(key, _)| hashing.hash(*key).directory(depth) & 1 != 0);
         Some((Self::build(hashing, depth, 1, &low)?, Self::build(hashing, depth, 1, &high)?))
     }
 

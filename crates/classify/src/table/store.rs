@@ -65,7 +65,7 @@ impl<V: PageValue> Store<V> {
     /// Changes the value of a key. An absent key has the free value; a key that gets the free value is
     /// removed.
     pub fn change<R>(&mut self, key: u128, change: impl FnOnce(&mut V) -> R) -> R {
-        let hash = self.hashing.seeds.hash(key);
+        let hash = self.hashing.hash(key);
         self.add_to_filter(hash);
         if let Some(at) = self.spill.iter().position(|(k, _)| *k == key) {
             return self.change_in_spill(at, change);
@@ -92,7 +92,7 @@ impl<V: PageValue> Store<V> {
     fn add_to_filter(&mut self, hash: Hash) {
         if self.keys > self.filter.room() && self.keys <= MAX_FILTER_REBUILD {
             self.filter = Filter::new(self.keys * 2);
-            self.iter().for_each(|(key, _)| self.filter.add(self.hashing.seeds.hash(key)));
+            self.iter().for_each(|(key, _)| self.filter.add(self.hashing.hash(key)));
         }
         self.filter.add(hash);
     }
@@ -228,7 +228,7 @@ impl<V: PageValue> Store<V> {
         let own = |(_, value): &(u128, V)| is_it(value);
         let lanes = page.candidates(Hash(hash)).map(|at| page.lane(at));
         lanes
-            .filter(|(key, _)| self.hashing.seeds.hash(*key).0 == hash)
+            .filter(|(key, _)| self.hashing.hash(*key).0 == hash)
             .chain(self.spill.iter().cloned())
             .find(own)
             .map(|(key, _)| key)

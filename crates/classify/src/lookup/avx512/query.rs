@@ -241,7 +241,7 @@ mod tests {
                 hash_keys(&table, &columns, windows.len(), (&mut hashes, &mut values));
             }
             for ((window, hash), value) in windows.iter().zip(hashes).zip(values) {
-                prop_assert_eq!(hash, table.store.hashing.seeds.hash(table.key(window)).0);
+                prop_assert_eq!(hash, table.store.hashing.hash(table.key(window)).0);
                 prop_assert_eq!(value, table.extra_value(window));
             }
         }

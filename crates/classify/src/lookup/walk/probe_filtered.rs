@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
         for (&(head, t), probe) in pairs.iter().zip(&mut scratch.probes) {
             let table = self.tables[usize::from(t)];
             let window = self.window(head);
-            let hash = table.store.hashing.seeds.hash(table.key(window));
+            let hash = table.store.hashing.hash(table.key(window));
             *probe = Probe::new(table, hash, table.extra_value(window));
         }
         let head_of = |pair: usize| (pairs[pair].0.into(), pairs[pair].1);
