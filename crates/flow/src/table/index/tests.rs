@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
 
 use super::*;
 
@@ -16,7 +18,7 @@ impl Index {
 
 /// In these tests the number of a flow is its key.
 fn contents(index: &Index, hash: Hash) -> HashSet<u32> {
-    (0..200).filter(|&n| index.find(hash, |found| found.0 == n).is_some()).collect()
+    (0..2 * (REACH * LANES) as u32).filter(|&n| index.find(hash, |found| found.0 == n).is_some()).collect()
 }
 
 #[test]
@@ -42,7 +44,9 @@ fn a_full_bucket_stays_findable() {
         true => Hash::of_parts(0, 1, n as u16),
         false => Hash::of_parts(1 << 31, 0, n as u16),
     };
-    (0..16 + 120).for_each(|n| assert!(index.insert(hash(n), FlowRef(n)), "{n}"));
+    // With the other eight of the first bucket, the second one's keys fill what is within its reach.
+    let all = 8 + (REACH * LANES) as u32;
+    (0..all).for_each(|n| assert!(index.insert(hash(n), FlowRef(n)), "{n}"));
     let grow = |gone: u32| {
         index.remove(hash(gone), FlowRef(gone));
         index.grow(|found| hash(found.0), |_| {});
@@ -50,7 +54,30 @@ fn a_full_bucket_stays_findable() {
         index.shape.used
     };
     // Sixteen keys need room. Half a bucket of the others must go first.
-    assert_eq!((128..136).rev().map(grow).collect::<Vec<_>>(), [2, 2, 2, 2, 2, 2, 2, 4]);
+    assert_eq!((all - 8..all).rev().map(grow).collect::<Vec<_>>(), [2, 2, 2, 2, 2, 2, 2, 4]);
+}
+
+/// Shortly before a doubling is complete, the buckets that are not split yet are fullest. Half of what a
+/// search may visit has to be enough for 700,000 keys: then tables of any size refuse none.
+#[test]
+fn growing_displaces_no_key_by_half_of_the_reach() {
+    let buckets = 1 << 17;
+    let mut index = Index::beginning_with(buckets, 8 * buckets).unwrap();
+    let mut random = SmallRng::seed_from_u64(1);
+    let mut hashes = Vec::new();
+    while index.shape.used < index.count {
+        for _ in 0..2 {
+            let hash = Hash::of_parts(random.next_u32(), random.next_u32() as u16, random.next_u32() as u16);
+            let found = FlowRef(hashes.len() as u32);
+            hashes.push(hash);
+            assert!(index.insert(hash, found));
+            let is_there = |at: usize| index.buckets.get()[at].lane_of(hash.tag(), found).is_some();
+            let passed = index.probes(hash).position(is_there);
+            assert!(passed.is_some_and(|passed| passed < REACH / 2), "{passed:?}");
+        }
+        index.grow(|found| hashes[found.0 as usize], |_| {});
+    }
+    assert!(hashes.len() > 5 * buckets as usize);
 }
 
 proptest! {
