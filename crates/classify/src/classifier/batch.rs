@@ -2,7 +2,7 @@
 
 use mmb_packet::Window;
 
-use crate::lookup::{AdaptiveState, DeferredWork, HeadHits, Heads, MatchCache};
+use crate::lookup::{AdaptiveState, Columns, DeferredWork, HeadHits, Heads, MatchCache};
 use crate::predicate::PredicateResults;
 use crate::vector::{Avx512, Hit, VECTOR};
 
@@ -20,6 +20,8 @@ pub struct Batch {
     /// Hits of heads, before the expansion to all packets.
     pub(crate) head_hits: HeadHits,
     pub(crate) heads: Heads,
+    /// The windows in columns.
+    pub(crate) columns: Columns,
     pub(crate) deferred: DeferredWork,
     /// Predicates that are true for the packets.
     pub(crate) results: PredicateResults,
@@ -47,6 +49,7 @@ impl Batch {
             hits: Vec::with_capacity(VECTOR),
             head_hits: HeadHits::default(),
             heads: Heads::default(),
+            columns: Columns::default(),
             deferred: DeferredWork::default(),
             results: PredicateResults::default(),
             cache: MatchCache::default(),

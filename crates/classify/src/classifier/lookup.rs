@@ -4,10 +4,13 @@ use mmb_packet::window::KIND;
 use mmb_packet::{Meta, Window};
 
 use super::{Batch, Classifier};
-use crate::lookup::{AdaptiveState, DeferredWork, HeadHits, TABLES, Walk};
+use crate::lookup::{AdaptiveState, Columns, DeferredWork, HeadHits, TABLES, Walk};
 use crate::predicate::PredicateResults;
-use crate::table::{Table, kind_bit};
-use crate::vector::{Avx512, Hit, HitSink, LookupPacket, VECTOR, VectorSummary};
+use crate::table::Table;
+use crate::vector::{Avx512, Hit, HitSink, LookupPacket, VECTOR, VectorSummary, kind_bit};
+
+/// Trains are looked for if more than one of this many packets may belong to the train before it.
+const MIN_REPEAT_SHARE: usize = 16;
 
 /// Probing this many tables costs hardly more than a lookup in the match cache.
 pub(super) const MAX_CHEAP_TABLES: usize = 3;
@@ -42,16 +45,33 @@ impl Classifier {
                 return;
             }
         }
-        let summary = VectorSummary::new(&batch.windows[..batch.len.min(VECTOR)], self.summary_chunks);
-        if self.classify_sparse(batch, &summary) {
+        let windows = &batch.windows[..batch.len.min(VECTOR)];
+        let columns = batch.avx512.filter(|_| !self.scans_windows);
+        let mut summary = batch.columns.load(windows, self.summary_chunks, columns);
+        if self.classify_filtered(batch) || self.classify_sparse(batch, &summary) {
             return;
         }
         let Batch {
-            windows, len, hits, head_hits, heads, deferred, results, cache, adaptive, avx512, ..
+            windows,
+            len,
+            hits,
+            head_hits,
+            heads,
+            columns,
+            deferred,
+            results,
+            cache,
+            adaptive,
+            avx512,
+            ..
         } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
+        if self.scans_windows {
+            summary = columns.load(windows, self.summary_chunks, *avx512);
+        }
         head_hits.clear();
-        heads.find(windows, self.chunks(), results.is_empty());
+        let has_trains = summary.repeats.is_none_or(|repeats| repeats > windows.len() / MIN_REPEAT_SHARE);
+        heads.find(windows, self.chunks(), results.is_empty() && has_trains);
         let uses_cache = self.can_use_cache()
             && results.is_empty()
             && (self.is_walk_costly() || adaptive.is_lookup_costly)
@@ -60,7 +80,7 @@ impl Classifier {
             heads.take_cached(cache, self.seeds, windows, &self.classes);
         }
         let found = self.visit_root(
-            windows,
+            (windows, columns),
             heads.packets(),
             results,
             &summary,
@@ -91,21 +111,27 @@ impl Classifier {
     /// Adds the hits of all entries below the root that need no predicate. Returns the number of candidates.
     pub(super) fn visit_root(
         &self,
-        windows: &[Window],
+        (windows, columns): (&[Window], &mut Columns),
         heads: &[u16],
         results: &PredicateResults,
         summary: &VectorSummary,
         (deferred, adaptive, avx512): (&mut DeferredWork, &mut AdaptiveState, Option<Avx512>),
         hits: &mut HeadHits,
     ) -> usize {
-        let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
-        let kinds = heads.iter().fold(0, |kinds, packet| kinds | kind(packet));
+        if heads.len() < windows.len() {
+            columns.select(heads, windows, self.summary_chunks, avx512);
+        }
+        let kinds = summary.kinds.unwrap_or_else(|| {
+            let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
+            heads.iter().fold(0, |kinds, packet| kinds | kind(packet))
+        });
         let is_active = |table: &&Table| table.has_kinds(kinds) && !table.is_excluded(summary);
         let mut tables = self.root.tables().iter().filter(is_active).peekable();
         let leaf = self.root.leaf();
         let leaf = &leaf.active_blocks(summary);
         let pre_filter = self.pre_filter.as_ref();
-        let mut walk = Walk { windows, heads, results, summary, leaf, pre_filter, tables: &[], avx512 };
+        let mut walk =
+            Walk { windows, columns, heads, results, summary, leaf, pre_filter, tables: &[], avx512 };
         let Some(any) = tables.peek() else {
             let found = walk.run(deferred, adaptive, hits);
             self.visit_outside_tables(&walk, summary, hits, tables);

@@ -56,6 +56,9 @@ pub struct Classifier {
     pre_filter: Option<PreFilter>,
     /// The chunks for which a vector summary is useful, as a bit set.
     summary_chunks: u8,
+    /// Whether a scan of windows costs less than columns of them: there is only the filter of one table, or a
+    /// leaf with conditions beyond the compared chunks.
+    scans_windows: bool,
     predicates: PredicateSet,
     /// Elements of named sets.
     members: Members,
@@ -97,6 +100,7 @@ impl Classifier {
             root: Arc::new(Node::new(seeds)),
             pre_filter: None,
             summary_chunks: 0,
+            scans_windows: false,
             predicates: PredicateSet::default(),
             members: Members::default(),
             classes: PacketClasses::default(),

@@ -24,13 +24,38 @@ impl Classifier {
                 <= MAX_CHEAP_TABLES
     }
 
+    /// Looks up the vector if the root has only a leaf, whose pre-filter excludes nearly all packets, and if
+    /// they are in columns. Returns false, without effect, if that is not so.
+    #[inline]
+    pub(super) fn classify_filtered(&self, batch: &mut Batch) -> bool {
+        let Batch { windows, len, hits, heads, columns, adaptive, results, avx512, .. } = batch;
+        let has_others = !self.root.tables().is_empty() || self.root.has_untabled() || !results.is_empty();
+        let Some(pre_filter) = self.pre_filter.as_ref().filter(|_| !has_others) else { return false };
+        if avx512.is_none() || !adaptive.early_scan.is_due() {
+            return false;
+        }
+        let windows = &windows[..(*len).min(VECTOR)];
+        let n = columns.query_pre_filter(pre_filter, windows.len(), *avx512, heads.packet_buffer());
+        let are_few = n <= windows.len() / MAX_SHARE;
+        adaptive.early_scan.record(!are_few);
+        if are_few {
+            self.visit_one_by_one(windows, &heads.packet_buffer()[..n], hits);
+        }
+        are_few
+    }
+
     /// Looks up the vector if few packets may match anything. Returns false, without effect, if they are not
-    /// few or finding out is too expensive.
+    /// few or finding out is too expensive. With AVX-512 the walk mostly finds
+    /// out at a lower cost.
     #[inline]
     pub(super) fn classify_sparse(&self, batch: &mut Batch, summary: &VectorSummary) -> bool {
         let Batch { windows, len, hits, heads, adaptive, results, avx512, .. } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
-        if !results.is_empty() || !self.can_scan_early(summary) || !adaptive.early_scan.is_due() {
+        if avx512.is_some() && !self.scans_windows
+            || !results.is_empty()
+            || !self.can_scan_early(summary)
+            || !adaptive.early_scan.is_due()
+        {
             return false;
         }
         let leaf = self.root.leaf();
@@ -56,11 +81,23 @@ impl Classifier {
     /// tables and leaf.
     #[inline(never)]
     fn visit_sparse(&self, batch: &mut Batch, few: usize, summary: &VectorSummary) {
-        let Batch { windows, hits, head_hits, heads, deferred, results, cache, adaptive, avx512, .. } = batch;
+        let Batch {
+            windows,
+            hits,
+            head_hits,
+            heads,
+            columns,
+            deferred,
+            results,
+            cache,
+            adaptive,
+            avx512,
+            ..
+        } = batch;
         head_hits.clear();
         heads.set_first(few);
         self.visit_root(
-            &windows[..],
+            (&windows[..], columns),
             heads.packets(),
             results,
             summary,

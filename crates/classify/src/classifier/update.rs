@@ -110,8 +110,19 @@ impl Classifier {
         self.members.sync(&self.predicates, self.seeds);
         let (leaf, bits) = (self.root.leaf(), self.root.bit_vector());
         self.pre_filter = PreFilter::new(leaf);
+        self.scans_windows = !self.root.has_untabled()
+            && self.pre_filter.is_none()
+            && match self.root.tables() {
+                [] => leaf.blocks().1.iter().any(|block| block.has_further(u32::MAX)),
+                [table] => leaf.is_empty() && table.guard_reader().is_none(),
+                _ => false,
+            };
         let tables = self.root.tables().iter().fold(0, |bits, table| bits | 1 << table.chunk);
-        self.summary_chunks = (bits.common_chunks() | leaf.chunks() | tables) & !1;
+        self.summary_chunks = bits.common_chunks() | leaf.chunks() | tables;
+        if self.pre_filter.is_some() || self.is_walk_costly() {
+            // The first chunk also shows which packets are heads.
+            self.summary_chunks |= 1;
+        }
     }
 
     /// The hash of the key in one of the root's tables that is equivalent to the entry, if there is one.

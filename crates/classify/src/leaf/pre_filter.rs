@@ -4,6 +4,8 @@
 //! bits of the source address. The values of the shared bits are hashed to one bit of a small map. The bit is
 //! set if some entry has this value. A packet whose bit is not set matches no entry of the leaf.
 
+use bytemuck::cast;
+
 use super::block::FEW_VALUES;
 use super::blocks::Leaf;
 
@@ -25,6 +27,11 @@ pub(crate) struct PreFilter {
 }
 
 impl PreFilter {
+    /// Factors of a chunk's words. The upper bits of the lower half of the sum are the hash.
+    pub const FACTORS: [u32; 4] = [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f];
+    /// Shift that yields the hash, after the upper half of the sum is shifted out.
+    pub const SHIFT: u32 = u64::BITS - BITS.ilog2();
+
     /// A filter for a leaf, or None if it would not pay.
     pub fn new(leaf: &Leaf) -> Option<PreFilter> {
         let covers = || leaf.items().map(|(_, entry)| (entry.mask(0), entry.key(0)));
@@ -48,13 +55,24 @@ impl PreFilter {
         self.map[word] & bit != 0
     }
 
+    /// The mask bits that all entries share.
+    #[cfg(target_arch = "x86_64")]
+    pub fn mask(&self) -> u128 {
+        self.mask
+    }
+
+    /// The map.
+    #[cfg(target_arch = "x86_64")]
+    pub fn map(&self) -> &[u64; BITS / 64] {
+        &self.map
+    }
+
     #[inline(always)]
     fn bit_of(&self, chunk: u128) -> (usize, u64) {
-        let key = chunk & self.mask;
-        let (low, high) = (key as u64, (key >> 64) as u64);
-        let hash =
-            low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ high.wrapping_mul(0xf39c_c060_5ced_c835).rotate_left(5);
-        let at = hash >> (u64::BITS - BITS.ilog2());
+        let words: [u32; 4] = cast(chunk & self.mask);
+        let products = words.iter().zip(Self::FACTORS).map(|(word, factor)| word.wrapping_mul(factor));
+        let sum = products.fold(0u32, u32::wrapping_add);
+        let at = u64::from(sum) << 32 >> Self::SHIFT;
         ((at >> 6) as usize % (BITS / 64), 1 << (at & 63))
     }
 }

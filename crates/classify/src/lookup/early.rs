@@ -46,9 +46,8 @@ pub(crate) fn find_possible_matches(
     (n <= windows.len() / MAX_SHARE).then_some(n)
 }
 
-/// Sets the elements of packets that agree with an entry of these blocks; returns whether any does. Uses
-/// AVX-512, if available, for wide blocks with further conditions. Few entries without are compared faster
-/// four at a time.
+/// Sets the elements of packets that agree with an entry of these blocks; returns whether any does. Without a
+/// pre-filter it first goes block by block, which is faster if no packet agrees.
 #[allow(unsafe_code)]
 fn mark_agreeing(
     windows: &[Window],
@@ -58,9 +57,9 @@ fn mark_agreeing(
     maybe: &mut [u8; VECTOR],
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if avx512.is_some() && leaf.wide().iter().any(|block| block.has_further(u32::MAX)) {
+    if avx512.is_some() {
         // SAFETY: an `Avx512` exists only if the processor has the instructions.
-        return unsafe { mark_agreeing_avx512(windows, leaf, pre_filter, maybe) };
+        return unsafe { mark_agreeing_avx512(windows, leaf, maybe) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = avx512;
@@ -71,24 +70,17 @@ fn mark_agreeing(
     )
 }
 
-/// [`mark_agreeing`] with AVX-512; the caller needs an [`Avx512`].
+/// [`mark_agreeing`] with AVX-512, for wide blocks; the caller needs an [`Avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn mark_agreeing_avx512(
-    windows: &[Window],
-    leaf: &ActiveBlocks<'_>,
-    pre_filter: Option<&PreFilter>,
-    maybe: &mut [u8; VECTOR],
-) -> bool {
-    mark_with(
-        (windows, leaf, pre_filter, maybe),
-        |block, window| avx512::compare16(block, &avx512::Chunk::first(window), window),
-        |window| avx512::compare_all(leaf, window),
-    )
+fn mark_agreeing_avx512(windows: &[Window], leaf: &ActiveBlocks<'_>, maybe: &mut [u8; VECTOR]) -> bool {
+    let sixteen =
+        |block: &Block16, window: &Window| avx512::compare16(block, &avx512::Sixteen::first(window), window);
+    let all = |window: &Window| leaf.wide().iter().fold(0, |any, block| any | sixteen(block, window));
+    mark_with((windows, leaf, None, maybe), sixteen, all)
 }
 
-/// Marks packets with these functions, which compare sixteen entries, and all. Without a pre-filter it first
-/// goes block by block, which is faster if no packet agrees.
+/// Marks packets with these functions, which compare sixteen entries, and all.
 #[inline(always)]
 fn mark_with(
     (windows, leaf, pre_filter, maybe): (&[Window], &ActiveBlocks<'_>, Option<&PreFilter>, &mut [u8; VECTOR]),

@@ -174,9 +174,10 @@ impl Default for HeadHits {
 
 impl HeadHits {
     pub fn clear(&mut self) {
+        if self.len > 0 {
+            self.runs.fill((0, 0));
+        }
         self.len = 0;
-        self.runs.fill((0, 0));
-        self.starts.fill(0);
         self.unordered.clear();
     }
 
@@ -252,8 +253,9 @@ impl HeadHits {
     /// The hits of a head: ordered and unordered ones.
     fn of_head(&self, head: usize) -> (&[u32], &[u32]) {
         let slots = self.runs.get(head).and_then(|(from, to)| self.slots.get(*from as usize..*to as usize));
-        let others = self.starts.get(head).zip(self.starts.get(head + 1));
-        let others = others.and_then(|(from, to)| self.sorted.get(*from as usize..*to as usize));
+        let others =
+            (!self.unordered.is_empty()).then(|| self.starts.get(head).zip(self.starts.get(head + 1)));
+        let others = others.flatten().and_then(|(from, to)| self.sorted.get(*from as usize..*to as usize));
         (slots.unwrap_or_default(), others.unwrap_or_default())
     }
 
@@ -269,6 +271,7 @@ impl HeadHits {
     /// hits. Afterwards the hits of head `i` are `sorted[starts[i]..starts[i + 1]]`.
     fn sort_unordered(&mut self) {
         let starts = &mut self.starts;
+        starts.fill(0);
         for hit in &self.unordered {
             starts[usize::from(hit.pkt) % VECTOR + 2] += 1;
         }

@@ -11,7 +11,7 @@ use mmb_packet::Window;
 use super::match_cache::{CachedHits, MatchCache};
 use super::packet_classes::PacketClasses;
 use crate::table::Seeds;
-use crate::vector::VECTOR;
+use crate::vector::{ALL, VECTOR};
 
 /// The heads of a vector.
 #[derive(Clone, Debug)]
@@ -54,9 +54,13 @@ impl Heads {
     /// every packet is a head.
     pub fn find(&mut self, windows: &[Window], chunks: u8, has_trains: bool) {
         (self.len, self.cached) = (0, 0);
+        if !has_trains {
+            (self.packets, self.head_of, self.len) = (ALL, ALL, windows.len());
+            return;
+        }
         let mut before = None;
         for (packet, window) in windows.iter().enumerate() {
-            let is_head = !has_trains || before.is_none_or(|before| differ(before, window, chunks));
+            let is_head = before.is_none_or(|before| differ(before, window, chunks));
             self.packets[self.len % VECTOR] = packet as u16;
             self.len += usize::from(is_head);
             self.head_of[packet % VECTOR] = self.len as u16 - 1;

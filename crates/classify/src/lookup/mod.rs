@@ -3,6 +3,7 @@
 mod adaptive;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod columns;
 mod early;
 mod head_hits;
 mod heads;
@@ -12,6 +13,7 @@ mod passed_heads;
 mod walk;
 
 pub(crate) use adaptive::AdaptiveState;
+pub(crate) use columns::Columns;
 pub(crate) use early::find_possible_matches;
 pub(crate) use head_hits::HeadHits;
 pub(crate) use heads::Heads;

@@ -7,18 +7,31 @@ use crate::vector::VECTOR;
 const STEP: usize = 8;
 
 /// The heads that passed a table's filter, in order.
+#[derive(Clone, Debug)]
 pub(crate) struct PassedHeads {
     /// The hash of a head's key, whose lowest byte is replaced by the head's number. Neither filters nor
     /// guards select words by these bits.
     keyed: [u64; VECTOR + STEP],
     len: usize,
+    /// For each of these heads the bytes that a guard compares.
+    #[cfg(target_arch = "x86_64")]
+    compared: [u64; VECTOR],
+}
+
+impl Default for PassedHeads {
+    fn default() -> Self {
+        PassedHeads {
+            keyed: [0; VECTOR + STEP],
+            len: 0,
+            #[cfg(target_arch = "x86_64")]
+            compared: [0; VECTOR],
+        }
+    }
 }
 
 impl PassedHeads {
     /// The bits with the number of a head.
     pub const HEAD: u64 = VECTOR as u64 - 1;
-    /// No heads.
-    pub const NONE: PassedHeads = PassedHeads { keyed: [0; VECTOR + STEP], len: 0 };
 
     /// A head and the hash of its key, in one number.
     #[inline(always)]
@@ -42,6 +55,22 @@ impl PassedHeads {
     #[inline(always)]
     pub fn heads(&self) -> impl Iterator<Item = u8> {
         self.keyed[..self.len.min(VECTOR)].iter().map(|keyed| *keyed as u8)
+    }
+
+    /// Sets the bytes that a guard compares of each head.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn set_compared(&mut self, compared: impl Fn(u8) -> u32) {
+        for (place, keyed) in self.compared.iter_mut().zip(&self.keyed[..self.len.min(VECTOR)]) {
+            *place = compared(*keyed as u8).into();
+        }
+    }
+
+    /// Eight elements of [`PassedHeads::set_compared`] from this one on.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn eight_compared(&self, first: usize) -> [u64; STEP] {
+        self.compared[first.min(VECTOR)..].first_chunk().copied().unwrap_or_default()
     }
 
     /// Eight heads from this one on, with their hashes.

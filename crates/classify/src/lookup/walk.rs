@@ -23,11 +23,12 @@ use mmb_packet::{Window, prefetch};
 use super::adaptive::AdaptiveState;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
+use super::columns::Columns;
 use super::head_hits::HeadHits;
 use crate::leaf::{ActiveBlocks, Block8, PreFilter};
 use crate::predicate::PredicateResults;
 use crate::table::{Branch, Group, Hash, Page, Table};
-use crate::vector::{Avx512, LookupPacket, VECTOR, VectorSummary};
+use crate::vector::{ALL, Avx512, LookupPacket, VECTOR, VectorSummary};
 
 mod compare;
 mod deferred;
@@ -46,15 +47,6 @@ const STRIDE: usize = 64;
 const _: () = assert!(TABLES <= PAIRS);
 /// Room for the hashes of the pairs, in steps of eight packets for each table.
 const HASHES: usize = PAIRS + 8 * TABLES;
-/// The numbers of all heads.
-static ALL_HEADS: [u16; VECTOR] = {
-    let (mut all, mut head) = ([0; VECTOR], 0);
-    while head < VECTOR {
-        all[head] = head as u16;
-        head += 1;
-    }
-    all
-};
 
 /// Where the key of a packet is in a table, if it is there.
 #[derive(Clone, Copy)]
@@ -119,6 +111,8 @@ impl Comparison<'_> {
 /// The input of the passes.
 pub(crate) struct Walk<'a> {
     pub windows: &'a [Window],
+    /// The chunks of the heads' windows that tables and the leaf compare.
+    pub columns: &'a Columns,
     /// The packets to look up.
     pub heads: &'a [u16],
     pub results: &'a PredicateResults,
@@ -142,6 +136,21 @@ struct Scratch<'a> {
     visits: NodeVisits<'a>,
 }
 
+impl<'a> Scratch<'a> {
+    /// Space for the passes over some tables, of which this is one.
+    #[inline(always)]
+    fn new(any: &'a Table) -> Self {
+        let page = any.store.page(Hash::default());
+        let none = Probe { group: page.group(Hash::default()), page, hash: 0, value: 0 };
+        Scratch {
+            probes: [none; PAIRS],
+            candidates: [Candidate { pair: 0, lanes: 0 }; PAIRS],
+            comparisons: [Comparison::NONE; PAIRS],
+            visits: NodeVisits::NONE,
+        }
+    }
+}
+
 impl<'a> Walk<'a> {
     /// Adds the hits of all heads to `hits`. Queries the tables' filters first if that has paid off. Returns
     /// the number of candidates: pairs of a packet and a table whose tags agree.
@@ -159,24 +168,19 @@ impl<'a> Walk<'a> {
             self.compare(&active[..n], &[], &deferred.root, hits);
             return 0;
         };
-        let page = any.store.page(Hash::default());
-        let none = Probe { group: page.group(Hash::default()), page, hash: 0, value: 0 };
-        let mut scratch = Scratch {
-            probes: [none; PAIRS],
-            candidates: [Candidate { pair: 0, lanes: 0 }; PAIRS],
-            comparisons: [Comparison::NONE; PAIRS],
-            visits: NodeVisits::NONE,
-        };
         let found = if adaptive.filters.is_due() {
             // Extra bits exclude up to half of the keys that packets have, so that a quarter of the pairs
             // remain of half of them.
-            let found = self.probe_filtered(&mut scratch, deferred, hits);
+            let found = self.probe_filtered(any, deferred, hits);
             adaptive.filters.record(found > self.heads.len() * self.tables.len() / 4);
             found
         } else {
-            self.run_passes(&mut scratch, deferred, hits)
+            let mut scratch = Scratch::new(any);
+            let found = self.run_passes(&mut scratch, deferred, hits);
+            self.visit_groups(&scratch.visits, hits);
+            found
         };
-        self.visit_deferred(deferred, &scratch.visits, hits);
+        self.visit_deferred(deferred, hits);
         found
     }
 
@@ -211,10 +215,9 @@ impl<'a> Walk<'a> {
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
     ) -> usize {
-        let mut columns = avx512::ChunkColumns::NONE;
         self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
-            columns.load(table, heads.start, &self.heads[heads.clone()], self.windows);
-            avx512::hash_keys(table, &columns, heads.len(), (hashes, values));
+            let columns = self.columns.chunk(table.chunk);
+            avx512::hash_keys(table, columns, (heads.start, heads.len()), (hashes, values));
         })
     }
 
@@ -259,7 +262,7 @@ impl<'a> Walk<'a> {
             hash_keys(heads_from(first + stride), &mut hashes, &mut values);
             let head_of = |pair: usize| (heads.start as u16 + pair_of[pair].0, pair_of[pair].1);
             let pairs = heads.len() * self.tables.len();
-            all += self.finish_pairs(&ALL_HEADS[heads.clone()], (pairs, head_of), scratch, deferred, hits);
+            all += self.finish_pairs(&ALL[heads.clone()], (pairs, head_of), scratch, deferred, hits);
         }
         all
     }

@@ -13,16 +13,7 @@ use super::path::Path;
 use super::store::Store;
 use crate::leaf::FEW_VALUES;
 use crate::pattern::{Entry, MaskedKey, RuleEntry, TruePredicates};
-use crate::vector::{HitSink, VectorSummary};
-
-/// A set of packet kinds: bit `kind_bit(kind)` for each.
-pub(crate) type KindSet = u32;
-
-/// The bit in a [`KindSet`] for a window's [`KIND`] byte. Every [`Kind`] has a bit of its own.
-#[inline(always)]
-pub(crate) fn kind_bit(kind: u8) -> KindSet {
-    1 << ((kind >> 3 & 0x1e) | (kind >> 1 & 1))
-}
+use crate::vector::{HitSink, KindSet, VectorSummary, kind_bit};
 
 /// The kinds of packets that can satisfy `cover`.
 fn kinds_of(cover: &MaskedKey) -> KindSet {

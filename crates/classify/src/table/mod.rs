@@ -20,7 +20,7 @@ pub(crate) use choose_mask::MaskChoice;
 pub(crate) use extra_bits::ExtraBits;
 pub(crate) use guard::GuardReader;
 pub(crate) use hash::{Hash, Seeds};
-pub(crate) use hash_table::{Table, kind_bit};
+pub(crate) use hash_table::Table;
 pub(crate) use node::Node;
 pub(crate) use page::{Group, Page};
 pub(crate) use path::{Path, is_exact};

@@ -5,6 +5,16 @@ use bytemuck::{Pod, Zeroable};
 /// Maximum number of packets in a vector.
 pub const VECTOR: usize = 256;
 
+/// The numbers of all packets.
+pub(crate) static ALL: [u16; VECTOR] = {
+    let (mut all, mut packet) = ([0; VECTOR], 0);
+    while packet < VECTOR {
+        all[packet] = packet as u16;
+        packet += 1;
+    }
+    all
+};
+
 /// A packet of the batch and the slot of a rule that matches it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]

@@ -5,24 +5,14 @@ use std::arch::x86_64::*;
 use bytemuck::{cast, cast_mut, cast_ref};
 use mmb_packet::Window;
 
-use crate::leaf::{ActiveBlocks, Block4, Block8, Block16, Further, PORTS, first_chunk_words};
+use super::few::compare_few;
+use crate::leaf::{Block4, Block8, Block16, Further, PORTS, first_chunk_words};
+use crate::lookup::columns::ChunkColumns;
 use crate::lookup::head_hits::HitWriter;
 use crate::vector::VECTOR;
 
-/// A chunk of a packet in the form that comparisons need.
-#[derive(Clone, Copy)]
-pub(crate) struct Chunk {
-    /// Each word, four times.
-    four: __m512i,
-    /// For each word a vector with sixteen copies.
-    sixteen: [__m512i; 4],
-}
-
-/// Permutation that replicates each word four times, in the lane order of [`Block4`].
-const FOUR_TIMES: [u32; 16] = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3];
-
-/// The lanes of [`Block4`]'s word with the ports.
-const PORT_LANES: u16 = 0xf << (4 * PORTS);
+/// Blocks of sixteen with at most this many entries are compared entry by entry.
+const FEW: usize = 8;
 
 /// `(a & b) ^ c`.
 const DIFFER: i32 = 0x6a;
@@ -30,82 +20,6 @@ const DIFFER: i32 = 0x6a;
 const ANY_DIFFER: i32 = 0xf6;
 /// `a | b | c`.
 const ANY: i32 = 0xfe;
-
-impl Chunk {
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn new(words: [u32; 4]) -> Chunk {
-        Chunk { four: four_times(words), sixteen: sixteen_times(words) }
-    }
-
-    /// The first chunk of a window.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    pub fn first(window: &Window) -> Chunk {
-        Chunk::new(first_chunk_words(window.chunk[0]))
-    }
-}
-
-/// The lanes of a block of four that agree with a window, as bits. `first` is the window's first chunk.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn compare4(block: &Block4, first: &Chunk, window: &Window) -> u32 {
-    let keys = Keys4::new(block);
-    let lanes = if block.is_about_first() {
-        keys.agreeing_first(first.four)
-    } else {
-        keys.agreeing(four_times(cast(window.chunk[block.chunk()])))
-    };
-    let lanes = lanes.into();
-    if block.has_further(lanes) { lanes & compare_further4(&block.further, window) } else { lanes }
-}
-
-/// The masks and keys of a block of four, in registers.
-#[derive(Clone, Copy)]
-struct Keys4 {
-    mask: __m512i,
-    key: __m512i,
-}
-
-impl Keys4 {
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn new(block: &Block4) -> Keys4 {
-        Keys4 { mask: cast(block.mask), key: cast(block.key) }
-    }
-
-    /// The lanes that agree with the words of a chunk.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn agreeing(&self, words: __m512i) -> u16 {
-        lanes_of_4(_mm512_ternarylogic_epi32::<DIFFER>(words, self.mask, self.key))
-    }
-
-    /// The lanes that agree with the words of a first chunk.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn agreeing_first(&self, words: __m512i) -> u16 {
-        let differ = _mm512_ternarylogic_epi32::<DIFFER>(words, self.mask, self.key);
-        let (below, above) = (_mm512_subs_epu16(self.mask, words), _mm512_subs_epu16(words, self.key));
-        lanes_of_4(_mm512_mask_or_epi32(differ, PORT_LANES, below, above))
-    }
-}
-
-/// The lanes of a block of four that differ in no word.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn lanes_of_4(differ: __m512i) -> u16 {
-    let words = _mm512_test_epi32_mask(differ, differ);
-    let words = words | words >> 8;
-    !(words | words >> 4) & 0xf
-}
-
-/// Each word four times, in the lane order of [`Block4`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn four_times(words: [u32; 4]) -> __m512i {
-    _mm512_permutexvar_epi32(cast(FOUR_TIMES), _mm512_broadcast_i32x4(cast(words)))
-}
 
 /// A chunk of a packet in the form that blocks of eight need: each vector has eight copies of two words.
 #[derive(Clone, Copy)]
@@ -165,71 +79,68 @@ fn lanes_of_8(differ: __m512i) -> u32 {
 /// The lanes of a block of sixteen that agree with a window, as bits. `first` is the window's first chunk.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn compare16(block: &Block16, first: &Chunk, window: &Window) -> u32 {
+pub(crate) fn compare16(block: &Block16, first: &Sixteen, window: &Window) -> u32 {
     let keys = Keys16::new(block);
     let lanes = if block.is_about_first() {
-        keys.agreeing_first(&first.sixteen)
+        keys.agreeing_first(first)
     } else {
-        keys.agreeing(&sixteen_times(cast(window.chunk[block.chunk()])))
+        keys.agreeing(&Sixteen::new(cast(window.chunk[block.chunk()])))
     };
     let lanes = lanes.into();
     if block.has_further(lanes) { lanes & compare_further16(&block.further, window) } else { lanes }
 }
 
-/// [`compare4`] for the first `n` of some packets; see [`mark_all`].
+/// The agreeing lanes of a block of four for the first `n` of some packets; see [`mark_all`]. `columns` has
+/// the chunk that the block compares.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare4_with_all<'a>(
     block: &Block4,
-    packets: (usize, impl Fn(usize) -> &'a Window),
-    out: (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
+    columns: &ChunkColumns,
+    (n, window): (usize, impl Fn(usize) -> &'a Window),
+    (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
 ) {
-    let (keys, chunk) = (Keys4::new(block), block.chunk());
-    let compare = |window: &Window| {
-        if chunk == 0 {
-            keys.agreeing_first(four_times(first_chunk_words(window.chunk[0])))
-        } else {
-            keys.agreeing(four_times(cast(window.chunk[chunk])))
-        }
-    };
-    let further = |window: &Window| compare_further4(&block.further, window);
-    mark_all(packets, compare, (block.partial_lanes(), further), out);
+    compare_few(block, columns, n, agreeing);
+    let further = |packet| compare_further4(&block.further, window(packet));
+    mark_all(n, (block.partial_lanes(), further), (agreeing, any, bit));
 }
 
-/// [`compare16`] for the first `n` of some packets; see [`mark_all`].
+/// [`compare4_with_all`] for a block of sixteen.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare16_with_all<'a>(
     block: &Block16,
-    packets: (usize, impl Fn(usize) -> &'a Window),
-    out: (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
-) {
-    let (keys, chunk) = (Keys16::new(block), block.chunk());
-    let compare = |window: &Window| {
-        if chunk == 0 {
-            keys.agreeing_first(&sixteen_times(first_chunk_words(window.chunk[0])))
-        } else {
-            keys.agreeing(&sixteen_times(cast(window.chunk[chunk])))
-        }
-    };
-    let further = |window: &Window| compare_further16(&block.further, window);
-    mark_all(packets, compare, (block.partial_lanes(), further), out);
-}
-
-/// Writes the agreeing lanes of the first `n` of some packets to `agreeing`, and sets `bit` in the elements
-/// of `any` for packets with such lanes. It compares the chunk of all packets first, without branches, since
-/// it is hard to predict which agree, and then the further conditions of the `partial` lanes.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn mark_all<'a>(
+    columns: &ChunkColumns,
     (n, window): (usize, impl Fn(usize) -> &'a Window),
-    compare: impl Fn(&Window) -> u16,
-    (partial, compare_further): (u16, impl Fn(&Window) -> u32),
     (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
 ) {
-    for (packet, lanes) in agreeing[..n].iter_mut().enumerate() {
-        *lanes = compare(window(packet));
+    if block.len() <= FEW {
+        compare_few(block, columns, n, agreeing);
+    } else {
+        let keys = Keys16::new(block);
+        for (packet, lanes) in agreeing[..n].iter_mut().enumerate() {
+            let chunk = window(packet).chunk[block.chunk()];
+            *lanes = if block.is_about_first() {
+                keys.agreeing_first(&Sixteen::new(first_chunk_words(chunk)))
+            } else {
+                keys.agreeing(&Sixteen::new(cast(chunk)))
+            };
+        }
     }
+    let further = |packet| compare_further16(&block.further, window(packet));
+    mark_all(n, (block.partial_lanes(), further), (agreeing, any, bit));
+}
+
+/// Removes lanes of the first `n` packets whose further conditions a packet does not satisfy, and sets `bit`
+/// in the elements of `any` for packets with lanes left. `agreeing` has the lanes that agree in the compared
+/// chunk: it was compared for all packets first, without branches, since it is hard to predict which agree.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+fn mark_all(
+    n: usize,
+    (partial, compare_further): (u16, impl Fn(usize) -> u32),
+    (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
+) {
     // The rest of the last group has lanes of an earlier vector.
     agreeing[n..].iter_mut().take(31).for_each(|lanes| *lanes = 0);
     let (partial, bit) = (_mm512_set1_epi16(partial as i16), _mm512_set1_epi16(bit as i16));
@@ -239,7 +150,7 @@ fn mark_all<'a>(
         let mut further = _mm512_test_epi16_mask(cast(*lanes), partial);
         while further != 0 {
             let at = further.trailing_zeros() as usize;
-            lanes[at % 32] &= compare_further(window(group * 32 + at)) as u16;
+            lanes[at % 32] &= compare_further(group * 32 + at) as u16;
             further &= further - 1;
         }
         let some: __m512i = cast(*lanes);
@@ -279,6 +190,25 @@ fn group_by_32(lanes: &[u16; VECTOR]) -> &[[u16; 32]; VECTOR / 32] {
     cast_ref(lanes)
 }
 
+/// A chunk of a packet in the form that blocks of sixteen need: for each word a vector with sixteen copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Sixteen([__m512i; 4]);
+
+impl Sixteen {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    fn new(words: [u32; 4]) -> Sixteen {
+        Sixteen(words.map(|word| _mm512_set1_epi32(word as i32)))
+    }
+
+    /// The first chunk of a window.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    pub fn first(window: &Window) -> Sixteen {
+        Sixteen::new(first_chunk_words(window.chunk[0]))
+    }
+}
+
 /// The masks and keys of a block of sixteen by word, in registers.
 #[derive(Clone, Copy)]
 struct Keys16 {
@@ -296,17 +226,17 @@ impl Keys16 {
     /// The lanes that agree with the words of a chunk.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn agreeing(&self, words: &[__m512i; 4]) -> u16 {
+    fn agreeing(&self, words: &Sixteen) -> u16 {
         self.agreeing_with(words, self.differ(words, PORTS))
     }
 
     /// The lanes that agree with the words of a first chunk.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn agreeing_first(&self, words: &[__m512i; 4]) -> u16 {
+    fn agreeing_first(&self, words: &Sixteen) -> u16 {
         let (below, above) = (
-            _mm512_subs_epu16(self.mask[PORTS], words[PORTS]),
-            _mm512_subs_epu16(words[PORTS], self.key[PORTS]),
+            _mm512_subs_epu16(self.mask[PORTS], words.0[PORTS]),
+            _mm512_subs_epu16(words.0[PORTS], self.key[PORTS]),
         );
         self.agreeing_with(words, _mm512_or_epi32(below, above))
     }
@@ -314,7 +244,7 @@ impl Keys16 {
     /// The lanes that agree, if `ports` has the bits by which the word [`PORTS`] differs.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn agreeing_with(&self, words: &[__m512i; 4], ports: __m512i) -> u16 {
+    fn agreeing_with(&self, words: &Sixteen, ports: __m512i) -> u16 {
         let [one, two, three] = [0, 1, 3].map(|word| self.differ(words, word));
         let any = _mm512_or_epi32(_mm512_ternarylogic_epi32::<ANY>(one, two, three), ports);
         _mm512_testn_epi32_mask(any, any)
@@ -322,25 +252,9 @@ impl Keys16 {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn differ(&self, words: &[__m512i; 4], word: usize) -> __m512i {
-        _mm512_ternarylogic_epi32::<DIFFER>(words[word], self.mask[word], self.key[word])
+    fn differ(&self, words: &Sixteen, word: usize) -> __m512i {
+        _mm512_ternarylogic_epi32::<DIFFER>(words.0[word], self.mask[word], self.key[word])
     }
-}
-
-/// For each word a vector with sixteen copies.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn sixteen_times(words: [u32; 4]) -> [__m512i; 4] {
-    words.map(|word| _mm512_set1_epi32(word as i32))
-}
-
-/// Nonzero if a window agrees with an entry of some blocks: [`ActiveBlocks::agreeing_lanes`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn compare_all(blocks: &ActiveBlocks<'_>, window: &Window) -> u32 {
-    let first = Chunk::first(window);
-    let narrow = blocks.narrow.map_or(0, |block| compare4(block, &first, window));
-    blocks.wide().iter().fold(narrow, |any, block| any | compare16(block, &first, window))
 }
 
 /// The lanes whose further conditions a window satisfies, as bits.
@@ -481,14 +395,14 @@ mod tests {
             if Avx512::detect().is_none() {
                 return Ok(());
             }
-            let (mut lanes, mut any, window) = ([stale; VECTOR], [0; VECTOR], Window::default());
-            let get = |packet: usize| {
+            let (mut lanes, mut any) = ([stale; VECTOR], [0; VECTOR]);
+            lanes[..n].fill(own);
+            let further = |packet: usize| {
                 assert!(packet < n, "there is no packet {packet}");
-                &window
+                u32::from(!partial | 0xff)
             };
-            let further = (partial, |_: &Window| u32::from(!partial | 0xff));
             // SAFETY: the processor has the instructions.
-            unsafe { mark_all((n, get), |_| own, further, (&mut lanes, &mut any, 4)) };
+            unsafe { mark_all(n, (partial, further), (&mut lanes, &mut any, 4)) };
             let agreeing = own & (!partial | 0xff);
             let bit = 4 * u16::from(agreeing != 0);
             prop_assert!(lanes[..n].iter().all(|lanes| *lanes == agreeing));

@@ -1,7 +1,7 @@
 //! Loads of eight words at a time from memory that other threads may write, with AVX-512.
 //!
 //! Theory of operation. One instruction gathers eight words. On AMD's processors (Zen 5) it takes longer than
-//! eight loads, so there the words are loaded one by one.
+//! eight loads, so there the words are loaded one by one. Few words are copied to registers first.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -24,7 +24,12 @@ pub(super) struct Words<'a> {
     last: __m512i,
     /// Gathering takes longer than loading the words one by one.
     one_by_one: bool,
+    /// All words, if they are few.
+    copy: Option<[__m512i; 2]>,
 }
+
+/// Number of words that two registers hold.
+const FEW: usize = 16;
 
 /// Stands for no words.
 static ZERO: [AtomicU64; 1] = [const { AtomicU64::new(0) }; 1];
@@ -35,7 +40,12 @@ impl<'a> Words<'a> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn new(words: &'a [AtomicU64]) -> Words<'a> {
         let words = if words.is_empty() { &ZERO } else { words };
-        Words { words, last: _mm512_set1_epi64(words.len() as i64 - 1), one_by_one: *IS_AMD }
+        let copy = (words.len() <= FEW).then(|| {
+            let mut copy = [0; FEW];
+            copy.iter_mut().zip(words).for_each(|(copy, word)| *copy = word.load(Ordering::Relaxed));
+            cast(copy)
+        });
+        Words { words, last: _mm512_set1_epi64(words.len() as i64 - 1), one_by_one: *IS_AMD, copy }
     }
 
     /// The words at these indexes, or at others if there are no such words.
@@ -43,6 +53,9 @@ impl<'a> Words<'a> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     pub fn load(&self, indexes: __m512i) -> __m512i {
         let indexes = _mm512_and_si512(indexes, self.last);
+        if let Some([first, second]) = self.copy {
+            return _mm512_permutex2var_epi64(first, indexes, second);
+        }
         if self.one_by_one { self.load_each(indexes) } else { self.gather(indexes) }
     }
 

@@ -3,16 +3,11 @@
 use std::arch::x86_64::*;
 
 use bytemuck::cast;
-use mmb_packet::Window;
-use mmb_packet::window::CHUNKS;
 
 use super::gather::Words;
+use crate::lookup::columns::{ChunkColumns, LANES};
 use crate::lookup::passed_heads::PassedHeads;
 use crate::table::{GuardReader, Table};
-use crate::vector::VECTOR;
-
-/// Number of packets that are handled together.
-const LANES: usize = 8;
 
 /// `(a & b) ^ c`.
 const MASKED: i32 = 0x6a;
@@ -20,55 +15,6 @@ const MASKED: i32 = 0x6a;
 const JOINED: i32 = 0xf8;
 /// `(a & !b) | c`.
 const REPLACED: i32 = 0xba;
-
-/// One chunk of all packets: the lower words, and the upper words.
-pub(crate) struct ChunkColumns {
-    chunk: usize,
-    /// Number of the first packet.
-    first: usize,
-    words: [[[u64; LANES]; VECTOR / LANES]; 2],
-}
-
-impl ChunkColumns {
-    /// No chunk.
-    pub const NONE: ChunkColumns =
-        ChunkColumns { chunk: usize::MAX, first: 0, words: [[[0; LANES]; VECTOR / LANES]; 2] };
-
-    /// Reads the chunk of a table for the packets from `first` on, unless it is here already. `packets` are
-    /// numbers of their windows. The words behind those of the last packet are undefined.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    pub fn load(&mut self, table: &Table, first: usize, packets: &[u16], windows: &[Window]) {
-        if (self.chunk, self.first) == (table.chunk, first) {
-            return;
-        }
-        (self.chunk, self.first) = (table.chunk, first);
-        let at = table.chunk % CHUNKS;
-        let chunk = |packet: u16| cast(windows[usize::from(packet)].chunk[at]);
-        let [lower, upper] = &mut self.words;
-        for (packets, (lower, upper)) in packets.chunks(LANES).zip(lower.iter_mut().zip(upper)) {
-            let packets = packets.first_chunk().copied().unwrap_or_else(|| {
-                let mut all = [packets[0]; LANES];
-                all[..packets.len()].copy_from_slice(packets);
-                all
-            });
-            // One by one: `map` is not always inlined into functions with other instructions.
-            let [a, b, c, d, e, f, g, h] = packets;
-            let (even, odd) =
-                (four(chunk(a), chunk(c), chunk(e), chunk(g)), four(chunk(b), chunk(d), chunk(f), chunk(h)));
-            *lower = cast(_mm512_unpacklo_epi64(even, odd));
-            *upper = cast(_mm512_unpackhi_epi64(even, odd));
-        }
-    }
-}
-
-/// Four chunks in one register.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn four(one: __m128i, two: __m128i, three: __m128i, four: __m128i) -> __m512i {
-    let halves = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(one), two);
-    _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(halves, three), four)
-}
 
 /// A table's masks and seeds, in registers.
 #[derive(Clone, Copy)]
@@ -97,14 +43,14 @@ impl KeyHash {
     }
 }
 
-/// Writes the hashes of the first `n` packets' keys in a table, and the values of its extra bits. Those
-/// behind them are undefined.
+/// Writes the hashes of `n` packets' keys in a table, from the packet `first` on, and the values of the
+/// table's extra bits. Those behind them are undefined.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn hash_keys(
+pub(crate) fn hash_keys<'a>(
     table: &Table,
-    columns: &ChunkColumns,
-    n: usize,
+    columns: &'a ChunkColumns,
+    (first, n): (usize, usize),
     (hashes, values): (&mut [u64], &mut [u16]),
 ) {
     let (keys, extra) = (KeyHash::new(table), table.store.hashing.extra.positions());
@@ -112,8 +58,8 @@ pub(crate) fn hash_keys(
     let shift = |at: u8| (at / 64, _mm_cvtsi32_si128(i32::from(at % 64)));
     let shifts = [shift(a), shift(b), shift(c), shift(d)];
     let one = _mm512_set1_epi64(1);
-    let [lower, upper] = &columns.words;
-    let columns = lower.iter().zip(upper).take(n.div_ceil(LANES));
+    let from = |column: &'a [u64]| column.get(first..).unwrap_or_default().as_chunks::<LANES>().0;
+    let columns = from(&columns.lower).iter().zip(from(&columns.upper)).take(n.div_ceil(LANES));
     let places = hashes.as_chunks_mut::<LANES>().0.iter_mut().zip(values.as_chunks_mut::<LANES>().0);
     for ((hashes, values), (lower, upper)) in places.zip(columns) {
         let (lower, upper) = (cast(*lower), cast(*upper));
@@ -136,16 +82,16 @@ pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, pass
     let filter = table.store.filter.reader();
     let (words, shift) = (Words::new(filter.words()), _mm_cvtsi32_si128(filter.shift() as i32));
     let mut heads: __m512i = cast([0u64, 1, 2, 3, 4, 5, 6, 7]);
-    let [lower, upper] = &columns.words;
-    let columns = (0..n).step_by(LANES).zip(lower.iter().zip(upper));
+    let halves = columns.lower.as_chunks::<LANES>().0.iter().zip(columns.upper.as_chunks::<LANES>().0);
+    let columns = (0..n).step_by(LANES).zip(halves);
     passed.clear();
     for (first, (lower, upper)) in columns {
         let hash = keys.of(cast(*lower), cast(*upper));
         let words = words.load(_mm512_srl_epi64(hash, shift));
-        // The two bits of a key in its word.
+        // The two bits of a key in its word. A rotation ignores the upper bits of its count.
         let bits = _mm512_or_si512(
-            _mm512_sllv_epi64(one, _mm512_and_si512(hash, splat(63))),
-            _mm512_sllv_epi64(one, _mm512_and_si512(_mm512_srli_epi64::<6>(hash), splat(63))),
+            _mm512_rolv_epi64(one, hash),
+            _mm512_rolv_epi64(one, _mm512_srli_epi64::<6>(hash)),
         );
         let present = _mm512_testn_epi64_mask(_mm512_andnot_si512(words, bits), bits);
         let keyed = _mm512_ternarylogic_epi64::<REPLACED>(hash, splat(PassedHeads::HEAD), heads);
@@ -156,11 +102,10 @@ pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, pass
     }
 }
 
-/// Removes the packets that the guard excludes from `passed`. `compared` has for each of these the bytes that
-/// the guard compares.
+/// Removes the packets that the guard excludes from `passed`, which has the bytes that the guard compares.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn query_guard(guard: &GuardReader<'_>, compared: &[u64; VECTOR], passed: &mut PassedHeads) {
+pub(crate) fn query_guard(guard: &GuardReader<'_>, passed: &mut PassedHeads) {
     let (ways, shift) = (Words::new(guard.ways()), _mm_cvtsi32_si128(guard.shift() as i32));
     let one = _mm512_set1_epi64(1);
     let differs = |way: __m512i, own: __m512i| {
@@ -168,10 +113,10 @@ pub(crate) fn query_guard(guard: &GuardReader<'_>, compared: &[u64; VECTOR], pas
         let way = _mm512_xor_si512(way, own);
         _mm512_test_epi64_mask(way, _mm512_srli_epi64::<32>(way))
     };
-    let (n, compared) = (passed.len(), compared.as_chunks::<LANES>().0);
+    let n = passed.len();
     passed.clear();
-    for (first, own) in (0..n).step_by(LANES).zip(compared) {
-        let (keyed, own): (__m512i, __m512i) = (cast(passed.eight(first)), cast(*own));
+    for first in (0..n).step_by(LANES) {
+        let (keyed, own) = (cast(passed.eight(first)), cast(passed.eight_compared(first)));
         let slot = _mm512_srl_epi64(keyed, shift);
         let way = _mm512_add_epi64(slot, slot);
         let differ = differs(ways.load(way), own) & differs(ways.load(_mm512_or_si512(way, one)), own);
@@ -199,9 +144,12 @@ fn folded_product(a: __m512i, b: __m512i) -> __m512i {
 
 #[cfg(test)]
 mod tests {
+    use mmb_packet::Window;
+    use mmb_packet::window::CHUNKS;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::lookup::Columns;
     use crate::table::{ExtraBits, MaskChoice, Seeds};
     use crate::vector::Avx512;
 
@@ -226,6 +174,7 @@ mod tests {
             chunks in proptest::collection::vec(proptest::num::u128::ANY, 1..40),
             mask: u128,
             at: [u8; 4],
+            first: usize,
         ) {
             if Avx512::detect().is_none() {
                 return Ok(());
@@ -233,14 +182,13 @@ mod tests {
             let mut table = Table::new(Seeds::from_seed(1), MaskChoice { chunk: 0, mask });
             table.store.hashing.extra = ExtraBits::at(at);
             let windows: Vec<_> = chunks.iter().map(|chunk| Window { chunk: [*chunk; CHUNKS] }).collect();
-            let packets: Vec<u16> = (0..windows.len() as u16).collect();
-            let (mut columns, mut hashes, mut values) = (ChunkColumns::NONE, [0; 40], [0; 40]);
+            let (mut columns, mut hashes, mut values) = (Columns::default(), [0; 40], [0; 40]);
+            columns.load(&windows, 1, Avx512::detect());
+            let others = &windows[first % windows.len()..];
+            let range = (windows.len() - others.len(), others.len());
             // SAFETY: the processor has the instructions.
-            unsafe {
-                columns.load(&table, 0, &packets, &windows);
-                hash_keys(&table, &columns, windows.len(), (&mut hashes, &mut values));
-            }
-            for ((window, hash), value) in windows.iter().zip(hashes).zip(values) {
+            unsafe { hash_keys(&table, columns.chunk(0), range, (&mut hashes, &mut values)) };
+            for ((window, hash), value) in others.iter().zip(hashes).zip(values) {
                 prop_assert_eq!(hash, table.store.hashing.hash(table.key(window)).0);
                 prop_assert_eq!(value, table.extra_value(window));
             }

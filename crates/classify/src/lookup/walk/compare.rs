@@ -54,16 +54,39 @@ impl Walk<'_> {
     }
 
     /// [`Walk::compare_root`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
-    /// block by block, without the pre-filter, which costs as much as a block.
+    /// block by block, unless few packets pass the pre-filter.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn compare_root_avx512(&self, root: &mut RootLanes) {
         let heads = (self.heads.len(), |head: usize| self.window(head));
         if let Some(block) = self.leaf.narrow {
-            avx512::compare4_with_all(block, heads, (&mut root.narrow, &mut root.blocks, 1));
+            let columns = self.columns.chunk(block.chunk());
+            avx512::compare4_with_all(block, columns, heads, (&mut root.narrow, &mut root.blocks, 1));
+        }
+        if let Some(pre_filter) = self.pre_filter {
+            let mut passed = [0; VECTOR];
+            let n = avx512::query_pre_filter(pre_filter, self.columns.chunk(0), heads.0, &mut passed);
+            if n < self.heads.len() / 2 {
+                return self.compare_passed_avx512(&passed[..n], root);
+            }
         }
         for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
-            avx512::compare16_with_all(block, heads, (lanes, &mut root.blocks, 2 << at));
+            let columns = self.columns.chunk(block.chunk());
+            avx512::compare16_with_all(block, columns, heads, (lanes, &mut root.blocks, 2 << at));
+        }
+    }
+
+    /// Compares some heads with the wide blocks.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    fn compare_passed_avx512(&self, heads: &[u16], root: &mut RootLanes) {
+        for &head in heads {
+            let (window, head) = (self.window(head), usize::from(head) % VECTOR);
+            let first = avx512::Sixteen::first(window);
+            for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
+                lanes[head] = avx512::compare16(block, &first, window) as u16;
+                root.blocks[head] |= u16::from(lanes[head] != 0) << (at + 1);
+            }
         }
     }
 

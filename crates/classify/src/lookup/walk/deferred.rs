@@ -3,6 +3,7 @@
 use super::compare::RootLanes;
 use super::{PAIRS, Walk};
 use crate::lookup::head_hits::HeadHits;
+use crate::lookup::passed_heads::PassedHeads;
 use crate::table::{Branch, Node};
 use crate::vector::{HitSink, VECTOR};
 
@@ -13,6 +14,8 @@ const MAX_GROUPS: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeferredWork {
     pub root: RootLanes,
+    /// The heads that passed a filter.
+    pub passed: PassedHeads,
     /// Heads and tables with further agreeing lanes.
     pub further_lanes: Vec<(u16, u8)>,
 }
@@ -85,7 +88,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Visits the nodes with bit vectors.
-    fn visit_groups(&self, visits: &NodeVisits<'a>, hits: &mut HeadHits) {
+    pub(super) fn visit_groups(&self, visits: &NodeVisits<'a>, hits: &mut HeadHits) {
         for (&(node, len), heads) in visits.groups.iter().zip(&visits.heads) {
             let Some(node) = node else { return };
             let mut packets = [self.packet(heads[0]); VECTOR];
@@ -94,14 +97,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Does the deferred work.
-    pub(super) fn visit_deferred(
-        &self,
-        deferred: &DeferredWork,
-        visits: &NodeVisits<'a>,
-        hits: &mut HeadHits,
-    ) {
-        self.visit_groups(visits, hits);
+    /// Does the deferred work, except for visits of nodes.
+    pub(super) fn visit_deferred(&self, deferred: &DeferredWork, hits: &mut HeadHits) {
         for (head, table) in &deferred.further_lanes {
             let facts = self.results.of_packet(self.heads[usize::from(*head)].into());
             let sink = &mut HitSink::new(&mut hits.unordered, *head);

@@ -11,20 +11,28 @@ use crate::lookup::head_hits::HeadHits;
 use crate::lookup::passed_heads::PassedHeads;
 use crate::lookup::walk::DeferredWork;
 use crate::table::{Hash, Table};
-use crate::vector::VECTOR;
+use crate::vector::{HitSink, VECTOR};
+
+/// So many pairs cost less one by one than the space for the passes.
+const MAX_SINGLE_PAIRS: usize = 8;
 
 impl<'a> Walk<'a> {
-    /// Adds the hits of all heads to `hits`. Returns the number of candidates.
+    /// Adds the hits of all heads to `hits`. `any` is one of the tables. Returns the number of candidates.
     pub(super) fn probe_filtered(
         &self,
-        scratch: &mut Scratch<'a>,
+        any: &'a Table,
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
     ) -> usize {
         let mut tables = [0u64; VECTOR];
-        self.query_filters(&mut tables);
+        self.query_filters(&mut deferred.passed, &mut tables);
         let mut active = [0u16; VECTOR];
         let n = self.select_heads(&tables, &deferred.root, &mut active);
+        let pairs = active[..n].iter().map(|head| tables[usize::from(*head)].count_ones() as usize);
+        if pairs.sum::<usize>() <= MAX_SINGLE_PAIRS {
+            return self.probe_one_by_one(&active[..n], &tables, deferred, hits);
+        }
+        let scratch = &mut Scratch::new(any);
         let (mut all, mut pairs, mut first) = (0, 0, 0);
         let mut of = [(0u8, 0u8); PAIRS];
         for (at, &head) in active[..n].iter().enumerate() {
@@ -39,24 +47,49 @@ impl<'a> Walk<'a> {
                 tables &= tables - 1;
             }
         }
-        all + self.probe_pairs(&active[first..n], &of[..pairs], scratch, deferred, hits)
+        all += self.probe_pairs(&active[first..n], &of[..pairs], scratch, deferred, hits);
+        self.visit_groups(&scratch.visits, hits);
+        all
+    }
+
+    /// Looks up some heads in their tables one by one. Returns the number of their pairs.
+    #[inline(never)]
+    fn probe_one_by_one(
+        &self,
+        heads: &[u16],
+        tables: &[u64; VECTOR],
+        deferred: &DeferredWork,
+        hits: &mut HeadHits,
+    ) -> usize {
+        let mut pairs = 0;
+        for &head in heads {
+            let (packet, sink) = (self.packet(head), &mut HitSink::new(&mut hits.unordered, head));
+            let mut tables = tables[usize::from(head)];
+            while tables != 0 {
+                let table = self.tables[tables.trailing_zeros() as usize];
+                table.visit_lanes(0, packet.window, packet.facts, sink);
+                pairs += 1;
+                tables &= tables - 1;
+            }
+        }
+        self.compare(heads, &[], &deferred.root, hits);
+        pairs
     }
 
     /// Sets for each head the bits of the tables that may have its key.
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn query_filters(&self, tables: &mut [u64; VECTOR]) {
+    fn query_filters(&self, passed: &mut PassedHeads, tables: &mut [u64; VECTOR]) {
         #[cfg(target_arch = "x86_64")]
         if self.avx512.is_some() {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
-            return unsafe { self.query_filters_avx512(tables) };
+            return unsafe { self.query_filters_avx512(passed, tables) };
         }
-        let mut passed = PassedHeads::NONE;
         for (t, table) in self.tables.iter().enumerate() {
             if let Some(hash) = table.only_hash(self.summary) {
                 passed.set_all(self.heads.len(), hash);
             } else {
-                self.query_filter(table, &mut passed);
+                self.query_filter(table, passed);
             }
             if let Some(guard) = table.guard_reader() {
                 let n = passed.len();
@@ -84,21 +117,16 @@ impl<'a> Walk<'a> {
     /// [`Walk::query_filters`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn query_filters_avx512(&self, tables: &mut [u64; VECTOR]) {
-        let (mut columns, mut passed) = (avx512::ChunkColumns::NONE, PassedHeads::NONE);
-        let mut compared = [0; VECTOR];
+    fn query_filters_avx512(&self, passed: &mut PassedHeads, tables: &mut [u64; VECTOR]) {
         for (t, table) in self.tables.iter().enumerate() {
             if let Some(hash) = table.only_hash(self.summary) {
                 passed.set_all(self.heads.len(), hash);
             } else {
-                columns.load(table, 0, self.heads, self.windows);
-                avx512::query_filter(table, &columns, self.heads.len(), &mut passed);
+                avx512::query_filter(table, self.columns.chunk(table.chunk), self.heads.len(), passed);
             }
             if let Some(guard) = table.guard_reader() {
-                for (compared, head) in compared.iter_mut().zip(passed.heads()) {
-                    *compared = guard.compared(&self.window(head).chunk).into();
-                }
-                avx512::query_guard(&guard, &compared, &mut passed);
+                passed.set_compared(|head| guard.compared(&self.window(head).chunk));
+                avx512::query_guard(&guard, passed);
             }
             passed.heads().for_each(|head| tables[usize::from(head)] |= 1 << t);
         }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::leaf::Leaf;
+use crate::lookup::columns::Columns;
 use crate::pattern::{Entry, MaskedKey, RuleEntry};
 use crate::predicate::PredicateResults;
 use crate::table::{MaskChoice, Path, Seeds, Table};
@@ -58,13 +59,16 @@ proptest! {
         if reverse {
             heads.reverse();
         }
+        let mut columns = Columns::default();
         let summary = VectorSummary::new(&windows, u8::MAX);
+        columns.select(&heads, &windows, u8::MAX, Avx512::detect());
         let tables = bits.iter().map(|bits| table(*bits, &covers));
         let tables: Vec<Table> = tables.filter(|table| !table.is_excluded(&summary)).collect();
         let (results, leaf) = (PredicateResults::default(), Leaf::default());
         let tables_of = |avx512| {
             let walk = Walk {
                 windows: &windows,
+                columns: &columns,
                 heads: &heads,
                 results: &results,
                 summary: &summary,
@@ -74,7 +78,7 @@ proptest! {
                 avx512,
             };
             let mut tables = [0; VECTOR];
-            walk.query_filters(&mut tables);
+            walk.query_filters(&mut PassedHeads::default(), &mut tables);
             tables
         };
         let found = tables_of(None);
