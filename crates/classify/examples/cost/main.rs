@@ -106,14 +106,14 @@ fn run(case: &str, seed: u64) {
             }
         }
         "ranges" => {
-            for n in [10, 1000] {
+            for n in [10, 100, 1000, 10_000] {
                 report("ranges", rules::ranges(n, &mut random), &rules::packets(PACKETS, &mut random), seed);
             }
         }
         "questions" | "questions6" => {
             let ip6 = case == "questions6";
             let packets = questions::packets(PACKETS, ip6, &mut random);
-            for n in [1, 10, 100, 1000] {
+            for n in [1, 10, 100, 1000, 10_000] {
                 report(case, questions::rules(n, ip6, &packets, &mut random), &packets, seed);
             }
         }

@@ -1,5 +1,6 @@
 //! The entries of one node in bit vectors.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +17,11 @@ const MAX_RECHOOSE: usize = 256;
 
 /// Minimum number of entries about one transport protocol for a partition of their own.
 const MIN_OWN: usize = 32;
+
+thread_local! {
+    /// Memory for columns; a lookup allocates none.
+    static COLUMNS: RefCell<Columns> = const { RefCell::new(Columns::new()) };
+}
 
 /// Entries, indexed by the values that they accept in each dimension. Clones share memory.
 #[derive(Clone, Debug, Default)]
@@ -102,10 +108,11 @@ impl BitVector {
         }
         let mut kinds = [0; VECTOR];
         kinds.iter_mut().zip(packets).for_each(|(kind, packet)| *kind = packet.window.bytes()[KIND]);
-        let mut columns = Columns::new();
-        for partition in &self.partitions {
-            partition.classify(packets, &kinds, (&mut columns, avx512), &mut hit);
-        }
+        COLUMNS.with_borrow_mut(|columns| {
+            for partition in &self.partitions {
+                partition.classify(packets, &kinds, (columns, avx512), &mut hit);
+            }
+        });
     }
 
     /// All entries with their rules' slots, in no order.

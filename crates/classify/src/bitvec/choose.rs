@@ -3,7 +3,7 @@
 use mmb_packet::window::CHUNKS;
 
 use super::accepted::AcceptedValues;
-use crate::pattern::{Entry, Field, Presence, Test, largest};
+use crate::pattern::{Entry, Field, MaskedKey, Presence, Test, largest};
 
 /// Maximum number of dimensions of a partition.
 const MAX_DIMENSIONS: usize = 16;
@@ -15,6 +15,10 @@ const PACKETS: usize = 32;
 /// Measured costs in clock ticks: of a dimension for a packet, and of checking a candidate in full.
 const DIMENSION: f64 = 6.0;
 const CANDIDATE: f64 = 24.0;
+
+/// So many entries justify a dimension for a field that they restrict, even if it excludes none of the
+/// sample. Otherwise the dimensions would not decide these entries, and might never exclude them.
+const MIN_RESTRICTED: usize = 2;
 
 /// A field that every packet has.
 const fn bits(byte: usize, width: u8) -> Field {
@@ -55,7 +59,7 @@ const WINDOW_FIELDS: [Field; 28] = [
 ];
 
 /// The fields to use as dimensions, in order. Each excludes most of the entries that the fields before it
-/// leave.
+/// leave. Fields follow that exclude hardly an entry of the sample, but that many entries restrict.
 pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     let step = entries.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<&Entry> = entries.iter().step_by(step).copied().collect();
@@ -63,10 +67,7 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     let tested = tested(entries);
     let mut rated: Vec<(Field, Remaining)> =
         tested.iter().map(|field| (*field, partitions(field, &sample))).collect();
-    let covered = entries.iter().fold([0; CHUNKS], |mut all, entry| {
-        all.iter_mut().zip(entry.cover().mask()).for_each(|(all, mask)| *all |= mask);
-        all
-    });
+    let varying = varying_bits(entries);
     let replaces = |field: &Field, place: &Field| {
         let has_field =
             |entry: &&Entry| entry.fixed(place).0 == 0 || entry.cover().implies(&field.present.masked());
@@ -74,7 +75,7 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     };
     let places = WINDOW_FIELDS
         .into_iter()
-        .filter(|place| place.bits_of(&covered) != 0 && !tested.iter().any(|field| replaces(field, place)));
+        .filter(|place| place.bits_of(&varying) != 0 && !tested.iter().any(|field| replaces(field, place)));
     rated.extend(places.map(|field| (field, partitions(&field, &sample))));
 
     let (mut left, mut chosen) = ([u64::MAX; PACKETS], Vec::new());
@@ -94,8 +95,29 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
         }
         left = best;
         chosen.push(field);
+        rated.retain(|(other, _)| *other != field);
     }
+    let is_restricted = |field: &Field| {
+        let restricts = |entry: &&&Entry| {
+            entry.ranges_of(field).next().is_some() || entry.fixed(field).0 & field.bits_of(&varying) != 0
+        };
+        entries.iter().filter(restricts).count() >= MIN_RESTRICTED
+    };
+    chosen.extend(rated.iter().map(|(field, _)| *field).filter(is_restricted));
+    chosen.truncate(MAX_DIMENSIONS);
     chosen
+}
+
+/// The bits on which an entry has a condition that not all entries share.
+fn varying_bits(entries: &[&Entry]) -> [u128; CHUNKS] {
+    let covers = entries.iter().map(|entry| entry.cover());
+    let shared = covers.clone().reduce(|shared, cover| shared.shared(&cover)).unwrap_or(MaskedKey::ANY);
+    let mut varying = [0; CHUNKS];
+    for cover in covers {
+        let masks = cover.mask().iter().zip(shared.mask());
+        varying.iter_mut().zip(masks).for_each(|(bits, (mask, shared))| *bits |= mask & !shared);
+    }
+    varying
 }
 
 /// The fields that tests refer to.

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use mmb_packet::Window;
 
 use super::accepted::AcceptedValues;
-use super::columns::Columns;
+use super::columns::{Columns, Compare};
+use super::conditions::word_bits;
 use super::intervals::{Bounds, IntervalTable, last_at_most};
 use super::lanes::{BLOCKS, LaneBlock, LaneSet, Rows};
 use crate::pattern::{Field, WordReader};
@@ -99,27 +100,25 @@ impl Dimension {
         .sum()
     }
 
-    /// Whether the dimension may exclude an entry for packets with the field.
-    pub fn restricts(&self, lane: usize) -> bool {
-        !self.accepts_any.contains(lane)
-    }
-
-    /// Whether the field fits in a column.
-    pub fn is_comparable(&self) -> bool {
-        self.reader.is_some() && self.field.width <= 32
-    }
-
-    /// Fills a column with the field's values.
+    /// Number of words of 16 bits that are compared for each packet if the entries in `lanes` are compared
+    /// with columns. None if they cannot.
     #[inline(always)]
-    pub fn fill_column(
+    pub fn words_to_compare(&self, lanes: &[LaneBlock]) -> Option<usize> {
+        let bits = word_bits(self.field.width)?;
+        Some(self.table.conditions.count(lanes) * usize::from(bits / 16))
+    }
+
+    /// Applies the dimension to the sets of the entries in `lanes`; see [`Columns::apply`].
+    #[inline(always)]
+    pub fn apply_to_columns(
         &self,
         columns: &mut Columns,
-        column: usize,
-        packets: &[LookupPacket<'_>],
-        own: &[u8],
+        lanes: &[LaneBlock],
+        windows: &[&Window],
+        compare: &impl Compare,
     ) {
         if let Some(reader) = self.reader {
-            columns.fill(column, reader, packets, own);
+            columns.apply((reader, self.field.width), (&self.table.conditions, lanes), windows, compare);
         }
     }
 
@@ -190,9 +189,7 @@ impl Dimension {
     pub fn insert(&mut self, lane: usize, accepted: &AcceptedValues) {
         self.absent.set(lane, accepted.absent);
         self.accepts_any.set(lane, accepted.values.is_none());
-        if let Some(values) = &accepted.values
-            && !values.is_empty()
-        {
+        if let Some(values) = &accepted.values {
             Arc::make_mut(&mut self.table).insert(lane, values);
         }
     }
@@ -201,9 +198,7 @@ impl Dimension {
     pub fn remove(&mut self, lane: usize, accepted: &AcceptedValues) {
         self.absent.set(lane, false);
         self.accepts_any.set(lane, false);
-        if let Some(values) = &accepted.values
-            && !values.is_empty()
-        {
+        if let Some(values) = &accepted.values {
             Arc::make_mut(&mut self.table).remove(lane, values);
         }
     }
@@ -215,6 +210,7 @@ impl Dimension {
         self.accepts_any == none
             && self.absent == none
             && self.table.ends.len() == 1
+            && self.table.conditions == Default::default()
             && self.table.by_top.iter().all(|interval| *interval == 0)
     }
 
@@ -225,6 +221,11 @@ impl Dimension {
             Bounds::Bits128(bounds) => bounds.capacity() * size_of::<u128>(),
         };
         let rows = self.table.ends.capacity() * (2 + size_of::<[u16; BLOCKS]>());
-        size_of::<Dimension>() + size_of::<IntervalTable>() + bounds + rows + self.table.rows.bytes()
+        size_of::<Dimension>()
+            + size_of::<IntervalTable>()
+            + bounds
+            + rows
+            + self.table.rows.bytes()
+            + self.table.conditions.bytes()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::hint::select_unpredictable;
 
+use super::conditions::Conditions;
 use super::lanes::{BLOCK, BLOCKS, Rows};
 use crate::pattern::{Ranges, largest};
 
@@ -25,6 +26,8 @@ pub(super) struct IntervalTable {
     /// block has an end between them.
     pub row_of: Vec<[u16; BLOCKS]>,
     pub rows: Rows,
+    /// What the rows say, as conditions of the entries.
+    pub conditions: Conditions,
 }
 
 /// The starts of the intervals, ascending from 0. 64 bits each if the field's width allows.
@@ -44,6 +47,7 @@ impl IntervalTable {
             ends: vec![1],
             row_of: vec![std::array::from_fn(|block| block as u16)],
             rows: Rows::new(),
+            conditions: Conditions::default(),
         }
     }
 
@@ -71,6 +75,7 @@ impl IntervalTable {
     }
 
     pub fn insert(&mut self, lane: usize, values: &Ranges) {
+        self.conditions.insert(lane, values, self.width);
         for bound in ends(values) {
             self.add_bound(bound);
             self.split_row(lane / BLOCK, bound);
@@ -79,6 +84,7 @@ impl IntervalTable {
     }
 
     pub fn remove(&mut self, lane: usize, values: &Ranges) {
+        self.conditions.remove(lane);
         self.set(values, lane, false);
         for bound in ends(values) {
             self.merge_row(lane / BLOCK, bound);

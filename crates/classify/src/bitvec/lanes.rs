@@ -1,5 +1,7 @@
 //! Sets of lanes: one bit for each entry of a partition.
 
+use bytemuck::{Pod, Zeroable, cast_slice};
+
 /// Maximum number of entries in a partition.
 pub(super) const LANES: usize = 2048;
 
@@ -13,8 +15,8 @@ const BLOCK_WORDS: usize = BLOCK / 64;
 pub(super) const BLOCKS: usize = LANES / BLOCK;
 
 /// A set of 256 lanes.
-#[repr(align(32))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub(super) struct LaneBlock([u64; BLOCK_WORDS]);
 
 impl LaneBlock {
@@ -31,6 +33,12 @@ impl LaneBlock {
     #[inline(always)]
     pub fn or(self, other: &LaneBlock) -> LaneBlock {
         LaneBlock(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// The lanes that are in both sets.
+    #[inline(always)]
+    pub fn and(self, other: &LaneBlock) -> LaneBlock {
+        LaneBlock(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
     /// The lanes that are not in both `one` and `other`.
@@ -83,6 +91,13 @@ impl LaneSet {
         &mut self.0
     }
 
+    /// Number of lanes in the set that are less than `lane`.
+    pub fn count_below(&self, lane: usize) -> usize {
+        let words: &[u64] = cast_slice(&self.0);
+        let whole = words[..lane / 64].iter().map(|word| word.count_ones() as usize).sum::<usize>();
+        whole + (words[lane / 64] & ((1 << (lane % 64)) - 1)).count_ones() as usize
+    }
+
     /// The lowest lane that is not in the set.
     pub fn first_free(&self) -> Option<usize> {
         let mut words = self.0.iter().flat_map(|block| block.0);
@@ -92,36 +107,41 @@ impl LaneSet {
     }
 }
 
-/// The lanes of some blocks, ascending. A loop over them is compiled with the instructions of its function;
-/// a closure would not always be.
+/// The lanes of some blocks, ascending.
+#[inline(always)]
+pub(super) fn lanes_of(blocks: &[LaneBlock]) -> Ones<'_> {
+    Ones::of(cast_slice(blocks))
+}
+
+/// The numbers of the bits that are set in some words, ascending. A loop over them is compiled with the
+/// instructions of its function; a closure would not always be.
 #[derive(Clone, Debug)]
-pub(super) struct Lanes<'a> {
-    blocks: &'a [LaneBlock],
+pub(super) struct Ones<'a> {
+    words: &'a [u64],
     /// Index of the next word, and the rest of the word before it.
     next: usize,
     bits: u64,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> Ones<'a> {
     #[inline(always)]
-    pub fn of(blocks: &'a [LaneBlock]) -> Lanes<'a> {
-        Lanes { blocks, next: 0, bits: 0 }
+    pub fn of(words: &'a [u64]) -> Ones<'a> {
+        Ones { words, next: 0, bits: 0 }
     }
 }
 
-impl Iterator for Lanes<'_> {
+impl Iterator for Ones<'_> {
     type Item = usize;
 
     #[inline(always)]
     fn next(&mut self) -> Option<usize> {
         while self.bits == 0 {
-            let block = self.blocks.get(self.next / BLOCK_WORDS)?;
-            self.bits = block.0[self.next % BLOCK_WORDS];
+            self.bits = *self.words.get(self.next)?;
             self.next += 1;
         }
-        let lane = (self.next - 1) * 64 + self.bits.trailing_zeros() as usize;
+        let at = (self.next - 1) * 64 + self.bits.trailing_zeros() as usize;
         self.bits &= self.bits - 1;
-        Some(lane)
+        Some(at)
     }
 }
 

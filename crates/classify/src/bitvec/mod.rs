@@ -8,7 +8,8 @@
 //! than an entry does, and not every field needs a dimension.
 //!
 //! Before that, the dimensions are applied to all packets of a vector at once: most fields are equal in them,
-//! or nearly so ([`start`]). If few entries remain, they are compared with all packets ([`columns`]).
+//! or nearly so ([`start`]). The entries that remain are compared with all packets ([`columns`]), unless they
+//! are so many that finding the rows costs less.
 //!
 //! Otherwise a group of packets goes through the dimensions together. The memory accesses of the packets
 //! overlap, a dimension's bounds and rows stay in the cache, and no branch depends on a single packet until
@@ -20,9 +21,12 @@
 //! them.
 
 mod accepted;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod bit_vector;
 mod choose;
 mod columns;
+mod conditions;
 mod dimension;
 mod intervals;
 mod lanes;

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use mmb_packet::Kind;
+use mmb_packet::{Kind, Window};
 
 use super::accepted::{AcceptedValues, is_decided};
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::choose::choose_dimensions;
-use super::columns::{Columns, MAX_COLUMNS};
+use super::columns::{Columns, Compare, GROUP, Narrow, Wide, portable};
 use super::dimension::Dimension;
-use super::lanes::{BLOCK, BLOCKS, LANES, LaneBlock, LaneSet, Lanes};
+use super::lanes::{BLOCK, BLOCKS, LANES, LaneBlock, LaneSet, lanes_of};
 use super::start::{SharedStart, common_bits};
 use crate::pattern::{CompactKey, Entry, MaskedKey};
 use crate::vector::{Avx512, LookupPacket, VECTOR};
@@ -29,9 +31,10 @@ const ALL: [u8; STRIDE] = {
 /// With fewer packets, the search for common values is skipped.
 const MIN_SHARED: usize = 4;
 
-/// Maximum number of conditions on fields, in the entries that remain for a vector, that are compared with
-/// columns.
-const MAX_CONDITIONS: u32 = 32;
+/// Measured costs in clock ticks of a dimension for a packet if its interval is searched, and of each block
+/// of the row.
+const SEARCH: usize = 16;
+const ROW_BLOCK: usize = 4;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partition {
@@ -192,7 +195,7 @@ impl Partition {
             // SAFETY: an `Avx512` exists only if the processor has the instructions.
             return unsafe { self.classify_avx512(packets, kinds, columns, hit) };
         }
-        self.classify_with(packets, kinds, columns, hit);
+        self.classify_with(packets, kinds, (columns, &portable()), hit);
     }
 
     /// [`Partition::classify`] with AVX-512; the caller needs an [`Avx512`].
@@ -205,7 +208,12 @@ impl Partition {
         columns: &mut Columns,
         hit: &mut impl FnMut(u16, u32),
     ) {
-        self.classify_with(packets, kinds, columns, hit);
+        let compare = (
+            |words: &Narrow, condition| avx512::compare_narrow(words, condition),
+            |words: &Wide, condition| avx512::compare_wide(words, condition),
+            avx512::TICKS,
+        );
+        self.classify_with(packets, kinds, (columns, &compare), hit);
     }
 
     #[inline(always)]
@@ -213,7 +221,7 @@ impl Partition {
         &self,
         packets: &[LookupPacket<'_>],
         kinds: &[u8; VECTOR],
-        columns: &mut Columns,
+        (columns, compare): (&mut Columns, &impl Compare),
         hit: &mut impl FnMut(u16, u32),
     ) {
         let mut own = [0; VECTOR];
@@ -221,12 +229,15 @@ impl Partition {
         let own = &own[..n];
         let mut start = self.all();
         if n >= MIN_SHARED {
-            let (least, most) = common_bits(packets, own);
+            let mut windows = [packets[0].window; VECTOR];
+            let (least, most) = common_bits(packets, own, &mut windows);
+            let windows = &windows[..n];
             if !start.apply(&self.dims, (&least, &most), self.blocks()) {
                 return;
             }
-            if self.can_compare(&start) {
-                return self.compare(packets, own, &start, columns, hit);
+            if self.should_compare(&start, n, compare.ticks()) {
+                self.compare(windows, &start, (columns, compare));
+                return self.collect((packets, own), &start, columns, hit);
             }
         }
         let mut candidates = [LaneBlock::EMPTY; BLOCKS * STRIDE];
@@ -250,45 +261,49 @@ impl Partition {
         self.dims.iter().enumerate().filter(|(at, _)| start.dims >> at & 1 == 1)
     }
 
-    /// Whether so few entries remain that comparing them is faster than finding the intervals of packets.
-    fn can_compare(&self, start: &SharedStart) -> bool {
+    /// Whether comparing the entries that remain with `n` packets costs less than finding the intervals of
+    /// each packet. `ticks` is the cost of a condition for [`GROUP`] packets.
+    fn should_compare(&self, start: &SharedStart, n: usize, ticks: usize) -> bool {
         let lanes = &start.lanes.blocks()[..self.blocks()];
-        let mut conditions = 0;
-        start.dims.count_ones() as usize <= MAX_COLUMNS
-            && self.left(start).all(|(at, dim)| {
-                conditions += dim.restricted(lanes, true);
-                start.present >> at & 1 == 1 && dim.is_comparable() && conditions <= MAX_CONDITIONS
-            })
+        let search = n * start.dims.count_ones() as usize * (SEARCH + ROW_BLOCK * self.blocks());
+        let words = self.left(start).try_fold(0, |words, (at, dim)| {
+            let is_present = start.present >> at & 1 == 1;
+            Some(words + dim.words_to_compare(lanes).filter(|_| is_present)?)
+        });
+        words.is_some_and(|words| n.div_ceil(GROUP) * words * ticks <= search)
     }
 
-    /// Compares the entries that remain with all packets whose indexes are `own`, by the dimensions that are
-    /// left. All packets have their fields.
+    /// Compares the entries that remain with all packets by the dimensions that are left. All packets have
+    /// their fields.
     #[inline(always)]
     fn compare(
         &self,
-        packets: &[LookupPacket<'_>],
-        own: &[u8],
+        windows: &[&Window],
         start: &SharedStart,
-        columns: &mut Columns,
+        (columns, compare): (&mut Columns, &impl Compare),
+    ) {
+        let lanes = &start.lanes.blocks()[..self.blocks()];
+        columns.start(lanes.iter().map(|lanes| lanes.len() as usize).sum(), windows.len());
+        for (_, dim) in self.left(start) {
+            dim.apply_to_columns(columns, lanes, windows, compare);
+        }
+    }
+
+    /// Calls `hit` for the packets, those with indexes `own`, that remain for an entry in columns.
+    #[inline(always)]
+    fn collect(
+        &self,
+        (packets, own): (&[LookupPacket<'_>], &[u8]),
+        start: &SharedStart,
+        columns: &Columns,
         hit: &mut impl FnMut(u16, u32),
     ) {
-        let (n, mut filled) = (own.len(), 0);
-        'entries: for lane in Lanes::of(&start.lanes.blocks()[..self.blocks()]) {
-            let Some(entry) = &self.lanes[lane] else { continue };
-            columns.start_entry(n);
-            for (column, (at, dim)) in self.left(start).enumerate() {
-                if !dim.restricts(lane) {
-                    continue;
-                }
-                if filled >> at & 1 == 0 {
-                    filled |= 1 << at;
-                    dim.fill_column(columns, column, packets, own);
-                }
-                if !columns.compare(column, &dim.field, entry, n) {
-                    continue 'entries;
-                }
+        for (lane, set) in lanes_of(&start.lanes.blocks()[..self.blocks()]).zip(columns.sets()) {
+            if set.is_empty() {
+                continue;
             }
-            for packet in columns.left(n).map(|at| &packets[usize::from(own[at])]) {
+            let Some(entry) = &self.lanes[lane] else { continue };
+            for packet in set.packets().map(|at| &packets[usize::from(own[at])]) {
                 if self.decided.contains(lane) || self.holds(entry, packet) {
                     hit(packet.head, self.slots[lane]);
                 }
@@ -333,7 +348,7 @@ impl Partition {
         }
         for at in which[..n].iter().map(|at| usize::from(*at)) {
             let packet = &packets[at];
-            for lane in Lanes::of(&candidates[at * blocks..][..blocks]) {
+            for lane in lanes_of(&candidates[at * blocks..][..blocks]) {
                 let holds = |entry: &Arc<Entry>| self.holds(entry, packet);
                 if self.decided.contains(lane) || self.lanes[lane].as_ref().is_some_and(holds) {
                     hit(packet.head, self.slots[lane]);

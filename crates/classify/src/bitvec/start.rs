@@ -11,7 +11,7 @@ use mmb_packet::window::CHUNKS;
 
 use super::dimension::Dimension;
 use super::lanes::{LaneBlock, LaneSet};
-use crate::vector::LookupPacket;
+use crate::vector::{LookupPacket, VECTOR};
 
 /// Number of 64-bit words in a window.
 const WORDS: usize = 2 * CHUNKS;
@@ -54,13 +54,18 @@ impl SharedStart {
     }
 }
 
-/// The bits that are set in all of some packets, and those that are set in any. A field's value in a packet
-/// is between its values in these two.
+/// Writes the windows of the packets with indexes `own`. Returns the bits that are set in all of them, and
+/// those that are set in any. A field's value in a packet is between its values in these two.
 #[inline(always)]
-pub(super) fn common_bits(packets: &[LookupPacket<'_>], own: &[u8]) -> (Window, Window) {
+pub(super) fn common_bits<'a>(
+    packets: &[LookupPacket<'a>],
+    own: &[u8],
+    windows: &mut [&'a Window; VECTOR],
+) -> (Window, Window) {
     let (mut all, mut any) = ([u64::MAX; WORDS], [0; WORDS]);
-    for at in own {
-        let words: &[u64; WORDS] = cast_ref(&packets[usize::from(*at)].window.chunk);
+    for (place, at) in windows.iter_mut().zip(own) {
+        *place = packets[usize::from(*at)].window;
+        let words: &[u64; WORDS] = cast_ref(&place.chunk);
         for i in 0..WORDS {
             all[i] &= words[i];
             any[i] |= words[i];

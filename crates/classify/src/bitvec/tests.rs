@@ -1,17 +1,23 @@
 //! Bit vectors against a list of entries that is searched linearly.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mmb_packet::window::{CHUNKS, KIND};
 use mmb_packet::{Kind, Window};
+use proptest::array::uniform32;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::accepted::AcceptedValues;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::bit_vector::*;
-use super::columns::Columns;
+use super::columns::{Columns, GROUP, compare_narrow, compare_wide, portable};
+use super::conditions::{Condition, Conditions};
 use super::dimension::Dimension;
+use super::lanes::{LANES, LaneSet};
 use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test, TruePredicates, WordReader, largest};
 use crate::vector::{Avx512, LookupPacket, VECTOR};
 
@@ -162,30 +168,68 @@ proptest! {
 }
 
 proptest! {
-    /// A column excludes exactly the packets whose value of the field an entry does not accept.
+    /// Columns exclude exactly the packets whose value of the field an entry does not accept.
     #[test]
     fn columns_agree_with_entries(
-        entries in vec(entry(), 1..4),
+        entries in vec((entry(), 0..LANES, any::<bool>()), 1..60),
         windows in vec(window(), 1..=VECTOR),
         field in select(FIELDS.iter().copied().filter(|field| field.width <= 32).collect::<Vec<_>>()),
     ) {
-        let packet = |(head, window)| LookupPacket { window, facts: TruePredicates::NONE, head };
-        let packets: Vec<LookupPacket<'_>> = (0..).zip(&windows).map(packet).collect();
-        let own: Vec<u8> = (0..windows.len()).rev().step_by(2).map(|at| at as u8).collect();
-        let mut columns = Columns::new();
-        columns.fill(1, WordReader::of(&field).unwrap(), &packets, &own);
-        for entry in entries {
-            let (mask, key) = entry.fixed(&field);
-            let accepts = |at: &usize| {
-                let value = field.value(&windows[usize::from(own[*at])]);
-                value & mask == key && entry.ranges_of(&field).all(|ranges| ranges.contains(value))
-            };
-            columns.start_entry(own.len());
-            let any = columns.compare(1, &field, &entry, own.len());
-            let expected: Vec<usize> = (0..own.len()).filter(accepts).collect();
-            prop_assert_eq!(any, !expected.is_empty());
-            prop_assert_eq!(columns.left(own.len()).collect::<Vec<_>>(), expected);
+        let (mut all, mut conditions) = (BTreeMap::new(), Conditions::default());
+        for (entry, lane, _) in &entries {
+            conditions.remove(*lane);
+            let accepted = AcceptedValues::of(entry, &field).values;
+            accepted.iter().for_each(|values| conditions.insert(*lane, values, field.width));
+            all.insert(*lane, accepted);
         }
+        for (_, lane, _) in entries.iter().filter(|(.., remove)| *remove) {
+            conditions.remove(*lane);
+            all.remove(lane);
+        }
+        all.retain(|lane, _| lane % 3 != 0);
+        let mut lanes = LaneSet::default();
+        all.keys().for_each(|lane| lanes.set(*lane, true));
+        let windows: Vec<&Window> = windows.iter().collect();
+        let mut columns = Columns::new();
+        columns.start(all.len(), windows.len());
+        let reader = WordReader::of(&field).unwrap();
+        columns.apply((reader, field.width), (&conditions, lanes.blocks()), &windows, &portable());
+        for (accepted, set) in all.values().zip(columns.sets()) {
+            let accepts = |at: &usize| {
+                accepted.as_ref().is_none_or(|values| values.contains(field.value(windows[*at])))
+            };
+            let expected: Vec<usize> = (0..windows.len()).filter(accepts).collect();
+            prop_assert_eq!(set.is_empty(), expected.is_empty());
+            prop_assert_eq!(set.packets().collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+proptest! {
+    #[test]
+    #[allow(unsafe_code)]
+    fn avx512_compares_as_portable_code_does(
+        words in uniform32(any::<u32>()),
+        more in uniform32(any::<u32>()),
+        at in 0usize..32,
+        last: u32,
+        span: u32,
+        equal: bool,
+    ) {
+        if Avx512::detect().is_none() {
+            return Ok(());
+        }
+        let wide: [u32; GROUP] = bytemuck::cast([words, more]);
+        let narrow = wide.map(|word| word as u16);
+        let last = if equal { words[at] } else { last };
+        let condition = Condition { last, span };
+        // SAFETY: the processor has the instructions.
+        prop_assert_eq!(unsafe { avx512::compare_wide(&wide, condition) }, compare_wide(&wide, condition));
+        let twice = |word: u32| word << 16 | word & 0xffff;
+        let condition = Condition { last: twice(last), span: twice(span) };
+        // SAFETY: the processor has the instructions.
+        prop_assert_eq!(unsafe { avx512::compare_narrow(&narrow, condition) }, compare_narrow(&narrow, condition));
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct WordReader {
     /// Offset of the bytes in the window.
     at: u8,
     shift: u8,
+    /// Number of bits of the eight bytes before the field.
+    before: u8,
     mask: u64,
 }
 
@@ -70,7 +72,8 @@ impl WordReader {
             + 128usize.saturating_sub(usize::from(field.shift) + usize::from(field.width));
         let at = (first / 8).min(WordReader::LAST);
         let shift = 64usize.checked_sub(first - at * 8 + usize::from(field.width))?;
-        let reader = WordReader { at: at as u8, shift: shift as u8, mask: largest(field.width) as u64 };
+        let (before, at, mask) = ((first - at * 8) as u8, at as u8, largest(field.width) as u64);
+        let reader = WordReader { at, shift: shift as u8, before, mask };
         (field.width > 0).then_some(reader)
     }
 
@@ -82,9 +85,19 @@ impl WordReader {
     /// The field's bits, even if the packet does not have the field.
     #[inline(always)]
     pub fn read(&self, window: &Window) -> u64 {
+        self.word(window) >> (self.shift & 63) & self.mask
+    }
+
+    /// The field's bits as the highest bits of a word. Any bits follow.
+    #[inline(always)]
+    pub fn read_leading(&self, window: &Window) -> u64 {
+        self.word(window) << (self.before & 63)
+    }
+
+    #[inline(always)]
+    fn word(&self, window: &Window) -> u64 {
         let at = usize::from(self.at).min(WordReader::LAST);
-        let bytes = window.bytes()[at..].first_chunk().copied().unwrap_or_default();
-        u64::from_be_bytes(bytes) >> (self.shift & 63) & self.mask
+        u64::from_be_bytes(window.bytes()[at..].first_chunk().copied().unwrap_or_default())
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
-use crate::leaf::{Effort, FEW_VALUES, capacity};
+use crate::leaf::{Effort, FEW_VALUES, Leaf, capacity};
 use crate::pattern::{Entry, MaskedKey, RuleEntry, Test};
 use crate::vector::Avx512;
 
@@ -57,6 +57,9 @@ const NEAR_PACKETS: usize = 128;
 const BIT_VECTOR_VISIT: f32 = 130.0;
 /// Additional cost for each entry, since rows become longer.
 const BIT_VECTOR_ENTRY: f32 = 0.35;
+/// Additional cost for each entry if most entries, and so their fields, are in bit vectors in any case. Rules
+/// that differ in few fields cost 0.01 ticks, rules on many fields that packets differ in 0.1.
+const SIMILAR_ENTRY: f32 = 0.1;
 /// A share of all entries above this counts as nearly all of them.
 const NEARLY_ALL: f32 = 0.75;
 /// Maximum number of entries that are evaluated. It keeps the ratios accurate to a few percent.
@@ -81,8 +84,9 @@ struct Sample {
     free: u128,
     /// Packets near the entries.
     near: Vec<u128>,
-    /// Whether many entries, which no mask distinguishes, are in bit vectors in any case.
-    has_bit_vectors: bool,
+    /// The cost of an entry in bit vectors, if many entries, which no mask distinguishes, are there in any
+    /// case.
+    bit_vector_entry: Option<f32>,
     /// Share of the comparison cost that is really paid without a table, since bit vectors limit it.
     rest: f32,
 }
@@ -93,15 +97,20 @@ pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<
     let mut best: Option<(f32, MaskChoice)> = None;
     let step = sample_step(items.len());
     let sampled = items.iter().step_by(step);
-    let priced: Vec<_> = sampled.map(|(_, entry)| (selective_cover(entry), compare_price(entry))).collect();
-    let indistinct = priced.iter().filter(|(cover, _)| !is_distinguished(cover, path)).count();
-    let has_bit_vectors = indistinct * step > capacity();
+    let priced: Vec<_> =
+        sampled.clone().map(|(_, entry)| (selective_cover(entry), compare_price(entry))).collect();
+    let indistinct = sampled.zip(&priced).filter(|(_, (cover, _))| !is_distinguished(cover, path));
+    let indistinct: Vec<&RuleEntry> = indistinct.map(|(item, _)| item).collect();
+    let entry = if indistinct.len() * 2 > priced.len() { SIMILAR_ENTRY } else { BIT_VECTOR_ENTRY };
+    let has_bit_vectors =
+        indistinct.len() * step > capacity() || indistinct.into_iter().cloned().collect::<Leaf>().is_full();
+    let bit_vector_entry = has_bit_vectors.then_some(entry);
     for (chunk, path) in path.iter().enumerate() {
         let sample = Sample::new(
             priced.iter().map(|(cover, price)| (cover, *price)),
             chunk,
             *path,
-            (items.len(), has_bit_vectors),
+            (items.len(), bit_vector_entry),
         );
         if let Some((price, mask)) = sample.best(*path)
             && price < best.map_or(1.0, |(price, _)| price)
@@ -122,7 +131,7 @@ impl Sample {
         priced: impl Iterator<Item = (&'a MaskedKey, f32)>,
         chunk: usize,
         path: u128,
-        (all, has_bit_vectors): (usize, bool),
+        (all, bit_vector_entry): (usize, Option<f32>),
     ) -> Sample {
         let entry = |(cover, price): (&MaskedKey, f32)| (cover.mask()[chunk], cover.key()[chunk], price);
         let entries: Vec<_> = priced.map(entry).collect();
@@ -131,7 +140,7 @@ impl Sample {
         let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
         let near = near_packets(&entries);
         let rest = capped_by_bit_vectors(price, all as f32) / price;
-        Sample { entries, share, free, near, has_bit_vectors, rest }
+        Sample { entries, share, free, near, bit_vector_entry, rest }
     }
 
     /// The mask with the lowest cost per saved tick, and this cost.
@@ -177,9 +186,9 @@ impl Sample {
 
     /// What a table saves that takes `n` of the sampled entries, whose comparison one by one costs `price`.
     fn saving(&self, price: f32, n: f32) -> f32 {
-        if self.has_bit_vectors {
+        if let Some(entry) = self.bit_vector_entry {
             // They remain, and become cheaper by little.
-            return price.min(n * self.share * BIT_VECTOR_ENTRY);
+            return price.min(n * self.share * entry);
         }
         price * self.rest
     }
