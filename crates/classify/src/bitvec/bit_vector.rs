@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mmb_packet::window::KIND;
 
-use super::columns::Columns;
+use super::columns::FieldColumns;
 use super::lanes::LANES;
 use super::partition::{Partition, protocol};
 use crate::pattern::{Entry, RuleEntry};
@@ -20,7 +20,7 @@ const MIN_OWN: usize = 32;
 
 thread_local! {
     /// Memory for columns; a lookup allocates none.
-    static COLUMNS: RefCell<Columns> = const { RefCell::new(Columns::new()) };
+    static COLUMNS: RefCell<FieldColumns> = const { RefCell::new(FieldColumns::new()) };
 }
 
 /// Entries, indexed by the values that they accept in each dimension. Clones share memory.

@@ -58,7 +58,7 @@ struct Column([u32; VECTOR]);
 
 /// The values of one field at a time, and the packets that remain for each remaining entry.
 #[derive(Clone, Debug)]
-pub(super) struct Columns {
+pub(super) struct FieldColumns {
     column: Column,
     sets: Vec<PacketSet>,
 }
@@ -83,10 +83,10 @@ impl PacketSet {
     }
 }
 
-impl Columns {
+impl FieldColumns {
     /// Memory for columns.
-    pub const fn new() -> Columns {
-        Columns { column: Column([0; VECTOR]), sets: Vec::new() }
+    pub const fn new() -> FieldColumns {
+        FieldColumns { column: Column([0; VECTOR]), sets: Vec::new() }
     }
 
     /// Starts with some entries that accept `n` packets.
@@ -106,7 +106,7 @@ impl Columns {
         windows: &[&Window],
         compare: &impl Compare,
     ) {
-        let Columns { column, sets } = self;
+        let FieldColumns { column, sets } = self;
         let values = windows.iter().map(|window| reader.read_leading(window));
         let groups = windows.len().div_ceil(GROUP);
         if width <= 16 {

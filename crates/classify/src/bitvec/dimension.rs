@@ -19,7 +19,7 @@ use std::sync::Arc;
 use mmb_packet::Window;
 
 use super::accepted::AcceptedValues;
-use super::columns::{Columns, Compare};
+use super::columns::{Compare, FieldColumns};
 use super::conditions::word_bits;
 use super::intervals::{Bounds, IntervalTable, last_at_most};
 use super::lanes::{BLOCKS, LaneBlock, LaneSet, Rows};
@@ -108,11 +108,11 @@ impl Dimension {
         Some(self.table.conditions.count(lanes) * usize::from(bits / 16))
     }
 
-    /// Applies the dimension to the sets of the entries in `lanes`; see [`Columns::apply`].
+    /// Applies the dimension to the sets of the entries in `lanes`; see [`FieldColumns::apply`].
     #[inline(always)]
     pub fn apply_to_columns(
         &self,
-        columns: &mut Columns,
+        columns: &mut FieldColumns,
         lanes: &[LaneBlock],
         windows: &[&Window],
         compare: &impl Compare,

@@ -8,7 +8,7 @@ use super::accepted::{AcceptedValues, is_decided};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::choose::choose_dimensions;
-use super::columns::{Columns, Compare, GROUP, Narrow, Wide, portable};
+use super::columns::{Compare, FieldColumns, GROUP, Narrow, Wide, portable};
 use super::dimension::Dimension;
 use super::lanes::{BLOCK, BLOCKS, LANES, LaneBlock, LaneSet, lanes_of};
 use super::start::{SharedStart, common_bits};
@@ -187,7 +187,7 @@ impl Partition {
         &self,
         packets: &[LookupPacket<'_>],
         kinds: &[u8; VECTOR],
-        (columns, avx512): (&mut Columns, Option<Avx512>),
+        (columns, avx512): (&mut FieldColumns, Option<Avx512>),
         hit: &mut impl FnMut(u16, u32),
     ) {
         #[cfg(target_arch = "x86_64")]
@@ -205,7 +205,7 @@ impl Partition {
         &self,
         packets: &[LookupPacket<'_>],
         kinds: &[u8; VECTOR],
-        columns: &mut Columns,
+        columns: &mut FieldColumns,
         hit: &mut impl FnMut(u16, u32),
     ) {
         let compare = (
@@ -221,7 +221,7 @@ impl Partition {
         &self,
         packets: &[LookupPacket<'_>],
         kinds: &[u8; VECTOR],
-        (columns, compare): (&mut Columns, &impl Compare),
+        (columns, compare): (&mut FieldColumns, &impl Compare),
         hit: &mut impl FnMut(u16, u32),
     ) {
         let mut own = [0; VECTOR];
@@ -280,7 +280,7 @@ impl Partition {
         &self,
         windows: &[&Window],
         start: &SharedStart,
-        (columns, compare): (&mut Columns, &impl Compare),
+        (columns, compare): (&mut FieldColumns, &impl Compare),
     ) {
         let lanes = &start.lanes.blocks()[..self.blocks()];
         columns.start(lanes.iter().map(|lanes| lanes.len() as usize).sum(), windows.len());
@@ -295,7 +295,7 @@ impl Partition {
         &self,
         (packets, own): (&[LookupPacket<'_>], &[u8]),
         start: &SharedStart,
-        columns: &Columns,
+        columns: &FieldColumns,
         hit: &mut impl FnMut(u16, u32),
     ) {
         for (lane, set) in lanes_of(&start.lanes.blocks()[..self.blocks()]).zip(columns.sets()) {

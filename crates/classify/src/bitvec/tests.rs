@@ -14,7 +14,7 @@ use super::accepted::AcceptedValues;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::bit_vector::*;
-use super::columns::{Columns, GROUP, compare_narrow, compare_wide, portable};
+use super::columns::{FieldColumns, GROUP, compare_narrow, compare_wide, portable};
 use super::conditions::{Condition, Conditions};
 use super::dimension::Dimension;
 use super::lanes::{LANES, LaneSet};
@@ -190,7 +190,7 @@ proptest! {
         let mut lanes = LaneSet::default();
         all.keys().for_each(|lane| lanes.set(*lane, true));
         let windows: Vec<&Window> = windows.iter().collect();
-        let mut columns = Columns::new();
+        let mut columns = FieldColumns::new();
         columns.start(all.len(), windows.len());
         let reader = WordReader::of(&field).unwrap();
         columns.apply((reader, field.width), (&conditions, lanes.blocks()), &windows, &portable());

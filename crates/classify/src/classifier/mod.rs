@@ -56,8 +56,8 @@ pub struct Classifier {
     pre_filter: Option<PreFilter>,
     /// The chunks for which a vector summary is useful, as a bit set.
     summary_chunks: u8,
-    /// Whether a scan of windows costs less than columns of them: there is only the filter of one table, or a
-    /// leaf with conditions beyond the compared chunks.
+    /// Whether a scan of windows costs less than columns of them: there is only the filter of one table, a
+    /// leaf with conditions beyond the compared chunks, or a block of few entries that a summary may exclude.
     scans_windows: bool,
     predicates: PredicateSet,
     /// Elements of named sets.

@@ -45,8 +45,7 @@ impl Classifier {
     }
 
     /// Looks up the vector if few packets may match anything. Returns false, without effect, if they are not
-    /// few or finding out is too expensive. With AVX-512 the walk mostly finds
-    /// out at a lower cost.
+    /// few or finding out is too expensive. With AVX-512 the walk mostly finds out at a lower cost.
     #[inline]
     pub(super) fn classify_sparse(&self, batch: &mut Batch, summary: &VectorSummary) -> bool {
         let Batch { windows, len, hits, heads, adaptive, results, avx512, .. } = batch;

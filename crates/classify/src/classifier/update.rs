@@ -112,9 +112,10 @@ impl Classifier {
         self.pre_filter = PreFilter::new(leaf);
         self.scans_windows = !self.root.has_untabled()
             && self.pre_filter.is_none()
-            && match self.root.tables() {
-                [] => leaf.blocks().1.iter().any(|block| block.has_further(u32::MAX)),
-                [table] => leaf.is_empty() && table.guard_reader().is_none(),
+            && match (self.root.tables(), leaf.blocks()) {
+                ([], (Some(_), _)) => leaf.chunks() & !1 != 0,
+                ([], (None, wide)) => wide.iter().any(|block| block.has_further(u32::MAX)),
+                ([table], _) => leaf.is_empty() && table.guard_reader().is_none(),
                 _ => false,
             };
         let tables = self.root.tables().iter().fold(0, |bits, table| bits | 1 << table.chunk);

@@ -28,11 +28,7 @@ pub(crate) fn find_possible_matches(
         return Some(0);
     }
     for table in tables {
-        let (may_match, all) = (table.filter_reader(), !table.store.spill().is_empty());
-        maybe
-            .iter_mut()
-            .zip(windows)
-            .for_each(|(maybe, window)| *maybe |= u8::from(all || may_match(window)));
+        mark_passing(windows, table, &mut maybe);
     }
     let mut n = 0;
     for (word, eight) in cast::<[u8; VECTOR], [u64; VECTOR / 8]>(maybe).iter().enumerate() {
@@ -46,6 +42,14 @@ pub(crate) fn find_possible_matches(
     (n <= windows.len() / MAX_SHARE).then_some(n)
 }
 
+/// Sets the elements of packets that may have a key of a table. In a function of its own, the compiler keeps
+/// all that the loop reads in registers.
+#[inline(never)]
+fn mark_passing(windows: &[Window], table: &Table, maybe: &mut [u8; VECTOR]) {
+    let (may_match, all) = (table.filter_reader(), !table.store.spill().is_empty());
+    maybe.iter_mut().zip(windows).for_each(|(maybe, window)| *maybe |= u8::from(all || may_match(window)));
+}
+
 /// Sets the elements of packets that agree with an entry of these blocks; returns whether any does. Without a
 /// pre-filter it first goes block by block, which is faster if no packet agrees.
 #[allow(unsafe_code)]
@@ -57,7 +61,7 @@ fn mark_agreeing(
     maybe: &mut [u8; VECTOR],
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if avx512.is_some() {
+    if avx512.is_some() && leaf.narrow.is_none() && pre_filter.is_none() {
         // SAFETY: an `Avx512` exists only if the processor has the instructions.
         return unsafe { mark_agreeing_avx512(windows, leaf, maybe) };
     }
@@ -70,7 +74,7 @@ fn mark_agreeing(
     )
 }
 
-/// [`mark_agreeing`] with AVX-512, for wide blocks; the caller needs an [`Avx512`].
+/// [`mark_agreeing`] with AVX-512, for wide blocks without a pre-filter; the caller needs an [`Avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn mark_agreeing_avx512(windows: &[Window], leaf: &ActiveBlocks<'_>, maybe: &mut [u8; VECTOR]) -> bool {
