@@ -119,7 +119,7 @@ fn conditions(values: &Ranges, width: u8, bits: u8) -> Vec<Condition> {
         }
     };
     if ranges.is_empty() {
-        // No value is both the smallest and the largest.
+        // Two conditions that contradict each other.
         return [(0, 0), (mask, mask)].map(condition).to_vec();
     }
     let next = ranges.iter().cycle().skip(1);

@@ -4,10 +4,10 @@ use mmb_packet::window::KIND;
 use mmb_packet::{Meta, Window};
 
 use super::{Batch, Classifier};
-use crate::lookup::{AdaptiveState, Columns, DeferredWork, HeadHits, TABLES, Walk};
+use crate::lookup::{HeadHits, TABLES, Walk};
 use crate::predicate::PredicateResults;
 use crate::table::Table;
-use crate::vector::{Avx512, Hit, HitSink, LookupPacket, VECTOR, VectorSummary, kind_bit};
+use crate::vector::{Hit, HitSink, LookupPacket, VECTOR, VectorSummary, kind_bit};
 
 /// Trains are looked for if more than one of this many packets may belong to the train before it.
 const MIN_REPEAT_SHARE: usize = 16;
@@ -51,42 +51,22 @@ impl Classifier {
         if self.classify_filtered(batch) || self.classify_sparse(batch, &summary) {
             return;
         }
-        let Batch {
-            windows,
-            len,
-            hits,
-            head_hits,
-            heads,
-            columns,
-            deferred,
-            results,
-            cache,
-            adaptive,
-            avx512,
-            ..
-        } = batch;
-        let windows = &windows[..(*len).min(VECTOR)];
-        if self.scans_windows {
-            summary = columns.load(windows, self.summary_chunks, *avx512);
+        let windows = &batch.windows[..batch.len.min(VECTOR)];
+        if self.scans_windows && batch.avx512.is_some() {
+            summary = batch.columns.load(windows, self.summary_chunks, batch.avx512);
         }
-        head_hits.clear();
         let has_trains = summary.repeats.is_none_or(|repeats| repeats > windows.len() / MIN_REPEAT_SHARE);
-        heads.find(windows, self.chunks(), results.is_empty() && has_trains);
+        batch.heads.find(windows, self.chunks(), batch.results.is_empty() && has_trains);
         let uses_cache = self.can_use_cache()
-            && results.is_empty()
-            && (self.is_walk_costly() || adaptive.is_lookup_costly)
-            && cache.start_vector(self.stamp);
+            && batch.results.is_empty()
+            && (self.is_walk_costly() || batch.adaptive.is_lookup_costly)
+            && batch.cache.start_vector(self.stamp);
         if uses_cache {
-            heads.take_cached(cache, self.seeds, windows, &self.classes);
+            batch.heads.take_cached(&mut batch.cache, self.seeds, windows, &self.classes);
         }
-        let found = self.visit_root(
-            (windows, columns),
-            heads.packets(),
-            results,
-            &summary,
-            (deferred, adaptive, *avx512),
-            head_hits,
-        );
+        let found = self.visit_root(batch, &summary);
+        let Batch { windows, len, hits, head_hits, heads, results, cache, adaptive, avx512, .. } = batch;
+        let windows = &windows[..(*len).min(VECTOR)];
         adaptive.record_cost(found, heads.packets().len());
         if !results.is_empty() {
             self.visit_pivots(windows, results, &mut head_hits.unordered);
@@ -108,16 +88,13 @@ impl Classifier {
         self.root.tables().len() > MAX_CHEAP_TABLES || self.root.has_untabled()
     }
 
-    /// Adds the hits of all entries below the root that need no predicate. Returns the number of candidates.
-    pub(super) fn visit_root(
-        &self,
-        (windows, columns): (&[Window], &mut Columns),
-        heads: &[u16],
-        results: &PredicateResults,
-        summary: &VectorSummary,
-        (deferred, adaptive, avx512): (&mut DeferredWork, &mut AdaptiveState, Option<Avx512>),
-        hits: &mut HeadHits,
-    ) -> usize {
+    /// Replaces the hits of heads by those of all entries below the root that need no predicate. Returns the
+    /// number of candidates.
+    pub(super) fn visit_root(&self, batch: &mut Batch, summary: &VectorSummary) -> usize {
+        let Batch { windows, len, heads, columns, deferred, results, adaptive, avx512, .. } = batch;
+        let (windows, heads, avx512) = (&windows[..(*len).min(VECTOR)], heads.packets(), *avx512);
+        let hits = &mut batch.head_hits;
+        hits.clear();
         if heads.len() < windows.len() {
             columns.select(heads, windows, self.summary_chunks, avx512);
         }
@@ -143,8 +120,6 @@ impl Classifier {
             *place = table;
             n += 1;
         }
-        // Tables about the same chunk follow each other, so that it is read once.
-        together[..n].sort_unstable_by_key(|table| table.chunk);
         walk.tables = &together[..n];
         let found = walk.run(deferred, adaptive, hits);
         self.visit_outside_tables(&walk, summary, hits, tables);

@@ -80,29 +80,9 @@ impl Classifier {
     /// tables and leaf.
     #[inline(never)]
     fn visit_sparse(&self, batch: &mut Batch, few: usize, summary: &VectorSummary) {
-        let Batch {
-            windows,
-            hits,
-            head_hits,
-            heads,
-            columns,
-            deferred,
-            results,
-            cache,
-            adaptive,
-            avx512,
-            ..
-        } = batch;
-        head_hits.clear();
-        heads.set_first(few);
-        self.visit_root(
-            (&windows[..], columns),
-            heads.packets(),
-            results,
-            summary,
-            (deferred, adaptive, *avx512),
-            head_hits,
-        );
+        batch.heads.set_first(few);
+        self.visit_root(batch, summary);
+        let Batch { hits, head_hits, heads, cache, avx512, .. } = batch;
         head_hits.expand(heads, (cache, few), *avx512, hits);
     }
 

@@ -6,6 +6,7 @@ use bytemuck::{cast, cast_mut, cast_ref};
 use mmb_packet::Window;
 
 use super::few::compare_few;
+use super::{ANY, MASKED_XOR};
 use crate::leaf::{Block4, Block8, Block16, Further, PORTS, first_chunk_words};
 use crate::lookup::columns::ChunkColumns;
 use crate::lookup::head_hits::HitWriter;
@@ -14,12 +15,8 @@ use crate::vector::VECTOR;
 /// Blocks of sixteen with at most this many entries are compared entry by entry.
 const FEW: usize = 8;
 
-/// `(a & b) ^ c`.
-const DIFFER: i32 = 0x6a;
 /// `a | (b ^ c)`.
 const ANY_DIFFER: i32 = 0xf6;
-/// `a | b | c`.
-const ANY: i32 = 0xfe;
 
 /// A chunk of a packet in the form that blocks of eight need: each vector has eight copies of two words.
 #[derive(Clone, Copy)]
@@ -55,7 +52,7 @@ impl Eight {
 pub(crate) fn compare8(block: &Block8, first: &Eight, window: &Window) -> u32 {
     let (mask, key): ([__m512i; 2], [__m512i; 2]) = (cast(block.mask), cast(block.key));
     let differ = |words: &Eight, half: usize| {
-        _mm512_ternarylogic_epi32::<DIFFER>(words.0[half], mask[half], key[half])
+        _mm512_ternarylogic_epi32::<MASKED_XOR>(words.0[half], mask[half], key[half])
     };
     if block.is_about_first() {
         let ports = first.0[1];
@@ -253,7 +250,7 @@ impl Keys16 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn differ(&self, words: &Sixteen, word: usize) -> __m512i {
-        _mm512_ternarylogic_epi32::<DIFFER>(words.0[word], self.mask[word], self.key[word])
+        _mm512_ternarylogic_epi32::<MASKED_XOR>(words.0[word], self.mask[word], self.key[word])
     }
 }
 
@@ -264,7 +261,10 @@ fn compare_further16(further: &Further<16>, window: &Window) -> u32 {
     let mut any = _mm512_setzero_si512();
     for word in further.words() {
         let own = _mm512_set1_epi32(word.of(window) as i32);
-        any = _mm512_or_epi32(any, _mm512_ternarylogic_epi32::<DIFFER>(own, cast(word.mask), cast(word.key)));
+        any = _mm512_or_epi32(
+            any,
+            _mm512_ternarylogic_epi32::<MASKED_XOR>(own, cast(word.mask), cast(word.key)),
+        );
     }
     for range in further.ranges() {
         let (low, span): (__m512i, __m512i) = (cast(range.low), cast(range.span));

@@ -7,14 +7,10 @@ use std::arch::x86_64::*;
 
 use bytemuck::cast;
 
+use super::{ANY, MASKED_XOR};
 use crate::leaf::{Block, PreFilter};
 use crate::lookup::columns::{ChunkColumns, LANES};
 use crate::vector::VECTOR;
-
-/// `(a & b) ^ c`.
-const DIFFER: i32 = 0x6a;
-/// `a | b | c`.
-const ANY: i32 = 0xfe;
 
 /// The bits of the ports in the upper half of a first chunk.
 const PORT_BITS: u64 = u32::MAX as u64;
@@ -46,14 +42,12 @@ pub(crate) fn compare_few<const N: usize>(
     lanes[..n.next_multiple_of(LANES).min(VECTOR)].fill(0);
     for entry in 0..block.len() {
         let words = |of: &[[u32; N]; 4]| cast::<[u32; 4], [u64; 2]>([0, 1, 2, 3].map(|word| of[word][entry]));
-        let (mask, key) = (words(&block.mask), words(&block.key));
-        if !block.is_about_first() {
-            mark_agreeing(entry, (mask, key), columns, n, lanes, |_| _mm512_setzero_si512());
-            continue;
+        let (mut mask, mut key) = (words(&block.mask), words(&block.key));
+        let (mut low, mut high) = (0, PORT_BITS);
+        if block.is_about_first() {
+            (low, high) = (mask[1] & PORT_BITS, key[1] & PORT_BITS);
+            (mask[1], key[1]) = (mask[1] & !PORT_BITS, key[1] & !PORT_BITS);
         }
-        let without_ports = |of: [u64; 2]| [of[0], of[1] & !PORT_BITS];
-        let (low, high) = (mask[1] & PORT_BITS, key[1] & PORT_BITS);
-        let (mask, key) = (without_ports(mask), without_ports(key));
         if (low, high) == (0, PORT_BITS) {
             mark_agreeing(entry, (mask, key), columns, n, lanes, |_| _mm512_setzero_si512());
             continue;
@@ -86,8 +80,8 @@ fn mark_agreeing(
     for (lanes, (lower, upper)) in groups.take(n.div_ceil(LANES)) {
         let (lower, upper) = (cast(*lower), cast(*upper));
         let differ = _mm512_ternarylogic_epi64::<ANY>(
-            _mm512_ternarylogic_epi64::<DIFFER>(lower, masks[0], keys[0]),
-            _mm512_ternarylogic_epi64::<DIFFER>(upper, masks[1], keys[1]),
+            _mm512_ternarylogic_epi64::<MASKED_XOR>(lower, masks[0], keys[0]),
+            _mm512_ternarylogic_epi64::<MASKED_XOR>(upper, masks[1], keys[1]),
             outside(upper),
         );
         let agrees = _mm512_testn_epi64_mask(differ, differ);

@@ -19,3 +19,8 @@ pub(super) use compare::{
 pub(super) use few::query_pre_filter;
 pub(super) use load::load;
 pub(super) use query::{hash_keys, query_filter, query_guard};
+
+/// Operation of three operands: `(a & b) ^ c`.
+const MASKED_XOR: i32 = 0x6a;
+/// Operation of three operands: `a | b | c`.
+const ANY: i32 = 0xfe;

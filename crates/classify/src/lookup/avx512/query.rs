@@ -4,13 +4,12 @@ use std::arch::x86_64::*;
 
 use bytemuck::cast;
 
+use super::MASKED_XOR;
 use super::gather::Words;
 use crate::lookup::columns::{ChunkColumns, LANES};
 use crate::lookup::passed_heads::PassedHeads;
 use crate::table::{GuardReader, Table};
 
-/// `(a & b) ^ c`.
-const MASKED: i32 = 0x6a;
 /// `a | (b & c)`.
 const JOINED: i32 = 0xf8;
 /// `(a & !b) | c`.
@@ -37,8 +36,8 @@ impl KeyHash {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn of(&self, lower: __m512i, upper: __m512i) -> __m512i {
         folded_product(
-            _mm512_ternarylogic_epi64::<MASKED>(lower, self.masks[0], self.seeds[0]),
-            _mm512_ternarylogic_epi64::<MASKED>(upper, self.masks[1], self.seeds[1]),
+            _mm512_ternarylogic_epi64::<MASKED_XOR>(lower, self.masks[0], self.seeds[0]),
+            _mm512_ternarylogic_epi64::<MASKED_XOR>(upper, self.masks[1], self.seeds[1]),
         )
     }
 }

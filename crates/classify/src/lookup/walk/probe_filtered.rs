@@ -28,9 +28,11 @@ impl<'a> Walk<'a> {
         self.query_filters(&mut deferred.passed, &mut tables);
         let mut active = [0u16; VECTOR];
         let n = self.select_heads(&tables, &deferred.root, &mut active);
-        let pairs = active[..n].iter().map(|head| tables[usize::from(*head)].count_ones() as usize);
-        if pairs.sum::<usize>() <= MAX_SINGLE_PAIRS {
-            return self.probe_one_by_one(&active[..n], &tables, deferred, hits);
+        let pairs_of = |head: &u16| tables[usize::from(*head)].count_ones() as usize;
+        let all_pairs = active[..n].iter().map(pairs_of).sum();
+        if all_pairs <= MAX_SINGLE_PAIRS {
+            self.probe_one_by_one(&active[..n], &tables, deferred, hits);
+            return all_pairs;
         }
         let scratch = &mut Scratch::new(any);
         let (mut all, mut pairs, mut first) = (0, 0, 0);
@@ -52,7 +54,7 @@ impl<'a> Walk<'a> {
         all
     }
 
-    /// Looks up some heads in their tables one by one. Returns the number of their pairs.
+    /// Looks up some heads in their tables one by one.
     #[inline(never)]
     fn probe_one_by_one(
         &self,
@@ -60,20 +62,17 @@ impl<'a> Walk<'a> {
         tables: &[u64; VECTOR],
         deferred: &DeferredWork,
         hits: &mut HeadHits,
-    ) -> usize {
-        let mut pairs = 0;
+    ) {
         for &head in heads {
             let (packet, sink) = (self.packet(head), &mut HitSink::new(&mut hits.unordered, head));
             let mut tables = tables[usize::from(head)];
             while tables != 0 {
                 let table = self.tables[tables.trailing_zeros() as usize];
                 table.visit_lanes(0, packet.window, packet.facts, sink);
-                pairs += 1;
                 tables &= tables - 1;
             }
         }
         self.compare(heads, &[], &deferred.root, hits);
-        pairs
     }
 
     /// Sets for each head the bits of the tables that may have its key.
