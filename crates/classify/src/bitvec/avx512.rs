@@ -1,7 +1,7 @@
 //! Compares the values of a field in 64 packets with a condition, with AVX-512.
 //!
-//! Every function here requires the instructions that an [`Avx512`](crate::vector::Avx512) stands for. It
-//! returns exactly what the portable code returns.
+//! Every function here requires the instructions of [`Level::Avx512`](crate::vector::Level). It returns
+//! exactly what the portable code returns.
 
 use std::arch::x86_64::*;
 

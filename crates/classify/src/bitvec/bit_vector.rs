@@ -10,13 +10,10 @@ use super::columns::FieldColumns;
 use super::lanes::LANES;
 use super::partition::{Partition, protocol};
 use crate::pattern::{Entry, RuleEntry};
-use crate::vector::{Avx512, LookupPacket, VECTOR, VectorSummary};
+use crate::vector::{LookupPacket, Simd, VECTOR, VectorSummary};
 
 /// A growing partition chooses its dimensions again at each power of two up to this many entries.
 const MAX_RECHOOSE: usize = 256;
-
-/// Minimum number of entries about one transport protocol for a partition of their own.
-const MIN_OWN: usize = 32;
 
 thread_local! {
     /// Memory for columns; a lookup allocates none.
@@ -33,18 +30,24 @@ impl BitVector {
     /// A structure for these entries, each with its rule's slot.
     pub fn build(entries: &[RuleEntry]) -> BitVector {
         let mut vector = BitVector::default();
-        let groups = by_protocol(entries);
-        for part in groups.iter().flat_map(|group| group.chunks(LANES)) {
+        for group in by_protocol(entries) {
+            vector.extend(&group);
+        }
+        vector
+    }
+
+    /// Adds entries in partitions of their own.
+    fn extend(&mut self, entries: &[RuleEntry]) {
+        for part in entries.chunks(LANES) {
             let mut partition = Partition::new(part);
             for (slot, entry) in part {
                 if !partition.has_room(entry) {
-                    vector.partitions.push(Arc::new(std::mem::replace(&mut partition, Partition::new(part))));
+                    self.partitions.push(Arc::new(std::mem::replace(&mut partition, Partition::new(part))));
                 }
                 partition.insert(*slot, entry.clone());
             }
-            vector.partitions.push(Arc::new(partition));
+            self.partitions.push(Arc::new(partition));
         }
-        vector
     }
 
     /// The chunks that [`BitVector::is_excluded`] needs in the summary, as a bit set.
@@ -97,12 +100,7 @@ impl BitVector {
     /// Calls `hit` with the head of each packet (at most [`VECTOR`]) and the slot of each entry that matches
     /// it. Pivots are not checked.
     #[inline]
-    pub fn classify(
-        &self,
-        packets: &[LookupPacket<'_>],
-        avx512: Option<Avx512>,
-        mut hit: impl FnMut(u16, u32),
-    ) {
+    pub fn classify(&self, packets: &[LookupPacket<'_>], simd: Simd, mut hit: impl FnMut(u16, u32)) {
         if let [packet] = packets {
             return self.partitions.iter().for_each(|partition| partition.classify_one(packet, &mut hit));
         }
@@ -110,7 +108,7 @@ impl BitVector {
         kinds.iter_mut().zip(packets).for_each(|(kind, packet)| *kind = packet.window.bytes()[KIND]);
         COLUMNS.with_borrow_mut(|columns| {
             for partition in &self.partitions {
-                partition.classify(packets, &kinds, (columns, avx512), &mut hit);
+                partition.classify(packets, &kinds, (columns, simd), &mut hit);
             }
         });
     }
@@ -133,13 +131,11 @@ impl BitVector {
     }
 }
 
-/// The entries in groups: one for each transport protocol that many entries require, and one for all others.
-fn by_protocol(entries: &[RuleEntry]) -> Vec<Vec<RuleEntry>> {
+/// The entries in groups: one for each transport protocol that entries require, and one for all others.
+fn by_protocol(entries: &[RuleEntry]) -> impl Iterator<Item = Vec<RuleEntry>> {
     let mut groups: BTreeMap<_, Vec<RuleEntry>> = BTreeMap::new();
     for item in entries {
         groups.entry(protocol(&item.1.cover())).or_default().push(item.clone());
     }
-    let (mut own, others): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() >= MIN_OWN);
-    own.push(others.concat());
-    own
+    groups.into_values()
 }

@@ -3,6 +3,7 @@
 use mmb_packet::window::CHUNKS;
 
 use super::accepted::AcceptedValues;
+use super::conditions::word_bits;
 use crate::pattern::{Entry, Field, MaskedKey, Presence, Test, largest};
 
 /// Maximum number of dimensions of a partition.
@@ -19,6 +20,9 @@ const CANDIDATE: f64 = 24.0;
 /// So many entries justify a dimension for a field that they restrict, even if it excludes none of the
 /// sample. Otherwise the dimensions would not decide these entries, and might never exclude them.
 const MIN_RESTRICTED: usize = 2;
+
+/// One entry justifies it among so few entries, if all packets can be compared with it at once.
+const FEW: usize = 64;
 
 /// A field that every packet has.
 const fn bits(byte: usize, width: u8) -> Field {
@@ -67,7 +71,8 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
     let tested = tested(entries);
     let mut rated: Vec<(Field, Remaining)> =
         tested.iter().map(|field| (*field, partitions(field, &sample))).collect();
-    let varying = varying_bits(entries);
+    let shared = shared_cover(entries);
+    let varying = varying_bits(entries, &shared);
     let replaces = |field: &Field, place: &Field| {
         let has_field =
             |entry: &&Entry| entry.fixed(place).0 == 0 || entry.cover().implies(&field.present.masked());
@@ -101,19 +106,27 @@ pub(super) fn choose_dimensions(entries: &[&Entry]) -> Vec<Field> {
         let restricts = |entry: &&&Entry| {
             entry.ranges_of(field).next().is_some() || entry.fixed(field).0 & field.bits_of(&varying) != 0
         };
-        entries.iter().filter(restricts).count() >= MIN_RESTRICTED
+        let is_cheap = entries.len() <= FEW
+            && word_bits(field.width).is_some()
+            && shared.implies(&field.present.masked());
+        entries.iter().filter(restricts).count() >= if is_cheap { 1 } else { MIN_RESTRICTED }
     };
     chosen.extend(rated.iter().map(|(field, _)| *field).filter(is_restricted));
     chosen.truncate(MAX_DIMENSIONS);
     chosen
 }
 
-/// The bits on which an entry has a condition that not all entries share.
-fn varying_bits(entries: &[&Entry]) -> [u128; CHUNKS] {
+/// What the covers of all entries require.
+fn shared_cover(entries: &[&Entry]) -> MaskedKey {
     let covers = entries.iter().map(|entry| entry.cover());
-    let shared = covers.clone().reduce(|shared, cover| shared.shared(&cover)).unwrap_or(MaskedKey::ANY);
+    covers.reduce(|shared, cover| shared.shared(&cover)).unwrap_or(MaskedKey::ANY)
+}
+
+/// The bits on which an entry has a condition that not all entries share.
+fn varying_bits(entries: &[&Entry], shared: &MaskedKey) -> [u128; CHUNKS] {
     let mut varying = [0; CHUNKS];
-    for cover in covers {
+    for entry in entries {
+        let cover = entry.cover();
         let masks = cover.mask().iter().zip(shared.mask());
         varying.iter_mut().zip(masks).for_each(|(bits, (mask, shared))| *bits |= mask & !shared);
     }

@@ -22,6 +22,8 @@
 
 mod accepted;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bit_vector;
 mod choose;

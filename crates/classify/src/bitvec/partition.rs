@@ -5,15 +5,15 @@ use std::sync::Arc;
 use mmb_packet::{Kind, Window};
 
 use super::accepted::{AcceptedValues, is_decided};
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
 use super::choose::choose_dimensions;
 use super::columns::{Compare, FieldColumns, GROUP, Narrow, Wide, portable};
 use super::dimension::Dimension;
 use super::lanes::{BLOCK, BLOCKS, LANES, LaneBlock, LaneSet, lanes_of};
 use super::start::{SharedStart, common_bits};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::pattern::{CompactKey, Entry, MaskedKey};
-use crate::vector::{Avx512, LookupPacket, VECTOR};
+use crate::vector::{Level, LookupPacket, Simd, VECTOR};
 
 /// Number of packets that go through the dimensions together.
 pub(super) const STRIDE: usize = 64;
@@ -187,18 +187,23 @@ impl Partition {
         &self,
         packets: &[LookupPacket<'_>],
         kinds: &[u8; VECTOR],
-        (columns, avx512): (&mut FieldColumns, Option<Avx512>),
+        (columns, simd): (&mut FieldColumns, Simd),
         hit: &mut impl FnMut(u16, u32),
     ) {
         #[cfg(target_arch = "x86_64")]
-        if avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
-            return unsafe { self.classify_avx512(packets, kinds, columns, hit) };
+        match simd.level() {
+            // SAFETY: the level says that the processor has the instructions.
+            Level::Avx512 => return unsafe { self.classify_avx512(packets, kinds, columns, hit) },
+            // SAFETY: as above.
+            Level::Avx2 => return unsafe { self.classify_avx2(packets, kinds, columns, hit) },
+            Level::Portable => {}
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = simd;
         self.classify_with(packets, kinds, (columns, &portable()), hit);
     }
 
-    /// [`Partition::classify`] with AVX-512; the caller needs an [`Avx512`].
+    /// [`Partition::classify`] with AVX-512; the caller has the level for it.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn classify_avx512(
@@ -212,6 +217,24 @@ impl Partition {
             |words: &Narrow, condition| avx512::compare_narrow(words, condition),
             |words: &Wide, condition| avx512::compare_wide(words, condition),
             avx512::TICKS,
+        );
+        self.classify_with(packets, kinds, (columns, &compare), hit);
+    }
+
+    /// [`Partition::classify`] with AVX2; the caller has the level for it.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn classify_avx2(
+        &self,
+        packets: &[LookupPacket<'_>],
+        kinds: &[u8; VECTOR],
+        columns: &mut FieldColumns,
+        hit: &mut impl FnMut(u16, u32),
+    ) {
+        let compare = (
+            |words: &Narrow, condition| avx2::compare_narrow(words, condition),
+            |words: &Wide, condition| avx2::compare_wide(words, condition),
+            avx2::TICKS,
         );
         self.classify_with(packets, kinds, (columns, &compare), hit);
     }

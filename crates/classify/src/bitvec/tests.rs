@@ -11,15 +11,15 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::accepted::AcceptedValues;
-#[cfg(target_arch = "x86_64")]
-use super::avx512;
 use super::bit_vector::*;
 use super::columns::{FieldColumns, GROUP, compare_narrow, compare_wide, portable};
 use super::conditions::{Condition, Conditions};
 use super::dimension::Dimension;
 use super::lanes::{LANES, LaneSet};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test, TruePredicates, WordReader, largest};
-use crate::vector::{Avx512, LookupPacket, VECTOR};
+use crate::vector::{Level, LookupPacket, Simd, VECTOR};
 
 const ALWAYS: Presence = Presence { byte: 0, mask: 0, value: 0 };
 const TCP: Presence = Presence { byte: 12, mask: 0xf0, value: 0x10 };
@@ -107,16 +107,17 @@ fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
     let packets = windows.iter().zip(0..).map(|(window, head)| LookupPacket { window, facts, head });
     let packets: Vec<LookupPacket<'_>> = packets.collect();
     let mut x = vec![Vec::new(); windows.len()];
-    vector.classify(&packets, None, |head, slot| x[usize::from(head)].push(slot));
-    if let Some(avx512) = Avx512::detect() {
+    vector.classify(&packets, Simd::PORTABLE, |head, slot| x[usize::from(head)].push(slot));
+    for level in [Level::Avx2, Level::Avx512] {
         let mut same = vec![Vec::new(); windows.len()];
-        vector.classify(&packets, Some(avx512), |head, slot| same[usize::from(head)].push(slot));
+        let simd = Simd::detect().at_most(level);
+        vector.classify(&packets, simd, |head, slot| same[usize::from(head)].push(slot));
         assert_eq!(same, x);
     }
     for (packet, mut found) in packets.iter().zip(x) {
         let window = packet.window;
         let mut alone = Vec::new();
-        vector.classify(&[*packet], None, |_, slot| alone.push(slot));
+        vector.classify(&[*packet], Simd::PORTABLE, |_, slot| alone.push(slot));
         assert_eq!(found, alone);
         found.sort();
         let holds = model.iter().filter(|(_, entry)| entry.holds(window, facts));
@@ -209,7 +210,7 @@ proptest! {
 proptest! {
     #[test]
     #[allow(unsafe_code)]
-    fn avx512_compares_as_portable_code_does(
+    fn kernels_compare_as_portable_code_does(
         words in uniform32(any::<u32>()),
         more in uniform32(any::<u32>()),
         at in 0usize..32,
@@ -217,19 +218,25 @@ proptest! {
         span: u32,
         equal: bool,
     ) {
-        if Avx512::detect().is_none() {
-            return Ok(());
-        }
         let wide: [u32; GROUP] = bytemuck::cast([words, more]);
         let narrow = wide.map(|word| word as u16);
         let last = if equal { words[at] } else { last };
         let condition = Condition { last, span };
-        // SAFETY: the processor has the instructions.
-        prop_assert_eq!(unsafe { avx512::compare_wide(&wide, condition) }, compare_wide(&wide, condition));
         let twice = |word: u32| word << 16 | word & 0xffff;
-        let condition = Condition { last: twice(last), span: twice(span) };
-        // SAFETY: the processor has the instructions.
-        prop_assert_eq!(unsafe { avx512::compare_narrow(&narrow, condition) }, compare_narrow(&narrow, condition));
+        let both = Condition { last: twice(last), span: twice(span) };
+        let portable = (compare_wide(&wide, condition), compare_narrow(&narrow, both));
+        let level = Simd::detect().level();
+        if level >= Level::Avx2 {
+            // SAFETY: the processor has the instructions.
+            let found = unsafe { (avx2::compare_wide(&wide, condition), avx2::compare_narrow(&narrow, both)) };
+            prop_assert_eq!(found, portable);
+        }
+        if level >= Level::Avx512 {
+            // SAFETY: the processor has the instructions.
+            let found =
+                unsafe { (avx512::compare_wide(&wide, condition), avx512::compare_narrow(&narrow, both)) };
+            prop_assert_eq!(found, portable);
+        }
     }
 }
 

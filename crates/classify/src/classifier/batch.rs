@@ -4,7 +4,7 @@ use mmb_packet::Window;
 
 use crate::lookup::{AdaptiveState, Columns, DeferredWork, HeadHits, Heads, MatchCache};
 use crate::predicate::PredicateResults;
-use crate::vector::{Avx512, Hit, VECTOR};
+use crate::vector::{Hit, Simd, VECTOR};
 
 /// A vector of packets with its hits. A worker creates one batch and uses it for every vector; memory is
 /// allocated only until the buffers have grown to what rules and traffic need.
@@ -28,8 +28,8 @@ pub struct Batch {
     /// Matches of recent packets.
     pub(crate) cache: MatchCache,
     pub(crate) adaptive: AdaptiveState,
-    /// Whether AVX-512 is available.
-    pub(crate) avx512: Option<Avx512>,
+    /// The instructions to use.
+    pub(crate) simd: Simd,
     /// For the lookup of the elements of named sets. None until it is needed.
     pub(crate) members: Option<Box<Batch>>,
 }
@@ -54,13 +54,13 @@ impl Batch {
             results: PredicateResults::default(),
             cache: MatchCache::default(),
             adaptive: AdaptiveState::default(),
-            avx512: Avx512::detect(),
+            simd: Simd::detect(),
             members: None,
         }
     }
 
-    /// This batch without AVX-512. The hits are the same. For tests and measurements.
+    /// This batch for portable code only. The hits are the same. For tests and measurements.
     pub fn without_wide_vectors(self) -> Self {
-        Batch { avx512: None, ..self }
+        Batch { simd: Simd::PORTABLE, ..self }
     }
 }

@@ -7,7 +7,7 @@ use super::{Batch, Classifier};
 use crate::lookup::{HeadHits, TABLES, Walk};
 use crate::predicate::PredicateResults;
 use crate::table::Table;
-use crate::vector::{Hit, HitSink, LookupPacket, VECTOR, VectorSummary, kind_bit};
+use crate::vector::{Hit, HitSink, LookupPacket, Simd, VECTOR, VectorSummary, kind_bit};
 
 /// Trains are looked for if more than one of this many packets may belong to the train before it.
 const MIN_REPEAT_SHARE: usize = 16;
@@ -46,14 +46,14 @@ impl Classifier {
             }
         }
         let windows = &batch.windows[..batch.len.min(VECTOR)];
-        let columns = batch.avx512.filter(|_| !self.scans_windows);
+        let columns = if self.scans_windows { Simd::PORTABLE } else { batch.simd };
         let mut summary = batch.columns.load(windows, self.summary_chunks, columns);
         if self.classify_filtered(batch) || self.classify_sparse(batch, &summary) {
             return;
         }
         let windows = &batch.windows[..batch.len.min(VECTOR)];
-        if self.scans_windows && batch.avx512.is_some() {
-            summary = batch.columns.load(windows, self.summary_chunks, batch.avx512);
+        if self.scans_windows && batch.simd.has_avx512() {
+            summary = batch.columns.load(windows, self.summary_chunks, batch.simd);
         }
         let has_trains = summary.repeats.is_none_or(|repeats| repeats > windows.len() / MIN_REPEAT_SHARE);
         batch.heads.find(windows, self.chunks(), batch.results.is_empty() && has_trains);
@@ -65,14 +65,14 @@ impl Classifier {
             batch.heads.take_cached(&mut batch.cache, self.seeds, windows, &self.classes);
         }
         let found = self.visit_root(batch, &summary);
-        let Batch { windows, len, hits, head_hits, heads, results, cache, adaptive, avx512, .. } = batch;
+        let Batch { windows, len, hits, head_hits, heads, results, cache, adaptive, simd, .. } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
         adaptive.record_cost(found, heads.packets().len());
         if !results.is_empty() {
             self.visit_pivots(windows, results, &mut head_hits.unordered);
             results.clear();
         }
-        head_hits.expand(heads, (cache, windows.len()), *avx512, hits);
+        head_hits.expand(heads, (cache, windows.len()), *simd, hits);
         if uses_cache {
             head_hits.store_in_cache(heads, cache, self.seeds);
         }
@@ -91,12 +91,12 @@ impl Classifier {
     /// Replaces the hits of heads by those of all entries below the root that need no predicate. Returns the
     /// number of candidates.
     pub(super) fn visit_root(&self, batch: &mut Batch, summary: &VectorSummary) -> usize {
-        let Batch { windows, len, heads, columns, deferred, results, adaptive, avx512, .. } = batch;
-        let (windows, heads, avx512) = (&windows[..(*len).min(VECTOR)], heads.packets(), *avx512);
+        let Batch { windows, len, heads, columns, deferred, results, adaptive, simd, .. } = batch;
+        let (windows, heads, simd) = (&windows[..(*len).min(VECTOR)], heads.packets(), *simd);
         let hits = &mut batch.head_hits;
         hits.clear();
         if heads.len() < windows.len() {
-            columns.select(heads, windows, self.summary_chunks, avx512);
+            columns.select(heads, windows, self.summary_chunks, simd);
         }
         let kinds = summary.kinds.unwrap_or_else(|| {
             let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
@@ -108,9 +108,9 @@ impl Classifier {
         let leaf = &leaf.active_blocks(summary);
         let pre_filter = self.pre_filter.as_ref();
         let mut walk =
-            Walk { windows, columns, heads, results, summary, leaf, pre_filter, tables: &[], avx512 };
+            Walk { windows, columns, heads, results, summary, leaf, pre_filter, tables: &[], simd };
         let Some(any) = tables.peek() else {
-            let found = walk.run(deferred, adaptive, hits);
+            let found = if leaf.is_empty() { 0 } else { walk.run(deferred, adaptive, hits) };
             self.visit_outside_tables(&walk, summary, hits, tables);
             return found;
         };
@@ -143,7 +143,7 @@ impl Classifier {
         if !always.is_empty() || !bits.is_excluded(summary) {
             let mut packets = [walk.packet(0); VECTOR];
             packets.iter_mut().zip(0..heads).for_each(|(packet, head)| *packet = walk.packet(head));
-            self.root.visit_untabled(&packets[..usize::from(heads)], walk.avx512, &mut hits.unordered);
+            self.root.visit_untabled(&packets[..usize::from(heads)], walk.simd, &mut hits.unordered);
         }
         for table in tables {
             for LookupPacket { window, facts, head } in (0..heads).map(|head| walk.packet(head)) {
@@ -157,7 +157,7 @@ impl Classifier {
         for (packet, window) in windows.iter().enumerate() {
             let packet = LookupPacket { window, facts: results.of_packet(packet), head: packet as u16 };
             for (_, node) in packet.facts.iter().filter_map(|id| self.pivots.get(id)) {
-                node.visit(&[packet], None, hits);
+                node.visit(&[packet], Simd::PORTABLE, hits);
             }
         }
     }

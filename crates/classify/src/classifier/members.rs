@@ -214,7 +214,7 @@ impl Members {
         let mut inner = batch.members.take().unwrap_or_default();
         std::mem::swap(&mut inner.windows, &mut batch.windows);
         inner.len = batch.len.min(VECTOR);
-        inner.avx512 = batch.avx512;
+        inner.simd = batch.simd;
         index.classify(&mut inner);
         std::mem::swap(&mut inner.windows, &mut batch.windows);
         for hits in inner.hits.chunk_by(|a, b| a.pkt == b.pkt) {

@@ -28,14 +28,14 @@ impl Classifier {
     /// they are in columns. Returns false, without effect, if that is not so.
     #[inline]
     pub(super) fn classify_filtered(&self, batch: &mut Batch) -> bool {
-        let Batch { windows, len, hits, heads, columns, adaptive, results, avx512, .. } = batch;
+        let Batch { windows, len, hits, heads, columns, adaptive, results, simd, .. } = batch;
         let has_others = !self.root.tables().is_empty() || self.root.has_untabled() || !results.is_empty();
         let Some(pre_filter) = self.pre_filter.as_ref().filter(|_| !has_others) else { return false };
-        if avx512.is_none() || !adaptive.early_scan.is_due() {
+        if !simd.has_avx512() || !adaptive.early_scan.is_due() {
             return false;
         }
         let windows = &windows[..(*len).min(VECTOR)];
-        let n = columns.query_pre_filter(pre_filter, windows.len(), *avx512, heads.packet_buffer());
+        let n = columns.query_pre_filter(pre_filter, windows.len(), *simd, heads.packet_buffer());
         let are_few = n <= windows.len() / MAX_SHARE;
         adaptive.early_scan.record(!are_few);
         if are_few {
@@ -48,9 +48,9 @@ impl Classifier {
     /// few or finding out is too expensive. With AVX-512 the walk mostly finds out at a lower cost.
     #[inline]
     pub(super) fn classify_sparse(&self, batch: &mut Batch, summary: &VectorSummary) -> bool {
-        let Batch { windows, len, hits, heads, adaptive, results, avx512, .. } = batch;
+        let Batch { windows, len, hits, heads, adaptive, results, simd, .. } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
-        if avx512.is_some() && !self.scans_windows
+        if simd.has_avx512() && !self.scans_windows
             || !results.is_empty()
             || !self.can_scan_early(summary)
             || !adaptive.early_scan.is_due()
@@ -59,13 +59,8 @@ impl Classifier {
         }
         let leaf = self.root.leaf();
         let leaf = (&leaf.active_blocks(summary), self.pre_filter.as_ref());
-        let few = find_possible_matches(
-            windows,
-            self.root.tables(),
-            leaf,
-            (summary, *avx512),
-            heads.packet_buffer(),
-        );
+        let few =
+            find_possible_matches(windows, self.root.tables(), leaf, (summary, *simd), heads.packet_buffer());
         adaptive.early_scan.record(few.is_none());
         let Some(few) = few else { return false };
         if few <= windows.len() / MAX_SHARE {
@@ -82,8 +77,8 @@ impl Classifier {
     fn visit_sparse(&self, batch: &mut Batch, few: usize, summary: &VectorSummary) {
         batch.heads.set_first(few);
         self.visit_root(batch, summary);
-        let Batch { hits, head_hits, heads, cache, avx512, .. } = batch;
-        head_hits.expand(heads, (cache, few), *avx512, hits);
+        let Batch { hits, head_hits, heads, cache, simd, .. } = batch;
+        head_hits.expand(heads, (cache, few), *simd, hits);
     }
 
     /// Looks up some packets one by one.

@@ -5,17 +5,14 @@ use std::sync::Arc;
 use super::{Classifier, RuleLocation, new_stamp};
 use crate::leaf::PreFilter;
 use crate::lookup::PacketClasses;
-use crate::pattern::{Entry, MaskedKey, Pattern, RuleEntry};
+use crate::pattern::{Entry, Pattern, RuleEntry};
 use crate::table::{Node, Path, is_exact};
-
-/// The facts about every packet at the root: it is an IP packet.
-const START: Path = Path { known: MaskedKey::IP, pivot: None };
 
 impl Classifier {
     /// Adds many rules and rebuilds the whole tree. It is faster than repeated [`Classifier::insert`] and
     /// yields a better tree.
     pub fn extend(&mut self, rules: impl IntoIterator<Item = (u32, Pattern)>) {
-        let mut items = self.root.items(&START);
+        let mut items = self.root.items(&Path::ROOT);
         for (slot, pattern) in rules {
             let entries: Arc<[Arc<Entry>]> =
                 self.predicates.intern_unsettled(&pattern).into_iter().map(Arc::new).collect();
@@ -34,7 +31,7 @@ impl Classifier {
     }
 
     fn build(&mut self, items: Vec<RuleEntry>) {
-        self.root = Arc::new(Node::build(items.clone(), &START, self.seeds));
+        self.root = Arc::new(Node::build(items.clone(), &Path::ROOT, self.seeds));
         self.classes = PacketClasses::default();
         items.iter().for_each(|(_, entry)| self.classes.add(entry));
         self.finish_change();
@@ -70,7 +67,7 @@ impl Classifier {
             let path = pivot_path(*id);
             rebuilt.pivots.insert((*id, Arc::new(Node::build(node.items(&path), &path, self.seeds))));
         }
-        rebuilt.build(self.root.items(&START));
+        rebuilt.build(self.root.items(&Path::ROOT));
         rebuilt
     }
 
@@ -88,7 +85,7 @@ impl Classifier {
             && let Some(hash) = self.exact_hash(entry)
             && let Some(entry) = entries.pop()
         {
-            Arc::make_mut(&mut self.root).insert((slot, Arc::new(entry)), &START);
+            Arc::make_mut(&mut self.root).insert((slot, Arc::new(entry)), &Path::ROOT);
             self.finish_change();
             return self.set_location(slot, RuleLocation::Exact(hash));
         }
@@ -96,7 +93,7 @@ impl Classifier {
         for entry in entries.iter() {
             let item = (slot, entry.clone());
             match entry.pivot {
-                None => Arc::make_mut(&mut self.root).insert(item, &START),
+                None => Arc::make_mut(&mut self.root).insert(item, &Path::ROOT),
                 Some(id) => self.change_pivot(id, |node, path| node.insert(item, path)),
             }
         }
@@ -130,7 +127,7 @@ impl Classifier {
     fn exact_hash(&self, entry: &Entry) -> Option<u64> {
         let table = self.root.tables().iter().find(|table| table.accepts(entry))?;
         let key = table.key_of(entry);
-        let exact = entry.pivot.is_none() && is_exact(entry, &table.path(&START, key));
+        let exact = entry.pivot.is_none() && is_exact(entry, &table.path(&Path::ROOT, key));
         exact.then(|| table.store.hashing.hash(key).0)
     }
 
@@ -171,7 +168,7 @@ impl Classifier {
     fn remove_exact(&mut self, slot: u32, hash: u64) {
         let found = self.root.tables().iter().find_map(|table| {
             let key = table.store.key_of(hash, |branch| branch.has_exact(slot))?;
-            Some(table.path(&START, key).entry())
+            Some(table.path(&Path::ROOT, key).entry())
         });
         if let Some(entry) = found {
             self.remove_entry(slot, &entry);
@@ -182,7 +179,7 @@ impl Classifier {
         self.predicates.release(entry.predicates());
         self.count_readers(entry.chunks(), -1);
         let Some(id) = entry.pivot else {
-            Arc::make_mut(&mut self.root).remove(slot, entry, &START);
+            Arc::make_mut(&mut self.root).remove(slot, entry, &Path::ROOT);
             return;
         };
         self.change_pivot(id, |node, path| node.remove(slot, entry, path));
@@ -202,5 +199,5 @@ impl Classifier {
 
 /// The facts about packets for which a predicate is true.
 fn pivot_path(id: u32) -> Path {
-    Path { pivot: Some(id), ..START }
+    Path { pivot: Some(id), ..Path::ROOT }
 }

@@ -30,7 +30,10 @@ pub(crate) const FEW_VALUES: u128 =
     u128::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
 
 /// Entries that every machine compares at once.
-const QUAD: usize = 4;
+pub(super) const QUAD: usize = 4;
+
+/// Packets rarely agree with an entry that fixes so many bits of the compared chunk.
+const MIN_SELECTIVE: u32 = 4;
 
 /// Index of the word with the ports in the first chunk.
 pub(crate) const PORTS: usize = 2;
@@ -124,6 +127,26 @@ impl<const N: usize> Block<N> {
     /// Number of entries with further conditions.
     pub fn partial_len(&self) -> usize {
         self.partial.count_ones() as usize
+    }
+
+    /// Number of entries with further conditions that are often compared, since the compared chunk hardly
+    /// excludes packets.
+    pub fn broad_len(&self) -> usize {
+        let is_broad =
+            |lane: &usize| self.partial & 1 << lane != 0 && self.selective_bits(*lane) < MIN_SELECTIVE;
+        (0..self.len()).filter(is_broad).count()
+    }
+
+    /// The condition of an entry on the compared chunk, as a number of bits that it fixes.
+    fn selective_bits(&self, lane: usize) -> u32 {
+        let fixed = |word: usize| self.mask[word][lane].count_ones();
+        if !self.is_about_first() {
+            return (0..4).map(fixed).sum();
+        }
+        let [low, high] = [self.mask[PORTS][lane], self.key[PORTS][lane]].map(cast::<u32, [u16; 2]>);
+        let values = |(low, high): (u16, u16)| u32::from(high.saturating_sub(low)) + 1;
+        let ports = low.into_iter().zip(high).map(|ends| u16::BITS - values(ends).ilog2());
+        fixed(0) + fixed(1) + ports.sum::<u32>()
     }
 
     /// All entries, with the slots of their rules.

@@ -12,7 +12,7 @@ use super::block::{Block, Block4, Block16, first_words};
 use super::comparable::Comparable;
 use super::row::{Row, without};
 use crate::pattern::{Entry, RuleEntry, TruePredicates};
-use crate::vector::{Avx512, HitSink, VectorSummary};
+use crate::vector::{HitSink, Simd, VectorSummary};
 
 /// Maximum number of entries, if they are compared four at a time and sixteen at a time.
 const CAPACITY_4: usize = 32;
@@ -23,7 +23,7 @@ pub(crate) const MAX_WIDE_BLOCKS: usize = CAPACITY_16 / 16 + CHUNKS;
 
 /// Maximum number of entries in a leaf on this machine.
 pub(crate) fn capacity() -> usize {
-    if Avx512::detect().is_some() { CAPACITY_16 } else { CAPACITY_4 }
+    if Simd::detect().has_avx512() { CAPACITY_16 } else { CAPACITY_4 }
 }
 
 /// Some entries; clones share memory.
@@ -70,9 +70,10 @@ impl Leaf {
         matches!(self, Leaf::Empty)
     }
 
-    /// Whether the entries should move to tables or bit vectors. One block of four never is too many.
-    pub fn is_full(&self) -> bool {
-        matches!(self, Leaf::Sixteen(row) if row.is_full())
+    /// Whether the entries should move to tables or bit vectors, in the root of the tree or elsewhere. One
+    /// block of four never is too many.
+    pub fn is_full(&self, is_root: bool) -> bool {
+        matches!(self, Leaf::Sixteen(row) if row.is_full(is_root))
     }
 
     /// All entries, with the slots of their rules.
@@ -155,6 +156,11 @@ impl<'a> ActiveBlocks<'a> {
     #[inline(always)]
     pub fn wide(&self) -> &[&'a Block16] {
         &self.wide[..self.n]
+    }
+
+    /// Whether there are no blocks.
+    pub fn is_empty(&self) -> bool {
+        self.narrow.is_none() && self.n == 0
     }
 
     /// Number of comparisons of four entries each.

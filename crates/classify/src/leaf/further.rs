@@ -4,7 +4,9 @@
 use bytemuck::cast_ref;
 use mmb_packet::Window;
 use mmb_packet::window::{CHUNK, CHUNKS};
+use wide::u32x4;
 
+use super::block::QUAD;
 use super::comparable::{Comparable, FieldRange};
 use crate::pattern::{MaskedKey, WordReader};
 use crate::vector::VectorSummary;
@@ -12,6 +14,8 @@ use crate::vector::VectorSummary;
 /// Number of words in a chunk and in a window.
 const CHUNK_WORDS: usize = CHUNK / 4;
 const WORDS: usize = CHUNKS * CHUNK_WORDS;
+/// Maximum number of groups of four entries in a block.
+const MAX_QUADS: usize = 4;
 
 /// A word of the window that some entries of a block have a condition on.
 #[derive(Clone, Debug)]
@@ -109,20 +113,25 @@ impl<const N: usize> Further<N> {
     /// few come here stay small.
     #[inline(never)]
     pub fn agreeing_lanes(&self, window: &Window) -> u32 {
-        let mut differ = [0; N];
+        let mut differ = [u32x4::ZERO; MAX_QUADS];
+        let four = |words: &[u32; N], quad: usize| u32x4::new(words.as_chunks().0[quad]);
         for word in self.words() {
-            let own = word.of(window);
-            let lanes = word.mask.iter().zip(&word.key);
-            differ.iter_mut().zip(lanes).for_each(|(differ, (mask, key))| *differ |= own & mask ^ key);
+            let own = u32x4::splat(word.of(window));
+            for (quad, differ) in differ.iter_mut().take(N / QUAD).enumerate() {
+                *differ |= own & four(&word.mask, quad) ^ four(&word.key, quad);
+            }
         }
         for range in self.ranges() {
-            let own = range.of(window);
-            let lanes = range.low.iter().zip(&range.span);
-            differ.iter_mut().zip(lanes).for_each(|(differ, (low, span))| {
-                *differ |= own.wrapping_sub(*low).max(*span) ^ span;
-            });
+            let own = u32x4::splat(range.of(window));
+            for (quad, differ) in differ.iter_mut().take(N / QUAD).enumerate() {
+                let (low, span) = (four(&range.low, quad), four(&range.span, quad));
+                *differ |= (own - low).max(span) ^ span;
+            }
         }
-        (0..N).fold(0, |lanes, lane| lanes | u32::from(differ[lane] == 0) << lane)
+        let lanes = differ.iter().take(N / QUAD).enumerate();
+        lanes.fold(0, |lanes, (quad, differ)| {
+            lanes | differ.simd_eq(u32x4::ZERO).to_bitmask() << (quad * QUAD)
+        })
     }
 
     /// The lanes whose ranges no packet of a vector satisfies, as bits.

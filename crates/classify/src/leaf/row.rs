@@ -14,6 +14,9 @@ use crate::vector::HitSink;
 const GUARDED_COST: usize = 3;
 /// Two entries with conditions beyond the compared chunk count as three, if rows are long.
 const PARTIAL_SHARE: usize = 2;
+/// Without AVX-512, an entry of which more than the chunk is often compared counts as this many more entries
+/// in the root. Bit vectors compare it with all packets at once there, since whole vectors visit the root.
+const BROAD_COST: usize = 8;
 /// Maximum average number of guarded entries that agree in the compared chunk.
 const MAX_INDISTINCT: usize = 4;
 
@@ -53,12 +56,16 @@ impl<const N: usize> Row<N> {
         self.0.is_empty()
     }
 
-    /// Whether these are too many entries to be compared one by one.
-    pub fn is_full(&self) -> bool {
+    /// Whether these are too many entries to be compared one by one, in the root of the tree or elsewhere.
+    pub fn is_full(&self, is_root: bool) -> bool {
         let sum = |of: fn(&Block<N>) -> usize| self.0.iter().map(of).sum::<usize>();
         let (partial, guarded) = (sum(Block::partial_len), sum(Block::guarded_len));
-        let partial = if capacity() == CAPACITY_16 { partial } else { 0 };
-        self.len() + partial / PARTIAL_SHARE + guarded * GUARDED_COST > capacity()
+        let partial = match capacity() {
+            CAPACITY_16 => partial / PARTIAL_SHARE,
+            _ if is_root => sum(Block::broad_len) * BROAD_COST,
+            _ => 0,
+        };
+        self.len() + partial + guarded * GUARDED_COST > capacity()
             || guarded > MAX_INDISTINCT && self.is_indistinct()
     }
 

@@ -9,7 +9,7 @@ use mmb_packet::window::CHUNKS;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use crate::leaf::PreFilter;
-use crate::vector::{Avx512, VECTOR, VectorSummary};
+use crate::vector::{Simd, VECTOR, VectorSummary};
 
 /// Number of packets that kernels handle together.
 pub(crate) const LANES: usize = 8;
@@ -48,18 +48,18 @@ impl Columns {
 
     /// Reads `chunks` (a bit set) of windows, if AVX-512 is available. Returns the windows' summary.
     #[allow(unsafe_code)]
-    pub fn load(&mut self, windows: &[Window], chunks: u8, avx512: Option<Avx512>) -> VectorSummary {
+    pub fn load(&mut self, windows: &[Window], chunks: u8, simd: Simd) -> VectorSummary {
         #[cfg(target_arch = "x86_64")]
-        if avx512.is_some() && !windows.is_empty() {
+        if simd.has_avx512() && !windows.is_empty() {
             let eight = |first: usize| match windows[first..].first_chunk() {
                 Some([a, b, c, d, e, f, g, h]) => [a, b, c, d, e, f, g, h],
                 None => std::array::from_fn(|packet| &windows[(first + packet).min(windows.len() - 1)]),
             };
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { avx512::load(self, windows.len(), eight, chunks) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = avx512;
+        let _ = simd;
         VectorSummary::new(windows, chunks)
     }
 
@@ -70,29 +70,29 @@ impl Columns {
         &self,
         filter: &PreFilter,
         n: usize,
-        avx512: Option<Avx512>,
+        simd: Simd,
         packets: &mut [u16; VECTOR],
     ) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { avx512::query_pre_filter(filter, self.chunk(0), n, packets) };
         }
-        let _ = (filter, packets, avx512);
+        let _ = (filter, packets, simd);
         n
     }
 
     /// Replaces the windows by those of `heads`.
     #[allow(unsafe_code)]
-    pub fn select(&mut self, heads: &[u16], windows: &[Window], chunks: u8, avx512: Option<Avx512>) {
+    pub fn select(&mut self, heads: &[u16], windows: &[Window], chunks: u8, simd: Simd) {
         #[cfg(target_arch = "x86_64")]
-        if avx512.is_some() && !heads.is_empty() {
+        if simd.has_avx512() && !heads.is_empty() {
             let window = |head: usize| &windows[usize::from(heads[head.min(heads.len() - 1)])];
             let eight = |first: usize| std::array::from_fn(|head| window(first + head));
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            // SAFETY: the level says that the processor has the instructions.
             unsafe { avx512::load(self, heads.len(), eight, chunks) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (heads, windows, chunks, avx512);
+        let _ = (heads, windows, chunks, simd);
     }
 }

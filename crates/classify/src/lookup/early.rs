@@ -7,7 +7,7 @@ use crate::leaf::{ActiveBlocks, Block16, PreFilter, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::table::Table;
-use crate::vector::{Avx512, VECTOR, VectorSummary};
+use crate::vector::{Simd, VECTOR, VectorSummary};
 
 /// The result pays only if at most one of this many packets may match.
 const MAX_SHARE: usize = 3;
@@ -18,12 +18,12 @@ pub(crate) fn find_possible_matches(
     windows: &[Window],
     tables: &[Table],
     (leaf, pre_filter): (&ActiveBlocks<'_>, Option<&PreFilter>),
-    (summary, avx512): (&VectorSummary, Option<Avx512>),
+    (summary, simd): (&VectorSummary, Simd),
     out: &mut [u16; VECTOR],
 ) -> Option<usize> {
     let mut tables = tables.iter().filter(|table| !table.is_excluded(summary)).peekable();
     let mut maybe = [0u8; VECTOR];
-    let any_in_leaf = mark_agreeing(windows, leaf, pre_filter, avx512, &mut maybe);
+    let any_in_leaf = mark_agreeing(windows, leaf, pre_filter, simd, &mut maybe);
     if !any_in_leaf && tables.peek().is_none() {
         return Some(0);
     }
@@ -57,16 +57,16 @@ fn mark_agreeing(
     windows: &[Window],
     leaf: &ActiveBlocks<'_>,
     pre_filter: Option<&PreFilter>,
-    avx512: Option<Avx512>,
+    simd: Simd,
     maybe: &mut [u8; VECTOR],
 ) -> bool {
     #[cfg(target_arch = "x86_64")]
-    if avx512.is_some() && leaf.narrow.is_none() && pre_filter.is_none() {
-        // SAFETY: an `Avx512` exists only if the processor has the instructions.
+    if simd.has_avx512() && leaf.narrow.is_none() && pre_filter.is_none() {
+        // SAFETY: the level says that the processor has the instructions.
         return unsafe { mark_agreeing_avx512(windows, leaf, maybe) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = avx512;
+    let _ = simd;
     mark_with(
         (windows, leaf, pre_filter, maybe),
         |block, window| block.agreeing_lanes(&first_words(window.chunk[0]), window),
@@ -74,7 +74,7 @@ fn mark_agreeing(
     )
 }
 
-/// [`mark_agreeing`] with AVX-512, for wide blocks without a pre-filter; the caller needs an [`Avx512`].
+/// [`mark_agreeing`] with AVX-512, for wide blocks without a pre-filter; the caller has the level for it.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 fn mark_agreeing_avx512(windows: &[Window], leaf: &ActiveBlocks<'_>, maybe: &mut [u8; VECTOR]) -> bool {

@@ -10,7 +10,7 @@ use wide::u8x16;
 use super::heads::Heads;
 use super::match_cache::MatchCache;
 use crate::table::Seeds;
-use crate::vector::{Avx512, Hit, VECTOR};
+use crate::vector::{Hit, Simd, VECTOR};
 
 /// Number of hits that are written at once. Most packets have no more.
 const STEP: usize = 8;
@@ -195,7 +195,7 @@ impl HeadHits {
         &mut self,
         heads: &Heads,
         (cache, packets): (&MatchCache, usize),
-        avx512: Option<Avx512>,
+        simd: Simd,
         hits: &mut Vec<Hit>,
     ) {
         if self.len == 0 && self.unordered.is_empty() && heads.cached == 0 {
@@ -206,16 +206,16 @@ impl HeadHits {
         }
         hits.reserve(self.len + self.unordered.len() + STEP);
         #[cfg(target_arch = "x86_64")]
-        if avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { self.expand_avx512(heads, cache, packets, hits) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = avx512;
+        let _ = simd;
         self.expand_with(heads, cache, packets, hits, append);
     }
 
-    /// [`HeadHits::expand`] with AVX-512; the caller needs an [`Avx512`].
+    /// [`HeadHits::expand`] with AVX-512; the caller has the level for it.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn expand_avx512(&self, heads: &Heads, cache: &MatchCache, packets: usize, hits: &mut Vec<Hit>) {

@@ -28,7 +28,7 @@ use super::head_hits::HeadHits;
 use crate::leaf::{ActiveBlocks, Block8, PreFilter};
 use crate::predicate::PredicateResults;
 use crate::table::{Branch, Group, Hash, Page, Table};
-use crate::vector::{ALL, Avx512, LookupPacket, VECTOR, VectorSummary};
+use crate::vector::{ALL, LookupPacket, Simd, VECTOR, VectorSummary};
 
 mod compare;
 mod deferred;
@@ -124,8 +124,8 @@ pub(crate) struct Walk<'a> {
     pub pre_filter: Option<&'a PreFilter>,
     /// At most [`TABLES`] tables.
     pub tables: &'a [&'a Table],
-    /// Whether sixteen entries can be compared at once.
-    pub avx512: Option<Avx512>,
+    /// The instructions to use.
+    pub simd: Simd,
 }
 
 /// Data passed from pass to pass.
@@ -193,8 +193,8 @@ impl<'a> Walk<'a> {
         hits: &mut HeadHits,
     ) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if self.avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { self.run_passes_avx512(scratch, deferred, hits) };
         }
         self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// [`Walk::run_passes`] with AVX-512; the caller needs an [`Avx512`]. The passes are the same.
+    /// [`Walk::run_passes`] with AVX-512; the caller has the level for it. The passes are the same.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn run_passes_avx512(

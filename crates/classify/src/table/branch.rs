@@ -11,7 +11,7 @@ use super::page::PageValue;
 use super::path::{MAX_LEAF_ENTRIES, Path, is_exact};
 use crate::leaf::Row;
 use crate::pattern::{Entry, RuleEntry, TruePredicates};
-use crate::vector::{HitSink, LookupPacket};
+use crate::vector::{HitSink, LookupPacket, Simd};
 
 /// What a key of a table leads to.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Branch {
             return Branch::of_rules(items.iter().map(|(slot, _)| *slot).collect());
         }
         let leaf: Row<8> = items.iter().cloned().collect();
-        if leaf.is_full() {
+        if leaf.is_full(false) {
             Branch::Node(Arc::new(Node::build(items.to_vec(), path, seeds)))
         } else {
             Branch::Leaf(leaf)
@@ -91,7 +91,7 @@ impl Branch {
             }
             Branch::Leaf(leaf) => {
                 leaf.push(item);
-                if leaf.is_full() {
+                if leaf.is_full(false) {
                     let items = leaf.items().collect();
                     *self = Branch::Node(Arc::new(Node::build(items, path, seeds)));
                 }
@@ -166,7 +166,9 @@ impl Branch {
             Branch::Rule(slot) if same_key => sink.push(*slot),
             Branch::Rules(slots) if same_key => slots.iter().for_each(|slot| sink.push(*slot)),
             Branch::Node(node) if same_key => {
-                sink.with(|head, hits| node.visit(&[LookupPacket { window, facts, head }], None, hits));
+                sink.with(|head, hits| {
+                    node.visit(&[LookupPacket { window, facts, head }], Simd::PORTABLE, hits)
+                });
             }
             Branch::Free | Branch::Rule(_) | Branch::Rules(_) | Branch::Node(_) => {}
         }

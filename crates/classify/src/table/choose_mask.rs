@@ -18,9 +18,10 @@ use std::collections::HashMap;
 use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 
+use super::path::Path;
 use crate::leaf::{Effort, FEW_VALUES, Leaf, capacity};
 use crate::pattern::{Entry, MaskedKey, RuleEntry, Test};
-use crate::vector::Avx512;
+use crate::vector::Simd;
 
 /// Costs of the parts of a lookup, in clock ticks.
 struct CostModel {
@@ -41,7 +42,7 @@ const COSTS_16: CostModel = CostModel { probe: 20.0, visit: 15.0, compare: 0.5, 
 
 /// The costs on this machine.
 fn costs() -> &'static CostModel {
-    if Avx512::detect().is_some() { &COSTS_16 } else { &COSTS_4 }
+    if Simd::detect().has_avx512() { &COSTS_16 } else { &COSTS_4 }
 }
 
 /// Comparing one entry of a leaf that reads ranges of fields, or further chunks.
@@ -91,28 +92,29 @@ struct Sample {
     rest: f32,
 }
 
-/// The best mask to hash `items` by. `path` has the bits that are already known. None if comparing the
+/// The best mask to hash the `items` of a node by. `path` leads to it. None if comparing the
 /// entries one by one is cheaper, or if no mask distinguishes them.
-pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<MaskChoice> {
+pub(crate) fn choose_mask(items: &[RuleEntry], path: &Path) -> Option<MaskChoice> {
     let mut best: Option<(f32, MaskChoice)> = None;
+    let known = path.known.mask();
     let step = sample_step(items.len());
     let sampled = items.iter().step_by(step);
     let priced: Vec<_> =
         sampled.clone().map(|(_, entry)| (selective_cover(entry), compare_price(entry))).collect();
-    let indistinct = sampled.zip(&priced).filter(|(_, (cover, _))| !is_distinguished(cover, path));
+    let indistinct = sampled.zip(&priced).filter(|(_, (cover, _))| !is_distinguished(cover, known));
     let indistinct: Vec<&RuleEntry> = indistinct.map(|(item, _)| item).collect();
     let entry = if indistinct.len() * 2 > priced.len() { SIMILAR_ENTRY } else { BIT_VECTOR_ENTRY };
-    let has_bit_vectors =
-        indistinct.len() * step > capacity() || indistinct.into_iter().cloned().collect::<Leaf>().is_full();
+    let has_bit_vectors = indistinct.len() * step > capacity()
+        || indistinct.into_iter().cloned().collect::<Leaf>().is_full(path.is_root());
     let bit_vector_entry = has_bit_vectors.then_some(entry);
-    for (chunk, path) in path.iter().enumerate() {
+    for (chunk, known) in known.iter().enumerate() {
         let sample = Sample::new(
             priced.iter().map(|(cover, price)| (cover, *price)),
             chunk,
-            *path,
+            *known,
             (items.len(), bit_vector_entry),
         );
-        if let Some((price, mask)) = sample.best(*path)
+        if let Some((price, mask)) = sample.best(*known)
             && price < best.map_or(1.0, |(price, _)| price)
         {
             best = Some((price, MaskChoice { chunk, mask }));

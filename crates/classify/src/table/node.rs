@@ -18,7 +18,7 @@ use crate::bitvec::BitVector;
 use crate::leaf::{Leaf, PreFilter, capacity};
 use crate::paged::SortedPages;
 use crate::pattern::{Entry, RuleEntry};
-use crate::vector::{Avx512, Hit, HitSink, LookupPacket};
+use crate::vector::{Hit, HitSink, LookupPacket, Simd};
 
 /// A node; see the module's documentation.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Node {
             return table.insert(item, path);
         }
         self.leaf.push(item);
-        if self.leaf.is_full() {
+        if self.leaf.is_full(path.is_root()) {
             let items = self.leaf.items().collect();
             self.leaf = Leaf::default();
             self.divide(items, path);
@@ -84,13 +84,13 @@ impl Node {
         if items.len() <= capacity() {
             // With a pre-filter, comparing the entries costs less than any table.
             let whole: Leaf = items.iter().cloned().collect();
-            if !whole.is_full() && PreFilter::new(&whole).is_some() {
+            if !whole.is_full(path.is_root()) && PreFilter::new(&whole).is_some() {
                 self.leaf = whole;
                 return;
             }
         }
         let packets = sample_packets(&items);
-        while let Some(choice) = choose_mask(&items, path.known.mask()) {
+        while let Some(choice) = choose_mask(&items, path) {
             let mut table = Table::new(self.seeds, choice);
             let taken;
             (taken, items) = items.into_iter().partition(|item| table.accepts(&item.1));
@@ -98,7 +98,7 @@ impl Node {
             self.tables.push(table);
         }
         self.leaf = items.iter().cloned().collect();
-        if !self.leaf.is_full() {
+        if !self.leaf.is_full(path.is_root()) {
             return;
         }
         self.leaf = Leaf::default();
@@ -196,18 +196,18 @@ impl Node {
     }
 
     /// Adds the hits of some packets for entries outside the tables and the leaf.
-    pub fn visit_untabled(&self, packets: &[LookupPacket<'_>], avx512: Option<Avx512>, hits: &mut Vec<Hit>) {
+    pub fn visit_untabled(&self, packets: &[LookupPacket<'_>], simd: Simd, hits: &mut Vec<Hit>) {
         for slot in self.always.iter() {
             hits.extend(packets.iter().map(|packet| Hit::new(packet.head, *slot)));
         }
-        self.bits.classify(packets, avx512, |pkt, slot| hits.push(Hit::new(pkt, slot)));
+        self.bits.classify(packets, simd, |pkt, slot| hits.push(Hit::new(pkt, slot)));
     }
 
     /// Adds the hits of some packets that satisfy the path to this node.
     #[inline(never)]
-    pub fn visit(&self, packets: &[LookupPacket<'_>], avx512: Option<Avx512>, hits: &mut Vec<Hit>) {
+    pub fn visit(&self, packets: &[LookupPacket<'_>], simd: Simd, hits: &mut Vec<Hit>) {
         if self.has_untabled() {
-            self.visit_untabled(packets, avx512, hits);
+            self.visit_untabled(packets, simd, hits);
         }
         if self.leaf.is_empty() && self.tables.is_empty() {
             return;

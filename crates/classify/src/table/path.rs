@@ -17,6 +17,14 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// The path to the root of the tree: every packet there is an IP packet.
+    pub const ROOT: Path = Path { known: MaskedKey::IP, pivot: None };
+
+    /// Whether every packet is at the node that the path leads to.
+    pub fn is_root(&self) -> bool {
+        self.pivot.is_none() && self.known == MaskedKey::IP
+    }
+
     /// Adds the bits `mask` of a chunk, with the values of `key`.
     pub fn with(&self, chunk: usize, mask: u128, key: u128) -> Path {
         Path { known: self.known.with(chunk, mask, key), pivot: self.pivot }

@@ -1,5 +1,7 @@
 //! Blocks with further conditions against the entries' own conditions.
 
+use std::sync::Arc;
+
 use mmb_packet::window::{BYTES, KIND};
 use mmb_packet::{Kind, Window};
 use proptest::collection::vec;
@@ -98,4 +100,36 @@ proptest! {
             }
         }
     }
+}
+
+/// An entry is broad if it has a further condition, and its addresses and ports exclude few packets.
+#[test]
+fn broad_entries_have_no_narrow_address_or_port() {
+    let tcp = MaskedKey::kind((Kind::L4_MASK, Kind::TCP));
+    let ttl = || Test::InRanges {
+        field: Field { chunk: 4, shift: 56, width: 8, present: ALWAYS },
+        ranges: Ranges::new([(3, 9)]),
+        absent: false,
+    };
+    let port = |last: u128| Test::InRanges {
+        field: Field { chunk: 0, shift: 32, width: 16, present: TCP },
+        ranges: Ranges::new([(0, last)]),
+        absent: false,
+    };
+    let address =
+        |bits| tcp.and(&MaskedKey::bits(0, bits, 1).expect("in one chunk")).expect("no contradiction");
+    let broad_len = |cover: &MaskedKey, tests: Vec<Test>| {
+        let entry = Arc::new(Entry::new(cover, tests).expect("no contradiction"));
+        let comparable = Comparable::new(&entry);
+        let mut block: Block<4> = Block::about(comparable.chunk());
+        block.push((1, entry), &comparable);
+        block.broad_len()
+    };
+    assert_eq!(broad_len(&tcp, vec![ttl()]), 1);
+    assert_eq!(broad_len(&tcp, vec![ttl(), port(0x8000)]), 1);
+    assert_eq!(broad_len(&tcp, vec![ttl(), port(0x0fff)]), 0);
+    assert_eq!(broad_len(&address(3), vec![ttl()]), 1);
+    assert_eq!(broad_len(&address(8), vec![ttl()]), 0);
+    // Nothing beyond the first chunk.
+    assert_eq!(broad_len(&tcp, vec![port(0x8000)]), 0);
 }

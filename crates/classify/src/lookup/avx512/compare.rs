@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::leaf::{Row, first_words};
     use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test};
-    use crate::vector::Avx512;
+    use crate::vector::Simd;
 
     /// An entry for bits of a chunk, and for a range of a field of the second chunk if `ends` are in order.
     fn entry(chunk: usize, (first, len, value): (usize, usize, u8), ends: (u8, u8)) -> Option<Entry> {
@@ -352,7 +352,7 @@ mod tests {
                 (0..3usize, (0..4usize, 1..=32usize, 0..3u8), (0..4u8, 0..4u8)), 1..20),
             windows in proptest::collection::vec(proptest::array::uniform24(0..3u32), 1..8),
         ) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             let entries = entries.into_iter().filter_map(|(chunk, bits, ends)| entry(chunk, bits, ends));
@@ -377,7 +377,7 @@ mod tests {
             n in 0..=VECTOR,
             some in proptest::collection::btree_map(0..VECTOR, (0..3u64, 0..2u16), 0..40),
         ) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             let (mut tables, mut lanes, mut packets) = ([0; VECTOR], [0; VECTOR], [0; VECTOR]);
@@ -392,7 +392,7 @@ mod tests {
         #[test]
         #[allow(unsafe_code)]
         fn marks_the_first_packets(n in 0..=VECTOR, stale: u16, own: u16, partial: u16) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             let (mut lanes, mut any) = ([stale; VECTOR], [0; VECTOR]);

@@ -138,7 +138,7 @@ mod tests {
     use crate::leaf::{Row, first_words};
     use crate::lookup::Columns;
     use crate::pattern::{Entry, MaskedKey, RuleEntry};
-    use crate::vector::Avx512;
+    use crate::vector::Simd;
 
     /// A packet and an entry differ in few bits, which are in all words.
     fn chunk() -> impl Strategy<Value = u128> {
@@ -152,7 +152,10 @@ mod tests {
             entries in proptest::collection::vec((chunk(), any::<u128>(), 0..3usize), 1..12),
             windows in proptest::collection::vec([chunk(), chunk()], 1..40),
         ) {
-            let Some(avx512) = Avx512::detect() else { return Ok(()) };
+            let simd = Simd::detect();
+            if !simd.has_avx512() {
+                return Ok(());
+            }
             let entry = |(key, mask, chunk): &(u128, u128, usize)| {
                 let cover = MaskedKey::ANY.with(chunk % 2, *mask, *key);
                 Entry::new(&cover, []).map(|entry| (0, entry.into()))
@@ -161,7 +164,7 @@ mod tests {
             let windows: Vec<Window> =
                 windows.iter().map(|[one, two]| Window { chunk: [*one, *two, 0, 0, 0, 0] }).collect();
             let mut columns = Columns::default();
-            columns.load(&windows, 3, Some(avx512));
+            columns.load(&windows, 3, simd);
             for block in row.blocks() {
                 let mut lanes = [u16::MAX; VECTOR];
                 // SAFETY: the processor has the instructions.
@@ -179,7 +182,10 @@ mod tests {
             keys in proptest::collection::vec(any::<u32>(), 6..40),
             packets in proptest::collection::vec((any::<prop::sample::Index>(), 0..3u32), 1..=VECTOR),
         ) {
-            let Some(avx512) = Avx512::detect() else { return Ok(()) };
+            let simd = Simd::detect();
+            if !simd.has_avx512() {
+                return Ok(());
+            }
             let cover = |key: &u32| MaskedKey::bits(0, 32, (*key).into());
             let covers = keys.iter().filter_map(cover);
             let items = covers.filter_map(|cover| Some((0, Entry::new(&cover, [])?.into())));
@@ -191,8 +197,8 @@ mod tests {
             };
             let windows: Vec<Window> = packets.iter().map(near).collect();
             let (mut columns, mut passed) = (Columns::default(), [0; VECTOR]);
-            columns.load(&windows, 1, Some(avx512));
-            let n = columns.query_pre_filter(&filter, windows.len(), Some(avx512), &mut passed);
+            columns.load(&windows, 1, simd);
+            let n = columns.query_pre_filter(&filter, windows.len(), simd, &mut passed);
             let passes = |packet: &u16| filter.can_match(windows[usize::from(*packet)].chunk[0]);
             let expected: Vec<u16> = (0..windows.len() as u16).filter(passes).collect();
             prop_assert_eq!(&passed[..n], &expected[..]);

@@ -101,13 +101,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vector::Avx512;
+    use crate::vector::Simd;
 
     proptest! {
         #[test]
         #[allow(unsafe_code)]
         fn loads_the_words_at_the_indexes(log2 in 0u32..10, indexes: [u64; 8]) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             let words: Vec<AtomicU64> = (0..1u64 << log2).map(|at| AtomicU64::new(!at)).collect();
@@ -122,7 +122,7 @@ mod tests {
         #[test]
         #[allow(unsafe_code)]
         fn no_words_are_zero(indexes: [u64; 8]) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             // SAFETY: the processor has the instructions.

@@ -103,7 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vector::{Avx512, kind_bit};
+    use crate::vector::{Simd, kind_bit};
 
     proptest! {
         #[test]
@@ -112,7 +112,10 @@ mod tests {
             chunks: u8,
             repeats in proptest::collection::btree_set(1..VECTOR, 0..5),
         ) {
-            let Some(avx512) = Avx512::detect() else { return Ok(()) };
+            let simd = Simd::detect();
+            if !simd.has_avx512() {
+                return Ok(());
+            }
             let chunk = |[one, two]: [u8; 2]| cast([u64::from(one), u64::from(two & 0xf6) << 32]);
             let mut windows: Vec<Window> =
                 windows.into_iter().map(|window| Window { chunk: window.map(chunk) }).collect();
@@ -121,7 +124,7 @@ mod tests {
                 windows[at % n].chunk[0] = windows[(at - 1) % n].chunk[0];
             }
             let mut columns = Columns::default();
-            let summary = columns.load(&windows, chunks | 1, Some(avx512));
+            let summary = columns.load(&windows, chunks | 1, simd);
             let expected = VectorSummary::new(&windows, chunks);
             for chunk in 0..CHUNKS {
                 prop_assert_eq!(summary.bits(chunk), expected.bits(chunk));
@@ -130,7 +133,7 @@ mod tests {
             let equal = windows.windows(2).filter(|pair| pair[0].chunk[0] == pair[1].chunk[0]).count();
             prop_assert_eq!((summary.kinds, summary.repeats), (Some(kinds), Some(equal)));
             let heads: Vec<u16> = (0..windows.len() as u16).rev().step_by(3).collect();
-            columns.select(&heads, &windows, 1, Some(avx512));
+            columns.select(&heads, &windows, 1, simd);
             for (at, head) in heads.iter().enumerate() {
                 let halves = [columns.chunk(0).lower[at], columns.chunk(0).upper[at]];
                 prop_assert_eq!(cast::<[u64; 2], u128>(halves), windows[usize::from(*head)].chunk[0]);

@@ -1,8 +1,8 @@
 //! Kernels for processors with AVX-512: compare sixteen entries, write sixteen hits, and for eight packets at
 //! once read their chunks, compare an entry, and query a filter and a guard.
 //!
-//! Every function here requires the instructions that an [`Avx512`](crate::vector::Avx512) stands for. It
-//! returns exactly what the portable code returns.
+//! Every function here requires the instructions of [`Level::Avx512`](crate::vector::Level). It returns
+//! exactly what the portable code returns.
 
 mod append;
 mod compare;

@@ -150,13 +150,13 @@ mod tests {
     use super::*;
     use crate::lookup::Columns;
     use crate::table::{ExtraBits, MaskChoice, Seeds};
-    use crate::vector::Avx512;
+    use crate::vector::Simd;
 
     proptest! {
         #[test]
         #[allow(unsafe_code)]
         fn the_product_is_the_hash(keys: [u128; LANES], seed: u64) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             let seeds = Seeds::from_seed(seed);
@@ -175,14 +175,14 @@ mod tests {
             at: [u8; 4],
             first: usize,
         ) {
-            if Avx512::detect().is_none() {
+            if !Simd::detect().has_avx512() {
                 return Ok(());
             }
             let mut table = Table::new(Seeds::from_seed(1), MaskChoice { chunk: 0, mask });
             table.store.hashing.extra = ExtraBits::at(at);
             let windows: Vec<_> = chunks.iter().map(|chunk| Window { chunk: [*chunk; CHUNKS] }).collect();
             let (mut columns, mut hashes, mut values) = (Columns::default(), [0; 40], [0; 40]);
-            columns.load(&windows, 1, Avx512::detect());
+            columns.load(&windows, 1, Simd::detect());
             let others = &windows[first % windows.len()..];
             let range = (windows.len() - others.len(), others.len());
             // SAFETY: the processor has the instructions.

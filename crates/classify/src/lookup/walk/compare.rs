@@ -33,8 +33,8 @@ impl Walk<'_> {
     pub(super) fn compare_root(&self, root: &mut RootLanes) {
         root.blocks = [0; VECTOR];
         #[cfg(target_arch = "x86_64")]
-        if self.avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { self.compare_root_avx512(root) };
         }
         for head in 0..self.heads.len().min(VECTOR) {
@@ -53,7 +53,7 @@ impl Walk<'_> {
         }
     }
 
-    /// [`Walk::compare_root`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512). It goes
+    /// [`Walk::compare_root`] with AVX-512; the caller has the level for it. It goes
     /// block by block, unless few packets pass the pre-filter.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
@@ -100,8 +100,8 @@ impl Walk<'_> {
         active: &mut [u16; VECTOR],
     ) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if self.avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { avx512::collect_nonzero(self.heads.len(), (tables, &root.blocks), active) };
         }
         let mut n = 0;
@@ -122,8 +122,8 @@ impl Walk<'_> {
         hits: &mut HeadHits,
     ) {
         #[cfg(target_arch = "x86_64")]
-        if self.avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { self.compare_avx512(heads, comparisons, root, hits) };
         }
         self.compare_with(
@@ -136,7 +136,7 @@ impl Walk<'_> {
         );
     }
 
-    /// [`Walk::compare`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
+    /// [`Walk::compare`] with AVX-512; the caller has the level for it.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn compare_avx512(

@@ -82,7 +82,7 @@ impl<'a> Walk<'a> {
     #[inline(always)]
     pub(super) fn visit_single_nodes(&self, visits: &mut NodeVisits<'a>, hits: &mut HeadHits) {
         for (head, node) in visits.single[..visits.singles].iter().flatten() {
-            node.visit(&[self.packet(*head)], self.avx512, &mut hits.unordered);
+            node.visit(&[self.packet(*head)], self.simd, &mut hits.unordered);
         }
         visits.singles = 0;
     }
@@ -93,7 +93,7 @@ impl<'a> Walk<'a> {
             let Some(node) = node else { return };
             let mut packets = [self.packet(heads[0]); VECTOR];
             packets.iter_mut().zip(&heads[..len]).for_each(|(packet, head)| *packet = self.packet(*head));
-            node.visit(&packets[..len], self.avx512, &mut hits.unordered);
+            node.visit(&packets[..len], self.simd, &mut hits.unordered);
         }
     }
 

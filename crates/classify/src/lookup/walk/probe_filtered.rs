@@ -80,8 +80,8 @@ impl<'a> Walk<'a> {
     #[allow(unsafe_code)]
     fn query_filters(&self, passed: &mut PassedHeads, tables: &mut [u64; VECTOR]) {
         #[cfg(target_arch = "x86_64")]
-        if self.avx512.is_some() {
-            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
             return unsafe { self.query_filters_avx512(passed, tables) };
         }
         for (t, table) in self.tables.iter().enumerate() {
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// [`Walk::query_filters`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
+    /// [`Walk::query_filters`] with AVX-512; the caller has the level for it.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
     fn query_filters_avx512(&self, passed: &mut PassedHeads, tables: &mut [u64; VECTOR]) {

@@ -9,7 +9,7 @@ use crate::lookup::columns::Columns;
 use crate::pattern::{Entry, MaskedKey, RuleEntry};
 use crate::predicate::PredicateResults;
 use crate::table::{MaskChoice, Path, Seeds, Table};
-use crate::vector::{Avx512, VectorSummary};
+use crate::vector::{Simd, VectorSummary};
 
 /// The place of a byte of the fifth chunk.
 const BYTE: usize = 72;
@@ -61,11 +61,11 @@ proptest! {
         }
         let mut columns = Columns::default();
         let summary = VectorSummary::new(&windows, u8::MAX);
-        columns.select(&heads, &windows, u8::MAX, Avx512::detect());
+        columns.select(&heads, &windows, u8::MAX, Simd::detect());
         let tables = bits.iter().map(|bits| table(*bits, &covers));
         let tables: Vec<Table> = tables.filter(|table| !table.is_excluded(&summary)).collect();
         let (results, leaf) = (PredicateResults::default(), Leaf::default());
-        let tables_of = |avx512| {
+        let tables_of = |simd| {
             let walk = Walk {
                 windows: &windows,
                 columns: &columns,
@@ -75,14 +75,14 @@ proptest! {
                 leaf: &leaf.active_blocks(&summary),
                 pre_filter: None,
                 tables: &tables.iter().collect::<Vec<_>>(),
-                avx512,
+                simd,
             };
             let mut tables = [0; VECTOR];
             walk.query_filters(&mut PassedHeads::default(), &mut tables);
             tables
         };
-        let found = tables_of(None);
-        prop_assert!(tables_of(Avx512::detect()) == found);
+        let found = tables_of(Simd::PORTABLE);
+        prop_assert!(tables_of(Simd::detect()) == found);
         for (head, packet) in heads.iter().enumerate() {
             for (t, table) in tables.iter().enumerate() {
                 let window = &windows[usize::from(*packet)];
