@@ -14,7 +14,7 @@ SOAK_SECONDS ?= 3600
 SOAK_OBJECTS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: book check-fresh check-newcomer check-reproducible deb deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
+.PHONY: book check-fresh build-nf check-newcomer check-reproducible deb deny miri release sanitize sbom soak deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -28,8 +28,13 @@ test-rust: ## unit, property and doc tests; SEED=random draws new random cases, 
 	$(if $(filter random,$(SEED)),,PROPTEST_RNG_SEED=$(SEED)) CARGO=$(CARGO) tools/test-rust $(RUST)
 
 # A workspace of its own, as a user's would be; a directory of its own would only compile the same libraries twice.
+NF := --locked --manifest-path examples/nf-hello/Cargo.toml --target-dir $(abspath $(TARGET))
+
+build-nf: ## the network function of docs/nf-guide.md: build it and its tests
+	$(CARGO) test $(NF) --no-run
+
 test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a capture through it
-	$(CARGO) test --locked --manifest-path examples/nf-hello/Cargo.toml --target-dir $(abspath $(TARGET))
+	$(CARGO) test $(NF)
 
 test-e2e: ## real traffic in network namespaces; E2E="-k vlan" narrows it
 	$(CARGO) build --profile e2e --package mmb
