@@ -32,10 +32,15 @@ def describe(before):
 
 
 def processor():
-    """The processor's model."""
+    """The processor's name, its family and model, and its widest vector instructions. Names of virtual machines are those
+    of several generations, of which some have AVX-512."""
     first = CPUINFO.read_text(encoding="utf-8").split("\n\n")[0]
     fields = dict(line.split(":", 1) for line in first.splitlines() if ":" in line)
-    return {name.strip(): value.strip() for name, value in fields.items()}.get("model name", "?")
+    known = {name.strip(): value.strip() for name, value in fields.items()}
+    name, family, model = (known.get(field, "?") for field in ("model name", "cpu family", "model"))
+    flags = known.get("flags", "").split()
+    widest = "AVX-512" if "avx512bw" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    return f"{name}, family {family}, model {model}, {widest}"
 
 
 def revision():
