@@ -101,6 +101,12 @@ impl<T: Pod> Arena<T> {
         requests::request(start + range.start..start + range.end)
     }
 
+    /// The memory of the bytes before this one was requested or is in use.
+    #[cfg(test)]
+    pub(crate) fn requested(&self) -> usize {
+        self.requested
+    }
+
     /// An element. Unlike an access to the slice of all, it does not divide by the size of elements.
     #[inline(always)]
     pub fn at(&self, index: usize) -> &T {

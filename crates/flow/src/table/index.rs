@@ -13,7 +13,8 @@
 //! new bucket. Each doubling uses another bit. Between two doublings all buckets are equally full. A doubling
 //! that has begun advances with each insertion, because buckets that are not split yet fill up meanwhile. The
 //! last of them hold 5.5 keys on average, and some of the keys that follow them pass more than ten full
-//! buckets. The index does not shrink.
+//! buckets. The index does not shrink. New buckets lie behind the others. Their memory is requested while a
+//! doubling advances ([`Arena::request_next`]).
 
 use std::hint::select_unpredictable;
 use std::io;
@@ -23,7 +24,7 @@ use mmb_packet::prefetch;
 use wide::u16x8;
 
 use super::hash::Hash;
-use crate::arena::Arena;
+use crate::arena::{Arena, HUGE};
 use crate::fcb::FlowRef;
 
 const LANES: usize = 8;
@@ -168,8 +169,8 @@ impl Index {
         let first = count.div_ceil(1 << doublings);
         let count = first << doublings;
         let mut buckets = Arena::new(count as usize + REACH - 1)?;
-        // The first packets of many sessions must not wait for page faults.
-        buckets.touch(0..usize::MAX);
+        // The first packets must not wait for page faults.
+        buckets.touch(0..HUGE);
         let shape = Shape { first, used: first, mask: 0, before: 0 };
         Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::with_capacity(REACH * LANES) })
     }
@@ -200,6 +201,7 @@ impl Index {
 
     #[inline(never)]
     fn grow_some(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
+        self.buckets.request_next(self.shape.used as usize + REACH);
         for _ in 0..AT_ONCE {
             if self.shape.used < self.count {
                 self.split(&hash_of, &ask);

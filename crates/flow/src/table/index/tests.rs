@@ -80,6 +80,26 @@ fn growing_displaces_no_key_by_half_of_the_reach() {
     assert!(hashes.len() > 5 * buckets as usize);
 }
 
+/// A worker that writes to memory which the kernel has not allocated waits for it.
+#[test]
+fn memory_is_requested_before_buckets_use_it() {
+    let mut index = Index::new(1 << 20).unwrap();
+    let mut random = SmallRng::seed_from_u64(2);
+    let mut hashes = Vec::new();
+    let mut ahead = 0;
+    while index.shape.used < index.count {
+        let hash = Hash::of_parts(random.next_u32(), random.next_u32() as u16, random.next_u32() as u16);
+        hashes.push(hash);
+        assert!(index.insert(hash, FlowRef(hashes.len() as u32 - 1)));
+        index.grow(|found| hashes[found.0 as usize], |_| {});
+        let (used, requested) = ((index.shape.used as usize + REACH) << 6, index.buckets.requested());
+        assert!(used <= requested || requested >= index.bytes(), "{used} {requested}");
+        ahead = ahead.max(requested.saturating_sub(used));
+    }
+    // Little more than what is used.
+    assert!(ahead <= 2 * HUGE, "{ahead}");
+}
+
 proptest! {
     /// Few buckets and few tags, so that keys pass full buckets and share tags while the index grows.
     #[test]
