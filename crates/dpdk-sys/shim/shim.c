@@ -46,9 +46,9 @@ void mmb_pktmbuf_free_seg(struct rte_mbuf *seg)
 	rte_pktmbuf_free_seg(seg);
 }
 
-unsigned mmb_mempool_in_use(const struct rte_mempool *pool)
+unsigned mmb_mempool_available(const struct rte_mempool *pool)
 {
-	return rte_mempool_in_use_count(pool);
+	return rte_mempool_avail_count(pool);
 }
 
 uint16_t mmb_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n)

@@ -20,9 +20,8 @@ fn packet() -> Device {
 }
 
 /// Checks waiting, both directions, frame sizes and tags.
-fn carries(device: Device) {
-    let pool = pool();
-    let mut port = open(device, &pool).unwrap();
+fn carries(device: Device, pool: &Mempool) {
+    let mut port = open(device, pool).unwrap();
     assert_eq!(
         (port.info().if_index.is_some(), port.mtu(), port.max_frame(), port.is_link_up()),
         (true, 1500, 1522, true)
@@ -55,7 +54,7 @@ fn carries(device: Device) {
     for odd in odds {
         peer.send(&odd);
         assert_eq!(receive(&mut rx, 1), [&odd[..]]);
-        send(&mut tx, &pool, std::slice::from_ref(&odd));
+        send(&mut tx, pool, std::slice::from_ref(&odd));
         let back = peer.receive().unwrap();
         let untagged = [&odd[..12], &odd[16.min(odd.len())..]].concat();
         assert!(
@@ -67,10 +66,10 @@ fn carries(device: Device) {
     for _ in 0..50 {
         many.iter().for_each(|frame| peer.send(frame));
         assert_eq!(receive(&mut rx, many.len()), many);
-        send(&mut tx, &pool, &many);
+        send(&mut tx, pool, &many);
         assert!(many.iter().all(|frame| peer.receive().as_ref() == Some(frame)));
     }
-    check_segments(&mut tx, &pool, &peer);
+    check_segments(&mut tx, pool, &peer);
     let stats = port.stats().unwrap();
     assert_eq!(stats.rx_packets, 50 + odds_sent + 50 * 200, "{stats:?}");
     assert_eq!(rx.clear_errors().map(|error| error.to_string()), None);
@@ -98,12 +97,28 @@ fn check_segments(tx: &mut TxQueue, pool: &Mempool, peer: &Raw) {
 
 #[test]
 fn af_xdp_carries() {
-    in_namespace(|| carries(xdp()));
+    in_namespace(|| carries(xdp(), &pool()));
 }
 
 #[test]
 fn af_packet_carries() {
-    in_namespace(|| carries(packet()));
+    in_namespace(|| carries(packet(), &pool()));
+}
+
+/// AF_XDP registers the memory of the buffers that the pool has when a port is opened.
+#[test]
+fn af_xdp_has_all_buffers_of_a_growing_pool() {
+    in_namespace(|| {
+        let pool = Mempool::growing("grows", (16_000, 500), 2048, 0).unwrap();
+        let first = pool.populated();
+        carries(packet(), &pool);
+        assert_eq!(pool.populated(), first, "AF_PACKET copies");
+        // What is left for AF_XDP are buffers that are added.
+        let held: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+        assert_eq!(held.len(), first);
+        carries(xdp(), &pool);
+        assert_eq!((pool.populated(), pool.in_use()), (16_000, first));
+    });
 }
 
 /// Opening and closing restores the interface and returns all buffers.

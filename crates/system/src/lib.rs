@@ -12,5 +12,5 @@ mod whole_file;
 
 pub use files::{FileAccess, FileError, FromStart, SocketPlace};
 pub use interface_files::{InterfaceFiles, LeftFile};
-pub use memory::{GroupMemory, exhausted_group};
+pub use memory::{GroupMemory, exhausted_group, exhausted_group_of_reserved, reserve_memory};
 pub use whole_file::{replace_file, take_file};

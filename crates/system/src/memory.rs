@@ -3,12 +3,15 @@
 //! Theory of operation. When the processes of a control group use more memory than its limit, the kernel
 //! kills one of them. No allocation fails before. So a process that wants to go on asks first how much is
 //! left, and refuses what does not fit. Each group has a limit, and so has each group above it. Pages of
-//! files that the kernel can drop count as free.
+//! files that the kernel can drop count as free. Memory that a part of the process will take later is
+//! reserved, so that the others leave it ([`reserve_memory`]).
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Where the system keeps control groups.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -39,13 +42,32 @@ impl fmt::Display for GroupMemory {
     }
 }
 
-/// The control group that leaves this process less than `needed` bytes, if there is one.
+/// Bytes that the process does not use yet and counts as used.
+static RESERVED: AtomicU64 = AtomicU64::new(0);
+
+/// Reserves this many bytes, in place of those that were reserved before.
+pub fn reserve_memory(bytes: u64) {
+    RESERVED.store(bytes, Relaxed);
+}
+
+/// The control group that leaves this process less than `needed` bytes beside those that are reserved, if
+/// there is one.
 pub fn exhausted_group(needed: u64) -> Option<GroupMemory> {
+    short_group(needed, RESERVED.load(Relaxed))
+}
+
+/// The control group that leaves this process less than `needed` of the bytes that are reserved, if there is
+/// one.
+pub fn exhausted_group_of_reserved(needed: u64) -> Option<GroupMemory> {
+    short_group(needed, 0)
+}
+
+fn short_group(needed: u64, reserved: u64) -> Option<GroupMemory> {
     static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| {
         let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         groups(&text, Path::new(ROOT))
     });
-    GROUPS.iter().find_map(|group| group.short_of(needed))
+    GROUPS.iter().find_map(|group| group.short_of(needed, reserved))
 }
 
 /// A control group with a memory controller.
@@ -82,19 +104,19 @@ fn groups(text: &str, root: &Path) -> Vec<Group> {
 }
 
 impl Group {
-    /// The group's memory, if it leaves less than `needed` bytes.
-    fn short_of(&self, needed: u64) -> Option<GroupMemory> {
+    /// The group's memory, if it leaves less than `needed` bytes beside those that are `reserved`.
+    fn short_of(&self, needed: u64, reserved: u64) -> Option<GroupMemory> {
         let (limit, usage) = match self.version {
             Version::One => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             Version::Two => ("memory.max", "memory.current"),
         };
         // Without a limit, the file has the word `max`, or a number beyond all memory.
         let (limit, usage) = (self.figure(limit)?, self.figure(usage)?);
-        if limit.saturating_sub(usage) >= needed {
+        if limit.saturating_sub(usage) >= needed.saturating_add(reserved) {
             return None;
         }
         // The kernel computes these on request, which takes longer.
-        let used = usage.saturating_sub(self.file_pages());
+        let used = usage.saturating_sub(self.file_pages()) + reserved;
         let memory = GroupMemory { group: self.directory.clone(), limit, used };
         (memory.left() < needed).then_some(memory)
     }

@@ -21,6 +21,7 @@ use mmb_system::FileAccess;
 
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::counters::RuleTable;
+use crate::engine::pool_growth::PoolGrowth;
 use crate::engine::pools::{Pools, ReadablePackets, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
@@ -84,6 +85,7 @@ pub struct Engine {
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
     pub(super) _stall_monitor: StallMonitor,
+    pub(super) _pool_growth: PoolGrowth,
     pub(super) publisher: Mutex<Publisher>,
     /// Devices that are open and no ports yet.
     pub(super) prepared: Mutex<Vec<(PortKind, Port)>>,
@@ -230,6 +232,7 @@ impl Engine {
         elements: Option<ElementChange>,
     ) -> Result<(), WorkerFailure> {
         let mut publisher = lock(&self.publisher);
+        self.pools.provide_for_held(self.workers.len(), forwarding.settings.held.worker);
         publisher.generation += 1;
         let slots = forwarding.policy.slots();
         publisher.counters.iter_mut().for_each(|table| table.grow(slots));

@@ -1,5 +1,12 @@
 //! Packet memory: a pool for ordinary frames, and a pool for jumbo frames that is created when first needed.
 //! The memory that other processes can map.
+//!
+//! Theory of operation. The ordinary pool is as large as `--memory` says. Without huge pages, it begins with
+//! as many buffers as workers can have in use at a time by default, and the others have no memory yet. A
+//! thread adds buffers while few are free ([`super::pool_growth`]). The publisher adds them when functions
+//! may hold more packets. A port that registers the memory with the kernel or with a network card adds all
+//! ([`Pools::complete`]). Memory that is not allocated yet is reserved in the control group: rules and ports
+//! do not take it.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use mmb_dpdk::{Mempool, PinnedFrame, ReadablePool};
 use mmb_nf::process::PacketMemory;
 use mmb_session::Sessions;
-use mmb_system::{GroupMemory, exhausted_group};
+use mmb_system::{GroupMemory, exhausted_group, exhausted_group_of_reserved, reserve_memory};
 
 /// There is no memory for a pool.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +29,16 @@ pub enum PoolError {
         bytes: usize,
         /// DPDK's error.
         reason: mmb_dpdk::Error,
+    },
+    /// A pool cannot grow.
+    #[error("no memory for {buffers} more packets of {bytes} bytes ({reason})")]
+    Growth {
+        /// Packets asked for.
+        buffers: usize,
+        /// Bytes of each packet.
+        bytes: usize,
+        /// The reason.
+        reason: mmb_dpdk::PoolError,
     },
     /// The kernel would kill the process that uses it.
     #[error(
@@ -54,6 +71,18 @@ const HEADERS: usize = 448;
 const ORDINARY_FOOTPRINT: usize = ORDINARY + HEADERS;
 /// Memory that the process needs besides the pools, in bytes: 40 MiB were measured.
 const PROCESS: u64 = 48 << 20;
+/// Buffers with which the ordinary pool begins, for each worker: twice the packets that the functions of a
+/// worker hold by default (`set held-packets`). Besides those, a worker has a vector, its cache, and packets
+/// that wait for neighbours: some 1,500 together.
+const OF_WORKER: usize = 2 * DEFAULT_HELD;
+const DEFAULT_HELD: usize = 4096;
+/// With fewer free buffers, the ordinary pool grows. It begins with as many more: the rings to a worker that
+/// does not run have room for as many packets.
+const FEW: usize = 8192;
+/// Buffers in use by an engine in which no packets wait: vectors and caches.
+const CALM: usize = 2048;
+/// Buffers by which the ordinary pool grows: 20 MiB.
+const STEP: usize = 8192;
 
 /// The pools of an engine.
 pub(crate) struct Pools {
@@ -66,6 +95,32 @@ impl Pools {
     pub fn create(memory_mb: u32) -> Result<Pools, PoolError> {
         let ordinary = create("mmb-packets", ordinary_buffers(memory_mb), ORDINARY)?;
         Ok(Pools { ordinary, jumbo: Mutex::new(None) })
+    }
+
+    /// Creates pools as [`Pools::create`] does, for so many workers. The ordinary pool grows.
+    pub fn create_growing(memory_mb: u32, workers: usize) -> Result<Pools, PoolError> {
+        let buffers = ordinary_buffers(memory_mb);
+        check_limit(buffers, ORDINARY, 0)?;
+        let allocation = |reason| PoolError::Allocation { buffers, bytes: ORDINARY, reason };
+        let size = (buffers, FEW + workers * OF_WORKER);
+        let ordinary = Mempool::growing("mmb-packets", size, ORDINARY, CACHE).map_err(allocation)?;
+        reserve_rest(&ordinary);
+        Ok(Pools { ordinary, jumbo: Mutex::new(None) })
+    }
+
+    /// Adds all buffers to the ordinary pool.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn complete(&self) -> Result<(), PoolError> {
+        grow(&self.ordinary, self.ordinary.size())
+    }
+
+    /// Adds buffers to the ordinary pool, if each of the workers may hold so many packets. If there is no
+    /// memory, packets will be dropped for want of buffers.
+    pub fn provide_for_held(&self, workers: usize, packets: u32) {
+        let more = (packets as usize).saturating_sub(DEFAULT_HELD);
+        let _ = grow(&self.ordinary, FEW + workers * (OF_WORKER + more));
     }
 
     /// The pool for ordinary frames.
@@ -93,6 +148,54 @@ impl Pools {
         let pool = create("mmb-jumbo", JUMBO_BUFFERS, JUMBO)?;
         Ok(jumbo.insert(pool).clone())
     }
+}
+
+/// How a pool is supplied with buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Supply {
+    /// It has all.
+    Complete,
+    /// Almost all that it has are free.
+    Ample,
+    /// Some are in use, or were added a moment ago.
+    Used,
+}
+
+/// Adds buffers to a pool if few are free.
+///
+/// # Errors
+/// There is no memory.
+pub(crate) fn supply(pool: &Mempool) -> Result<Supply, PoolError> {
+    let (populated, available) = (pool.populated(), pool.available());
+    if populated == pool.size() {
+        return Ok(Supply::Complete);
+    }
+    if available < FEW {
+        grow(pool, populated + STEP)?;
+        return Ok(Supply::Used);
+    }
+    Ok(if populated - available < CALM { Supply::Ample } else { Supply::Used })
+}
+
+/// Adds buffers to a pool until it has `buffers`, or all.
+fn grow(pool: &Mempool, buffers: usize) -> Result<(), PoolError> {
+    let (before, buffers) = (pool.populated(), buffers.min(pool.size()));
+    if buffers <= before {
+        return Ok(());
+    }
+    let (more, bytes) = (buffers - before, pool.data_room());
+    let needed = (more * pool.buffer_bytes()) as u64;
+    if let Some(memory) = exhausted_group_of_reserved(needed) {
+        return Err(PoolError::Limit { buffers: more, bytes, needed: needed.div_ceil(1 << 20), memory });
+    }
+    let grown = pool.grow_to(buffers);
+    reserve_rest(pool);
+    grown.map_err(|reason| PoolError::Growth { buffers: more, bytes, reason })
+}
+
+/// Reserves the memory of the buffers that a pool does not have yet.
+fn reserve_rest(pool: &Mempool) {
+    reserve_memory(((pool.size() - pool.populated()) * pool.buffer_bytes()) as u64);
 }
 
 fn ordinary_buffers(memory_mb: u32) -> usize {

@@ -21,6 +21,7 @@ use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
 use crate::engine::counters::RuleTable;
 use crate::engine::error::{EngineError, WorkerError};
 use crate::engine::handoff::{Inbox, create_inbox};
+use crate::engine::pool_growth::PoolGrowth;
 use crate::engine::pools::{Pools, SharedScratchpads, check_memory};
 use crate::engine::shared::{Shared, WorkerShared};
 use crate::engine::snapshot::Snapshot;
@@ -56,7 +57,7 @@ impl Engine {
         let eal = Eal::init(&eal_config)?;
         let cpus = cpus_for(config.workers);
         start_allocation(cpus.clone())?;
-        let pools = Pools::create(config.memory_mb)?;
+        let pools = Pools::create_growing(config.memory_mb, config.workers)?;
         let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
         let (queue, punted) = PuntQueue::new()?;
         shared.punt.queue = Some(queue);
@@ -67,6 +68,11 @@ impl Engine {
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
         let stall_monitor = StallMonitor::start(ports.clone())
             .map_err(|reason| EngineError::Thread { name: "the monitor of packet sockets".into(), reason })?;
+        let workers = cpus.clone();
+        let pool_growth =
+            PoolGrowth::start(pools.ordinary(), move || leave_cpus(workers.into_iter().flatten())).map_err(
+                |reason| EngineError::Thread { name: "the growth of packet memory".into(), reason },
+            )?;
         let writer = shared.clone();
         let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
         let seed = config.seed.unwrap_or_else(random_seed);
@@ -78,6 +84,7 @@ impl Engine {
             ports,
             port_monitor,
             _stall_monitor: stall_monitor,
+            _pool_growth: pool_growth,
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],

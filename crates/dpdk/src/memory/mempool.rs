@@ -4,8 +4,15 @@
 //! A pool is one contiguous block of memory ([`super::pool_memory`]), packed with buffers from its first byte
 //! on. AF_XDP registers the block with the kernel and computes buffer addresses in it.
 //!
-//! Threads may outnumber processors. So the ring of a pool is one in which no thread waits for another that
-//! was interrupted in an operation ("relaxed tail").
+//! A pool of ordinary pages may begin with some of its buffers ([`Mempool::growing`]). The others have no
+//! memory yet and are not in the ring. [`Mempool::grow_to`] adds them while other threads use the pool. Their
+//! headers are written before they enter the ring, and nothing else that packets need changes then. Drivers
+//! that register the memory of a pool, as AF_XDP's does, read how many buffers it has. So they need all of
+//! them first. Since the ring is a queue, all buffers that a pool has are used in turn and stay in memory. A
+//! pool does not shrink.
+//!
+//! The ring is DPDK's default one for several producers and consumers. A thread that puts buffers into it
+//! waits for another one that was interrupted while it did so, some nanoseconds for each buffer.
 //!
 //! Pools are never freed. A packet may outlive every handle of its pool, and the thread that returns the last
 //! packet may still run the pool's code when another thread sees the pool complete. So a pool without handles
@@ -15,7 +22,7 @@
 use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
@@ -48,6 +55,8 @@ struct DpdkPool {
     parameters: PoolParameters,
     /// The pool's memory, if it is one packed block.
     memory: Option<PoolMemory>,
+    /// Number of buffers that have memory. Locked while it grows.
+    populated: Mutex<u32>,
     /// Whether another process may have the pool's file.
     is_shared: AtomicBool,
 }
@@ -74,6 +83,20 @@ impl Mempool {
     /// # Errors
     /// [`Error::NotStarted`]; [`Error::Pool`]: no memory, or an invalid size.
     pub fn create(name: &str, n: usize, data_room: usize, cache: usize) -> Result<Mempool, Error> {
+        Mempool::growing(name, (n, n), data_room, cache)
+    }
+
+    /// Makes a pool as [`Mempool::create`] does. Of its `n` buffers, `first` or a few more have memory; the
+    /// others get it from [`Mempool::grow_to`]. All have memory at once if it comes from huge pages.
+    ///
+    /// # Errors
+    /// As [`Mempool::create`].
+    pub fn growing(
+        name: &str,
+        (n, first): (usize, usize),
+        data_room: usize,
+        cache: usize,
+    ) -> Result<Mempool, Error> {
         let eal = Eal::running()?;
         let failed = |error| Error::Pool { name: name.to_owned(), error };
         if data_room > MAX_DATA_ROOM {
@@ -82,15 +105,26 @@ impl Mempool {
         let count = u32::try_from(n).ok().filter(|n| (1..1 << 28).contains(n));
         let Some(n) = count else { return Err(failed(PoolError::BufferCount { count: n })) };
         let cache = (cache.min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE as usize) as u32).min(n * 2 / 3);
-        let parameters = PoolParameters { n, data_room, cache };
+        let (parameters, first) = (PoolParameters { n, data_room, cache }, first.max(1));
         let inner = match take_retired(parameters) {
             Some(inner) => inner,
             None => {
-                let (made, message) = log::capture(|| make(eal, parameters));
+                let (made, message) = log::capture(|| make(eal, parameters, first));
                 made.map_err(|error| failed(message.map_or(error, |reason| PoolError::Dpdk { reason })))?
             }
         };
-        Ok(Mempool(Arc::new(SharedPool(Some(inner)))))
+        let pool = Mempool(Arc::new(SharedPool(Some(inner))));
+        pool.grow_to(first).map_err(failed)?;
+        Ok(pool)
+    }
+
+    /// Gives memory to more buffers, until `buffers` or a few more have some, or all. Other threads may use
+    /// the pool meanwhile. The kernel takes 0.2 to 5 ms for each huge page.
+    ///
+    /// # Errors
+    /// There is no memory. The pool works on with the buffers that it has.
+    pub fn grow_to(&self, buffers: usize) -> Result<(), PoolError> {
+        self.inner().grow_to(buffers)
     }
 
     fn inner(&self) -> &DpdkPool {
@@ -182,9 +216,14 @@ impl Mempool {
         self.inner().parameters.data_room
     }
 
-    /// Number of buffers.
+    /// Number of buffers, with those that have no memory yet.
     pub fn size(&self) -> usize {
         self.inner().parameters.n as usize
+    }
+
+    /// Number of buffers that have memory. Waits while the pool grows.
+    pub fn populated(&self) -> usize {
+        *self.inner().populated() as usize
     }
 
     /// Bytes of memory of one buffer, including its headers.
@@ -199,16 +238,50 @@ impl Mempool {
         self.inner().in_use()
     }
 
-    /// Buffers that can be taken.
+    /// Buffers that can be taken: those without memory cannot.
     pub fn available(&self) -> usize {
-        self.size() - self.in_use()
+        self.inner().available()
     }
 }
 
 impl DpdkPool {
+    fn populated(&self) -> MutexGuard<'_, u32> {
+        self.populated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn available(&self) -> usize {
+        self.available_of(*self.populated()) as usize
+    }
+
     fn in_use(&self) -> usize {
+        let populated = *self.populated();
+        (populated - self.available_of(populated)) as usize
+    }
+
+    /// Buffers that can be taken, of those that have memory.
+    fn available_of(&self, populated: u32) -> u32 {
+        // SAFETY: the pool is never freed. Buffers that move between caches meanwhile may be counted twice.
+        unsafe { sys::mmb_mempool_available(self.pool.as_ptr()) }.min(populated)
+    }
+
+    fn grow_to(&self, buffers: usize) -> Result<(), PoolError> {
+        let mut populated = self.populated();
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let n = self.parameters.n;
+        let wanted = u32::try_from(buffers).unwrap_or(n).min(n);
+        if wanted <= *populated {
+            return Ok(());
+        }
         // SAFETY: the pool is never freed.
-        unsafe { sys::mmb_mempool_in_use(self.pool.as_ptr()) as usize }
+        let object = unsafe { object_bytes(self.pool.as_ptr()) };
+        let end = if memory.is_lazy() { PoolMemory::fill_pages(wanted, object).min(n) } else { n };
+        if memory.is_lazy() {
+            check_available(end - *populated, object)?;
+        }
+        // SAFETY: the pool is valid, the memory has room for all its objects, and the lock is held.
+        let added = unsafe { memory.populate(self.pool.as_ptr(), *populated..end, object) };
+        *populated += added.map_err(|status| PoolError::Dpdk { reason: strerror(status) })?;
+        Ok(())
     }
 }
 
@@ -264,8 +337,8 @@ unsafe fn object_bytes(pool: *const sys::rte_mempool) -> usize {
     unsafe { ((*pool).header_size + (*pool).elt_size + (*pool).trailer_size) as usize }
 }
 
-/// Makes a pool.
-fn make(eal: Eal, parameters: PoolParameters) -> Result<DpdkPool, PoolError> {
+/// Makes a pool whose first `first` buffers have memory.
+fn make(eal: Eal, parameters: PoolParameters, first: usize) -> Result<DpdkPool, PoolError> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // DPDK requires unique names of at most 25 bytes; the caller's name is for messages.
     let name =
@@ -275,11 +348,7 @@ fn make(eal: Eal, parameters: PoolParameters) -> Result<DpdkPool, PoolError> {
     let room = (parameters.data_room + HEADROOM) as u16;
     let element = (size_of::<sys::rte_mbuf>() + usize::from(room)).next_multiple_of(8) as u32;
     if !eal.huge_pages() {
-        // The kernel overcommits memory and kills a process when it runs out.
-        let wanted = (u64::from(parameters.n) * u64::from(element)) >> 20;
-        if let Some(free) = meminfo("MemAvailable").map(|kib| kib >> 10).filter(|free| wanted >= *free) {
-            return Err(PoolError::TooLittleMemory { wanted, available: free });
-        }
+        check_available(parameters.n, element as usize)?;
     }
     // SAFETY: EAL runs. The pool is set up in the order that DPDK prescribes: empty, handler, private data,
     // memory, objects. On failure it is freed before it is used.
@@ -305,37 +374,58 @@ fn make(eal: Eal, parameters: PoolParameters) -> Result<DpdkPool, PoolError> {
         if status == 0 {
             sys::rte_pktmbuf_pool_init(pool.as_ptr(), (&raw mut sizes).cast());
         }
-        let populated = match status {
-            0 => populate(eal, pool.as_ptr(), parameters.n),
+        let memory = match status {
+            0 => provide_memory(eal, pool.as_ptr(), parameters.n),
             status => Err(status),
         };
-        let memory = match populated {
+        let memory = match memory {
             Ok(memory) => memory,
             Err(status) => {
                 sys::rte_mempool_free(pool.as_ptr());
                 return Err(out_of_memory(eal, status));
             }
         };
-        sys::rte_mempool_obj_iter(pool.as_ptr(), Some(sys::rte_pktmbuf_init), std::ptr::null_mut());
-        Ok(DpdkPool { pool, parameters, memory, is_shared: AtomicBool::new(false) })
+        let populated = Mutex::new(if memory.is_some() { 0 } else { parameters.n });
+        let made = DpdkPool { pool, parameters, memory, populated, is_shared: AtomicBool::new(false) };
+        if let Err(error) = made.grow_to(first) {
+            sys::rte_mempool_free(pool.as_ptr());
+            if let Some(memory) = made.memory {
+                memory.release();
+            }
+            return Err(error);
+        }
+        Ok(made)
     }
 }
 
-/// Allocates the memory of a pool of `n` objects: one packed block if devices use the program's addresses.
-/// The error is a negative error number.
+/// Reserves the memory of a pool of `n` objects: one packed block if devices use the program's addresses.
+/// Otherwise populates the pool. The error is a negative error number.
 ///
 /// # Safety
 /// `pool` is a valid pool without memory. It is not used after an error.
-unsafe fn populate(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> Result<Option<PoolMemory>, i32> {
+unsafe fn provide_memory(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> Result<Option<PoolMemory>, i32> {
     // SAFETY: the caller's promise.
     unsafe {
         if eal.iova_va() {
-            return PoolMemory::populate(eal, pool, n, object_bytes(pool)).map(Some);
+            return PoolMemory::reserve(eal, n, object_bytes(pool)).map(Some).ok_or(-libc::ENOMEM);
         }
         match sys::rte_mempool_populate_default(pool) {
             status if status < 0 => Err(status),
-            _ => Ok(None),
+            _ => {
+                sys::rte_mempool_obj_iter(pool, Some(sys::rte_pktmbuf_init), std::ptr::null_mut());
+                Ok(None)
+            }
         }
+    }
+}
+
+/// Checks that the machine has memory for so many buffers: the kernel overcommits memory and kills a process
+/// when it runs out.
+fn check_available(buffers: u32, bytes: usize) -> Result<(), PoolError> {
+    let wanted = (u64::from(buffers) * bytes as u64) >> 20;
+    match meminfo("MemAvailable").map(|kib| kib >> 10).filter(|available| wanted >= *available) {
+        Some(available) => Err(PoolError::TooLittleMemory { wanted, available }),
+        None => Ok(()),
     }
 }
 

@@ -6,8 +6,12 @@
 //! pages by default, so the pool asks for them (MADV_COLLAPSE, since Linux 6.1). With huge pages, the block
 //! is EAL memory, which devices can reach, and the file is EAL's. If the kernel makes no such file, the
 //! memory is anonymous.
+//!
+//! Addresses and the file's size are those of all buffers from the beginning. The kernel allocates memory
+//! where it is first written: [`PoolMemory::populate`] does so for the buffers that it adds to the pool.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -28,6 +32,8 @@ const COLLAPSE_TRIES: usize = 3;
 pub(super) struct PoolMemory {
     start: NonNull<u8>,
     bytes: usize,
+    /// Whether it is EAL's.
+    is_eal: bool,
     /// The file with the memory, and the memory's offset in it.
     file: Option<(OwnedFd, u64)>,
 }
@@ -74,8 +80,6 @@ impl<'a> PoolFile<'a> {
     }
 }
 
-type Free = sys::rte_mempool_memchunk_free_cb_t;
-
 impl PoolMemory {
     /// The pool's file.
     pub(super) fn file(&self) -> Option<PoolFile<'_>> {
@@ -83,46 +87,96 @@ impl PoolMemory {
         Some(PoolFile { file: file.as_fd(), offset: *offset, memory: self })
     }
 
-    /// Gives a pool of `n` objects, each of `object` bytes with its headers, its memory. The error is a
-    /// negative error number.
-    ///
-    /// # Safety
-    /// `pool` is a valid pool without memory. It is not used after an error.
-    pub(super) unsafe fn populate(
-        eal: Eal,
-        pool: *mut sys::rte_mempool,
-        n: u32,
-        object: usize,
-    ) -> Result<PoolMemory, i32> {
+    /// Reserves the memory of a pool of `n` objects, each of `object` bytes with its headers. None: there is
+    /// none.
+    pub(super) fn reserve(eal: Eal, n: u32, object: usize) -> Option<PoolMemory> {
         // One more buffer than needed covers the alignment of the first one.
         let bytes = ((n as usize + 1) * object).next_multiple_of(HUGE);
-        let (memory, free) = if eal.huge_pages() {
-            (eal_memory(bytes).ok_or(-libc::ENOMEM)?, free_eal_memory as _)
-        } else {
-            (mapping(bytes).ok_or(-libc::ENOMEM)?, unmap as _)
+        if eal.huge_pages() { eal_memory(bytes) } else { mapping(bytes) }
+    }
+
+    /// Whether the kernel allocates the memory as it is populated. EAL has allocated its own.
+    pub(super) fn is_lazy(&self) -> bool {
+        !self.is_eal
+    }
+
+    /// Returns how many objects of `object` bytes fit into the huge pages that `n` of them take.
+    pub(super) fn fill_pages(n: u32, object: usize) -> u32 {
+        ((n as usize * object).next_multiple_of(HUGE) / object) as u32
+    }
+
+    /// Adds objects to the pool: those with these numbers, which follow those that it has. Returns how many
+    /// were added. The error is a negative error number. Other threads may use the pool meanwhile.
+    ///
+    /// DPDK puts each object into the ring at once, so another thread may take it at once. So it is a packet
+    /// before.
+    ///
+    /// # Safety
+    /// `pool` is a valid pool of packets with objects of `object` bytes. All its objects are in this memory,
+    /// which has room for these. One thread at a time calls this.
+    pub(super) unsafe fn populate(
+        &self,
+        pool: *mut sys::rte_mempool,
+        numbers: Range<u32>,
+        object: usize,
+    ) -> Result<u32, i32> {
+        let bytes = numbers.start as usize * object..numbers.end as usize * object;
+        // SAFETY: the range is within the memory, and nothing is in use behind the objects before.
+        unsafe { self.allocate(bytes.clone()) };
+        let place = |at: usize| self.start.as_ptr().wrapping_add(at);
+        // SAFETY: the caller's promise. The objects are in this memory and in nobody's hands. DPDK writes the
+        // same to their headers. The pool is not freed while it has objects, so its chunks need no function
+        // that frees them.
+        let added = unsafe {
+            let front = (*pool).header_size as usize;
+            for number in numbers {
+                let packet = place(number as usize * object + front);
+                let header = packet.sub(size_of::<sys::rte_mempool_objhdr>());
+                (*header.cast::<sys::rte_mempool_objhdr>()).iova = packet.addr() as u64;
+                sys::rte_pktmbuf_init(pool, std::ptr::null_mut(), packet.cast(), number);
+            }
+            let start = place(bytes.start);
+            // Devices use the program's addresses.
+            let (iova, len) = (start.addr() as u64, bytes.len());
+            let (free, argument) = (None, std::ptr::null_mut());
+            sys::rte_mempool_populate_iova(pool, start.cast::<c_char>(), iova, len, free, argument)
         };
-        let start = memory.start.as_ptr();
-        // Devices use the program's addresses.
-        let iova = start.addr() as u64;
-        let free: Free = Some(free);
-        // SAFETY: the caller's promise; the memory stays allocated as long as the pool uses it.
-        let populated = unsafe {
-            sys::rte_mempool_populate_iova(
-                pool,
-                start.cast::<c_char>(),
-                iova,
-                bytes,
-                free,
-                std::ptr::without_provenance_mut(bytes),
-            )
-        };
-        if populated == n as i32 { Ok(memory) } else { Err(populated.min(-libc::ENOMEM)) }
+        u32::try_from(added).ok().filter(|added| *added > 0).ok_or(added.min(-libc::ENOMEM))
+    }
+
+    /// Makes the kernel allocate the memory of these bytes, in huge pages if it has some.
+    ///
+    /// # Safety
+    /// The bytes are in this memory. No byte behind their first one is in use.
+    unsafe fn allocate(&self, bytes: Range<usize>) {
+        // Pages that begin before belong to what is in use.
+        let pages = bytes.start.next_multiple_of(HUGE)..bytes.end.next_multiple_of(HUGE).min(self.bytes);
+        if self.file.is_some() && self.is_lazy() && !pages.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { collapse(self.start.add(pages.start), pages.len()) }
+        }
+    }
+
+    /// Gives back the memory of a pool that could not be made.
+    ///
+    /// # Safety
+    /// Nothing refers to the memory.
+    pub(super) unsafe fn release(self) {
+        let start = self.start.as_ptr().cast();
+        // SAFETY: the memory is EAL's from rte_malloc, or a mapping of that length.
+        unsafe {
+            if self.is_eal {
+                sys::rte_free(start);
+            } else {
+                libc::munmap(start, self.bytes);
+            }
+        }
     }
 }
 
 /// `bytes` bytes of EAL's huge pages, with EAL's file of them.
 fn eal_memory(bytes: usize) -> Option<PoolMemory> {
-    // SAFETY: EAL runs. The alignment makes the chunk's address the allocation's, for `free_eal_memory`.
+    // SAFETY: EAL runs.
     let start = unsafe { sys::rte_malloc(std::ptr::null(), bytes, HUGE as u32) };
     let start = NonNull::new(start.cast::<u8>())?;
     let mut offset = 0;
@@ -135,13 +189,7 @@ fn eal_memory(bytes: usize) -> Option<PoolMemory> {
         let fd = if known { sys::rte_memseg_get_fd(segment) } else { -1 };
         (fd >= 0).then(|| BorrowedFd::borrow_raw(fd).try_clone_to_owned().ok()).flatten()
     };
-    Some(PoolMemory { start, bytes, file: file.map(|file| (file, offset as u64)) })
-}
-
-/// Frees the memory of a pool that could not be made.
-unsafe extern "C" fn free_eal_memory(chunk: *mut sys::rte_mempool_memhdr, _bytes: *mut c_void) {
-    // SAFETY: DPDK calls this once for the chunk that `eal_memory` allocated.
-    unsafe { sys::rte_free((*chunk).addr) };
+    Some(PoolMemory { start, bytes, is_eal: true, file: file.map(|file| (file, offset as u64)) })
 }
 
 /// `bytes` bytes of memory in a file of their own, aligned to and advised for huge pages.
@@ -171,10 +219,7 @@ fn mapping(bytes: usize) -> Option<PoolMemory> {
         // Advice only: without it the memory is slower.
         libc::madvise(memory, bytes, libc::MADV_HUGEPAGE);
         let start = NonNull::new(memory.cast::<u8>())?;
-        if file.is_some() {
-            collapse(start, bytes);
-        }
-        Some(PoolMemory { start, bytes, file: file.map(|file| (file.into(), 0)) })
+        Some(PoolMemory { start, bytes, is_eal: false, file: file.map(|file| (file.into(), 0)) })
     }
 }
 
@@ -196,10 +241,4 @@ unsafe fn collapse(start: NonNull<u8>, bytes: usize) {
             }
         }
     }
-}
-
-/// Unmaps the memory of a pool that could not be made.
-unsafe extern "C" fn unmap(chunk: *mut sys::rte_mempool_memhdr, bytes: *mut c_void) {
-    // SAFETY: DPDK calls this once for the chunk that `mapping` mapped, with its length.
-    unsafe { libc::munmap((*chunk).addr, bytes.addr()) };
 }

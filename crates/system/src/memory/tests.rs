@@ -8,7 +8,11 @@ fn write(directory: &Path, files: &[(&str, &str)]) {
 }
 
 fn short(text: &str, root: &Path, needed: u64) -> Option<GroupMemory> {
-    groups(text, root).iter().find_map(|group| group.short_of(needed))
+    short_beside(text, root, needed, 0)
+}
+
+fn short_beside(text: &str, root: &Path, needed: u64, reserved: u64) -> Option<GroupMemory> {
+    groups(text, root).iter().find_map(|group| group.short_of(needed, reserved))
 }
 
 #[test]
@@ -23,6 +27,19 @@ fn every_group_above_counts_and_pages_of_files_are_free() {
     let memory = short(text, base, 251).unwrap();
     assert_eq!((memory.group.clone(), memory.limit, memory.used), (base.join("a"), 1000, 750));
     assert_eq!(memory.left(), 250);
+}
+
+#[test]
+fn reserved_memory_counts_as_used() {
+    let root = tempfile::tempdir().unwrap();
+    let stat = "inactive_file 100\n";
+    let files = [("memory.max", "1000\n"), ("memory.current", "500\n"), ("memory.stat", stat)];
+    write(&root.path().join("a"), &files);
+    let short = |needed, reserved| short_beside("0::/a\n", root.path(), needed, reserved);
+    assert_eq!((short(600, 0), short(200, 400)), (None, None));
+    let memory = short(201, 400).unwrap();
+    assert_eq!((memory.used, memory.left()), (800, 200));
+    assert_eq!(short(u64::MAX, 400).map(|memory| memory.used), Some(800));
 }
 
 #[test]

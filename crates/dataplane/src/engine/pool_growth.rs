@@ -1,0 +1,135 @@
+//! A thread that adds buffers to the pool of ordinary packets while few are free.
+//!
+//! Theory of operation. Packets that pass need few buffers. Those that wait need more. No worker counts
+//! buffers or adds any, since the kernel takes milliseconds for the memory. The thread looks at the pool from
+//! time to time, and ends when the pool has all its buffers. [`super::pools`] has the numbers.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mmb_dpdk::Mempool;
+
+use super::pools::{PoolError, Supply, supply};
+
+/// Pause while buffers are in use, and pause while hardly any are. In the longer one, packets that wait take
+/// what the pool has at first if 250,000 a second arrive and none of them leaves.
+const PAUSE: Duration = Duration::from_millis(10);
+const CALM_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a check that found no memory.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+
+/// The thread. It ends when this is dropped.
+pub(crate) struct PoolGrowth {
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl PoolGrowth {
+    /// Starts the thread. `prepare` runs in it first.
+    pub fn start(pool: Mempool, prepare: impl FnOnce() + Send + 'static) -> io::Result<PoolGrowth> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let body = move || {
+            prepare();
+            while !stopped.load(Ordering::Acquire) {
+                match pause(supply(&pool)) {
+                    Some(pause) => std::thread::park_timeout(pause),
+                    None => return,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("mmb-buffers".to_owned()).spawn(body)?;
+        Ok(PoolGrowth { thread: Some(thread), stop })
+    }
+}
+
+/// The pause until the next check. None: the pool has all its buffers.
+fn pause(supply: Result<Supply, PoolError>) -> Option<Duration> {
+    match supply {
+        Ok(Supply::Complete) => None,
+        Ok(Supply::Used) => Some(PAUSE),
+        Ok(Supply::Ample) => Some(CALM_PAUSE),
+        Err(_) => Some(LONG_PAUSE),
+    }
+}
+
+impl Drop for PoolGrowth {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that panicked has nothing to clean up.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::PoisonError;
+    use std::time::Instant;
+
+    use mmb_dpdk::{HugePages, Mbuf};
+
+    use super::*;
+    use crate::engine::detached::PacketMemory;
+    use crate::engine::pools::Pools;
+    use crate::lab::TURN;
+
+    /// Waits until a condition holds, at most ten seconds.
+    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Takes packets until the pool has `left`.
+    fn take(pool: &Mempool, held: &mut Vec<Mbuf>, left: usize) {
+        while pool.available() > left {
+            held.extend((0..64).filter_map(|_| pool.alloc()));
+        }
+    }
+
+    #[test]
+    fn a_pool_grows_while_few_buffers_are_free_and_then_the_thread_ends() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
+        let pools = Pools::create_growing(190, 1).expect("memory");
+        let pool = pools.ordinary();
+        let first = pool.populated();
+        assert!((16_384..18_000).contains(&first) && pools.buffers() > 30_000, "{first}");
+        assert_eq!(supply(&pool).expect("memory"), Supply::Ample);
+        let growth = PoolGrowth::start(pool.clone(), || {}).expect("a thread");
+        let mut held = Vec::new();
+        take(&pool, &mut held, 9000);
+        std::thread::sleep(4 * CALM_PAUSE);
+        assert_eq!(pool.populated(), first, "enough are free");
+        // Whatever waits, buffers come before it has taken the last one.
+        while pool.populated() < pool.size() {
+            take(&pool, &mut held, 4096);
+            wait_until("more buffers", || pool.available() >= 8192 || pool.populated() == pool.size());
+        }
+        wait_until("the end of the thread", || growth.thread.as_ref().is_some_and(JoinHandle::is_finished));
+        assert_eq!((held.len() + pool.available(), pool.in_use()), (pools.buffers(), held.len()));
+    }
+
+    #[test]
+    fn packets_that_functions_may_hold_and_ports_get_buffers_before() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
+        let pools = Pools::create_growing(191, 1).expect("memory");
+        let (pool, first) = (pools.ordinary(), pools.ordinary().populated());
+        pools.provide_for_held(1, 4096);
+        assert_eq!(pool.populated(), first, "the default");
+        pools.provide_for_held(1, 8000);
+        assert!((first + 3000..first + 6000).contains(&pool.populated()), "{}", pool.populated());
+        pools.complete().expect("memory");
+        assert_eq!(pool.populated(), pools.buffers());
+        assert_eq!(supply(&pool).expect("memory"), Supply::Complete);
+    }
+}
