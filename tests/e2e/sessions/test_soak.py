@@ -120,14 +120,25 @@ class Console:
         with open(f"/proc/{self.daemon.process.pid}/status", encoding="ascii") as status:
             return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
 
+    def settled(self):
+        """Resident memory, as soon as it is the same for a tenth of a second: a thread allocates what sessions will need."""
+        seen = []
+
+        def is_settled():
+            seen.append(self.resident())
+            return len(seen) > 8 and max(seen[-8:]) - min(seen[-8:]) < 0.5
+
+        wait.until(is_settled, "memory that does not change")
+        return seen[-1]
+
     def soak(self, cycles, added, deleted, between=lambda: None):
         """Adds and deletes, and returns by how many MiB the memory has grown behind the first cycles."""
         for _ in range(5):
             self.cycle(added, deleted, between)
-        before = self.resident()
+        before = self.settled()
         for _ in range(cycles):
             self.cycle(added, deleted, between)
-        return self.resident() - before
+        return self.settled() - before
 
 
 @pytest.mark.parametrize("lines", [RULES, STATEFUL, FORWARD, NAMED], ids=["rules", "nat", "forward", "named"])
