@@ -32,7 +32,7 @@ pub(crate) const FEW_VALUES: u128 =
 /// Entries that every machine compares at once.
 pub(super) const QUAD: usize = 4;
 
-/// Packets rarely agree with an entry that fixes so many bits of the compared chunk.
+/// Few packets match an entry that compares at least this many bits of the chunk.
 const MIN_SELECTIVE: u32 = 4;
 
 /// Index of the word with the ports in the first chunk.

@@ -21,7 +21,7 @@ use mmb_system::FileAccess;
 
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::counters::RuleTable;
-use crate::engine::pool_growth::PoolGrowth;
+use crate::engine::periodic::PeriodicThread;
 use crate::engine::pools::{Pools, ReadablePackets, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
@@ -33,7 +33,6 @@ use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
 use crate::features::port::offloads::restore_offloads;
 use crate::features::port::open as port;
-use crate::features::port::stalls::StallMonitor;
 
 /// How long a publisher polls the workers without a pause.
 const SPIN: Duration = Duration::from_micros(100);
@@ -84,8 +83,8 @@ pub struct Engine {
     pub(super) punt_writer: Option<JoinHandle<()>>,
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
-    pub(super) _stall_monitor: StallMonitor,
-    pub(super) _pool_growth: PoolGrowth,
+    pub(super) _stall_monitor: PeriodicThread,
+    pub(super) _pool_growth: PeriodicThread,
     pub(super) publisher: Mutex<Publisher>,
     /// Devices that are open and no ports yet.
     pub(super) prepared: Mutex<Vec<(PortKind, Port)>>,

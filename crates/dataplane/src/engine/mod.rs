@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod handoff;
 pub(crate) mod log_queue;
 pub(crate) mod node;
+pub(crate) mod periodic;
 pub(crate) mod pool_growth;
 pub(crate) mod pools;
 pub(crate) mod shared;

@@ -5,13 +5,11 @@
 //! time to time, and ends when the pool has all its buffers. [`super::pools`] has the numbers.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mmb_dpdk::Mempool;
 
+use super::periodic::PeriodicThread;
 use super::pools::{PoolError, Supply, supply};
 
 /// Pause while buffers are in use, and pause while hardly any are. In the longer one, packets that wait take
@@ -21,29 +19,18 @@ const CALM_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a check that found no memory.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// The thread. It ends when this is dropped.
-pub(crate) struct PoolGrowth {
-    thread: Option<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
-}
-
-impl PoolGrowth {
-    /// Starts the thread. `prepare` runs in it first.
-    pub fn start(pool: Mempool, prepare: impl FnOnce() + Send + 'static) -> io::Result<PoolGrowth> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let body = move || {
+/// Starts the thread. `prepare` runs in it first.
+pub(crate) fn start_growth(
+    pool: Mempool,
+    prepare: impl FnOnce() + Send + 'static,
+) -> io::Result<PeriodicThread> {
+    let mut prepare = Some(prepare);
+    PeriodicThread::start("mmb-buffers", move || {
+        if let Some(prepare) = prepare.take() {
             prepare();
-            while !stopped.load(Ordering::Acquire) {
-                match pause(supply(&pool)) {
-                    Some(pause) => std::thread::park_timeout(pause),
-                    None => return,
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("mmb-buffers".to_owned()).spawn(body)?;
-        Ok(PoolGrowth { thread: Some(thread), stop })
-    }
+        }
+        pause(supply(&pool))
+    })
 }
 
 /// The pause until the next check. None: the pool has all its buffers.
@@ -53,17 +40,6 @@ fn pause(supply: Result<Supply, PoolError>) -> Option<Duration> {
         Ok(Supply::Used) => Some(PAUSE),
         Ok(Supply::Ample) => Some(CALM_PAUSE),
         Err(_) => Some(LONG_PAUSE),
-    }
-}
-
-impl Drop for PoolGrowth {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has nothing to clean up.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -104,7 +80,7 @@ mod tests {
         let first = pool.populated();
         assert!((16_384..18_000).contains(&first) && pools.buffers() > 30_000, "{first}");
         assert_eq!(supply(&pool).expect("memory"), Supply::Ample);
-        let growth = PoolGrowth::start(pool.clone(), || {}).expect("a thread");
+        let growth = start_growth(pool.clone(), || {}).expect("a thread");
         let mut held = Vec::new();
         take(&pool, &mut held, 9000);
         std::thread::sleep(4 * CALM_PAUSE);
@@ -114,7 +90,7 @@ mod tests {
             take(&pool, &mut held, 4096);
             wait_until("more buffers", || pool.available() >= 8192 || pool.populated() == pool.size());
         }
-        wait_until("the end of the thread", || growth.thread.as_ref().is_some_and(JoinHandle::is_finished));
+        wait_until("the end of the thread", || growth.is_finished());
         assert_eq!((held.len() + pool.available(), pool.in_use()), (pools.buffers(), held.len()));
     }
 

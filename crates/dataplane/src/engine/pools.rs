@@ -93,17 +93,15 @@ pub(crate) struct Pools {
 impl Pools {
     /// Creates the ordinary pool in half of `memory_mb`; the rest is for jumbo frames, rings and devices.
     pub fn create(memory_mb: u32) -> Result<Pools, PoolError> {
-        let ordinary = create("mmb-packets", ordinary_buffers(memory_mb), ORDINARY)?;
+        let buffers = ordinary_buffers(memory_mb);
+        let ordinary = create("mmb-packets", (buffers, buffers), ORDINARY)?;
         Ok(Pools { ordinary, jumbo: Mutex::new(None) })
     }
 
     /// Creates pools as [`Pools::create`] does, for so many workers. The ordinary pool grows.
     pub fn create_growing(memory_mb: u32, workers: usize) -> Result<Pools, PoolError> {
-        let buffers = ordinary_buffers(memory_mb);
-        check_limit(buffers, ORDINARY, 0)?;
-        let allocation = |reason| PoolError::Allocation { buffers, bytes: ORDINARY, reason };
-        let size = (buffers, FEW + workers * OF_WORKER);
-        let ordinary = Mempool::growing("mmb-packets", size, ORDINARY, CACHE).map_err(allocation)?;
+        let size = (ordinary_buffers(memory_mb), FEW + workers * OF_WORKER);
+        let ordinary = create("mmb-packets", size, ORDINARY)?;
         reserve_rest(&ordinary);
         Ok(Pools { ordinary, jumbo: Mutex::new(None) })
     }
@@ -145,7 +143,7 @@ impl Pools {
         if let Some(pool) = &*jumbo {
             return Ok(pool.clone());
         }
-        let pool = create("mmb-jumbo", JUMBO_BUFFERS, JUMBO)?;
+        let pool = create("mmb-jumbo", (JUMBO_BUFFERS, JUMBO_BUFFERS), JUMBO)?;
         Ok(jumbo.insert(pool).clone())
     }
 }
@@ -166,19 +164,23 @@ pub(crate) enum Supply {
 /// # Errors
 /// There is no memory.
 pub(crate) fn supply(pool: &Mempool) -> Result<Supply, PoolError> {
-    let (populated, available) = (pool.populated(), pool.available());
+    let populated = pool.populated();
     if populated == pool.size() {
         return Ok(Supply::Complete);
     }
-    if available < FEW {
+    if pool.available() < FEW {
         grow(pool, populated + STEP)?;
         return Ok(Supply::Used);
     }
-    Ok(if populated - available < CALM { Supply::Ample } else { Supply::Used })
+    Ok(if pool.in_use() < CALM { Supply::Ample } else { Supply::Used })
 }
+
+/// One at a time adds buffers, so that what is reserved is what the last one left.
+static GROWTH: Mutex<()> = Mutex::new(());
 
 /// Adds buffers to a pool until it has `buffers`, or all.
 fn grow(pool: &Mempool, buffers: usize) -> Result<(), PoolError> {
+    let _growth = GROWTH.lock().unwrap_or_else(PoisonError::into_inner);
     let (before, buffers) = (pool.populated(), buffers.min(pool.size()));
     if buffers <= before {
         return Ok(());
@@ -219,10 +221,11 @@ fn check_limit(buffers: usize, bytes: usize, more: u64) -> Result<(), PoolError>
     }
 }
 
-fn create(name: &str, buffers: usize, data_room: usize) -> Result<Mempool, PoolError> {
+/// Creates a pool. Of its buffers, so many or a few more have memory at first.
+fn create(name: &str, (buffers, first): (usize, usize), data_room: usize) -> Result<Mempool, PoolError> {
     check_limit(buffers, data_room, 0)?;
     let allocation = |reason| PoolError::Allocation { buffers, bytes: data_room, reason };
-    Mempool::create(name, buffers, data_room, CACHE).map_err(allocation)
+    Mempool::growing(name, (buffers, first), data_room, CACHE).map_err(allocation)
 }
 
 /// The ordinary pool, for processes of `zero-copy` domains.

@@ -21,7 +21,7 @@ use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
 use crate::engine::counters::RuleTable;
 use crate::engine::error::{EngineError, WorkerError};
 use crate::engine::handoff::{Inbox, create_inbox};
-use crate::engine::pool_growth::PoolGrowth;
+use crate::engine::pool_growth::start_growth;
 use crate::engine::pools::{Pools, SharedScratchpads, check_memory};
 use crate::engine::shared::{Shared, WorkerShared};
 use crate::engine::snapshot::Snapshot;
@@ -32,7 +32,7 @@ use crate::engine::worker::Worker;
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
-use crate::features::port::stalls::StallMonitor;
+use crate::features::port::stalls::start_monitor;
 use crate::features::punt::queue::PuntQueue;
 use crate::features::punt::writer;
 use crate::graph;
@@ -66,11 +66,11 @@ impl Engine {
         let monitored = ports.clone();
         let port_monitor = PortMonitor::start(shared.fast.clone(), move || update_redirects(&monitored))
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
-        let stall_monitor = StallMonitor::start(ports.clone())
+        let stall_monitor = start_monitor(ports.clone())
             .map_err(|reason| EngineError::Thread { name: "the monitor of packet sockets".into(), reason })?;
         let workers = cpus.clone();
         let pool_growth =
-            PoolGrowth::start(pools.ordinary(), move || leave_cpus(workers.into_iter().flatten())).map_err(
+            start_growth(pools.ordinary(), move || leave_cpus(workers.into_iter().flatten())).map_err(
                 |reason| EngineError::Thread { name: "the growth of packet memory".into(), reason },
             )?;
         let writer = shared.clone();

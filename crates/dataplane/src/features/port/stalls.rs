@@ -5,48 +5,20 @@
 //! ring, since it waits for all readers (RCU). So no worker makes one.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::device::OpenPorts;
+use crate::engine::periodic::PeriodicThread;
 
 /// Pause between two checks. Frames are lost for up to two of them.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Pause while there is no packet socket.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// The thread. It ends when this is dropped.
-pub(crate) struct StallMonitor {
-    thread: Option<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
-}
-
-impl StallMonitor {
-    /// Starts the thread, which checks these ports.
-    pub fn start(ports: Arc<OpenPorts>) -> io::Result<StallMonitor> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let body = move || {
-            while !stopped.load(Ordering::Acquire) {
-                std::thread::park_timeout(if check(&ports) { PAUSE } else { LONG_PAUSE });
-            }
-        };
-        let thread = std::thread::Builder::new().name("mmb-ports".to_owned()).spawn(body)?;
-        Ok(StallMonitor { thread: Some(thread), stop })
-    }
-}
-
-impl Drop for StallMonitor {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A thread that panicked has nothing to clean up.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread, which checks these ports.
+pub(crate) fn start_monitor(ports: Arc<OpenPorts>) -> io::Result<PeriodicThread> {
+    PeriodicThread::start("mmb-ports", move || Some(if check(&ports) { PAUSE } else { LONG_PAUSE }))
 }
 
 /// Checks all ports. None closes meanwhile, or this thread might close it. Returns whether some have packet
