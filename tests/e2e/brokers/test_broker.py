@@ -1,7 +1,6 @@
 """Brokers with real clients and servers: curl, wrk, nginx and Python's servers, under the daemon's filters."""
 
 import contextlib
-import http.server
 import json
 import os
 import pathlib
@@ -12,138 +11,12 @@ import threading
 import pytest
 
 from lab import wait
-from lab.netns import CommandFailed, Network
-from lab.traffic import WebServer, fetch
+from lab.netns import CommandFailed
+from lab.site import BOTH_PLACES, LOCAL
+from lab.traffic import fetch
 
 # The capability to listen on ports below 1024 (capabilities(7)).
 NET_BIND_SERVICE = 1 << 10
-LOCAL = "127.0.0.1"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Tells which server it is and what it has got; breaks off or echoes."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        self.server.seen.append(self.path)
-        if self.path == "/broken":
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b"the beginning")
-            self.close_connection = True
-        elif self.path == "/health":
-            self.answer(b"", 200 if self.server.is_healthy else 503)
-        elif self.headers.get("Upgrade") == "echo":
-            self.send_response(101)
-            self.send_header("Connection", "Upgrade")
-            self.send_header("Upgrade", "echo")
-            self.end_headers()
-            while line := self.rfile.readline():
-                self.wfile.write(line[::-1])
-            self.close_connection = True
-        else:
-            seen = {"server": self.server.server_port, "path": self.path, "headers": dict(self.headers)}
-            self.answer(json.dumps(seen).encode())
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer(body)
-
-    def answer(self, body, status=200):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """A server in a namespace."""
-
-    daemon_threads = True
-    request_queue_size = 1024
-
-    def __init__(self, namespace, port):
-        self.seen, self.is_healthy = [], True
-        with namespace.entered():
-            super().__init__((LOCAL, port), Handler)
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-
-    def server_bind(self):
-        # The name of the host is not looked up.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_name, self.server_port = "server", self.server_address[1]
-
-    def handle_error(self, *_):
-        """Connections that are reset are no error."""
-
-
-class Site(Network):
-    """A namespace with a daemon and the servers behind it."""
-
-    def __init__(self, make_daemon, domain=None):
-        super().__init__()
-        self.space = self._namespace("site")
-        self._make_daemon = make_daemon
-        self._domain = domain
-        self.daemon = None
-
-    def start(self, *lines, **options):
-        first = [f"domain add {self._domain} private"] if self._domain else []
-        text = "\n".join([*first, *map(self.placed, lines)]) + "\n"
-        self.daemon = self._make_daemon(self.space, text, **options)
-        if self._domain:
-            line = self.daemon.line
-            self.daemon.line = lambda text, *words, **named: line(self.placed(text), *words, **named)
-        return self.daemon
-
-    def placed(self, line):
-        """The line, with its function in the domain if there is one."""
-        return f"{line} process {self._domain}" if self._domain and line.startswith("nf add ") else line
-
-    def server(self, port):
-        server = Server(self.space, port)
-        self.on_close(server.server_close)
-        self.on_close(server.shutdown)
-        return server
-
-    def web(self, port, **options):
-        server = WebServer(self.space, port, **options)
-        self.on_close(server.close)
-        return server
-
-    def connect(self, port=8080):
-        with self.space.entered():
-            connection = socket.create_connection((LOCAL, port), timeout=wait.PATIENCE)
-        self.on_close(connection.close)
-        return connection
-
-    def curl(self, *words):
-        """What curl prints."""
-        return self.space.run("curl", "--silent", "--show-error", "--noproxy", "*", "--max-time", 20, *words).stdout
-
-    def status(self, *words):
-        return int(self.curl("-o", os.devnull, "-w", "%{http_code}", *words))
-
-    def counters(self):
-        (broker,) = self.daemon.json("show", "brokers")["brokers"]
-        return broker["counters"]
-
-
-# For tests whose functions run in the daemon, and then in a process.
-BOTH_PLACES = pytest.mark.parametrize("site", [None, "tenant"], ids=["daemon", "process"], indirect=True)
-
-
-@pytest.fixture
-def site(root, make_daemon, request):
-    made = Site(make_daemon, getattr(request, "param", None))
-    yield made
-    made.close()
 
 
 def ask(connection, request):
@@ -423,12 +296,6 @@ def test_idle_connections_cost_nothing(site):
     assert all(answered(connection) for connection in connections[990:])
 
 
-def memory(daemon):
-    """The memory of the daemon that is in use, in KiB."""
-    text = (daemon.process_directory() / "status").read_text(encoding="utf-8")
-    return int(text.split("VmRSS:")[1].split()[0])
-
-
 def test_ten_thousand_idle_connections_need_little_memory(site):
     """Connections between two requests hold no buffer."""
     site.start(
@@ -443,14 +310,14 @@ def test_ten_thousand_idle_connections_need_little_memory(site):
     for connection in first:
         connection.sendall(request)
         assert connection.recv(4096).endswith(b"hello")
-    before = memory(site.daemon)
+    before = site.daemon.memory()
     with site.space.entered():
         many = [socket.create_connection((LOCAL, 8080), timeout=wait.PATIENCE) for _ in range(9990)]
     for connection in many:
         connection.sendall(request)
     assert all(connection.recv(4096).endswith(b"hello") for connection in many)
     assert site.counters()["clients"] == 10_000
-    used = memory(site.daemon) - before
+    used = site.daemon.memory() - before
     for connection in many:
         connection.close()
     wait.until(lambda: site.counters()["clients"] == 10, "the connections to be closed")
@@ -511,7 +378,7 @@ def test_what_cannot_be_is_refused(site):
         assert refused.returncode == 1 and sentence in refused.stderr, (line, refused)
         assert daemon.state() == before, line
     assert daemon.line("show brokers").stdout == "no brokers\n"
-    assert int(status_of(daemon)["CapEff"], 16) & NET_BIND_SERVICE == 0
+    assert int(daemon.status()["CapEff"], 16) & NET_BIND_SERVICE == 0
 
 
 @BOTH_PLACES
@@ -562,11 +429,6 @@ def test_a_response_without_length_that_breaks_off_is_reset(site):
     server.join(wait.PATIENCE)
 
 
-def status_of(daemon):
-    text = (daemon.process_directory() / "status").read_text(encoding="utf-8")
-    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-
-
 @BOTH_PLACES
 def test_low_ports(site):
     """A broker of the file to start with may have a low port; one that cannot listen is down."""
@@ -577,7 +439,7 @@ def test_low_ports(site):
         "broker add far listen 192.0.2.7:80 chain site",
     )
     assert site.curl(f"http://{LOCAL}") == "hello"
-    assert int(status_of(daemon)["CapEff"], 16) & NET_BIND_SERVICE
+    assert int(daemon.status()["CapEff"], 16) & NET_BIND_SERVICE
     shown = daemon.line("show brokers").stdout
     assert "broker `far` cannot listen on 192.0.2.7:80: this machine does not have the address" in shown
     assert "broker `far` is down" in daemon.log()

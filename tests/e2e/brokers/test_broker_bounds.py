@@ -6,8 +6,7 @@ import resource
 import socket
 
 from lab import wait
-
-from test_broker import BOTH_PLACES, LOCAL, site  # noqa: F401 isort: skip
+from lab.site import BOTH_PLACES, LOCAL
 
 URL = f"http://{LOCAL}:8080"
 GIB = 1 << 30

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from lab import wait
-
-from test_broker import LOCAL, site  # noqa: F401 isort: skip
+from lab.site import LOCAL
 
 URL = f"http://{LOCAL}:8080/file"
 ROUNDS = 4

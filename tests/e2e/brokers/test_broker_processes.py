@@ -13,9 +13,9 @@ import socket
 import time
 
 from lab import wait
-from lab.daemon import binary, children, functions_of, process_of, report
-
-from test_broker import BOTH_PLACES, LOCAL, memory, site  # noqa: F401 isort: skip
+from lab.daemon import binary, children
+from lab.functions import functions_of, process_of, report
+from lab.site import BOTH_PLACES, LOCAL
 
 FAULTS = 200 if os.environ.get("MMB_SOAK") else 6
 # KiB that the daemon may have more behind all faults: its allocator keeps some.
@@ -132,7 +132,7 @@ def test_faults_under_load(site):
                     answer_to_a_new_client()
             wait.until(lambda: state_of(daemon, "lb").get("process"), "a process")
             if number == FAULTS // 3:
-                before = (*leftovers(daemon), memory(daemon))
+                before = (*leftovers(daemon), daemon.memory())
             known, fault = state_of(daemon, "lb"), chance.choice([signal.SIGKILL, signal.SIGSTOP])
             moment = time.monotonic() + chance.random() / 100
             while time.monotonic() < moment:
@@ -156,8 +156,8 @@ def test_faults_under_load(site):
         assert "Non-2xx" not in shown[port] and "Socket errors" not in shown[port], shown[port]
     assert state_of(daemon, "neighbour")["restarts"] == 0
     wait.until(lambda: all(now <= then for now, then in zip(leftovers(daemon), before)), f"as few as {before} descriptors, threads and processes")
-    assert memory(daemon) <= before[-1] + KEPT, (memory(daemon), before)
-    print(f"{leftovers(daemon)} descriptors, threads, processes; {memory(daemon)} KiB, {before[-1]} KiB before")
+    assert daemon.memory() <= before[-1] + KEPT, (daemon.memory(), before)
+    print(f"{leftovers(daemon)} descriptors, threads, processes; {daemon.memory()} KiB, {before[-1]} KiB before")
     assert daemon.stop() == 0
 
 

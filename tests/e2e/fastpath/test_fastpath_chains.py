@@ -8,6 +8,7 @@ import pytest
 
 from lab import traffic, wait
 from lab.fastpath import fast, hits, the_connection
+from lab.functions import report
 from lab.natbench import SERVER
 from lab.netns import SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4
@@ -23,11 +24,6 @@ def configuration(function, chain="f"):
 def lost(daemon):
     """Dropped packets, but those of a handshake that a function takes for itself."""
     return {reason: n for reason, n in daemon.drops().items() if n and reason not in ("syn-cookie", "http-lb")}
-
-
-def report(daemon, name="f"):
-    functions = daemon.json("show", "functions")["functions"]
-    return next(one["report"] for one in functions if one["name"] == name)
 
 
 def listening(namespace, address=SERVER4, port=ONE):

@@ -126,6 +126,15 @@ class Daemon:
         """The kernel's files about the process."""
         return pathlib.Path("/proc") / str(self.process.pid)
 
+    def status(self):
+        """What the kernel tells of the process (proc_pid_status(5)), by field."""
+        text = (self.process_directory() / "status").read_text(encoding="utf-8")
+        return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
+    def memory(self, field="VmRSS"):
+        """A size in the kernel's status of the process, in KiB; the resident memory if none is named."""
+        return int(self.status()[field].split()[0])
+
     def thread(self, name):
         """The id of the thread with a name."""
         paths = (self.process_directory() / "task").glob("*/comm")
@@ -242,17 +251,3 @@ def children(process):
         if parent == process:
             found[int(stat.parent.name)] = words[1].decode() if len(words) > 1 else ""
     return found
-
-
-def functions_of(daemon):
-    """The processes of functions of a daemon."""
-    supervisors = [pid for pid, word in children(daemon.process.pid).items() if word == "function-supervisor"]
-    return [pid for parent in supervisors for pid, word in children(parent).items() if word == "function-process"]
-
-
-def report(daemon, name):
-    return next(one for one in daemon.json("show", "functions")["functions"] if one["name"] == name)["report"]
-
-
-def process_of(daemon, name):
-    return int(report(daemon, name)["process"].split(",")[0])

@@ -14,7 +14,7 @@ import threading
 import time
 
 from . import wait
-from .netns import end
+from .netns import SERVER4, end
 
 CHUNK = 256 << 10
 UDP_SEGMENT = 103
@@ -250,6 +250,16 @@ http {{
         end(self.process)
         self._log.close()
         self._directory.cleanup()
+
+
+def url(path="/", address=SERVER4, port=8000):
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}{path}"
+
+
+def curl(namespace, *arguments, check=True):
+    """Runs curl, which shows errors only. Returns the ended process."""
+    return namespace.run("curl", "-s", "-S", "--noproxy", "*", "--max-time", 40, *arguments, check=check)
 
 
 def fetch(namespace, url, patience=20):

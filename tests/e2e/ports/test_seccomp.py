@@ -20,8 +20,7 @@ def bench(make_bench):
 def filtered(make_daemon, bench):
     """A daemon without ports, whose threads all have the filter (mode 2)."""
     daemon = make_daemon(bench.mbox)
-    status = (daemon.process_directory() / "status").read_text(encoding="utf-8")
-    assert "Seccomp:\t2\n" in status
+    assert daemon.status()["Seccomp"] == "2"
     return daemon
 
 

@@ -8,9 +8,10 @@ import threading
 import pytest
 
 from lab import traffic, wait
+from lab.functions import process_of, report
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
-from sessions.test_processes import apply, process_of, report
+from sessions.test_processes import apply
 from streams import test_match
 from streams.test_http import DENSE, PAGE, chain, curl, edited, edits, serve, url
 from streams.test_match import PORT, connection, exactly

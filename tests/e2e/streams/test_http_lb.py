@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from lab import routebench, wait
+from lab.functions import report
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
-from lab.traffic import WebServer, fetch
+from lab.traffic import WebServer, curl, fetch, url
 
 PORT, ONE, TWO, CLOSED = 8000, 8001, 8002, 8009
 BAD = Impairment(loss=12, duplication=30, reordering=40, cuts=150)
@@ -78,22 +79,8 @@ def serve():
         server.server_close()
 
 
-def curl(namespace, *arguments):
-    """What curl prints."""
-    return namespace.run("curl", "-sS", "--noproxy", "*", "--max-time", "40", *arguments).stdout
-
-
-def url(path="/", address=SERVER4):
-    return f"http://[{address}]:{PORT}{path}" if ":" in address else f"http://{address}:{PORT}{path}"
-
-
 def digest(body=b""):
     return hashlib.sha256(body).hexdigest()
-
-
-def report(daemon):
-    functions = daemon.json("show", "functions")["functions"]
-    return next(one["report"] for one in functions if one["name"] == "l")
 
 
 BY_REQUEST = (
@@ -114,21 +101,21 @@ def test_the_request_chooses_the_server(make_wire, serve, workers, tmp_path):
         (("-H", "X-To: one"), ONE),
     ):
         arguments = arguments if any(word.startswith("http") for word in arguments) else (*arguments, url())
-        assert curl(wire.client, *arguments).split()[0] == str(port), arguments
-    assert curl(wire.client, url("/two", SERVER6)).split()[0] == str(TWO)
-    assert curl(wire.client, "-o", "/dev/null", "-w", "%{http_code}", url("/none")) == "503"
+        assert curl(wire.client, *arguments).stdout.split()[0] == str(port), arguments
+    assert curl(wire.client, url("/two", SERVER6)).stdout.split()[0] == str(TWO)
+    assert curl(wire.client, "-o", "/dev/null", "-w", "%{http_code}", url("/none")).stdout == "503"
     # A connection stays with its first server.
-    shown = curl(wire.client, "-w", "%{num_connects}\n", url("/two/1"), url("/other"))
+    shown = curl(wire.client, "-w", "%{num_connects}\n", url("/two/1"), url("/other")).stdout
     assert [line.split()[0] for line in shown.splitlines()] == [str(TWO), "1", str(TWO), "0"]
     # A head of several segments, and bodies.
     long = [word for number in range(6) for word in ("-H", f"X-{number}: {'x' * 1800}")]
-    assert curl(wire.client, *long, url("/two/long")).split()[1] == "/two/long"
+    assert curl(wire.client, *long, url("/two/long")).stdout.split()[1] == "/two/long"
     for size in (3, 30_000, 3 << 20):
         body = os.urandom(size)
         (tmp_path / "body").write_bytes(body)
-        shown = curl(wire.client, "-H", "Expect:", "--data-binary", f"@{tmp_path / 'body'}", url("/two"))
+        shown = curl(wire.client, "-H", "Expect:", "--data-binary", f"@{tmp_path / 'body'}", url("/two")).stdout
         assert shown.split() == [str(TWO), "/two", digest(body)]
-    found = report(wire.daemon)
+    found = report(wire.daemon, "l")
     assert found["requests without clause"] == "1" and found["requests"] == "12", found
 
 
@@ -161,11 +148,11 @@ def test_servers_that_are_down(make_wire, serve):
     wire = make_wire("af-packet", configuration(clauses))
     serve(wire.server, ONE, TWO)
     for _ in range(3):
-        assert curl(wire.client, url("/one")).split()[0] == str(ONE)
-    assert curl(wire.client, "-w", " %{http_code}", url("/no")).endswith("</h1>\n 503")
-    assert curl(wire.client, url("/silent")).split()[0] == str(ONE)
-    assert curl(wire.client, url("/other")).split()[0] == str(TWO)
-    found = report(wire.daemon)
+        assert curl(wire.client, url("/one")).stdout.split()[0] == str(ONE)
+    assert curl(wire.client, "-w", " %{http_code}", url("/no")).stdout.endswith("</h1>\n 503")
+    assert curl(wire.client, url("/silent")).stdout.split()[0] == str(ONE)
+    assert curl(wire.client, url("/other")).stdout.split()[0] == str(TWO)
+    found = report(wire.daemon, "l")
     assert found["requests without server"] == "1" and int(found["servers that did not answer"]) >= 2, found
 
 
@@ -190,7 +177,7 @@ def test_a_port_is_used_again_at_once(make_wire, serve):
     # With some ports in turn, each connection has ended before its port comes again.
     for number in range(200):
         ask_from(wire.client, 40_000 + number % 20, PORT)
-    assert report(wire.daemon)["requests"] == "200"
+    assert report(wire.daemon, "l")["requests"] == "200"
 
 
 def test_a_server_has_an_old_connection_with_newer_timestamps(make_wire, serve):
@@ -244,13 +231,13 @@ def test_stream_functions_beside_it(make_wire, serve, tmp_path, chain):
         body = os.urandom(size)
         (tmp_path / "body").write_bytes(body)
         arguments = ("--data-binary", f"@{tmp_path / 'body'}") if size else ()
-        shown = curl(wire.client, "-i", "-H", "Expect:", *arguments, url("/two/SECRET")).replace("\r", "")
+        shown = curl(wire.client, "-i", "-H", "Expect:", *arguments, url("/two/SECRET")).stdout.replace("\r", "")
         head, answer = shown.split("\n\n", 1)
         assert "\nX-Seen: yes" in head, shown
         # The path that the server has got, which it sends back.
         assert answer == f"{TWO} {path} {digest(body)}\n"
-    assert curl(wire.client, url("/x/two!")) == f"{ONE} /x/three {digest()}\n"
-    assert report(wire.daemon)["requests"] == "5"
+    assert curl(wire.client, url("/x/two!")).stdout == f"{ONE} /x/three {digest()}\n"
+    assert report(wire.daemon, "l")["requests"] == "5"
 
 
 def test_edits_on_bad_links(make_bad, serve, tmp_path):
@@ -267,7 +254,7 @@ def test_edits_on_bad_links(make_bad, serve, tmp_path):
         clients.append((bench.client.popen(*command, stdout=-1), expected))
     for client, expected in clients:
         assert client.communicate(timeout=120)[0].decode() == expected
-    assert report(bench.daemon)["requests"] == "8"
+    assert report(bench.daemon, "l")["requests"] == "8"
 
 
 @pytest.mark.parametrize("address, offload", [(SERVER4, "none"), (SERVER6, "none"), (SERVER4, "both")], ids=["ip4", "ip6", "offload"])
@@ -286,7 +273,7 @@ def test_bad_links(make_bad, serve, tmp_path, address, offload):
         clients.append((bench.client.popen(*command, stdout=-1), f"{TWO} {path} {digest(expected)}\n"))
     for client, expected in clients:
         assert client.communicate(timeout=120)[0].decode() == expected
-    assert report(bench.daemon)["requests"] == "12"
+    assert report(bench.daemon, "l")["requests"] == "12"
 
 
 def test_routed(make_router, serve):
@@ -296,5 +283,5 @@ def test_routed(make_router, serve):
     for address in (routebench.SERVER, routebench.SERVER6):
         ping = ("ping", "-c1", "-W1", address)
         wait.until(lambda: bench.client.run(*ping, check=False).returncode == 0, "the way to the server")
-        shown = curl(bench.client, "-H", "Host: one.example", url("/", address))
-        assert shown.split()[0] == str(ONE), (address, report(bench.daemon))
+        shown = curl(bench.client, "-H", "Host: one.example", url("/", address)).stdout
+        assert shown.split()[0] == str(ONE), (address, report(bench.daemon, "l"))

@@ -12,6 +12,7 @@ from scapy.utils import rdpcap, wrpcap
 from lab import frames, routebench, wait
 from lab.daemon import mmb
 from lab.frames import IP, TCP, UDP
+from lab.functions import report
 from lab.links.impair import BadBench, Impairment
 from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
 
@@ -24,10 +25,6 @@ SO_NO_CHECK = 11
 def configuration(function):
     rules = "".join(f"add-stateful {protocol}-dport {PORT} chain c\n" for protocol in ("tcp", "udp"))
     return f"nf add m match {function}\nchain add c m\n{rules}"
-
-
-def report(daemon):
-    return next(one["report"] for one in daemon.json("show", "functions")["functions"] if one["name"] == "m")
 
 
 @contextlib.contextmanager
@@ -102,7 +99,7 @@ def test_positions_are_found_wherever_segments_are_cut(root, make_daemon, tmp_pa
             assert received((far, near), content) == content
         wait.until(lambda: len(found_in(log)) >= len(expected), "a line for each word")
         assert found_in(log) == expected
-        assert report(bench.daemon)["matches"] == str(len(expected))
+        assert report(bench.daemon, "m")["matches"] == str(len(expected))
     finally:
         bench.close()
 
@@ -118,7 +115,7 @@ def test_a_connection_with_a_word_is_reset(make_wire, address):
             with pytest.raises(ConnectionResetError):
                 end.recv(100)
     wait.until(lambda: wire.daemon.drops().get("match"), "the drop")
-    assert report(wire.daemon)["reset sessions"] == "1"
+    assert report(wire.daemon, "m")["reset sessions"] == "1"
 
 
 @pytest.mark.parametrize("address", [SERVER4, SERVER6])
@@ -133,7 +130,7 @@ def test_a_connection_with_a_word_is_closed(make_wire, address):
     for namespace in (wire.client, wire.server):
         waiting = ("ss", "-tanH", "state", "last-ack", "state", "fin-wait-1", "state", "closing")
         wait.until(lambda one=namespace: not one.run(*waiting).stdout, "the end of the sockets")
-    assert report(wire.daemon)["closed sessions"] == "1"
+    assert report(wire.daemon, "m")["closed sessions"] == "1"
 
 
 @pytest.mark.parametrize("addresses", [(CLIENT4, SERVER4), (CLIENT6, SERVER6)])
@@ -148,7 +145,7 @@ def test_a_word_in_two_datagrams(make_wire, addresses):
         near.send(b"a wo")
         assert far.recv(100) == b"a wo"
         near.send(b"rd")
-        wait.until(lambda: report(wire.daemon)["reset sessions"] == "1", "the match")
+        wait.until(lambda: report(wire.daemon, "m")["reset sessions"] == "1", "the match")
         near.send(b"more")
         wait.until(lambda: wire.daemon.drops().get("match", 0) >= 2, "the drops")
 
@@ -195,7 +192,7 @@ def test_edits_of_datagrams(make_wire, driver, address):
     wire = make_wire(driver, configuration("evil replace harmless"))
     exchange_datagrams(wire.client, wire.server, address)
     names = ("edited", "edited in two datagrams", "not edited: mtu")
-    assert [report(wire.daemon)[name] for name in names] == [str(EDITED), "1", "1"]
+    assert [report(wire.daemon, "m")[name] for name in names] == [str(EDITED), "1", "1"]
     listed = wire.daemon.json("show", "functions")["functions"]
     counts = next(one["stream"] for one in listed if one["name"] == "(stream)")
     assert (counts["events"]["edits"], counts["refused"]["mtu"]) == (EDITED, 1)
@@ -221,7 +218,7 @@ def test_ten_thousand_patterns_are_reloaded_under_load(make_wire):
         wire.daemon.line(line)
     with connection(wire, SERVER4) as (near, far):
         assert received((far, near), b" word000007 neither") == b" word000007 neither"
-        assert report(wire.daemon)['pattern "word000007"'] == "1"
+        assert report(wire.daemon, "m")['pattern "word000007"'] == "1"
         done, content = threading.Event(), random.Random(5).randbytes(100_000)
 
         def reload():
@@ -240,14 +237,14 @@ def test_ten_thousand_patterns_are_reloaded_under_load(make_wire):
             turns += 1
         thread.join()
         assert received((far, near), b" turn3 turn4 word000007") == b" turn3 turn4 word000007"
-    found = report(wire.daemon)
+    found = report(wire.daemon, "m")
     assert found["patterns"] == "10001" and found["matches"] == "3"
     assert found['pattern "turn4"'] == "1" and found['pattern "word000007"'] == "2"
     # A file that is wrong changes nothing.
     words.write_text("ok\n/(/\n", encoding="ascii")
     refused = wire.daemon.line("nf set m reload", check=False)
     assert refused.returncode != 0 and "line 2 of" in refused.stderr, refused
-    assert report(wire.daemon)["patterns"] == "10001"
+    assert report(wire.daemon, "m")["patterns"] == "10001"
 
 
 def test_replay(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from lab import wait
 from lab.frames import IP, TCP, Ether
+from lab.functions import PLACES, chain, report
 from lab.netns import SERVER4, SERVER6
 
 PORT = 8443
@@ -76,19 +77,6 @@ def serve(certificate):
         server.close()
 
 
-# Where a function runs.
-PLACES = pytest.mark.parametrize("place", ["", " process tenant"], ids=["worker", "process"])
-
-
-def chain(line, place=""):
-    domain = "domain add tenant private\n" if place else ""
-    return f"{domain}nf add f {line}{place}\nchain add c f\nadd-stateful tcp-dport {PORT} chain c\n"
-
-
-def report(daemon):
-    return next(one["report"] for one in daemon.json("show", "functions")["functions"] if one["name"] == "f")
-
-
 def fetch(namespace, name, *arguments, address=SERVER4):
     host = f"[{address}]" if ":" in address else address
     resolve = f"{name}:{PORT}:{host}"
@@ -126,7 +114,7 @@ def payloads(sniffer):
 @pytest.mark.parametrize("driver, address", [("af-xdp", SERVER4), ("af-packet", SERVER6)])
 @PLACES
 def test_names_decide(make_wire, serve, driver, address, place):
-    wire = make_wire(driver, chain("sni deny ads.example *.ads.example", place))
+    wire = make_wire(driver, chain("sni deny ads.example *.ads.example", place, PORT))
     serve(wire.server, address)
     for version in ("--tlsv1.3", "--tls-max=1.2"):
         option = version.split("=")
@@ -145,7 +133,7 @@ def test_names_decide(make_wire, serve, driver, address, place):
 
 @PLACES
 def test_the_server_gets_no_byte_of_a_refused_hello(make_wire, serve, place):
-    wire = make_wire("af-packet", chain("sni deny ads.example", place))
+    wire = make_wire("af-packet", chain("sni deny ads.example", place, PORT))
     serve(wire.server)
     hello = client_hello("ads.example")
     for sent, size in ((hello, 1000), (hello, 40), (hello, 1), (records(hello, 20), 100), (records(hello, 1), 2000)):
@@ -169,7 +157,7 @@ def test_the_server_gets_no_byte_of_a_refused_hello(make_wire, serve, place):
 
 @PLACES
 def test_what_is_not_tls_is_reset(make_wire, serve, place):
-    wire = make_wire("af-packet", chain("sni allow www.example", place))
+    wire = make_wire("af-packet", chain("sni allow www.example", place, PORT))
     serve(wire.server)
     with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         connection.settimeout(20)
@@ -186,7 +174,7 @@ def test_what_is_not_tls_is_reset(make_wire, serve, place):
 def test_names_choose_outputs(make_wire, serve, driver, address, place):
     line = f"sni deny ads.example org: *.org video: v.example{place}"
     counts = "".join(f"nf add {name} count\n" for name in "ovr")
-    lines = chain(line).replace("chain add c f", f"{counts}chain add c f [org: o, video: v, rest: r]")
+    lines = chain(line, port=PORT).replace("chain add c f", f"{counts}chain add c f [org: o, video: v, rest: r]")
     wire = make_wire(driver, ("domain add tenant private\n" if place else "") + lines)
     serve(wire.server, address)
     wanted = {"o": 3, "v": 2, "r": 1}
@@ -221,7 +209,7 @@ ANSWER = b"an answer"
 @pytest.mark.parametrize("driver, address", [("af-packet", SERVER4), ("af-xdp", SERVER6)])
 @PLACES
 def test_names_in_quic(make_wire, driver, address, place):
-    lines = chain("sni deny example.com", place).replace("tcp-dport", "udp-dport")
+    lines = chain("sni deny example.com", place, PORT).replace("tcp-dport", "udp-dport")
     wire = make_wire(driver, lines)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     denied, allowed = ((RECORDED / f"{name}.bin").read_bytes() for name in ("rfc9001", "aioquic"))

@@ -7,9 +7,10 @@ import signal
 import pytest
 
 from lab import traffic, wait
+from lab.functions import process_of, report
 from lab.links.impair import BadBench, Impairment
 from lab.netns import SERVER4
-from sessions.test_processes import apply, process_of, report, send_segments
+from sessions.test_processes import apply, send_segments
 from streams.test_match import PORT, WORDS, connection, content_with_words, exactly, found_in, has_ended, received
 
 DOMAIN = "domain add tenant private buffers 1024"
