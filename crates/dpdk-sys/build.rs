@@ -64,7 +64,8 @@ const FUNCTIONS: &str = "
     rte_graph_(create|destroy|lookup|node_get) __rte_node_register
     rte_thread_register rte_thread_unregister rte_log_set_global_level rte_strerror rte_get_tsc_hz
     bpf_object__(open_mem|load|close|find_map_by_name|find_program_by_name) bpf_(map|program)__fd
-    bpf_map__reuse_fd bpf_map_create bpf_map_(update|delete)_elem bpf_link_create bpf_prog_test_run_opts";
+    bpf_map__reuse_fd bpf_map_create bpf_map_(update|delete)_elem bpf_link_(create|update)
+    bpf_prog_test_run_opts";
 const TYPES: &str = "
     rte_mbuf rte_mempool rte_ring rte_graph rte_node rte_node_register rte_graph_param rte_pktmbuf_pool_private
     rte_eth_conf rte_eth_dev_info rte_eth_stats rte_eth_link rte_ether_addr rte_mbuf_dynfield

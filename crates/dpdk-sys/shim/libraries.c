@@ -27,6 +27,7 @@
 	F(XDP, libxdp_set_print)                                                                        \
 	F(XDP, xsk_socket__fd)                                                                          \
 	F(BPF, bpf_link_create)                                                                         \
+	F(BPF, bpf_link_update)                                                                         \
 	F(BPF, bpf_map_create)                                                                          \
 	F(BPF, bpf_map_delete_elem)                                                                     \
 	F(BPF, bpf_map_update_elem)                                                                     \

@@ -38,8 +38,16 @@ fn in_namespace_that_tells(test: impl FnOnce()) {
     in_namespace(test);
 }
 
+/// An AF_XDP port that is on the fast path.
+fn fast_port(interface: &str, pool: &Mempool) -> Port {
+    let port = open(Device::AfXdp { interface: interface.into() }, pool).unwrap();
+    assert!(port.fast_path().is_none() && !port.is_fast());
+    assert!(port.engage_fast_path(true), "{:?}", port.fast_path_error());
+    port
+}
+
 fn ports(pool: &Mempool) -> [Port; 2] {
-    [0, 1].map(|at| open(Device::AfXdp { interface: format!("mmb{at}") }, pool).unwrap())
+    [0, 1].map(|at| fast_port(&format!("mmb{at}"), pool))
 }
 
 /// All traffic between the two stacks is intact, and nearly all of it is forwarded in the kernel.
@@ -225,7 +233,7 @@ fn ports_are_opened_and_closed_repeatedly() {
         // The egress port is closed; then the interface gets a new port.
         drop(second);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
-        let second = open(Device::AfXdp { interface: "mmb1".into() }, &pool).unwrap();
+        let second = fast_port("mmb1", &pool);
         let id = second.fast_port().unwrap();
         assert!(!ids.contains(&id));
         assert_eq!(datagram.send(&mut rx), TO_PORT);
@@ -233,7 +241,7 @@ fn ports_are_opened_and_closed_repeatedly() {
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         // The ingress port is closed; then the interface gets a new port.
         drop((first, rx, tx));
-        let mut first = open(xdp(), &pool).unwrap();
+        let mut first = fast_port("mmb0", &pool);
         let (mut rx, _tx) = queues(&mut first);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         datagram.key.port = first.fast_port().unwrap();
@@ -393,7 +401,7 @@ fn packets_go_past_the_interface_to_a_plain_peer() {
         let (ends, pool) = (Ends::new(1500), pool());
         let [first, second] = [0, 1].map(|at| {
             let port = open(Device::AfPacket { interface: format!("mmb{at}") }, &pool).unwrap();
-            assert!(port.engage_tc(true), "{:?}", port.fast_path_error());
+            assert!(port.engage_fast_path(true), "{:?}", port.fast_path_error());
             port
         });
         let path = Arc::clone(first.fast_path().unwrap());
@@ -471,6 +479,7 @@ fn ports_without_the_fast_path_still_work() {
                 && generic.fast_port().is_none()
                 && !generic.can_receive_redirects()
         );
+        assert!(!generic.engage_fast_path(true));
         let why = generic.fast_path_error().unwrap();
         assert!(why.starts_with("cannot use XDP in its driver: "), "{why}");
     });

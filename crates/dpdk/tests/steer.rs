@@ -116,6 +116,31 @@ fn the_kernel_keeps_its_frames_in_generic_mode() {
     });
 }
 
+/// The program with the fast path takes the other one's place during traffic.
+#[test]
+fn no_frame_is_lost_while_a_port_joins_the_fast_path() {
+    in_namespace(|| {
+        let (peer, pool) = (peer_of("mmb0"), pool());
+        let mut port = open(xdp(), &pool).unwrap();
+        let (mut rx, _tx) = queues(&mut port);
+        let raw = peer.within(|| Raw::new("peer0"));
+        let mut check = |n| {
+            raw.send(&frame(100, n));
+            let end = Instant::now() + Duration::from_secs(5);
+            while !receive_within(&mut rx, 1, 50).contains(&frame(100, n)) {
+                assert!(Instant::now() < end, "frame {n}");
+            }
+        };
+        let has_joined = std::thread::scope(|scope| {
+            let joining = scope.spawn(|| port.engage_fast_path(true));
+            (0..).take_while(|_| !joining.is_finished()).for_each(&mut check);
+            joining.join().unwrap()
+        });
+        assert!(has_joined, "{:?}", port.fast_path_error());
+        (0..100).for_each(check);
+    });
+}
+
 /// Steering is switched and addresses change during traffic, without a misdirected frame.
 #[test]
 fn steering_changes_during_traffic() {

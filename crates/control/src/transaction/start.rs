@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mmb_dataplane::{Engine, SessionFile};
+use mmb_dataplane::{Engine, FastHook, SessionFile, learns};
 use mmb_flow::Key;
 use mmb_router::{Namespace, NamespaceError};
 
@@ -64,13 +64,15 @@ impl Control {
 
     /// Does what a start with `config` needs and what may be done while another process has its devices: the
     /// first touch of a table with a million sessions takes a tenth of a second, as long as the kernel takes
-    /// to verify the program of an AF_XDP port.
+    /// to verify the program of the fast path of an AF_XDP port.
     pub fn prepare(engine: &Engine, config: &Config) {
         // If it fails, the start fails, too.
-        let _ = engine.publish(config.forwarding(|_| false));
+        let forwarding = config.forwarding(|_| false);
+        let is_fast = learns(&forwarding, FastHook::Xdp);
+        let _ = engine.publish(forwarding);
         for device in config.devices(|_| true) {
             if matches!(device.kind, DeviceKind::Port(_)) {
-                engine.prepare_port(&device.name, &device.port_kind());
+                engine.prepare_port(&device.name, &device.port_kind(), is_fast);
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::engine::pools::{Pools, ReadablePackets, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
-use crate::features::fastpath::config::{is_learning, uses_tc};
+use crate::features::fastpath::config::{is_learning, learns};
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
@@ -144,10 +144,11 @@ impl Engine {
         restore_offloads(self.files.state());
     }
 
-    /// Does what a port needs and what may be done while another process has the device, so that
-    /// [`Engine::open_port`] takes less time. Errors are left to it.
-    pub fn prepare_port(&self, name: &str, kind: &PortKind) {
-        if let Some(port) = port::prepare(&self.pools, name, kind, self.workers.len()) {
+    /// Does what a port needs and what may be done while another process has the device, so that opening and
+    /// publishing it take less time. `is_fast`: ports of its kind will learn flows for the fast path. Errors
+    /// are left to [`Engine::open_port`].
+    pub fn prepare_port(&self, name: &str, kind: &PortKind, is_fast: bool) {
+        if let Some(port) = port::prepare(&self.pools, name, kind, self.workers.len(), is_fast) {
             lock(&self.prepared).push((kind.clone(), port));
         }
     }
@@ -242,8 +243,11 @@ impl Engine {
             forwarding.ports.iter().filter_map(|config| Some((config.id, open(config.id)?))).collect();
         let devices = || participating.iter().map(|(id, port)| (*id, port.device()));
         let (is_learning, was_learning) = (is_learning(&forwarding), self.shared.fast.is_learning());
-        let uses_tc = is_learning && uses_tc(&forwarding);
-        participating.iter().filter(|_| uses_tc).for_each(|(_, port)| port.engage_tc(true));
+        let has_fast =
+            |port: &OpenPort| port.device().fast_hook().is_some_and(|hook| learns(&forwarding, hook));
+        let (learning, others): (Vec<_>, Vec<_>) =
+            participating.iter().map(|(_, port)| port.clone()).partition(|port| has_fast(port));
+        learning.iter().for_each(|port| port.engage_fast_path(true));
         devices().for_each(|(_, port)| port.merge_segments(!forwarding.keeps_segments));
         let large = large_frames_for(&forwarding.chains);
         devices().for_each(|(_, port)| port.restrict_large(large));
@@ -268,7 +272,7 @@ impl Engine {
         self.wait_for(generation)?;
         drop(old);
         devices().for_each(|(_, port)| port.receive_large(large));
-        participating.iter().filter(|_| !uses_tc).for_each(|(_, port)| port.engage_tc(false));
+        others.iter().for_each(|port| port.engage_fast_path(false));
         publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
         Ok(())

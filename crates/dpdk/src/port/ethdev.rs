@@ -43,9 +43,10 @@ pub struct Port {
 }
 
 impl Port {
-    /// Does what a port on this device needs and what may be done while another process has the device, so
-    /// that [`Port::open`] takes less time. Errors are left to it.
-    pub fn prepare(device: &Device) {
+    /// Loads the program by which a port on this device has the fast path, which may be done while another
+    /// process has the device. So [`Port::open`] and [`Port::engage_fast_path`] take less time. Errors are
+    /// left to them.
+    pub fn prepare_fast_path(device: &Device) {
         open::prepare(device);
     }
 
@@ -267,19 +268,24 @@ impl Port {
         xdp.or_else(|| self.handle.tc.as_ref().map(|_| FastHook::Tc))
     }
 
-    /// Engages the tc programs of an AF_PACKET port, or removes them. Returns whether they are engaged. No
-    /// packet is lost or received twice by the change.
-    pub fn engage_tc(&self, engaged: bool) -> bool {
-        self.handle.tc.as_ref().is_some_and(|tc| tc.engage(engaged))
+    /// Makes the port a member of the fast path, or makes an AF_PACKET port leave it: an AF_XDP port stays a
+    /// member. Returns [`Port::is_fast`]. No packet is lost or received twice by the change.
+    pub fn engage_fast_path(&self, engaged: bool) -> bool {
+        match (&self.handle.xdp, &self.handle.tc) {
+            (Some(program), _) if engaged => program.engage(),
+            (None, Some(tc)) => _ = tc.engage(engaged),
+            _ => {}
+        }
+        self.is_fast()
     }
 
     fn fast_member(&self) -> Option<&Member> {
-        let xdp = self.handle.xdp.as_ref().and_then(|program| program.fast().ok());
+        let xdp = self.handle.xdp.as_ref().and_then(|program| program.fast()?.ok());
         xdp.or_else(|| self.handle.tc.as_ref()?.member())
     }
 
     /// The fast path of the process's ports. None where the kernel refuses ([`Port::fast_path_error`]), for
-    /// AF_PACKET ports that were never engaged, and for ports of other kinds.
+    /// ports that were never engaged ([`Port::engage_fast_path`]), and for ports of other kinds.
     pub fn fast_path(&self) -> Option<&Arc<FastPath>> {
         Some(&self.fast_member()?.path)
     }
@@ -300,7 +306,7 @@ impl Port {
     /// Why a port is not on the fast path; None: it is or was not asked to be, or its kind has none.
     pub fn fast_path_error(&self) -> Option<String> {
         let tc = self.handle.tc.as_ref().and_then(|tc| tc.error());
-        Some(tc.or_else(|| self.handle.xdp.as_ref()?.fast().err())?.to_string())
+        Some(tc.or_else(|| self.handle.xdp.as_ref()?.fast()?.err())?.to_string())
     }
 
     /// Lets tc give packets for an AF_PACKET port to the other end of the interface's veth pair, past the
@@ -322,9 +328,9 @@ impl Port {
         self.running_device().is_some_and(|device| XdpFeatures::of(device.index).takes_redirects())
     }
 
-    /// The interface of a port on the fast path, if it is up.
+    /// The interface of a port that can have a fast path, if it is up.
     fn running_device(&self) -> Option<NetDev> {
-        self.fast_port()?;
+        self.fast_hook()?;
         self.net_dev().filter(|device| device.up && device.running)
     }
 }

@@ -25,7 +25,8 @@ use crate::xdp::{self, TcPort, XdpError, XdpProgram, port_error};
 const DESCRIPTORS: u16 = 1024;
 /// Descriptors of an AF_XDP queue: libxdp's default ring size.
 const XDP_DESCRIPTORS: u16 = 2048;
-/// Does what opening a device needs and what may be done while another process has it.
+
+/// Loads the program by which a port on this device has the fast path, if it is one by AF_XDP.
 pub(super) fn prepare(device: &Device) {
     if let Device::AfXdp { interface } = device
         && let Ok(Some(interface)) = NetDev::lookup(interface)

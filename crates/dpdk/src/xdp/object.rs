@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use mmb_dpdk_sys as sys;
@@ -42,6 +42,12 @@ pub(super) fn link(program: c_int, if_index: u32, hook: Hook) -> Result<OwnedFd,
         call(|| unsafe { sys::bpf_link_create(program, if_index.cast_signed(), kind, &raw const options) })?;
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Puts another program into a link, in place of the one that is there.
+pub(super) fn replace(link: &OwnedFd, program: c_int) -> Result<(), i32> {
+    // SAFETY: without options; a system call that takes two descriptors.
+    call(|| unsafe { sys::bpf_link_update(link.as_raw_fd(), program, std::ptr::null()) }).map(|_| ())
 }
 
 /// Calls a function while the thread gets no signals: the kernel does not verify a program while one is

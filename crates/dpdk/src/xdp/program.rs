@@ -11,24 +11,27 @@
 //! shared memory, so that a frame sees the old or the new state. Local addresses are added before the gate is
 //! written and removed after it, so that no frame to an address that stays local is misdirected.
 //!
-//! A larger variant of the program also runs the fast path ([`super::fast_path`]). It needs XDP in the
-//! driver, and the kernel may refuse it; then the port works without the fast path.
+//! A larger variant of the program also runs the fast path ([`super::fast_path`]). A port begins with the
+//! smaller one, as the fast path's maps take 26 MiB and the kernel verifies the larger program for some
+//! 100 ms. [`XdpProgram::engage`] replaces the program in the link when the fast path is wanted first. The
+//! kernel changes one pointer, so that each frame meets one of the two. It needs XDP in the driver, and the
+//! kernel may refuse it; then the port works without the fast path.
 //!
-//! The kernel verifies this variant for some 100 ms. A process that takes ports over from another one loads
-//! it before the ports are closed there ([`prepare`]).
+//! A process that takes ports over from another one loads the larger program before the ports are closed
+//! there ([`prepare`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
 use super::error::{ENOTSUPP, XdpError};
 use super::fast_path::Member;
 use super::maps::{Mapped, delete, errno_of, put};
-use super::object::{ACCESS, Hook, Object, link};
+use super::object::{ACCESS, Hook, Object, link, replace};
 use super::variables::Variables;
 
 /// Which frames of an AF_XDP port stay with the kernel: those not addressed to `mac`, those that are neither
@@ -49,43 +52,65 @@ const STEER: &str = "steer its frames";
 #[derive(Debug)]
 pub(crate) struct XdpProgram {
     /// Dropped first: afterwards no frame meets the program.
-    _link: OwnedFd,
-    state: Mapped<Variables>,
-    /// The addresses in the maps of local addresses.
-    local: Mutex<BTreeSet<IpAddr>>,
+    link: OwnedFd,
+    if_index: u32,
+    socket: RawFd,
     is_generic: bool,
-    fast: Result<Member, XdpError>,
-    object: Object,
+    /// The membership in the fast path, once it was wanted.
+    fast: OnceLock<Result<Member, XdpError>>,
+    loaded: Mutex<LoadedProgram>,
 }
 
 impl XdpProgram {
-    /// Attaches a program to the interface with that index, for an AF_XDP socket on its first queue.
+    /// Attaches a program to the interface with that index, for an AF_XDP socket on its first queue. The
+    /// socket must stay open. The program has no fast path, unless it was prepared ([`prepare`]).
     pub(crate) fn attach(if_index: u32, socket: RawFd) -> Result<XdpProgram, XdpError> {
         let prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner).remove(&if_index);
-        let (member, object, state) = prepared.map_or_else(|| load_fast(if_index), Ok).or_else(|error| {
-            let (object, state) = load(sys::STEER, None)?;
-            Ok((Err(error), object, state))
-        })?;
-        give_socket(&object, socket)?;
-        let (fast, local) = (member, Mutex::default());
-        match link(object.program(c"steer")?, if_index, Hook::Xdp(sys::XDP_FLAGS_DRV_MODE)) {
-            Ok(_link) => Ok(XdpProgram { _link, state, local, is_generic: false, fast, object }),
+        let (fast, loaded) = match prepared {
+            Some((member, loaded)) => (OnceLock::from(Ok(member)), loaded),
+            None => (OnceLock::new(), LoadedProgram::load(sys::STEER, None)?),
+        };
+        loaded.give_socket(socket)?;
+        let with = |link, is_generic, fast, loaded| {
+            let loaded = Mutex::new(loaded);
+            XdpProgram { link, if_index, socket, is_generic, fast, loaded }
+        };
+        match link(loaded.program()?, if_index, Hook::Xdp(sys::XDP_FLAGS_DRV_MODE)) {
+            Ok(link) => Ok(with(link, false, fast, loaded)),
             Err(errno @ (libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL)) => {
-                let (object, state) = load(sys::STEER, None)?;
-                give_socket(&object, socket)?;
-                let _link = link(object.program(c"steer")?, if_index, Hook::Xdp(sys::XDP_FLAGS_SKB_MODE))
+                let loaded = LoadedProgram::load(sys::STEER, None)?;
+                loaded.give_socket(socket)?;
+                let link = link(loaded.program()?, if_index, Hook::Xdp(sys::XDP_FLAGS_SKB_MODE))
                     .map_err(XdpError::at(ATTACH))?;
                 // Before the kernel's stack, frames may be longer than any interface takes.
                 let fast = Err(XdpError { step: "use XDP in its driver", errno });
-                Ok(XdpProgram { _link, state, local, is_generic: true, fast, object })
+                Ok(with(link, true, OnceLock::from(fast), loaded))
             }
             Err(errno) => Err(XdpError { step: ATTACH, errno }),
         }
     }
 
-    /// The port's membership in the fast path, or why it has none.
-    pub(crate) fn fast(&self) -> Result<&Member, XdpError> {
-        self.fast.as_ref().map_err(|error| *error)
+    /// Makes the port a member of the fast path, if it is none and the kernel has not refused it before. It
+    /// stays one. No frame is lost.
+    pub(crate) fn engage(&self) {
+        self.fast.get_or_init(|| {
+            let (member, mut fast) = load_fast(self.if_index)?;
+            fast.give_socket(self.socket)?;
+            let mut loaded = self.loaded();
+            fast.steer(loaded.steering.as_ref())?;
+            replace(&self.link, fast.program()?).map_err(XdpError::at(ATTACH))?;
+            *loaded = fast;
+            Ok(member)
+        });
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, LoadedProgram> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The port's membership in the fast path, or why it has none. None: it was not engaged.
+    pub(crate) fn fast(&self) -> Option<Result<&Member, XdpError>> {
+        self.fast.get().map(|fast| fast.as_ref().map_err(|error| *error))
     }
 
     /// Whether the driver has no XDP, so that the kernel runs the program in its stack, which is slower.
@@ -95,23 +120,65 @@ impl XdpProgram {
 
     /// Sets the steering; None: every frame goes to the port. On an error, nothing has changed.
     pub(crate) fn steer(&self, steering: Option<&Steering>) -> Result<(), XdpError> {
-        let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        self.loaded().steer(steering)
+    }
+}
+
+/// A program in the kernel, with its maps.
+#[derive(Debug)]
+struct LoadedProgram {
+    state: Mapped<Variables>,
+    steering: Option<Steering>,
+    /// The addresses in the maps of local addresses.
+    local: BTreeSet<IpAddr>,
+    object: Object,
+}
+
+impl LoadedProgram {
+    /// Loads one of the two programs, with the maps of the fast path if it has a member.
+    fn load(bytes: &'static [u8], member: Option<&Member>) -> Result<LoadedProgram, XdpError> {
+        let object = Object::load(c"mmb_steer", bytes, member)?;
+        // SAFETY: the section holds these variables alone, and they consist of atomics.
+        let state = unsafe { Mapped::<Variables>::map(object.map(c".bss")?, 1) }
+            .map_err(|error| XdpError { step: ACCESS, errno: errno_of(&error) })?;
+        if let (Some(variables), Some(member)) = (state.get(0), member) {
+            variables.join(member);
+        }
+        Ok(LoadedProgram { state, steering: None, local: BTreeSet::new(), object })
+    }
+
+    /// The program's descriptor, which stays open as long as this value.
+    fn program(&self) -> Result<c_int, XdpError> {
+        self.object.program(c"steer")
+    }
+
+    /// Gives the program the socket of its port.
+    fn give_socket(&self, socket: RawFd) -> Result<(), XdpError> {
+        // SAFETY: key (a queue's number) and value have the sizes of this map.
+        unsafe { put(self.object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
+            .map_err(XdpError::at("use its AF_XDP socket"))
+    }
+
+    fn steer(&mut self, steering: Option<&Steering>) -> Result<(), XdpError> {
         let wanted: BTreeSet<IpAddr> =
             steering.map_or_else(BTreeSet::new, |steering| steering.local.iter().copied().collect());
-        let before = local.clone();
-        for address in wanted.difference(&before) {
-            if let Err(error) = self.add_local(*address) {
-                local.retain(|address| before.contains(address) || self.remove_local(*address).is_err());
-                return Err(error);
-            }
+        let (before, mut local) = (self.local.clone(), self.local.clone());
+        let added = wanted.difference(&before).try_for_each(|address| {
+            self.add_local(*address)?;
             local.insert(*address);
-        }
-        if let Some(variables) = self.state.get(0) {
-            variables.set_gate(steering);
+            Ok(())
+        });
+        if added.is_ok() {
+            if let Some(variables) = self.state.get(0) {
+                variables.set_gate(steering);
+            }
+            self.steering = steering.cloned();
         }
         // An address that cannot be removed stays in the set and is removed the next time.
-        local.retain(|address| wanted.contains(address) || self.remove_local(*address).is_err());
-        Ok(())
+        let kept = if added.is_ok() { &wanted } else { &before };
+        local.retain(|address| kept.contains(address) || self.remove_local(*address).is_err());
+        self.local = local;
+        added
     }
 
     fn add_local(&self, address: IpAddr) -> Result<(), XdpError> {
@@ -135,14 +202,14 @@ impl XdpProgram {
     }
 }
 
-/// A program with its variables that is not attached, and the port's membership in the fast path.
-type Loaded = (Result<Member, XdpError>, Object, Mapped<Variables>);
+/// A program with the fast path that is not attached, and the port's membership.
+type FastProgram = (Member, LoadedProgram);
 
 /// Programs that wait for their port, by the index of the interface.
-static PREPARED: Mutex<BTreeMap<u32, Loaded>> = Mutex::new(BTreeMap::new());
+static PREPARED: Mutex<BTreeMap<u32, FastProgram>> = Mutex::new(BTreeMap::new());
 
-/// Loads the program for the interface with that index, so that opening a port on it takes less time. Does
-/// nothing if the kernel refuses it: opening the port tries again and has the reason.
+/// Loads the program with the fast path for the interface with that index, so that [`XdpProgram::engage`]
+/// has nothing to do. Does nothing if the kernel refuses it: engaging tries again and has the reason.
 pub(crate) fn prepare(if_index: u32) {
     if let Ok(loaded) = load_fast(if_index) {
         PREPARED.lock().unwrap_or_else(PoisonError::into_inner).insert(if_index, loaded);
@@ -150,29 +217,10 @@ pub(crate) fn prepare(if_index: u32) {
 }
 
 /// Loads the program with the fast path.
-fn load_fast(if_index: u32) -> Result<Loaded, XdpError> {
+fn load_fast(if_index: u32) -> Result<FastProgram, XdpError> {
     let member = Member::join(if_index)?;
-    let (object, state) = load(sys::STEER_FAST, Some(&member))?;
-    Ok((Ok(member), object, state))
-}
-
-/// Loads one of the two programs, with the maps of the fast path if it has a member.
-fn load(bytes: &'static [u8], member: Option<&Member>) -> Result<(Object, Mapped<Variables>), XdpError> {
-    let object = Object::load(c"mmb_steer", bytes, member)?;
-    // SAFETY: the section holds these variables alone, and they consist of atomics.
-    let state = unsafe { Mapped::<Variables>::map(object.map(c".bss")?, 1) }
-        .map_err(|error| XdpError { step: ACCESS, errno: errno_of(&error) })?;
-    if let (Some(variables), Some(member)) = (state.get(0), member) {
-        variables.join(member);
-    }
-    Ok((object, state))
-}
-
-/// Gives a program the socket of its port.
-fn give_socket(object: &Object, socket: RawFd) -> Result<(), XdpError> {
-    // SAFETY: key (a queue's number) and value have the sizes of this map.
-    unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
-        .map_err(XdpError::at("use its AF_XDP socket"))
+    let loaded = LoadedProgram::load(sys::STEER_FAST, Some(&member))?;
+    Ok((member, loaded))
 }
 
 #[cfg(test)]

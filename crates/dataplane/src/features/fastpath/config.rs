@@ -16,9 +16,9 @@ pub(crate) fn is_learning(forwarding: &Forwarding) -> bool {
         && fast_path_obstacle(&forwarding.policy, &forwarding.nat, &forwarding.settings).is_none()
 }
 
-/// Whether the tc programs of AF_PACKET ports are engaged, if flows are learned.
-pub(crate) fn uses_tc(forwarding: &Forwarding) -> bool {
-    admits(forwarding.fast_path, FastHook::Tc)
+/// Whether flows of ports with this program are learned.
+pub fn learns(forwarding: &Forwarding, hook: FastHook) -> bool {
+    is_learning(forwarding) && admits(forwarding.fast_path, hook)
 }
 
 /// Whether the setting admits ports with this program.

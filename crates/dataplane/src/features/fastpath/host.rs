@@ -60,8 +60,8 @@ impl Engine {
         let role = match (hook, device.fast_path_error()) {
             (None, _) => FastPortRole::None("neither af-xdp nor af-packet".to_owned()),
             (_, Some(error)) => FastPortRole::None(error),
-            _ if !device.is_fast() => FastPortRole::Unused,
             (Some(FastHook::Xdp), _) if !can_redirect() => FastPortRole::InOnly,
+            _ if !device.is_fast() => FastPortRole::Unused,
             _ => FastPortRole::Both,
         };
         Some(FastPortInfo { hook, role })

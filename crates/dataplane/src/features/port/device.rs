@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::{FastHook, NetDev, Port, RxQueue, Steering, TxQueue};
+use mmb_dpdk::{NetDev, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
 use serde::Serialize;
 
@@ -103,10 +103,10 @@ impl OpenPort {
         self.checks_frames
     }
 
-    /// Engages the tc programs of an af-packet port, or removes them.
-    pub fn engage_tc(&self, engaged: bool) {
-        if self.port.fast_hook() == Some(FastHook::Tc) && engaged != self.port.is_fast() {
-            self.port.engage_tc(engaged);
+    /// Makes the port a member of the fast path, or makes it leave it, if it can.
+    pub fn engage_fast_path(&self, engaged: bool) {
+        if engaged != self.port.is_fast() {
+            self.port.engage_fast_path(engaged);
         }
     }
 

@@ -55,10 +55,16 @@ pub(crate) fn open(
 /// Does what a port needs and what may be done while another process has the device. Returns the device if
 /// two processes can have it, as with packet sockets: it receives what the other one receives, too. None: all
 /// else, and errors, are left to [`open`].
-pub(crate) fn prepare(pools: &Pools, name: &str, kind: &PortKind, workers: usize) -> Option<Port> {
+pub(crate) fn prepare(
+    pools: &Pools,
+    name: &str,
+    kind: &PortKind,
+    workers: usize,
+    is_fast: bool,
+) -> Option<Port> {
     match kind {
-        PortKind::AfXdp { ifname } => {
-            Port::prepare(&Device::AfXdp { interface: ifname.to_string() });
+        PortKind::AfXdp { ifname } if is_fast => {
+            Port::prepare_fast_path(&Device::AfXdp { interface: ifname.to_string() });
             None
         }
         PortKind::AfPacket { ifname } => {

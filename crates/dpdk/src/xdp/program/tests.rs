@@ -54,7 +54,8 @@ fn attached(in_driver: bool) -> Option<(XdpProgram, OwnedFd, MutexGuard<'static,
     let socket = unbound_socket();
     let index = if in_driver { NetDev::lookup("mmb0").unwrap().unwrap().index } else { LOOPBACK };
     let program = XdpProgram::attach(index, socket.as_raw_fd()).unwrap();
-    assert_eq!((program.is_generic(), program.fast().is_ok()), (!in_driver, in_driver));
+    program.engage();
+    assert_eq!((program.is_generic(), program.fast().unwrap().is_ok()), (!in_driver, in_driver));
     Some((program, socket, alone))
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn run_on(program: &XdpProgram, frame: &[u8], times: u32) -> (u32, Ve
         repeat: times.cast_signed(),
         ..Default::default()
     };
-    let fd = program.object.program(c"steer").unwrap();
+    let fd = program.loaded().program().unwrap();
     // SAFETY: live options, which carry their size and the frames' sizes.
     call(|| unsafe { sys::bpf_prog_test_run_opts(fd, &raw mut options) }).unwrap();
     assert_eq!(options.data_size_out as usize, frame.len());
@@ -155,7 +156,11 @@ fn steering() -> impl Strategy<Value = Option<Steering>> {
 fn verdicts(in_driver: bool) {
     let Some((program, _socket, _alone)) = attached(in_driver) else { return };
     // Without entries, the fast path forwards nothing.
-    program.fast().iter().for_each(|member| member.path.set_generation(1, crate::FastGranularity::Flow));
+    program
+        .fast()
+        .unwrap()
+        .iter()
+        .for_each(|member| member.path.set_generation(1, crate::FastGranularity::Flow));
     let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
     let steps = prop::collection::vec((steering(), prop::collection::vec(frame(), 1..20)), 1..4);
     runner
@@ -209,7 +214,7 @@ fn a_failed_steering_changes_nothing() {
         program.steer(Some(&many(most + 1))),
         Err(XdpError { step: "steer its frames", errno: libc::E2BIG })
     );
-    assert_eq!(program.local.lock().unwrap().iter().copied().collect::<Vec<_>>(), few.local);
+    assert_eq!(program.loaded().local.iter().copied().collect::<Vec<_>>(), few.local);
     for (n, kernels) in [(0, true), (1, true), (2, false), (most, false)] {
         assert_eq!(run(&program, &to(address(n)), 1).0, kernels, "{n}");
     }
@@ -220,7 +225,7 @@ fn a_failed_steering_changes_nothing() {
     program.steer(Some(&Steering { mac: MAC, ..many(most) })).unwrap();
     assert!(run(&program, &to(address(most)), 1).0 && !run(&program, &to(address(0)), 1).0);
     program.steer(None).unwrap();
-    assert!(program.local.lock().unwrap().is_empty());
+    assert!(program.loaded().local.is_empty());
 }
 
 #[test]
@@ -238,11 +243,40 @@ fn a_prepared_program_is_attached() {
     let Some(_namespace) = in_namespace() else { return };
     let index = NetDev::lookup("mmb0").unwrap().unwrap().index;
     prepare(index);
-    let steer = |object: &Object| object.program(c"steer").unwrap();
-    let prepared = PREPARED.lock().unwrap().get(&index).map(|(_, object, _)| steer(object));
+    let prepared = PREPARED.lock().unwrap().get(&index).map(|(_, loaded)| loaded.program().unwrap());
     let program = XdpProgram::attach(index, unbound_socket().as_raw_fd()).unwrap();
-    assert_eq!((prepared, program.is_generic()), (Some(steer(&program.object)), false));
+    program.engage();
+    assert_eq!((prepared, program.is_generic()), (program.loaded().program().ok(), false));
     assert!(PREPARED.lock().unwrap().is_empty());
+}
+
+/// A port has the program and the maps of the fast path when it is engaged first. Steering and socket stay.
+#[test]
+fn a_port_gets_the_fast_path_when_it_is_engaged() {
+    let Some(_namespace) = in_namespace() else { return };
+    let index = NetDev::lookup("mmb0").unwrap().unwrap().index;
+    let socket = unbound_socket();
+    let program = XdpProgram::attach(index, socket.as_raw_fd()).unwrap();
+    let local = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
+    program.steer(Some(&Steering { mac: MAC, local: vec![local] })).unwrap();
+    let check = || {
+        assert!(run(&program, &to(local), 1).0, "to the kernel");
+        assert!(!run(&program, &to(Ipv4Addr::new(192, 0, 2, 1).into()), 1).0, "to the socket");
+    };
+    check();
+    let small = program.loaded().program().unwrap();
+    assert!(program.fast().is_none() && program.loaded().object.map(c"fast_slots").is_err());
+    program.engage();
+    assert_ne!(program.loaded().program().unwrap(), small);
+    let member = program.fast().unwrap().unwrap().port;
+    check();
+    // Later changes reach the new program, which stays.
+    program.steer(None).unwrap();
+    assert!(!run(&program, &to(local), 1).0);
+    program.engage();
+    assert_eq!(program.fast().unwrap().unwrap().port, member);
+    drop(program);
+    assert!(XdpProgram::attach(index, socket.as_raw_fd()).is_ok(), "the link has ended");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn the_first_fin_is_forwarded_and_recorded() {
 fn entries_of_destinations() {
     let Some(rig) = rig() else { return };
     let result = runner(3000).run(&(sent(), any::<[bool; 2]>()), |((sent, [other, _]), [hop, flow])| {
-        let port = rig.port.fast().unwrap().port;
+        let port = rig.port.fast().unwrap().unwrap().port;
         let destination = sent.ends[1].0;
         let key = FastKey::for_destination(port, destination);
         let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
@@ -229,7 +229,7 @@ fn entries_of_pairs() {
 fn martian_sources_go_to_the_socket() {
     let Some(rig) = rig() else { return };
     rig.path.set_generation(NOW, FastGranularity::Destination);
-    let port = rig.port.fast().unwrap().port;
+    let port = rig.port.fast().unwrap().unwrap().port;
     let cases = [
         ("0.0.0.0", false),
         ("0.255.255.255", false),

@@ -41,10 +41,13 @@ fn index(name: &str) -> u32 {
 /// The rig; None without root.
 pub(crate) fn rig() -> Option<Rig> {
     let alone = in_namespace()?;
-    let port = XdpProgram::attach(index("mmb0"), unbound_socket().as_raw_fd()).unwrap();
+    let socket = unbound_socket();
+    let port = XdpProgram::attach(index("mmb0"), socket.as_raw_fd()).unwrap();
+    port.engage();
+    drop(socket);
     let out = Member::join(index("peer0")).unwrap();
     let path = Arc::clone(&out.path);
-    assert!(Arc::ptr_eq(&path, &port.fast().unwrap().path), "all ports share one");
+    assert!(Arc::ptr_eq(&path, &port.fast().unwrap().unwrap().path), "all ports share one");
     path.set_generation(NOW, FastGranularity::Flow);
     Some(Rig { port, out, path, _alone: alone })
 }
@@ -64,7 +67,7 @@ impl Rig {
     }
 
     pub(crate) fn key(&self, proto: u8, from: (IpAddr, u16), to: (IpAddr, u16)) -> FastKey {
-        let port = self.port.fast().unwrap().port;
+        let port = self.port.fast().unwrap().unwrap().port;
         FastKey {
             granularity: FastGranularity::Flow,
             port,

@@ -399,8 +399,12 @@ fn port_numbers_are_not_reused() {
     // A port beyond the limit works without the fast path.
     let socket = unbound_socket();
     let without = XdpProgram::attach(index("peer0"), socket.as_raw_fd()).unwrap();
+    without.engage();
     assert!(!without.is_generic());
-    assert_eq!(without.fast().err(), Some(XdpError { step: "join the fast path", errno: libc::E2BIG }));
+    assert_eq!(
+        without.fast().unwrap().err(),
+        Some(XdpError { step: "join the fast path", errno: libc::E2BIG })
+    );
     assert_eq!(run_on(&without, &frame, 1).0, sys::XDP_REDIRECT, "its socket gets every frame");
     drop((without, members));
     assert!(Member::join(index("peer0")).is_ok());

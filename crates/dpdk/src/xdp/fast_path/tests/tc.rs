@@ -50,7 +50,8 @@ pub(super) fn tc_rig() -> Option<TcRig> {
         assert!(fd >= 0);
         OwnedFd::from_raw_fd(fd)
     };
-    let tc = TcProgram::attach(index("mmb0"), socket.as_raw_fd(), rig.port.fast().unwrap(), None).unwrap();
+    let tc = TcProgram::attach(index("mmb0"), socket.as_raw_fd(), rig.port.fast().unwrap().unwrap(), None)
+        .unwrap();
     tc.engage(true);
     let it = TcRig { rig, tc, _socket: socket };
     assert_eq!(it.run(c"accept", &packet(6).build(), Meta::default()).0, 0, "not at first");
