@@ -42,3 +42,19 @@ def test_af_xdp_has_all_buffers_as_soon_as_the_port_is_added(make_bench, make_da
     again = make_daemon(bench.mbox, wire_config("af-xdp"))
     assert packet_memory(again) >= ALL
     bench.client.run("ping", "-c", 100, "-i", "0.005", "10.77.0.2")
+
+
+def test_jumbo_frames_take_memory_when_they_are_needed(make_bench, make_daemon):
+    bench = make_bench(mtu=9000)
+    daemon = make_daemon(bench.mbox, wire_config("af-packet"))
+    bench.client.run("ping", "-c", 100, "-i", "0.005", "-s", 8000, "-M", "do", "10.77.0.2")
+    # Half of the 4,096 jumbo buffers, which have 67 MiB.
+    assert packet_memory(daemon) < FIRST + 40 * MIB
+    assert not any(daemon.drops().values())
+
+
+def test_a_port_that_cannot_be_opened_adds_no_buffers(make_bench, make_daemon):
+    bench = make_bench(offloads=False, mtu=9000)
+    daemon = make_daemon(bench.mbox, "interface add left af-xdp m0\n")
+    assert "MTU" in daemon.interfaces()["left"]["reason"]
+    assert packet_memory(daemon) < FIRST

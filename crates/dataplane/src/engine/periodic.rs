@@ -49,3 +49,15 @@ impl Drop for PeriodicThread {
         }
     }
 }
+
+/// Keeps this thread from some CPUs. To allocate a huge page takes a CPU for milliseconds, in which a worker
+/// there would wait.
+pub(crate) fn leave_cpus(cpus: impl Iterator<Item = usize>) {
+    let caller = nix::unistd::Pid::from_raw(0);
+    let mut set = nix::sched::sched_getaffinity(caller).unwrap_or_default();
+    for cpu in cpus {
+        let _ = set.unset(cpu);
+    }
+    // Without the permission, or without any other CPU, the thread stays where it is.
+    let _ = nix::sched::sched_setaffinity(caller, &set);
+}

@@ -1,4 +1,4 @@
-//! A thread that adds buffers to the pool of ordinary packets while few are free.
+//! A thread that adds buffers to a pool of packets while few are free.
 //!
 //! Theory of operation. Packets that pass need few buffers. Those that wait need more. No worker counts
 //! buffers or adds any, since the kernel takes milliseconds for the memory. The thread looks at the pool from
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mmb_dpdk::Mempool;
 
-use super::periodic::PeriodicThread;
+use super::periodic::{PeriodicThread, leave_cpus};
 use super::pools::{PoolError, Supply, supply};
 
 /// Pause while buffers are in use, and pause while hardly any are. In the longer one, packets that wait take
@@ -19,15 +19,16 @@ const CALM_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a check that found no memory.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread. `prepare` runs in it first.
+/// Starts the thread, which stays away from the CPUs of the workers.
 pub(crate) fn start_growth(
+    name: &str,
     pool: Mempool,
-    prepare: impl FnOnce() + Send + 'static,
+    cpus: Vec<Option<usize>>,
 ) -> io::Result<PeriodicThread> {
-    let mut prepare = Some(prepare);
-    PeriodicThread::start("mmb-buffers", move || {
-        if let Some(prepare) = prepare.take() {
-            prepare();
+    let mut cpus = Some(cpus);
+    PeriodicThread::start(name, move || {
+        if let Some(cpus) = cpus.take() {
+            leave_cpus(cpus.into_iter().flatten());
         }
         pause(supply(&pool))
     })
@@ -75,12 +76,12 @@ mod tests {
     fn a_pool_grows_while_few_buffers_are_free_and_then_the_thread_ends() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
-        let pools = Pools::create_growing(190, 1).expect("memory");
+        let pools = Pools::create_growing(190, vec![None]).expect("memory");
         let pool = pools.ordinary();
         let first = pool.populated();
         assert!((16_384..18_000).contains(&first) && pools.buffers() > 30_000, "{first}");
         assert_eq!(supply(&pool).expect("memory"), Supply::Ample);
-        let growth = start_growth(pool.clone(), || {}).expect("a thread");
+        let growth = start_growth("mmb-buffers", pool.clone(), vec![None]).expect("a thread");
         let mut held = Vec::new();
         take(&pool, &mut held, 9000);
         std::thread::sleep(4 * CALM_PAUSE);
@@ -95,10 +96,33 @@ mod tests {
     }
 
     #[test]
+    fn the_pool_of_jumbo_frames_begins_with_a_part_and_grows() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
+        let pools = Pools::create_growing(192, vec![None]).expect("memory");
+        let (pool, ordinary) = (pools.jumbo().expect("memory"), pools.ordinary().populated());
+        let first = pool.populated();
+        assert!((2048..2400).contains(&first) && pool.size() == 4096, "{first}");
+        assert_eq!(supply(&pool).expect("memory"), Supply::Ample);
+        let mut held = Vec::new();
+        take(&pool, &mut held, 1100);
+        std::thread::sleep(4 * CALM_PAUSE);
+        assert_eq!(pool.populated(), first, "enough are free");
+        take(&pool, &mut held, 900);
+        wait_until("more buffers", || pool.populated() > first);
+        take(&pool, &mut held, 900);
+        wait_until("all buffers", || pool.populated() == pool.size());
+        assert_eq!(pools.ordinary().populated(), ordinary, "it has its own");
+        // Detached engines have no thread that could add some.
+        let detached = Pools::create(16).expect("memory").jumbo().expect("memory");
+        assert_eq!(detached.populated(), detached.size());
+    }
+
+    #[test]
     fn packets_that_functions_may_hold_and_ports_get_buffers_before() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
-        let pools = Pools::create_growing(191, 1).expect("memory");
+        let pools = Pools::create_growing(191, vec![None]).expect("memory");
         let (pool, first) = (pools.ordinary(), pools.ordinary().populated());
         pools.provide_for_held(1, 4096);
         assert_eq!(pool.populated(), first, "the default");

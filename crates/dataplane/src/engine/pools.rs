@@ -3,19 +3,23 @@
 //!
 //! Theory of operation. The ordinary pool is as large as `--memory` says. Without huge pages, it begins with
 //! as many buffers as workers can have in use at a time by default, and the others have no memory yet. A
-//! thread adds buffers while few are free ([`super::pool_growth`]). The publisher adds them when functions
-//! may hold more packets. A port that registers the memory with the kernel or with a network card adds all
-//! ([`Pools::complete`]). Memory that is not allocated yet is reserved in the control group: rules and ports
-//! do not take it.
+//! thread adds buffers while few are free ([`super::pool_growth`]), and another one does so for jumbo frames.
+//! The publisher adds them when functions may hold more packets. A port that registers the memory with the
+//! kernel or with a network card adds all ([`Pools::complete`]); jumbo frames come by no such port. Memory
+//! that is not allocated yet is reserved in the control group: rules and ports do not take it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mmb_dpdk::{Mempool, PinnedFrame, ReadablePool};
 use mmb_nf::process::PacketMemory;
 use mmb_session::Sessions;
 use mmb_system::{GroupMemory, exhausted_group, exhausted_group_of_reserved, reserve_memory};
+
+use super::periodic::PeriodicThread;
+use super::pool_growth::start_growth;
 
 /// There is no memory for a pool.
 #[derive(Debug, thiserror::Error)]
@@ -79,15 +83,21 @@ const DEFAULT_HELD: usize = 4096;
 /// With fewer free buffers, the ordinary pool grows. It begins with as many more: the rings to a worker that
 /// does not run have room for as many packets.
 const FEW: usize = 8192;
-/// Buffers in use by an engine in which no packets wait: vectors and caches.
-const CALM: usize = 2048;
-/// Buffers by which the ordinary pool grows: 20 MiB.
-const STEP: usize = 8192;
+/// With fewer free buffers, the pool of jumbo frames grows. It begins with as many, and as many for each
+/// worker: a vector and a cache take three quarters of them.
+const FEW_JUMBO: usize = 1024;
 
 /// The pools of an engine.
 pub(crate) struct Pools {
     ordinary: Mempool,
-    jumbo: Mutex<Option<Mempool>>,
+    jumbo: Mutex<Option<JumboPool>>,
+    /// The CPUs of the workers, if pools begin with a part of their buffers.
+    growing: Option<Vec<Option<usize>>>,
+}
+
+struct JumboPool {
+    pool: Mempool,
+    _growth: Option<PeriodicThread>,
 }
 
 impl Pools {
@@ -95,15 +105,17 @@ impl Pools {
     pub fn create(memory_mb: u32) -> Result<Pools, PoolError> {
         let buffers = ordinary_buffers(memory_mb);
         let ordinary = create("mmb-packets", (buffers, buffers), ORDINARY)?;
-        Ok(Pools { ordinary, jumbo: Mutex::new(None) })
+        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: None })
     }
 
-    /// Creates pools as [`Pools::create`] does, for so many workers. The ordinary pool grows.
-    pub fn create_growing(memory_mb: u32, workers: usize) -> Result<Pools, PoolError> {
-        let size = (ordinary_buffers(memory_mb), FEW + workers * OF_WORKER);
+    /// Creates pools as [`Pools::create`] does, for workers on these CPUs. They grow.
+    pub fn create_growing(memory_mb: u32, cpus: Vec<Option<usize>>) -> Result<Pools, PoolError> {
+        let size = (ordinary_buffers(memory_mb), FEW + cpus.len() * OF_WORKER);
         let ordinary = create("mmb-packets", size, ORDINARY)?;
-        reserve_rest(&ordinary);
-        Ok(Pools { ordinary, jumbo: Mutex::new(None) })
+        let mut rests = rests();
+        rests.clear();
+        reserve_rest(&mut rests, &ordinary);
+        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: Some(cpus) })
     }
 
     /// Adds all buffers to the ordinary pool.
@@ -129,7 +141,7 @@ impl Pools {
     /// The pools that exist.
     pub fn all(&self) -> Vec<Mempool> {
         let jumbo = self.jumbo.lock().unwrap_or_else(PoisonError::into_inner);
-        [self.ordinary()].into_iter().chain(jumbo.clone()).collect()
+        [self.ordinary()].into_iter().chain(jumbo.as_ref().map(|jumbo| jumbo.pool.clone())).collect()
     }
 
     /// Buffers for ordinary frames.
@@ -140,11 +152,20 @@ impl Pools {
     /// The pool for jumbo frames; it is created by the first call.
     pub fn jumbo(&self) -> Result<Mempool, PoolError> {
         let mut jumbo = self.jumbo.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = &*jumbo {
-            return Ok(pool.clone());
+        if let Some(jumbo) = &*jumbo {
+            return Ok(jumbo.pool.clone());
         }
-        let pool = create("mmb-jumbo", (JUMBO_BUFFERS, JUMBO_BUFFERS), JUMBO)?;
-        Ok(jumbo.insert(pool).clone())
+        let first = self.growing.as_ref().map_or(JUMBO_BUFFERS, |cpus| (1 + cpus.len()) * FEW_JUMBO);
+        let pool = create("mmb-jumbo", (JUMBO_BUFFERS, first.min(JUMBO_BUFFERS)), JUMBO)?;
+        reserve_rest(&mut rests(), &pool);
+        let _growth = match self.growing.clone() {
+            Some(cpus) => start_growth("mmb-jumbo", pool.clone(), cpus).ok(),
+            None => None,
+        };
+        if _growth.is_none() {
+            grow(&pool, pool.size())?;
+        }
+        Ok(jumbo.insert(JumboPool { pool, _growth }).pool.clone())
     }
 }
 
@@ -159,28 +180,35 @@ pub(crate) enum Supply {
     Used,
 }
 
-/// Adds buffers to a pool if few are free.
+/// Adds buffers to a pool if few are free: as many as are few.
 ///
 /// # Errors
 /// There is no memory.
 pub(crate) fn supply(pool: &Mempool) -> Result<Supply, PoolError> {
+    let few = if pool.data_room() == JUMBO { FEW_JUMBO } else { FEW };
     let populated = pool.populated();
     if populated == pool.size() {
         return Ok(Supply::Complete);
     }
-    if pool.available() < FEW {
-        grow(pool, populated + STEP)?;
+    if pool.available() < few {
+        grow(pool, populated + few)?;
         return Ok(Supply::Used);
     }
-    Ok(if pool.in_use() < CALM { Supply::Ample } else { Supply::Used })
+    // As long as no packets wait, there are not more in use than a quarter of these.
+    Ok(if pool.in_use() < few / 4 { Supply::Ample } else { Supply::Used })
 }
 
-/// One at a time adds buffers, so that what is reserved is what the last one left.
-static GROWTH: Mutex<()> = Mutex::new(());
+/// The memory that each pool does not have yet, by the bytes of a frame. Locked while a pool grows, so that
+/// what is reserved is what the last growth left.
+static RESTS: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
+
+fn rests() -> MutexGuard<'static, BTreeMap<usize, u64>> {
+    RESTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Adds buffers to a pool until it has `buffers`, or all.
 fn grow(pool: &Mempool, buffers: usize) -> Result<(), PoolError> {
-    let _growth = GROWTH.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rests = rests();
     let (before, buffers) = (pool.populated(), buffers.min(pool.size()));
     if buffers <= before {
         return Ok(());
@@ -191,13 +219,15 @@ fn grow(pool: &Mempool, buffers: usize) -> Result<(), PoolError> {
         return Err(PoolError::Limit { buffers: more, bytes, needed: needed.div_ceil(1 << 20), memory });
     }
     let grown = pool.grow_to(buffers);
-    reserve_rest(pool);
+    reserve_rest(&mut rests, pool);
     grown.map_err(|reason| PoolError::Growth { buffers: more, bytes, reason })
 }
 
 /// Reserves the memory of the buffers that a pool does not have yet.
-fn reserve_rest(pool: &Mempool) {
-    reserve_memory(((pool.size() - pool.populated()) * pool.buffer_bytes()) as u64);
+fn reserve_rest(rests: &mut BTreeMap<usize, u64>, pool: &Mempool) {
+    let rest = (pool.size() - pool.populated()) * pool.buffer_bytes();
+    rests.insert(pool.data_room(), rest as u64);
+    reserve_memory(rests.values().sum());
 }
 
 fn ordinary_buffers(memory_mb: u32) -> usize {

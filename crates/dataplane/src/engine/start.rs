@@ -21,6 +21,7 @@ use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
 use crate::engine::counters::RuleTable;
 use crate::engine::error::{EngineError, WorkerError};
 use crate::engine::handoff::{Inbox, create_inbox};
+use crate::engine::periodic::leave_cpus;
 use crate::engine::pool_growth::start_growth;
 use crate::engine::pools::{Pools, SharedScratchpads, check_memory};
 use crate::engine::shared::{Shared, WorkerShared};
@@ -57,7 +58,7 @@ impl Engine {
         let eal = Eal::init(&eal_config)?;
         let cpus = cpus_for(config.workers);
         start_allocation(cpus.clone())?;
-        let pools = Pools::create_growing(config.memory_mb, config.workers)?;
+        let pools = Pools::create_growing(config.memory_mb, cpus.clone())?;
         let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
         let (queue, punted) = PuntQueue::new()?;
         shared.punt.queue = Some(queue);
@@ -68,11 +69,8 @@ impl Engine {
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
         let stall_monitor = start_monitor(ports.clone())
             .map_err(|reason| EngineError::Thread { name: "the monitor of packet sockets".into(), reason })?;
-        let workers = cpus.clone();
-        let pool_growth =
-            start_growth(pools.ordinary(), move || leave_cpus(workers.into_iter().flatten())).map_err(
-                |reason| EngineError::Thread { name: "the growth of packet memory".into(), reason },
-            )?;
+        let pool_growth = start_growth("mmb-buffers", pools.ordinary(), cpus.clone())
+            .map_err(|reason| EngineError::Thread { name: "the growth of packet memory".into(), reason })?;
         let writer = shared.clone();
         let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
         let seed = config.seed.unwrap_or_else(random_seed);
@@ -274,17 +272,6 @@ fn start_allocation(workers: Vec<Option<usize>>) -> Result<(), EngineError> {
         requests.into_iter().for_each(populate);
     };
     thread("the allocation of memory", "mmb-memory", body).map(drop)
-}
-
-/// Keeps this thread from some CPUs. To allocate a huge page takes a CPU for milliseconds, in which a worker
-/// there would wait.
-fn leave_cpus(cpus: impl Iterator<Item = usize>) {
-    let mut set = nix::sched::sched_getaffinity(CALLER).unwrap_or_default();
-    for cpu in cpus {
-        let _ = set.unset(cpu);
-    }
-    // Without the permission, or without any other CPU, the thread stays where it is.
-    let _ = nix::sched::sched_setaffinity(CALLER, &set);
 }
 
 /// Reports the end of a worker's thread, unless the engine has stopped it.

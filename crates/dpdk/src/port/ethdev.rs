@@ -50,6 +50,16 @@ impl Port {
         open::prepare(device);
     }
 
+    /// Checks what makes [`Port::open`] fail before it asks the driver, as an interface that is not there or
+    /// whose MTU is too large.
+    ///
+    /// # Errors
+    /// As [`Port::open`].
+    pub fn check(spec: &PortSpec<'_>) -> Result<(), Error> {
+        open::check(Eal::running()?, spec)?;
+        Ok(())
+    }
+
     /// Opens a port.
     ///
     /// # Errors

@@ -37,11 +37,11 @@ pub(super) fn prepare(device: &Device) {
 
 /// Opens and starts a device.
 pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortError> {
-    check(eal, spec)?;
+    let interface = check(eal, spec)?;
     if let Device::Tap { interface } = &spec.device {
         return open_tap(eal, spec, interface.as_deref());
     }
-    let (interface, promiscuous) = prepare_interface(spec)?;
+    let promiscuous = interface.as_ref().map(|interface| become_promiscuous(spec, interface)).transpose()?;
     complete_pool(spec)?;
     check_xdp_pool(spec)?;
     let mtu = interface.as_ref().map_or(sys::RTE_ETHER_MTU, |interface| interface.mtu);
@@ -152,8 +152,8 @@ fn tap_error(spec: &PortSpec<'_>, interface: Option<&str>, failed: TapError) -> 
     PortError::Driver { port, step, errno: error.raw_os_error().unwrap_or(0), reason }
 }
 
-/// Checks what needs neither the kernel nor the driver.
-fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<(), PortError> {
+/// Checks what does not need the driver. Returns the kernel interface behind the port.
+pub(super) fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<Option<NetDev>, PortError> {
     let port = || spec.name.to_owned();
     if let Some(value) = spec.device.bad_argument() {
         return Err(PortError::BadArgument { port: port(), value: value.to_owned() });
@@ -183,7 +183,7 @@ fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<(), PortError> {
             reason: format!("{path}: {error}"),
         });
     }
-    Ok(())
+    check_interface(spec)
 }
 
 /// Gives memory to all buffers of the pool, if the device needs it.
@@ -219,22 +219,30 @@ fn check_xdp_pool(spec: &PortSpec<'_>) -> Result<(), PortError> {
     Err(PortError::Pool { port: spec.name.to_owned(), reason })
 }
 
-/// Checks the kernel interface behind the port and makes it promiscuous.
-fn prepare_interface(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<Promiscuous>), PortError> {
-    let Some(interface) = spec.device.interface() else { return Ok((None, None)) };
-    let (port, name) = (|| spec.name.to_owned(), || interface.to_owned());
-    let failed = |step, error: io::Error| match error.raw_os_error() {
+/// The error of a step with the kernel interface behind the port.
+fn interface_error(spec: &PortSpec<'_>, step: &'static str, error: &io::Error) -> PortError {
+    let port = spec.name.to_owned();
+    match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => PortError::NotPermitted {
-            port: port(),
+            port,
             what: "open raw sockets",
             capability: "cap_net_raw and cap_net_admin",
         },
-        errno => {
-            PortError::Driver { port: port(), step, errno: errno.unwrap_or(0), reason: error.to_string() }
-        }
-    };
-    let Some(device) = NetDev::lookup(interface).map_err(|error| failed("query its interface", error))?
-    else {
+        errno => PortError::Driver { port, step, errno: errno.unwrap_or(0), reason: error.to_string() },
+    }
+}
+
+/// Makes the kernel interface behind the port promiscuous.
+fn become_promiscuous(spec: &PortSpec<'_>, interface: &NetDev) -> Result<Promiscuous, PortError> {
+    Promiscuous::new(interface.index).map_err(|error| interface_error(spec, "become promiscuous", &error))
+}
+
+/// Checks the kernel interface behind the port.
+fn check_interface(spec: &PortSpec<'_>) -> Result<Option<NetDev>, PortError> {
+    let Some(interface) = spec.device.interface() else { return Ok(None) };
+    let (port, name) = (|| spec.name.to_owned(), || interface.to_owned());
+    let found = NetDev::lookup(interface);
+    let Some(device) = found.map_err(|error| interface_error(spec, "query its interface", &error))? else {
         return Err(PortError::NoInterface { port: port(), interface: name() });
     };
     if !device.up {
@@ -248,8 +256,7 @@ fn prepare_interface(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<Prom
     if let (Device::AfXdp { .. }, Some(queues @ 2..)) = (&spec.device, device.queues) {
         return Err(PortError::TooManyQueues { port: port(), interface: name(), queues });
     }
-    let promiscuous = Promiscuous::new(device.index).map_err(|error| failed("become promiscuous", error))?;
-    Ok((Some(device), Some(promiscuous)))
+    Ok(Some(device))
 }
 
 /// What DPDK's driver of AF_PACKET says if the ring of its socket cannot be mapped, which it locks.

@@ -125,11 +125,13 @@ fn plug(pools: &Pools, name: &str, device: Device, workers: usize) -> Result<Por
         _ => 0,
     };
     let pool = if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo()? } else { pools.ordinary() };
-    if device.needs_whole_pool() {
+    let (queues, completes) = (workers as u16, device.needs_whole_pool());
+    let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
+    if completes {
+        // The memory stays allocated, so not for a port that cannot be opened.
+        Port::check(&spec)?;
         pools.complete()?;
     }
-    let queues = workers as u16;
-    let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
     Ok(Port::open(&spec)?)
 }
 
