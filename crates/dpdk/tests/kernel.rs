@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, PortError, Steering, TxQueue};
+use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, PoolError, PortError, Steering, TxQueue};
 use net::*;
 
 fn packet() -> Device {
@@ -105,9 +105,9 @@ fn af_packet_carries() {
     in_namespace(|| carries(packet(), &pool()));
 }
 
-/// AF_XDP registers the memory of the buffers that the pool has when a port is opened.
+/// AF_XDP registers the memory of the buffers that the pool has when a port is opened. It gets no others.
 #[test]
-fn af_xdp_has_all_buffers_of_a_growing_pool() {
+fn a_pool_does_not_grow_while_af_xdp_has_its_memory() {
     in_namespace(|| {
         let pool = Mempool::growing("grows", (16_000, 500), 2048, 0).unwrap();
         let first = pool.populated();
@@ -116,6 +116,16 @@ fn af_xdp_has_all_buffers_of_a_growing_pool() {
         // What is left for AF_XDP are buffers that are added.
         let held: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
         assert_eq!(held.len(), first);
+        pool.grow_to(8000).unwrap();
+        let second = pool.populated();
+        let port = open(xdp(), &pool).unwrap();
+        assert!(pool.is_registered());
+        assert!(matches!(pool.grow_to(16_000), Err(PoolError::Registered)));
+        pool.grow_to(second).unwrap();
+        drop(port);
+        carries(xdp(), &pool);
+        assert_eq!((pool.populated(), pool.in_use(), pool.is_registered()), (second, first, false));
+        pool.grow_to(16_000).unwrap();
         carries(xdp(), &pool);
         assert_eq!((pool.populated(), pool.in_use()), (16_000, first));
     });

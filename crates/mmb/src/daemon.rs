@@ -254,14 +254,16 @@ fn take_over(
 
 /// The size of the engine.
 fn engine_size(args: &RunArgs, files: Arc<FileAccess>) -> EngineConfig {
+    let default = EngineConfig::default();
     EngineConfig {
         workers: args.workers,
-        memory_mb: args.memory,
+        memory_mb: args.memory.unwrap_or(default.memory_mb),
+        registers_all: args.memory.is_some(),
         sessions: args.sessions,
         scratchpad: args.scratchpad,
         files,
         seed: args.seed,
-        ..EngineConfig::default()
+        ..default
     }
 }
 

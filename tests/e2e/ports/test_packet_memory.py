@@ -1,4 +1,4 @@
-"""Packet buffers have memory when they are needed, and all of them before the kernel shares them."""
+"""Packet buffers have memory when they are needed, and as many as ports need before the kernel shares them."""
 
 import re
 
@@ -8,6 +8,8 @@ from lab.wire import wire_config
 MIB = 1 << 20
 # Half of the default `--memory` of 256 MiB, in whole buffers, and what a daemon with one worker begins with.
 ALL, FIRST = 121 * MIB, 42 * MIB
+# With two ports by AF_XDP, and room for a third one.
+XDP = range(77 * MIB, 84 * MIB)
 
 
 def packet_memory(daemon):
@@ -28,20 +30,57 @@ def test_buffers_have_memory_when_they_are_needed(make_bench, make_daemon):
     assert not any(daemon.drops().values())
 
 
-def test_af_xdp_has_all_buffers_as_soon_as_the_port_is_added(make_bench, make_daemon):
+def test_af_xdp_has_the_buffers_that_ports_need_as_soon_as_one_is_added(make_bench, make_daemon):
     bench = make_bench(offloads=False)
     daemon = make_daemon(bench.mbox, wire_config("af-packet").replace("wire left right\n", ""))
     assert packet_memory(daemon) < FIRST
     daemon.line("interface del left")
     daemon.line("interface add left af-xdp m0")
-    assert packet_memory(daemon) >= ALL
+    one = packet_memory(daemon)
+    assert FIRST < one < XDP.start
     daemon.line("wire left right")
     bench.client.run("ping", "-c", 100, "-i", "0.005", "10.77.0.2")
-    # So has one that is there from the start.
+    # The kernel has the memory, so that there cannot be more.
+    daemon.line("set held-packets worker 100000")
+    assert packet_memory(daemon) == one
     assert daemon.stop() == 0
+    # Those that are there from the start, and functions that hold more than by default.
     again = make_daemon(bench.mbox, wire_config("af-xdp"))
-    assert packet_memory(again) >= ALL
+    assert packet_memory(again) in XDP
     bench.client.run("ping", "-c", 100, "-i", "0.005", "10.77.0.2")
+    assert again.stop() == 0
+    assert packet_memory(make_daemon(bench.mbox, wire_config("af-xdp") + "set held-packets worker 100000\n")) >= ALL
+
+
+def test_af_xdp_has_all_buffers_of_the_memory_that_was_asked_for(make_bench, make_daemon):
+    bench = make_bench(offloads=False)
+    daemon = make_daemon(bench.mbox, wire_config("af-xdp"), arguments=("--memory", "256"))
+    assert packet_memory(daemon) >= ALL
+
+
+def test_many_ports_share_the_buffers_of_the_first_one(make_bench, make_daemon):
+    bench = make_bench(offloads=False)
+    daemon = make_daemon(bench.mbox, "")
+    for n in range(4):
+        bench.mbox.run("ip", "link", "add", f"x{n}", "type", "veth", "peer", "name", f"y{n}")
+        bench.mbox.run("ip", "link", "set", f"x{n}", "up")
+        bench.mbox.run("ip", "link", "set", f"y{n}", "up")
+    short = lambda name: any("packet buffers" in note for note in daemon.interfaces()[name].get("notes", []))
+    daemon.line("interface add left af-xdp m0")
+    daemon.line("interface add right af-xdp m1")
+    daemon.line("wire left right")
+    memory = packet_memory(daemon)
+    for n in range(4):
+        daemon.line(f"interface add i{n} af-xdp x{n}")
+    assert packet_memory(daemon) == memory
+    assert [short(name) for name in ("left", "right", "i0", "i3")] == [False, False, True, True]
+    bench.client.run("ping", "-c", 100, "-i", "0.005", "10.77.0.2")
+    # Without ports that share it, the memory is planned anew.
+    daemon.line("wire del left")
+    for name in ("left", "right", "i0", "i1", "i2", "i3"):
+        daemon.line(f"interface del {name}")
+    daemon.line("interface add left af-xdp m0")
+    assert not short("left")
 
 
 def test_jumbo_frames_take_memory_when_they_are_needed(make_bench, make_daemon):

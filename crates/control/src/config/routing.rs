@@ -24,7 +24,7 @@ const MAX_NAME: usize = 15;
 impl Interface {
     /// Whether the port is an AF_XDP port, whose addresses are those of the kernel interface that it is bound
     /// to.
-    fn is_xdp(&self) -> bool {
+    pub(crate) fn is_xdp(&self) -> bool {
         matches!(self.kind, PortKind::AfXdp { .. })
     }
 

@@ -17,7 +17,7 @@ use super::brokers::BrokerError;
 use super::control::Control;
 use super::mirror::Plan;
 use super::state::State;
-use crate::config::{Device, DeviceKind, PUNT, same_device};
+use crate::config::{Config, Device, DeviceKind, PUNT, same_device};
 
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -140,6 +140,7 @@ impl Control {
     /// Opens and closes devices, and publishes the new state.
     fn change_devices(&self, old: &mut State, new: &State) -> Result<(), TransitionError> {
         let change = DeviceChange::between(old, new);
+        self.plan_buffers(&new.config);
         self.open_devices(old, &change)?;
         let (before, after) = (Plan::of(old), Plan::of(new));
         if let Err(error) = self.mirror().set(self.engine(), before.union(&after)) {
@@ -155,6 +156,12 @@ impl Control {
         self.mirror().set_or_log(self.engine(), after);
         change.closed_last.into_iter().for_each(|id| self.engine().close_port(id));
         Ok(())
+    }
+
+    /// Tells the engine for what packets will need buffers.
+    pub(super) fn plan_buffers(&self, config: &Config) {
+        let xdp_ports = config.interfaces().iter().filter(|interface| interface.is_xdp()).count();
+        self.engine().plan_buffers(xdp_ports, config.settings().held.worker);
     }
 
     /// Opens the devices that a new state adds: all of them, or none.

@@ -101,6 +101,7 @@ impl Control {
     /// Opens all devices that can be opened, and marks the interfaces of the others as down. Nothing may be
     /// published yet.
     pub(super) fn open_available(&self, state: &mut State) {
+        self.plan_buffers(&state.config);
         for device in state.config.devices(|_| true) {
             if device.interface.is_none_or(|id| state.is_up(id))
                 && let Err(error) = self.open(&device)

@@ -52,6 +52,9 @@ pub struct EngineConfig {
     pub workers: usize,
     /// Memory for packets, in MiB.
     pub memory_mb: u32,
+    /// Whether AF_XDP ports register the memory of all packets with the kernel. Otherwise, of as many as
+    /// ports and workers need ([`crate::Engine::plan_buffers`]).
+    pub registers_all: bool,
     /// Most sessions of all workers together. A place that no session has used takes no memory.
     pub sessions: usize,
     /// Most bytes of a session for functions of chains, 0 to [`MAX_SCRATCHPAD`]. A session takes what the
@@ -72,6 +75,7 @@ impl Default for EngineConfig {
         EngineConfig {
             workers: 1,
             memory_mb: 256,
+            registers_all: false,
             sessions: DEFAULT_SESSIONS,
             scratchpad: DEFAULT_SCRATCHPAD,
             share_scratchpads: false,

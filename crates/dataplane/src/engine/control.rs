@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mmb_dpdk::{Eal, FlowHandle, Mempool, Port, ReadablePool, ReceiveLarge, StatsHandle};
+use mmb_dpdk::{Eal, FastHook, FlowHandle, Mempool, Port, ReadablePool, ReceiveLarge, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
@@ -99,6 +99,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The note of an AF_XDP port for which the pool, which cannot grow, is small.
+const FEW_BUFFERS: &str = "there are packet buffers for fewer af-xdp ports, so that a busy port may leave none to \
+                           others; restart with this configuration, or with --memory";
+
 impl Engine {
     /// What the control side and the workers share.
     pub(crate) fn shared(&self) -> &Shared {
@@ -164,6 +168,13 @@ impl Engine {
         lock(&self.prepared).clear();
     }
 
+    /// Tells how many AF_XDP ports a configuration has, and how many packets it lets the functions of a
+    /// worker hold. When the first of the ports opens, the pool of packets gets buffers for that. Later ports
+    /// share these: the pool cannot grow while the kernel has its memory.
+    pub fn plan_buffers(&self, xdp_ports: usize, held: u32) {
+        self.pools.plan(xdp_ports, held);
+    }
+
     /// Opens a device as port `id`, which must not be open. The port takes part once a published forwarding
     /// names it. `name` is the operator's name for it.
     ///
@@ -171,6 +182,8 @@ impl Engine {
     /// The device cannot be opened; nothing is left open.
     pub fn open_port(&self, id: PortId, name: &str, kind: &PortKind) -> Result<(), PortError> {
         let mut ports = lock(&self.ports);
+        let is_xdp = |port: &&Arc<OpenPort>| port.device().fast_hook() == Some(FastHook::Xdp);
+        let xdp_ports = ports.iter().flatten().filter(is_xdp).count();
         let Some(entry) = id.index().map(|index| &mut ports[index]) else {
             return Err(PortError::TooMany(name.to_owned()));
         };
@@ -181,7 +194,11 @@ impl Engine {
         let at = prepared.iter().position(|(other, _)| other == kind);
         let device = at.map(|at| prepared.swap_remove(at).1);
         let workers = self.workers.len();
-        *entry = Some(Arc::new(port::open(&self.pools, &self.files, name, kind, workers, device)?));
+        let mut port = port::open(&self.pools, &self.files, name, kind, workers, device)?;
+        if matches!(kind, PortKind::AfXdp { .. }) && self.pools.is_short_of(xdp_ports + 1) {
+            port.add_note(FEW_BUFFERS);
+        }
+        *entry = Some(Arc::new(port));
         // No packet of the port that had this number before is in a graph any more.
         self.shared.drop_counters().for_each(|drops| drops.zero_port(id.0));
         Ok(())
@@ -232,7 +249,7 @@ impl Engine {
         elements: Option<ElementChange>,
     ) -> Result<(), WorkerFailure> {
         let mut publisher = lock(&self.publisher);
-        self.pools.provide_for_held(self.workers.len(), forwarding.settings.held.worker);
+        self.pools.provide_for_held(forwarding.settings.held.worker);
         publisher.generation += 1;
         let slots = forwarding.policy.slots();
         publisher.counters.iter_mut().for_each(|table| table.grow(slots));

@@ -16,7 +16,7 @@ use super::pools::{PoolError, Supply, supply};
 /// what the pool has at first if 250,000 a second arrive and none of them leaves.
 const PAUSE: Duration = Duration::from_millis(10);
 const CALM_PAUSE: Duration = Duration::from_millis(50);
-/// Pause after a check that found no memory.
+/// Pause after a check that found no memory, and while the pool cannot grow.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts the thread, which stays away from the CPUs of the workers.
@@ -40,7 +40,7 @@ fn pause(supply: Result<Supply, PoolError>) -> Option<Duration> {
         Ok(Supply::Complete) => None,
         Ok(Supply::Used) => Some(PAUSE),
         Ok(Supply::Ample) => Some(CALM_PAUSE),
-        Err(_) => Some(LONG_PAUSE),
+        Ok(Supply::Registered) | Err(_) => Some(LONG_PAUSE),
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     fn a_pool_grows_while_few_buffers_are_free_and_then_the_thread_ends() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
-        let pools = Pools::create_growing(190, vec![None]).expect("memory");
+        let pools = Pools::create_growing(190, false, vec![None]).expect("memory");
         let pool = pools.ordinary();
         let first = pool.populated();
         assert!((16_384..18_000).contains(&first) && pools.buffers() > 30_000, "{first}");
@@ -99,7 +99,7 @@ mod tests {
     fn the_pool_of_jumbo_frames_begins_with_a_part_and_grows() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
-        let pools = Pools::create_growing(192, vec![None]).expect("memory");
+        let pools = Pools::create_growing(192, false, vec![None]).expect("memory");
         let (pool, ordinary) = (pools.jumbo().expect("memory"), pools.ordinary().populated());
         let first = pool.populated();
         assert!((2048..2400).contains(&first) && pool.size() == 4096, "{first}");
@@ -122,13 +122,20 @@ mod tests {
     fn packets_that_functions_may_hold_and_ports_get_buffers_before() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let _memory = PacketMemory::create(16, HugePages::Never).expect("memory");
-        let pools = Pools::create_growing(191, vec![None]).expect("memory");
+        let pools = Pools::create_growing(191, false, vec![None]).expect("memory");
         let (pool, first) = (pools.ordinary(), pools.ordinary().populated());
-        pools.provide_for_held(1, 4096);
+        pools.provide_for_held(4096);
         assert_eq!(pool.populated(), first, "the default");
-        pools.provide_for_held(1, 8000);
-        assert!((first + 3000..first + 6000).contains(&pool.populated()), "{}", pool.populated());
-        pools.complete().expect("memory");
+        pools.provide_for_held(8000);
+        let second = pool.populated();
+        assert!((first + 3000..first + 6000).contains(&second), "{second}");
+        // For the rings of two ports that register the memory, and for what functions may hold.
+        pools.plan(2, 8000);
+        pools.provide_for_xdp().expect("memory");
+        assert!((second + 17_500..second + 19_500).contains(&pool.populated()), "{}", pool.populated());
+        assert!(!pools.is_short_of(3) && pools.is_short_of(4));
+        pools.plan(20, 8000);
+        pools.provide_for_xdp().expect("memory");
         assert_eq!(pool.populated(), pools.buffers());
         assert_eq!(supply(&pool).expect("memory"), Supply::Complete);
     }

@@ -4,9 +4,11 @@
 //! Theory of operation. The ordinary pool is as large as `--memory` says. Without huge pages, it begins with
 //! as many buffers as workers can have in use at a time by default, and the others have no memory yet. A
 //! thread adds buffers while few are free ([`super::pool_growth`]), and another one does so for jumbo frames.
-//! The publisher adds them when functions may hold more packets. A port that registers the memory with the
-//! kernel or with a network card adds all ([`Pools::complete`]); jumbo frames come by no such port. Memory
-//! that is not allocated yet is reserved in the control group: rules and ports do not take it.
+//! The publisher adds them when functions may hold more packets. The first AF_XDP port adds those that the
+//! rings of all AF_XDP ports of the configuration take ([`Pools::provide_for_xdp`]): the kernel pins the
+//! memory that the pool has then, and the pool does not grow while such a port is open. Jumbo frames come by
+//! no such port. Memory that is not allocated yet is reserved in the control group: rules and ports do not
+//! take it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -83,6 +85,9 @@ const DEFAULT_HELD: usize = 4096;
 /// With fewer free buffers, the ordinary pool grows. It begins with as many more: the rings to a worker that
 /// does not run have room for as many packets.
 const FEW: usize = 8192;
+/// Most buffers in the rings of an AF_XDP port, each of which has 2,048 places: in those to receive, which
+/// share as many; to send; and that the kernel has sent.
+const OF_XDP_PORT: usize = 3 * 2048;
 /// With fewer free buffers, the pool of jumbo frames grows. It begins with as many, and as many for each
 /// worker: a vector and a cache take three quarters of them.
 const FEW_JUMBO: usize = 1024;
@@ -91,8 +96,35 @@ const FEW_JUMBO: usize = 1024;
 pub(crate) struct Pools {
     ordinary: Mempool,
     jumbo: Mutex<Option<JumboPool>>,
-    /// The CPUs of the workers, if pools begin with a part of their buffers.
-    growing: Option<Vec<Option<usize>>>,
+    /// None: pools have all their buffers.
+    growing: Option<Growing>,
+}
+
+struct Growing {
+    /// The CPUs of the workers.
+    cpus: Vec<Option<usize>>,
+    registers_all: bool,
+    needs: Mutex<Needs>,
+}
+
+/// What the ordinary pool has to have buffers for, besides workers.
+#[derive(Clone, Copy)]
+struct Needs {
+    xdp_ports: usize,
+    /// Packets that the functions of a worker may hold.
+    held: u32,
+}
+
+impl Growing {
+    fn needs(&self) -> MutexGuard<'_, Needs> {
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Buffers for workers and what their functions may hold.
+    fn for_workers(&self) -> usize {
+        let more = (self.needs().held as usize).saturating_sub(DEFAULT_HELD);
+        FEW + self.cpus.len() * (OF_WORKER + more)
+    }
 }
 
 struct JumboPool {
@@ -109,28 +141,57 @@ impl Pools {
     }
 
     /// Creates pools as [`Pools::create`] does, for workers on these CPUs. They grow.
-    pub fn create_growing(memory_mb: u32, cpus: Vec<Option<usize>>) -> Result<Pools, PoolError> {
+    /// `registers_all`: they have all buffers before an AF_XDP port opens.
+    pub fn create_growing(
+        memory_mb: u32,
+        registers_all: bool,
+        cpus: Vec<Option<usize>>,
+    ) -> Result<Pools, PoolError> {
         let size = (ordinary_buffers(memory_mb), FEW + cpus.len() * OF_WORKER);
         let ordinary = create("mmb-packets", size, ORDINARY)?;
+        let needs = Mutex::new(Needs { xdp_ports: 0, held: 0 });
         let mut rests = rests();
         rests.clear();
         reserve_rest(&mut rests, &ordinary);
-        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: Some(cpus) })
+        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: Some(Growing { cpus, registers_all, needs }) })
     }
 
-    /// Adds all buffers to the ordinary pool.
+    /// Sets what the pool needs buffers for when an AF_XDP port opens.
+    pub fn plan(&self, xdp_ports: usize, held: u32) {
+        if let Some(growing) = &self.growing {
+            *growing.needs() = Needs { xdp_ports, held };
+        }
+    }
+
+    /// Adds buffers to the ordinary pool for AF_XDP ports, unless one is open.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn complete(&self) -> Result<(), PoolError> {
-        grow(&self.ordinary, self.ordinary.size())
+    pub fn provide_for_xdp(&self) -> Result<(), PoolError> {
+        let Some(growing) = self.growing.as_ref().filter(|_| !self.ordinary.is_registered()) else {
+            return Ok(());
+        };
+        let ports = growing.needs().xdp_ports.max(1);
+        // One more may be added later.
+        let needed = growing.for_workers() + (ports + 1) * OF_XDP_PORT;
+        grow(&self.ordinary, if growing.registers_all { self.ordinary.size() } else { needed })
+    }
+
+    /// Whether the pool has fewer buffers than so many AF_XDP ports, the workers and what functions may hold
+    /// need, and `--memory` permits.
+    pub fn is_short_of(&self, xdp_ports: usize) -> bool {
+        let needed = |growing: &Growing| growing.for_workers() + xdp_ports * OF_XDP_PORT;
+        let populated = self.ordinary.populated();
+        populated < self.ordinary.size() && self.growing.as_ref().is_some_and(|g| populated < needed(g))
     }
 
     /// Adds buffers to the ordinary pool, if each of the workers may hold so many packets. If there is no
-    /// memory, packets will be dropped for want of buffers.
-    pub fn provide_for_held(&self, workers: usize, packets: u32) {
-        let more = (packets as usize).saturating_sub(DEFAULT_HELD);
-        let _ = grow(&self.ordinary, FEW + workers * (OF_WORKER + more));
+    /// memory, or an AF_XDP port is open, packets will be dropped for want of buffers.
+    pub fn provide_for_held(&self, packets: u32) {
+        if let Some(growing) = &self.growing {
+            growing.needs().held = packets;
+            let _ = grow(&self.ordinary, growing.for_workers());
+        }
     }
 
     /// The pool for ordinary frames.
@@ -155,11 +216,12 @@ impl Pools {
         if let Some(jumbo) = &*jumbo {
             return Ok(jumbo.pool.clone());
         }
-        let first = self.growing.as_ref().map_or(JUMBO_BUFFERS, |cpus| (1 + cpus.len()) * FEW_JUMBO);
+        let first =
+            self.growing.as_ref().map_or(JUMBO_BUFFERS, |growing| (1 + growing.cpus.len()) * FEW_JUMBO);
         let pool = create("mmb-jumbo", (JUMBO_BUFFERS, first.min(JUMBO_BUFFERS)), JUMBO)?;
         reserve_rest(&mut rests(), &pool);
-        let _growth = match self.growing.clone() {
-            Some(cpus) => start_growth("mmb-jumbo", pool.clone(), cpus).ok(),
+        let _growth = match &self.growing {
+            Some(growing) => start_growth("mmb-jumbo", pool.clone(), growing.cpus.clone()).ok(),
             None => None,
         };
         if _growth.is_none() {
@@ -178,6 +240,8 @@ pub(crate) enum Supply {
     Ample,
     /// Some are in use, or were added a moment ago.
     Used,
+    /// It cannot grow while ports are open that have registered its memory.
+    Registered,
 }
 
 /// Adds buffers to a pool if few are free: as many as are few.
@@ -189,6 +253,9 @@ pub(crate) fn supply(pool: &Mempool) -> Result<Supply, PoolError> {
     let populated = pool.populated();
     if populated == pool.size() {
         return Ok(Supply::Complete);
+    }
+    if pool.is_registered() {
+        return Ok(Supply::Registered);
     }
     if pool.available() < few {
         grow(pool, populated + few)?;

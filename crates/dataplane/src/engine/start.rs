@@ -58,7 +58,7 @@ impl Engine {
         let eal = Eal::init(&eal_config)?;
         let cpus = cpus_for(config.workers);
         start_allocation(cpus.clone())?;
-        let pools = Pools::create_growing(config.memory_mb, cpus.clone())?;
+        let pools = Pools::create_growing(config.memory_mb, config.registers_all, cpus.clone())?;
         let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
         let (queue, punted) = PuntQueue::new()?;
         shared.punt.queue = Some(queue);

@@ -25,6 +25,9 @@ pub enum PoolError {
         /// Available memory in MiB.
         available: u64,
     },
+    /// A driver has registered the memory of the buffers that the pool has.
+    #[error("a port has registered its memory")]
+    Registered,
     /// The huge pages are used up.
     #[error("{reason} (huge pages used up; see vm.nr_hugepages)")]
     HugePages {

@@ -6,10 +6,10 @@
 //!
 //! A pool of ordinary pages may begin with some of its buffers ([`Mempool::growing`]). The others have no
 //! memory yet and are not in the ring. [`Mempool::grow_to`] adds them while other threads use the pool. Their
-//! headers are written before they enter the ring, and nothing else that packets need changes then. Drivers
-//! that register the memory of a pool, as AF_XDP's does, read how many buffers it has. So they need all of
-//! them first. Since the ring is a queue, all buffers that a pool has are used in turn and stay in memory. A
-//! pool does not shrink.
+//! headers are written before they enter the ring, and nothing else that packets need changes then. AF_XDP's
+//! driver registers the memory of the buffers that the pool has, and must get no others. So a pool does not
+//! grow while it is registered ([`Mempool::register`]). Since the ring is a queue, all buffers that a pool
+//! has are used in turn and stay in memory. A pool does not shrink.
 //!
 //! The ring is DPDK's default one for several producers and consumers. A thread that puts buffers into it
 //! waits for another one that was interrupted while it did so, some nanoseconds for each buffer.
@@ -57,6 +57,8 @@ struct DpdkPool {
     memory: Option<PoolMemory>,
     /// Number of buffers that have memory. Locked while it grows.
     populated: Mutex<u32>,
+    /// How many drivers have registered their memory. Changed while `populated` is locked.
+    registrations: AtomicU32,
     /// Whether another process may have the pool's file.
     is_shared: AtomicBool,
 }
@@ -122,9 +124,22 @@ impl Mempool {
     /// the pool meanwhile. The kernel takes 0.2 to 5 ms for each huge page.
     ///
     /// # Errors
-    /// There is no memory. The pool works on with the buffers that it has.
+    /// There is no memory, or the pool is registered. It works on with the buffers that it has.
     pub fn grow_to(&self, buffers: usize) -> Result<(), PoolError> {
         self.inner().grow_to(buffers)
+    }
+
+    /// Keeps the pool from growing for as long as the result lives: a driver registers its memory.
+    pub(crate) fn register(&self) -> Registration {
+        let inner = self.inner();
+        let _populated = inner.populated();
+        inner.registrations.fetch_add(1, Ordering::Relaxed);
+        Registration(self.clone())
+    }
+
+    /// Whether the pool cannot grow, since a driver has registered its memory.
+    pub fn is_registered(&self) -> bool {
+        self.inner().registrations.load(Ordering::Relaxed) != 0
     }
 
     fn inner(&self) -> &DpdkPool {
@@ -244,6 +259,18 @@ impl Mempool {
     }
 }
 
+/// A driver has registered the memory of a pool.
+#[derive(Debug)]
+pub(crate) struct Registration(Mempool);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let inner = self.0.inner();
+        let _populated = inner.populated();
+        inner.registrations.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl DpdkPool {
     fn populated(&self) -> MutexGuard<'_, u32> {
         self.populated.lock().unwrap_or_else(PoisonError::into_inner)
@@ -271,6 +298,9 @@ impl DpdkPool {
         let wanted = u32::try_from(buffers).unwrap_or(n).min(n);
         if wanted <= *populated {
             return Ok(());
+        }
+        if self.registrations.load(Ordering::Relaxed) != 0 {
+            return Err(PoolError::Registered);
         }
         // SAFETY: the pool is never freed.
         let object = unsafe { object_bytes(self.pool.as_ptr()) };
@@ -386,7 +416,8 @@ fn make(eal: Eal, parameters: PoolParameters, first: usize) -> Result<DpdkPool, 
             }
         };
         let populated = Mutex::new(if memory.is_some() { 0 } else { parameters.n });
-        let made = DpdkPool { pool, parameters, memory, populated, is_shared: AtomicBool::new(false) };
+        let (registrations, is_shared) = (AtomicU32::new(0), AtomicBool::new(false));
+        let made = DpdkPool { pool, parameters, memory, populated, registrations, is_shared };
         if let Err(error) = made.grow_to(first) {
             sys::rte_mempool_free(pool.as_ptr());
             if let Some(memory) = made.memory {

@@ -16,6 +16,7 @@ pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use file::{MemoryFile, SharedMemory};
 pub(crate) use mbuf::MAX_BUFFERS;
 pub use mbuf::Mbuf;
+pub(crate) use mempool::Registration;
 pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub(crate) use packet::register_fields;
 pub use packet::{Packet, Segments, Tail};

@@ -70,12 +70,6 @@ impl Device {
         }
     }
 
-    /// Whether all buffers of a pool need memory before the device is opened with it ([`Mempool::grow_to`]).
-    /// Its driver may register their memory. Drivers of the other kinds only take and return buffers.
-    pub fn needs_whole_pool(&self) -> bool {
-        matches!(self, Device::AfXdp { .. } | Device::Pci { .. } | Device::Memif { .. })
-    }
-
     /// The first string that cannot stand in a device argument, if there is one.
     pub(crate) fn bad_argument(&self) -> Option<&str> {
         let texts: [Option<&String>; 2] = match self {

@@ -14,7 +14,7 @@ use super::spec::PortInfo;
 use super::vnet::VnetPort;
 use crate::error::{PortError, last_errno, strerror};
 use crate::log;
-use crate::memory::Mempool;
+use crate::memory::{Mempool, Registration};
 use crate::xdp::{TcPort, XdpProgram};
 
 /// An open device. It is closed when its port, all queues and all flow rules are dropped.
@@ -49,6 +49,8 @@ pub(super) struct DeviceHandle {
     pub(super) merged: AtomicU64,
     /// Keeps the interface promiscuous.
     pub(super) _promiscuous: Option<Promiscuous>,
+    /// Keeps the pool of an AF_XDP port from growing.
+    pub(super) _registration: Option<Registration>,
 }
 
 /// DPDK's device of a port.

@@ -17,7 +17,7 @@ use super::rss::{KEY_MAX, draw_key};
 use super::spec::{PortInfo, PortSpec};
 use super::vnet::{PacketSocket, Tap, TapError, VnetPort};
 use crate::eal::Eal;
-use crate::error::{NO_LOCKED_MEMORY, PoolError, PortError};
+use crate::error::{NO_LOCKED_MEMORY, PortError};
 use crate::log;
 use crate::xdp::{self, TcPort, XdpError, XdpProgram, port_error};
 
@@ -42,7 +42,7 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         return open_tap(eal, spec, interface.as_deref());
     }
     let promiscuous = interface.as_ref().map(|interface| become_promiscuous(spec, interface)).transpose()?;
-    complete_pool(spec)?;
+    let _registration = matches!(spec.device, Device::AfXdp { .. }).then(|| spec.pool.register());
     check_xdp_pool(spec)?;
     let mtu = interface.as_ref().map_or(sys::RTE_ETHER_MTU, |interface| interface.mtu);
     let devargs = spec.device.devargs(spec.pool, mtu);
@@ -92,6 +92,7 @@ pub(super) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<DeviceHandle, PortEr
         merges: AtomicBool::new(true),
         merged: AtomicU64::new(0),
         _promiscuous: promiscuous,
+        _registration,
     })
 }
 
@@ -129,6 +130,7 @@ fn open_tap(eal: Eal, spec: &PortSpec<'_>, interface: Option<&str>) -> Result<De
         merges: AtomicBool::new(true),
         merged: AtomicU64::new(0),
         _promiscuous: None,
+        _registration: None,
     })
 }
 
@@ -184,18 +186,6 @@ pub(super) fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<Option<NetDev>, Por
         });
     }
     check_interface(spec)
-}
-
-/// Gives memory to all buffers of the pool, if the device needs it.
-fn complete_pool(spec: &PortSpec<'_>) -> Result<(), PortError> {
-    if !spec.device.needs_whole_pool() {
-        return Ok(());
-    }
-    let failed = |error: PoolError| {
-        let reason = format!("cannot have all its buffers, which this kind of port needs: {error}");
-        PortError::Pool { port: spec.name.to_owned(), reason }
-    };
-    spec.pool.grow_to(spec.pool.size()).map_err(failed)
 }
 
 /// Checks that AF_XDP can share the pool's memory with the kernel.

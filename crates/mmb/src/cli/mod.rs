@@ -219,9 +219,9 @@ pub struct RunArgs {
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,
-    /// Memory for packets, in MiB
-    #[arg(long, value_name = "MB", default_value_t = 256)]
-    pub memory: u32,
+    /// Memory for packets, in MiB [default: 256, of which af-xdp ports take what they need]
+    #[arg(long, value_name = "MB")]
+    pub memory: Option<u32>,
     /// Maximum number of sessions of all workers
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,

@@ -125,12 +125,12 @@ fn plug(pools: &Pools, name: &str, device: Device, workers: usize) -> Result<Por
         _ => 0,
     };
     let pool = if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo()? } else { pools.ordinary() };
-    let (queues, completes) = (workers as u16, device.needs_whole_pool());
+    let (queues, is_xdp) = (workers as u16, matches!(device, Device::AfXdp { .. }));
     let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
-    if completes {
+    if is_xdp {
         // The memory stays allocated, so not for a port that cannot be opened.
         Port::check(&spec)?;
-        pools.complete()?;
+        pools.provide_for_xdp()?;
     }
     Ok(Port::open(&spec)?)
 }
