@@ -48,7 +48,7 @@ pub(crate) type Block8 = Block<8>;
 pub(crate) type Block16 = Block<16>;
 
 /// A block of `N` entries; `N` is a multiple of four.
-#[repr(align(64))]
+#[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub(crate) struct Block<const N: usize> {
     /// The masks, indexed by word, then entry. In blocks about the first chunk, word [`PORTS`] holds the two
@@ -219,7 +219,7 @@ impl<const N: usize> Block<N> {
 
     /// The lanes that agree in a chunk other than the first, as bits.
     #[inline(always)]
-    fn agree_chunk(&self, window: &Window) -> u32 {
+    pub fn agree_chunk(&self, window: &Window) -> u32 {
         let words = words(window.chunk[self.chunk()]);
         let differ = |word: usize, quad: usize| {
             let (mask, key) = self.quad(word, quad);
@@ -233,7 +233,7 @@ impl<const N: usize> Block<N> {
 
     /// The lanes that agree in the first chunk, as bits.
     #[inline(always)]
-    fn agree_first(&self, words: &Words) -> u32 {
+    pub fn agree_first(&self, words: &Words) -> u32 {
         let differ = |word: usize, quad: usize| {
             let (mask, key) = self.quad(word, quad);
             (words[word] & mask) ^ key
@@ -327,8 +327,8 @@ impl<const N: usize> Block<N> {
             prefetch::read(&self.mask[word]);
             prefetch::read(&self.key[word]);
         }
+        // The line of the slots has the lanes with conditions, too.
         prefetch::read(&self.slots);
-        prefetch::read(&self.partial);
     }
 }
 

@@ -19,7 +19,7 @@ const CAPACITY_4: usize = 32;
 pub(super) const CAPACITY_16: usize = 96;
 
 /// Maximum number of wide blocks in a leaf that is not full.
-pub(crate) const MAX_WIDE_BLOCKS: usize = CAPACITY_16 / 16 + CHUNKS;
+const MAX_WIDE_BLOCKS: usize = CAPACITY_16 / 16 + CHUNKS;
 
 /// Maximum number of entries in a leaf on this machine.
 pub(crate) fn capacity() -> usize {

@@ -11,7 +11,7 @@ mod row;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use block::Block;
 pub(crate) use block::{Block4, Block8, Block16, FEW_VALUES, PORTS, first_chunk_words, first_words};
-pub(crate) use blocks::{ActiveBlocks, Leaf, MAX_WIDE_BLOCKS, capacity};
+pub(crate) use blocks::{ActiveBlocks, Leaf, capacity};
 pub(crate) use comparable::Effort;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use further::Further;

@@ -1,8 +1,8 @@
 //! The hits of a vector's heads, and their expansion to all packets.
 //!
-//! Theory of operation. Hits of heads arrive in two forms. The passes ([`super::walk`]) deliver slots in
-//! ascending order of heads, with a run for each head. Nodes and other places that only some packets visit
-//! deliver hits in any order. In the end every packet gets the hits of its head.
+//! Theory of operation. Each head has room for some slots. The passes ([`super::walk`]) add slots in any
+//! order of heads. What finds no room, and the hits of nodes and other places that only some packets visit,
+//! are in a list that is sorted by head in the end. Then every packet gets the hits of its head.
 
 use bytemuck::cast;
 use wide::u8x16;
@@ -14,6 +14,9 @@ use crate::vector::{Hit, Simd, VECTOR};
 
 /// Number of hits that are written at once. Most packets have no more.
 const STEP: usize = 8;
+
+/// Room for the slots of a head. The rest of its hits is among those in any order.
+const ROOM: usize = 32;
 
 /// Shuffle masks that place two of four slots into their hits. A byte with the top bit set yields zero.
 const SLOT_BYTES: [[u8; 16]; 2] = [
@@ -62,102 +65,12 @@ static PACK: [[u8; 16]; 16] = {
     pack
 };
 
-/// Makes room for more slots.
-#[cold]
-#[inline(never)]
-fn grow(slots: &mut Vec<u32>) {
-    slots.resize(slots.len() * 2 + VECTOR, 0);
-}
-
-/// Writes slots of matching rules, head by head. The compiler keeps its length in a register.
-pub(crate) struct HitWriter<'a> {
-    slots: &'a mut Vec<u32>,
-    len: u32,
-    runs: &'a mut [(u32, u32); VECTOR],
-    /// Receives the length in the end.
-    end: &'a mut usize,
-}
-
-impl HitWriter<'_> {
-    /// Adds those of four slots whose bit is set in `lanes`, for the
-    /// [current head](HitWriter::begin_head). It has no branches on `lanes`, since they are hard to predict.
-    #[inline(always)]
-    pub fn push4(&mut self, lanes: u32, slots: &[u32; 4]) {
-        let order = u8x16::new(PACK[lanes as usize % 16]);
-        let packed: [u32; 4] = cast(cast::<[u32; 4], u8x16>(*slots).shuffle(order));
-        self.push_first(&packed, lanes.count_ones() as usize);
-    }
-
-    /// Adds those of some slots whose bit is set in `lanes`.
-    #[inline(always)]
-    pub fn push_quads<const N: usize>(&mut self, lanes: u32, slots: &[u32; N]) {
-        for (quad, slots) in slots.as_chunks().0.iter().enumerate() {
-            self.push4(lanes >> (4 * quad) & 0xf, slots);
-        }
-    }
-
-    /// Adds the first `n` of some slots. It writes all of them, in order not to branch.
-    #[inline(always)]
-    pub fn push_first<const N: usize>(&mut self, slots: &[u32; N], n: usize) {
-        let from = self.len as usize;
-        let out = loop {
-            match self.slots.get_mut(from..from + N).and_then(|rest| rest.first_chunk_mut::<N>()) {
-                Some(out) => break out,
-                None => grow(self.slots),
-            }
-        };
-        *out = *slots;
-        self.len += n as u32;
-    }
-
-    /// Adds all slots.
-    #[inline(always)]
-    pub fn push_all(&mut self, slots: &[u32]) {
-        match slots {
-            [] => {}
-            [slot] => self.push_first(&[*slot; 1], 1),
-            _ => self.push_many(slots),
-        }
-    }
-
-    #[inline(never)]
-    fn push_many(&mut self, slots: &[u32]) {
-        for slots in slots.chunks(4) {
-            let mut four = [0; 4];
-            four.iter_mut().zip(slots).for_each(|(place, slot)| *place = *slot);
-            self.push_first(&four, slots.len());
-        }
-    }
-
-    /// Starts the hits of a head. Returns the position for [`HitWriter::end_head`].
-    #[inline(always)]
-    pub fn begin_head(&self) -> u32 {
-        self.len
-    }
-
-    /// Ends the hits of a head that began at `from`. They are appended if the head directly before was the
-    /// same.
-    #[inline(always)]
-    pub fn end_head(&mut self, head: usize, from: u32) {
-        let run = &mut self.runs[head % VECTOR];
-        *run = (if run.1 == 0 { from } else { run.0 }, self.len);
-    }
-
-    /// Ends the writing.
-    #[inline(always)]
-    pub fn finish(self) {
-        *self.end = self.len as usize;
-    }
-}
-
 /// The hits of a vector's heads.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadHits {
-    /// Slots in order of heads, up to `len`. Elements beyond are undefined.
-    slots: Vec<u32>,
-    len: usize,
-    /// For each head the start and end of its slots. The end is 0 if there are none.
-    runs: [(u32, u32); VECTOR],
+    /// The slots of each head. Elements behind its length are undefined.
+    slots: Box<[[u32; ROOM]; VECTOR]>,
+    lens: [u16; VECTOR],
     /// Hits in any order.
     pub unordered: Vec<Hit>,
     /// Slots of `unordered`, sorted by head.
@@ -167,24 +80,85 @@ pub(crate) struct HeadHits {
 
 impl Default for HeadHits {
     fn default() -> Self {
-        let (slots, unordered, sorted) = (Vec::new(), Vec::new(), Vec::new());
-        HeadHits { slots, len: 0, runs: [(0, 0); VECTOR], unordered, sorted, starts: [0; VECTOR + 2] }
+        HeadHits {
+            slots: Box::new([[0; ROOM]; VECTOR]),
+            lens: [0; VECTOR],
+            unordered: Vec::new(),
+            sorted: Vec::new(),
+            starts: [0; VECTOR + 2],
+        }
     }
 }
 
 impl HeadHits {
     pub fn clear(&mut self) {
-        if self.len > 0 {
-            self.runs.fill((0, 0));
-        }
-        self.len = 0;
+        self.lens = [0; VECTOR];
         self.unordered.clear();
     }
 
-    /// A writer for the hits of some heads.
+    /// Adds those of four slots whose bit is set in `lanes`, for a head. It has no branches on `lanes`, since
+    /// they are hard to predict.
     #[inline(always)]
-    pub fn writer(&mut self) -> HitWriter<'_> {
-        HitWriter { len: self.len as u32, slots: &mut self.slots, runs: &mut self.runs, end: &mut self.len }
+    pub fn push4(&mut self, head: u16, lanes: u32, slots: &[u32; 4]) {
+        let order = u8x16::new(PACK[lanes as usize % 16]);
+        let packed: [u32; 4] = cast(cast::<[u32; 4], u8x16>(*slots).shuffle(order));
+        self.push_first(head, &packed, lanes.count_ones() as usize);
+    }
+
+    /// Adds those of some slots whose bit is set in `lanes`.
+    #[inline(always)]
+    pub fn push_quads<const N: usize>(&mut self, head: u16, lanes: u32, slots: &[u32; N]) {
+        for (quad, slots) in slots.as_chunks().0.iter().enumerate() {
+            self.push4(head, lanes >> (4 * quad) & 0xf, slots);
+        }
+    }
+
+    /// Adds the first `n` of some slots. It writes all of them, in order not to branch.
+    #[inline(always)]
+    pub fn push_first<const N: usize>(&mut self, head: u16, slots: &[u32; N], n: usize) {
+        match self.room(head) {
+            Some((place, len)) => {
+                *place = *slots;
+                *len += n as u16;
+            }
+            None => self.push_each(head, &slots[..n.min(N)]),
+        }
+    }
+
+    /// The place of the next slots of a head, and the number of its slots. None if there is no room for so
+    /// many.
+    #[inline(always)]
+    pub fn room<const N: usize>(&mut self, head: u16) -> Option<(&mut [u32; N], &mut u16)> {
+        let at = usize::from(head) % VECTOR;
+        let len = &mut self.lens[at];
+        let place = self.slots[at].get_mut(usize::from(*len)..).and_then(|rest| rest.first_chunk_mut::<N>());
+        place.map(|place| (place, len))
+    }
+
+    /// Adds those of some slots whose bit is set in `lanes`, of which there may be more than room.
+    #[cold]
+    #[inline(never)]
+    pub fn push_lanes(&mut self, head: u16, lanes: u32, slots: &[u32]) {
+        for (lane, slot) in slots.iter().enumerate() {
+            if lanes >> lane & 1 != 0 {
+                self.push_each(head, &[*slot]);
+            }
+        }
+    }
+
+    /// Adds slots of which there may be more than room.
+    #[inline(never)]
+    pub fn push_each(&mut self, head: u16, slots: &[u32]) {
+        let at = usize::from(head) % VECTOR;
+        for slot in slots {
+            match self.slots[at].get_mut(usize::from(self.lens[at])) {
+                Some(place) => {
+                    *place = *slot;
+                    self.lens[at] += 1;
+                }
+                None => self.unordered.push(Hit::new(head, *slot)),
+            }
+        }
     }
 
     /// Appends the hits of every packet to `hits`, in order of packets. Cached hits come from `cache`. If
@@ -198,13 +172,13 @@ impl HeadHits {
         simd: Simd,
         hits: &mut Vec<Hit>,
     ) {
-        if self.len == 0 && self.unordered.is_empty() && heads.cached == 0 {
+        if self.unordered.is_empty() && heads.cached == 0 && self.lens == [0; VECTOR] {
             return;
         }
         if !self.unordered.is_empty() {
             self.sort_unordered();
         }
-        hits.reserve(self.len + self.unordered.len() + STEP);
+        hits.reserve(self.unordered.len() + STEP);
         #[cfg(target_arch = "x86_64")]
         if simd.has_avx512() {
             // SAFETY: the level says that the processor has the instructions.
@@ -237,8 +211,8 @@ impl HeadHits {
             if let Some(run) = heads.cached_run(of) {
                 return append(hits, pkt, cache.hits(), run);
             }
-            let (from, to) = self.runs[usize::from(of) % VECTOR];
-            append(hits, pkt, &self.slots, (from as usize, to as usize));
+            let of_head = usize::from(of) % VECTOR;
+            append(hits, pkt, &self.slots[of_head], (0, self.lens[of_head].into()));
             if !self.unordered.is_empty() {
                 hits.extend(self.of_head(of.into()).1.iter().map(|&slot| Hit::new(pkt, slot)));
             }
@@ -252,7 +226,8 @@ impl HeadHits {
 
     /// The hits of a head: ordered and unordered ones.
     fn of_head(&self, head: usize) -> (&[u32], &[u32]) {
-        let slots = self.runs.get(head).and_then(|(from, to)| self.slots.get(*from as usize..*to as usize));
+        let slots = self.slots.get(head).zip(self.lens.get(head));
+        let slots = slots.and_then(|(slots, len)| slots.get(..usize::from(*len)));
         let others =
             (!self.unordered.is_empty()).then(|| self.starts.get(head).zip(self.starts.get(head + 1)));
         let others = others.flatten().and_then(|(from, to)| self.sorted.get(*from as usize..*to as usize));
@@ -284,6 +259,71 @@ impl HeadHits {
             let at = &mut starts[usize::from(hit.pkt) % VECTOR + 1];
             self.sorted[*at as usize] = hit.slot;
             *at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        #[allow(unsafe_code)]
+        fn every_packet_gets_the_hits_of_its_head(
+            n in 1..=VECTOR,
+            pushes in proptest::collection::vec((0..4u16, any::<[u8; 4]>(), any::<bool>()), 0..60),
+            portable: bool,
+        ) {
+            let simd = if portable { Simd::PORTABLE } else { Simd::detect() };
+            let (mut heads, mut head_hits) = (Heads::default(), HeadHits::default());
+            heads.find(&vec![Default::default(); n], 1, false);
+            let mut expected: Vec<Vec<u32>> = vec![Vec::new(); n];
+            for (number, (head, [lanes, more, few, kind], is_unordered)) in (0..).zip(pushes) {
+                let head = head * 7 % n as u16;
+                let slots: [u32; 16] = std::array::from_fn(|lane| number * 16 + lane as u32);
+                let lanes = match kind % 4 {
+                    0 => u32::from(lanes) | u32::from(more) << 8,
+                    1 => lanes.into(),
+                    2 => (lanes & 0xf).into(),
+                    _ => (1 << (few % 17)) - 1,
+                };
+                let own = (0..16).filter(|lane| lanes >> lane & 1 != 0).map(|lane| slots[lane]);
+                expected[usize::from(head)].extend(own.clone());
+                match kind % 4 {
+                    _ if is_unordered => head_hits.unordered.extend(own.map(|slot| Hit::new(head, slot))),
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: the level says that the processor has the instructions.
+                    0 if simd.has_avx512() => unsafe {
+                        crate::lookup::avx512::push_matches16(&mut head_hits, head, lanes, &slots);
+                    },
+                    0 => head_hits.push_quads(head, lanes, &slots),
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: the level says that the processor has the instructions.
+                    1 if simd.has_avx512() => unsafe {
+                        let eight = slots.first_chunk().copied().unwrap_or_default();
+                        crate::lookup::avx512::push_matches8(&mut head_hits, head, lanes, &eight);
+                    },
+                    1 => head_hits.push_quads(head, lanes, &slots.first_chunk::<8>().copied().unwrap_or_default()),
+                    2 => head_hits.push4(head, lanes, &slots.first_chunk().copied().unwrap_or_default()),
+                    _ => head_hits.push_first(head, &slots, (few % 17).into()),
+                }
+            }
+            let mut hits = Vec::new();
+            head_hits.expand(&heads, (&MatchCache::default(), n), simd, &mut hits);
+            prop_assert!(hits.is_sorted_by_key(|hit| hit.pkt));
+            for (pkt, expected) in (0..).zip(&mut expected) {
+                let mut own: Vec<u32> = hits.iter().filter(|hit| hit.pkt == pkt).map(|hit| hit.slot).collect();
+                own.sort_unstable();
+                expected.sort_unstable();
+                prop_assert_eq!(&own, expected);
+            }
+            head_hits.clear();
+            hits.clear();
+            head_hits.expand(&heads, (&MatchCache::default(), n), simd, &mut hits);
+            prop_assert!(hits.is_empty());
         }
     }
 }

@@ -7,14 +7,16 @@
 //!    tables' filters are queried instead (`probe_filtered`).
 //! 2. Locate the groups of tags and values and prefetch them.
 //! 3. Compare tags, look up the packets' extra bits, and record the lanes that agree.
-//! 4. Locate the blocks of entries to compare and prefetch them.
+//! 4. Locate the rules and the rows of entries to compare, and prefetch them.
 //! 5. Compare.
 //!
 //! Hashes are written eight at a time, and read one by one. Such reads have to wait until the write is
 //! complete, so the hashes of the next packets are computed between the second and the third pass.
 //!
-//! All passes go in order of packets, so hits come out in order. Rare cases are deferred to the end: nodes
-//! below, further agreeing lanes, and keys outside the pages (`deferred`).
+//! Each head has room for its hits ([`HeadHits`]), so the passes may find them in any order: table by table,
+//! and all first blocks of rows before all second ones. Loops then do not depend on how many keys a packet
+//! has, or how many blocks a row has. The root's leaf is compared before the passes. Rare cases are deferred
+//! to the end: nodes below, further agreeing lanes, and keys outside the pages (`deferred`).
 
 use std::ops::Range;
 
@@ -25,17 +27,17 @@ use super::adaptive::AdaptiveState;
 use super::avx512;
 use super::columns::Columns;
 use super::head_hits::HeadHits;
-use crate::leaf::{ActiveBlocks, Block8, PreFilter};
+use crate::leaf::{ActiveBlocks, Block8, PreFilter, first_chunk_words};
 use crate::predicate::PredicateResults;
 use crate::table::{Branch, Group, Hash, Page, Table};
-use crate::vector::{ALL, LookupPacket, Simd, VECTOR, VectorSummary};
+use crate::vector::{LookupPacket, Simd, VectorSummary};
 
 mod compare;
 mod deferred;
 mod probe_filtered;
 
 pub(crate) use deferred::DeferredWork;
-use deferred::NodeVisits;
+use deferred::{FirstWords, NodeVisits};
 
 /// Maximum number of tables in the passes. Further tables are probed packet by packet.
 pub(crate) const TABLES: usize = 64;
@@ -46,7 +48,7 @@ const PAIRS: usize = 64;
 const STRIDE: usize = 64;
 const _: () = assert!(TABLES <= PAIRS);
 /// Room for the hashes of the pairs, in steps of eight packets for each table.
-const HASHES: usize = PAIRS + 8 * TABLES;
+pub(super) const HASHES: usize = PAIRS + 8 * TABLES;
 
 /// Where the key of a packet is in a table, if it is there.
 #[derive(Clone, Copy)]
@@ -60,10 +62,9 @@ struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// The probe of a table for a key with this hash, and a value of the table's extra bits.
+    /// The probe of a page for a key with this hash, and a value of the table's extra bits.
     #[inline(always)]
-    fn new(table: &'a Table, hash: Hash, value: u16) -> Self {
-        let page = table.store.page(hash);
+    fn new(page: &'a Page<Branch>, hash: Hash, value: u16) -> Self {
         let group = page.group(hash);
         prefetch::read(group);
         Probe { group, page, hash: hash.0 as u32, value }
@@ -85,27 +86,20 @@ struct Candidate {
     lanes: u8,
 }
 
-/// A packet and what a key leads to.
+/// A key that leads to a rule, which matches if the head has the key.
 #[derive(Clone, Copy)]
-struct Comparison<'a> {
+struct RuleVisit<'a> {
     head: u16,
-    found: KeyResult<'a>,
+    table: u8,
+    slot: u32,
+    key: &'a u128,
 }
 
-/// What a key of a table leads to.
+/// Entries to compare a head with.
 #[derive(Clone, Copy)]
-enum KeyResult<'a> {
-    /// A rule that matches if the packet has this key of a table.
-    Rule(u32, u8, &'a u128),
-    /// Rules that match.
-    Slots(&'a [u32]),
-    /// Entries to compare the packet with.
-    Row(&'a [Block8]),
-}
-
-impl Comparison<'_> {
-    /// No rules.
-    const NONE: Comparison<'static> = Comparison { head: 0, found: KeyResult::Slots(&[]) };
+struct RowVisit<'a> {
+    head: u16,
+    row: &'a [Block8],
 }
 
 /// The input of the passes.
@@ -132,7 +126,8 @@ pub(crate) struct Walk<'a> {
 struct Scratch<'a> {
     probes: [Probe<'a>; PAIRS],
     candidates: [Candidate; PAIRS],
-    comparisons: [Comparison<'a>; PAIRS],
+    rules: [RuleVisit<'a>; PAIRS],
+    rows: [RowVisit<'a>; PAIRS],
     visits: NodeVisits<'a>,
 }
 
@@ -145,10 +140,17 @@ impl<'a> Scratch<'a> {
         Scratch {
             probes: [none; PAIRS],
             candidates: [Candidate { pair: 0, lanes: 0 }; PAIRS],
-            comparisons: [Comparison::NONE; PAIRS],
+            rules: [RuleVisit { head: 0, table: 0, slot: 0, key: &0 }; PAIRS],
+            rows: [RowVisit { head: 0, row: &[] }; PAIRS],
             visits: NodeVisits::NONE,
         }
     }
+}
+
+/// The lanes of a group that may have a key with this tag and value of the extra bits.
+#[inline(always)]
+fn find_portable(group: &Group, tag: u16, value: u16) -> u8 {
+    group.find(tag, value).bits()
 }
 
 impl<'a> Walk<'a> {
@@ -161,20 +163,20 @@ impl<'a> Walk<'a> {
         hits: &mut HeadHits,
     ) -> usize {
         deferred.further_lanes.clear();
-        self.compare_root(&mut deferred.root);
         let Some(any) = self.tables.first() else {
-            let mut active = [0; VECTOR];
-            let n = self.select_heads(&[0; VECTOR], &deferred.root, &mut active);
-            self.compare(&active[..n], &[], &deferred.root, hits);
+            self.compare_root(None, hits);
             return 0;
         };
         let found = if adaptive.filters.is_due() {
+            self.compare_root(None, hits);
             // Extra bits exclude up to half of the keys that packets have, so that a quarter of the pairs
             // remain of half of them.
             let found = self.probe_filtered(any, deferred, hits);
             adaptive.filters.record(found > self.heads.len() * self.tables.len() / 4);
             found
         } else {
+            self.read_words(&mut deferred.words);
+            self.compare_root(Some(&deferred.words), hits);
             let mut scratch = Scratch::new(any);
             let found = self.run_passes(&mut scratch, deferred, hits);
             self.visit_groups(&scratch.visits, hits);
@@ -197,13 +199,14 @@ impl<'a> Walk<'a> {
             // SAFETY: the level says that the processor has the instructions.
             return unsafe { self.run_passes_avx512(scratch, deferred, hits) };
         }
-        self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
+        let hash = |table: &Table, heads: Range<usize>, hashes: &mut [u64], values: &mut [u16]| {
             for ((hash, value), head) in hashes.iter_mut().zip(values).zip(heads) {
                 let window = self.window(head);
                 *hash = table.store.hashing.hash(table.key(window)).0;
                 *value = table.extra_value(window);
             }
-        })
+        };
+        self.run_passes_with(scratch, deferred, hits, hash, find_portable)
     }
 
     /// [`Walk::run_passes`] with AVX-512; the caller has the level for it. The passes are the same.
@@ -215,10 +218,12 @@ impl<'a> Walk<'a> {
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
     ) -> usize {
-        self.run_passes_with(scratch, deferred, hits, |table, heads, hashes, values| {
+        let hash = |table: &Table, heads: Range<usize>, hashes: &mut [u64], values: &mut [u16]| {
             let columns = self.columns.chunk(table.chunk);
             avx512::hash_keys(table, columns, (heads.start, heads.len()), (hashes, values));
-        })
+        };
+        let find = |group: &Group, tag, value| avx512::find_lanes(group, tag, value);
+        self.run_passes_with(scratch, deferred, hits, hash, find)
     }
 
     /// [`Walk::run_passes`] for any processor.
@@ -229,17 +234,11 @@ impl<'a> Walk<'a> {
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
         mut hash: impl FnMut(&Table, Range<usize>, &mut [u64], &mut [u16]),
+        find: impl Fn(&Group, u16, u16) -> u8,
     ) -> usize {
         let (mut all, n) = (0, self.heads.len());
         let stride = STRIDE.min(PAIRS / self.tables.len());
-        let (mut hashes, mut values) = ([0; HASHES], [0; HASHES]);
-        let mut pair_of = [(0u16, 0u8); PAIRS];
-        let mut pairs = pair_of.iter_mut();
-        for head in 0..stride {
-            for (table, pair) in (0..self.tables.len()).zip(&mut pairs) {
-                *pair = (head as u16, table as u8);
-            }
-        }
+        let DeferredWork { hashes, values, .. } = deferred;
         let room = stride.next_multiple_of(8);
         let heads_from = |first: usize| first.min(n)..(first + stride).min(n);
         let mut hash_keys = |heads: Range<usize>, hashes: &mut [u64; HASHES], values: &mut [u16; HASHES]| {
@@ -248,38 +247,56 @@ impl<'a> Walk<'a> {
                 hash(table, heads.clone(), hashes, values);
             }
         };
-        hash_keys(heads_from(0), &mut hashes, &mut values);
+        hash_keys(heads_from(0), hashes, values);
+        let (mut pair_of, mut len) = ([(0u16, 0u8); PAIRS], 0);
         for first in (0..n).step_by(stride) {
             let heads = heads_from(first);
+            if heads.len() != len {
+                len = heads.len();
+                let all = (0..self.tables.len()).flat_map(|table| (0..len).map(move |head| (head, table)));
+                let all = all.map(|(head, table)| (head as u16, table as u8));
+                pair_of.iter_mut().zip(all).for_each(|(place, pair)| *place = pair);
+            }
+            let (Scratch { probes, .. }, DeferredWork { hashes, values, .. }) =
+                (&mut *scratch, &mut *deferred);
             let places = hashes.chunks_exact(room).zip(values.chunks_exact(room));
-            for ((t, table), (hashes, values)) in self.tables.iter().enumerate().zip(places) {
-                let mut pair = t;
-                for (&hash, &value) in hashes[..heads.len()].iter().zip(&values[..heads.len()]) {
-                    scratch.probes[pair % PAIRS] = Probe::new(table, Hash(hash), value);
-                    pair += self.tables.len();
+            let keys = self.tables.iter().zip(probes.chunks_exact_mut(len)).zip(places);
+            for ((table, probes), (hashes, values)) in keys {
+                let pages = table.store.reader();
+                for ((probe, &hash), &value) in probes.iter_mut().zip(hashes).zip(values) {
+                    *probe = Probe::new(pages.page(Hash(hash)), Hash(hash), value);
                 }
             }
-            hash_keys(heads_from(first + stride), &mut hashes, &mut values);
-            let head_of = |pair: usize| (heads.start as u16 + pair_of[pair].0, pair_of[pair].1);
-            let pairs = heads.len() * self.tables.len();
-            all += self.finish_pairs(&ALL[heads.clone()], (pairs, head_of), scratch, deferred, hits);
+            hash_keys(heads_from(first + stride), hashes, values);
+            let head_of = |pair: usize| (first as u16 + pair_of[pair].0, pair_of[pair].1);
+            let pairs = len * self.tables.len();
+            all += self.finish_pairs((pairs, head_of), scratch, deferred, hits, &find);
         }
         all
     }
 
-    /// Runs the last passes for some heads and their pairs with tables. Returns the number of candidates.
+    /// Reads the words of all heads.
+    #[inline(always)]
+    fn read_words(&self, words: &mut FirstWords) {
+        for (words, packet) in words.iter_mut().zip(self.heads) {
+            *words = first_chunk_words(self.windows[usize::from(*packet)].chunk[0]);
+        }
+    }
+
+    /// Runs the last passes for some pairs of heads and tables. Returns the number of candidates.
     #[inline(always)]
     fn finish_pairs(
         &self,
-        heads: &[u16],
         (pairs, head_of): (usize, impl Fn(usize) -> (u16, u8)),
         scratch: &mut Scratch<'a>,
         deferred: &mut DeferredWork,
         hits: &mut HeadHits,
+        find: impl Fn(&Group, u16, u16) -> u8,
     ) -> usize {
-        let n = Self::find_candidates(pairs, scratch);
-        self.find_blocks(n, scratch, deferred, head_of);
-        self.compare(heads, &scratch.comparisons[..n], &deferred.root, hits);
+        let n = Self::find_candidates(pairs, scratch, find);
+        let (rules, rows) = self.find_values(n, scratch, (deferred, hits), head_of);
+        self.confirm_rules(&scratch.rules[..rules], hits);
+        self.compare_rows(&mut scratch.rows, rows, &deferred.words, hits);
         self.visit_single_nodes(&mut scratch.visits, hits);
         n
     }
@@ -304,28 +321,33 @@ impl<'a> Walk<'a> {
 
     /// Finds the candidates among the first pairs. Returns their number.
     #[inline(always)]
-    fn find_candidates(pairs: usize, scratch: &mut Scratch<'a>) -> usize {
+    fn find_candidates(
+        pairs: usize,
+        scratch: &mut Scratch<'a>,
+        find: impl Fn(&Group, u16, u16) -> u8,
+    ) -> usize {
         let mut found = 0;
         for (pair, probe) in scratch.probes[..pairs].iter().enumerate() {
-            let lanes = probe.group.find(probe.hash().tag(), probe.value).bits();
+            let lanes = find(probe.group, probe.hash().tag(), probe.value);
             scratch.candidates[found % PAIRS] = Candidate { pair: pair as u8, lanes };
             found += usize::from(lanes != 0);
         }
         found
     }
 
-    /// Locates the rules and the blocks of entries that candidates lead to. `head_of` yields the head and the
-    /// table of a pair.
+    /// Locates the rules and the rows that candidates lead to, and returns their numbers. `head_of` yields
+    /// the head and the table of a pair.
     #[inline(always)]
-    fn find_blocks(
+    fn find_values(
         &self,
         n: usize,
         scratch: &mut Scratch<'a>,
-        deferred: &mut DeferredWork,
+        (deferred, hits): (&mut DeferredWork, &mut HeadHits),
         head_of: impl Fn(usize) -> (u16, u8),
-    ) {
-        let Scratch { probes, candidates, comparisons, visits } = scratch;
-        for (candidate, comparison) in candidates[..n].iter().zip(comparisons) {
+    ) -> (usize, usize) {
+        let Scratch { probes, candidates, rules, rows, visits, .. } = scratch;
+        let (mut n_rules, mut n_rows) = (0, 0);
+        for candidate in &candidates[..n] {
             let pair = usize::from(candidate.pair) % PAIRS;
             let (lanes, (head, table)) = (candidate.lanes, head_of(pair));
             if lanes & (lanes - 1) != 0 {
@@ -334,21 +356,32 @@ impl<'a> Walk<'a> {
             let (probe, lane) = (&probes[pair], lanes.trailing_zeros() as usize);
             let Probe { group, page, .. } = probe;
             let key = || page.body.key(page.position(probe.hash(), lane));
-            let found = match page.body.resolve(group.value(lane)) {
+            match page.body.resolve(group.value(lane)) {
                 Err(Branch::Leaf(leaf)) => {
                     leaf.prefetch();
-                    KeyResult::Row(leaf.blocks())
+                    rows[n_rows % PAIRS] = RowVisit { head, row: leaf.blocks() };
+                    n_rows += 1;
                 }
-                Ok(slot) => {
+                Ok(&slot) => {
                     prefetch::read(key());
-                    KeyResult::Rule(*slot, table, key())
+                    rules[n_rules % PAIRS] = RuleVisit { head, table, slot, key: key() };
+                    n_rules += 1;
                 }
                 Err(other) if self.has_key(table, key(), self.window(head)) => {
-                    KeyResult::Slots(visits.defer(other, head))
+                    hits.push_each(head, visits.defer(other, head));
                 }
-                Err(_) => KeyResult::Slots(&[]),
-            };
-            *comparison = Comparison { head, found };
+                Err(_) => {}
+            }
+        }
+        (n_rules, n_rows)
+    }
+
+    /// Adds the hits of rules whose key the head has.
+    #[inline(always)]
+    fn confirm_rules(&self, visits: &[RuleVisit<'a>], hits: &mut HeadHits) {
+        for RuleVisit { head, table, slot, key } in visits {
+            let matches = self.has_key(*table, key, self.window(*head));
+            hits.push_first(*head, &[*slot], matches.into());
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) use guard::GuardReader;
 pub(crate) use hash::{Hash, Seeds};
 pub(crate) use hash_table::Table;
 pub(crate) use node::Node;
+#[cfg(test)]
+pub(crate) use page::Hashing;
 pub(crate) use page::{Group, Page};
 pub(crate) use path::{Path, is_exact};
 pub use store::Occupancy;

@@ -77,6 +77,13 @@ impl Group {
         self.tags.find_accepting(tag, &self.accepted, value)
     }
 
+    /// For each lane the values of the extra bits that are accepted.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn accepted(&self) -> &[u16; LANES] {
+        &self.accepted
+    }
+
     /// The value in a lane.
     #[inline(always)]
     pub fn value(&self, lane: usize) -> &LaneValue {

@@ -49,6 +49,23 @@ pub struct Occupancy {
     pub bytes: usize,
 }
 
+/// A copy of the directory's address and depth for a loop over many keys; see
+/// [`FilterReader`](super::filter::FilterReader).
+#[derive(Clone, Copy)]
+pub(crate) struct PageReader<'a, V> {
+    shift: u32,
+    directory: &'a [Arc<[Page<V>]>],
+}
+
+impl<'a, V> PageReader<'a, V> {
+    /// The page of a hash.
+    #[inline(always)]
+    pub fn page(&self, hash: Hash) -> &'a Page<V> {
+        let index = ((hash.0 >> 32) >> self.shift) as usize;
+        &self.directory[index / BLOCK][index % BLOCK]
+    }
+}
+
 impl<V: PageValue> Store<V> {
     /// An empty store with a filter for this many keys.
     pub fn new(hashing: Hashing, keys: usize) -> Self {
@@ -146,6 +163,12 @@ impl<V: PageValue> Store<V> {
     #[inline(always)]
     pub fn page(&self, hash: Hash) -> &Page<V> {
         self.page_at(hash.directory(self.depth))
+    }
+
+    /// A reader of pages for loops over many keys.
+    #[inline(always)]
+    pub fn reader(&self) -> PageReader<'_, V> {
+        PageReader { shift: 32 - self.depth, directory: &self.directory }
     }
 
     #[inline(always)]

@@ -14,6 +14,13 @@ impl TagGroup {
     /// A group without used lanes.
     pub const EMPTY: TagGroup = TagGroup([0; LANES]);
 
+    /// The tags.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub fn tags(&self) -> &[u16; LANES] {
+        &self.0
+    }
+
     /// The lanes that hold `tag`.
     #[inline(always)]
     pub fn find(&self, tag: u16) -> LaneBits {

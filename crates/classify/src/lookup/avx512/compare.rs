@@ -2,14 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use bytemuck::{cast, cast_mut, cast_ref};
+use bytemuck::{cast, cast_mut};
 use mmb_packet::Window;
 
 use super::few::compare_few;
 use super::{ANY, MASKED_XOR};
 use crate::leaf::{Block4, Block8, Block16, Further, PORTS, first_chunk_words};
 use crate::lookup::columns::ChunkColumns;
-use crate::lookup::head_hits::HitWriter;
+use crate::lookup::head_hits::HeadHits;
 use crate::vector::VECTOR;
 
 /// Blocks of sixteen with at most this many entries are compared entry by entry.
@@ -18,10 +18,6 @@ const FEW: usize = 8;
 /// `a | (b ^ c)`.
 const ANY_DIFFER: i32 = 0xf6;
 
-/// A chunk of a packet in the form that blocks of eight need: each vector has eight copies of two words.
-#[derive(Clone, Copy)]
-pub(crate) struct Eight([__m512i; 2]);
-
 /// Permutations that replicate each of two words eight times, in the lane order of [`Block8`].
 const EIGHT_TIMES: [[u32; 16]; 2] =
     [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3]];
@@ -29,40 +25,35 @@ const EIGHT_TIMES: [[u32; 16]; 2] =
 /// The lanes of the second vector of [`Block8`]'s words that have the ports.
 const PORT_LANES_8: u16 = 0xff;
 
-impl Eight {
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn new(words: [u32; 4]) -> Eight {
-        let words = _mm512_broadcast_i32x4(cast(words));
-        Eight(EIGHT_TIMES.map(|order| _mm512_permutexvar_epi32(cast(order), words)))
-    }
-
-    /// The first chunk of a window.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    pub fn first(window: &Window) -> Eight {
-        Eight::new(first_chunk_words(window.chunk[0]))
-    }
-}
-
-/// The lanes of a block of eight whose compared chunk agrees with a window, as bits. `first` is the window's
-/// first chunk.
+/// Two words of a chunk in each vector, eight times each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn compare8(block: &Block8, first: &Eight, window: &Window) -> u32 {
+fn eight_times(words: [u32; 4]) -> [__m512i; 2] {
+    let words = _mm512_castsi128_si512(cast(words));
+    EIGHT_TIMES.map(|order| _mm512_permutexvar_epi32(cast(order), words))
+}
+
+/// The lanes of a block of eight about the first chunk that agree with its words, as bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+pub(crate) fn compare8_first(block: &Block8, words: &[u32; 4]) -> u32 {
     let (mask, key): ([__m512i; 2], [__m512i; 2]) = (cast(block.mask), cast(block.key));
-    let differ = |words: &Eight, half: usize| {
-        _mm512_ternarylogic_epi32::<MASKED_XOR>(words.0[half], mask[half], key[half])
-    };
-    if block.is_about_first() {
-        let ports = first.0[1];
-        let (below, above) = (_mm512_subs_epu16(mask[1], ports), _mm512_subs_epu16(ports, key[1]));
-        let second = _mm512_mask_or_epi32(differ(first, 1), PORT_LANES_8, below, above);
-        lanes_of_8(_mm512_or_epi32(differ(first, 0), second))
-    } else {
-        let words = Eight::new(cast(window.chunk[block.chunk()]));
-        lanes_of_8(_mm512_or_epi32(differ(&words, 0), differ(&words, 1)))
-    }
+    let words = eight_times(*words);
+    let (below, above) = (_mm512_subs_epu16(mask[1], words[1]), _mm512_subs_epu16(words[1], key[1]));
+    let one = _mm512_ternarylogic_epi32::<MASKED_XOR>(words[0], mask[0], key[0]);
+    let two = _mm512_ternarylogic_epi32::<MASKED_XOR>(words[1], mask[1], key[1]);
+    lanes_of_8(_mm512_or_epi32(one, _mm512_mask_or_epi32(two, PORT_LANES_8, below, above)))
+}
+
+/// The lanes of a block of eight about another chunk that agree with a window, as bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+pub(crate) fn compare8_chunk(block: &Block8, window: &Window) -> u32 {
+    let (mask, key): ([__m512i; 2], [__m512i; 2]) = (cast(block.mask), cast(block.key));
+    let words = eight_times(cast(window.chunk[block.chunk()]));
+    let one = _mm512_ternarylogic_epi32::<MASKED_XOR>(words[0], mask[0], key[0]);
+    let two = _mm512_ternarylogic_epi32::<MASKED_XOR>(words[1], mask[1], key[1]);
+    lanes_of_8(_mm512_or_epi32(one, two))
 }
 
 /// The lanes of a block of eight that differ in no word.
@@ -95,96 +86,123 @@ pub(crate) fn compare4_with_all<'a>(
     block: &Block4,
     columns: &ChunkColumns,
     (n, window): (usize, impl Fn(usize) -> &'a Window),
-    (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
+    agreeing: &mut [u16; VECTOR],
 ) {
     compare_few(block, columns, n, agreeing);
     let further = |packet| compare_further4(&block.further, window(packet));
-    mark_all(n, (block.partial_lanes(), further), (agreeing, any, bit));
+    confirm_further(n, (block.partial_lanes(), further), agreeing);
 }
 
-/// [`compare4_with_all`] for a block of sixteen.
+/// [`compare4_with_all`] for a block of sixteen. `first` has the words of the packets' first chunks if they
+/// have been read.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
 pub(crate) fn compare16_with_all<'a>(
     block: &Block16,
-    columns: &ChunkColumns,
+    (columns, first): (&ChunkColumns, Option<&[[u32; 4]; VECTOR]>),
     (n, window): (usize, impl Fn(usize) -> &'a Window),
-    (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
+    agreeing: &mut [u16; VECTOR],
 ) {
-    if block.len() <= FEW {
-        compare_few(block, columns, n, agreeing);
-    } else {
-        let keys = Keys16::new(block);
-        for (packet, lanes) in agreeing[..n].iter_mut().enumerate() {
-            let chunk = window(packet).chunk[block.chunk()];
-            *lanes = if block.is_about_first() {
-                keys.agreeing_first(&Sixteen::new(first_chunk_words(chunk)))
-            } else {
-                keys.agreeing(&Sixteen::new(cast(chunk)))
-            };
+    let keys = Keys16::new(block);
+    let lanes = agreeing[..n].iter_mut();
+    match first {
+        _ if block.len() <= FEW => compare_few(block, columns, n, agreeing),
+        Some(first) if block.is_about_first() => {
+            lanes.zip(first).for_each(|(lanes, words)| *lanes = keys.agreeing_first(&Sixteen::new(*words)));
+        }
+        _ if block.is_about_first() => {
+            for (packet, lanes) in lanes.enumerate() {
+                *lanes = keys.agreeing_first(&Sixteen::first(window(packet)));
+            }
+        }
+        _ => {
+            for (packet, lanes) in lanes.enumerate() {
+                *lanes = keys.agreeing(&Sixteen::new(cast(window(packet).chunk[block.chunk()])));
+            }
         }
     }
     let further = |packet| compare_further16(&block.further, window(packet));
-    mark_all(n, (block.partial_lanes(), further), (agreeing, any, bit));
+    confirm_further(n, (block.partial_lanes(), further), agreeing);
 }
 
-/// Removes lanes of the first `n` packets whose further conditions a packet does not satisfy, and sets `bit`
-/// in the elements of `any` for packets with lanes left. `agreeing` has the lanes that agree in the compared
-/// chunk: it was compared for all packets first, without branches, since it is hard to predict which agree.
+/// Removes lanes of the first `n` packets whose further conditions a packet does not satisfy, and all lanes
+/// of other packets. `agreeing` has the lanes that agree in the compared chunk: it was compared for all
+/// packets first, without branches, since it is hard to predict which agree.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-fn mark_all(
+fn confirm_further(
     n: usize,
     (partial, compare_further): (u16, impl Fn(usize) -> u32),
-    (agreeing, any, bit): (&mut [u16; VECTOR], &mut [u16; VECTOR], u16),
+    agreeing: &mut [u16; VECTOR],
 ) {
-    // The rest of the last group has lanes of an earlier vector.
-    agreeing[n..].iter_mut().take(31).for_each(|lanes| *lanes = 0);
-    let (partial, bit) = (_mm512_set1_epi16(partial as i16), _mm512_set1_epi16(bit as i16));
+    // Behind the packets are lanes of an earlier block.
+    agreeing[n..].fill(0);
+    if partial == 0 {
+        return;
+    }
+    let partial = _mm512_set1_epi16(partial as i16);
     let groups = cast_mut::<_, [[u16; 32]; VECTOR / 32]>(agreeing).iter_mut();
-    let any = cast_mut::<_, [[u16; 32]; VECTOR / 32]>(any);
-    for (group, (lanes, any)) in groups.zip(any).take(n.div_ceil(32)).enumerate() {
+    for (group, lanes) in groups.take(n.div_ceil(32)).enumerate() {
         let mut further = _mm512_test_epi16_mask(cast(*lanes), partial);
         while further != 0 {
             let at = further.trailing_zeros() as usize;
             lanes[at % 32] &= compare_further(group * 32 + at) as u16;
             further &= further - 1;
         }
-        let some: __m512i = cast(*lanes);
-        let some = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(some, some), bit);
-        *any = cast(_mm512_or_si512(cast(*any), some));
     }
 }
 
-/// Collects the first `n` packets with a bit in `tables` or in `lanes`; returns their number.
+/// Collects the packets with bits in `lanes`; returns their number.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn collect_nonzero(
-    n: usize,
-    (tables, lanes): (&[u64; VECTOR], &[u16; VECTOR]),
-    packets: &mut [u16; VECTOR],
-) -> usize {
-    let mut found = 0;
-    let tables = cast_ref::<_, [[[u64; 8]; 4]; VECTOR / 32]>(tables).iter();
-    for (first, (tables, lanes)) in (0..n as u32).step_by(32).zip(tables.zip(group_by_32(lanes))) {
-        let lanes: __m512i = cast(*lanes);
-        let mut bits = _mm512_test_epi16_mask(lanes, lanes);
-        for (place, tables) in tables.iter().enumerate() {
-            let tables: __m512i = cast(*tables);
-            bits |= u32::from(_mm512_test_epi64_mask(tables, tables)) << (8 * place);
-        }
-        bits = _bzhi_u32(bits, (n as u32 - first).min(32));
-        while bits != 0 {
-            packets[found % VECTOR] = (first + bits.trailing_zeros()) as u16;
-            found += 1;
-            bits &= bits - 1;
-        }
+pub(crate) fn collect_nonzero(lanes: &[u16; VECTOR], packets: &mut [u16; VECTOR]) -> usize {
+    collect(lanes.as_chunks().0, packets, |lanes: &[u16; 16]| {
+        let lanes = cast(*lanes);
+        _mm256_test_epi16_mask(lanes, lanes)
+    })
+}
+
+/// Collects the heads with bits in `tables`; returns their number. Heads behind the last multiple of sixteen
+/// are looked at one by one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+pub(crate) fn collect_heads(tables: &[u64], heads: &mut [u16; VECTOR]) -> usize {
+    let (groups, rest) = tables.as_chunks();
+    let mut found = collect(groups, heads, |tables: &[u64; 16]| {
+        let [one, two]: [__m512i; 2] = cast(*tables);
+        let [one, two] = [_mm512_test_epi64_mask(one, one), _mm512_test_epi64_mask(two, two)];
+        u16::from(one) | u16::from(two) << 8
+    });
+    for (at, tables) in rest.iter().enumerate() {
+        heads[found % VECTOR] = (groups.len() * 16 + at) as u16;
+        found += usize::from(*tables != 0);
     }
     found
 }
 
-fn group_by_32(lanes: &[u16; VECTOR]) -> &[[u16; 32]; VECTOR / 32] {
-    cast_ref(lanes)
+/// Collects the numbers of the elements that `select` yields as bits for groups of sixteen; returns how many
+/// they are.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+fn collect<T>(groups: &[T], numbers: &mut [u16; VECTOR], select: impl Fn(&T) -> u16) -> usize {
+    let mut found = 0;
+    let numbers_of_16 = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    for (first, group) in (0..).step_by(16).zip(groups) {
+        let some = select(group);
+        // Often there are none in the whole vector.
+        if some == 0 {
+            continue;
+        }
+        let own = _mm512_add_epi32(numbers_of_16, _mm512_set1_epi32(first));
+        let packed: [u16; 16] = cast(_mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(some, own)));
+        // Sixteen are written at once, as long as there is room.
+        match numbers.get_mut(found..).and_then(|rest| rest.first_chunk_mut::<16>()) {
+            Some(place) => *place = packed,
+            None => numbers.iter_mut().skip(found).zip(packed).for_each(|(place, number)| *place = number),
+        }
+        found += some.count_ones() as usize;
+    }
+    found
 }
 
 /// A chunk of a packet in the form that blocks of sixteen need: for each word a vector with sixteen copies.
@@ -312,17 +330,21 @@ fn compare_further4(further: &Further<4>, window: &Window) -> u32 {
 /// Adds those of eight slots whose bit is set in `lanes` to `hits`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn push_matches8(hits: &mut HitWriter<'_>, lanes: u32, slots: &[u32; 8]) {
+pub(crate) fn push_matches8(hits: &mut HeadHits, head: u16, lanes: u32, slots: &[u32; 8]) {
+    let Some((place, len)) = hits.room(head) else { return hits.push_lanes(head, lanes, slots) };
     let packed = _mm256_maskz_compress_epi32(lanes as u8, cast(*slots));
-    hits.push_first(&cast::<_, [u32; 8]>(packed), lanes.count_ones() as usize);
+    *place = cast::<_, [u32; 8]>(packed);
+    *len += lanes.count_ones() as u16;
 }
 
 /// Adds those of sixteen slots whose bit is set in `lanes` to `hits`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-pub(crate) fn push_matches16(hits: &mut HitWriter<'_>, lanes: u32, slots: &[u32; 16]) {
+pub(crate) fn push_matches16(hits: &mut HeadHits, head: u16, lanes: u32, slots: &[u32; 16]) {
+    let Some((place, len)) = hits.room(head) else { return hits.push_lanes(head, lanes, slots) };
     let packed = _mm512_maskz_compress_epi32(lanes as u16, cast(*slots));
-    hits.push_first(&cast::<_, [u32; 16]>(packed), lanes.count_ones() as usize);
+    *place = cast::<_, [u32; 16]>(packed);
+    *len += lanes.count_ones() as u16;
 }
 
 #[cfg(test)]
@@ -333,6 +355,16 @@ mod tests {
     use crate::leaf::{Row, first_words};
     use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test};
     use crate::vector::Simd;
+
+    /// The lanes of a block of eight that agree in its chunk.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    fn compare8(block: &Block8, window: &Window) -> u32 {
+        if block.is_about_first() {
+            compare8_first(block, &first_chunk_words(window.chunk[0]))
+        } else {
+            compare8_chunk(block, window)
+        }
+    }
 
     /// An entry for bits of a chunk, and for a range of a field of the second chunk if `ends` are in order.
     fn entry(chunk: usize, (first, len, value): (usize, usize, u8), ends: (u8, u8)) -> Option<Entry> {
@@ -363,7 +395,7 @@ mod tests {
                 for block in row.blocks() {
                     // SAFETY: the processor has the instructions.
                     let (lanes, further) = unsafe {
-                        (compare8(block, &Eight::first(&window), &window), compare_further8(&block.further, &window))
+                        (compare8(block, &window), compare_further8(&block.further, &window))
                     };
                     prop_assert_eq!(lanes, block.agreeing_chunk(&words, &window));
                     prop_assert_eq!(further, block.further.agreeing_lanes(&window));
@@ -373,40 +405,43 @@ mod tests {
 
         #[test]
         #[allow(unsafe_code)]
-        fn collects_the_first_packets_with_bits(
+        fn collects_packets_with_bits(
             n in 0..=VECTOR,
-            some in proptest::collection::btree_map(0..VECTOR, (0..3u64, 0..2u16), 0..40),
+            some in proptest::collection::btree_map(0..VECTOR, (0..3u64, 0..2u16), 0..VECTOR),
         ) {
             if !Simd::detect().has_avx512() {
                 return Ok(());
             }
-            let (mut tables, mut lanes, mut packets) = ([0; VECTOR], [0; VECTOR], [0; VECTOR]);
+            let (mut tables, mut lanes, mut packets) = ([0; VECTOR], [0; VECTOR], [[0; VECTOR]; 2]);
             some.iter().for_each(|(at, (table, lane))| (tables[*at], lanes[*at]) = (table << 40, lane << 15));
             // SAFETY: the processor has the instructions.
-            let found = unsafe { collect_nonzero(n, (&tables, &lanes), &mut packets) };
-            let is_it = |packet: &u16| tables[usize::from(*packet)] != 0 || lanes[usize::from(*packet)] != 0;
-            let expected: Vec<u16> = (0..n as u16).filter(is_it).collect();
-            prop_assert_eq!(&packets[..found], &expected[..]);
+            let found = unsafe {
+                [collect_nonzero(&lanes, &mut packets[0]), collect_heads(&tables[..n], &mut packets[1])]
+            };
+            let of = |n: usize, is_it: &dyn Fn(usize) -> bool| -> Vec<u16> {
+                (0..n).filter(|packet| is_it(*packet)).map(|packet| packet as u16).collect()
+            };
+            prop_assert_eq!(&packets[0][..found[0]], &of(VECTOR, &|packet| lanes[packet] != 0)[..]);
+            prop_assert_eq!(&packets[1][..found[1]], &of(n, &|packet| tables[packet] != 0)[..]);
         }
 
         #[test]
         #[allow(unsafe_code)]
-        fn marks_the_first_packets(n in 0..=VECTOR, stale: u16, own: u16, partial: u16) {
+        fn confirms_the_first_packets(n in 0..=VECTOR, stale: u16, own: u16, partial: u16) {
             if !Simd::detect().has_avx512() {
                 return Ok(());
             }
-            let (mut lanes, mut any) = ([stale; VECTOR], [0; VECTOR]);
+            let mut lanes = [stale; VECTOR];
             lanes[..n].fill(own);
             let further = |packet: usize| {
                 assert!(packet < n, "there is no packet {packet}");
                 u32::from(!partial | 0xff)
             };
             // SAFETY: the processor has the instructions.
-            unsafe { mark_all(n, (partial, further), (&mut lanes, &mut any, 4)) };
+            unsafe { confirm_further(n, (partial, further), &mut lanes) };
             let agreeing = own & (!partial | 0xff);
-            let bit = 4 * u16::from(agreeing != 0);
             prop_assert!(lanes[..n].iter().all(|lanes| *lanes == agreeing));
-            prop_assert!(any[..n].iter().all(|bits| *bits == bit));
+            prop_assert!(lanes[n..].iter().all(|lanes| *lanes == 0));
         }
     }
 }

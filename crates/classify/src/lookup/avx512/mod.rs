@@ -13,12 +13,12 @@ mod query;
 
 pub(super) use append::append;
 pub(super) use compare::{
-    Eight, Sixteen, collect_nonzero, compare_further8, compare4_with_all, compare8, compare16,
-    compare16_with_all, push_matches8, push_matches16,
+    Sixteen, collect_heads, collect_nonzero, compare_further8, compare4_with_all, compare8_chunk,
+    compare8_first, compare16, compare16_with_all, push_matches8, push_matches16,
 };
 pub(super) use few::query_pre_filter;
 pub(super) use load::load;
-pub(super) use query::{hash_keys, query_filter, query_guard};
+pub(super) use query::{find_lanes, hash_keys, query_filter, query_guard};
 
 /// Operation of three operands: `(a & b) ^ c`.
 const MASKED_XOR: i32 = 0x6a;

@@ -8,7 +8,7 @@ use super::MASKED_XOR;
 use super::gather::Words;
 use crate::lookup::columns::{ChunkColumns, LANES};
 use crate::lookup::passed_heads::PassedHeads;
-use crate::table::{GuardReader, Table};
+use crate::table::{Group, GuardReader, Table};
 
 /// `a | (b & c)`.
 const JOINED: i32 = 0xf8;
@@ -101,6 +101,15 @@ pub(crate) fn query_filter(table: &Table, columns: &ChunkColumns, n: usize, pass
     }
 }
 
+/// The lanes of a group that hold a tag and accept a value of the extra bits, as bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+pub(crate) fn find_lanes(group: &Group, tag: u16, value: u16) -> u8 {
+    let (tags, accepted): (__m128i, __m128i) = (cast(*group.tags.tags()), cast(*group.accepted()));
+    let accepts = _mm_test_epi16_mask(accepted, _mm_set1_epi16(value as i16));
+    _mm_mask_cmpeq_epi16_mask(accepts, tags, _mm_set1_epi16(tag as i16))
+}
+
 /// Removes the packets that the guard excludes from `passed`, which has the bytes that the guard compares.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
@@ -143,16 +152,43 @@ fn folded_product(a: __m512i, b: __m512i) -> __m512i {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use mmb_packet::Window;
     use mmb_packet::window::CHUNKS;
     use proptest::prelude::*;
 
     use super::*;
     use crate::lookup::Columns;
-    use crate::table::{ExtraBits, MaskChoice, Seeds};
+    use crate::pattern::{Entry, MaskedKey};
+    use crate::table::{Branch, ExtraBits, Hashing, MaskChoice, Page, Seeds};
     use crate::vector::Simd;
 
     proptest! {
+        #[test]
+        #[allow(unsafe_code)]
+        fn lanes_are_those_without_avx512(
+            keys in proptest::collection::vec((0..9u128, any::<u8>()), 1..9),
+            key in 0..9u128,
+            packet: u128,
+        ) {
+            if !Simd::detect().has_avx512() {
+                return Ok(());
+            }
+            let (seeds, extra) = (Seeds::from_seed(1), ExtraBits::at([0, 1, 2, 3]));
+            let mut page = Page::new(0, 1);
+            for (key, bits) in keys {
+                let cover = MaskedKey::ANY.with(0, 0xf, u128::from(bits & 0xf));
+                let row = Entry::new(&cover, []).map(|entry| (0, Arc::new(entry))).into_iter().collect();
+                page.place(&Hashing { seeds, extra }, key, Branch::Leaf(row));
+            }
+            let (hash, value) = (seeds.hash(key), extra.value(packet));
+            let group = page.group(hash);
+            // SAFETY: the processor has the instructions.
+            let lanes = unsafe { find_lanes(group, hash.tag(), value) };
+            prop_assert_eq!(lanes, group.find(hash.tag(), value).bits());
+        }
+
         #[test]
         #[allow(unsafe_code)]
         fn the_product_is_the_hash(keys: [u128; LANES], seed: u64) {

@@ -1,54 +1,45 @@
-//! The last pass: comparing packets with entries. And the choice of the packets that need it.
+//! Comparing packets with the entries of the root's leaf, and with those that keys lead to.
 
 use mmb_packet::Window;
+use wide::u32x4;
 
-use super::{Comparison, KeyResult, Walk};
-use crate::leaf::{Block8, MAX_WIDE_BLOCKS, first_words};
+use super::{FirstWords, PAIRS, RowVisit, Walk};
+use crate::leaf::{Block, Block8, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
-use crate::lookup::head_hits::{HeadHits, HitWriter};
+use crate::lookup::head_hits::HeadHits;
 use crate::vector::VECTOR;
 
-/// The lanes of the root's leaf that heads agree with. Those of a block that a head does not agree with are
-/// undefined.
-#[derive(Clone, Debug)]
-pub(crate) struct RootLanes {
-    narrow: [u16; VECTOR],
-    wide: [[u16; VECTOR]; MAX_WIDE_BLOCKS],
-    /// For each head a bit for each block that it agrees with: first the narrow one, then the wide ones.
-    blocks: [u16; VECTOR],
-}
-
-const _: () = assert!(MAX_WIDE_BLOCKS < 16);
-
-impl Default for RootLanes {
-    fn default() -> Self {
-        RootLanes { narrow: [0; VECTOR], wide: [[0; VECTOR]; MAX_WIDE_BLOCKS], blocks: [0; VECTOR] }
-    }
-}
-
 impl Walk<'_> {
-    /// Compares all heads with the root's leaf.
+    /// Compares all heads with the root's leaf, and adds the hits. `words` has the heads' words if they have
+    /// been read.
     #[allow(unsafe_code)]
-    pub(super) fn compare_root(&self, root: &mut RootLanes) {
-        root.blocks = [0; VECTOR];
+    pub(super) fn compare_root(&self, words: Option<&FirstWords>, hits: &mut HeadHits) {
+        if self.leaf.is_empty() {
+            return;
+        }
         #[cfg(target_arch = "x86_64")]
         if self.simd.has_avx512() {
             // SAFETY: the level says that the processor has the instructions.
-            return unsafe { self.compare_root_avx512(root) };
+            return unsafe { self.compare_root_avx512(words, hits) };
         }
-        for head in 0..self.heads.len().min(VECTOR) {
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = words;
+        for head in 0..self.heads.len().min(VECTOR) as u16 {
             let window = self.window(head);
             if !self.can_match_leaf(window) {
                 continue;
             }
             let first = &first_words(window.chunk[0]);
-            root.narrow[head] =
-                self.leaf.narrow.map_or(0, |block| block.agreeing_lanes(first, window)) as u16;
-            root.blocks[head] = u16::from(root.narrow[head] != 0);
-            for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
-                lanes[head] = block.agreeing_lanes(first, window) as u16;
-                root.blocks[head] |= u16::from(lanes[head] != 0) << (at + 1);
+            if let Some(block) = self.leaf.narrow {
+                let lanes = block.agreeing_lanes(first, window);
+                hits.push4(head, self.confirm(block, head, lanes), &block.slots);
+            }
+            for block in self.leaf.wide() {
+                let lanes = block.agreeing_lanes(first, window);
+                if lanes != 0 {
+                    hits.push_quads(head, self.confirm(block, head, lanes), &block.slots);
+                }
             }
         }
     }
@@ -57,160 +48,133 @@ impl Walk<'_> {
     /// block by block, unless few packets pass the pre-filter.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn compare_root_avx512(&self, root: &mut RootLanes) {
+    fn compare_root_avx512(&self, words: Option<&FirstWords>, hits: &mut HeadHits) {
         let heads = (self.heads.len(), |head: usize| self.window(head));
+        let (mut lanes, mut agreeing) = ([0; VECTOR], [0; VECTOR]);
         if let Some(block) = self.leaf.narrow {
             let columns = self.columns.chunk(block.chunk());
-            avx512::compare4_with_all(block, columns, heads, (&mut root.narrow, &mut root.blocks, 1));
+            avx512::compare4_with_all(block, columns, heads, &mut lanes);
+            let n = avx512::collect_nonzero(&lanes, &mut agreeing);
+            for &head in &agreeing[..n] {
+                let lanes = self.confirm(block, head, lanes[usize::from(head) % VECTOR].into());
+                hits.push4(head, lanes, &block.slots);
+            }
         }
         if let Some(pre_filter) = self.pre_filter {
             let mut passed = [0; VECTOR];
             let n = avx512::query_pre_filter(pre_filter, self.columns.chunk(0), heads.0, &mut passed);
             if n < self.heads.len() / 2 {
-                return self.compare_passed_avx512(&passed[..n], root);
+                return self.compare_passed_avx512(&passed[..n], hits);
             }
         }
-        for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
+        for block in self.leaf.wide() {
             let columns = self.columns.chunk(block.chunk());
-            avx512::compare16_with_all(block, columns, heads, (lanes, &mut root.blocks, 2 << at));
+            avx512::compare16_with_all(block, (columns, words), heads, &mut lanes);
+            let n = avx512::collect_nonzero(&lanes, &mut agreeing);
+            for &head in &agreeing[..n] {
+                let lanes = self.confirm(block, head, lanes[usize::from(head) % VECTOR].into());
+                avx512::push_matches16(hits, head, lanes, &block.slots);
+            }
         }
     }
 
     /// Compares some heads with the wide blocks.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn compare_passed_avx512(&self, heads: &[u16], root: &mut RootLanes) {
+    fn compare_passed_avx512(&self, heads: &[u16], hits: &mut HeadHits) {
         for &head in heads {
-            let (window, head) = (self.window(head), usize::from(head) % VECTOR);
+            let window = self.window(head);
             let first = avx512::Sixteen::first(window);
-            for (at, (block, lanes)) in self.leaf.wide().iter().zip(&mut root.wide).enumerate() {
-                lanes[head] = avx512::compare16(block, &first, window) as u16;
-                root.blocks[head] |= u16::from(lanes[head] != 0) << (at + 1);
-            }
-        }
-    }
-
-    /// Collects the heads that have keys in some of the `tables`, or agree with an entry of the root's leaf;
-    /// returns their number. No other head can match.
-    #[allow(unsafe_code)]
-    pub(super) fn select_heads(
-        &self,
-        tables: &[u64; VECTOR],
-        root: &RootLanes,
-        active: &mut [u16; VECTOR],
-    ) -> usize {
-        #[cfg(target_arch = "x86_64")]
-        if self.simd.has_avx512() {
-            // SAFETY: the level says that the processor has the instructions.
-            return unsafe { avx512::collect_nonzero(self.heads.len(), (tables, &root.blocks), active) };
-        }
-        let mut n = 0;
-        for (head, (tables, lanes)) in tables.iter().zip(&root.blocks).take(self.heads.len()).enumerate() {
-            active[n % VECTOR] = head as u16;
-            n += usize::from((*tables != 0) | (*lanes != 0));
-        }
-        n
-    }
-
-    /// Compares some heads with the blocks of the root's leaf and with the entries of their comparisons.
-    #[allow(unsafe_code)]
-    pub(super) fn compare(
-        &self,
-        heads: &[u16],
-        comparisons: &[Comparison<'_>],
-        root: &RootLanes,
-        hits: &mut HeadHits,
-    ) {
-        #[cfg(target_arch = "x86_64")]
-        if self.simd.has_avx512() {
-            // SAFETY: the level says that the processor has the instructions.
-            return unsafe { self.compare_avx512(heads, comparisons, root, hits) };
-        }
-        self.compare_with(
-            (heads, comparisons, root, hits),
-            |window| first_words(window.chunk[0]),
-            |block, first, window| block.agreeing_chunk(first, window),
-            |block, window| block.further.agreeing_lanes(window),
-            |hits, lanes, slots| hits.push_quads(lanes, slots),
-            |hits, lanes, slots| hits.push_quads(lanes, slots),
-        );
-    }
-
-    /// [`Walk::compare`] with AVX-512; the caller has the level for it.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
-    fn compare_avx512(
-        &self,
-        heads: &[u16],
-        comparisons: &[Comparison<'_>],
-        root: &RootLanes,
-        hits: &mut HeadHits,
-    ) {
-        self.compare_with(
-            (heads, comparisons, root, hits),
-            |window| avx512::Eight::first(window),
-            |block, first, window| avx512::compare8(block, first, window),
-            |block, window| avx512::compare_further8(&block.further, window),
-            |hits, lanes, slots| avx512::push_matches8(hits, lanes, slots),
-            |hits, lanes, slots| avx512::push_matches16(hits, lanes, slots),
-        );
-    }
-
-    /// Compares with these kernels: they prepare a packet's first chunk, compare the chunk of eight entries
-    /// and their further conditions, and add hits.
-    #[inline(always)]
-    fn compare_with<C>(
-        &self,
-        (heads, mut comparisons, root, hits): (&[u16], &[Comparison<'_>], &RootLanes, &mut HeadHits),
-        first: impl Fn(&Window) -> C,
-        eight: impl Fn(&Block8, &C, &Window) -> u32,
-        further: impl Fn(&Block8, &Window) -> u32,
-        push8: impl Fn(&mut HitWriter<'_>, u32, &[u32; 8]),
-        push16: impl Fn(&mut HitWriter<'_>, u32, &[u32; 16]),
-    ) {
-        let mut hits = hits.writer();
-        for head in heads.iter().copied().map(usize::from) {
-            let packet = usize::from(self.heads[head]);
-            let (window, facts) = (&self.windows[packet], || self.results.of_packet(packet));
-            let from = hits.begin_head();
-            let blocks = root.blocks[head % VECTOR];
-            if let (1, Some(block)) = (blocks & 1, self.leaf.narrow) {
-                let lanes = root.narrow[head % VECTOR].into();
-                hits.push4(block.confirm(lanes, window, facts), &block.slots);
-            }
-            let mut wide = blocks >> 1;
-            while let Some(block) = self.leaf.wide().get(wide.trailing_zeros() as usize) {
-                let lanes = root.wide[wide.trailing_zeros() as usize % MAX_WIDE_BLOCKS][head % VECTOR].into();
-                push16(&mut hits, block.confirm(lanes, window, facts), &block.slots);
-                wide &= wide - 1;
-            }
-            let first = first(window);
-            while let Some((comparison, others)) = comparisons.split_first()
-                && usize::from(comparison.head) == head
-            {
-                comparisons = others;
-                let row = match comparison.found {
-                    KeyResult::Row(row) => row,
-                    KeyResult::Rule(slot, table, key) => {
-                        hits.push_first(&[slot], self.has_key(table, key, window).into());
-                        continue;
-                    }
-                    KeyResult::Slots(slots) => {
-                        hits.push_all(slots);
-                        continue;
-                    }
-                };
-                for block in row {
-                    let mut lanes = eight(block, &first, window);
-                    if block.has_conditions(lanes) {
-                        lanes = if block.has_further(lanes) { lanes & further(block, window) } else { lanes };
-                        lanes = block.confirm(lanes, window, facts);
-                    }
-                    push8(&mut hits, lanes, &block.slots);
+            for block in self.leaf.wide() {
+                let lanes = avx512::compare16(block, &first, window);
+                if lanes != 0 {
+                    avx512::push_matches16(hits, head, self.confirm(block, head, lanes), &block.slots);
                 }
             }
-            hits.end_head(head, from);
         }
-        hits.finish();
+    }
+
+    /// Reduces agreeing lanes of a block to those whose entries match a head.
+    #[inline(always)]
+    fn confirm<const N: usize>(&self, block: &Block<N>, head: u16, lanes: u32) -> u32 {
+        let packet = usize::from(head) % VECTOR;
+        block.confirm(lanes, self.window(packet), || self.results.of_packet(self.heads[packet].into()))
+    }
+
+    /// Compares heads with the first `n` rows, and adds the hits. The rows are overwritten.
+    #[allow(unsafe_code)]
+    pub(super) fn compare_rows(
+        &self,
+        rows: &mut [RowVisit<'_>; PAIRS],
+        n: usize,
+        words: &FirstWords,
+        hits: &mut HeadHits,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
+            return unsafe { self.compare_rows_avx512((rows, n), words, hits) };
+        }
+        self.compare_rows_with(
+            ((rows, n), words, hits),
+            |block, words| block.agree_first(&words.map(u32x4::splat)),
+            |block, window| block.agree_chunk(window),
+            |block, window| block.further.agreeing_lanes(window),
+            |hits, head, lanes, slots| hits.push_quads(head, lanes, slots),
+        );
+    }
+
+    /// [`Walk::compare_rows`] with AVX-512; the caller has the level for it.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2,popcnt")]
+    fn compare_rows_avx512(
+        &self,
+        rows: (&mut [RowVisit<'_>; PAIRS], usize),
+        words: &FirstWords,
+        hits: &mut HeadHits,
+    ) {
+        self.compare_rows_with(
+            (rows, words, hits),
+            |block, words| avx512::compare8_first(block, words),
+            |block, window| avx512::compare8_chunk(block, window),
+            |block, window| avx512::compare_further8(&block.further, window),
+            |hits, head, lanes, slots| avx512::push_matches8(hits, head, lanes, slots),
+        );
+    }
+
+    /// Compares with these kernels: they compare the first chunk of eight entries, or another one, and their
+    /// further conditions, and add hits. All first blocks are compared, then all second ones, and so on: how
+    /// many blocks a row has is hard to predict.
+    #[inline(always)]
+    fn compare_rows_with(
+        &self,
+        ((rows, mut n), words, hits): ((&mut [RowVisit<'_>; PAIRS], usize), &FirstWords, &mut HeadHits),
+        compare_first: impl Fn(&Block8, &[u32; 4]) -> u32,
+        compare_chunk: impl Fn(&Block8, &Window) -> u32,
+        compare_further: impl Fn(&Block8, &Window) -> u32,
+        push: impl Fn(&mut HeadHits, u16, u32, &[u32; 8]),
+    ) {
+        while n > 0 {
+            let mut left = 0;
+            for at in 0..n {
+                let RowVisit { head, row } = rows[at % PAIRS];
+                let Some((block, others)) = row.split_first() else { continue };
+                let mut lanes = if block.is_about_first() {
+                    compare_first(block, &words[usize::from(head) % VECTOR])
+                } else {
+                    compare_chunk(block, self.window(head))
+                };
+                if block.has_conditions(lanes) {
+                    if block.has_further(lanes) {
+                        lanes &= compare_further(block, self.window(head));
+                    }
+                    lanes = self.confirm(block, head, lanes);
+                }
+                push(hits, head, lanes, &block.slots);
+                rows[left % PAIRS] = RowVisit { head, row: others };
+                left += usize::from(!others.is_empty());
+            }
+            n = left;
+        }
     }
 }

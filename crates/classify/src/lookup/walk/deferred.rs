@@ -1,7 +1,6 @@
 //! Deferred work: nodes below the root, further agreeing lanes, keys outside the pages.
 
-use super::compare::RootLanes;
-use super::{PAIRS, Walk};
+use super::{HASHES, PAIRS, Walk};
 use crate::lookup::head_hits::HeadHits;
 use crate::lookup::passed_heads::PassedHeads;
 use crate::table::{Branch, Node};
@@ -10,15 +9,33 @@ use crate::vector::{HitSink, VECTOR};
 /// Maximum number of nodes that are visited with all of their packets at once.
 const MAX_GROUPS: usize = 8;
 
-/// What the passes find before the last of them, and work that they defer; reused for each vector.
-#[derive(Clone, Debug, Default)]
+/// What the passes need for a whole vector, and work that they defer; reused for each vector.
+#[derive(Clone, Debug)]
 pub(crate) struct DeferredWork {
-    pub root: RootLanes,
     /// The heads that passed a filter.
     pub passed: PassedHeads,
     /// Heads and tables with further agreeing lanes.
     pub further_lanes: Vec<(u16, u8)>,
+    pub(super) words: FirstWords,
+    /// For each table the hashes of the next heads' keys, and the values of the extra bits.
+    pub(super) hashes: [u64; HASHES],
+    pub(super) values: [u16; HASHES],
 }
+
+impl Default for DeferredWork {
+    fn default() -> Self {
+        DeferredWork {
+            passed: PassedHeads::default(),
+            further_lanes: Vec::new(),
+            words: [[0; 4]; VECTOR],
+            hashes: [0; HASHES],
+            values: [0; HASHES],
+        }
+    }
+}
+
+/// The words of the heads' first chunks, with ports in host byte order.
+pub(super) type FirstWords = [[u32; 4]; VECTOR];
 
 /// Deferred visits of nodes below the root.
 pub(super) struct NodeVisits<'a> {

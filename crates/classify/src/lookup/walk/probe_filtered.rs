@@ -1,10 +1,10 @@
 //! The passes with filters: for vectors in which most packets have no key in most tables.
 //!
 //! Theory of operation. For each table, all heads are looked up in the table's filter. This takes no branches
-//! and no dependent loads. A few pairs of heads and tables remain, which go through the other passes,
-//! together with the heads that may match blocks of the root's leaf.
+//! and no dependent loads. A few pairs of heads and tables remain, which go through the other passes.
 
-use super::{PAIRS, Probe, Scratch, Walk};
+use super::{PAIRS, Probe, Scratch, Walk, find_portable};
+use crate::leaf::first_chunk_words;
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
@@ -27,21 +27,22 @@ impl<'a> Walk<'a> {
         let mut tables = [0u64; VECTOR];
         self.query_filters(&mut deferred.passed, &mut tables);
         let mut active = [0u16; VECTOR];
-        let n = self.select_heads(&tables, &deferred.root, &mut active);
+        let n = self.select_heads(&tables, &mut active);
         let pairs_of = |head: &u16| tables[usize::from(*head)].count_ones() as usize;
         let all_pairs = active[..n].iter().map(pairs_of).sum();
         if all_pairs <= MAX_SINGLE_PAIRS {
-            self.probe_one_by_one(&active[..n], &tables, deferred, hits);
+            self.probe_one_by_one(&active[..n], &tables, hits);
             return all_pairs;
         }
         let scratch = &mut Scratch::new(any);
-        let (mut all, mut pairs, mut first) = (0, 0, 0);
+        let (mut all, mut pairs) = (0, 0);
         let mut of = [(0u8, 0u8); PAIRS];
-        for (at, &head) in active[..n].iter().enumerate() {
+        for &head in &active[..n] {
+            deferred.words[usize::from(head) % VECTOR] = first_chunk_words(self.window(head).chunk[0]);
             let mut tables = tables[usize::from(head)];
             if pairs + tables.count_ones() as usize > PAIRS {
-                all += self.probe_pairs(&active[first..at], &of[..pairs], scratch, deferred, hits);
-                (first, pairs) = (at, 0);
+                all += self.probe_pairs(&of[..pairs], scratch, deferred, hits);
+                pairs = 0;
             }
             while tables != 0 {
                 of[pairs % PAIRS] = (head as u8, tables.trailing_zeros() as u8);
@@ -49,20 +50,14 @@ impl<'a> Walk<'a> {
                 tables &= tables - 1;
             }
         }
-        all += self.probe_pairs(&active[first..n], &of[..pairs], scratch, deferred, hits);
+        all += self.probe_pairs(&of[..pairs], scratch, deferred, hits);
         self.visit_groups(&scratch.visits, hits);
         all
     }
 
     /// Looks up some heads in their tables one by one.
     #[inline(never)]
-    fn probe_one_by_one(
-        &self,
-        heads: &[u16],
-        tables: &[u64; VECTOR],
-        deferred: &DeferredWork,
-        hits: &mut HeadHits,
-    ) {
+    fn probe_one_by_one(&self, heads: &[u16], tables: &[u64; VECTOR], hits: &mut HeadHits) {
         for &head in heads {
             let (packet, sink) = (self.packet(head), &mut HitSink::new(&mut hits.unordered, head));
             let mut tables = tables[usize::from(head)];
@@ -72,7 +67,23 @@ impl<'a> Walk<'a> {
                 tables &= tables - 1;
             }
         }
-        self.compare(heads, &[], &deferred.root, hits);
+    }
+
+    /// Collects the heads that may have keys in some of the `tables`; returns their number.
+    #[allow(unsafe_code)]
+    fn select_heads(&self, tables: &[u64; VECTOR], active: &mut [u16; VECTOR]) -> usize {
+        let tables = &tables[..self.heads.len().min(VECTOR)];
+        #[cfg(target_arch = "x86_64")]
+        if self.simd.has_avx512() {
+            // SAFETY: the level says that the processor has the instructions.
+            return unsafe { avx512::collect_heads(tables, active) };
+        }
+        let mut n = 0;
+        for (head, tables) in tables.iter().enumerate() {
+            active[n % VECTOR] = head as u16;
+            n += usize::from(*tables != 0);
+        }
+        n
     }
 
     /// Sets for each head the bits of the tables that may have its key.
@@ -135,7 +146,6 @@ impl<'a> Walk<'a> {
     #[inline(always)]
     fn probe_pairs(
         &self,
-        heads: &[u16],
         pairs: &[(u8, u8)],
         scratch: &mut Scratch<'a>,
         deferred: &mut DeferredWork,
@@ -145,10 +155,10 @@ impl<'a> Walk<'a> {
             let table = self.tables[usize::from(t)];
             let window = self.window(head);
             let hash = table.store.hashing.hash(table.key(window));
-            *probe = Probe::new(table, hash, table.extra_value(window));
+            *probe = Probe::new(table.store.page(hash), hash, table.extra_value(window));
         }
         let head_of = |pair: usize| (pairs[pair].0.into(), pairs[pair].1);
-        self.finish_pairs(heads, (pairs.len(), head_of), scratch, deferred, hits)
+        self.finish_pairs((pairs.len(), head_of), scratch, deferred, hits, find_portable)
     }
 }
 
