@@ -88,6 +88,8 @@ const FEW: usize = 8192;
 /// Most buffers in the rings of an AF_XDP port, each of which has 2,048 places: in those to receive, which
 /// share as many; to send; and that the kernel has sent.
 const OF_XDP_PORT: usize = 3 * 2048;
+/// AF_XDP ports that there are buffers for at least: an operator may add them one by one.
+const XDP_PORTS: usize = 4;
 /// With fewer free buffers, the pool of jumbo frames grows. It begins with as many, and as many for each
 /// worker: a vector and a cache take three quarters of them.
 const FEW_JUMBO: usize = 1024;
@@ -171,9 +173,9 @@ impl Pools {
         let Some(growing) = self.growing.as_ref().filter(|_| !self.ordinary.is_registered()) else {
             return Ok(());
         };
-        let ports = growing.needs().xdp_ports.max(1);
         // One more may be added later.
-        let needed = growing.for_workers() + (ports + 1) * OF_XDP_PORT;
+        let ports = XDP_PORTS.max(growing.needs().xdp_ports + 1);
+        let needed = growing.for_workers() + ports * OF_XDP_PORT;
         grow(&self.ordinary, if growing.registers_all { self.ordinary.size() } else { needed })
     }
 
