@@ -252,20 +252,34 @@ fn lost(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Hands this daemon, with the control socket at `path`, over to the first one that takes it. Returns the
-/// number of that process.
-pub async fn serve(control: Arc<Control>, socket: &SocketDescriptors, path: &Path) -> u32 {
+/// number of that process. All descriptors that this needs are there when the function returns.
+pub fn serve(
+    control: Arc<Control>,
+    socket: &SocketDescriptors,
+    path: &Path,
+) -> impl Future<Output = u32> + use<> {
     let owner = owner_of(path);
-    let opened = socket.copy().and_then(|socket| {
-        let listener = UnixListener::from_std(socket.takeover.try_clone()?.into())?;
-        Ok((listener, Arc::new(socket)))
-    });
-    let (listener, socket) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            log::error(format!("error: nobody can take over this daemon: {error}\n"));
-            return std::future::pending().await;
+    let opened = socket.copy().and_then(|socket| Ok((socket.takeover.try_clone()?, Arc::new(socket))));
+    async move {
+        let opened =
+            opened.and_then(|(listener, socket)| Ok((UnixListener::from_std(listener.into())?, socket)));
+        match opened {
+            Ok((listener, socket)) => accept(control, &listener, socket, owner).await,
+            Err(error) => {
+                log::error(format!("error: nobody can take over this daemon: {error}\n"));
+                std::future::pending().await
+            }
         }
-    };
+    }
+}
+
+/// Hands this daemon over to one that connects to `listener`. Returns the number of that process.
+async fn accept(
+    control: Arc<Control>,
+    listener: &UnixListener,
+    socket: Arc<SocketDescriptors>,
+    owner: String,
+) -> u32 {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors: some may come back.
