@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.site import Site
+from brokers.servers import Site
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from lab import wait
 from lab.netns import CommandFailed
-from lab.site import BOTH_PLACES, LOCAL
+from brokers.servers import BOTH_PLACES, LOCAL
 from lab.traffic import fetch
 
 # The capability to listen on ports below 1024 (capabilities(7)).

@@ -6,7 +6,7 @@ import resource
 import socket
 
 from lab import wait
-from lab.site import BOTH_PLACES, LOCAL
+from brokers.servers import BOTH_PLACES, LOCAL
 
 URL = f"http://{LOCAL}:8080"
 GIB = 1 << 30

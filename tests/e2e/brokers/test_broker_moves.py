@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lab import wait
-from lab.site import LOCAL
+from brokers.servers import LOCAL
 
 URL = f"http://{LOCAL}:8080/file"
 ROUNDS = 4

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from lab import traffic, wait
+from lab.daemon import report
 from lab.fastpath import fast, hits, the_connection
-from lab.functions import report
 from lab.natbench import SERVER
 from lab.netns import SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4

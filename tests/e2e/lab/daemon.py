@@ -251,3 +251,18 @@ def children(process):
         if parent == process:
             found[int(stat.parent.name)] = words[1].decode() if len(words) > 1 else ""
     return found
+
+
+def functions_of(daemon):
+    """The processes of functions of a daemon."""
+    supervisors = [pid for pid, word in children(daemon.process.pid).items() if word == "function-supervisor"]
+    return [pid for parent in supervisors for pid, word in children(parent).items() if word == "function-process"]
+
+
+def report(daemon, name="f"):
+    """What `show functions` reports of a function."""
+    return next(one for one in daemon.json("show", "functions")["functions"] if one["name"] == name)["report"]
+
+
+def process_of(daemon, name):
+    return int(report(daemon, name)["process"].split(",")[0])

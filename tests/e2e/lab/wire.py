@@ -2,10 +2,14 @@
 
 import time
 
+import pytest
+
 from . import frames
 from .raw import RawPort
 
 DRIVERS = ("af-xdp", "af-packet")
+# Where a function runs: words behind the line that adds it.
+PLACES = pytest.mark.parametrize("place", ["", " process tenant"], ids=["worker", "process"])
 
 
 def wire_config(left, right=None):
@@ -15,6 +19,12 @@ def wire_config(left, right=None):
     right = right or left
     near, far = "c0" if left == "tap" else "m0", "s0" if right == "tap" else "m1"
     return f"interface add left {left} {near}\ninterface add right {right} {far}\nwire left right\n"
+
+
+def chain(line, place="", port=8000):
+    """A configuration with the function `f` in a chain for TCP connections to a port."""
+    domain = "domain add tenant private\n" if place else ""
+    return f"{domain}nf add f {line}{place}\nchain add c f\nadd-stateful tcp-dport {port} chain c\n"
 
 
 def tap_ends(left, right):

@@ -15,8 +15,7 @@ import time
 import pytest
 
 from lab import frames, traffic, wait
-from lab.daemon import children
-from lab.functions import functions_of, process_of, report
+from lab.daemon import children, functions_of, process_of, report
 from lab.frames import UDP
 from lab.netns import SERVER4
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lab import traffic, wait
-from lab.functions import process_of, report
+from lab.daemon import process_of, report
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
 from sessions.test_processes import apply

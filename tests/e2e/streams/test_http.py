@@ -13,12 +13,12 @@ import pytest
 from scapy.utils import rdpcap, wrpcap
 
 from lab import frames, wait
-from lab.daemon import mmb
+from lab.daemon import mmb, report
 from lab.frames import IP, TCP
-from lab.functions import PLACES, chain, report
 from lab.links.impair import Impairment
 from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
 from lab.traffic import WebServer, curl, fetch, url
+from lab.wire import PLACES, chain
 
 PORT = 8000
 MIB = os.urandom(1 << 20)

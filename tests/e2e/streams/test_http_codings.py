@@ -4,9 +4,10 @@ import gzip
 
 import pytest
 
-from lab.functions import chain, report
+from lab.daemon import report
 from lab.netns import SERVER4, SERVER6
 from lab.traffic import WebServer, brotli, curl, fetch, url, zstd
+from lab.wire import chain
 
 PORT = 8000
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from lab import routebench, wait
-from lab.functions import report
+from lab.daemon import report
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
 from lab.traffic import WebServer, curl, fetch, url

@@ -10,9 +10,8 @@ import pytest
 from scapy.utils import rdpcap, wrpcap
 
 from lab import frames, routebench, wait
-from lab.daemon import mmb
+from lab.daemon import mmb, report
 from lab.frames import IP, TCP, UDP
-from lab.functions import report
 from lab.links.impair import BadBench, Impairment
 from lab.netns import CLIENT4, CLIENT6, SERVER4, SERVER6
 

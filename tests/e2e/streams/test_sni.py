@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from lab import wait
+from lab.daemon import report
 from lab.frames import IP, TCP, Ether
-from lab.functions import PLACES, chain, report
 from lab.netns import SERVER4, SERVER6
+from lab.wire import PLACES, chain
 
 PORT = 8443
 

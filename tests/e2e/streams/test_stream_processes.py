@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from lab import traffic, wait
-from lab.functions import process_of, report
+from lab.daemon import process_of, report
 from lab.links.impair import BadBench, Impairment
 from lab.netns import SERVER4
 from sessions.test_processes import apply, send_segments

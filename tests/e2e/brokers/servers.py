@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from . import wait
-from .netns import Network
-from .traffic import WebServer
+from lab import wait
+from lab.netns import Network
+from lab.traffic import WebServer
 
 LOCAL = "127.0.0.1"
 # For tests whose functions run in the daemon, and then in a process.
