@@ -10,7 +10,7 @@ import pytest
 
 from lab import wait
 from lab.netns import Network
-from lab.traffic import WebServer
+from lab.traffic import WebServer, curl
 
 LOCAL = "127.0.0.1"
 # For tests whose functions run in the daemon, and then in a process.
@@ -122,7 +122,7 @@ class Site(Network):
 
     def curl(self, *words):
         """What curl prints."""
-        return self.space.run("curl", "--silent", "--show-error", "--noproxy", "*", "--max-time", 20, *words).stdout
+        return curl(self.space, *words).stdout
 
     def status(self, *words):
         return int(self.curl("-o", os.devnull, "-w", "%{http_code}", *words))

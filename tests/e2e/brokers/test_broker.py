@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
+from brokers.servers import BOTH_PLACES, LOCAL
 from lab import wait
 from lab.netns import CommandFailed
-from brokers.servers import BOTH_PLACES, LOCAL
 from lab.traffic import fetch
 
 # The capability to listen on ports below 1024 (capabilities(7)).

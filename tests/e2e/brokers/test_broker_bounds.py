@@ -5,8 +5,8 @@ import pathlib
 import resource
 import socket
 
-from lab import wait
 from brokers.servers import BOTH_PLACES, LOCAL
+from lab import wait
 
 URL = f"http://{LOCAL}:8080"
 GIB = 1 << 30

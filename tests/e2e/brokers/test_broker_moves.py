@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from lab import wait
 from brokers.servers import LOCAL
+from lab import wait
 
 URL = f"http://{LOCAL}:8080/file"
 ROUNDS = 4

@@ -12,9 +12,9 @@ import signal
 import socket
 import time
 
+from brokers.servers import BOTH_PLACES, LOCAL
 from lab import wait
 from lab.daemon import binary, children, functions_of, process_of, report
-from brokers.servers import BOTH_PLACES, LOCAL
 
 FAULTS = 200 if os.environ.get("MMB_SOAK") else 6
 # KiB that the daemon may have more behind all faults: its allocator keeps some.

@@ -8,9 +8,9 @@ import re
 import pytest
 import websockets
 
+from brokers.servers import LOCAL
 from lab import wait
 from lab.netns import end
-from brokers.servers import LOCAL
 
 URL = f"http://{LOCAL}:8080"
 PROXY = [f"nf add lb proxy {LOCAL}:9001", "chain add site lb", f"broker add web listen {LOCAL}:8080 chain site"]

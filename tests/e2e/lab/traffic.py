@@ -257,17 +257,15 @@ def url(path="/", address=SERVER4, port=8000):
     return f"http://{host}:{port}{path}"
 
 
-def curl(namespace, *arguments, check=True):
+def curl(namespace, *arguments, check=True, patience=20):
     """Runs curl, which shows errors only. Returns the ended process."""
-    return namespace.run("curl", "-s", "-S", "--noproxy", "*", "--max-time", 40, *arguments, check=check)
+    return namespace.run("curl", "-s", "-S", "--noproxy", "*", "--max-time", patience, *arguments, check=check)
 
 
 def fetch(namespace, url, patience=20):
     """The body that curl receives, as bytes; the error message has curl's exit status."""
     with tempfile.NamedTemporaryFile() as file:
-        namespace.run(
-            "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", patience, "-o", file.name, url
-        )
+        curl(namespace, "--fail", "-o", file.name, url, patience=patience)
         return pathlib.Path(file.name).read_bytes()
 
 

@@ -66,9 +66,8 @@ class Sample:
 
     def __init__(self, daemon):
         process = pathlib.Path(f"/proc/{daemon.process.pid}")
-        status = dict(line.split(":", 1) for line in (process / "status").read_text(encoding="utf-8").splitlines())
-        self.resident = int(status["VmRSS"].split()[0]) / 1024
-        self.threads = int(status["Threads"])
+        self.resident = daemon.memory() / 1024
+        self.threads = int(daemon.status()["Threads"])
         self.descriptors = len(list((process / "fd").iterdir()))
         metrics = daemon.request("GET", "/metrics")[1].decode().splitlines()
         self.sessions = next(int(line.split()[1]) for line in metrics if line.startswith("mmb_sessions "))

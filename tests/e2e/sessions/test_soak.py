@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import socket
 import struct
 
@@ -117,8 +116,7 @@ class Console:
 
     def resident(self):
         """Resident memory of the daemon in MiB."""
-        with open(f"/proc/{self.daemon.process.pid}/status", encoding="ascii") as status:
-            return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
+        return self.daemon.memory() / 1024
 
     def settled(self):
         """Resident memory, as soon as it is the same for a tenth of a second: a thread allocates what sessions will need."""

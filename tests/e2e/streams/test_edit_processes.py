@@ -11,9 +11,11 @@ from lab import traffic, wait
 from lab.daemon import process_of, report
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
+from lab.traffic import curl, url
+from lab.wire import chain
 from sessions.test_processes import apply
 from streams import test_match
-from streams.test_http import DENSE, PAGE, chain, curl, edited, edits, serve, url
+from streams.test_http import DENSE, PAGE, edited, edits, serve
 from streams.test_match import PORT, connection, exactly
 from streams.test_stream_processes import DOMAIN, configuration, runs_again, transferred
 

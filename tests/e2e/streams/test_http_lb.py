@@ -1,5 +1,6 @@
 """`http-lb` between real clients and servers: the request chooses the server, and the connection is one."""
 
+import functools
 import hashlib
 import http.server
 import os
@@ -8,13 +9,14 @@ import threading
 
 import pytest
 
-from lab import routebench, wait
+from lab import routebench, traffic, wait
 from lab.daemon import report
 from lab.links.impair import Impairment
 from lab.netns import SERVER4, SERVER6
-from lab.traffic import WebServer, curl, fetch, url
+from lab.traffic import WebServer, fetch, url
 
 PORT, ONE, TWO, CLOSED = 8000, 8001, 8002, 8009
+curl = functools.partial(traffic.curl, patience=40)
 BAD = Impairment(loss=12, duplication=30, reordering=40, cuts=150)
 
 
