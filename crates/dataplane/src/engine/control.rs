@@ -26,7 +26,7 @@ use crate::engine::pools::{Pools, ReadablePackets, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
-use crate::features::fastpath::config::{is_learning, learns};
+use crate::features::fastpath::config::{admits, is_learning};
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
@@ -260,11 +260,11 @@ impl Engine {
             forwarding.ports.iter().filter_map(|config| Some((config.id, open(config.id)?))).collect();
         let devices = || participating.iter().map(|(id, port)| (*id, port.device()));
         let (is_learning, was_learning) = (is_learning(&forwarding), self.shared.fast.is_learning());
-        let has_fast =
-            |port: &OpenPort| port.device().fast_hook().is_some_and(|hook| learns(&forwarding, hook));
-        let (learning, others): (Vec<_>, Vec<_>) =
-            participating.iter().map(|(_, port)| port.clone()).partition(|port| has_fast(port));
-        learning.iter().for_each(|port| port.engage_fast_path(true));
+        let mode = forwarding.fast_path;
+        let learns =
+            |port: &OpenPort| is_learning && port.device().fast_hook().is_some_and(|hook| admits(mode, hook));
+        let learning = participating.iter().filter(|(_, port)| learns(port));
+        learning.for_each(|(_, port)| port.engage_fast_path(true));
         devices().for_each(|(_, port)| port.merge_segments(!forwarding.keeps_segments));
         let large = large_frames_for(&forwarding.chains);
         devices().for_each(|(_, port)| port.restrict_large(large));
@@ -289,7 +289,8 @@ impl Engine {
         self.wait_for(generation)?;
         drop(old);
         devices().for_each(|(_, port)| port.receive_large(large));
-        others.iter().for_each(|port| port.engage_fast_path(false));
+        let others = participating.iter().filter(|(_, port)| !learns(port));
+        others.for_each(|(_, port)| port.engage_fast_path(false));
         publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
         Ok(())

@@ -97,8 +97,8 @@ impl Walk<'_> {
     /// Reduces agreeing lanes of a block to those whose entries match a head.
     #[inline(always)]
     fn confirm<const N: usize>(&self, block: &Block<N>, head: u16, lanes: u32) -> u32 {
-        let packet = usize::from(head) % VECTOR;
-        block.confirm(lanes, self.window(packet), || self.results.of_packet(self.heads[packet].into()))
+        let head = usize::from(head) % VECTOR;
+        block.confirm(lanes, self.window(head), || self.results.of_packet(self.heads[head].into()))
     }
 
     /// Compares heads with the first `n` rows, and adds the hits. The rows are overwritten.
