@@ -167,9 +167,8 @@ ALL = {
     "scale-session-memory": experiment(
         "scale-session-memory", "Memory of a session", "sessions", "bytes",
         {"mmb, stateful": STATEFUL, "mmb, NAT": TRANSLATED, "mmb, a chain of one function": "`monitor`, which keeps 24 bytes"},
-        ["By how much the resident memory of the process grew when they were opened, divided by their number: with timers and "
-         "statistics. The table has room for twice as many. The hash tables for this room are allocated before, and not "
-         "counted: 64 bytes for each open session, and 100 more with NAT."],
+        ["By how much the resident memory of the process grew when they were opened, divided by their number: with hash tables, "
+         "timers and statistics. The table has room for twice as many, which takes next to no memory before."],
     ),
     "scale-rule-memory": experiment(
         "scale-rule-memory", "Memory of a rule", "rules", "bytes",

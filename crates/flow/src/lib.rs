@@ -14,6 +14,7 @@ pub mod layout;
 mod nat;
 mod numbers;
 mod settings;
+mod shape;
 mod table;
 mod timers;
 mod track;

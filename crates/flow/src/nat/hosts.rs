@@ -5,7 +5,8 @@ use std::io;
 use bytemuck::{Pod, Zeroable};
 
 use super::config::MAX_POOL_ADDRESSES;
-use super::index::{Hasher, Index, Store};
+use super::index::{Buckets, Hasher, Index};
+use super::store::Store;
 use super::types::HostLocation;
 use crate::arena::Arena;
 
@@ -77,18 +78,18 @@ impl Hosts {
     /// Makes the system allocate the memory of the index and of the first hosts.
     pub(super) fn allocate(&mut self) {
         self.store.allocate_first();
-        self.index.allocate();
+        self.index.allocate_first();
     }
 
-    /// Slots of the index.
-    pub(super) fn slots(&self) -> &[u64] {
-        self.index.slots()
+    /// Buckets of the index.
+    pub(super) fn buckets(&self) -> Buckets<'_> {
+        self.index.buckets()
     }
 
-    /// Prefetches what the removal of a host with this hash reads.
+    /// Prefetches what the search for a host with this hash, or its removal, reads first.
     #[inline]
-    pub(super) fn prefetch_removal(&self, hash: u32) {
-        self.index.prefetch_removal(hash);
+    pub(super) fn prefetch(&self, hash: u32) {
+        self.index.prefetch(hash);
     }
 
     /// Prefetches a host.

@@ -1,24 +1,27 @@
-//! Records with stable numbers, and an index from hashes to numbers.
+//! An index from hashes to numbers of records, in buckets of eight.
 //!
 //! # Theory of operation
 //!
-//! A [`Store`] keeps records at numbers that do not change, and reuses numbers. An [`Index`] maps the hash of
-//! a record to its number, with open addressing and linear probing. At least a quarter of the slots is free.
-//! A slot holds the whole hash, so only records with an equal hash are compared, and moves need no record. A
-//! deletion leaves no tombstone: later entries move up.
+//! A bucket is a cache line: eight hashes, compared at once, and eight numbers. The hash names its bucket. If
+//! the bucket is full, the number goes to the next bucket with a free lane. A search ends at such a bucket.
+//! A removal leaves no trace: if the bucket was full, a number of a later bucket that passed it takes the
+//! lane, and so on. Behind the last bucket follows the first.
 //!
-//! All memory is reserved at the start. The system allocates it when it is first written.
+//! The number of buckets in use grows with the number of records ([`Shape`]). A lane holds the whole hash, so
+//! only records with an equal hash are compared, and no record is read when the index grows.
 
 use std::hash::Hasher as _;
 use std::io;
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use mmb_packet::prefetch;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use siphasher::sip::SipHasher24;
+use wide::u32x8;
 
 use crate::arena::{Arena, HUGE};
+use crate::shape::{FIRST, LANES, Shape, lanes};
 
 /// A hash of two numbers with a secret seed. Without the seed, an attacker cannot construct collisions.
 #[derive(Clone, Copy, Debug)]
@@ -52,264 +55,257 @@ fn fold(a: u64, b: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// Prefetches the slot of a hash, one of many, into the L2 cache.
+/// Number of the lower bits of a hash that choose one bucket of those that were one bucket initially. The
+/// upper bits choose an initial bucket.
+const MORE: u32 = u16::BITS;
+/// How many buckets are prefetched ahead of the one that is split.
+const AHEAD: usize = 2;
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct Bucket {
+    hashes: [u32; LANES],
+    /// The numbers, plus 1; 0 marks a free lane.
+    numbers: [u32; LANES],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
 #[inline(always)]
-pub(super) fn prefetch_in(slots: &[u64], hash: u32) {
-    if let Some(slot) = first(slots, hash) {
-        prefetch::read_l2(slot);
+fn equal(words: [u32; LANES], word: u32) -> u32 {
+    u32x8::new(words).simd_eq(u32x8::splat(word)).to_bitmask()
+}
+
+impl Bucket {
+    /// The free lanes, one bit each.
+    #[inline(always)]
+    fn free(&self) -> u32 {
+        equal(self.numbers, 0)
+    }
+
+    /// The number with the hash for which `is` returns true.
+    #[inline(always)]
+    fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let found = equal(self.hashes, hash) & !self.free();
+        lanes(found).map(|lane| self.numbers[lane].wrapping_sub(1)).find(|&number| is(number))
+    }
+
+    /// Stores a number in a free lane. False if there is none.
+    #[inline(always)]
+    fn put(&mut self, hash: u32, number: u32) -> bool {
+        let Some(lane) = lanes(self.free()).next() else { return false };
+        (self.hashes[lane], self.numbers[lane]) = (hash, number.wrapping_add(1));
+        true
+    }
+
+    fn lane_of(&self, hash: u32, number: u32) -> Option<usize> {
+        lanes(equal(self.numbers, number.wrapping_add(1))).find(|&lane| self.hashes[lane] == hash)
     }
 }
 
-/// The place at which the search for a hash begins.
-#[inline(always)]
-fn first(slots: &[u64], hash: u32) -> Option<&u64> {
-    slots.get(hash as usize & slots.len().wrapping_sub(1))
+/// Read access to the buckets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buckets<'a> {
+    buckets: &'a [Bucket],
+    shape: Shape,
 }
 
-/// An index from hashes to numbers.
+impl Buckets<'_> {
+    /// Prefetches the bucket of a hash, one of many, into the L2 cache.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, hash: u32) {
+        if let Some(bucket) = self.buckets.get(bucket_of(hash, &self.shape)) {
+            prefetch::read_l2(bucket);
+        }
+    }
+}
+
+/// The bucket of a hash.
+#[inline(always)]
+fn bucket_of(hash: u32, shape: &Shape) -> usize {
+    let one = (u64::from(hash >> MORE) * u64::from(shape.first())) >> (u32::BITS - MORE);
+    shape.bucket(one as u32, u32::from(hash as u16))
+}
+
+/// An index from hashes to numbers below 2^32 - 1.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Hash in the upper half, number + 1 in the lower half; 0 if free. Their number is a power of two.
-    slots: Arena<u64>,
-}
-
-/// The slot at a position. Positions past the end wrap around.
-#[inline]
-fn slot(slots: &[u64], at: usize) -> u64 {
-    slots.get(at & (slots.len() - 1)).copied().unwrap_or(0)
-}
-
-#[inline]
-fn set(slots: &mut [u64], at: usize, value: u64) {
-    let mask = slots.len() - 1;
-    if let Some(slot) = slots.get_mut(at & mask) {
-        *slot = value;
-    }
+    buckets: Arena<Bucket>,
+    shape: Shape,
+    len: u32,
+    /// Scratch memory of [`Index::split`].
+    moving: Vec<(u32, u32)>,
 }
 
 impl Index {
     /// Creates an index for `capacity` numbers.
     ///
     /// # Errors
-    /// The operating system's error if it cannot reserve the address space.
+    /// The operating system's error if it cannot reserve the address space, or there are too many.
     pub(super) fn new(capacity: usize) -> io::Result<Index> {
-        Ok(Index { slots: Arena::new((capacity + capacity / 3 + 1).next_power_of_two())? })
+        Index::beginning_with(FIRST, capacity)
     }
 
-    /// Makes the system allocate the memory, so that no packet waits for it.
-    pub(super) fn allocate(&mut self) {
-        self.slots.allocate(0..usize::MAX);
+    /// Creates an index with at most `first` buckets in use initially.
+    fn beginning_with(first: u32, capacity: usize) -> io::Result<Index> {
+        let capacity = u32::try_from(capacity).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let shape = Shape::new(capacity, first, MORE);
+        let buckets = Arena::new(shape.count() as usize)?;
+        Ok(Index { buckets, shape, len: 0, moving: Vec::with_capacity(32 * LANES) })
     }
 
-    /// Prefetches the slot of a hash.
+    /// Makes the system allocate the first memory, so that no packet waits for it.
+    pub(super) fn allocate_first(&mut self) {
+        self.buckets.allocate(0..HUGE);
+    }
+
+    /// Prefetches the bucket of a hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
-        if let Some(slot) = first(self.slots.get(), hash) {
-            prefetch::read(slot);
+        if let Some(bucket) = self.buckets.get().get(bucket_of(hash, &self.shape)) {
+            prefetch::read(bucket);
         }
     }
 
-    /// Prefetches the slots for the removal of a hash. The next slot is read too, and may lie in another
-    /// cache line.
-    #[inline]
-    pub(super) fn prefetch_removal(&self, hash: u32) {
-        let slots = self.slots.get();
-        prefetch_in(slots, hash);
-        prefetch_in(slots, hash.wrapping_add(1));
+    /// The buckets, for work on a whole vector.
+    pub(super) fn buckets(&self) -> Buckets<'_> {
+        Buckets { buckets: self.buckets.get(), shape: self.shape }
     }
 
-    /// The slots, for [`prefetch_in`].
-    pub(super) fn slots(&self) -> &[u64] {
-        self.slots.get()
+    /// The buckets that may hold a hash, in search order. A search ends before the last one: half of the
+    /// lanes are free at the maximum.
+    #[inline(always)]
+    fn probes(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
+        let count = self.shape.count() as usize;
+        (first..count).chain(0..first)
     }
 
     /// The number with this hash for which `is` returns true.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
-        let slots = self.slots.get();
-        let mut at = hash as usize;
-        loop {
-            let slot = slot(slots, at);
-            if slot == 0 {
-                return None;
-            }
-            let number = (slot as u32).wrapping_sub(1);
-            if (slot >> 32) as u32 == hash && is(number) {
-                return Some(number);
-            }
-            at += 1;
+        let first = bucket_of(hash, &self.shape);
+        let buckets = self.buckets.get();
+        let bucket = buckets.get(first)?;
+        match bucket.find(hash, &is) {
+            // The usual case.
+            None if bucket.free() == 0 => self.find_behind(first, hash, is),
+            found => found,
         }
     }
 
-    /// Adds a number below 2^32 - 1. There must be room, and the number must not be in the index.
+    /// Continues a search after the first bucket, which is full.
+    #[cold]
+    fn find_behind(&self, first: usize, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        for at in self.probes(first).skip(1) {
+            let bucket = self.buckets.at(at);
+            let found = bucket.find(hash, &is);
+            if found.is_some() || bucket.free() != 0 {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Adds a number. There must be room, and the number must not be in the index.
     #[inline]
     pub(super) fn insert(&mut self, hash: u32, number: u32) {
-        let slots = self.slots.get_mut();
-        let mut at = hash as usize;
-        while slot(slots, at) != 0 {
-            at += 1;
+        self.put(hash, number);
+        self.len += 1;
+        if self.shape.is_short(self.len) {
+            self.split();
         }
-        set(slots, at, (u64::from(hash) << 32) | u64::from(number + 1));
+    }
+
+    #[inline(always)]
+    fn put(&mut self, hash: u32, number: u32) {
+        let first = bucket_of(hash, &self.shape);
+        if !self.buckets.at_mut(first).put(hash, number) {
+            self.put_behind(first, hash, number);
+        }
+    }
+
+    #[cold]
+    fn put_behind(&mut self, first: usize, hash: u32, number: u32) {
+        self.probes(first).skip(1).find(|&at| self.buckets.at_mut(at).put(hash, number));
+    }
+
+    /// Adds one bucket, if there may be more.
+    #[inline(never)]
+    fn split(&mut self) {
+        let Some((next, from)) = self.shape.grown() else { return };
+        let to = next.used() as usize - 1;
+        self.buckets.request_next(next.used() as usize);
+        self.moving.clear();
+        for at in self.probes(from) {
+            let bucket = self.buckets.at(at);
+            let all = lanes(!bucket.free()).map(|lane| (bucket.hashes[lane], bucket.numbers[lane] - 1));
+            self.moving.extend(all.filter(|&(hash, _)| bucket_of(hash, &next) == to));
+            if bucket.free() != 0 {
+                break;
+            }
+        }
+        // Prefetch for the next calls.
+        let ahead = [from + AHEAD, to + AHEAD].map(|at| self.buckets.get().get(at));
+        ahead.into_iter().flatten().for_each(prefetch::read);
+        let moving = std::mem::take(&mut self.moving);
+        for &(hash, number) in &moving {
+            self.take(hash, number);
+        }
+        self.shape = next;
+        for &(hash, number) in &moving {
+            self.put(hash, number);
+        }
+        self.moving = moving;
     }
 
     /// Removes a number. Does nothing if it is not in the index.
     pub(super) fn remove(&mut self, hash: u32, number: u32) {
-        let slots = self.slots.get_mut();
-        let wanted = (u64::from(hash) << 32) | u64::from(number + 1);
-        let mut hole = hash as usize;
-        loop {
-            match slot(slots, hole) {
-                0 => return,
-                slot if slot == wanted => break,
-                _ => hole += 1,
+        if self.take(hash, number) {
+            self.len -= 1;
+        }
+    }
+
+    /// Takes a number out. Returns whether it was there.
+    fn take(&mut self, hash: u32, number: u32) -> bool {
+        for at in self.probes(bucket_of(hash, &self.shape)) {
+            let bucket = self.buckets.at_mut(at);
+            let was_full = bucket.free() == 0;
+            if let Some(lane) = bucket.lane_of(hash, number) {
+                bucket.numbers[lane] = 0;
+                if was_full {
+                    self.fill(at);
+                }
+                return true;
+            }
+            if !was_full {
+                return false;
             }
         }
-        let mask = slots.len() - 1;
-        let mut at = hole;
-        loop {
-            at += 1;
-            let slot = slot(slots, at);
-            if slot == 0 {
-                break;
-            }
-            // An entry may move to the hole unless its first slot lies after the hole.
-            let from_first = at.wrapping_sub((slot >> 32) as usize) & mask;
-            if from_first >= (at.wrapping_sub(hole)) & mask {
-                set(slots, hole, slot);
+        false
+    }
+
+    /// Fills the free lane of a bucket that was full with a number of a later bucket that passed it, and so
+    /// on with the lane of that number.
+    #[cold]
+    fn fill(&mut self, mut hole: usize) {
+        let count = self.shape.count() as usize;
+        let behind = |at: usize, first: usize| if at < first { at + count - first } else { at - first };
+        for at in self.probes(hole).skip(1) {
+            let bucket = *self.buckets.at(at);
+            let is_full = bucket.free() == 0;
+            let has_passed =
+                |&lane: &usize| behind(at, bucket_of(bucket.hashes[lane], &self.shape)) >= behind(at, hole);
+            if let Some(lane) = lanes(!bucket.free()).find(has_passed) {
+                self.buckets.at_mut(hole).put(bucket.hashes[lane], bucket.numbers[lane] - 1);
+                self.buckets.at_mut(at).numbers[lane] = 0;
                 hole = at;
             }
+            if !is_full {
+                return;
+            }
         }
-        set(slots, hole, 0);
-    }
-}
-
-/// Records with stable numbers.
-#[derive(Debug)]
-pub(super) struct Store<T> {
-    records: Arena<T>,
-    /// Free numbers.
-    free: Arena<u32>,
-    freed: usize,
-    /// Numbers from here on have never been in use.
-    begun: usize,
-    capacity: usize,
-}
-
-impl<T: Pod> Store<T> {
-    /// Creates a store for `capacity` records.
-    ///
-    /// # Errors
-    /// The operating system's error if it cannot reserve the address space.
-    pub(super) fn new(capacity: usize) -> io::Result<Store<T>> {
-        Ok(Store {
-            records: Arena::new(capacity)?,
-            free: Arena::new(capacity)?,
-            freed: 0,
-            begun: 0,
-            capacity,
-        })
-    }
-
-    /// Makes the system allocate the memory of the first records.
-    pub(super) fn allocate_first(&mut self) {
-        self.records.allocate(0..HUGE);
-        self.free.allocate(0..HUGE);
-    }
-
-    /// Adds a record and returns its number. None if the store is full.
-    #[inline]
-    pub(super) fn insert(&mut self, record: T) -> Option<u32> {
-        let number = if self.freed > 0 {
-            self.freed -= 1;
-            *self.free.get().get(self.freed)?
-        } else if self.begun < self.capacity {
-            self.begun += 1;
-            self.records.request_next(self.begun);
-            self.free.request_next(self.begun);
-            self.begun as u32 - 1
-        } else {
-            return None;
-        };
-        *self.records.at_mut(number as usize) = record;
-        Some(number)
-    }
-
-    /// Frees a number, which must be in use.
-    #[inline]
-    pub(super) fn remove(&mut self, number: u32) {
-        if let Some(free) = self.free.get_mut().get_mut(self.freed) {
-            *free = number;
-            self.freed += 1;
-        }
-    }
-
-    #[inline]
-    pub(super) fn get(&self, number: u32) -> Option<&T> {
-        ((number as usize) < self.capacity).then(|| self.records.at(number as usize))
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        ((number as usize) < self.capacity).then(|| self.records.at_mut(number as usize))
-    }
-
-    /// Prefetches a record.
-    pub(super) fn prefetch(&self, number: u32) {
-        if let Some(record) = self.get(number) {
-            prefetch::read_l2(record);
-        }
-    }
-
-    /// Number of records.
-    pub(super) fn len(&self) -> usize {
-        self.begun - self.freed
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::HashSet;
-
-    proptest! {
-        /// With colliding hashes and wrap-around, the index agrees with a set.
-        #[test]
-        fn index_is_a_set(ops in prop::collection::vec((any::<bool>(), 0u32..24), 1..400)) {
-            let hash = |n: u32| if n < 12 { u32::MAX - n % 3 } else { n % 5 };
-            let (mut index, mut model) = (Index::new(24).unwrap(), HashSet::new());
-            for (add, n) in ops {
-                if add && model.insert(n) {
-                    index.insert(hash(n), n);
-                } else if !add {
-                    model.remove(&n);
-                    index.remove(hash(n), n);
-                }
-                for m in 0..24 {
-                    let found = index.find(hash(m), |candidate| candidate == m);
-                    prop_assert_eq!(found, model.contains(&m).then_some(m));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_store_is_bounded_and_reuses_numbers() {
-        let mut store = Store::new(2).unwrap();
-        let (a, b) = (store.insert(b'a'), store.insert(b'b'));
-        assert_eq!((a, b, store.insert(b'c'), store.len()), (Some(0), Some(1), None, 2));
-        store.remove(0);
-        assert_eq!(
-            (store.len(), store.insert(b'd'), store.get(0), store.get(1)),
-            (1, Some(0), Some(&b'd'), Some(&b'b'))
-        );
-    }
-
-    #[test]
-    fn hashes_depend_on_the_seed_and_on_both_numbers() {
-        let (a, b) = (Hasher::new(1), Hasher::new(2));
-        assert_ne!(a.hash(7, 7), b.hash(7, 7));
-        let all: HashSet<_> = (0..1000).flat_map(|n| [a.hash(n, 1), a.hash(n, 2)]).collect();
-        assert_eq!(all.len(), 2000);
-    }
-}
+mod tests;

@@ -17,7 +17,8 @@ use std::io;
 use bytemuck::{Pod, Zeroable};
 
 use super::config::Endpoint;
-use super::index::{Hasher, Index, Store};
+use super::index::{Buckets, Hasher, Index};
+use super::store::Store;
 
 /// The kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,8 +168,8 @@ impl Mappings {
     /// Makes the system allocate the memory that every new session needs.
     pub(super) fn allocate(&mut self) {
         self.store.allocate_first();
-        self.by_inside.allocate();
-        self.by_outside.allocate();
+        self.by_inside.allocate_first();
+        self.by_outside.allocate_first();
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Mapping> {
@@ -192,9 +193,9 @@ impl Mappings {
         self.hasher.hash(number(outside, proto), OUTSIDE)
     }
 
-    /// Slots of the indexes of internal and of external endpoints.
-    pub(super) fn slots(&self) -> (&[u64], &[u64]) {
-        (self.by_inside.slots(), self.by_outside.slots())
+    /// Buckets of the indexes of internal and of external endpoints.
+    pub(super) fn buckets(&self) -> [Buckets<'_>; 2] {
+        [self.by_inside.buckets(), self.by_outside.buckets()]
     }
 
     /// Prefetches a mapping.
@@ -202,11 +203,18 @@ impl Mappings {
         self.store.prefetch(id);
     }
 
+    /// Prefetches what the search for a mapping with these hashes, or its removal, reads first.
+    #[inline]
+    pub(super) fn prefetch(&self, inside: u32, outside: u32) {
+        self.by_inside.prefetch(inside);
+        self.by_outside.prefetch(outside);
+    }
+
     /// Prefetches what the removal of a mapping with this protocol reads.
     #[inline]
     pub(super) fn prefetch_removal(&self, proto: u8, ends: &MappingEnds) {
-        self.by_inside.prefetch_removal(self.inside_hash(ends.pool, proto, ends.inside));
-        self.by_outside.prefetch_removal(self.outside_hash(proto, ends.outside));
+        let inside = self.inside_hash(ends.pool, proto, ends.inside);
+        self.prefetch(inside, self.outside_hash(proto, ends.outside));
     }
 
     /// The mapping with the internal endpoint of `sought`, whose hash is `hash`.

@@ -27,7 +27,8 @@
 //! | `reconfigure` | the change to another configuration |
 //! | `restore` | mappings of sessions that an earlier process has saved |
 //! | `pool` | which external port a host gets; port bitmaps and port blocks |
-//! | `mappings`, `hosts`, `index` | tables |
+//! | `mappings`, `hosts` | tables |
+//! | `store`, `index` | what the tables consist of |
 //! | `prefetch` | hashes and memory accesses of a vector of new sessions, ahead of time |
 //! | `events` | log events and usage figures |
 
@@ -45,6 +46,7 @@ mod prefetch;
 mod reconfigure;
 mod restore;
 mod state;
+mod store;
 mod types;
 
 #[cfg(test)]

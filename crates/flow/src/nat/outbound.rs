@@ -304,7 +304,7 @@ impl Nat {
         };
         self.mappings.prefetch_removal(mapping.proto, &ends);
         let Some(proto) = PortProto::of(mapping.proto) else { return };
-        self.hosts.prefetch_removal(hosts::hash(&self.hasher, ends.pool, ends.inside.address));
+        self.hosts.prefetch(hosts::hash(&self.hasher, ends.pool, ends.inside.address));
         if let Some(pool) = self.pool_at(ends.pool) {
             pool.prefetch_free(ends.outside, proto);
         }

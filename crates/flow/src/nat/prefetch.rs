@@ -11,7 +11,7 @@
 
 use super::config::{Endpoint, PoolId, PortProto};
 use super::hosts;
-use super::index::prefetch_in;
+use super::index::Buckets;
 use super::pool::Pool;
 use super::state::Nat;
 use crate::Key;
@@ -45,9 +45,9 @@ pub struct NatPrefetcher<'a> {
     nat: &'a Nat,
     slot: u16,
     pool: &'a Pool,
-    insides: &'a [u64],
-    outsides: &'a [u64],
-    hosts: &'a [u64],
+    insides: Buckets<'a>,
+    outsides: Buckets<'a>,
+    hosts: Buckets<'a>,
 }
 
 impl Nat {
@@ -56,8 +56,15 @@ impl Nat {
     pub fn prefetcher(&self, pool: PoolId) -> Option<NatPrefetcher<'_>> {
         let slot = self.slot(pool)?;
         let pool = self.pool_at(slot)?;
-        let (insides, outsides) = self.mappings.slots();
-        Some(NatPrefetcher { nat: self, slot, pool, insides, outsides, hosts: self.hosts.slots() })
+        let [insides, outsides] = self.mappings.buckets();
+        Some(NatPrefetcher { nat: self, slot, pool, insides, outsides, hosts: self.hosts.buckets() })
+    }
+
+    /// Prefetches what [`Nat::map_foreseen`] reads for a packet with this forecast: it is the next one.
+    #[inline]
+    pub fn prefetch_foreseen(&self, forecast: &MappingForecast) {
+        self.mappings.prefetch(forecast.inside, forecast.outside_hash);
+        self.hosts.prefetch(forecast.host);
     }
 
     /// Computes the hashes of an internal endpoint, and no external one.
@@ -89,14 +96,14 @@ impl NatPrefetcher<'_> {
         let [[a, b, ..], [tag, number, ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
         let source = Endpoint { address: u32::from_be_bytes(address), port: u16::from_be_bytes([a, b]) };
         let forecast = self.nat.hash_source(self.slot, number, source);
-        prefetch_in(self.insides, forecast.inside);
-        prefetch_in(self.hosts, forecast.host);
+        self.insides.prefetch(forecast.inside);
+        self.hosts.prefetch(forecast.host);
         let proto =
             PortProto::of(number).filter(|proto| *proto != PortProto::Icmp || asks(tag) == Key::BY_SOURCE);
         let predict = |proto| self.pool.predict(source.address, self.nat.preference(proto, source));
         let Some(outside) = proto.and_then(predict) else { return Some(forecast) };
         let outside_hash = self.nat.mappings.outside_hash(number, outside);
-        prefetch_in(self.outsides, outside_hash);
+        self.outsides.prefetch(outside_hash);
         Some(MappingForecast { outside_hash, outside, ..forecast })
     }
 }

@@ -4,6 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
 use crate::key::PackedKey;
+use crate::shape::Shape;
 
 /// The hash of a key. Its parts do not share bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +17,13 @@ impl Hash {
         (((self.0 >> 32) * u64::from(many)) >> 32) as u32
     }
 
-    /// [`Hash::MORE`] further bits.
+    /// The bucket of the key.
     #[inline(always)]
-    pub fn more(self) -> u32 {
-        u32::from((self.0 >> 16) as u16)
+    pub fn bucket(self, shape: &Shape) -> usize {
+        shape.bucket(self.one_of(shape.first()), u32::from((self.0 >> 16) as u16))
     }
 
+    /// Number of the bits that choose one bucket of those that were one bucket initially.
     pub const MORE: u32 = u16::BITS;
 
     #[cfg(test)]

@@ -7,14 +7,9 @@
 //! bucket in between counts one more key that has passed it. A search continues to the next bucket only if
 //! keys have passed the bucket. A deletion decrements the counts. So a crowded period leaves no traces.
 //!
-//! The number of buckets in use grows with the number of keys. So few sessions stay in near caches, whatever
-//! the capacity. The number doubles bucket by bucket (linear hashing; Litwin, "Linear hashing: a new tool for
-//! file and table addressing", VLDB 1980). Each bucket gives the keys with a certain bit of their hash to a
-//! new bucket. Each doubling uses another bit. Between two doublings all buckets are equally full. A doubling
-//! that has begun advances with each insertion, because buckets that are not split yet fill up meanwhile. The
-//! last of them hold 5.5 keys on average, and some of the keys that follow them pass more than ten full
-//! buckets. The index does not shrink. New buckets lie behind the others. Their memory is requested while a
-//! doubling advances ([`Arena::request_next`]).
+//! The number of buckets in use grows with the number of keys ([`Shape`]). The last buckets that are split
+//! hold 5.5 keys on average, and some of the keys that follow them pass more than ten full buckets. The
+//! memory of new buckets is requested while a doubling advances ([`Arena::request_next`]).
 
 use std::hint::select_unpredictable;
 use std::io;
@@ -26,17 +21,12 @@ use wide::u16x8;
 use super::hash::Hash;
 use crate::arena::{Arena, HUGE};
 use crate::fcb::FlowRef;
-
-const LANES: usize = 8;
+use crate::shape::{FIRST, LANES, Shape, lanes};
 
 /// Maximum number of buckets that a search visits. Of ten million keys one passes about 14 full buckets while
 /// the index grows, and each further bucket is 0.6 times as probable; so many more indicate an attack.
 const REACH: usize = 32;
 
-/// Maximum number of buckets in use initially: 64 KiB.
-const FIRST: u32 = 1 << 10;
-/// Number of keys per two buckets above which the number of buckets doubles.
-const CROWD: u32 = 9;
 /// Number of buckets that one insertion adds during a doubling.
 const AT_ONCE: usize = 2;
 
@@ -97,57 +87,11 @@ impl Bucket {
     }
 }
 
-fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lane = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (lane < LANES).then_some(lane)
-    })
-}
-
-/// Which buckets are in use, and so which bucket a key belongs to.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    /// Number of buckets in use initially.
-    first: u32,
-    used: u32,
-    /// Mask of the further bits of the hash, one per doubling that has begun.
-    mask: u32,
-    /// Number of buckets in use when the last doubling began.
-    before: u32,
-}
-
-impl Shape {
-    #[inline(always)]
-    fn bucket(&self, hash: Hash) -> usize {
-        let at = hash.one_of(self.first) + self.first * (hash.more() & self.mask);
-        // A bucket that does not exist yet has its keys in the bucket that will be split.
-        select_unpredictable(at < self.used, at, at.wrapping_sub(self.before)) as usize
-    }
-
-    /// Whether no doubling is in progress.
-    #[inline(always)]
-    fn is_whole(&self) -> bool {
-        self.used == self.first * (self.mask + 1)
-    }
-
-    /// The shape with one more bucket, and the bucket whose keys move there.
-    fn grown(mut self) -> (Shape, usize) {
-        if self.is_whole() {
-            (self.before, self.mask) = (self.used, self.mask << 1 | 1);
-        }
-        let from = self.used - self.before;
-        self.used += 1;
-        (self, from as usize)
-    }
-}
-
 /// The buckets of a table.
 #[derive(Debug)]
 pub(super) struct Index {
     /// All buckets at the maximum size, and as many after them as a key of the last one may pass.
     buckets: Arena<Bucket>,
-    count: u32,
     shape: Shape,
     keys: u32,
     /// Number of keys outside of their bucket.
@@ -164,15 +108,11 @@ impl Index {
 
     /// Creates an index with at most `first` buckets in use initially.
     fn beginning_with(first: u32, keys: u32) -> io::Result<Self> {
-        let count = keys.div_ceil(LANES as u32 / 2).max(1);
-        let doublings = count.div_ceil(first).next_power_of_two().trailing_zeros().min(Hash::MORE);
-        let first = count.div_ceil(1 << doublings);
-        let count = first << doublings;
-        let mut buckets = Arena::new(count as usize + REACH - 1)?;
+        let shape = Shape::new(keys, first, Hash::MORE);
+        let mut buckets = Arena::new(shape.count() as usize + REACH - 1)?;
         // The first packets must not wait for page faults.
         buckets.touch(0..HUGE);
-        let shape = Shape { first, used: first, mask: 0, before: 0 };
-        Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::with_capacity(REACH * LANES) })
+        Ok(Index { buckets, shape, keys: 0, displaced: 0, moving: Vec::with_capacity(REACH * LANES) })
     }
 
     pub fn displaced(&self) -> u32 {
@@ -194,35 +134,32 @@ impl Index {
     /// `hash_of` returns the hash with which a flow was inserted. `ask` prefetches what `hash_of` reads.
     #[inline(always)]
     pub fn grow(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
-        if !self.shape.is_whole() || self.keys * 2 > self.shape.used * CROWD {
+        if self.shape.is_short(self.keys) {
             self.grow_some(hash_of, ask);
         }
     }
 
     #[inline(never)]
     fn grow_some(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
-        self.buckets.request_next(self.shape.used as usize + REACH);
+        self.buckets.request_next(self.shape.used() as usize + REACH);
         for _ in 0..AT_ONCE {
-            if self.shape.used < self.count {
-                self.split(&hash_of, &ask);
-            }
+            self.split(&hash_of, &ask);
             if self.shape.is_whole() {
                 return;
             }
         }
     }
 
-    /// Adds one bucket.
+    /// Adds one bucket, if there may be more.
     fn split(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
-        let (next, from) = self.shape.grown();
-        let to = next.used as usize - 1;
+        let Some((next, from)) = self.shape.grown() else { return };
+        let to = next.used() as usize - 1;
         let buckets = self.buckets.get();
         self.moving.clear();
         for bucket in &buckets[from..from + REACH] {
             let all = lanes(!bucket.lanes(0)).map(|lane| FlowRef(bucket.found[lane]));
             let all = all.map(|found| (hash_of(found), found));
-            self.moving
-                .extend(all.filter(|(hash, _)| self.shape.bucket(*hash) == from && next.bucket(*hash) == to));
+            self.moving.extend(all.filter(|(hash, _)| hash.bucket(&next) == to));
             if bucket.passed == 0 {
                 break;
             }
@@ -278,7 +215,7 @@ impl Index {
 
     /// Inserts a flow. False if there is no room within reach.
     pub fn insert(&mut self, hash: Hash, found: FlowRef) -> bool {
-        let first = self.shape.bucket(hash);
+        let first = hash.bucket(&self.shape);
         let entered = self.buckets.get_mut()[first].put(hash, found) || self.insert_displaced(hash, found);
         self.keys += u32::from(entered);
         entered
@@ -299,7 +236,7 @@ impl Index {
 
     /// Removes a flow that was inserted with this hash.
     pub fn remove(&mut self, hash: Hash, found: FlowRef) {
-        let bucket = &mut self.buckets.get_mut()[self.shape.bucket(hash)];
+        let bucket = &mut self.buckets.get_mut()[hash.bucket(&self.shape)];
         match bucket.lane_of(hash.tag(), found) {
             Some(lane) => {
                 bucket.tags[lane] = 0;
@@ -325,7 +262,7 @@ impl Index {
 
     /// The buckets that may contain a key, in search order.
     fn probes(&self, hash: Hash) -> std::ops::Range<usize> {
-        let first = self.shape.bucket(hash);
+        let first = hash.bucket(&self.shape);
         first..first + REACH
     }
 }
@@ -340,13 +277,13 @@ pub(super) struct Buckets<'a> {
 impl<'a> Buckets<'a> {
     #[inline(always)]
     pub fn of(&self, hash: Hash) -> &'a Bucket {
-        &self.buckets[self.shape.bucket(hash)]
+        &self.buckets[hash.bucket(&self.shape)]
     }
 
     /// The number of the bucket of a hash, for [`Buckets::at`].
     #[inline(always)]
     pub fn place(&self, hash: Hash) -> u32 {
-        self.shape.bucket(hash) as u32
+        hash.bucket(&self.shape) as u32
     }
 
     /// A bucket by its number. If the index has grown, the bucket may no longer be the one of the hash.

@@ -221,6 +221,14 @@ impl Table {
         }
     }
 
+    /// Prefetches what a packet looks up that [`Table::foresee`] was called for: it is the next one.
+    #[inline]
+    pub fn prefetch_foreseen(&self, forecast: &FlowForecast) {
+        for head in [&forecast.forward, &forecast.reply] {
+            prefetch::read(self.index.buckets().of(head.hash));
+        }
+    }
+
     /// Returns the flow with a key, and the key with its hash for a later insertion.
     #[inline]
     pub fn find_with_hash(&self, key: &Key) -> (FlowRef, HashedKey) {
