@@ -237,6 +237,9 @@ impl Sessions {
         let next = self.slow_path.process(&mut self.store, &mut pkt);
         if pkt.was_foreseen {
             self.lookup.forecasts.advance();
+            if let Some(next) = self.lookup.forecasts.next() {
+                self.store.prefetch_opening(next);
+            }
         }
         next
     }

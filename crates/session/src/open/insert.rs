@@ -18,12 +18,16 @@ use crate::translation::record::{NumberTranslation, set_translation};
 use crate::{Environment, broker};
 
 /// A session that is to be inserted.
+///
+/// Begins with a cache line. A write across two pages takes 20 ticks longer, and where the stack lies is the
+/// same for all packets.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(super) struct NewSession {
+    pub track: TrackState,
+    pub mapping: Option<MappingId>,
     /// The key of replies, if addresses or ports change.
     pub translated: Option<Key>,
-    pub mapping: Option<MappingId>,
-    pub track: TrackState,
     /// The tracker's outcome for the first packet.
     pub outcome: TrackOutcome,
     pub acks: [u32; 2],

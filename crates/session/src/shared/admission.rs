@@ -92,6 +92,12 @@ impl Admission {
         Some(hash)
     }
 
+    /// As [`Admission::prefetch`], for a hash that it has returned: the source is the next one.
+    #[inline]
+    pub fn prefetch_foreseen(&self, source: SourceHash) {
+        self.shared.sources.prefetch_next(source);
+    }
+
     /// Counts a new session for a source that may open it. Returns whether it is counted: then
     /// [`Admission::remove`] is to be called when it ends.
     #[inline]

@@ -149,6 +149,12 @@ impl SourceTable {
         prefetch::read_l2(self.bucket(self.first(hash)));
     }
 
+    /// As [`SourceTable::prefetch`], for the source that is next.
+    #[inline]
+    pub fn prefetch_next(&self, hash: SourceHash) {
+        prefetch::read(self.bucket(self.first(hash)));
+    }
+
     /// The place of the count of a source, and its value.
     #[inline]
     fn find(&self, hash: SourceHash) -> Option<(CountPlace, u64)> {
