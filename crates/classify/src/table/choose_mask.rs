@@ -12,6 +12,9 @@
 //! not underestimated. Other packets are assumed to be near the entries: each of their words is that of
 //! another entry. They find few keys of a mask with enough bits in several words. Costs are measured values
 //! in clock ticks; see `docs/classifier.md`.
+//!
+//! Few packets match an entry with conditions on several chunks. With AVX-512, filters and guards exclude
+//! nearly all of them from a table of such entries, and these cost less than the passes.
 
 use std::collections::HashMap;
 
@@ -50,7 +53,10 @@ const COMPARE_RANGES: f32 = 2.0;
 const COMPARE_FURTHER: f32 = 8.0;
 /// Minimum number of leading bits that a range must imply for a table to hash by them.
 const MIN_PREFIX: u32 = 8;
-/// Share of the packets that are assumed to arrive near the entries.
+/// A probe of a table most of whose entries have conditions on several chunks, with AVX-512.
+const SELECTIVE_PROBE: f32 = 10.0;
+/// Share of the packets that are assumed to arrive near the entries, of such a table and of others.
+const SELECTIVE_NEAR_SHARE: f32 = 0.2;
 const NEAR_SHARE: f32 = 0.3;
 /// Number of such packets that stand for them.
 const NEAR_PACKETS: usize = 128;
@@ -208,6 +214,7 @@ impl Sample {
             // The mask distinguishes nothing.
             return f32::MAX;
         }
+        let (probe, near_share) = probe_costs(keys);
         let rarest = (-((mask & self.free).count_ones() as f32)).exp2();
         let (mut saved, mut visits, mut packets, mut near_visits) = (0.0, 0.0, 0.0, 0.0);
         let mut near: Vec<u128> = self.near.iter().map(|packet| packet & mask).collect();
@@ -238,8 +245,8 @@ impl Sample {
         // A packet has only one key.
         visits /= f32::max(packets, 1.0);
         near_visits /= NEAR_PACKETS as f32;
-        visits += (near_visits - visits) * NEAR_SHARE;
-        (costs().probe + visits) / self.saving(saved * self.share, keys.len() as f32)
+        visits += (near_visits - visits) * near_share;
+        (probe + visits) / self.saving(saved * self.share, keys.len() as f32)
     }
 }
 
@@ -291,6 +298,17 @@ fn near_packets(entries: &[(u128, u128, f32)]) -> Vec<u128> {
         cast(words)
     };
     (0..NEAR_PACKETS).map(|_| packet()).collect()
+}
+
+/// The cost of a probe of a table with these entries, and the share of the packets that arrive near them. The
+/// second of each pair is the cost of a comparison.
+fn probe_costs(entries: &[(u128, f32)]) -> (f32, f32) {
+    let selective = entries.iter().filter(|(_, price)| *price == COMPARE_FURTHER).count();
+    if Simd::detect().has_avx512() && selective * 2 >= entries.len() {
+        (SELECTIVE_PROBE, SELECTIVE_NEAR_SHARE)
+    } else {
+        (costs().probe, NEAR_SHARE)
+    }
 }
 
 /// The cost of visiting `n` entries whose comparison one by one costs `price`.
