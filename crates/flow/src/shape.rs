@@ -16,7 +16,7 @@ pub(crate) const LANES: usize = 8;
 /// Maximum number of buckets in use initially: 64 KiB.
 pub(crate) const FIRST: u32 = 1 << 10;
 /// Number of keys per two buckets above which the number of buckets doubles.
-const CROWD: u32 = 9;
+pub(crate) const CROWD: u32 = 9;
 
 /// Which buckets are in use, and so which bucket a key belongs to.
 #[derive(Clone, Copy, Debug)]

@@ -98,6 +98,11 @@ impl Bucket {
         true
     }
 
+    /// The lanes in use, with their hashes and numbers.
+    fn entries(&self) -> impl Iterator<Item = (usize, u32, u32)> {
+        lanes(!self.free()).map(|lane| (lane, self.hashes[lane], self.numbers[lane] - 1))
+    }
+
     fn lane_of(&self, hash: u32, number: u32) -> Option<usize> {
         lanes(equal(self.numbers, number.wrapping_add(1))).find(|&lane| self.hashes[lane] == hash)
     }
@@ -238,7 +243,7 @@ impl Index {
         self.moving.clear();
         for at in self.probes(from) {
             let bucket = self.buckets.at(at);
-            let all = lanes(!bucket.free()).map(|lane| (bucket.hashes[lane], bucket.numbers[lane] - 1));
+            let all = bucket.entries().map(|(_, hash, number)| (hash, number));
             self.moving.extend(all.filter(|&(hash, _)| bucket_of(hash, &next) == to));
             if bucket.free() != 0 {
                 break;
@@ -293,10 +298,9 @@ impl Index {
         for at in self.probes(hole).skip(1) {
             let bucket = *self.buckets.at(at);
             let is_full = bucket.free() == 0;
-            let has_passed =
-                |&lane: &usize| behind(at, bucket_of(bucket.hashes[lane], &self.shape)) >= behind(at, hole);
-            if let Some(lane) = lanes(!bucket.free()).find(has_passed) {
-                self.buckets.at_mut(hole).put(bucket.hashes[lane], bucket.numbers[lane] - 1);
+            let has_passed = |hash| behind(at, bucket_of(hash, &self.shape)) >= behind(at, hole);
+            if let Some((lane, hash, number)) = bucket.entries().find(|&(_, hash, _)| has_passed(hash)) {
+                self.buckets.at_mut(hole).put(hash, number);
                 self.buckets.at_mut(at).numbers[lane] = 0;
                 hole = at;
             }

@@ -11,9 +11,9 @@ use super::*;
 impl Index {
     /// Every number is in the first bucket of its search order that has a free lane, or before it.
     fn assert_consistent(&self) {
-        let numbers = self.buckets.get().iter().enumerate().flat_map(|(at, bucket)| {
-            lanes(!bucket.free()).map(move |lane| (at, bucket.hashes[lane], bucket.numbers[lane] - 1))
-        });
+        let buckets = self.buckets.get().iter().enumerate();
+        let numbers = buckets
+            .flat_map(|(at, bucket)| bucket.entries().map(move |(_, hash, number)| (at, hash, number)));
         let mut len = 0;
         for (at, hash, number) in numbers {
             let passed = self.probes(bucket_of(hash, &self.shape)).take_while(|&probe| probe != at);
@@ -79,7 +79,7 @@ fn memory_grows_with_the_numbers_and_is_requested_before() {
         index.insert(random.next_u32(), number);
         let used = index.shape.used() as usize * size_of::<Bucket>();
         assert!(used <= index.buckets.requested() || index.shape.used() == index.shape.count());
-        // 128 bytes for each bucket of the first ones, which are few, and up to 32 for a number.
+        // Beyond the first buckets, up to 32 bytes for a number.
         assert!(used <= (FIRST as usize * size_of::<Bucket>()).max(32 * number as usize), "{number}");
     }
     assert!((2 << 20..=4 << 20).contains(&(index.shape.used() as usize * LANES)), "{:?}", index.shape);
