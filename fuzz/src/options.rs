@@ -3,8 +3,12 @@
 //! options.
 
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Net, Tcp};
-use mmb_packet::window::{OPTION_MSS, OPTION_TIMESTAMP, OPTION_WSCALE, OPTIONS_PRESENT, OPTIONS_VALUED};
-use mmb_packet::{Meta, NamedOption, TcpOption, TcpOptions, Window, fill_window, parse, tcp_options};
+use mmb_packet::window::{
+    OPTION_MSS, OPTION_TIMESTAMP, OPTION_WSCALE, OPTIONS_PRESENT, OPTIONS_VALUED, UNNAMED_OPTIONS,
+};
+use mmb_packet::{
+    Meta, NamedOption, TcpOption, TcpOptions, Window, fill_window, option_presence, parse, tcp_options,
+};
 
 /// Maximum number of option bytes in a header.
 const MOST: usize = 40;
@@ -48,7 +52,11 @@ fn check_frame(frame: &[u8], header_end: usize) {
     assert_eq!(tcp_options(&frame[..header_end - 1], &meta).next(), None, "cut short");
     let mut window = Window::default();
     fill_window(frame, &meta, 1, 2, 1 << 5, &mut window);
-    assert_eq!(window.bytes()[OPTION_TIMESTAMP..93], index(area)[..], "{area:?}");
+    assert_eq!(window.bytes()[OPTION_TIMESTAMP..94], index(area)[..], "{area:?}");
+    for option in walk(area).0 {
+        let (byte, bit) = option_presence(option.kind);
+        assert_ne!(window.bytes()[byte] & bit, 0, "{option:?} in {area:?}");
+    }
 }
 
 /// The options in `area` and the end of the last one, by a naive walk.
@@ -71,10 +79,10 @@ fn walk(area: &[u8]) -> (Vec<TcpOption<'_>>, usize) {
 }
 
 /// The expected bytes of the window for the options in `area`: from [`OPTION_TIMESTAMP`] to
-/// [`OPTIONS_VALUED`].
-pub fn index(area: &[u8]) -> [u8; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP] {
+/// [`UNNAMED_OPTIONS`].
+pub fn index(area: &[u8]) -> [u8; UNNAMED_OPTIONS + 1 - OPTION_TIMESTAMP] {
     let (options, _) = walk(area);
-    let mut index = [0; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP];
+    let mut index = [0; UNNAMED_OPTIONS + 1 - OPTION_TIMESTAMP];
     index[OPTIONS_PRESENT - OPTION_TIMESTAMP] = u8::from(!options.is_empty());
     let names = [
         (2, NamedOption::Mss, Some((OPTION_MSS, 2))),
@@ -85,6 +93,8 @@ pub fn index(area: &[u8]) -> [u8; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP] {
         (34, NamedOption::FastOpen, None),
         (30, NamedOption::Mptcp, None),
     ];
+    let is_named = |option: &TcpOption<'_>| names.iter().any(|(kind, ..)| *kind == option.kind);
+    index[UNNAMED_OPTIONS - OPTION_TIMESTAMP] = u8::from(!options.iter().all(is_named));
     for (kind, name, value) in names {
         if options.iter().any(|option| option.kind == kind) {
             index[OPTIONS_PRESENT - OPTION_TIMESTAMP] |= name.bit();

@@ -3,7 +3,7 @@
 
 use mmb_packet::checksum::complete_partial;
 use mmb_packet::window::{
-    CHUNKS, ETHERTYPE, IN_PORT, IP6_EXTENSIONS, KIND, OPTION_TIMESTAMP, OPTIONS_VALUED, OUT_PORT,
+    CHUNKS, ETHERTYPE, IN_PORT, IP6_EXTENSIONS, KIND, OPTION_TIMESTAMP, OUT_PORT, UNNAMED_OPTIONS,
 };
 use mmb_packet::{
     DropReason, Kind, Loc, Meta, PacketFlags, PayloadLayer, Window, fill_window, parse, payload, tcp_options,
@@ -129,7 +129,7 @@ fn check_window(frame: &[u8], meta: &Meta) {
     }
     if meta.kind.l4() == Kind::TCP {
         let area = &frame[l4 + 20..l4 + usize::from(frame[l4 + 12] >> 4) * 4];
-        bytes[OPTION_TIMESTAMP..=OPTIONS_VALUED].copy_from_slice(&options::index(area));
+        bytes[OPTION_TIMESTAMP..=UNNAMED_OPTIONS].copy_from_slice(&options::index(area));
     }
     bytes[IP6_EXTENSIONS..].copy_from_slice(&extensions(frame, meta).to_be_bytes());
     bytes[KIND] = meta.kind.0;

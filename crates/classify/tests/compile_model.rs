@@ -422,7 +422,7 @@ proptest! {
             for (pkt, packet) in packets.iter().enumerate() {
                 let expected: Vec<u32> =
                     asked.iter().copied().filter(|id| is_true(predicates.predicate(*id).unwrap(), packet)).collect();
-                prop_assert!(expected.is_empty() || predicates.needs_inspection(&packet.frame, &packet.meta));
+                prop_assert!(expected.is_empty() || predicates.needs_inspection(&packet.window));
                 prop_assert_eq!(results.of_packet(pkt).iter().collect::<Vec<_>>(), expected);
                 for (pattern, entries) in model.values() {
                     let own = facts(pattern, packet);

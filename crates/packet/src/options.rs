@@ -4,8 +4,9 @@
 //! 0 ends it; kind 1 is one byte of padding. Any other kind needs a length byte of at least 2, with the
 //! whole option inside the header. Otherwise the walk ends there and the remaining bytes are not options.
 //!
-//! The index holds what rules match on: which named options are present (any occurrence), and the value of
-//! the last occurrence with the kind's defined length. Linux and BSD act on that one.
+//! The index holds what rules match on: which named options are present (any occurrence), whether there are
+//! others, and the value of the last occurrence with the kind's defined length. Linux and BSD act on that
+//! one.
 //!
 //! Nearly all segments of a connection carry two bytes of padding and a timestamp (RFC 7323, appendix A).
 //! The index takes these twelve bytes in one step. It is built in registers, because bytes stored one by
@@ -14,6 +15,7 @@
 use crate::bytes;
 use crate::loc::{ANY_OPTION, NamedOption};
 use crate::meta::{Kind, Meta};
+use crate::window::{OPTIONS_PRESENT, UNNAMED_OPTIONS};
 
 /// Bytes of the fixed header.
 const FIXED: usize = 20;
@@ -43,16 +45,15 @@ pub struct TcpOptions<'a> {
 /// `head` and `meta` are those of [`crate::parse`].
 #[inline]
 pub fn tcp_options<'a>(head: &'a [u8], meta: &Meta) -> TcpOptions<'a> {
-    TcpOptions { area: area(head, meta), at: 0 }
+    TcpOptions { area: area(head, meta.l4_off.into(), meta.kind.l4() == Kind::TCP), at: 0 }
 }
 
 /// The bytes from the end of the fixed header to the data offset.
 #[inline]
-fn area<'a>(head: &'a [u8], meta: &Meta) -> &'a [u8] {
-    if meta.kind.l4() != Kind::TCP {
+fn area(head: &[u8], l4: usize, is_tcp: bool) -> &[u8] {
+    if !is_tcp {
         return &[];
     }
-    let l4 = usize::from(meta.l4_off);
     let Some(offset) = head.get(l4 + OFFSET_AT) else { return &[] };
     let end = l4 + usize::from(offset >> 4) * 4;
     head.get(l4 + FIXED..end).unwrap_or(&[])
@@ -117,14 +118,16 @@ const MSS: u32 = 48;
 const WSCALE: u32 = 40;
 const PRESENT: u32 = 32;
 const VALUED: u32 = 24;
+const UNNAMED: u32 = 16;
 
-/// Presence bits by option kind.
-static BITS: [u8; 256] = {
-    let mut bits = [ANY_OPTION; 256];
+/// What each option kind adds to [`OptionIndex::rest`].
+static BITS: [u64; 256] = {
+    let mut bits = [(ANY_OPTION as u64) << PRESENT | (ANY_OPTION as u64) << UNNAMED; 256];
     (bits[0], bits[1]) = (0, 0);
     let mut i = 0;
     while i < NamedOption::ALL.len() {
-        bits[NamedOption::ALL[i].kind() as usize] |= NamedOption::ALL[i].bit();
+        let option = NamedOption::ALL[i];
+        bits[option.kind() as usize] = ((ANY_OPTION | option.bit()) as u64) << PRESENT;
         i += 1;
     }
     bits
@@ -136,13 +139,27 @@ const TIMESTAMP_ONLY: u64 = {
     ((bit | ANY_OPTION) as u64) << PRESENT | (bit as u64) << VALUED
 };
 
+/// The byte and the bit of the window that are set if a packet has an option of this kind, or another one
+/// without a name. Kinds below 2 have no bit.
+pub fn option_presence(kind: u8) -> (usize, u8) {
+    match (kind, NamedOption::of(kind)) {
+        (0 | 1, _) => (UNNAMED_OPTIONS, 0),
+        (_, Some(named)) => (OPTIONS_PRESENT, named.bit()),
+        (_, None) => (UNNAMED_OPTIONS, ANY_OPTION),
+    }
+}
+
 impl OptionIndex {
-    /// Builds the index of a packet's options. The cases "none" and "timestamp only" share one branch,
-    /// because their order in traffic is not predictable.
+    /// Builds the index of a packet's options.
     #[inline]
     pub fn of(head: &[u8], meta: &Meta) -> OptionIndex {
-        let is_tcp = meta.kind.l4() == Kind::TCP;
-        let l4 = usize::from(meta.l4_off);
+        OptionIndex::of_transport(head, meta.l4_off.into(), meta.kind.l4() == Kind::TCP)
+    }
+
+    /// As [`OptionIndex::of`], for a transport header at `l4`. The cases "none" and "timestamp only" share
+    /// one branch, because their order in traffic is not predictable.
+    #[inline(always)]
+    pub fn of_transport(head: &[u8], l4: usize, is_tcp: bool) -> OptionIndex {
         // Minimum-size datagrams end inside the range where a segment has its timestamp.
         let value_at = (l4 + FIXED + 4).min(head.len().saturating_sub(8));
         if let Some([offset, .., a, b, c, d]) = bytes::at::<12>(head, l4 + OFFSET_AT)
@@ -160,14 +177,14 @@ impl OptionIndex {
                 };
             }
         }
-        Self::walk(area(head, meta))
+        Self::walk(area(head, l4, is_tcp))
     }
 
     #[inline(never)]
     fn walk(area: &[u8]) -> OptionIndex {
         let mut index = OptionIndex::default();
         for option in TcpOptions::new(area) {
-            index.rest |= u64::from(BITS[usize::from(option.kind)]) << PRESENT;
+            index.rest |= BITS[usize::from(option.kind)];
             match (option.kind, option.data) {
                 (2, &[high, low]) => {
                     index.set(NamedOption::Mss, MSS, u16::MAX.into(), u16::from_be_bytes([high, low]).into());

@@ -16,7 +16,7 @@
 //!             ICMP and ICMPv6 bytes 4..8)
 //! chunk 4  64 IPv4 bytes 0..12 or IPv6 bytes 0..8   76 ethertype, 78 output port (big endian)
 //! chunk 5  80 timestamp  88 mss  90 window scale (big endian)  91 TCP options present  92 with a value
-//!          94 IPv6 extension headers present (16 bits, big endian)
+//!          93 other TCP options present  94 IPv6 extension headers present (16 bits, big endian)
 //! ```
 //!
 //! Bytes that a packet does not have are zero. The last chunk indexes headers without a fixed offset: TCP
@@ -58,6 +58,8 @@ pub const OPTION_WSCALE: usize = 90;
 pub const OPTIONS_PRESENT: usize = 91;
 /// Byte offset of the bits of the TCP options whose value is in the window.
 pub const OPTIONS_VALUED: usize = 92;
+/// Byte offset of a byte that is 0x01 if there is a TCP option without a name, otherwise zero.
+pub const UNNAMED_OPTIONS: usize = 93;
 /// Byte offset of the presence bits of IPv6 extension headers, 16 bits, big endian.
 pub const IP6_EXTENSIONS: usize = 94;
 
@@ -122,12 +124,14 @@ pub fn fill_plain_window<H: PlainHeaders>(
     if chunks <= 1 {
         return;
     }
+    let offsets = (usize::from(meta.l3_off), usize::from(headers.l4_off()));
+    let kind = Kind(headers.tag() as u8 & Kind::L4_MASK | if H::IP6 { Kind::IP6 } else { Kind::IP4 });
     if chunks & 1 << 5 != 0 {
-        fill_window(head, meta, in_port, out_port, 1 << 5, w);
+        let extensions = if H::IP6 { ip6::extensions(head, meta) } else { 0 };
+        let options = OptionIndex::of_transport(head, offsets.1, kind.l4() == Kind::TCP);
+        w.chunk[5] = options.chunk(extensions);
     }
     if chunks & 0b11110 != 0 {
-        let offsets = (usize::from(meta.l3_off), usize::from(headers.l4_off()));
-        let kind = Kind(headers.tag() as u8 & Kind::L4_MASK | if H::IP6 { Kind::IP6 } else { Kind::IP4 });
         fill_fixed(head, offsets, kind, (meta.ethertype, out_port), chunks, w);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mmb_classify::paged::{PagedVec, SortedPages};
 use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
 use mmb_lang::{Diagnostic, Rule, RuleLabel};
-use mmb_packet::{DropReason, Meta, PacketBuf};
+use mmb_packet::{DropReason, Meta, PacketBuf, Window};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 use crate::chain::{ChainClasses, all_traffic};
@@ -454,10 +454,17 @@ impl Policy {
         self.classifier.needs_bytes()
     }
 
-    /// Whether some rule may match on the bytes of this packet; if not, [`Policy::inspect`] has no effect.
+    /// Whether some rule matches on a payload. Other bytes outside the window are those of TCP options.
     #[inline]
-    pub fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
-        self.classifier.needs_inspection(frame, meta)
+    pub fn needs_payloads(&self) -> bool {
+        self.classifier.needs_payloads()
+    }
+
+    /// Whether some rule may match on the bytes of the packet with this window; if not, [`Policy::inspect`]
+    /// has no effect.
+    #[inline]
+    pub fn needs_inspection(&self, window: &Window) -> bool {
+        self.classifier.needs_inspection(window)
     }
 
     /// Evaluates matches on the bytes of packet `pkt` of the batch. `frame` is the frame or its contiguous

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mmb_classify::{Batch, Classifier};
-use mmb_packet::Meta;
+use mmb_packet::{Meta, Window};
 
 use self::log::RuleLog;
 use crate::effect::{Effect, EffectFlags};
@@ -153,10 +153,16 @@ impl PerPacketRules<'_> {
         self.0.needs_bytes()
     }
 
+    /// As [`Policy::needs_payloads`].
+    #[inline]
+    pub fn needs_payloads(&self) -> bool {
+        self.0.needs_payloads()
+    }
+
     /// As [`Policy::needs_inspection`].
     #[inline]
-    pub fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
-        self.0.needs_inspection(frame, meta)
+    pub fn needs_inspection(&self, window: &Window) -> bool {
+        self.0.needs_inspection(window)
     }
 
     /// As [`Policy::inspect`].

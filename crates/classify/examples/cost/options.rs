@@ -76,9 +76,9 @@ pub fn measure(classifier: &Classifier, frames: &[(Vec<u8>, Meta)]) -> (f64, f64
             }
             if classifier.needs_bytes() {
                 let (mut asked, mut n) = ([0; VECTOR], 0);
-                for (pkt, (bytes, meta)) in frames.iter().enumerate() {
+                for (pkt, window) in batch.windows.iter().enumerate() {
                     asked[n % VECTOR] = pkt;
-                    n += usize::from(classifier.needs_inspection(bytes, meta));
+                    n += usize::from(classifier.needs_inspection(window));
                 }
                 for &pkt in &asked[..n] {
                     let (bytes, meta) = &frames[pkt];

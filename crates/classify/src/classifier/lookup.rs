@@ -23,10 +23,17 @@ impl Classifier {
         self.predicates.needs_bytes()
     }
 
-    /// Whether a rule may depend on the bytes of this packet. If not, [`Classifier::inspect`] has no effect.
+    /// Whether some rule depends on a payload. Other bytes outside the window are those of TCP options.
     #[inline]
-    pub fn needs_inspection(&self, head: &[u8], meta: &Meta) -> bool {
-        self.predicates.needs_inspection(head, meta)
+    pub fn needs_payloads(&self) -> bool {
+        self.predicates.needs_payloads()
+    }
+
+    /// Whether a rule may depend on the bytes of the packet with this window. If not, [`Classifier::inspect`]
+    /// has no effect.
+    #[inline]
+    pub fn needs_inspection(&self, window: &Window) -> bool {
+        self.predicates.needs_inspection(window)
     }
 
     /// Evaluates the predicates for packet `pkt` of the batch. `head` is the contiguous beginning of the
@@ -56,7 +63,7 @@ impl Classifier {
             summary = batch.columns.load(windows, self.summary_chunks, batch.simd);
         }
         let has_trains = summary.repeats.is_none_or(|repeats| repeats > windows.len() / MIN_REPEAT_SHARE);
-        batch.heads.find(windows, self.chunks(), batch.results.is_empty() && has_trains);
+        batch.heads.find(windows, self.compared_chunks(), batch.results.is_empty() && has_trains);
         let uses_cache = self.can_use_cache()
             && batch.results.is_empty()
             && (self.is_walk_costly() || batch.adaptive.is_lookup_costly)
@@ -80,7 +87,7 @@ impl Classifier {
 
     /// Whether rules read only what the match cache's key covers, if the packets are in no named set.
     pub(super) fn can_use_cache(&self) -> bool {
-        self.chunks() == 1 && !self.needs_bytes()
+        self.compared_chunks() == 1 && !self.needs_bytes()
     }
 
     /// Whether walking the tree costs much more than a lookup in the match cache.

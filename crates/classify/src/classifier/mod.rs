@@ -126,6 +126,11 @@ impl Classifier {
     /// The chunks of the window that some rule reads, as a bit set. [`mmb_packet::fill_window`] must fill
     /// them.
     pub fn chunks(&self) -> u8 {
+        self.compared_chunks() | self.predicates.chunks()
+    }
+
+    /// The chunks that rules compare: not those that only [`Classifier::needs_inspection`] reads.
+    fn compared_chunks(&self) -> u8 {
         (0..CHUNKS).fold(self.members.chunks(), |chunks, i| chunks | u8::from(self.readers[i] != 0) << i)
     }
 }

@@ -3,7 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use mmb_packet::{Kind, Meta, NamedOption, PayloadLayer, TcpOptions, payload, tcp_options};
+use mmb_packet::window::{CHUNK, CHUNKS, Window};
+use mmb_packet::{Meta, NamedOption, PayloadLayer, TcpOptions, option_presence, payload, tcp_options};
 
 use super::results::{Ids, PredicateResults, Scan};
 use super::source_index::SourceIndex;
@@ -12,9 +13,6 @@ use crate::pattern::{ByteSource, Entry, OptionKinds, Pattern, Predicate, Relatio
 
 /// The option kind of timestamps.
 const TIMESTAMP: u8 = NamedOption::Timestamp.kind();
-
-/// Offset of the byte with the data offset in a TCP header.
-const DATA_OFFSET_BYTE: usize = 12;
 
 /// Sources of bytes that predicates can refer to.
 const SOURCES: [ByteSource; 9] = [
@@ -43,6 +41,8 @@ pub struct PredicateSet {
     indexes: Arc<[SourceIndex; SOURCES.len()]>,
     /// The option kinds that some predicate refers to.
     option_kinds: OptionKinds,
+    /// Bits of the window's last chunk. If none of them is set, the packet has none of `option_kinds`.
+    option_bits: u128,
     has_payloads: bool,
     /// Predicates about named sets.
     about_sets: Ids,
@@ -65,6 +65,7 @@ impl Default for PredicateSet {
             kinds: Arc::new(std::array::from_fn(|_| Ids::default())),
             indexes: Arc::default(),
             option_kinds: OptionKinds::default(),
+            option_bits: 0,
             has_payloads: false,
             about_sets: Ids::default(),
         }
@@ -266,6 +267,7 @@ impl PredicateSet {
                 ByteSource::Option(named) => self.option_kinds.insert(named.kind()),
             }
         }
+        self.option_bits = self.option_kinds.iter().fold(0, |bits, kind| bits | presence_bit(kind));
     }
 
     fn indexes(&mut self, source: ByteSource) -> &mut SourceIndex {
@@ -299,17 +301,22 @@ impl PredicateSet {
         self.about_sets.iter().filter_map(|id| Some((*id, self.predicate(*id)?)))
     }
 
-    /// Whether a predicate may be true for this packet. It has no branches on data, since packets of several
-    /// protocols alternate.
+    /// The chunks of the window that [`PredicateSet::needs_inspection`] reads, as a bit set.
     #[inline]
-    pub fn needs_inspection(&self, head: &[u8], meta: &Meta) -> bool {
-        let is_tcp = meta.kind.l4() == Kind::TCP;
-        let from = usize::from(meta.l4_off) + DATA_OFFSET_BYTE;
-        let Some([offset, .., a, b, c, d]) = head.get(from..).and_then(<[u8]>::first_chunk::<12>) else {
-            return self.has_payloads | is_tcp;
-        };
-        let usual = ([*a, *b, *c, *d] == [1, 1, TIMESTAMP, 10]) & (offset >> 4 == 8);
-        self.has_payloads | is_tcp & (offset >> 4 > 5) & !(usual & !self.option_kinds.contains(TIMESTAMP))
+    pub fn chunks(&self) -> u8 {
+        u8::from(self.option_bits != 0) << (CHUNKS - 1)
+    }
+
+    /// Whether predicates refer to payloads, so that every packet needs inspection.
+    #[inline]
+    pub fn needs_payloads(&self) -> bool {
+        self.has_payloads
+    }
+
+    /// Whether a predicate may be true for the packet with this window.
+    #[inline]
+    pub fn needs_inspection(&self, window: &Window) -> bool {
+        self.has_payloads | (window.chunk[CHUNKS - 1] & self.option_bits != 0)
     }
 
     /// Finds the true predicates of packet `pkt` of a batch. `head` is the whole packet, `meta` the result of
@@ -390,6 +397,14 @@ impl PredicateSet {
         let kinds: usize = self.kinds.iter().map(Ids::bytes).sum();
         searched + kinds + self.records.bytes() + self.by_hash.bytes()
     }
+}
+
+/// What [`option_presence`] returns, as a bit of the window's last chunk.
+fn presence_bit(kind: u8) -> u128 {
+    let (byte, bit) = option_presence(kind);
+    let mut chunk = [0; CHUNK];
+    chunk[byte % CHUNK] = bit;
+    u128::from_ne_bytes(chunk)
 }
 
 /// The hash of a predicate. It needs no secret seed: only the author of the rules could cause collisions.

@@ -58,7 +58,7 @@ fn the_index_equals_that_of_the_walk() {
                 let meta = Meta { kind: Kind(Kind::IP4 | l4), l4_off, ..Meta::default() };
                 assert_eq!(
                     OptionIndex::of(head, &meta),
-                    OptionIndex::walk(area(head, &meta)),
+                    OptionIndex::walk(tcp_options(head, &meta).area()),
                     "{words} {} {l4}",
                     head.len()
                 );

@@ -67,14 +67,15 @@ fn ip6_next_is_the_field_and_not_the_end_of_the_chain() {
 
 #[test]
 fn options_and_extension_headers_are_indexed() {
-    let options = vec![2, 4, 0x05, 0xb4, 1, 3, 3, 7, 1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 4, 2, 30, 4, 0, 0];
+    let options =
+        vec![2, 4, 0x05, 0xb4, 1, 3, 3, 7, 1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 4, 2, 30, 4, 0, 0, 253, 2];
     let ip = Ip6::new([1; 16], [2; 16]).with([
         Extension::Plain { number: 0, body: vec![] },
         Extension::Authentication { spi: 1, sequence: 1 },
     ]);
     let w = window(&Frame::new(ip, Tcp { options, ..Tcp::new(1, 2) }).build());
     assert_eq!(w[80..91], [1, 2, 3, 4, 5, 6, 7, 8, 0x05, 0xb4, 7]);
-    assert_eq!(w[91..94], [0x80 | 0x40 | 0x20 | 0x08 | 0x02 | 0x01, 0x80 | 0x40 | 0x08, 0]);
+    assert_eq!(w[91..94], [0x80 | 0x40 | 0x20 | 0x08 | 0x02 | 0x01, 0x80 | 0x40 | 0x08, 0x01]);
     assert_eq!(w[94..], [0x88, 0x40]);
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use mmb_dpdk::Packet;
-use mmb_packet::{Kind, Meta, OUT_ROUTED, fill_window};
+use mmb_packet::{Kind, Meta, OUT_ROUTED, Window, fill_window};
 use mmb_policy::{Batch, PerPacketRules, Policy};
 use mmb_route::Routes;
 
@@ -15,7 +15,8 @@ use crate::features::route::out;
 pub(crate) trait Rules {
     fn chunks(&self) -> u8;
     fn needs_bytes(&self) -> bool;
-    fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool;
+    fn needs_payloads(&self) -> bool;
+    fn needs_inspection(&self, window: &Window) -> bool;
     fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta);
     fn classify(&self, batch: &mut Batch);
 }
@@ -34,8 +35,13 @@ macro_rules! rules {
             }
 
             #[inline]
-            fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
-                self.needs_inspection(frame, meta)
+            fn needs_payloads(&self) -> bool {
+                self.needs_payloads()
+            }
+
+            #[inline]
+            fn needs_inspection(&self, window: &Window) -> bool {
+                self.needs_inspection(window)
             }
 
             #[inline]
@@ -125,18 +131,19 @@ fn match_windows(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet],
     rules.classify(batch);
 }
 
-/// Evaluates rules that look at bytes of packets. A packet in several buffers is copied into one piece first.
+/// Evaluates rules that look at bytes of packets: for each packet, or for those with TCP options that a rule
+/// is about.
 #[inline(never)]
 fn inspect(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
     let (mut inspected, mut n) = ([0; VECTOR], 0);
-    for (at, packet) in packets.iter().enumerate() {
+    for (at, window) in batch.windows.iter().enumerate().take(packets.len()) {
         inspected[n % VECTOR] = at;
-        // A packet with headers in several buffers is always inspected.
-        n += usize::from((packet.nb_segs() != 1) | rules.needs_inspection(packet.data(), packet.meta()));
+        n += usize::from(rules.needs_inspection(window));
     }
     for &at in &inspected[..n.min(VECTOR)] {
         let packet = &packets[at];
-        let frame = if packet.nb_segs() == 1 {
+        // The first buffer has the TCP header, or the packet would not be one of TCP.
+        let frame = if packet.nb_segs() == 1 || !rules.needs_payloads() {
             packet.data()
         } else {
             buffer.clear();
