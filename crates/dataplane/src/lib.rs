@@ -26,7 +26,7 @@ pub use engine::error::{EngineError, WorkerError};
 pub use engine::pools::{PoolError, SharedScratchpads};
 pub use engine::stats::{NodeRuntime, WorkerRuntime};
 pub use engine::thread::failure::WorkerFailure;
-pub use features::fastpath::config::learns;
+pub use features::fastpath::config::{admits as fast_path_admits, learns};
 pub use features::flow_rules::Capability;
 pub use features::port::device::PortInfo;
 pub use features::port::error::PortError;

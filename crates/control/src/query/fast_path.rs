@@ -1,6 +1,6 @@
 //! `show fast-path`: flows that the kernel forwards.
 
-use mmb_dataplane::{FastHook, FastPortRole, fast_path_obstacle};
+use mmb_dataplane::{FastHook, FastPortRole, fast_path_admits, fast_path_obstacle};
 use mmb_lang::FastPathMode;
 
 use crate::api::{FastInterfaceEntry, FastPathReply};
@@ -24,8 +24,10 @@ impl Control {
             let port = self.engine().fast_port(i.id);
             let hook = port.as_ref().and_then(|port| port.hook);
             let program = hook.map(|hook| if hook == FastHook::Xdp { "xdp" } else { "tc" }.to_owned());
+            // A setting that admits nothing leaves out nothing in particular: what it could admit is shown.
+            let admits = |hook| mode == FastPathMode::Off || fast_path_admits(mode, hook);
             let (ingress, egress, reason) = match port.map(|port| port.role) {
-                _ if is_left_out(mode, hook) => (false, false, Some(NOT_SET.to_owned())),
+                _ if !hook.is_none_or(admits) => (false, false, Some(NOT_SET.to_owned())),
                 Some(FastPortRole::Both | FastPortRole::Unused) => (true, true, None),
                 Some(FastPortRole::InOnly) => (true, false, Some(NO_REDIRECT.to_owned())),
                 Some(FastPortRole::None(reason)) => (false, false, Some(reason)),
@@ -48,9 +50,4 @@ impl Control {
             interfaces: config.interfaces().iter().map(entry).collect(),
         }
     }
-}
-
-/// Whether the setting leaves out interfaces with this program.
-fn is_left_out(mode: FastPathMode, hook: Option<FastHook>) -> bool {
-    matches!((mode, hook), (FastPathMode::Xdp, Some(FastHook::Tc)) | (FastPathMode::Tc, Some(FastHook::Xdp)))
 }

@@ -99,10 +99,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The note of an AF_XDP port for which the pool, which cannot grow, is small.
-const FEW_BUFFERS: &str = "there are packet buffers for fewer af-xdp ports, so that a busy port may leave none to \
-                           others; restart with this configuration, or with --memory";
-
 impl Engine {
     /// What the control side and the workers share.
     pub(crate) fn shared(&self) -> &Shared {
@@ -194,10 +190,7 @@ impl Engine {
         let at = prepared.iter().position(|(other, _)| other == kind);
         let device = at.map(|at| prepared.swap_remove(at).1);
         let workers = self.workers.len();
-        let mut port = port::open(&self.pools, &self.files, name, kind, workers, device)?;
-        if matches!(kind, PortKind::AfXdp { .. }) && self.pools.is_short_of(xdp_ports + 1) {
-            port.add_note(FEW_BUFFERS);
-        }
+        let port = port::open(&self.pools, &self.files, name, kind, (workers, xdp_ports), device)?;
         *entry = Some(Arc::new(port));
         // No packet of the port that had this number before is in a graph any more.
         self.shared.drop_counters().for_each(|drops| drops.zero_port(id.0));

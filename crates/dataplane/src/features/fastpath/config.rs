@@ -22,7 +22,7 @@ pub fn learns(forwarding: &Forwarding, hook: FastHook) -> bool {
 }
 
 /// Whether the setting admits ports with this program.
-pub(crate) fn admits(mode: FastPathMode, hook: FastHook) -> bool {
+pub fn admits(mode: FastPathMode, hook: FastHook) -> bool {
     match mode {
         FastPathMode::Off => false,
         FastPathMode::Auto => true,

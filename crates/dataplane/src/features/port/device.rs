@@ -91,11 +91,6 @@ impl OpenPort {
         &self.can_redirect
     }
 
-    /// Adds a note for the operator.
-    pub fn add_note(&mut self, note: &str) {
-        self.notes.push(note.to_owned());
-    }
-
     /// Counts packets that the fast path has received or sent on the port.
     pub fn count_forwarded(&self, side: PortSide, packets: u64, bytes: u64) {
         let traffic = &self.fast[side as usize];

@@ -19,14 +19,18 @@ use crate::engine::pools::{ORDINARY, Pools};
 /// Most bytes that the ring of a packet socket and two VLAN tags add to a network packet.
 const RING_AND_LINK: u32 = 128;
 
-/// Opens the port that the operator calls `name`, for `workers` workers. `prepared`: its device, if it is
-/// open already ([`prepare`]).
+/// The note of an AF_XDP port for which the pool, which cannot grow, is small.
+const FEW_BUFFERS: &str = "there are packet buffers for fewer af-xdp ports, so that a busy port may leave none to \
+                           others; restart with this configuration, or with --memory";
+
+/// Opens the port that the operator calls `name`, for `workers` workers, beside `xdp_ports` AF_XDP ports.
+/// `prepared`: its device, if it is open already ([`prepare`]).
 pub(crate) fn open(
     pools: &Pools,
     files: &FileAccess,
     name: &str,
     kind: &PortKind,
-    workers: usize,
+    (workers, xdp_ports): (usize, usize),
     prepared: Option<Port>,
 ) -> Result<OpenPort, PortError> {
     let guard = match kind {
@@ -43,7 +47,7 @@ pub(crate) fn open(
     port.checks_frames =
         matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     port.kind = kind.to_string();
-    port.notes = notes(kind, &port.port);
+    port.notes = notes(kind, &port.port, pools.is_short_of(xdp_ports + 1));
     port.guard = guard;
     if let PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } = kind {
         // An index that no interface has, if the interface has disappeared meanwhile.
@@ -79,8 +83,8 @@ pub fn is_interface_up(name: &str) -> bool {
     NetDev::lookup(name).is_ok_and(|dev| dev.is_some_and(|dev| dev.up))
 }
 
-/// Notes about the device for the operator.
-fn notes(kind: &PortKind, port: &Port) -> Vec<String> {
+/// Notes about the device for the operator. `has_few_buffers`: for a further AF_XDP port.
+fn notes(kind: &PortKind, port: &Port, has_few_buffers: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if port.is_generic_xdp() {
         notes.push(
@@ -89,6 +93,9 @@ fn notes(kind: &PortKind, port: &Port) -> Vec<String> {
              there are any, run `ethtool -K INTERFACE gro off tso off gso off` on those"
                 .into(),
         );
+    }
+    if matches!(kind, PortKind::AfXdp { .. }) && has_few_buffers {
+        notes.push(FEW_BUFFERS.into());
     }
     if let PortKind::AfXdp { ifname } = kind
         && is_veth(ifname)
