@@ -1,5 +1,9 @@
 //! The event loop of a broker: sockets, deadlines, limits and commands. It runs in a thread of the daemon or
 //! in a process ([`Environment`]).
+//!
+//! Theory of operation. Events that come together are processed in two passes: the first receives and writes
+//! messages anew, the second sends them. So the messages of a batch leave one after the other, and a program
+//! that gets several of them wakes up once. Long messages are sent in the first pass, piece by piece.
 
 mod clients;
 mod environment;
@@ -52,6 +56,8 @@ pub(crate) struct EventLoop<'e> {
     sources: HashMap<IpAddr, usize>,
     timers: Timers,
     common: Common,
+    /// Clients whose messages are sent in the second pass.
+    unsent: Vec<usize>,
     /// Connections may wait in the queue of the kernel.
     can_accept: bool,
     /// When connections are accepted again.
@@ -85,6 +91,7 @@ impl<'e> EventLoop<'e> {
             sources: HashMap::new(),
             timers: Timers::default(),
             common,
+            unsent: Vec::new(),
             can_accept: true,
             accept_at: None,
             end_at: None,
@@ -109,13 +116,7 @@ impl<'e> EventLoop<'e> {
                 _ => {}
             }
             self.common.now = self.started.elapsed().as_millis() as u64;
-            for event in &events {
-                match event.token() {
-                    WAKER => self.has_commands = true,
-                    LISTENER => self.can_accept = true,
-                    Token(token) => self.on_event(token, event),
-                }
-            }
+            self.process(&events);
             self.expire();
             self.accept();
             if !self.obey() || self.end_at.is_some_and(|at| self.clients.is_empty() || at <= self.common.now)
@@ -178,20 +179,38 @@ impl<'e> EventLoop<'e> {
         }
     }
 
+    /// Processes the events of a batch, in two passes if there are several.
+    fn process(&mut self, events: &Events) {
+        self.common.sends_later = events.iter().nth(1).is_some();
+        for event in events {
+            match event.token() {
+                WAKER => self.has_commands = true,
+                LISTENER => self.can_accept = true,
+                Token(token) => self.on_event(token, event),
+            }
+        }
+        if std::mem::take(&mut self.common.sends_later) {
+            let mut unsent = std::mem::take(&mut self.unsent);
+            unsent.drain(..).for_each(|client| self.drive(client));
+            self.unsent = unsent;
+        }
+    }
+
     fn on_event(&mut self, token: usize, event: &Event) {
         let key = (token - FIRST) / 2;
-        if token.is_multiple_of(2) {
-            if let Some(client) = self.clients.get_mut(key) {
-                client.channel.on_event(event);
-                self.drive(key);
-            }
-            return;
-        }
-        let Some(server) = self.servers.get_mut(key) else { return };
-        server.channel.on_event(event);
-        match server.client {
-            Some(client) => self.drive(client),
-            None => self.check_kept(key),
+        let client = if token.is_multiple_of(2) {
+            let Some(client) = self.clients.get_mut(key) else { return };
+            client.channel.on_event(event);
+            key
+        } else {
+            let Some(server) = self.servers.get_mut(key) else { return };
+            server.channel.on_event(event);
+            let Some(client) = server.client else { return self.check_kept(key) };
+            client
+        };
+        self.drive(client);
+        if self.common.sends_later {
+            self.unsent.push(client);
         }
     }
 

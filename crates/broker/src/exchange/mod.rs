@@ -24,7 +24,7 @@ use self::body::{BodyWriter, Framing};
 pub(crate) use self::original::is_server;
 use crate::chain::{Filters, LocalChain, SharedChain, filters};
 use crate::counters::{Count, Counters};
-use crate::io::{Channel, Filter, Pool, Timer};
+use crate::io::{BLOCK, Channel, Filter, Pool, Timer};
 use crate::settings::Settings;
 
 /// Most bytes of a head whose memory a connection keeps between requests.
@@ -136,6 +136,8 @@ pub(crate) struct Common {
     pub filters: Filters,
     /// Milliseconds since the broker began.
     pub now: u64,
+    /// Other events are processed before short messages are sent.
+    pub sends_later: bool,
     /// No connection is kept open.
     pub is_stopping: bool,
     pub next_exchange: u64,
@@ -157,10 +159,16 @@ impl Common {
             chain: Rc::new(RefCell::new(LocalChain::new(functions))),
             filters: filters(functions),
             now: 0,
+            sends_later: false,
             is_stopping: false,
             next_exchange: 0,
             is_transparent,
         }
+    }
+
+    /// Whether what a channel has to send waits until other events are processed.
+    fn waits(&self, channel: &Channel) -> bool {
+        self.sends_later && channel.output.len() < BLOCK
     }
 }
 
@@ -384,6 +392,9 @@ impl Pair<'_> {
     fn end_exchange(&mut self) -> Flow {
         let exchange = &self.client.exchange;
         if let Some(server) = &self.server {
+            if self.common.waits(&server.channel) && !server.channel.output.is_empty() {
+                return Flow::Blocked;
+            }
             let is_clean = server.channel.input.is_empty()
                 && server.channel.output.is_empty()
                 && !server.channel.is_ended
@@ -403,6 +414,9 @@ impl Pair<'_> {
 
     /// Sends bytes to the client.
     fn send_response(&mut self) -> Flow {
+        if self.common.waits(&self.client.channel) {
+            return Flow::Blocked;
+        }
         match self.client.channel.flush(&mut self.common.pool) {
             Ok(0) => Flow::Blocked,
             Ok(len) => {

@@ -278,6 +278,9 @@ impl Pair<'_> {
     /// Sends bytes to the server. A server that takes no more may have answered early.
     pub(super) fn send_request(&mut self) -> Flow {
         let Some(server) = &mut self.server else { return Flow::Blocked };
+        if self.common.waits(&server.channel) {
+            return Flow::Blocked;
+        }
         match server.channel.flush(&mut self.common.pool) {
             Ok(0) => Flow::Blocked,
             Ok(_) => Flow::Moved,

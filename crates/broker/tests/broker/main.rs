@@ -1,16 +1,15 @@
 //! Brokers with real sockets: clients and servers are threads of the test.
 
 mod common;
+mod crowds;
 mod ends;
 mod filters;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Barrier;
-use std::time::Duration;
+use std::net::{Shutdown, TcpListener};
 
 use common::{Answer, Client, broker, free_address, serve};
-use mmb_broker::{Count, Listener, Settings};
+use mmb_broker::{Count, Settings};
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n")
@@ -45,37 +44,6 @@ fn requests_pass_the_chain_on_kept_connections() {
         request.contains("X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nVia: 1.1 mmb\r\n"),
         "{request}"
     );
-}
-
-/// As many connections are kept as were needed at once, so that the next requests need no others.
-#[test]
-fn a_crowd_gets_the_connections_of_the_crowd_before() {
-    const CROWD: usize = 200;
-    let all_are_there = Barrier::new(CROWD);
-    let server = serve(move |_, stream| {
-        all_are_there.wait();
-        write!(stream, "{}", ok("x")).unwrap();
-        true
-    });
-    let broker = broker(&[&format!("nf add lb proxy {}", server.address)], "lb", Settings::default());
-    let mut clients: Vec<_> = (0..CROWD).map(|_| Client::connect(broker.address())).collect();
-    for round in 0..3 {
-        clients.iter_mut().for_each(|client| client.send(&get("/")));
-        for client in &mut clients {
-            assert_eq!(client.answer(), Answer::of(200, "x"));
-        }
-        let [connects, reused] = [Count::Connects, Count::Reused].map(|count| broker.counters().get(count));
-        assert_eq!((connects, reused), (CROWD as u64, (round * CROWD) as u64));
-    }
-}
-
-/// Clients that come at once find room in the queue, though none is accepted yet.
-#[test]
-fn a_crowd_may_come_before_the_first_is_accepted() {
-    let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let connect = |_| TcpStream::connect_timeout(&listener.address(), Duration::from_secs(20)).unwrap();
-    let clients: Vec<_> = (0..600).map(connect).collect();
-    assert_eq!(clients.len(), 600);
 }
 
 #[test]
