@@ -223,7 +223,7 @@ impl Mmb {
             Flows::Hosts(round) => (&self.policy, hosts, Some(32_768 + round % 28_000)),
             Flows::Unknown => (&self.other.0, unknown, None),
         };
-        let chunks = policy.chunks();
+        let chunks = policy.matcher().chunks();
         let (mut ticks, mut hits) = (Vec::new(), 0);
         for (first, count) in vectors(self.packets.len()) {
             for (window, (frame, meta)) in batch.windows.iter_mut().zip(&self.packets[first..first + count]) {
@@ -236,7 +236,7 @@ impl Mmb {
             }
             batch.len = count;
             let start = acl::ticks();
-            policy.classify(batch);
+            policy.matcher().classify(batch);
             ticks.push(acl::ticks() - start);
             hits += batch.hits.len();
             self.first[first..first + count].fill(NONE);

@@ -2,7 +2,7 @@
 //! stateful rules apply per packet, and their bindings are ignored.
 
 use mmb_lang::ErrorPolicy;
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, parse};
 use mmb_rewrite::EditLimits;
 
 use crate::{Batch, Outcome, Policy, Verdict};
@@ -100,12 +100,7 @@ impl Evaluator {
 
     /// Finds the matching rules.
     fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: PacketContext<'_>) {
-        self.batch.len = 1;
-        let window = &mut self.batch.windows[0];
-        fill_window(head, meta, around.in_port, around.out_port, policy.chunks(), window);
-        if policy.needs_bytes() {
-            policy.inspect(&mut self.batch, 0, head, meta);
-        }
-        policy.classify(&mut self.batch);
+        let ports = [around.in_port, around.out_port];
+        policy.matcher().classify_one(&mut self.batch, head, meta, ports);
     }
 }

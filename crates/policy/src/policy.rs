@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use mmb_classify::paged::{PagedVec, SortedPages};
-use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
+use mmb_classify::{Classifier, Pattern, TableInfo};
 use mmb_lang::{Diagnostic, Rule, RuleLabel};
-use mmb_packet::{DropReason, Meta, PacketBuf, Window};
+use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 use crate::chain::{ChainClasses, all_traffic};
@@ -413,18 +413,6 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The chunks of the window that [`Policy::classify`] reads, as bits for [`mmb_packet::fill_window`].
-    #[inline]
-    pub fn chunks(&self) -> u8 {
-        self.classifier.chunks()
-    }
-
-    /// Replaces `batch.hits` by all matching rules of the batch's windows, by ascending packet.
-    #[inline]
-    pub fn classify(&self, batch: &mut Batch) {
-        self.classifier.classify(batch);
-    }
-
     /// Applies the edits of the rules in `slots`, in this order, to a packet that [`mmb_packet::parse`]
     /// parsed into `meta`. `meta.out_port` holds the output port before redirections.
     ///
@@ -445,33 +433,6 @@ impl Policy {
     #[inline]
     pub(crate) fn effect(&self, slot: u32) -> Option<&Effect> {
         self.effects.get(slot as usize)
-    }
-
-    /// Whether [`Policy::inspect`] must process packets before [`Policy::classify`]: some rule matches on
-    /// bytes outside the window.
-    #[inline]
-    pub fn needs_bytes(&self) -> bool {
-        self.classifier.needs_bytes()
-    }
-
-    /// Whether some rule matches on a payload. Other bytes outside the window are those of TCP options.
-    #[inline]
-    pub fn needs_payloads(&self) -> bool {
-        self.classifier.needs_payloads()
-    }
-
-    /// Whether some rule may match on the bytes of the packet with this window; if not, [`Policy::inspect`]
-    /// has no effect.
-    #[inline]
-    pub fn needs_inspection(&self, window: &Window) -> bool {
-        self.classifier.needs_inspection(window)
-    }
-
-    /// Evaluates matches on the bytes of packet `pkt` of the batch. `frame` is the frame or its contiguous
-    /// beginning, `meta` its parse result. Bytes behind `frame` count as absent.
-    #[inline]
-    pub fn inspect(&self, batch: &mut Batch, pkt: usize, frame: &[u8], meta: &Meta) {
-        self.classifier.inspect(batch, pkt, frame, meta);
     }
 
     /// Whether a new classifier would be noticeably faster.

@@ -1,12 +1,9 @@
-//! Properties of single rules for sessions, and the classifier of the rules that apply per packet.
+//! Properties of single rules, for sessions.
 
 pub(crate) mod log;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use mmb_classify::{Batch, Classifier};
-use mmb_packet::{Meta, Window};
 
 use self::log::RuleLog;
 use crate::effect::{Effect, EffectFlags};
@@ -127,53 +124,5 @@ impl Policy {
     /// The bindings and the chain of the rule in this slot, if it is stateful.
     pub fn stateful(&self, slot: u32) -> Option<&StatefulRule> {
         self.record(slot)?.stateful.as_deref()
-    }
-
-    /// The rules of [`RuleScope::Packet`]; `None` if there are none.
-    #[inline]
-    pub fn per_packet(&self) -> Option<PerPacketRules<'_>> {
-        (!self.per_packet.is_empty()).then_some(PerPacketRules(&self.per_packet))
-    }
-}
-
-/// The rules whose match result can differ between packets of a session; used like the whole [`Policy`].
-#[derive(Clone, Copy, Debug)]
-pub struct PerPacketRules<'a>(&'a Classifier);
-
-impl PerPacketRules<'_> {
-    /// As [`Policy::chunks`].
-    #[inline]
-    pub fn chunks(&self) -> u8 {
-        self.0.chunks()
-    }
-
-    /// As [`Policy::needs_bytes`].
-    #[inline]
-    pub fn needs_bytes(&self) -> bool {
-        self.0.needs_bytes()
-    }
-
-    /// As [`Policy::needs_payloads`].
-    #[inline]
-    pub fn needs_payloads(&self) -> bool {
-        self.0.needs_payloads()
-    }
-
-    /// As [`Policy::needs_inspection`].
-    #[inline]
-    pub fn needs_inspection(&self, window: &Window) -> bool {
-        self.0.needs_inspection(window)
-    }
-
-    /// As [`Policy::inspect`].
-    #[inline]
-    pub fn inspect(&self, batch: &mut Batch, pkt: usize, frame: &[u8], meta: &Meta) {
-        self.0.inspect(batch, pkt, frame, meta);
-    }
-
-    /// As [`Policy::classify`].
-    #[inline]
-    pub fn classify(&self, batch: &mut Batch) {
-        self.0.classify(batch);
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_nf::harness::segments_of;
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, fill_window, parse};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, PacketFlags, VecPacket, parse};
 use mmb_policy::{Batch, EditLimits, ElementChange, VECTOR};
 use mmb_session::{
     ChainBatch, Environment, HeldEvent, Next, Packets, ReleasedFragment, SessionConfig, Sessions,
@@ -403,23 +403,8 @@ fn match_rules(
         let to = sessions.effective_destination(rules, packet.head(), meta);
         out_port = rules.egress_port(out_port, || to.or_else(|| destination(packet.head(), meta)));
     }
-    batch.len = 1;
-    match policy.per_packet().filter(|_| per_packet) {
-        Some(part) => {
-            fill_window(packet.head(), meta, in_port, out_port, part.chunks(), &mut batch.windows[0]);
-            if part.needs_bytes() {
-                part.inspect(batch, 0, packet.head(), meta);
-            }
-            part.classify(batch);
-        }
-        None => {
-            fill_window(packet.head(), meta, in_port, out_port, policy.chunks(), &mut batch.windows[0]);
-            if policy.needs_bytes() {
-                policy.inspect(batch, 0, packet.head(), meta);
-            }
-            policy.classify(batch);
-        }
-    }
+    let matcher = policy.per_packet().filter(|_| per_packet).unwrap_or(policy.matcher());
+    matcher.classify_one(batch, packet.head(), meta, [in_port, out_port]);
 }
 
 /// Returns the destination address of an IP packet.

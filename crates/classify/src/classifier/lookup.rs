@@ -1,7 +1,7 @@
 //! The lookup of a vector of packets.
 
 use mmb_packet::window::KIND;
-use mmb_packet::{Meta, Window};
+use mmb_packet::{Meta, Window, fill_window};
 
 use super::{Batch, Classifier};
 use crate::lookup::{HeadHits, TABLES, Walk};
@@ -40,6 +40,18 @@ impl Classifier {
     /// frame, and `meta` the result of [`mmb_packet::parse`] for it.
     pub fn inspect(&self, batch: &mut Batch, pkt: usize, head: &[u8], meta: &Meta) {
         self.predicates.inspect(pkt, head, meta, &mut batch.results);
+    }
+
+    /// Replaces `batch.hits` by the rules that match one packet. `head` and `meta` are those of
+    /// [`mmb_packet::parse`]. `ports`: input and output port.
+    pub fn classify_one(&self, batch: &mut Batch, head: &[u8], meta: &Meta, ports: [u16; 2]) {
+        let [in_port, out_port] = ports;
+        fill_window(head, meta, in_port, out_port, self.chunks(), &mut batch.windows[0]);
+        batch.len = 1;
+        if self.needs_bytes() {
+            self.inspect(batch, 0, head, meta);
+        }
+        self.classify(batch);
     }
 
     /// Replaces `batch.hits` by the matching rules of all windows, which must be those of IP packets. Clears

@@ -8,7 +8,7 @@
 use mmb_flow::Key;
 use mmb_lang::Command;
 use mmb_nf::ArgError;
-use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
+use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta};
 use mmb_policy::{Batch, Policy, RuleScope};
 
 /// Appends a word to the text of a clause.
@@ -62,9 +62,7 @@ impl Clauses {
     /// Returns the index of the first clause that a session matches, from its key and input port.
     pub fn first(&self, key: &Key, in_port: u16, batch: &mut Batch) -> Option<usize> {
         let (head, meta) = headers(key);
-        batch.len = 1;
-        fill_window(&head, &meta, in_port, 0, self.policy.chunks(), &mut batch.windows[0]);
-        self.policy.classify(batch);
+        self.policy.matcher().classify_one(batch, &head, &meta, [in_port, 0]);
         let index = batch.hits.iter().filter_map(|hit| self.policy.index(hit.slot)).min()?;
         usize::try_from(index).ok()?.checked_sub(1)
     }

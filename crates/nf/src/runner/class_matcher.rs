@@ -2,7 +2,7 @@
 
 use mmb_classify::Batch;
 use mmb_flow::{Direction, Key};
-use mmb_packet::{Kind, Meta, fill_window, parse};
+use mmb_packet::{Kind, Meta, parse};
 
 use crate::program::ir::DispatchArm;
 use crate::{PacketView, Program, SessionInfo};
@@ -47,14 +47,7 @@ impl ClassMatcher {
             return Some(0);
         }
         let (classes, batch) = (&program.classes, &mut self.batch);
-        batch.len = 1;
-        if let Some(window) = batch.windows.first_mut() {
-            fill_window(head, meta, in_port, meta.out_port, classes.chunks(), window);
-        }
-        if classes.needs_bytes() {
-            classes.inspect(batch, 0, head, meta);
-        }
-        classes.classify(batch);
+        classes.classify_one(batch, head, meta, [in_port, meta.out_port]);
         arms.iter()
             .position(|arm| arm.class.is_none_or(|class| batch.hits.iter().any(|hit| hit.slot == class)))
     }

@@ -5,7 +5,7 @@
 
 use mmb_classify::Batch;
 use mmb_lang::{Action, Diagnostic, FieldId, MatchExpr, Rule, RuleKind};
-use mmb_packet::{Kind, fill_window};
+use mmb_packet::Kind;
 
 use super::fields::HeaderFields;
 use crate::Policy;
@@ -83,12 +83,6 @@ fn matches(policy: &Policy, packet: &HeaderFields<'_>, batch: &mut Batch) -> boo
     if packet.meta.kind == Kind::default() {
         return false;
     }
-    let ([in_port, out_port], window) = (packet.ports, &mut batch.windows[0]);
-    fill_window(packet.head, &packet.meta, in_port, out_port, policy.chunks(), window);
-    batch.len = 1;
-    if policy.needs_bytes() {
-        policy.inspect(batch, 0, packet.head, &packet.meta);
-    }
-    policy.classify(batch);
+    policy.matcher().classify_one(batch, packet.head, &packet.meta, packet.ports);
     !batch.hits.is_empty()
 }

@@ -8,7 +8,7 @@
 //! a query that fails is repeated as a new session.
 
 use mmb_flow::Key;
-use mmb_packet::{Kind, Meta, fill_window, parse};
+use mmb_packet::{Kind, Meta, parse};
 use mmb_policy::{Batch, Outcome, Verdict};
 
 use crate::Environment;
@@ -48,12 +48,7 @@ pub(crate) fn add_opening_rules(
     // The replies come in where the first packet went out.
     let out_port = if env.routed(in_port) { back_port } else { env.out_port(in_port) };
     let OpenerScratch { batch, edits } = &mut rules.opener;
-    batch.len = 1;
-    fill_window(frame, &meta, in_port, out_port, policy.chunks(), &mut batch.windows[0]);
-    if policy.needs_bytes() {
-        policy.inspect(batch, 0, frame, &meta);
-    }
-    policy.classify(batch);
+    policy.matcher().classify_one(batch, frame, &meta, [in_port, out_port]);
     let mut outcome = Outcome::default();
     edits.clear();
     let sink = &mut (|_, _| (), |verdict: Verdict| outcome = verdict.outcome);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mmb_flow::{Direction, FlowRef};
 use mmb_nf::DropReason;
 use mmb_packet::build::Frame;
-use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_packet::{Meta, PacketBuf, VecPacket, parse};
 use mmb_policy::{Batch, Policy, VECTOR};
 use mmb_session::{
     ChainBatch, DumpCursor, Environment, Next, Packets, SessionConfig, SessionView, Sessions, chain_packet,
@@ -77,9 +77,7 @@ impl Worker {
             if next[at] == Next::SlowPath {
                 let mut batch = Batch::new();
                 let (policy, out_port) = (&self.rules.policy, self.rules.out_port(*in_port));
-                fill_window(packet.head(), meta, *in_port, out_port, policy.chunks(), &mut batch.windows[0]);
-                batch.len = 1;
-                policy.classify(&mut batch);
+                policy.matcher().classify_one(&mut batch, packet.head(), meta, [*in_port, out_port]);
                 next[at] = self.sessions.process_slow_path(
                     1,
                     &self.rules,

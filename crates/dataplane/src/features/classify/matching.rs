@@ -3,62 +3,13 @@
 use std::net::IpAddr;
 
 use mmb_dpdk::Packet;
-use mmb_packet::{Kind, Meta, OUT_ROUTED, Window, fill_window};
-use mmb_policy::{Batch, PerPacketRules, Policy};
+use mmb_packet::{Kind, OUT_ROUTED, fill_window};
+use mmb_policy::{Batch, Matcher};
 use mmb_route::Routes;
 
 use crate::engine::node::vector::VECTOR;
 use crate::engine::snapshot::Snapshot;
 use crate::features::route::out;
-
-/// A set of rules: all rules of a policy, or those that each packet of a session must be tested against.
-pub(crate) trait Rules {
-    fn chunks(&self) -> u8;
-    fn needs_bytes(&self) -> bool;
-    fn needs_payloads(&self) -> bool;
-    fn needs_inspection(&self, window: &Window) -> bool;
-    fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta);
-    fn classify(&self, batch: &mut Batch);
-}
-
-macro_rules! rules {
-    ($type:ty) => {
-        impl Rules for $type {
-            #[inline]
-            fn chunks(&self) -> u8 {
-                self.chunks()
-            }
-
-            #[inline]
-            fn needs_bytes(&self) -> bool {
-                self.needs_bytes()
-            }
-
-            #[inline]
-            fn needs_payloads(&self) -> bool {
-                self.needs_payloads()
-            }
-
-            #[inline]
-            fn needs_inspection(&self, window: &Window) -> bool {
-                self.needs_inspection(window)
-            }
-
-            #[inline]
-            fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta) {
-                self.inspect(batch, at, frame, meta);
-            }
-
-            #[inline]
-            fn classify(&self, batch: &mut Batch) {
-                self.classify(batch);
-            }
-        }
-    };
-}
-
-rules!(Policy);
-rules!(PerPacketRules<'_>);
 
 /// Finds the rules that match each packet of a vector.
 ///
@@ -67,7 +18,7 @@ rules!(PerPacketRules<'_>);
 /// [`Kind::l3`] does, if all are to be routed, have one version, and no rule tests the output port.
 #[inline]
 pub(crate) fn find_matches(
-    rules: &impl Rules,
+    rules: Matcher<'_>,
     (snapshot, routes): (&Snapshot, &Routes),
     batch: &mut Batch,
     packets: &mut [&mut Packet],
@@ -82,7 +33,7 @@ pub(crate) fn find_matches(
 /// [`find_matches`] for a vector of packets of one version of IP, whose windows are filled.
 #[inline]
 pub(crate) fn find_matches_of_filled(
-    rules: &impl Rules,
+    rules: Matcher<'_>,
     snapshot: &Snapshot,
     batch: &mut Batch,
     packets: &[&mut Packet],
@@ -123,7 +74,7 @@ fn fill_windows(
 
 /// Finds the rules that match packets whose windows are filled.
 #[inline(always)]
-fn match_windows(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
+fn match_windows(rules: Matcher<'_>, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
     batch.len = packets.len();
     if rules.needs_bytes() {
         inspect(rules, batch, packets, buffer);
@@ -134,7 +85,7 @@ fn match_windows(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet],
 /// Evaluates rules that look at bytes of packets: for each packet, or for those with TCP options that a rule
 /// is about.
 #[inline(never)]
-fn inspect(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
+fn inspect(rules: Matcher<'_>, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
     let (mut inspected, mut n) = ([0; VECTOR], 0);
     for (at, window) in batch.windows.iter().enumerate().take(packets.len()) {
         inspected[n % VECTOR] = at;

@@ -282,7 +282,7 @@ impl Tracer {
         let out =
             |packet: &Packet| sessions.effective_destination(&environment, packet.data(), packet.meta());
         let around = (&**snapshot, &*routing.routes);
-        find_matches(&snapshot.policy, around, &mut self.batch, packet, &mut self.frame, out);
+        find_matches(snapshot.policy.matcher(), around, &mut self.batch, packet, &mut self.frame, out);
         let peer = packet.first().map_or(PortId::NONE.0, |packet| snapshot.peer(packet.port()));
         let out_port = match peer {
             OUT_ROUTED if snapshot.needs_out_port => output_ports(&routing.routes, snapshot, packet, out)[0],
@@ -334,6 +334,7 @@ fn select(
     packets: &[&mut Packet],
     selected: &mut [bool; VECTOR],
 ) {
+    let matcher = filter.matcher();
     for (at, packet) in packets.iter().enumerate().take(VECTOR) {
         let mut meta = mmb_packet::Meta::default();
         batch.windows[at] = mmb_packet::Window::default();
@@ -342,20 +343,14 @@ fn select(
             continue;
         }
         let (port, window) = (packet.port(), &mut batch.windows[at]);
-        mmb_packet::fill_window(
-            packet.data(),
-            &meta,
-            port,
-            worker.snapshot.peer(port),
-            filter.chunks(),
-            window,
-        );
-        if filter.needs_bytes() {
-            filter.inspect(batch, at, packet.data(), &meta);
+        let peer = worker.snapshot.peer(port);
+        mmb_packet::fill_window(packet.data(), &meta, port, peer, matcher.chunks(), window);
+        if matcher.needs_bytes() {
+            matcher.inspect(batch, at, packet.data(), &meta);
         }
     }
     batch.len = packets.len().min(VECTOR);
-    filter.classify(batch);
+    matcher.classify(batch);
     for hit in &batch.hits {
         selected[usize::from(hit.pkt)] = true;
     }
