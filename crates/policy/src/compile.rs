@@ -10,7 +10,7 @@ use mmb_rewrite::EditProgram;
 use crate::StatefulRule;
 use crate::chain::ChainClasses;
 use crate::effect::{Effect, EffectFlags};
-use crate::obstacle::rule_obstacle;
+use crate::offload::obstacle::rule_obstacle;
 use crate::ports::Area;
 use crate::rule_info::log::RuleLog;
 use crate::scope::{reads_out, scope};

@@ -47,7 +47,6 @@ pub mod explain;
 mod matcher;
 mod nat;
 mod number_set;
-mod obstacle;
 mod offload;
 mod policy;
 mod ports;

@@ -16,7 +16,7 @@ impl Policy {
         Matcher(&self.classifier)
     }
 
-    /// The rules of [`crate::RuleScope::Packet`], whose result can differ between packets of a session; `None`
+    /// The rules of [`crate::RuleScope::Packet`], whose result can differ between packets of a session. None
     /// if there are none.
     #[inline]
     pub fn per_packet(&self) -> Option<Matcher<'_>> {

@@ -3,9 +3,11 @@
 //! A flow is the packets with the same input port, addresses and ports. Fragments, packets with IP options
 //! or extension headers, and ICMP errors belong to no flow.
 
+pub(crate) mod obstacle;
+
 use crate::effect::EffectFlags;
-use crate::obstacle::rule_obstacle;
 use crate::{Policy, PortDependence};
+use obstacle::rule_obstacle;
 
 impl Policy {
     /// The first rule that prevents offloading: its index, and the words that are the obstacle.
