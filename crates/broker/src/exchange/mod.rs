@@ -390,11 +390,17 @@ impl Pair<'_> {
 
     /// The response is complete.
     fn end_exchange(&mut self) -> Flow {
-        let exchange = &self.client.exchange;
-        if let Some(server) = &self.server {
-            if self.common.waits(&server.channel) && !server.channel.output.is_empty() {
+        // The server may have answered before the end of the request was sent.
+        if let Some(server) = &self.server
+            && !server.channel.output.is_empty()
+        {
+            if self.common.waits(&server.channel) {
                 return Flow::Blocked;
             }
+            self.send_request();
+        }
+        let exchange = &self.client.exchange;
+        if let Some(server) = &self.server {
             let is_clean = server.channel.input.is_empty()
                 && server.channel.output.is_empty()
                 && !server.channel.is_ended
