@@ -41,7 +41,7 @@ pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, is_vlan_tag, parse_l2};
 pub use large::{LargeFrame, MergePackets, MergeRole, Merger, SegmentPlace, TcpSegment, Train};
 pub use loc::{Ip6Ext, Loc, NamedOption};
 pub use meta::{Kind, Meta, OUT_ROUTED, PacketFlags, StageWord};
-pub use options::{TcpOption, TcpOptions, option_presence, shift_window, tcp_options};
+pub use options::{TcpOption, TcpOptions, option_bit, shift_window, tcp_options};
 pub use payload::{PayloadLayer, payload};
 pub use reason::DropReason;
 pub use transport::{ParsedHeaders, PlainHeaders};

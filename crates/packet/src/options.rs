@@ -15,7 +15,6 @@
 use crate::bytes;
 use crate::loc::{ANY_OPTION, NamedOption};
 use crate::meta::{Kind, Meta};
-use crate::window::{OPTIONS_PRESENT, UNNAMED_OPTIONS};
 
 /// Bytes of the fixed header.
 const FIXED: usize = 20;
@@ -139,14 +138,11 @@ const TIMESTAMP_ONLY: u64 = {
     ((bit | ANY_OPTION) as u64) << PRESENT | (bit as u64) << VALUED
 };
 
-/// The byte and the bit of the window that are set if a packet has an option of this kind, or another one
-/// without a name. Kinds below 2 have no bit.
-pub fn option_presence(kind: u8) -> (usize, u8) {
-    match (kind, NamedOption::of(kind)) {
-        (0 | 1, _) => (UNNAMED_OPTIONS, 0),
-        (_, Some(named)) => (OPTIONS_PRESENT, named.bit()),
-        (_, None) => (UNNAMED_OPTIONS, ANY_OPTION),
-    }
+/// The bit of the window's last chunk that is set if a packet has an option of this kind, or of another kind
+/// without a name. Zero for kinds below 2.
+pub fn option_bit(kind: u8) -> u128 {
+    let rest = BITS[usize::from(kind)] & !(u64::from(ANY_OPTION) << PRESENT);
+    OptionIndex { timestamp: 0, rest }.chunk(0)
 }
 
 impl OptionIndex {

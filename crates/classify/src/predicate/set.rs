@@ -3,16 +3,13 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use mmb_packet::window::{CHUNK, CHUNKS, Window};
-use mmb_packet::{Meta, NamedOption, PayloadLayer, TcpOptions, option_presence, payload, tcp_options};
+use mmb_packet::window::{CHUNKS, Window};
+use mmb_packet::{Meta, NamedOption, PayloadLayer, option_bit, payload, tcp_options};
 
 use super::results::{Ids, PredicateResults, Scan};
 use super::source_index::SourceIndex;
 use crate::paged::{PagedVec, SortedPages};
 use crate::pattern::{ByteSource, Entry, OptionKinds, Pattern, Predicate, Relation};
-
-/// The option kind of timestamps.
-const TIMESTAMP: u8 = NamedOption::Timestamp.kind();
 
 /// Sources of bytes that predicates can refer to.
 const SOURCES: [ByteSource; 9] = [
@@ -267,7 +264,7 @@ impl PredicateSet {
                 ByteSource::Option(named) => self.option_kinds.insert(named.kind()),
             }
         }
-        self.option_bits = self.option_kinds.iter().fold(0, |bits, kind| bits | presence_bit(kind));
+        self.option_bits = self.option_kinds.iter().fold(0, |bits, kind| bits | option_bit(kind));
     }
 
     fn indexes(&mut self, source: ByteSource) -> &mut SourceIndex {
@@ -323,19 +320,10 @@ impl PredicateSet {
     /// [`mmb_packet::parse`].
     #[inline]
     pub fn inspect(&self, pkt: usize, head: &[u8], meta: &Meta, results: &mut PredicateResults) {
-        if self.has_payloads || self.needs_options(tcp_options(head, meta)) {
+        let has_option = || tcp_options(head, meta).any(|option| self.option_kinds.contains(option.kind));
+        if self.has_payloads || has_option() {
             self.search_packet(pkt, head, meta, results);
         }
-    }
-
-    /// Whether a predicate refers to one of the options.
-    #[inline]
-    fn needs_options(&self, mut options: TcpOptions<'_>) -> bool {
-        // Nearly all segments carry exactly these options.
-        if let [1, 1, TIMESTAMP, 10, _, _, _, _, _, _, _, _] = options.area() {
-            return self.option_kinds.contains(TIMESTAMP);
-        }
-        options.any(|option| self.option_kinds.contains(option.kind))
     }
 
     /// Searches the packet's options and payloads; see [`PredicateSet::inspect`].
@@ -397,14 +385,6 @@ impl PredicateSet {
         let kinds: usize = self.kinds.iter().map(Ids::bytes).sum();
         searched + kinds + self.records.bytes() + self.by_hash.bytes()
     }
-}
-
-/// What [`option_presence`] returns, as a bit of the window's last chunk.
-fn presence_bit(kind: u8) -> u128 {
-    let (byte, bit) = option_presence(kind);
-    let mut chunk = [0; CHUNK];
-    chunk[byte % CHUNK] = bit;
-    u128::from_ne_bytes(chunk)
 }
 
 /// The hash of a predicate. It needs no secret seed: only the author of the rules could cause collisions.
