@@ -259,7 +259,7 @@ impl Pair {
     /// The frames in one vector have the same results as each alone.
     fn agrees_with_itself(&self, first: usize, frames: &[&[u8]], tester: &mut Tester) {
         let Tester { evaluator, batch, edits, .. } = tester;
-        let matcher = self.policy.matcher();
+        let classifier = self.policy.classifier();
         let mut alone = Vec::new();
         batch.len = 0;
         for (frame, position) in frames.iter().zip(first..) {
@@ -269,16 +269,16 @@ impl Pair {
                 continue;
             }
             let window = &mut batch.windows[batch.len];
-            fill_window(frame, &meta, around.in_port, around.out_port, matcher.chunks(), window);
-            if matcher.needs_bytes() {
-                matcher.inspect(batch, batch.len, frame, &meta);
+            fill_window(frame, &meta, around.in_port, around.out_port, classifier.chunks(), window);
+            if classifier.needs_bytes() {
+                classifier.inspect(batch, batch.len, frame, &meta);
             }
             batch.len += 1;
             let mut packet = VecPacket::new(frame);
             let processed = evaluator.evaluate(&self.policy, &mut packet, around, || DROP_ALL);
             alone.push((processed, packet, meta, frame, around.frame_max));
         }
-        matcher.classify(batch);
+        classifier.classify(batch);
         self.per_packet_is_part(batch, frames, first);
         edits.clear();
         let mut verdicts = Vec::new();

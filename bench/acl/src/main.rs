@@ -223,7 +223,7 @@ impl Mmb {
             Flows::Hosts(round) => (&self.policy, hosts, Some(32_768 + round % 28_000)),
             Flows::Unknown => (&self.other.0, unknown, None),
         };
-        let chunks = policy.matcher().chunks();
+        let chunks = policy.classifier().chunks();
         let (mut ticks, mut hits) = (Vec::new(), 0);
         for (first, count) in vectors(self.packets.len()) {
             for (window, (frame, meta)) in batch.windows.iter_mut().zip(&self.packets[first..first + count]) {
@@ -236,7 +236,7 @@ impl Mmb {
             }
             batch.len = count;
             let start = acl::ticks();
-            policy.matcher().classify(batch);
+            policy.classifier().classify(batch);
             ticks.push(acl::ticks() - start);
             hits += batch.hits.len();
             self.first[first..first + count].fill(NONE);

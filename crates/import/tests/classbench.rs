@@ -145,9 +145,9 @@ fn compare(set: &str, rules: &[Rule], frames: &[Vec<u8>]) {
         for (frame, window) in frames.iter().zip(batch.windows.iter_mut()) {
             let mut meta = Meta::default();
             parse(frame, frame.len(), &mut meta).expect("a good frame");
-            fill_window(frame, &meta, 0, 1, policy.matcher().chunks(), window);
+            fill_window(frame, &meta, 0, 1, policy.classifier().chunks(), window);
         }
-        policy.matcher().classify(&mut batch);
+        policy.classifier().classify(&mut batch);
         for (packet, frame) in frames.iter().enumerate() {
             let hits = batch.hits.iter().filter(|hit| usize::from(hit.pkt) == packet);
             // Slots of a new policy count from 0, indexes from 1.

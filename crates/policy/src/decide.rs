@@ -70,7 +70,7 @@ impl Policy {
         Some((slot, decider.outcome()))
     }
 
-    /// Decides about the packets of a batch that [`crate::Matcher::classify`] has processed.
+    /// Decides about the packets of a batch that [`crate::Classifier::classify`] has processed.
     ///
     /// Gives `sink` a verdict for every packet that some rule matches, in ascending order. Appends the slots
     /// of rules whose edits apply to `edits`, in rule order; [`Policy::edit`] applies them.

@@ -101,6 +101,6 @@ impl Evaluator {
     /// Finds the matching rules.
     fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: PacketContext<'_>) {
         let ports = [around.in_port, around.out_port];
-        policy.matcher().classify_one(&mut self.batch, head, meta, ports);
+        policy.classifier().classify_one(&mut self.batch, head, meta, ports);
     }
 }

@@ -14,8 +14,8 @@
 //!
 //! A vector of packets takes these steps:
 //!
-//! 1. [`Matcher::inspect`] evaluates matches on bytes that are not in the window, if rules have any.
-//! 2. [`Matcher::classify`] finds every matching rule of every packet.
+//! 1. [`Classifier::inspect`] evaluates matches on bytes that are not in the window, if rules have any.
+//! 2. [`Classifier::classify`] finds every matching rule of every packet.
 //! 3. [`Policy::decide`] combines them: block over accept over drop over edits.
 //! 4. [`Policy::edit`] applies the edits of one packet's rules.
 //!
@@ -44,7 +44,6 @@ mod decision;
 mod effect;
 mod evaluator;
 pub mod explain;
-mod matcher;
 mod nat;
 mod number_set;
 mod offload;
@@ -62,8 +61,7 @@ pub use decide::{DecisionSink, Verdict};
 pub use decision::Decision;
 pub use effect::{MAX_EDITS, Outcome};
 pub use evaluator::{Evaluation, Evaluator, PacketContext};
-pub use matcher::Matcher;
-pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
+pub use mmb_classify::{Batch, Classifier, Hit, Occupancy, Structure, TableInfo, VECTOR};
 pub use mmb_rewrite::EditLimits;
 pub use nat::{forward_config, pool_config};
 pub use number_set::NumberSet;

@@ -413,6 +413,18 @@ impl Policy {
         Ok(policy)
     }
 
+    /// Finds the rules that match packets: their slots are those of the policy.
+    #[inline]
+    pub fn classifier(&self) -> &Classifier {
+        &self.classifier
+    }
+
+    /// As [`Policy::classifier`], for the rules of [`RuleScope::Packet`] only; `None` if there are none.
+    #[inline]
+    pub fn per_packet(&self) -> Option<&Classifier> {
+        (!self.per_packet.is_empty()).then_some(&self.per_packet)
+    }
+
     /// Applies the edits of the rules in `slots`, in this order, to a packet that [`mmb_packet::parse`]
     /// parsed into `meta`. `meta.out_port` holds the output port before redirections.
     ///

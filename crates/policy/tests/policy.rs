@@ -104,7 +104,7 @@ fn slots_are_reused_after_their_release() {
         ]
     );
     assert_eq!(now.flush(), [1, 2, 0, 3]);
-    assert_eq!((now.len(), now.slots(), now.tables().count(), now.matcher().chunks()), (0, 4, 0, 0));
+    assert_eq!((now.len(), now.slots(), now.tables().count(), now.classifier().chunks()), (0, 4, 0, 0));
     now.release(2);
     assert_eq!((add(&mut now, "add all drop"), add(&mut now, "add all drop")), (Ok(1), Ok(2)));
     assert_eq!(listed(&now), [(1, 2, "add all drop"), (2, 4, "add all drop")]);
@@ -156,7 +156,7 @@ fn one_packet_gets_a_bounded_number_of_edits() {
     let mut batch = Batch::new();
     batch.len = 1;
     batch.windows[0].bytes_mut()[mmb_packet::window::KIND] = mmb_packet::Kind::IP4;
-    policy.matcher().classify(&mut batch);
+    policy.classifier().classify(&mut batch);
     let (mut edits, mut counted) = (vec![7], 0);
     policy.decide(
         &batch,

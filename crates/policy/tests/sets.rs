@@ -208,9 +208,9 @@ fn matching(policy: &Policy, batch: &mut Batch, frames: &[Vec<u8>]) -> Vec<Vec<u
     for (frame, window) in frames.iter().zip(batch.windows.iter_mut()) {
         let mut meta = Meta::default();
         parse(frame, frame.len(), &mut meta).expect("a frame");
-        fill_window(frame, &meta, 0, 1, policy.matcher().chunks(), window);
+        fill_window(frame, &meta, 0, 1, policy.classifier().chunks(), window);
     }
-    policy.matcher().classify(batch);
+    policy.classifier().classify(batch);
     let mut found = vec![Vec::new(); frames.len()];
     batch.hits.iter().for_each(|hit| found[usize::from(hit.pkt)].extend(policy.index(hit.slot)));
     found.iter_mut().for_each(|indexes| indexes.sort_unstable());

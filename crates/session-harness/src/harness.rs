@@ -403,8 +403,8 @@ fn match_rules(
         let to = sessions.effective_destination(rules, packet.head(), meta);
         out_port = rules.egress_port(out_port, || to.or_else(|| destination(packet.head(), meta)));
     }
-    let matcher = policy.per_packet().filter(|_| per_packet).unwrap_or(policy.matcher());
-    matcher.classify_one(batch, packet.head(), meta, [in_port, out_port]);
+    let classifier = policy.per_packet().filter(|_| per_packet).unwrap_or(policy.classifier());
+    classifier.classify_one(batch, packet.head(), meta, [in_port, out_port]);
 }
 
 /// Returns the destination address of an IP packet.

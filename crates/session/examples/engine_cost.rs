@@ -184,12 +184,12 @@ impl Box256 {
                 meta,
                 *in_port,
                 rules.out_port(*in_port),
-                rules.policy.matcher().chunks(),
+                rules.policy.classifier().chunks(),
                 window,
             );
         }
         batch.len = slow.len();
-        rules.policy.matcher().classify(batch);
+        rules.policy.classifier().classify(batch);
         let classified = start.elapsed();
         let start = Instant::now();
         let mut rest: &[Hit] = &batch.hits;

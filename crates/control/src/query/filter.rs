@@ -70,7 +70,7 @@ impl SessionFilter {
                 self.window(&view.original, false, [forward, reverse], batch, 2 * i);
                 self.window(&view.reply, true, [reverse, forward], batch, 2 * i + 1);
             }
-            self.policy.matcher().classify(batch);
+            self.policy.classifier().classify(batch);
             let before = keep.len();
             keep.resize(before + chunk.len(), false);
             for hit in &batch.hits {
@@ -93,7 +93,7 @@ impl SessionFilter {
             None => PortId::NONE.0,
         };
         if let Some(window) = batch.windows.get_mut(at) {
-            fill_window(&head, &meta, in_port, out_port, self.policy.matcher().chunks(), window);
+            fill_window(&head, &meta, in_port, out_port, self.policy.classifier().chunks(), window);
         }
     }
 }

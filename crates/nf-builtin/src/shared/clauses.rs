@@ -62,7 +62,7 @@ impl Clauses {
     /// Returns the index of the first clause that a session matches, from its key and input port.
     pub fn first(&self, key: &Key, in_port: u16, batch: &mut Batch) -> Option<usize> {
         let (head, meta) = headers(key);
-        self.policy.matcher().classify_one(batch, &head, &meta, [in_port, 0]);
+        self.policy.classifier().classify_one(batch, &head, &meta, [in_port, 0]);
         let index = batch.hits.iter().filter_map(|hit| self.policy.index(hit.slot)).min()?;
         usize::try_from(index).ok()?.checked_sub(1)
     }

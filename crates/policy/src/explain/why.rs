@@ -83,6 +83,6 @@ fn matches(policy: &Policy, packet: &HeaderFields<'_>, batch: &mut Batch) -> boo
     if packet.meta.kind == Kind::default() {
         return false;
     }
-    policy.matcher().classify_one(batch, packet.head, &packet.meta, packet.ports);
+    policy.classifier().classify_one(batch, packet.head, &packet.meta, packet.ports);
     !batch.hits.is_empty()
 }

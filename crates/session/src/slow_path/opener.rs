@@ -48,7 +48,7 @@ pub(crate) fn add_opening_rules(
     // The replies come in where the first packet went out.
     let out_port = if env.routed(in_port) { back_port } else { env.out_port(in_port) };
     let OpenerScratch { batch, edits } = &mut rules.opener;
-    policy.matcher().classify_one(batch, frame, &meta, [in_port, out_port]);
+    policy.classifier().classify_one(batch, frame, &meta, [in_port, out_port]);
     let mut outcome = Outcome::default();
     edits.clear();
     let sink = &mut (|_, _| (), |verdict: Verdict| outcome = verdict.outcome);

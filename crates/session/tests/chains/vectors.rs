@@ -77,7 +77,7 @@ impl Worker {
             if next[at] == Next::SlowPath {
                 let mut batch = Batch::new();
                 let (policy, out_port) = (&self.rules.policy, self.rules.out_port(*in_port));
-                policy.matcher().classify_one(&mut batch, packet.head(), meta, [*in_port, out_port]);
+                policy.classifier().classify_one(&mut batch, packet.head(), meta, [*in_port, out_port]);
                 next[at] = self.sessions.process_slow_path(
                     1,
                     &self.rules,

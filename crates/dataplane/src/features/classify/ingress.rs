@@ -37,7 +37,7 @@ impl Ingress for ClassifyIngress {
         let (batch, filled) = rules.hook_parts();
         (
             InputParts { id: *id, snapshot, routing, spread: handoff.spread, repairs },
-            WindowHook { snapshot, chunks: snapshot.policy.matcher().chunks(), batch, filled },
+            WindowHook { snapshot, chunks: snapshot.policy.classifier().chunks(), batch, filled },
         )
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_dpdk::Packet;
 use mmb_packet::{Kind, OUT_ROUTED, fill_window};
-use mmb_policy::{Batch, Matcher};
+use mmb_policy::{Batch, Classifier};
 use mmb_route::Routes;
 
 use crate::engine::node::vector::VECTOR;
@@ -18,7 +18,7 @@ use crate::features::route::out;
 /// [`Kind::l3`] does, if all are to be routed, have one version, and no rule tests the output port.
 #[inline]
 pub(crate) fn find_matches(
-    rules: Matcher<'_>,
+    rules: &Classifier,
     (snapshot, routes): (&Snapshot, &Routes),
     batch: &mut Batch,
     packets: &mut [&mut Packet],
@@ -33,7 +33,7 @@ pub(crate) fn find_matches(
 /// [`find_matches`] for a vector of packets of one version of IP, whose windows are filled.
 #[inline]
 pub(crate) fn find_matches_of_filled(
-    rules: Matcher<'_>,
+    rules: &Classifier,
     snapshot: &Snapshot,
     batch: &mut Batch,
     packets: &[&mut Packet],
@@ -74,7 +74,7 @@ fn fill_windows(
 
 /// Finds the rules that match packets whose windows are filled.
 #[inline(always)]
-fn match_windows(rules: Matcher<'_>, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
+fn match_windows(rules: &Classifier, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
     batch.len = packets.len();
     if rules.needs_bytes() {
         inspect(rules, batch, packets, buffer);
@@ -85,7 +85,7 @@ fn match_windows(rules: Matcher<'_>, batch: &mut Batch, packets: &[&mut Packet],
 /// Evaluates rules that look at bytes of packets: for each packet, or for those with TCP options that a rule
 /// is about.
 #[inline(never)]
-fn inspect(rules: Matcher<'_>, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
+fn inspect(rules: &Classifier, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
     let (mut inspected, mut n) = ([0; VECTOR], 0);
     for (at, window) in batch.windows.iter().enumerate().take(packets.len()) {
         inspected[n % VECTOR] = at;

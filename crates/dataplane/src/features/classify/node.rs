@@ -28,12 +28,12 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, snapshot, routing, rules, .. } = worker;
     let filled = rules.take_filled().filter(|filled| filled.is(vector.packets()));
     let (batch, frame, _) = rules.lookup_parts();
-    let (matcher, packets) = (snapshot.policy.matcher(), vector.packets());
+    let (classifier, packets) = (snapshot.policy.classifier(), vector.packets());
     let version = match filled {
         Some(WholeVector { version, .. }) => {
-            find_matches_of_filled(matcher, snapshot, batch, packets, frame, version)
+            find_matches_of_filled(classifier, snapshot, batch, packets, frame, version)
         }
-        None => find_matches(matcher, (snapshot, &routing.routes), batch, packets, frame, |_| None),
+        None => find_matches(classifier, (snapshot, &routing.routes), batch, packets, frame, |_| None),
     };
     let pass = version.map_or(Edge::Wire, Edge::for_version);
     if batch.hits.is_empty() {

@@ -41,6 +41,6 @@ fn match_rules(
     copy.set_port(port);
     let (data, meta) = copy.data_and_meta();
     parse(data, received.len(), meta).map_err(|_| RefusalReason::Otherwise)?;
-    find_matches(snapshot.policy.matcher(), (snapshot, routes), batch, &mut [&mut copy], frame, |_| None);
+    find_matches(snapshot.policy.classifier(), (snapshot, routes), batch, &mut [&mut copy], frame, |_| None);
     Ok(batch.hits.iter().map(|hit| hit.slot).collect())
 }

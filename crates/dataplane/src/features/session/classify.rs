@@ -15,9 +15,9 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let environment = snapshot.for_worker(*id);
     let out = |packet: &Packet| sessions.effective_destination(&environment, packet.data(), packet.meta());
     match snapshot.policy.per_packet() {
-        Some(matcher) => {
+        Some(classifier) => {
             let routes = (&**snapshot, &*routing.routes);
-            find_matches(matcher, routes, per_packet, vector.packets(), &mut rules.frame, out);
+            find_matches(classifier, routes, per_packet, vector.packets(), &mut rules.frame, out);
         }
         // The rules by which the packet's session was decided are gone.
         None => per_packet.hits.clear(),

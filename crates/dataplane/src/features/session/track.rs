@@ -19,7 +19,14 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let environment =
         snapshot.for_worker(*id).with_log(&shared.workers[*id].log).with_locals(&routing.locals);
     let out = |packet: &Packet| sessions.effective_destination(&environment, packet.data(), packet.meta());
-    find_matches(snapshot.policy.matcher(), (snapshot, &routing.routes), batch, vector.packets(), frame, out);
+    find_matches(
+        snapshot.policy.classifier(),
+        (snapshot, &routing.routes),
+        batch,
+        vector.packets(),
+        frame,
+        out,
+    );
     let (mut next, mut kinds) = ([Next::Pass; VECTOR], NextSet::default());
     let mut hits = batch.hits.as_slice();
     let packets = vector.packets();

@@ -282,7 +282,7 @@ impl Tracer {
         let out =
             |packet: &Packet| sessions.effective_destination(&environment, packet.data(), packet.meta());
         let around = (&**snapshot, &*routing.routes);
-        find_matches(snapshot.policy.matcher(), around, &mut self.batch, packet, &mut self.frame, out);
+        find_matches(snapshot.policy.classifier(), around, &mut self.batch, packet, &mut self.frame, out);
         let peer = packet.first().map_or(PortId::NONE.0, |packet| snapshot.peer(packet.port()));
         let out_port = match peer {
             OUT_ROUTED if snapshot.needs_out_port => output_ports(&routing.routes, snapshot, packet, out)[0],
@@ -334,7 +334,7 @@ fn select(
     packets: &[&mut Packet],
     selected: &mut [bool; VECTOR],
 ) {
-    let matcher = filter.matcher();
+    let classifier = filter.classifier();
     for (at, packet) in packets.iter().enumerate().take(VECTOR) {
         let mut meta = mmb_packet::Meta::default();
         batch.windows[at] = mmb_packet::Window::default();
@@ -344,13 +344,13 @@ fn select(
         }
         let (port, window) = (packet.port(), &mut batch.windows[at]);
         let peer = worker.snapshot.peer(port);
-        mmb_packet::fill_window(packet.data(), &meta, port, peer, matcher.chunks(), window);
-        if matcher.needs_bytes() {
-            matcher.inspect(batch, at, packet.data(), &meta);
+        mmb_packet::fill_window(packet.data(), &meta, port, peer, classifier.chunks(), window);
+        if classifier.needs_bytes() {
+            classifier.inspect(batch, at, packet.data(), &meta);
         }
     }
     batch.len = packets.len().min(VECTOR);
-    matcher.classify(batch);
+    classifier.classify(batch);
     for hit in &batch.hits {
         selected[usize::from(hit.pkt)] = true;
     }
