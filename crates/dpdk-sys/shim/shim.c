@@ -51,6 +51,11 @@ unsigned mmb_mempool_available(const struct rte_mempool *pool)
 	return rte_mempool_avail_count(pool);
 }
 
+unsigned mmb_mempool_in_ring(const struct rte_mempool *pool)
+{
+	return rte_mempool_ops_get_count(pool);
+}
+
 uint16_t mmb_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n)
 {
 	return rte_eth_rx_burst(port, queue, pkts, n);

@@ -113,6 +113,7 @@ void mmb_pktmbuf_free(struct rte_mbuf *pkt);
 void mmb_pktmbuf_free_bulk(struct rte_mbuf **pkts, unsigned n);
 void mmb_pktmbuf_free_seg(struct rte_mbuf *seg);
 unsigned mmb_mempool_available(const struct rte_mempool *pool);
+unsigned mmb_mempool_in_ring(const struct rte_mempool *pool);
 
 /* Ports. */
 uint16_t mmb_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);

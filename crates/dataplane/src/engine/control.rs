@@ -84,7 +84,6 @@ pub struct Engine {
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
     pub(super) _stall_monitor: PeriodicThread,
-    pub(super) _pool_growth: PeriodicThread,
     pub(super) publisher: Mutex<Publisher>,
     /// Devices that are open and no ports yet.
     pub(super) prepared: Mutex<Vec<(PortKind, Port)>>,

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// A pause that only [`PeriodicThread::wake`] ends.
+pub(crate) const UNTIL_WOKEN: Duration = Duration::MAX;
+
 /// The thread. It ends when this is dropped.
 pub(crate) struct PeriodicThread {
     thread: Option<JoinHandle<()>>,
@@ -32,6 +35,13 @@ impl PeriodicThread {
         Ok(PeriodicThread { thread: Some(thread), stop })
     }
 
+    /// Ends the current or the next pause.
+    pub fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
     /// Whether the thread has ended.
     #[cfg(test)]
     pub fn is_finished(&self) -> bool {
@@ -42,8 +52,8 @@ impl PeriodicThread {
 impl Drop for PeriodicThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.wake();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             // A thread that panicked has nothing to clean up.
             let _ = thread.join();
         }

@@ -1,45 +1,90 @@
-//! A thread that adds buffers to a pool of packets while few are free.
+//! Threads that add buffers to the pools of packets when few are free.
 //!
-//! Theory of operation. Packets that pass need few buffers. Those that wait need more. No worker counts
-//! buffers or adds any, since the kernel takes milliseconds for the memory. The thread looks at the pool from
-//! time to time, and ends when the pool has all its buffers. [`super::pools`] has the numbers.
+//! Theory of operation. Packets that pass need few buffers. Those that wait need more. No worker adds any,
+//! since the kernel takes milliseconds for the memory. Behind a walk, a worker looks how many buffers the
+//! ring of a pool has. If they are few, it wakes the pool's thread. The thread sleeps otherwise, and ends
+//! when the pool has all its buffers. [`super::pools`] has the numbers.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mmb_dpdk::Mempool;
 
-use super::periodic::{PeriodicThread, leave_cpus};
-use super::pools::{PoolError, Supply, supply};
+use super::periodic::{PeriodicThread, UNTIL_WOKEN, leave_cpus};
+use super::pools::{PoolError, Supply, few_buffers, supply};
 
-/// Pause while buffers are in use, and pause while hardly any are. In the longer one, packets that wait take
-/// what the pool has at first if 250,000 a second arrive and none of them leaves.
-const PAUSE: Duration = Duration::from_millis(10);
-const CALM_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a check that found no memory, and while the pool cannot grow.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread, which stays away from the CPUs of the workers.
-pub(crate) fn start_growth(
-    name: &str,
+/// The threads of an engine's pools. Pools that have all their buffers from the start have none.
+#[derive(Default)]
+pub(crate) struct PoolGrowths {
+    pub ordinary: OnceLock<PoolGrowth>,
+    pub jumbo: OnceLock<PoolGrowth>,
+}
+
+impl PoolGrowths {
+    /// Wakes the threads of the pools that have few buffers.
+    #[inline]
+    pub fn check(&self) {
+        [&self.ordinary, &self.jumbo].into_iter().filter_map(OnceLock::get).for_each(PoolGrowth::check);
+    }
+}
+
+/// The thread that adds buffers to a pool.
+pub(crate) struct PoolGrowth {
     pool: Mempool,
-    cpus: Vec<Option<usize>>,
-) -> io::Result<PeriodicThread> {
-    let mut cpus = Some(cpus);
-    PeriodicThread::start(name, move || {
-        if let Some(cpus) = cpus.take() {
-            leave_cpus(cpus.into_iter().flatten());
+    few: usize,
+    /// The thread was woken, has ended, or cannot add any for now.
+    is_asked: Arc<AtomicBool>,
+    thread: PeriodicThread,
+}
+
+impl PoolGrowth {
+    /// Starts the thread, which stays away from the CPUs of the workers.
+    ///
+    /// # Errors
+    /// The operating system's error if it cannot start a thread.
+    pub fn start(name: &str, pool: Mempool, cpus: Vec<Option<usize>>) -> io::Result<PoolGrowth> {
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let (growing, asked) = (pool.clone(), is_asked.clone());
+        let mut cpus = Some(cpus);
+        let thread = PeriodicThread::start(name, move || {
+            if let Some(cpus) = cpus.take() {
+                leave_cpus(cpus.into_iter().flatten());
+            }
+            // Whoever finds few buffers from here on wakes the thread again.
+            asked.store(false, Ordering::SeqCst);
+            let pause = pause(supply(&growing));
+            asked.store(pause != Some(UNTIL_WOKEN), Ordering::SeqCst);
+            pause
+        })?;
+        Ok(PoolGrowth { few: few_buffers(&pool), pool, is_asked, thread })
+    }
+
+    #[inline]
+    fn check(&self) {
+        if self.pool.in_ring() < self.few && !self.is_asked.load(Ordering::Relaxed) {
+            self.ask();
         }
-        pause(supply(&pool))
-    })
+    }
+
+    #[cold]
+    fn ask(&self) {
+        if !self.is_asked.swap(true, Ordering::SeqCst) {
+            self.thread.wake();
+        }
+    }
 }
 
 /// The pause until the next check. None: the pool has all its buffers.
 fn pause(supply: Result<Supply, PoolError>) -> Option<Duration> {
     match supply {
         Ok(Supply::Complete) => None,
-        Ok(Supply::Used) => Some(PAUSE),
-        Ok(Supply::Ample) => Some(CALM_PAUSE),
+        Ok(Supply::Grown) => Some(Duration::ZERO),
+        Ok(Supply::Ample) => Some(UNTIL_WOKEN),
         Ok(Supply::Registered) | Err(_) => Some(LONG_PAUSE),
     }
 }
@@ -56,13 +101,19 @@ mod tests {
     use crate::engine::pools::Pools;
     use crate::lab::TURN;
 
-    /// Waits until a condition holds, at most ten seconds.
-    fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    /// Looks after the pools as a worker does until a condition holds, at most ten seconds.
+    fn wait_until(what: &str, pools: &Pools, condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
             assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+            pools.growths().check();
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Whether a worker has woken the thread of a pool.
+    fn is_woken(growth: &OnceLock<PoolGrowth>) -> bool {
+        growth.get().is_some_and(|growth| growth.is_asked.load(Ordering::SeqCst))
     }
 
     /// Takes packets until the pool has `left`.
@@ -81,17 +132,20 @@ mod tests {
         let first = pool.populated();
         assert!((16_384..18_000).contains(&first) && pools.buffers() > 30_000, "{first}");
         assert_eq!(supply(&pool).expect("memory"), Supply::Ample);
-        let growth = start_growth("mmb-buffers", pool.clone(), vec![None]).expect("a thread");
-        let mut held = Vec::new();
+        pools.start_growth().expect("a thread");
+        let (growths, mut held) = (pools.growths(), Vec::new());
         take(&pool, &mut held, 9000);
-        std::thread::sleep(4 * CALM_PAUSE);
-        assert_eq!(pool.populated(), first, "enough are free");
+        growths.check();
+        assert_eq!((pool.populated(), is_woken(&growths.ordinary)), (first, false), "enough are free");
         // Whatever waits, buffers come before it has taken the last one.
         while pool.populated() < pool.size() {
             take(&pool, &mut held, 4096);
-            wait_until("more buffers", || pool.available() >= 8192 || pool.populated() == pool.size());
+            wait_until("more buffers", &pools, || {
+                pool.available() >= 8192 || pool.populated() == pool.size()
+            });
         }
-        wait_until("the end of the thread", || growth.is_finished());
+        let thread = || growths.ordinary.get().is_some_and(|growth| growth.thread.is_finished());
+        wait_until("the end of the thread", &pools, thread);
         assert_eq!((held.len() + pool.available(), pool.in_use()), (pools.buffers(), held.len()));
     }
 
@@ -104,14 +158,14 @@ mod tests {
         let first = pool.populated();
         assert!((2048..2400).contains(&first) && pool.size() == 4096, "{first}");
         assert_eq!(supply(&pool).expect("memory"), Supply::Ample);
-        let mut held = Vec::new();
+        let (growths, mut held) = (pools.growths(), Vec::new());
         take(&pool, &mut held, 1100);
-        std::thread::sleep(4 * CALM_PAUSE);
-        assert_eq!(pool.populated(), first, "enough are free");
+        growths.check();
+        assert_eq!((pool.populated(), is_woken(&growths.jumbo)), (first, false), "enough are free");
         take(&pool, &mut held, 900);
-        wait_until("more buffers", || pool.populated() > first);
+        wait_until("more buffers", &pools, || pool.populated() > first);
         take(&pool, &mut held, 900);
-        wait_until("all buffers", || pool.populated() == pool.size());
+        wait_until("all buffers", &pools, || pool.populated() == pool.size());
         assert_eq!(pools.ordinary().populated(), ordinary, "it has its own");
         // Detached engines have no thread that could add some.
         let detached = Pools::create(16).expect("memory").jumbo().expect("memory");

@@ -3,7 +3,7 @@
 //!
 //! Theory of operation. The ordinary pool is as large as `--memory` says. Without huge pages, it begins with
 //! as many buffers as workers can have in use at a time by default, and the others have no memory yet. A
-//! thread adds buffers while few are free ([`super::pool_growth`]), and another one does so for jumbo frames.
+//! thread adds buffers when few are free ([`super::pool_growth`]), and another one does so for jumbo frames.
 //! The publisher adds them when functions may hold more packets. The first AF_XDP port adds those that the
 //! rings of all AF_XDP ports of the configuration take ([`Pools::provide_for_xdp`]): the kernel pins the
 //! memory that the pool has then, and the pool does not grow while such a port is open. Jumbo frames come by
@@ -13,15 +13,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mmb_dpdk::{Mempool, PinnedFrame, ReadablePool};
 use mmb_nf::process::PacketMemory;
 use mmb_session::Sessions;
 use mmb_system::{GroupMemory, exhausted_group, exhausted_group_of_reserved, reserve_memory};
 
-use super::periodic::PeriodicThread;
-use super::pool_growth::start_growth;
+use super::pool_growth::{PoolGrowth, PoolGrowths};
 
 /// There is no memory for a pool.
 #[derive(Debug, thiserror::Error)]
@@ -97,9 +96,10 @@ const FEW_JUMBO: usize = 1024;
 /// The pools of an engine.
 pub(crate) struct Pools {
     ordinary: Mempool,
-    jumbo: Mutex<Option<JumboPool>>,
+    jumbo: Mutex<Option<Mempool>>,
     /// None: pools have all their buffers.
     growing: Option<Growing>,
+    growths: Arc<PoolGrowths>,
 }
 
 struct Growing {
@@ -129,17 +129,12 @@ impl Growing {
     }
 }
 
-struct JumboPool {
-    pool: Mempool,
-    _growth: Option<PeriodicThread>,
-}
-
 impl Pools {
     /// Creates the ordinary pool in half of `memory_mb`; the rest is for jumbo frames, rings and devices.
     pub fn create(memory_mb: u32) -> Result<Pools, PoolError> {
         let buffers = ordinary_buffers(memory_mb);
         let ordinary = create("mmb-packets", (buffers, buffers), ORDINARY)?;
-        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: None })
+        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: None, growths: Arc::default() })
     }
 
     /// Creates pools as [`Pools::create`] does, for workers on these CPUs. They grow.
@@ -155,7 +150,25 @@ impl Pools {
         let mut rests = rests();
         rests.clear();
         reserve_rest(&mut rests, &ordinary);
-        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing: Some(Growing { cpus, registers_all, needs }) })
+        let growing = Some(Growing { cpus, registers_all, needs });
+        Ok(Pools { ordinary, jumbo: Mutex::new(None), growing, growths: Arc::default() })
+    }
+
+    /// Starts the thread that adds buffers to the ordinary pool, if pools grow.
+    ///
+    /// # Errors
+    /// The operating system's error if it cannot start a thread.
+    pub fn start_growth(&self) -> io::Result<()> {
+        if let Some(growing) = &self.growing {
+            let growth = PoolGrowth::start("mmb-buffers", self.ordinary(), growing.cpus.clone())?;
+            let _ = self.growths.ordinary.set(growth);
+        }
+        Ok(())
+    }
+
+    /// What adds buffers to the pools, for workers.
+    pub fn growths(&self) -> Arc<PoolGrowths> {
+        self.growths.clone()
     }
 
     /// Sets what the pool needs buffers for when an AF_XDP port opens.
@@ -204,7 +217,7 @@ impl Pools {
     /// The pools that exist.
     pub fn all(&self) -> Vec<Mempool> {
         let jumbo = self.jumbo.lock().unwrap_or_else(PoisonError::into_inner);
-        [self.ordinary()].into_iter().chain(jumbo.as_ref().map(|jumbo| jumbo.pool.clone())).collect()
+        [self.ordinary()].into_iter().chain(jumbo.clone()).collect()
     }
 
     /// Buffers for ordinary frames.
@@ -216,20 +229,20 @@ impl Pools {
     pub fn jumbo(&self) -> Result<Mempool, PoolError> {
         let mut jumbo = self.jumbo.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(jumbo) = &*jumbo {
-            return Ok(jumbo.pool.clone());
+            return Ok(jumbo.clone());
         }
         let first =
             self.growing.as_ref().map_or(JUMBO_BUFFERS, |growing| (1 + growing.cpus.len()) * FEW_JUMBO);
         let pool = create("mmb-jumbo", (JUMBO_BUFFERS, first.min(JUMBO_BUFFERS)), JUMBO)?;
         reserve_rest(&mut rests(), &pool);
-        let _growth = match &self.growing {
-            Some(growing) => start_growth("mmb-jumbo", pool.clone(), growing.cpus.clone()).ok(),
-            None => None,
-        };
-        if _growth.is_none() {
-            grow(&pool, pool.size())?;
+        let growth =
+            |growing: &Growing| PoolGrowth::start("mmb-jumbo", pool.clone(), growing.cpus.clone()).ok();
+        match self.growing.as_ref().and_then(growth) {
+            // The mutex is locked, so no other call has set one.
+            Some(growth) => drop(self.growths.jumbo.set(growth)),
+            None => grow(&pool, pool.size())?,
         }
-        Ok(jumbo.insert(JumboPool { pool, _growth }).pool.clone())
+        Ok(jumbo.insert(pool).clone())
     }
 }
 
@@ -238,12 +251,17 @@ impl Pools {
 pub(crate) enum Supply {
     /// It has all.
     Complete,
-    /// Almost all that it has are free.
+    /// Enough are free.
     Ample,
-    /// Some are in use, or were added a moment ago.
-    Used,
+    /// Some were added a moment ago.
+    Grown,
     /// It cannot grow while ports are open that have registered its memory.
     Registered,
+}
+
+/// With fewer free buffers in its ring, a pool grows.
+pub(crate) fn few_buffers(pool: &Mempool) -> usize {
+    if pool.data_room() == JUMBO { FEW_JUMBO } else { FEW }
 }
 
 /// Adds buffers to a pool if few are free: as many as are few.
@@ -251,20 +269,18 @@ pub(crate) enum Supply {
 /// # Errors
 /// There is no memory.
 pub(crate) fn supply(pool: &Mempool) -> Result<Supply, PoolError> {
-    let few = if pool.data_room() == JUMBO { FEW_JUMBO } else { FEW };
-    let populated = pool.populated();
+    let (few, populated) = (few_buffers(pool), pool.populated());
     if populated == pool.size() {
         return Ok(Supply::Complete);
+    }
+    if pool.in_ring() >= few {
+        return Ok(Supply::Ample);
     }
     if pool.is_registered() {
         return Ok(Supply::Registered);
     }
-    if pool.available() < few {
-        grow(pool, populated + few)?;
-        return Ok(Supply::Used);
-    }
-    // As long as no packets wait, there are not more in use than a quarter of these.
-    Ok(if pool.in_use() < few / 4 { Supply::Ample } else { Supply::Used })
+    grow(pool, populated + few)?;
+    Ok(Supply::Grown)
 }
 
 /// The memory that each pool does not have yet, by the bytes of a frame. Locked while a pool grows, so that

@@ -22,7 +22,7 @@ use crate::engine::counters::RuleTable;
 use crate::engine::error::{EngineError, WorkerError};
 use crate::engine::handoff::{Inbox, create_inbox};
 use crate::engine::periodic::leave_cpus;
-use crate::engine::pool_growth::start_growth;
+use crate::engine::pool_growth::PoolGrowths;
 use crate::engine::pools::{Pools, SharedScratchpads, check_memory};
 use crate::engine::shared::{Shared, WorkerShared};
 use crate::engine::snapshot::Snapshot;
@@ -69,7 +69,8 @@ impl Engine {
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
         let stall_monitor = start_monitor(ports.clone())
             .map_err(|reason| EngineError::Thread { name: "the monitor of packet sockets".into(), reason })?;
-        let pool_growth = start_growth("mmb-buffers", pools.ordinary(), cpus.clone())
+        pools
+            .start_growth()
             .map_err(|reason| EngineError::Thread { name: "the growth of packet memory".into(), reason })?;
         let writer = shared.clone();
         let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
@@ -82,7 +83,6 @@ impl Engine {
             ports,
             port_monitor,
             _stall_monitor: stall_monitor,
-            _pool_growth: pool_growth,
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],
@@ -230,12 +230,12 @@ fn spawn(
     engine: &Engine,
 ) -> Result<RunningWorker, EngineError> {
     let (sender, receiver) = mpsc::channel();
-    let (shared, pool) = (engine.shared.clone(), engine.pools.ordinary());
+    let (shared, pools) = (engine.shared.clone(), (engine.pools.ordinary(), engine.pools.growths()));
     let scratchpads = SharedScratchpads::of(&sessions).map_err(EngineError::ShareScratchpads)?;
     let end = EndOfWorker { id, shared: engine.shared.clone() };
     let body = move || {
         let end = end;
-        let ready = set_up(id, cpu, inbox, sessions, shared, pool);
+        let ready = set_up(id, cpu, inbox, sessions, shared, pools);
         match ready {
             Ok((registration, mut graph, mut sleeper)) => {
                 // The engine waits for this message, so sending does not fail.
@@ -298,7 +298,7 @@ fn set_up(
     inbox: Option<Inbox<RingReceiver>>,
     sessions: Sessions,
     shared: Arc<Shared>,
-    pool: Mempool,
+    (pool, growths): (Mempool, Arc<PoolGrowths>),
 ) -> Result<WorkerSetup, EngineError> {
     let failed = |step| EngineError::Worker { worker: id, step };
     if let Some(cpu) = cpu {
@@ -312,7 +312,7 @@ fn set_up(
     let sleeper = Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed(WorkerError::Wait(e)))?;
     let mut state = Box::new(Worker::new(id, shared, random_seed(), sessions));
     state.handoff.spread = state.shared.workers.len() as u32;
-    state.ports.pool = Some(pool);
+    (state.ports.pool, state.ports.growths) = (Some(pool), growths);
     let nodes = graph::live(inbox.is_some());
     state.handoff.inbox = inbox;
     let graph =

@@ -257,6 +257,14 @@ impl Mempool {
     pub fn available(&self) -> usize {
         self.inner().available()
     }
+
+    /// Buffers that every thread can take: those in the ring, without those in the caches of threads. This
+    /// reads two words.
+    #[inline]
+    pub fn in_ring(&self) -> usize {
+        // SAFETY: the pool is never freed.
+        unsafe { sys::mmb_mempool_in_ring(self.raw()) as usize }
+    }
 }
 
 /// A driver has registered the memory of a pool.

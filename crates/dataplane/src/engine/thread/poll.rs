@@ -113,6 +113,7 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         graph.walk();
         let ports = &mut graph.state_mut().ports;
         if std::mem::take(&mut ports.received) > 0 {
+            ports.growths.check();
             ports.was_idle = false;
             idle.walks = 0;
             sleeper.reset();
@@ -173,6 +174,7 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper, again: bool) {
         || worker.fast.is_sweeping();
     if !has_work {
         shared.counters.sleeps.add(1);
+        worker.ports.growths.check();
         worker.flows.sessions.flush(&worker.snapshot.for_worker(worker.id));
         let timers = [worker.next_timer(), worker.fast.next_sweep()];
         sleeper.sleep(timers.into_iter().flatten().min(), again);

@@ -1,6 +1,10 @@
 //! What a worker keeps about ports: the order of polling, the packets on their way out, and packet memory.
 
+use std::sync::Arc;
+
 use mmb_dpdk::{Burst, Mempool};
+
+use crate::engine::pool_growth::PoolGrowths;
 
 /// A worker's side of receiving and transmitting.
 pub(crate) struct PortState {
@@ -14,6 +18,8 @@ pub(crate) struct PortState {
     pub burst: Option<Burst>,
     /// Memory for packets that nodes create; none are created without it.
     pub pool: Option<Mempool>,
+    /// What adds buffers to the pools.
+    pub growths: Arc<PoolGrowths>,
 }
 
 impl PortState {
@@ -25,6 +31,13 @@ impl PortState {
 
 impl Default for PortState {
     fn default() -> Self {
-        PortState { first: 0, received: 0, was_idle: false, burst: Some(Burst::new()), pool: None }
+        PortState {
+            first: 0,
+            received: 0,
+            was_idle: false,
+            burst: Some(Burst::new()),
+            pool: None,
+            growths: Arc::default(),
+        }
     }
 }
