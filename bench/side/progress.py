@@ -38,6 +38,8 @@ class Run:
     failed: list = field(default_factory=list)
     # Results that were written.
     figures: list = field(default_factory=list)
+    # Those that have fewer places than the results before them.
+    reduced: list = field(default_factory=list)
 
     @property
     def left(self):
@@ -64,6 +66,8 @@ class Run:
                 self.failed.append(name)
                 found = []
             for figure in found:
+                if figure.lost():
+                    self.reduced.append(figure.name)
                 figure.save()
                 self.figures.append(figure.name)
                 self.failed += figure.failed

@@ -67,6 +67,26 @@ def test_a_place_that_takes_long_has_fewer_rounds(clock):
     assert "at rules 1: 4" not in shown and "* peer at rules 1: too large" in shown
 
 
+def test_a_short_run_tells_which_results_have_fewer_places_than_before(kept):
+    def run_of(*places):
+        def measure(name, rounds, full):
+            def at(x):
+                if x == 3:
+                    raise Absent("too large")
+                return x
+
+            return [figure(name).measure([Series("mmb", at, list(places))], 1)]
+
+        found = progress.Run(["one"], 1, False, "")
+        found.measure(measure)
+        return found.reduced
+
+    assert run_of(1, 2, 3) == [] and run_of(1, 2) == [] and run_of(2, 3) == ["one"]
+    assert run_of(1, 2, 4) == [], "more places are no loss"
+    (kept / "one.json").unlink()
+    assert run_of(1) == []
+
+
 def test_what_remains_is_told_after_each_round(clock, capsys):
     def at(x):
         clock(x)
