@@ -31,7 +31,7 @@ pub(crate) use environment::{Command, Done, Environment, ThreadEnvironment, conn
 pub(crate) use servers::KeptServers;
 
 /// Events that are taken at a time.
-const EVENTS: usize = 256;
+const EVENTS: usize = 128;
 /// How long no connection is accepted after the process had no descriptor or memory for one.
 const ACCEPT_PAUSE: u64 = 500;
 
