@@ -83,7 +83,7 @@ pub struct Engine {
     pub(super) punt_writer: Option<JoinHandle<()>>,
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
-    pub(super) _stall_monitor: PeriodicThread,
+    pub(super) stall_monitor: PeriodicThread,
     pub(super) publisher: Mutex<Publisher>,
     /// Devices that are open and no ports yet.
     pub(super) prepared: Mutex<Vec<(PortKind, Port)>>,
@@ -191,6 +191,7 @@ impl Engine {
         let workers = self.workers.len();
         let port = port::open(&self.pools, &self.files, name, kind, (workers, xdp_ports), device)?;
         *entry = Some(Arc::new(port));
+        self.stall_monitor.wake();
         // No packet of the port that had this number before is in a graph any more.
         self.shared.drop_counters().for_each(|drops| drops.zero_port(id.0));
         Ok(())

@@ -82,7 +82,7 @@ impl Engine {
             punt_writer: Some(punt_writer),
             ports,
             port_monitor,
-            _stall_monitor: stall_monitor,
+            stall_monitor,
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],

@@ -9,16 +9,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::device::OpenPorts;
-use crate::engine::periodic::PeriodicThread;
+use crate::engine::periodic::{PeriodicThread, UNTIL_WOKEN};
 
 /// Pause between two checks. Frames are lost for up to two of them.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pause while there is no packet socket.
-const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread, which checks these ports.
+/// Starts the thread, which checks these ports. Wake it when a port was opened: it sleeps while none has a
+/// packet socket.
 pub(crate) fn start_monitor(ports: Arc<OpenPorts>) -> io::Result<PeriodicThread> {
-    PeriodicThread::start("mmb-ports", move || Some(if check(&ports) { PAUSE } else { LONG_PAUSE }))
+    PeriodicThread::start("mmb-ports", move || Some(if check(&ports) { PAUSE } else { UNTIL_WOKEN }))
 }
 
 /// Checks all ports. None closes meanwhile, or this thread might close it. Returns whether some have packet
