@@ -32,7 +32,7 @@ LIMITS = (
 )
 # mmb's functions that copy packets into the memory of a process, or give a buffer with its packet to the next
 # one, and copy out of it.
-LINK = "mmb_fabric..link..Link$u20$as$u20$mmb_nf..process..ProcessLink$GT$"
+LINK = "mmb_nf::process::ProcessLink for mmb_fabric::link::Link>"
 METHODS = ("send", "detach_buffer", "copy_back")
 GROUP = "mmb_copies"
 
@@ -45,13 +45,13 @@ def offsets(program):
             r"LOAD +0x(\w+) 0x(\w+) 0x\w+ 0x(\w+)", subprocess.run(["readelf", "-lW", program], capture_output=True, text=True, check=True).stdout
         )
     ]
-    shown = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(["nm", "--demangle", program], capture_output=True, text=True, check=True).stdout
     found = {}
-    for address, symbol in re.findall(r"^(\w+) [tT] (\S+)$", shown, re.MULTILINE):
-        for method in METHODS:
-            if f"{LINK}{len(method)}{method}17h" in symbol:
-                start = int(address, 16)
-                found[method] = next(start - virtual + offset for virtual, offset, size in segments if virtual <= start < virtual + size)
+    for address, symbol in re.findall(r"^(\w+) [tT] (.+)$", shown, re.MULTILINE):
+        _, is_of_link, method = symbol.partition(f"{LINK}::")
+        if is_of_link and method in METHODS:
+            start = int(address, 16)
+            found[method] = next(start - virtual + offset for virtual, offset, size in segments if virtual <= start < virtual + size)
     return found
 
 

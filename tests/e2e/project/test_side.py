@@ -9,13 +9,14 @@ import pytest
 import scapy.layers.inet  # noqa: F401 - what rdpcap is to find in the frames
 from scapy.utils import rdpcap
 
-from lab.daemon import ROOT, mmb
+from lab.daemon import ROOT, binary, mmb
 
 sys.path.insert(0, str(ROOT / "bench"))
 
 from side import boxes, page, scale  # noqa: E402
 from side.peers import acl, fastclick, frames, ovs, rules, search, testpmd, vpp  # noqa: E402
 from side.results import AF_PACKET, FAST, MMB, OWN_SEARCH, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
+from side.workers import copies  # noqa: E402
 
 # What VPP prints, in the columns that its documentation shows; a node's state may be two words.
 SHOW_RUNTIME = """\
@@ -204,6 +205,11 @@ def test_a_search_without_the_library_is_left_out(monkeypatch):
     experiment = Experiment("try", "A try", "memory", "literals", "ns a segment", "", {}, [])
     experiment.measure(search.series([10]), 2)
     assert not experiment.points and experiment.absent[search.RAW] == "not installed" and not experiment.failed
+
+
+def test_the_functions_that_copy_packets_are_found_in_mmb():
+    """Probes count their calls, if they keep their names and are not inlined."""
+    assert copies.offsets(binary()).keys() == set(copies.METHODS)
 
 
 def test_captures_hold_each_flow_and_its_answer(tmp_path):
