@@ -13,6 +13,7 @@ use crate::effect::{Effect, EffectFlags};
 use crate::offload::obstacle::rule_obstacle;
 use crate::ports::Area;
 use crate::rule_info::log::RuleLog;
+use crate::rule_info::text::RuleText;
 use crate::scope::{reads_out, scope};
 use crate::stateful::is_open_target;
 
@@ -27,19 +28,10 @@ pub(crate) struct Compiled {
     pub stateful: Option<Arc<StatefulRule>>,
     pub log: Option<Arc<RuleLog>>,
     pub area: Option<Area>,
-    pub text: Arc<str>,
-    /// Length of the text without name and comment.
-    pub body: u32,
+    pub text: RuleText,
     pub name: Option<Box<str>>,
     /// The named sets that the rule refers to.
     pub sets: Vec<Box<str>>,
-}
-
-impl Compiled {
-    /// The text without name and comment.
-    pub(crate) fn body(&self) -> &str {
-        &self.text[..self.body as usize]
-    }
 }
 
 pub(crate) fn compile(
@@ -168,9 +160,7 @@ fn compile_checked(
         stateful,
         log: RuleLog::of(written).map(Arc::new),
         area: Area::of(rule, ifaces),
-        text: text.into(),
-        // A line has at most 1 MiB.
-        body: body as u32,
+        text: RuleText::new(text.into(), body),
         name: written.name().map(|name| name.text.clone()),
         sets: crate::sets::names(&rule.matches),
     })

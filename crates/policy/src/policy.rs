@@ -15,6 +15,7 @@ use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::effect::{Effect, EffectFlags};
 use crate::rule_info::log::RuleLog;
+use crate::rule_info::text::RuleText;
 use crate::{ElementChange, PortDependence, RuleId, RuleScope, SetTable, StatefulRule};
 
 /// A rule set. See the crate's documentation.
@@ -65,9 +66,7 @@ pub(crate) struct Record {
     pub id: RuleId,
     /// The rule's mark in [`Policy::port_dependence`].
     area: Option<NonZeroU32>,
-    pub text: Arc<str>,
-    /// Length of the text without name and comment.
-    body: u32,
+    pub text: RuleText,
     edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<StatefulRule>>,
     pub log: Option<Arc<RuleLog>>,
@@ -194,9 +193,9 @@ impl Policy {
         }
     }
 
-    fn view(&self, (index, slot): (u32, u32)) -> Option<RuleView<'_>> {
-        let Record { text, body, .. } = self.record(slot)?;
-        Some(RuleView { index, slot, text, body: text.get(..*body as usize)? })
+    pub(crate) fn view(&self, (index, slot): (u32, u32)) -> Option<RuleView<'_>> {
+        let Record { text, .. } = self.record(slot)?;
+        Some(RuleView { index, slot, text: text.whole(), body: text.body() })
     }
 
     #[inline]
@@ -258,7 +257,7 @@ impl Policy {
     /// Stores a rule under the next index. Returns the parts that the caller adds: its pattern, and its
     /// mark of port dependence.
     fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> (Pattern, Option<NonZeroU32>) {
-        let Compiled { pattern, effect, edits, stateful, log, area, text, body, name, sets } = compiled;
+        let Compiled { pattern, effect, edits, stateful, log, area, text, name, sets } = compiled;
         let index = self.next_index;
         if let Some(name) = name {
             Arc::make_mut(&mut self.names).insert(name, index);
@@ -283,7 +282,7 @@ impl Policy {
             self.effects.push(Effect::default());
         }
         if let Some(record) = self.records.get_mut(slot as usize) {
-            *record = Some(Record { id, area, text, body, edits, stateful, log });
+            *record = Some(Record { id, area, text, edits, stateful, log });
         }
         if let Some(entry) = self.effects.get_mut(slot as usize) {
             *entry = Effect { index, ..effect };
@@ -384,7 +383,7 @@ impl Policy {
             let checked = policy.check_name(rule).and_then(|()| policy.check_sets(rule));
             match checked.and_then(|()| compile(rule, ifaces, classes)) {
                 Ok(compiled) => {
-                    let kept = kept.take(compiled.body());
+                    let kept = kept.take(compiled.text.body());
                     let slot = kept.unwrap_or_else(|| policy.new_slot());
                     let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
                     let is_per_packet = compiled.effect.scope == RuleScope::Packet;

@@ -1,6 +1,7 @@
 //! Properties of single rules, for sessions.
 
 pub(crate) mod log;
+pub(crate) mod text;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -38,9 +38,8 @@ pub fn rule_warnings(policy: &Policy) -> Vec<String> {
 /// Returns those sentences of [`rule_warnings`] that are about the rule with this index.
 pub fn rule_warnings_about(policy: &Policy, index: u32) -> Vec<String> {
     let Some(entry) = policy.rule(index).and_then(Entry::new) else { return Vec::new() };
-    let RuleView { body, .. } = entry.view;
-    let same = policy.rules().take(MOST_BODIES).find(|rule| rule.index != index && rule.body == body);
-    let repeated = same.map(|first| repeats(&entry.view, first.index));
+    let first = policy.first_with_body_of(&entry.view, MOST_BODIES);
+    let repeated = first.map(|first| repeats(&entry.view, first));
     let info = policy.rule_info(entry.view.slot);
     let mut found = if accepts(&info) {
         ineffective_drops(&[entry], &entries(policy, drops))
@@ -71,9 +70,8 @@ fn ineffective_drops(accepts: &[Entry<'_>], drops: &[Entry<'_>]) -> Vec<String> 
 }
 
 /// The first rules of a kind.
-fn entries(policy: &Policy, is_kind: fn(&RuleInfo) -> bool) -> Vec<Entry<'_>> {
-    let rules = policy.rules().filter(|view| is_kind(&policy.rule_info(view.slot)));
-    rules.take(MOST_RULES).filter_map(Entry::new).collect()
+fn entries(policy: &Policy, is_kind: impl Fn(&RuleInfo) -> bool) -> Vec<Entry<'_>> {
+    policy.rules_of(is_kind).take(MOST_RULES).filter_map(Entry::new).collect()
 }
 
 impl<'a> Entry<'a> {
