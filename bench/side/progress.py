@@ -66,7 +66,7 @@ class Run:
                 self.failed.append(name)
                 found = []
             for figure in found:
-                if figure.lost():
+                if figure.has_lost_places():
                     self.reduced.append(figure.name)
                 figure.save()
                 self.figures.append(figure.name)

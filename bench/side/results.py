@@ -143,16 +143,15 @@ class Experiment:
             if len(point.values) < self.rounds and self.named(point.series, point.x) not in self.absent
         ]
 
-    def lost(self):
-        """The places with values in the results of the last run that this one has left out."""
+    def has_lost_places(self):
+        """Whether the results of the last run have places with values that this one has left out."""
         path = RESULTS / f"{self.name}.json"
         before = load(path).points if path.exists() else []
         now = {self.named(point.series, point.x) for point in self.points}
-        return [
-            place
+        return any(
+            (place := self.named(point.series, point.x)) not in now and not {point.series, place} & self.absent.keys()
             for point in before
-            if (place := self.named(point.series, point.x)) not in now and not {point.series, place} & self.absent.keys()
-        ]
+        )
 
     def _value(self, one, x):
         """One value, or None: then `absent` says why, and the place is not tried again."""

@@ -37,7 +37,7 @@ pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &SessionSe
         return Some(Obstacle::WindowCheck);
     }
     policy.per_packet()?;
-    let rule = policy.rules().find(|view| policy.rule_info(view.slot).scope == RuleScope::Packet)?;
+    let rule = policy.rules_of(|info| info.scope == RuleScope::Packet).next()?;
     Some(Obstacle::OutPort { index: rule.index })
 }
 

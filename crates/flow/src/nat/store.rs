@@ -44,16 +44,15 @@ impl<T: Pod> Store<T> {
     #[inline]
     pub(super) fn insert(&mut self, record: T) -> Option<u32> {
         let number = self.next_number()?;
-        let place = self.records.at_mut(number as usize);
         if number == self.free {
-            let before = bytemuck::bytes_of(place).first_chunk();
+            let before = bytemuck::bytes_of(self.records.at(number as usize)).first_chunk();
             self.free = before.map_or(NONE, |&before| u32::from_ne_bytes(before));
             self.freed -= 1;
         } else {
             self.begun += 1;
+            self.records.request_next(self.begun);
         }
-        *place = record;
-        self.records.request_next(self.begun);
+        *self.records.at_mut(number as usize) = record;
         if let Some(next) = self.next_number() {
             prefetch::read(self.records.at(next as usize));
         }
