@@ -5,7 +5,7 @@
  * While `gate` is 0, it hands over all frames (wire mode). Otherwise `gate` holds STEER_ON and the
  * interface's Ethernet address, and the kernel keeps frames to other Ethernet addresses (multicast and
  * broadcast too), frames that are neither IPv4 nor IPv6 (ARP, VLAN tags), IPv6 packets to link-local
- * addresses, packets to an address in `local4` or `local6`, and DHCP replies for the interface's client.
+ * addresses, packets to the machine's addresses (local.h), and DHCP replies for the interface's client.
  * Without a socket, the kernel gets every frame.
  *
  * Compiled with STEER_FAST, it forwards packets of some flows itself instead of handing them over
@@ -25,6 +25,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "gate.h"
+#include "local.h"
 #include "steer.h"
 #ifdef STEER_FAST
 #include "fast_xdp.h"
@@ -37,22 +38,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } xsks SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, STEER_LOCAL_MAX);
-	__type(key, __be32);
-	__type(value, __u8);
-} local4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, STEER_LOCAL_MAX);
-	__type(key, struct in6_addr);
-	__type(value, __u8);
-} local6 SEC(".maps");
 
 /* Written by user space, which maps it into its memory. */
 volatile struct steer_state state;
@@ -111,39 +96,28 @@ static __always_inline void broadcast_dhcp_reply(struct iphdr *ip4)
 	ip4->daddr = 0xffffffff;
 }
 
-/* Whether the kernel keeps the IPv4 packet. Truncated packets go to the socket; the engine drops them with a
+/* Whether the kernel keeps a frame. Truncated packets go to the socket; the engine drops them with a
  * reason. */
-static __always_inline int keeps_ip4(const __u16 *ether, struct iphdr *ip4, const void *end)
-{
-	if ((const void *)(ip4 + 1) > end)
-		return 0;
-	if (bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL)
-		return 1;
-	if (!is_own_dhcp_reply(ether, ip4, end))
-		return 0;
-	broadcast_dhcp_reply(ip4);
-	return 1;
-}
-
 static __always_inline int belongs_to_kernel(const struct xdp_md *context, __u64 gate)
 {
 	const __u16 *ether = (void *)(long)context->data;
 	const void *end = (void *)(long)context->data_end;
-	const struct ipv6hdr *ip6 = (const void *)ether + ETH_HLEN;
+	struct iphdr *ip4 = (void *)ether + ETH_HLEN;
+	const struct ipv6hdr *ip6 = (const void *)ip4;
 
 	if ((const void *)ether + ETH_HLEN > end)
 		return 1;
-	if (!gate_admits(gate, ether))
+	if (!gate_admits(gate, ether) || is_local(ether, end))
 		return 1;
-	if (ether[6] == bpf_htons(ETH_P_IP))
-		return keeps_ip4(ether, (void *)ether + ETH_HLEN, end);
-	if (ether[6] == bpf_htons(ETH_P_IPV6)) {
-		if ((const void *)(ip6 + 1) > end)
+	if (ether[6] == bpf_htons(ETH_P_IP)) {
+		if ((const void *)(ip4 + 1) > end || !is_own_dhcp_reply(ether, ip4, end))
 			return 0;
-		if ((ip6->daddr.s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
-			return 1;
-		return bpf_map_lookup_elem(&local6, &ip6->daddr) != NULL;
+		broadcast_dhcp_reply(ip4);
+		return 1;
 	}
+	if (ether[6] == bpf_htons(ETH_P_IPV6))
+		return (const void *)(ip6 + 1) <= end &&
+		       (ip6->daddr.s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80);
 	return 1;
 }
 

@@ -27,15 +27,26 @@ struct steer_state {
 	__u32 secrets[STEER_FAST_SECRETS];
 };
 
-/* The variables of the tc programs (tc.c). `engaged` is written while they run, the others before they are
- * attached. */
+/* Packets and their bytes, in buffers of one or many segments. */
+struct tc_traffic {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* The variables of the tc programs (tc.c). `engaged` and `twin` are written while they run, the others before
+ * they are attached. The programs count in the traffic. */
 struct tc_state {
 	struct steer_state steer;
 	/* Whether the programs act. Otherwise the interface is as without them. */
 	__u32 engaged;
 	/* The interface of the port. */
 	__u32 if_index;
-	__u32 padding[14];
+	/* The interface that gets packets to the machine's addresses; 0: the engine gets them. */
+	__u32 twin;
+	__u32 padding;
+	struct tc_traffic to_twin;
+	struct tc_traffic from_twin;
+	__u32 padding2[4];
 };
 
 /* The mark of packets that the tc programs have received again, for the port's socket. */

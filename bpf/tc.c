@@ -8,6 +8,9 @@
  * With the mark, the socket accepts the packet. Then the kernel's stack gets it, unless the port is routed
  * and the stack has no use for it (discard.h).
  *
+ * Packets for the machine itself need not pass through the engine. If `twin` is set, `ingress` gives them to
+ * the twin of the port, which has the machine's addresses, and `from_twin` sends what the twin sends.
+ *
  * The engine takes buffers of many segments whole (crates/dpdk/src/port/packet).
  */
 #include <linux/bpf.h>
@@ -25,6 +28,7 @@
 
 #include "discard.h"
 #include "fast_tc.h"
+#include "local.h"
 #include "steer.h"
 
 /* The next program, or the kernel's stack (enum tcx_action_base). */
@@ -54,6 +58,24 @@ int accept(struct __sk_buff *skb)
 	return *engaged == 0 || skb->mark == STEER_TC_MARK ? -1 : 0;
 }
 
+/* Whether the twin gets a packet. */
+static __always_inline int is_for_twin(const struct __sk_buff *skb)
+{
+	const void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u64 gate = state.steer.gate;
+
+	return state.twin != 0 && gate != 0 && !skb->vlan_present && data + ETH_HLEN <= end &&
+	       gate_admits(gate, data) && is_local(data, end);
+}
+
+/* Counts a packet and redirects it to another interface. */
+static __always_inline int redirect(struct __sk_buff *skb, __u32 to, __u64 flags, volatile struct tc_traffic *traffic)
+{
+	__sync_fetch_and_add(&traffic->packets, skb->gso_segs > 1 ? skb->gso_segs : 1);
+	__sync_fetch_and_add(&traffic->bytes, skb->len);
+	return bpf_redirect(to, flags);
+}
+
 /* At the ingress of the port's interface. */
 SEC("tc")
 int ingress(struct __sk_buff *skb)
@@ -70,9 +92,18 @@ int ingress(struct __sk_buff *skb)
 		return NEXT;
 	if (fast_forward(skb, &state.steer))
 		return TC_ACT_REDIRECT;
+	if (is_for_twin(skb))
+		return redirect(skb, state.twin, BPF_F_INGRESS, &state.to_twin);
 	fast_learn_peer(skb, &state.steer);
 	skb->mark = STEER_TC_MARK;
 	return bpf_redirect(state.if_index, BPF_F_INGRESS);
+}
+
+/* At the egress of the port's twin. */
+SEC("tc")
+int from_twin(struct __sk_buff *skb)
+{
+	return redirect(skb, state.if_index, 0, &state.from_twin);
 }
 
 char LICENSE[] SEC("license") = "Apache-2.0";

@@ -31,7 +31,7 @@ def setup():
     return {
         MMB: "one daemon: `route left right` over af-xdp ports, and a broker with `url-rewrite` and `proxy` (round robin)",
         FAST: boxes.FASTER,
-        FAST_TC: boxes.FASTER_TC + ", and `set punt-limit local off`: what is for the broker passes the engine",
+        FAST_TC: boxes.FASTER_TC + ", and `set punt-limit local off`: the kernel gives the broker its packets",
         KERNEL: "ip_forward, and one nginx with `rewrite` and `proxy_pass`",
     }
 

@@ -62,8 +62,8 @@ pub use memory::{
 };
 pub use port::{
     Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, LroGuard,
-    NetDev, Offloads, Port, PortInfo, PortSpec, PortStats, ReceiveLarge, ReceiveOffload, RxQueue, TxCount,
-    TxQueue, is_veth, redirect_reports,
+    NetDev, Offloads, Port, PortInfo, PortSpec, PortStats, ReceiveLarge, ReceiveOffload, RxQueue,
+    TwinTraffic, TxCount, TxQueue, is_veth, redirect_reports,
 };
 pub use xdp::{
     FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastHook, FastKey, FastMacs,

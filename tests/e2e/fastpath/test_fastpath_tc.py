@@ -7,8 +7,12 @@ import pytest
 from lab import traffic, wait
 from lab.fastpath import FIREWALL, TC_ONLY, fast, hits, receives_by_napi, the_connection
 from lab.netns import SERVER4, SERVER6
+from lab.routebench import BOX, BOX6, CLIENT, CLIENT6
 from lab.routebench import SERVER as FAR4
 from lab.routebench import SERVER6 as FAR6
+
+# The client's address of the same network.
+CLIENTS = {BOX: CLIENT, BOX6: CLIENT6}
 
 
 def frame_size(bench, interface):
@@ -106,3 +110,44 @@ def test_the_setting_chooses_the_program(fast_wire):
     sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
     assert sent == received
     wait.until(lambda: hits(wire) > 10_000, "segments to be counted")
+
+
+@TC_ONLY
+@pytest.mark.parametrize("address", [BOX, BOX6])
+def test_packets_for_the_machine_go_past_the_engine(fast_router, address):
+    """Without a limit for them, tc passes them between the port's interface and its twin, whole. A connection lives on when
+    there is a limit again, and the counters have all packets."""
+    bench = fast_router(FIREWALL + "set punt-limit local off\n")
+    size, frame = 64 << 20, 1514
+
+    def by_engine(transfer):
+        """What the engine gives to the kernel meanwhile."""
+        before = bench.daemon.json("show", "runtime")["routing"]["punted_by_class"]["local"]
+        sent, received = transfer()
+        assert sent == received
+        return bench.daemon.json("show", "runtime")["routing"]["punted_by_class"]["local"] - before
+
+    def counts():
+        left = bench.daemon.interfaces()["left"]
+        twin = left["routed"]["twin"]
+        return left["rx_packets"], left["tx_packets"], twin["to_kernel"], twin["from_kernel"]
+
+    def upload():
+        return traffic.bulk_transfer(bench.client, bench.mbox, address, size=size)
+
+    assert by_engine(upload) == 0
+    first = counts()
+    rx, tx, to_kernel, from_kernel = first
+    assert min(rx, to_kernel) > size // frame and min(tx, from_kernel) > 0
+    # And those of the kernel, of many segments each.
+    assert by_engine(lambda: traffic.bulk_transfer(bench.mbox, bench.client, CLIENTS[address], 5002, size)) == 0
+    _, tx, _, from_kernel = counts()
+    assert min(tx, from_kernel) > size // frame
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(traffic.bulk_transfer, bench.client, bench.mbox, address, 5003, 8 * size)
+        bench.daemon.line("set punt-limit local 1000000")
+        sent, received = running.result()
+    assert sent == received
+    assert by_engine(upload) > 0
+    bench.daemon.line("set fast-path off")
+    assert all(now > before for now, before in zip(counts(), first, strict=True))

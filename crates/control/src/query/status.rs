@@ -110,11 +110,16 @@ impl Control {
 
     /// The entry of a routed interface. `kernel_name` is the kernel interface with its addresses.
     fn routed(&self, i: &Interface, kernel_name: &str) -> RoutedEntry {
-        let twin = i.routed.and_then(|routing| self.engine().port_info(routing.twin?));
+        let info = |port| self.engine().port_info(port);
+        let twin = i.routed.and_then(|routing| info(routing.twin?));
+        let past_engine = info(i.id).map(|info| info.twin).unwrap_or_default();
         RoutedEntry {
             interface: kernel_name.to_owned(),
             // Packets sent to the TAP are received by the kernel.
-            twin: twin.map(|info| TwinEntry { to_kernel: info.tx_packets, from_kernel: info.rx_packets }),
+            twin: twin.map(|info| TwinEntry {
+                to_kernel: info.tx_packets + past_engine.packets_to_twin,
+                from_kernel: info.rx_packets + past_engine.packets_from_twin,
+            }),
         }
     }
 

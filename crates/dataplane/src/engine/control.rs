@@ -27,7 +27,7 @@ use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::failure::{PATIENCE, Patience, WorkerFailure};
 use crate::features::fastpath::config::{admits, is_learning};
-use crate::features::fastpath::host::update_redirects;
+use crate::features::fastpath::host::{connect_twins, update_redirects};
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::{OpenPort, OpenPorts};
 use crate::features::port::error::PortError;
@@ -258,6 +258,7 @@ impl Engine {
             |port: &OpenPort| is_learning && port.device().fast_hook().is_some_and(|hook| admits(mode, hook));
         let learning = participating.iter().filter(|(_, port)| learns(port));
         learning.for_each(|(_, port)| port.engage_fast_path(true));
+        connect_twins(&forwarding, open);
         devices().for_each(|(_, port)| port.merge_segments(!forwarding.keeps_segments));
         let large = large_frames_for(&forwarding.chains);
         devices().for_each(|(_, port)| port.restrict_large(large));

@@ -24,12 +24,12 @@ use super::netdev::{self, NetDev};
 use super::open;
 use super::queue::{RxQueue, TxQueue};
 use super::redirect::XdpFeatures;
-use super::spec::{PortInfo, PortSpec, PortStats};
+use super::spec::{PortInfo, PortSpec, PortStats, TwinTraffic};
 use super::vnet::{ReceiveLarge, Tap, VnetPort};
 use crate::eal::Eal;
 use crate::error::{Error, PortError};
 use crate::memory::Burst;
-use crate::xdp::{FastHook, FastPath, FastPort, Member, Steering, XdpProgram, port_error};
+use crate::xdp::{FastHook, FastPath, FastPort, Member, Steering, TcPort, XdpProgram, port_error};
 
 /// Most vectors that are discarded from a queue: more than any ring has.
 const DISCARDED: usize = 64;
@@ -169,6 +169,7 @@ impl Port {
             tx_bytes: stats.obytes,
             tx_errors: stats.oerrors + self.handle.segment_drops.load(Ordering::Relaxed),
             tx_merged: self.handle.merged.load(Ordering::Relaxed),
+            twin: self.handle.tc.as_ref().map_or_else(TwinTraffic::default, TcPort::twin_traffic),
         };
         if let Some(vnet) = &self.handle.vnet {
             vnet.counters.add_to(&mut stats);
@@ -250,8 +251,9 @@ impl Port {
 
     /// Sets which frames of an AF_XDP port stay with the kernel; None: none, as after opening. May be called
     /// at any time; no frame is lost. On an AF_PACKET port, it sets which frames may take the fast path:
-    /// those to the steering's Ethernet address. The kernel's stack then gets no IP packets
-    /// that are addressed to the interface. Ports of other kinds ignore it.
+    /// those to the steering's Ethernet address. The kernel's stack then gets no IP packets that are
+    /// addressed to the interface, and its twin may get those to `local` ([`Port::connect_twin`]). Ports of
+    /// other kinds ignore it.
     ///
     /// # Errors
     /// When the kernel refuses; nothing has changed then.
@@ -287,6 +289,16 @@ impl Port {
             _ => {}
         }
         self.is_fast()
+    }
+
+    /// Connects the interface of an AF_PACKET port on the fast path to its twin, an interface of the kernel
+    /// that has the machine's addresses ([`Port::steer`]): tc gives packets to these addresses to the twin,
+    /// and sends what the twin sends, so that neither passes through the engine. None: both do. Ports of
+    /// other kinds ignore it.
+    pub fn connect_twin(&self, twin: Option<&Port>) {
+        if let Some(tc) = &self.handle.tc {
+            tc.connect_twin(twin.and_then(|twin| twin.net_dev()).map(|device| device.index));
+        }
     }
 
     fn fast_member(&self) -> Option<&Member> {

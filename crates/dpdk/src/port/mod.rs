@@ -25,5 +25,5 @@ pub use queue::{RxQueue, TxQueue};
 #[cfg(test)]
 pub(crate) use redirect::XdpFeatures;
 pub use redirect::redirect_reports;
-pub use spec::{PortInfo, PortSpec, PortStats, TxCount};
+pub use spec::{PortInfo, PortSpec, PortStats, TwinTraffic, TxCount};
 pub use vnet::ReceiveLarge;

@@ -1,5 +1,7 @@
 //! What a port is opened with, what it is, and what it counts.
 
+use std::ops::AddAssign;
+
 use super::device::Device;
 use crate::memory::Mempool;
 
@@ -59,6 +61,30 @@ pub struct PortStats {
     pub tx_errors: u64,
     /// Packets that left as a part of a packet before them, which is counted alone.
     pub tx_merged: u64,
+    /// What tc has passed between the port's interface and its twin. The other counters do not have it.
+    pub twin: TwinTraffic,
+}
+
+/// Packets that tc has passed between the interface of an AF_PACKET port and its twin, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TwinTraffic {
+    /// Packets that the interface has received.
+    pub packets_to_twin: u64,
+    /// Their bytes.
+    pub bytes_to_twin: u64,
+    /// Packets that the interface has sent.
+    pub packets_from_twin: u64,
+    /// Their bytes.
+    pub bytes_from_twin: u64,
+}
+
+impl AddAssign for TwinTraffic {
+    fn add_assign(&mut self, other: TwinTraffic) {
+        self.packets_to_twin += other.packets_to_twin;
+        self.bytes_to_twin += other.bytes_to_twin;
+        self.packets_from_twin += other.packets_from_twin;
+        self.bytes_from_twin += other.bytes_from_twin;
+    }
 }
 
 /// The result of sending packets.

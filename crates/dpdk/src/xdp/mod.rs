@@ -7,6 +7,7 @@ mod fast_flow;
 mod fast_index;
 mod fast_path;
 mod format;
+mod local;
 mod maps;
 mod object;
 mod program;

@@ -18,6 +18,7 @@ pub(super) const ACCESS: &str = "access its BPF program";
 
 // enum bpf_attach_type, since Linux 6.6.
 const BPF_TCX_INGRESS: sys::bpf_attach_type = 46;
+const BPF_TCX_EGRESS: sys::bpf_attach_type = 47;
 
 /// Where a program is attached to an interface.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub(super) enum Hook {
     Xdp(u32),
     /// At tc, for packets that are received.
     Ingress,
+    /// At tc, for packets that are sent.
+    Egress,
 }
 
 /// Attaches a program to an interface for as long as the result is open.
@@ -33,6 +36,7 @@ pub(super) fn link(program: c_int, if_index: u32, hook: Hook) -> Result<OwnedFd,
     let (kind, flags) = match hook {
         Hook::Xdp(flags) => (sys::BPF_XDP, flags),
         Hook::Ingress => (BPF_TCX_INGRESS, 0),
+        Hook::Egress => (BPF_TCX_EGRESS, 0),
     };
     // libbpf reads only the fields that are used: padding behind them would have to be zero.
     let used = offset_of!(sys::bpf_link_create_opts, flags) + size_of_val(&flags);

@@ -20,7 +20,7 @@
 //! A process that takes ports over from another one loads the larger program before the ports are closed
 //! there ([`prepare`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
@@ -30,7 +30,8 @@ use mmb_dpdk_sys as sys;
 
 use super::error::{ENOTSUPP, XdpError};
 use super::fast_path::Member;
-use super::maps::{Mapped, delete, errno_of, put};
+use super::local::LocalAddresses;
+use super::maps::{Mapped, errno_of, put};
 use super::object::{ACCESS, Hook, Object, link, replace};
 use super::variables::Variables;
 
@@ -46,7 +47,6 @@ pub struct Steering {
 }
 
 const ATTACH: &str = "attach its XDP program";
-const STEER: &str = "steer its frames";
 
 /// An attached program.
 #[derive(Debug)]
@@ -129,8 +129,7 @@ impl XdpProgram {
 struct LoadedProgram {
     state: Mapped<Variables>,
     steering: Option<Steering>,
-    /// The addresses in the maps of local addresses.
-    local: BTreeSet<IpAddr>,
+    local: LocalAddresses,
     object: Object,
 }
 
@@ -144,7 +143,7 @@ impl LoadedProgram {
         if let (Some(variables), Some(member)) = (state.get(0), member) {
             variables.join(member);
         }
-        Ok(LoadedProgram { state, steering: None, local: BTreeSet::new(), object })
+        Ok(LoadedProgram { state, steering: None, local: LocalAddresses::default(), object })
     }
 
     /// The program's descriptor, which stays open as long as this value.
@@ -160,45 +159,15 @@ impl LoadedProgram {
     }
 
     fn steer(&mut self, steering: Option<&Steering>) -> Result<(), XdpError> {
-        let wanted: BTreeSet<IpAddr> =
-            steering.map_or_else(BTreeSet::new, |steering| steering.local.iter().copied().collect());
-        let (before, mut local) = (self.local.clone(), self.local.clone());
-        let added = wanted.difference(&before).try_for_each(|address| {
-            self.add_local(*address)?;
-            local.insert(*address);
-            Ok(())
-        });
-        if added.is_ok() {
-            if let Some(variables) = self.state.get(0) {
+        let wanted = steering.map_or(&[][..], |steering| &steering.local);
+        let state = &self.state;
+        self.local.replace(&self.object, wanted, || {
+            if let Some(variables) = state.get(0) {
                 variables.set_gate(steering);
             }
-            self.steering = steering.cloned();
-        }
-        // An address that cannot be removed stays in the set and is removed the next time.
-        let kept = if added.is_ok() { &wanted } else { &before };
-        local.retain(|address| kept.contains(address) || self.remove_local(*address).is_err());
-        self.local = local;
-        added
-    }
-
-    fn add_local(&self, address: IpAddr) -> Result<(), XdpError> {
-        let (map, key) = self.local_entry(address)?;
-        // SAFETY: key and value have the sizes of this map.
-        unsafe { put(map, &key, &[1]) }.map_err(XdpError::at(STEER))
-    }
-
-    fn remove_local(&self, address: IpAddr) -> Result<(), XdpError> {
-        let (map, key) = self.local_entry(address)?;
-        // SAFETY: the key has the size of this map's keys.
-        unsafe { delete(map, &key) }.map_err(XdpError::at(STEER))
-    }
-
-    /// The map of an address's family, and the address's key in it.
-    fn local_entry(&self, address: IpAddr) -> Result<(c_int, Vec<u8>), XdpError> {
-        Ok(match address {
-            IpAddr::V4(address) => (self.object.map(c"local4")?, address.octets().to_vec()),
-            IpAddr::V6(address) => (self.object.map(c"local6")?, address.octets().to_vec()),
-        })
+        })?;
+        self.steering = steering.cloned();
+        Ok(())
     }
 }
 

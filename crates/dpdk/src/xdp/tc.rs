@@ -9,6 +9,10 @@
 //! filter accepts. While the programs are not engaged, the port is as without them. Nothing is pinned:
 //! attachments and filter end with the process.
 //!
+//! A routed port has a twin in the kernel with the machine's addresses ([`TcPort::connect_twin`]). Connected
+//! to it, the programs give it the packets to these addresses, and send what it sends. Otherwise the engine
+//! does both.
+//!
 //! A routed port without these programs has another one ([`DiscardProgram`]). Both are never attached at the
 //! same time: what the other one drops would not come a second time.
 
@@ -21,53 +25,44 @@ use mmb_dpdk_sys as sys;
 use super::discard::DiscardProgram;
 use super::error::XdpError;
 use super::fast_path::Member;
+use super::local::LocalAddresses;
 use super::maps::{Mapped, errno_of};
 use super::object::{ACCESS, Hook, Object, link};
 use super::program::Steering;
 use super::variables::TcVariables;
-use crate::port::set_option;
+use crate::port::{TwinTraffic, set_option};
 
 const ATTACH: &str = "attach its tc programs (Linux 6.6 or later is needed)";
 const FILTER: &str = "filter its packet socket";
 
-/// The attached programs. Link and socket keep them when the object is closed.
+/// The attached programs.
 #[derive(Debug)]
 pub(super) struct TcProgram {
     state: Mapped<TcVariables>,
     socket: RawFd,
     _link: OwnedFd,
-    #[cfg(test)]
+    local: LocalAddresses,
+    /// The twin, and the attachment to it.
+    twin: Option<(u32, OwnedFd)>,
     pub(super) object: Object,
 }
 
 impl TcProgram {
     /// Attaches the programs to the interface with that index and to the socket, which must stay open. They
     /// are not engaged.
-    pub(super) fn attach(
-        if_index: u32,
-        socket: RawFd,
-        member: &Member,
-        steering: Option<&Steering>,
-    ) -> Result<TcProgram, XdpError> {
+    pub(super) fn attach(if_index: u32, socket: RawFd, member: &Member) -> Result<TcProgram, XdpError> {
         let object = Object::load(c"mmb_tc", sys::TC, Some(member))?;
         // SAFETY: the section holds these variables alone, and they consist of atomics.
         let state = unsafe { Mapped::<TcVariables>::map(object.map(c".bss")?, 1) }
             .map_err(|error| XdpError { step: ACCESS, errno: errno_of(&error) })?;
         if let Some(variables) = state.get(0) {
             variables.steer.join(member);
-            variables.steer.set_gate(steering);
             variables.if_index.store(if_index, Ordering::Release);
         }
         let link =
             link(object.program(c"ingress")?, if_index, Hook::Ingress).map_err(XdpError::at(ATTACH))?;
         set_filter(socket, libc::SO_ATTACH_BPF, object.program(c"accept")?).map_err(XdpError::at(FILTER))?;
-        Ok(TcProgram {
-            state,
-            socket,
-            _link: link,
-            #[cfg(test)]
-            object,
-        })
+        Ok(TcProgram { state, socket, _link: link, local: LocalAddresses::default(), twin: None, object })
     }
 
     /// Whether the programs act from the next packet on.
@@ -77,10 +72,33 @@ impl TcProgram {
         }
     }
 
-    pub(super) fn steer(&self, steering: Option<&Steering>) {
-        if let Some(variables) = self.state.get(0) {
-            variables.steer.set_gate(steering);
+    /// Sets which frames are addressed to the port, and the machine's addresses. Packets to addresses for
+    /// which there is no room pass through the engine.
+    pub(super) fn steer(&mut self, steering: Option<&Steering>) {
+        let Some(variables) = self.state.get(0) else { return };
+        let local = steering.map_or(&[][..], |steering| &steering.local);
+        let _ = self.local.replace(&self.object, local, || ());
+        variables.steer.set_gate(steering);
+    }
+
+    /// Connects the interface to the twin with that index, or to none.
+    pub(super) fn connect_twin(&mut self, twin: Option<u32>) -> Result<(), XdpError> {
+        if self.twin.as_ref().map(|(index, _)| *index) == twin {
+            return Ok(());
         }
+        let Some(variables) = self.state.get(0) else { return Ok(()) };
+        variables.twin.store(0, Ordering::Release);
+        self.twin = None;
+        if let Some(index) = twin {
+            let link = link(self.object.program(c"from_twin")?, index, Hook::Egress);
+            self.twin = Some((index, link.map_err(XdpError::at(ATTACH))?));
+            variables.twin.store(index, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub(super) fn twin_traffic(&self) -> TwinTraffic {
+        self.state.get(0).map_or_else(TwinTraffic::default, TcVariables::twin_traffic)
     }
 }
 
@@ -110,6 +128,9 @@ pub(crate) struct TcPort {
 struct State {
     program: Option<TcProgram>,
     steering: Option<Steering>,
+    twin: Option<u32>,
+    /// What programs that are gone have passed between interface and twin.
+    passed: TwinTraffic,
     /// Attached while the port is routed and `program` is not there.
     discard: Option<DiscardProgram>,
     error: Option<XdpError>,
@@ -131,10 +152,11 @@ impl TcPort {
         let mut state = self.state();
         state.error = None;
         if !engaged {
-            state.program = None;
+            let passed = state.program.take().map(|program| program.twin_traffic());
+            state.passed += passed.unwrap_or_default();
         } else if state.program.is_none() {
             state.discard = None;
-            match self.attach(state.steering.as_ref()) {
+            match self.attach(&state) {
                 Ok(program) => state.program = Some(program),
                 Err(error) => state.error = Some(error),
             }
@@ -154,7 +176,7 @@ impl TcPort {
         }
     }
 
-    fn attach(&self, steering: Option<&Steering>) -> Result<TcProgram, XdpError> {
+    fn attach(&self, state: &State) -> Result<TcProgram, XdpError> {
         let member = match self.member.get() {
             Some(member) => member,
             None => {
@@ -162,7 +184,10 @@ impl TcPort {
                 self.member.get_or_init(|| member)
             }
         };
-        let program = TcProgram::attach(self.if_index, self.socket, member, steering)?;
+        let mut program = TcProgram::attach(self.if_index, self.socket, member)?;
+        program.steer(state.steering.as_ref());
+        // A kernel that refuses it leaves the packets to the engine.
+        let _ = program.connect_twin(state.twin);
         program.engage(true);
         Ok(program)
     }
@@ -182,13 +207,32 @@ impl TcPort {
         self.state().error
     }
 
-    /// Sets which frames may take the fast path; None: all.
+    /// Sets which frames may take the fast path, and the machine's addresses; None: all frames may.
     pub(crate) fn steer(&self, steering: Option<&Steering>) {
         let mut state = self.state();
-        state.steering = steering.map(|steering| Steering { mac: steering.mac, local: Vec::new() });
-        if let Some(program) = &state.program {
+        state.steering = steering.cloned();
+        if let Some(program) = &mut state.program {
             program.steer(steering);
         }
         self.update_discard(&mut state);
+    }
+
+    /// Sets the interface that exchanges packets for the machine itself with the port's interface while the
+    /// programs are engaged, by its index; None: the engine does.
+    pub(crate) fn connect_twin(&self, twin: Option<u32>) {
+        let mut state = self.state();
+        state.twin = twin;
+        if let Some(program) = &mut state.program {
+            // As in `attach`.
+            let _ = program.connect_twin(twin);
+        }
+    }
+
+    /// What has passed between the interface and twins.
+    pub(crate) fn twin_traffic(&self) -> TwinTraffic {
+        let state = self.state();
+        let mut passed = state.passed;
+        passed += state.program.as_ref().map(TcProgram::twin_traffic).unwrap_or_default();
+        passed
     }
 }

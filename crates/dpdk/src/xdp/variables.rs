@@ -7,6 +7,7 @@ use mmb_dpdk_sys as sys;
 
 use super::fast_path::Member;
 use super::program::Steering;
+use crate::port::TwinTraffic;
 
 /// The variables of a program (`struct steer_state`).
 #[derive(Debug)]
@@ -49,6 +50,14 @@ const _: () = {
     assert!(offset_of!(Variables, secrets) == offset_of!(sys::steer_state, secrets));
 };
 
+/// Packets and their bytes (`struct tc_traffic`).
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Traffic {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
 /// The variables of the tc programs (`struct tc_state`).
 #[derive(Debug)]
 #[repr(C)]
@@ -56,11 +65,32 @@ pub(super) struct TcVariables {
     pub(super) steer: Variables,
     pub(super) engaged: AtomicU32,
     pub(super) if_index: AtomicU32,
-    padding: [AtomicU32; 14],
+    pub(super) twin: AtomicU32,
+    padding: AtomicU32,
+    to_twin: Traffic,
+    from_twin: Traffic,
+    padding2: [AtomicU32; 4],
+}
+
+impl TcVariables {
+    /// What the programs have passed between the interface and its twin.
+    pub(super) fn twin_traffic(&self) -> TwinTraffic {
+        let TcVariables { to_twin, from_twin, .. } = self;
+        TwinTraffic {
+            packets_to_twin: to_twin.packets.load(Ordering::Relaxed),
+            bytes_to_twin: to_twin.bytes.load(Ordering::Relaxed),
+            packets_from_twin: from_twin.packets.load(Ordering::Relaxed),
+            bytes_from_twin: from_twin.bytes.load(Ordering::Relaxed),
+        }
+    }
 }
 
 const _: () = {
     assert!(size_of::<TcVariables>() == size_of::<sys::tc_state>());
     assert!(offset_of!(TcVariables, engaged) == offset_of!(sys::tc_state, engaged));
     assert!(offset_of!(TcVariables, if_index) == offset_of!(sys::tc_state, if_index));
+    assert!(offset_of!(TcVariables, twin) == offset_of!(sys::tc_state, twin));
+    assert!(offset_of!(TcVariables, to_twin) == offset_of!(sys::tc_state, to_twin));
+    assert!(offset_of!(TcVariables, from_twin) == offset_of!(sys::tc_state, from_twin));
+    assert!(size_of::<Traffic>() == size_of::<sys::tc_traffic>());
 };

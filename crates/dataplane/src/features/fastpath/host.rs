@@ -1,15 +1,16 @@
 //! What the fast path asks of the engine, and what the engine reports about it.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use mmb_dpdk::{FastHook, FastPort};
 use mmb_fastpath::{FastPathHost, FastPathInfo, FastPortInfo, FastPortRole, PortSide};
+use mmb_lang::PuntClass;
 
-use crate::engine::config::PortId;
+use crate::engine::config::{Forwarding, PortId};
 use crate::engine::control::Engine;
 use crate::engine::snapshot::{WorkerSnapshot, path};
-use crate::features::port::device::OpenPorts;
+use crate::features::port::device::{OpenPort, OpenPorts};
 
 impl FastPathHost for WorkerSnapshot<'_> {
     fn has_rules(&self, in_port: u16) -> bool {
@@ -38,6 +39,18 @@ pub(crate) fn update_redirects(ports: &OpenPorts) -> bool {
         has_changed |= port.can_redirect().swap(can_redirect, Ordering::AcqRel) != can_redirect;
     }
     has_changed
+}
+
+/// Lets packets for the machine itself pass between ports on the fast path and their twins without the
+/// engine, which would only limit them, unless there is a limit.
+pub(crate) fn connect_twins(forwarding: &Forwarding, open: impl Fn(PortId) -> Option<Arc<OpenPort>>) {
+    let has_limit = forwarding.punt_limits.get(PuntClass::Local).is_some();
+    for config in &forwarding.ports {
+        let twin = config.routed.and_then(|routed| routed.punt).filter(|_| !has_limit).and_then(&open);
+        if let Some(port) = open(config.id) {
+            port.device().connect_twin(twin.as_ref().map(|twin| twin.device()));
+        }
+    }
 }
 
 impl Engine {

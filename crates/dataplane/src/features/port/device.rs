@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::{NetDev, Port, RxQueue, Steering, TxQueue};
+use mmb_dpdk::{NetDev, Port, RxQueue, Steering, TwinTraffic, TxQueue};
 use mmb_fastpath::PortSide;
 use serde::Serialize;
 
@@ -47,6 +47,9 @@ pub struct PortInfo {
     pub tx_errors: u64,
     /// Packets that left as a part of a packet before them, which is counted alone.
     pub tx_merged: u64,
+    /// What tc has passed between the port's interface and its twin, which is received and sent, too.
+    #[serde(skip)]
+    pub twin: TwinTraffic,
     /// Settings that were changed on the device, and settings to change by hand.
     pub notes: Vec<String>,
 }
@@ -232,14 +235,15 @@ impl OpenPort {
             mac: mac.join(":"),
             mtu: u16::try_from(self.port.mtu()).unwrap_or(u16::MAX),
             link_up: self.port.is_link_up(),
-            rx_packets: stats.rx_packets + received.packets.load(Relaxed),
-            rx_bytes: stats.rx_bytes + received.bytes.load(Relaxed),
-            tx_packets: stats.tx_packets + sent.packets.load(Relaxed),
-            tx_bytes: stats.tx_bytes + sent.bytes.load(Relaxed),
+            rx_packets: stats.rx_packets + received.packets.load(Relaxed) + stats.twin.packets_to_twin,
+            rx_bytes: stats.rx_bytes + received.bytes.load(Relaxed) + stats.twin.bytes_to_twin,
+            tx_packets: stats.tx_packets + sent.packets.load(Relaxed) + stats.twin.packets_from_twin,
+            tx_bytes: stats.tx_bytes + sent.bytes.load(Relaxed) + stats.twin.bytes_from_twin,
             rx_missed: stats.rx_missed + stats.rx_no_buffer,
             rx_errors: stats.rx_errors,
             tx_errors: stats.tx_errors,
             tx_merged: stats.tx_merged,
+            twin: stats.twin,
             notes,
         }
     }

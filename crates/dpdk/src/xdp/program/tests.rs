@@ -214,7 +214,7 @@ fn a_failed_steering_changes_nothing() {
         program.steer(Some(&many(most + 1))),
         Err(XdpError { step: "steer its frames", errno: libc::E2BIG })
     );
-    assert_eq!(program.loaded().local.iter().copied().collect::<Vec<_>>(), few.local);
+    assert_eq!(program.loaded().local.to_vec(), few.local);
     for (n, kernels) in [(0, true), (1, true), (2, false), (most, false)] {
         assert_eq!(run(&program, &to(address(n)), 1).0, kernels, "{n}");
     }
@@ -225,7 +225,7 @@ fn a_failed_steering_changes_nothing() {
     program.steer(Some(&Steering { mac: MAC, ..many(most) })).unwrap();
     assert!(run(&program, &to(address(most)), 1).0 && !run(&program, &to(address(0)), 1).0);
     program.steer(None).unwrap();
-    assert!(program.loaded().local.is_empty());
+    assert!(program.loaded().local.to_vec().is_empty());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::super::super::maps::call;
 use super::super::super::program::Steering;
 use super::super::super::tc::TcProgram;
 use super::*;
+use crate::port::TwinTraffic;
 
 /// Words of a `struct __sk_buff` (linux/bpf.h), and the indexes of some of them.
 const WORDS: usize = 48;
@@ -50,8 +51,7 @@ pub(super) fn tc_rig() -> Option<TcRig> {
         assert!(fd >= 0);
         OwnedFd::from_raw_fd(fd)
     };
-    let tc = TcProgram::attach(index("mmb0"), socket.as_raw_fd(), rig.port.fast().unwrap().unwrap(), None)
-        .unwrap();
+    let tc = TcProgram::attach(index("mmb0"), socket.as_raw_fd(), rig.port.fast().unwrap().unwrap()).unwrap();
     tc.engage(true);
     let it = TcRig { rig, tc, _socket: socket };
     assert_eq!(it.run(c"accept", &packet(6).build(), Meta::default()).0, 0, "not at first");
@@ -221,7 +221,7 @@ fn large_buffers_are_counted_as_their_segments() {
 /// A routed port forwards frames to its own Ethernet address only.
 #[test]
 fn frames_to_other_addresses_go_to_the_engine() {
-    let Some(it) = tc_rig() else { return };
+    let Some(mut it) = tc_rig() else { return };
     let sent = packet(17);
     let key = it.rig.key(17, sent.ends[0], sent.ends[1]);
     it.rig.path.install(1, NOW, &key, &it.rig.wire()).unwrap();
@@ -234,22 +234,54 @@ fn frames_to_other_addresses_go_to_the_engine() {
     }
 }
 
+/// A routed port that is connected to its twin gives it packets to the machine's addresses, and sends what it
+/// sends. Both are counted.
+#[test]
+fn packets_for_the_machine_go_to_the_twin() {
+    let Some(mut it) = tc_rig() else { return };
+    let frame = packet(6).build();
+    let (own, local): ([u8; 6], IpAddr) = (frame[..6].try_into().unwrap(), packet(6).ends[1].0);
+    let tagged = [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();
+    let steering = |mac, local: &[IpAddr]| Some(Steering { mac, local: local.to_vec() });
+    let twin = Some(index("peer0"));
+    for (steering, twin, frame, to_twin) in [
+        (None, twin, &frame, false),
+        (steering(own, &[local]), None, &frame, false),
+        (steering(own, &[local]), twin, &frame, true),
+        (steering(own, &[local]), twin, &tagged, false),
+        (steering(own, &[]), twin, &frame, false),
+        (steering([9; 6], &[local]), twin, &frame, false),
+    ] {
+        it.tc.steer(steering.as_ref());
+        it.tc.connect_twin(twin).unwrap();
+        let case = format!("{steering:?} {twin:?} {to_twin}");
+        assert_eq!(it.send(frame, (0, 0)), to_twin.then(|| frame.clone()), "{case}");
+    }
+    let bytes = frame.len() as u64;
+    let expected = TwinTraffic { packets_to_twin: 1, bytes_to_twin: bytes, ..TwinTraffic::default() };
+    assert_eq!(it.tc.twin_traffic(), expected);
+    let of_three = Meta { mark: 0, segments: (3, 20) };
+    assert_eq!(it.run(c"from_twin", &frame, of_three).0, REDIRECT);
+    let expected = TwinTraffic { packets_from_twin: 3, bytes_from_twin: bytes, ..expected };
+    assert_eq!(it.tc.twin_traffic(), expected);
+}
+
 /// A routed port keeps IP packets to itself from the stack, on their second way. The kernel runs programs as
 /// if frames came by the loopback interface, whose Ethernet address is zero.
 #[test]
 fn the_stack_gets_no_ip_packets_of_a_routed_port() {
-    let Some(it) = tc_rig() else { return };
+    let Some(mut it) = tc_rig() else { return };
     let mut own = packet(17).build();
     own[..6].fill(0);
     let other = packet(17).build();
     let mut arp = own.clone();
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
-    let second = |frame: &[u8]| {
+    let second = |it: &TcRig, frame: &[u8]| {
         let meta = Meta { mark: sys::STEER_TC_MARK, ..Meta::default() };
         assert_ne!(it.run(c"accept", frame, meta).0, 0, "the engine gets it");
         it.run(c"ingress", frame, meta).0
     };
-    assert_eq!(second(&own), NEXT, "a port that is not routed");
+    assert_eq!(second(&it, &own), NEXT, "a port that is not routed");
     it.tc.steer(Some(&Steering { mac: [0; 6], local: Vec::new() }));
-    assert_eq!([&own, &other, &arp].map(|frame| second(frame)), [SHOT, NEXT, NEXT]);
+    assert_eq!([&own, &other, &arp].map(|frame| second(&it, frame)), [SHOT, NEXT, NEXT]);
 }
