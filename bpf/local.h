@@ -32,7 +32,8 @@ struct {
 	__type(value, __u8);
 } local6 SEC(".maps");
 
-/* Whether an untagged frame, whose Ethernet header ends before `end`, has a packet to one of the addresses. */
+/* Whether an untagged frame, whose Ethernet header ends before `end`, has a packet to one of the
+ * addresses. */
 static __always_inline int is_local(const __u16 *ether, const void *end)
 {
 	const void *l3 = (const void *)ether + ETH_HLEN;

@@ -116,6 +116,28 @@ def test_rules_over_http(daemon):
     assert daemon.request("DELETE", f"/v1/rules/{index}")[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "unknown"),
+    [
+        ("POST", "/v1/apply?confirm_in=60", b"add udp-dport 2 drop\n", "confirm_in"),
+        ("POST", "/v1/rollback?rev=1", b"", "rev"),
+        ("POST", "/v1/rules", b'{"rule": "add udp-dport 2 drop", "once": true}', "once"),
+        ("DELETE", "/v1/rules?matches=udp-dport%209", b"", "matches"),
+        ("DELETE", "/v1/connections?matches=udp-dport%209", b"", "matches"),
+        ("POST", "/v1/sets/web/elements", b'{"elements": ["80"], "timout": 60}', "timout"),
+    ],
+)
+def test_unknown_parameters_are_refused(daemon, method, path, body, unknown):
+    """A misspelt one would be taken for absent, which means more: without a way back, all rules, or for ever."""
+    daemon.line("set add web port")
+    daemon.add("udp-dport 1 drop")
+    before = daemon.command("show", "config").stdout
+    status, reply = daemon.request(method, path, body)
+    assert status == 400 and f"unknown field `{unknown}`" in json.loads(reply)["error"], reply
+    assert daemon.command("show", "config").stdout == before
+    assert json.loads(daemon.request("GET", "/v1/sets/web")[1])["elements"] == []
+
+
 def test_rules_are_added_while_others_add_and_a_long_change_is_made(daemon):
     """Concurrent changes are all applied, and reads are answered meanwhile."""
     many = "".join(f"add ip-saddr 10.{n >> 8}.{n & 255}.0/24 tcp-dport {n % 60_000 + 1} drop\n" for n in range(20_000))

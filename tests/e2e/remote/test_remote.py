@@ -298,10 +298,15 @@ def test_the_audit_file_has_changes_and_refused_logins(make_bench, make_daemon, 
     assert (remote["name"], remote["address"], remote["what"], remote["result"], remote["status"]) == ("ci", "127.0.0.1", "del 77", "refused", 404)
     assert (login["event"], login["what"], login["status"], login["reason"]) == ("login", "GET /v1/rules", 401, "the token is not valid")
     assert login["address"] == "127.0.0.1" and "mmb_0" not in audit.read_text(encoding="utf-8")
+    daemon.line("set add web port")
+    assert daemon.request("POST", "/v1/sets/web/elements", b'{"elements": ["80", "443"], "timeout": 60}')[0] == 200
+    assert daemon.request("DELETE", "/v1/sets/web/elements", b'{"elements": ["443"]}')[0] == 200
+    wait.until(lambda: len(lines()) == 6, "the records")
+    assert [line["what"] for line in lines()[4:]] == ["set web add 80 443 timeout 60s", "set web del 443"]
     old = audit.rename(tmp_path / "audit.1")
     daemon.send_signal(signal.SIGHUP)
     wait.until(lambda: audit.exists() and lines() and lines()[-1]["what"].startswith("reload of "), "the record of the reload")
-    assert len(lines(old)) == 3
+    assert len(lines(old)) == 6
     # The name cannot be opened: the earlier file is kept.
     kept = audit.rename(tmp_path / "audit.2")
     audit.mkdir()

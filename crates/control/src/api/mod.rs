@@ -46,6 +46,7 @@ pub enum Format {
 
 /// A line of the language to run.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct CommandRequest {
     /// The line, with or without the leading `mmb`.
     #[schema(example = "add tcp-dport 80 mod tcp-dport 8080")]
@@ -117,6 +118,7 @@ pub struct DiagnosticEntry {
 
 /// A rule to add.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RuleRequest {
     /// The rule as a line of the language, `add …`.
     #[schema(example = "add ip-proto udp drop")]

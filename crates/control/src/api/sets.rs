@@ -62,6 +62,7 @@ pub struct ElementEntry {
 
 /// Elements to add or to remove.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ElementRequest {
     /// Addresses, prefixes, ports or ranges of ports; at least one.
     pub elements: Vec<String>,

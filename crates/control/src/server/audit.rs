@@ -4,7 +4,7 @@
 //! SO_PEERCRED); a client on the network has a name and an address. A request that changed something is
 //! logged after it, with both. One that was to change something and was refused is logged with its status.
 //! What the client sent is shortened, and control characters are escaped, so that no client writes lines of
-//! its own. Queries are not logged.
+//! its own. Queries are not logged; what is not known as a query is a change.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
 use mmb_system::log;
-use serde::Deserialize;
 
+use crate::api::{CommandRequest, ElementRequest, RuleRequest};
 use crate::history::Author;
 
 /// The client at the other end of a connection.
@@ -38,23 +38,16 @@ impl fmt::Display for Peer {
 /// Most characters of a line that the log has.
 const SHOWN: usize = 200;
 
-/// The line in the body of `/v1/command` and `/v1/print`.
-#[derive(Deserialize)]
-struct CommandLine {
-    line: String,
-}
-
-/// The rule in the body of `POST /v1/rules`.
-#[derive(Deserialize)]
-struct AddedRule {
-    rule: String,
-}
-
 /// Returns what a request changes, if it succeeds. None: nothing.
 pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u8]) -> Option<String> {
+    let set = path.strip_prefix("/v1/sets/").and_then(|rest| rest.strip_suffix("/elements"));
     let text = match (method.as_str(), path) {
+        ("GET" | "HEAD" | "OPTIONS", _)
+        | ("POST", "/v1/diff" | "/v1/check" | "/v1/capture" | "/v1/explain" | "/v1/explain/capture") => {
+            return None;
+        }
         ("POST", "/v1/command" | "/v1/print") => {
-            let CommandLine { line } = serde_json::from_slice(body).ok()?;
+            let CommandRequest { line, .. } = serde_json::from_slice(body).ok()?;
             let word = line.split_whitespace().next()?;
             if matches!(word, "list" | "show" | "history" | "trace" | "capture") || word.starts_with('#') {
                 return None;
@@ -73,13 +66,23 @@ pub(super) fn change(method: &Method, path: &str, query: Option<&str>, body: &[u
             )
         }
         ("POST", "/v1/rules") => {
-            let AddedRule { rule } = serde_json::from_slice(body).ok()?;
+            let RuleRequest { rule } = serde_json::from_slice(body).ok()?;
             rule
         }
-        ("DELETE", path) => format!("DELETE {path}{}{}", query.map_or("", |_| "?"), query.unwrap_or("")),
-        _ => return None,
+        ("POST" | "DELETE", _) if let Some(set) = set => {
+            let word = if *method == Method::POST { "add" } else { "del" };
+            format!("set {set} {word} {}", elements(body)?)
+        }
+        (method, path) => format!("{method} {path}{}{}", query.map_or("", |_| "?"), query.unwrap_or("")),
     };
     Some(shortened(&text))
+}
+
+/// The elements of a request for a set, and the time that they stay.
+fn elements(body: &[u8]) -> Option<String> {
+    let ElementRequest { elements, timeout, .. } = serde_json::from_slice(body).ok()?;
+    let timeout = timeout.map_or_else(String::new, |seconds| format!(" timeout {seconds}s"));
+    Some(elements.join(" ") + &timeout)
 }
 
 /// The author of a change, for the history.
@@ -168,8 +171,16 @@ mod tests {
             change(&Method::DELETE, "/v1/connections", Some("match=ip-proto%20tcp"), b"").as_deref(),
             Some("DELETE /v1/connections?match=ip-proto%20tcp")
         );
+        let elements = serde_json::json!({"elements": ["192.0.2.7", "192.0.2.8"], "timeout": 60}).to_string();
+        for (method, change) in [(Method::POST, "add"), (Method::DELETE, "del")] {
+            assert_eq!(
+                of(method, "/v1/sets/blocked/elements", &elements),
+                Some(format!("set blocked {change} 192.0.2.7 192.0.2.8 timeout 60s"))
+            );
+        }
         assert_eq!(of(Method::GET, "/v1/rules", ""), None);
         assert_eq!(of(Method::POST, "/v1/diff", "add all drop\n"), None);
+        assert_eq!(of(Method::PUT, "/v1/unknown", "").as_deref(), Some("PUT /v1/unknown"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::to_bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -108,6 +109,11 @@ pub(super) async fn convert_errors(response: Response) -> Response {
     let sentence = match status {
         StatusCode::METHOD_NOT_ALLOWED => {
             "this path does not support this method; see /v1/openapi.json".to_owned()
+        }
+        StatusCode::BAD_REQUEST => {
+            // The framework's text names the parameter that is invalid or unknown.
+            let text = to_bytes(response.into_body(), SHORT).await.unwrap_or_default();
+            format!("invalid request: {}; see /v1/openapi.json", String::from_utf8_lossy(&text))
         }
         other => format!("the request was refused: {other}"),
     };

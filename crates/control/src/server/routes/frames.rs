@@ -10,6 +10,7 @@ use crate::server::document::{Reply, reply};
 
 /// The way of a frame.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct FrameQuery {
     /// The interface that receives it.
     interface: String,
@@ -38,6 +39,7 @@ pub(super) async fn explain(State(control): Ctl, Query(query): Query<FrameQuery>
 
 /// The packet of a capture.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CaptureQuery {
     /// The interface that receives the packets.
     interface: String,

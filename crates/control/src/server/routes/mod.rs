@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::map_response;
 use axum::{Extension, Json};
+use serde::Deserialize;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
@@ -21,6 +22,11 @@ use crate::transaction::Control;
 
 /// The control state, as endpoints take it.
 type Ctl = State<Arc<Control>>;
+
+/// The query of a change that has no parameters. It refuses what a client takes for a restriction.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoParameters {}
 
 /// The OpenAPI description of the API as a whole.
 #[derive(OpenApi)]

@@ -10,8 +10,8 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use serde::Deserialize;
 
-use super::Ctl;
 use super::state::{MatchQuery, run_with_matches};
+use super::{Ctl, NoParameters};
 use crate::api::*;
 use crate::command::Output;
 use crate::error::Refusal;
@@ -104,12 +104,13 @@ pub(super) async fn apply(
     (status = 200, body = Done),
     (status = 409, body = ErrorReply, description = "no change waits"),
 ))]
-pub(super) async fn confirm(State(control): Ctl) -> Reply {
+pub(super) async fn confirm(State(control): Ctl, _: Query<NoParameters>) -> Reply {
     reply(control, |c| c.confirm().map_err(|error| error.in_line("confirm"))).await
 }
 
 /// Selects a revision.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct RevisionQuery {
     /// Its number.
     revision: Option<u64>,
@@ -193,6 +194,7 @@ pub(super) async fn rules(State(control): Ctl, Query(query): Query<MatchQuery>) 
 pub(super) async fn add_rule(
     State(control): Ctl,
     Extension(author): Extension<Author>,
+    _: Query<NoParameters>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Done>), Refusal> {
     let request: RuleRequest = parse(&body)?;
@@ -202,7 +204,11 @@ pub(super) async fn add_rule(
 
 /// Delete every rule.
 #[utoipa::path(delete, path = "/v1/rules", responses((status = 200, body = Done)))]
-pub(super) async fn flush(State(control): Ctl, Extension(author): Extension<Author>) -> Reply {
+pub(super) async fn flush(
+    State(control): Ctl,
+    Extension(author): Extension<Author>,
+    _: Query<NoParameters>,
+) -> Reply {
     reply(control, |c| author.run(|| c.flush()).map_err(|error| error.in_line("flush"))).await
 }
 
@@ -218,12 +224,14 @@ pub(super) async fn delete_rule(
     State(control): Ctl,
     Extension(author): Extension<Author>,
     Path(rule): Path<String>,
+    _: Query<NoParameters>,
 ) -> Reply {
     reply(control, move |c| author.run(|| c.delete_rule(&rule))).await
 }
 
 /// What `apply` takes.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ApplyQuery {
     /// Also a text without commands.
     #[serde(default)]

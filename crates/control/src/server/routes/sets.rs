@@ -2,10 +2,10 @@
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use mmb_lang::{NamedSet, SetElement, SetElements, parse_element};
 
-use super::Ctl;
+use super::{Ctl, NoParameters};
 use crate::api::*;
 use crate::error::Refusal;
 use crate::history::Author;
@@ -45,6 +45,7 @@ pub(super) async fn add_elements(
     State(control): Ctl,
     Extension(author): Extension<Author>,
     Path(name): Path<String>,
+    _: Query<NoParameters>,
     body: Bytes,
 ) -> Reply {
     let request: ElementRequest = parse(&body)?;
@@ -76,6 +77,7 @@ pub(super) async fn delete_elements(
     State(control): Ctl,
     Extension(author): Extension<Author>,
     Path(name): Path<String>,
+    _: Query<NoParameters>,
     body: Bytes,
 ) -> Reply {
     let request: ElementRequest = parse(&body)?;

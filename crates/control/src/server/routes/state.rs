@@ -31,6 +31,7 @@ pub(super) async fn interfaces(State(control): Ctl) -> Reply {
 
 /// Selects sessions or rules.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct MatchQuery {
     /// Matches of the language.
     #[serde(default, rename = "match")]
@@ -66,6 +67,7 @@ pub(super) async fn connections(
 
 /// Selects packets.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct PacketQuery {
     /// Matches of the language.
     #[serde(default, rename = "match")]
@@ -160,6 +162,7 @@ pub(super) async fn functions(State(control): Ctl) -> Reply {
 
 /// Selects routes or neighbours.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct PrefixQuery {
     /// An address or a subnet.
     #[serde(default)]
