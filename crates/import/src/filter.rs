@@ -133,6 +133,14 @@ pub fn max(field: FieldId) -> u128 {
     }
 }
 
+/// The numbers that a field of an IP packet can have. Rules see no other packets.
+fn all_numbers(field: FieldId) -> Intervals {
+    match field {
+        FieldId::NetProto => Intervals::of([(IP4, IP4), (IP6, IP6)]),
+        _ => Intervals::of([(0, max(field))]),
+    }
+}
+
 /// A test of one field: the packet has the field, and its value is in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
@@ -305,11 +313,17 @@ impl Filter {
         changed
     }
 
-    /// Intersects the values of a field. None if a set becomes empty.
+    /// Intersects the values of a field, and with those that IP packets have. None if a set becomes empty.
     fn narrow(&mut self, field: FieldId, values: &Values) -> Option<()> {
         match self.terms.binary_search_by_key(&field, |term| term.field) {
             Ok(at) => self.terms[at].values = self.terms[at].values.intersection(values),
-            Err(at) => self.terms.insert(at, Term { field, values: values.clone() }),
+            Err(at) => {
+                let values = match values {
+                    Values::Numbers(numbers) => Values::Numbers(numbers.intersection(&all_numbers(field))),
+                    names => names.clone(),
+                };
+                self.terms.insert(at, Term { field, values });
+            }
         }
         self.terms.iter().all(|term| !term.values.is_empty()).then_some(())
     }
@@ -372,8 +386,7 @@ impl Filter {
             None if field.def().kind == ValueKind::Interface => {
                 Values::Names { names: BTreeSet::new(), listed: false }
             }
-            None if field == FieldId::NetProto => Values::Numbers(Intervals::of([(IP4, IP4), (IP6, IP6)])),
-            None => Values::range(0, max(field)),
+            None => Values::Numbers(all_numbers(field)),
         };
         self.excluded_values(field)
             .is_some_and(|excluded| values.intersection(&excluded.complement(field)).is_empty())

@@ -40,7 +40,7 @@ pub fn matches(filter: &Filter) -> Result<Vec<String>, TooManyProtocols> {
     }
 }
 
-/// The IP versions of a filter.
+/// The IP versions of a filter. Its term has no other values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Network {
     Ip4,

@@ -46,3 +46,17 @@ fn names_form_sets() {
     assert!(from("a").and(FieldId::In, &others).is_none());
     assert_eq!(from("b").and(FieldId::In, &others), Some(from("b")));
 }
+
+/// Rules see IP packets only: all but IPv4 is IPv6, and all but both is no packet.
+#[test]
+fn the_ip_version_has_two_values() {
+    let but = |numbers: &[u128]| {
+        let listed = Values::Numbers(Intervals::of(numbers.iter().map(|number| (*number, *number))));
+        let filter = Filter::of(FieldId::NetProto, listed.complement(FieldId::NetProto))?;
+        filter.values(FieldId::NetProto).cloned()
+    };
+    assert_eq!(but(&[IP4]), Some(Values::one(IP6)));
+    assert_eq!(but(&[IP6]), Some(Values::one(IP4)));
+    assert_eq!(but(&[IP4, IP6]), None);
+    assert_eq!(but(&[0x806]), Some(Values::Numbers(Intervals::of([(IP4, IP4), (IP6, IP6)]))));
+}
