@@ -34,16 +34,17 @@ pub fn with_ports(address: &str, ports: &str) -> String {
 }
 
 /// The first and the last address of a subnet (with prefix length or mask), of a range, or of one address.
-pub fn addresses(text: &str) -> Option<(u128, u128)> {
+/// `bits`: the width of the addresses; those of the other IP version are none.
+pub fn addresses(text: &str, bits: u32) -> Option<(u128, u128)> {
     if let Some((low, high)) = text.split_once('-') {
-        return Some((address(low)?.0, address(high)?.0));
+        return Some((address(low, bits)?, address(high, bits)?));
     }
     let (base, length) = text.split_once('/').map_or((text, None), |(base, length)| (base, Some(length)));
-    let (base, bits) = address(base)?;
+    let base = address(base, bits)?;
     let length = match length {
         None => bits,
-        Some(length) => match address(length) {
-            Some((mask, _)) => prefix_length(mask, bits)?,
+        Some(length) => match address(length, bits) {
+            Some(mask) => prefix_length(mask, bits)?,
             None => length.parse().ok().filter(|length| *length <= bits)?,
         },
     };
@@ -58,8 +59,30 @@ fn prefix_length(mask: u128, bits: u32) -> Option<u32> {
     (zeros + length == bits).then_some(length)
 }
 
-/// Parses an address: its value and its width in bits.
-fn address(text: &str) -> Option<(u128, u32)> {
-    let ip4 = text.parse::<Ipv4Addr>().map(|address| (u32::from(address).into(), 32));
-    ip4.ok().or_else(|| text.parse::<Ipv6Addr>().ok().map(|address| (address.into(), 128)))
+/// Parses an address of a width in bits.
+fn address(text: &str, bits: u32) -> Option<u128> {
+    match bits {
+        32 => text.parse::<Ipv4Addr>().ok().map(|address| u32::from(address).into()),
+        _ => text.parse::<Ipv6Addr>().ok().map(u128::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_of_one_ip_version() {
+        assert_eq!(addresses("10.0.0.0/255.0.0.0", 32), Some((0x0a00_0000, 0x0aff_ffff)));
+        assert_eq!(addresses("::a00:1-::a00:2", 128), Some((0x0a00_0001, 0x0a00_0002)));
+        for (text, bits) in [
+            ("10.0.0.1", 128),
+            ("2001:db8::a00:1/128", 32),
+            ("10.0.0.0/ffff::", 32),
+            ("10.0.0.1-::a00:2", 32),
+            ("::1-10.0.0.2", 128),
+        ] {
+            assert_eq!(addresses(text, bits), None, "{text}");
+        }
+    }
 }

@@ -63,11 +63,13 @@ pub(super) enum OptionError {
         /// Name of the target.
         name: String,
     },
-    /// Not an address, a subnet or a range of addresses.
-    #[error("`{text}` is neither a subnet nor a range")]
+    /// Not an address, a subnet or a range of addresses of the IP version.
+    #[error("`{text}` is neither a subnet nor a range of {version}")]
     InvalidAddress {
         /// The text.
         text: String,
+        /// The IP version of the file.
+        version: &'static str,
     },
     /// A pattern for interface names.
     #[error("mmb matches interfaces by their full names, not by `{name}`")]

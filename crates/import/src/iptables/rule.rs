@@ -191,8 +191,11 @@ impl<'a> Rule<'a> {
     }
 
     fn address(&mut self, field: FieldId, text: &str, negated: bool) -> Result<(), OptionError> {
-        let invalid = || OptionError::InvalidAddress { text: text.to_owned() };
-        let (low, high) = addresses(text).ok_or_else(invalid)?;
+        let invalid = || OptionError::InvalidAddress {
+            text: text.to_owned(),
+            version: if self.ip6 { "IPv6" } else { "IPv4" },
+        };
+        let (low, high) = addresses(text, field.def().width_bits.into()).ok_or_else(invalid)?;
         self.and(field, Values::range(low, high), negated)
     }
 

@@ -394,6 +394,7 @@ fn collect(
 
 fn interval(field: FieldId, value: &Value) -> Option<(u128, u128)> {
     let checked = |(low, high): (u128, u128)| (high <= max(field)).then_some((low, high));
+    let addresses = |text: &str| addresses(text, field.def().width_bits.into());
     let interval = match value {
         Value::Number(number) => number.as_u64().map(|number| (number.into(), number.into()))?,
         Value::String(text) => match field.def().kind {

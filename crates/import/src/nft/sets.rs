@@ -73,7 +73,7 @@ fn prefixes(value: &Value) -> Option<Vec<String>> {
     if let Some([low, high]) = value["range"].as_array().map(Vec::as_slice) {
         let (low, high) = (low.as_str()?, high.as_str()?);
         let bits = if low.contains(':') { 128 } else { 32 };
-        return Some(cover(addresses(low)?.0, addresses(high)?.0, bits));
+        return Some(cover(addresses(low, bits)?.0, addresses(high, bits)?.0, bits));
     }
     if let Some(prefix) = value.get("prefix") {
         return Some(vec![format!("{}/{}", prefix["addr"].as_str()?, prefix["len"].as_u64()?)]);
