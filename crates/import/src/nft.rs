@@ -59,6 +59,30 @@ struct Base {
     drops: bool,
 }
 
+impl Base {
+    /// The family of the table.
+    fn family(&self) -> &str {
+        self.path.split(' ').next().unwrap_or_default()
+    }
+
+    /// `FAMILY/TABLE/CHAIN`.
+    fn full_name(&self) -> String {
+        self.path.replace(' ', "/")
+    }
+
+    /// Whether it has the name `CHAIN`, `TABLE/CHAIN` or `FAMILY/TABLE/CHAIN`.
+    fn is_named(&self, wanted: &str) -> bool {
+        let full = self.full_name();
+        let in_table = full.split_once('/').is_some_and(|(_, in_table)| in_table == wanted);
+        self.name == wanted || in_table || full == wanted
+    }
+
+    /// Whether its rules translate addresses of forwarded packets.
+    fn is_for_nat(&self) -> bool {
+        self.kind == "nat" && matches!(self.hook.as_str(), "prerouting" | "postrouting")
+    }
+}
+
 /// A ruleset.
 struct Ruleset<'a> {
     machine: &'a Machine,
@@ -150,21 +174,15 @@ impl Ruleset<'_> {
         self.chains.entry(chain).or_default().extend(steps);
     }
 
-    /// The base chain with a name or `table/name`. By default the first filter with the hook `forward`, else
-    /// `input`.
+    /// The base chain with a name. By default the first filter with the hook `forward`, else `input`.
     fn base(&self, chain: Option<&str>) -> Result<&Base, NftError> {
-        let has_name = |base: &&Base, wanted: &str| {
-            let (table, name) =
-                wanted.split_once('/').map_or((None, wanted), |(table, name)| (Some(table), name));
-            base.name == name && table.is_none_or(|table| base.path.split(' ').nth(1) == Some(table))
-        };
         let at = |hook: &str| {
             let all = self.bases.iter().filter(|base| base.hook == hook && base.kind == "filter");
-            all.filter(|base| base.drops || self.rules_of(base) > 0).min_by_key(|base| base.priority)
+            all.filter(|base| self.decides(base)).min_by_key(|base| base.priority)
         };
         match chain {
             Some(wanted) => {
-                let found = self.bases.iter().find(|base| has_name(base, wanted));
+                let found = self.bases.iter().find(|base| base.is_named(wanted));
                 found.ok_or_else(|| NftError::NoChain { chain: wanted.to_owned() })
             }
             None => at("forward").or_else(|| at("input")).ok_or(NftError::NoFilterChain),
@@ -173,6 +191,11 @@ impl Ruleset<'_> {
 
     fn rules_of(&self, base: &Base) -> usize {
         self.rules.get(&base.path).copied().unwrap_or(0)
+    }
+
+    /// Whether it does anything with packets: it has rules, or drops all.
+    fn decides(&self, base: &Base) -> bool {
+        base.drops || self.rules_of(base) > 0
     }
 
     fn write(self, chain: Option<&str>, script: &mut Script) -> Result<(), NftError> {
@@ -184,13 +207,11 @@ impl Ruleset<'_> {
             Ok(_) | Err(NftError::NoFilterChain) if translates() => &only_nat(),
             other => other?,
         };
-        let family = match base.path.split(' ').next() {
-            Some("ip") => Filter::of(FieldId::NetProto, Values::one(IP4)),
-            Some("ip6") => Filter::of(FieldId::NetProto, Values::one(IP6)),
-            Some("inet" | "") => Some(Filter::default()),
-            other => {
-                return Err(NftError::UnsupportedFamily { family: other.unwrap_or_default().to_owned() });
-            }
+        let family = match base.family() {
+            "ip" => Filter::of(FieldId::NetProto, Values::one(IP4)),
+            "ip6" => Filter::of(FieldId::NetProto, Values::one(IP6)),
+            "inet" | "" => Some(Filter::default()),
+            family => return Err(NftError::UnsupportedFamily { family: family.to_owned() }),
         };
         let policy = if base.drops { "drop" } else { "accept" };
         match base.path.as_str() {
@@ -215,33 +236,40 @@ impl Ruleset<'_> {
         all.into_iter()
     }
 
-    /// Remarks on the other base chains. Returns the number of rules that are about the same packets.
+    /// Remarks on the other base chains that decide. Returns the number of their rules and policies that are
+    /// about forwarded packets.
     fn others(&self, base: &Base, script: &mut Script) -> usize {
-        let mut rules = 0;
-        for other in self.bases.iter().filter(|other| other.path != base.path && self.rules_of(other) > 0) {
-            let Base { path, hook, name, kind, .. } = other;
-            let reason = format!("one base chain is converted; --chain {name} converts this one");
+        let mut total = 0;
+        for other in self.bases.iter().filter(|other| other.path != base.path && self.decides(other)) {
+            let Base { path, hook, .. } = other;
+            let rules = self.rules_of(other);
+            let policy = if other.drops { ", policy drop" } else { "" };
+            let converts = format!("--chain {} converts this one", self.short_name(other));
             let is_of_machine = matches!(hook.as_str(), "input" | "output");
-            match (kind.as_str(), is_of_machine || base.hook != "forward") {
-                ("nat", false) if matches!(hook.as_str(), "prerouting" | "postrouting") => {}
-                (_, false) => {
-                    rules += self.rules_of(other);
-                    script.skip_chain(path, self.rules_of(other), reason);
-                }
-                (_, true) => {
-                    let reason = match is_of_machine {
-                        true => format!(
-                            "packets of the machine itself stay with the packet filter of its kernel; \
-                                         --chain {name} converts this one"
-                        ),
-                        false => reason,
-                    };
-                    let source = format!("rules: {}, hook {hook}", self.rules_of(other));
-                    script.remark(Kind::Note, path, &source, reason);
-                }
+            if is_of_machine || base.hook != "forward" {
+                let reason = match is_of_machine {
+                    true => "packets of the machine itself stay with the packet filter of its kernel",
+                    false => "one base chain is converted",
+                };
+                let source = format!("rules: {rules}, hook {hook}{policy}");
+                script.remark(Kind::Note, path, &source, format!("{reason}; {converts}"));
+            } else if !other.is_for_nat() {
+                total += rules.max(1);
+                let source = format!("rules: {rules}{policy}");
+                script.skip_chain(path, rules, &source, format!("one base chain is converted; {converts}"));
+            } else if other.drops {
+                total += 1;
+                let reason = "it is the policy of a chain for NAT: filter in the chain of forwarded packets";
+                script.remark(Kind::NotMapped, path, "policy drop", reason);
             }
         }
-        rules
+        total
+    }
+
+    /// The name of a base chain, or `FAMILY/TABLE/CHAIN` if others have the same name.
+    fn short_name(&self, base: &Base) -> String {
+        let is_unique = self.bases.iter().filter(|other| other.name == base.name).count() == 1;
+        if is_unique { base.name.clone() } else { base.full_name() }
     }
 
     /// Writes the named sets that rules refer to.
@@ -262,8 +290,15 @@ impl Ruleset<'_> {
         if base.hook != "forward" {
             return Default::default();
         }
-        let [before, behind] = ["prerouting", "postrouting"]
-            .map(|hook| self.nat_bases(hook).map(|base| base.path.clone()).collect::<Vec<_>>());
+        // Those of IPv4 are converted with the chain for IPv4, if there is one.
+        let is_ip4 = |other: &Base| other.family() == "ip";
+        let is_filter = |other: &&Base| other.hook == base.hook && other.kind == "filter";
+        let has_ip4 = self.bases.iter().filter(is_filter).any(|other| is_ip4(other) && self.decides(other));
+        let is_about = |other: &&Base| !(base.family() == "ip6" && has_ip4 && is_ip4(other));
+        let [before, behind] = ["prerouting", "postrouting"].map(|hook| {
+            let all = self.nat_bases(hook).filter(is_about);
+            all.map(|base| base.path.clone()).collect::<Vec<_>>()
+        });
         let all: Vec<&str> = before.iter().chain(&behind).map(String::as_str).collect();
         let total = ordered::count_rules(&self.chains, &all);
         (nat::convert(&self.chains, &before, &behind, self.machine, script), total)

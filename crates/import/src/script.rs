@@ -131,8 +131,8 @@ impl Script {
     }
 
     /// Adds a remark on a chain whose rules are not converted, although they are about the same packets.
-    pub fn skip_chain(&mut self, place: &str, rules: usize, reason: impl Into<String>) {
-        self.remark(Kind::NotMapped, place, &format!("rules: {rules}"), reason);
+    pub fn skip_chain(&mut self, place: &str, rules: usize, source: &str, reason: impl Into<String>) {
+        self.remark(Kind::NotMapped, place, source, reason);
         self.skipped += rules.saturating_sub(1);
     }
 

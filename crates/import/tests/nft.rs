@@ -56,3 +56,66 @@ fn negated_ip_versions_name_the_other_version() {
     assert_eq!(rules(&script), expected, "{}", script.text());
     assert!(script.text().contains("no packet of mmb"), "{}", script.text());
 }
+
+/// iptables and ip6tables on nftables: tables of both families have chains of the same name.
+#[test]
+fn an_empty_chain_that_drops_is_not_forgotten() {
+    let source = json!({"payload": {"protocol": "ip", "field": "saddr"}});
+    let prefix = json!({"prefix": {"addr": "10.0.0.0", "len": 8}});
+    let accept = json!([test("==", source, prefix), {"accept": null}]);
+    let objects = [base_chain("ip", "drop", &[accept]), base_chain("ip6", "drop", &[])].concat();
+    let script = converted(&objects, None);
+    assert_eq!(rules(&script), ["add ip-saddr 10.0.0.0/8 accept", "add net-proto ip drop"]);
+    assert!(
+        script.failures().contains("rules: 0, policy drop")
+            && script.failures().contains("--chain ip6/filter/FORWARD converts"),
+        "{}",
+        script.failures()
+    );
+    assert_eq!(script.summary(), "1 of 2 rules converted, 0 with a difference");
+    for (chain, rules_of_chain) in [("ip6/filter/FORWARD", "ip6"), ("ip/filter/FORWARD", "ip")] {
+        let script = converted(&objects, Some(chain));
+        assert_eq!(rules(&script).last().unwrap(), &format!("add net-proto {rules_of_chain} drop"));
+    }
+    let missing =
+        from_nft(&json!({"nftables": objects}).to_string(), Some("inet/filter/FORWARD"), &Machine::default());
+    assert!(missing.is_err());
+    // An empty chain that accepts decides nothing.
+    let objects = [base_chain("ip", "drop", &[]), base_chain("ip6", "accept", &[])].concat();
+    assert_eq!(converted(&objects, None).failures(), "");
+}
+
+/// The kernel drops the first packets of connections that no rule of such a chain accepts.
+#[test]
+fn a_chain_for_nat_that_drops_is_reported() {
+    let mut chain = base_chain("ip", "drop", &[]).remove(0);
+    chain["chain"]["name"] = json!("nat");
+    chain["chain"]["type"] = json!("nat");
+    chain["chain"]["hook"] = json!("prerouting");
+    let objects = [base_chain("ip", "drop", &[]), vec![chain]].concat();
+    let failures = converted(&objects, None).failures();
+    assert!(failures.contains("ip filter nat: not mapped: policy drop"), "{failures}");
+}
+
+/// Both conversions can be loaded: the pools and forwards stand in that of IPv4 only.
+#[test]
+fn translations_are_converted_with_the_chain_for_ip4() {
+    let mut nat = base_chain(
+        "ip",
+        "accept",
+        &[json!([test("==", meta("oifname"), json!("wan")),
+        {"masquerade": null}])],
+    );
+    for object in &mut nat {
+        let key = if object.get("chain").is_some() { "chain" } else { "rule" };
+        object[key]["table"] = json!("nat");
+    }
+    nat[0]["chain"]["type"] = json!("nat");
+    nat[0]["chain"]["hook"] = json!("postrouting");
+    let filters = [base_chain("ip", "drop", &[]), base_chain("ip6", "drop", &[])].concat();
+    let pool = "nat pool add wan interface wan".to_owned();
+    let with = |filters: &[Value], chain| rules(&converted(&[filters, &nat[..]].concat(), chain));
+    assert!(with(&filters, Some("ip/filter/FORWARD")).contains(&pool));
+    assert_eq!(with(&filters, Some("ip6/filter/FORWARD")), ["add net-proto ip6 drop"]);
+    assert!(with(&filters[1..], None).contains(&pool), "there is no chain for IPv4");
+}

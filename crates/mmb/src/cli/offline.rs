@@ -44,7 +44,8 @@ pub struct ClassbenchArgs {
 pub struct FilterArgs {
     /// The rules; `-` is standard input
     pub file: PathBuf,
-    /// The chain to convert; by default the one of forwarded packets, or else of received packets
+    /// The chain to convert; by default the one of forwarded packets, or else of received packets. `nft`
+    /// also takes TABLE/CHAIN and FAMILY/TABLE/CHAIN
     #[arg(long, value_name = "NAME")]
     pub chain: Option<String>,
     /// The interface of masqueraded packets, for rules that do not name it
