@@ -165,7 +165,7 @@ pub struct Member {
 
 impl Member {
     /// The fields that are tested.
-    fn fields(&self) -> impl Iterator<Item = FieldId> + use<> {
+    pub fn fields(&self) -> impl Iterator<Item = FieldId> + use<> {
         [Some(self.field), self.port].into_iter().flatten()
     }
 }
@@ -202,10 +202,16 @@ impl Filter {
         (!self.is_contradictory()).then_some(self)
     }
 
-    /// The filter with one more named set, and the terms for the header of the field. None if no packet
+    /// The filter with one more named set, and the terms for the field and its header. None if no packet
     /// matches.
     pub fn and_member(mut self, member: Member) -> Option<Self> {
-        member.fields().try_for_each(|field| self.narrow_header(field))?;
+        for field in member.fields() {
+            self.narrow_header(field)?;
+            // A packet without the field fails the test, too.
+            if !member.is_in && !self.has_field(field) {
+                self.narrow(field, &Values::Numbers(all_numbers(field)))?;
+            }
+        }
         self.add_member(member);
         (!self.is_contradictory()).then_some(self)
     }

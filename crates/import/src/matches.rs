@@ -19,7 +19,7 @@ pub struct TooManyProtocols;
 /// The filter has too many protocols for IPv6.
 pub fn matches(filter: &Filter) -> Result<Vec<String>, TooManyProtocols> {
     match (network(filter), filter.values(FieldId::IpProto)) {
-        (Network::Both, Some(protocols)) if !has_header_field(filter) && !is_presence(protocols) => {
+        (Network::Both, Some(_)) if !has_header_field(filter) => {
             let mut all = Vec::new();
             for version in [IP4, IP6] {
                 if let Some(part) = filter.clone().and(FieldId::NetProto, &Values::one(version)) {
@@ -32,9 +32,14 @@ pub fn matches(filter: &Filter) -> Result<Vec<String>, TooManyProtocols> {
             let Some(numbers) = protocols.numbers(MAX_PROTOCOLS) else {
                 return Err(TooManyProtocols);
             };
-            let one =
-                |number: u128| Some((filter.clone().and(FieldId::IpProto, &Values::one(number))?, number));
-            numbers.into_iter().filter_map(one).map(|(part, number)| line(&part, Some(number))).collect()
+            let one = |number: u128| {
+                let part = filter.clone().and(FieldId::IpProto, &Values::one(number))?;
+                match header_field(number) {
+                    Some(field) => Some((part.and(field, &Values::range(0, max(field)))?, None)),
+                    None => Some((part, Some(number))),
+                }
+            };
+            numbers.into_iter().filter_map(one).map(|(part, next)| line(&part, next)).collect()
         }
         _ => Ok(vec![line(filter, None)?]),
     }
@@ -59,20 +64,26 @@ fn network(filter: &Filter) -> Network {
 /// Whether the filter tests a field of a transport header, which implies the protocol.
 fn has_header_field(filter: &Filter) -> bool {
     use mmb_lang::Layer::{Icmp, Icmp6, Tcp, Udp};
-    filter.terms().iter().any(|term| matches!(term.field.def().proto, Tcp | Udp | Icmp | Icmp6))
+    let members = filter.members().iter().filter(|member| member.is_in).flat_map(Member::fields);
+    let mut fields = filter.terms().iter().map(|term| term.field).chain(members);
+    fields.any(|field| matches!(field.def().proto, Tcp | Udp | Icmp | Icmp6))
 }
 
-/// Whether the presence of a header field can stand for the protocol, for both IP versions.
-fn is_presence(protocols: &Values) -> bool {
-    *protocols == Values::one(TCP) || *protocols == Values::one(UDP)
+/// Whether the rules miss fragments that the filter has. Fragments other than the first have no transport
+/// header. Over IPv4 `ip-proto` matches them, and over IPv6 no field has their protocol.
+pub fn misses_fragments(filter: &Filter) -> bool {
+    let is_excluded = |term: &Term| term.field == FieldId::IpProto && !filter.excludes(term);
+    network(filter) != Network::Ip4
+        && (filter.values(FieldId::IpProto).is_some() && !has_header_field(filter)
+            || filter.excluded().iter().any(is_excluded))
 }
 
-/// A field that exactly the packets with this transport protocol have.
-fn header_field(protocol: u128) -> Option<&'static str> {
+/// A field that all packets with this transport protocol have, except for fragments other than the first.
+fn header_field(protocol: u128) -> Option<FieldId> {
     match protocol {
-        TCP => Some("tcp-sport"),
-        UDP => Some("udp-sport"),
-        ICMP6 => Some("icmp6-type"),
+        TCP => Some(FieldId::TcpSport),
+        UDP => Some(FieldId::UdpSport),
+        ICMP6 => Some(FieldId::Icmp6Type),
         _ => None,
     }
 }
@@ -84,16 +95,13 @@ fn line(filter: &Filter, next: Option<u128>) -> Result<String, TooManyProtocols>
     for term in filter.terms() {
         match term.field {
             FieldId::NetProto => {}
-            FieldId::IpProto if next.is_some() => {}
-            FieldId::IpProto => words.extend(protocol(term, version, has_header_field(filter))),
+            // A header field implies it.
+            FieldId::IpProto if version != Network::Ip4 => {}
             _ => words.push(term_text(term)),
         }
     }
     words.extend(filter.members().iter().filter(|member| member.is_in).map(member_text));
-    words.extend(next.map(|number| match header_field(number) {
-        Some(field) => field.to_owned(),
-        None => format!("ip6-next {number}"),
-    }));
+    words.extend(next.map(|number| format!("ip6-next {number}")));
     let has_field = |prefix: &str| words.iter().any(|word| word.starts_with(prefix));
     match version {
         Network::Ip4 if !has_field("ip-") && !has_field("icmp-") => words.insert(0, "net-proto ip".into()),
@@ -111,18 +119,6 @@ fn line(filter: &Filter, next: Option<u128>) -> Result<String, TooManyProtocols>
     Ok(words.join(" "))
 }
 
-/// The match on the transport protocol, if it needs one.
-fn protocol(term: &Term, version: Network, has_header_field: bool) -> Option<String> {
-    match (&term.values, version) {
-        (_, Network::Ip4) => Some(term_text(term)),
-        (_, _) if has_header_field => None,
-        (Values::Numbers(numbers), _) => {
-            numbers.iter().next().and_then(|(number, _)| header_field(number)).map(str::to_owned)
-        }
-        _ => None,
-    }
-}
-
 /// Matches for an excluded term. A packet must match none of them.
 fn excluded(term: &Term, version: Network) -> Result<Vec<String>, TooManyProtocols> {
     let numbers = match &term.values {
@@ -137,11 +133,12 @@ fn excluded(term: &Term, version: Network) -> Result<Vec<String>, TooManyProtoco
     let Some(numbers) = numbers.numbers(MAX_PROTOCOLS) else {
         return Err(TooManyProtocols);
     };
-    let words = |number: u128| match header_field(number) {
-        Some(field) => vec![field.to_owned()],
-        None if version == Network::Ip6 => vec![format!("ip6-next {number}")],
-        None => vec![format!("ip-proto {number}"), format!("ip6-next {number}")],
+    let over_ip4 = |number: u128| (version == Network::Both).then(|| format!("ip-proto {number}"));
+    let over_ip6 = |number: u128| match header_field(number) {
+        Some(field) => field.name().to_owned(),
+        None => format!("ip6-next {number}"),
     };
+    let words = |number: u128| over_ip4(number).into_iter().chain([over_ip6(number)]);
     Ok(numbers.into_iter().flat_map(words).collect())
 }
 

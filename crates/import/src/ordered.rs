@@ -36,10 +36,13 @@ use mmb_lang::Action;
 
 use self::budget::Budget;
 use self::output::{Output, RuleText};
-use self::step::{MAX_LOG_FILTERS, NEVER_APPLIES, NOT_REACHED, OVERLAPS, Outcome, TOO_LARGE, WIDENED};
+use self::step::{
+    FRAGMENTS, MAX_LOG_FILTERS, NEVER_APPLIES, NOT_REACHED, OVERLAPS, Outcome, TOO_LARGE, WIDENED,
+};
 use self::subtract::all_minus;
 use self::walk::walk;
 use crate::filter::Filter;
+use crate::matches::misses_fragments;
 use crate::nat::Translations;
 use crate::script::{Kind, Script};
 
@@ -86,6 +89,12 @@ fn convert_within(
     let (mut drops, mut decided): (Vec<Filter>, Vec<Filter>) = Default::default();
     let mut widened = HashSet::new();
     for outcome in outcomes {
+        // Fragments of a session follow the first one.
+        if let Outcome::Decision(step, filters) = &outcome
+            && filters.iter().any(misses_fragments)
+        {
+            output.remark(step, Kind::Differs, FRAGMENTS);
+        }
         match outcome {
             Outcome::Remark(step, kind, reason) => output.remark(step, kind, &reason),
             Outcome::Decision(step, filters) if matches!(step.verdict, Verdict::Log(_)) => {

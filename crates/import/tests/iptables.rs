@@ -51,3 +51,14 @@ fn addresses_of_the_other_ip_version_are_refused() {
         assert!(lost.len() == 1 && lost[0].reason.contains("neither a subnet"), "{lost:?}");
     }
 }
+
+/// `-p udp` of ip6tables matches all fragments, and one of IPv4 is `ip-proto`.
+#[test]
+fn fragments_of_ip6_are_told() {
+    let rule = "-A FORWARD -p udp -j DROP\n";
+    let script = converted(&saved("ip6tables-save", "ACCEPT", rule));
+    assert_eq!(rules(&script), ["add net-proto ip6 udp-sport drop"]);
+    assert!(script.failures().contains("differs") && script.failures().contains("fragments of IPv6"));
+    let script = converted(&saved("iptables-save", "ACCEPT", rule));
+    assert_eq!((rules(&script), script.failures().as_str()), (vec!["add ip-proto udp drop".to_owned()], ""));
+}

@@ -119,3 +119,28 @@ fn translations_are_converted_with_the_chain_for_ip4() {
     assert_eq!(with(&filters, Some("ip6/filter/FORWARD")), ["add net-proto ip6 drop"]);
     assert!(with(&filters[1..], None).contains(&pool), "there is no chain for IPv4");
 }
+
+/// The kernel knows the protocol of each fragment. A rule on a header field knows that of the first only.
+#[test]
+fn a_test_of_the_protocol_matches_fragments() {
+    let udp = json!([test("==", meta("l4proto"), json!("udp")), {"accept": null}]);
+    let (reason, both) =
+        ("fragments of IPv6", ["add ip-proto udp accept", "add net-proto ip6 udp-sport accept"]);
+    let stateless = converted(&base_chain("inet", "drop", std::slice::from_ref(&udp)), None);
+    assert_eq!(rules(&stateless)[..2], both, "{}", stateless.text());
+    assert!(stateless.failures().contains(reason), "{}", stateless.text());
+    // The packets that do not return.
+    let returned = json!([test("==", meta("l4proto"), json!("udp")), {"return": null}]);
+    let script = converted(&base_chain("inet", "drop", &[returned, json!([{"accept": null}])]), None);
+    assert_eq!(rules(&script)[..1], ["add ! ip-proto udp ! udp-sport accept"], "{}", script.text());
+    assert!(script.failures().contains(reason), "{}", script.text());
+    // Fragments of a session follow the first one, and a header field needs a header in the kernel, too.
+    let states = json!({"match": {"op": "in", "left": {"ct": {"key": "state"}},
+        "right": ["established", "related"]}});
+    let known = json!([states, {"accept": null}]);
+    let ports = json!([test("==", port("udp"), json!(53)), {"accept": null}]);
+    for rules in [[known, udp.clone()], [ports.clone(), ports]] {
+        let script = converted(&base_chain("inet", "drop", &rules), None);
+        assert_eq!(script.failures(), "", "{}", script.text());
+    }
+}

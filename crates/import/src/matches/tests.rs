@@ -36,7 +36,7 @@ fn the_ip_version_is_written_once() {
     assert_eq!(words(&[v6.clone(), port]), ["net-proto ip6 tcp-dport 80"]);
     assert_eq!(words(std::slice::from_ref(&v4)), ["net-proto ip"]);
     assert_eq!(words(&[]), ["all"]);
-    assert_eq!(words(&[(FieldId::IpProto, Values::one(TCP))]), ["tcp-sport"]);
+    assert_eq!(words(&[(FieldId::IpProto, Values::one(TCP))]), ["ip-proto 6", "net-proto ip6 tcp-sport"]);
     assert_eq!(words(&[v4, (FieldId::IpProto, Values::one(TCP))]), ["ip-proto 6"]);
     let some = Values::Numbers(Intervals::of([(TCP, TCP), (47, 47)]));
     assert_eq!(words(&[v6, (FieldId::IpProto, some.clone())]), ["net-proto ip6 tcp-sport", "ip6-next 47"]);
@@ -57,4 +57,34 @@ fn flags_and_excluded_terms() {
     assert_eq!(matches(&above).unwrap(), ["tcp-dport 86-90"]);
     let lan = Values::Names { names: ["a".into(), "b".into()].into(), listed: false };
     assert_eq!(words(&[(FieldId::In, lan)]), ["in != {a,b}"]);
+}
+
+/// Fragments other than the first have no transport header. Over IPv4 they have the protocol.
+#[test]
+fn the_protocol_needs_no_header() {
+    let (v4, v6) = ((ANY.0, ANY.1(IP4)), (ANY.0, ANY.1(IP6)));
+    let udp = filter(&[(FieldId::IpProto, Values::one(UDP))]);
+    let without = |terms: &[(FieldId, Values)]| filter(terms).minus(&udp).remove(0);
+    assert_eq!(matches(&without(&[])).unwrap(), ["! ip-proto 17 ! udp-sport"]);
+    assert_eq!(matches(&without(std::slice::from_ref(&v4))).unwrap(), ["net-proto ip ! ip-proto 17"]);
+    assert_eq!(matches(&without(std::slice::from_ref(&v6))).unwrap(), ["net-proto ip6 ! udp-sport"]);
+    assert!(misses_fragments(&udp) && misses_fragments(&without(&[])));
+    assert!(!misses_fragments(&without(&[v4])) && misses_fragments(&without(&[v6])));
+    // IPv6 packets of UDP without a header are no packets that a rule can match.
+    let header = filter(&[(FieldId::UdpSport, Values::range(0, 65_535))]);
+    let headless = |version: u128| {
+        let udp = udp.clone().and(FieldId::NetProto, &Values::one(version)).unwrap();
+        matches(&udp.minus(&header)[0]).unwrap()
+    };
+    assert_eq!(headless(IP4), ["ip-proto 17 ! udp-sport"]);
+    assert!(headless(IP6).is_empty());
+    // These have a header in the source, too.
+    let port = filter(&[(FieldId::UdpDport, Values::one(53))]);
+    assert!(!misses_fragments(&port) && !misses_fragments(&filter(&[]).minus(&port)[0]));
+    let member = |is_in| Member { field: FieldId::UdpDport, port: None, set: "p".into(), is_in };
+    for (is_in, expected) in [(true, "udp-dport @p"), (false, "udp-dport ! udp-dport @p")] {
+        let listed = Filter::default().and_member(member(is_in)).unwrap();
+        assert_eq!(matches(&listed).unwrap(), [expected]);
+        assert!(!misses_fragments(&listed));
+    }
 }

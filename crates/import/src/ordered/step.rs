@@ -21,6 +21,8 @@ pub(super) const NOT_REACHED: &str = "no matching packet reaches it";
 pub(super) const OVERLAPS: &str = "too many rules: the drops before it overlap with it";
 /// The remark on an accept whose rules are too many.
 pub(super) const TOO_LARGE: &str = "the result is too large";
+/// The remark on a rule that tests the protocol of IPv6, in a chain without states.
+pub(super) const FRAGMENTS: &str = "no test of the protocol matches fragments of IPv6 other than the first";
 /// The remark on a rejection whose answer is another one in the source.
 pub const OTHER_ANSWER: &str =
     "mmb answers TCP with a reset, and all else with the ICMP error `administratively prohibited`";
