@@ -174,8 +174,10 @@ impl File<'_> {
         *self.rules.entry(chain.clone()).or_default() += 1;
         let mut rule = Rule::new(self.ip6, self.machine, &words[2..]);
         let verdicts = rule.read().and_then(|()| rule.verdicts(&self.chains, |chain| key(table, chain)));
-        let verdicts =
-            verdicts.unwrap_or_else(|error| vec![Verdict::Remark(Kind::NotMapped, error.to_string())]);
+        let verdicts = verdicts.unwrap_or_else(|error| {
+            let remark = Verdict::Remark(Kind::NotMapped, error.to_string());
+            [remark].into_iter().chain(returns(&words).then_some(Verdict::UnknownReturn)).collect()
+        });
         let filters = rule.into_filters();
         let step = |verdict| Step {
             filters: filters.clone(),
@@ -244,6 +246,14 @@ impl File<'_> {
         let total = ordered::count_rules(&self.chains, &[&before, &behind]);
         (nat::convert(&self.chains, &[before], &[behind], self.machine, script), total)
     }
+}
+
+/// Whether packets that match a rule skip the others of its chain and are not decided about.
+fn returns(words: &[String]) -> bool {
+    words.windows(2).any(|pair| match pair[0].as_str() {
+        "-j" | "--jump" => pair[1] == "RETURN",
+        option => matches!(option, "-g" | "--goto"),
+    })
 }
 
 /// The remark on a chain that is not converted.

@@ -169,6 +169,9 @@ impl Ruleset<'_> {
         if let Err(error) = reader.read(statements) {
             reader.steps.clear();
             reader.remark(Kind::NotMapped, &error.to_string());
+            if statements.iter().any(|statement| reader.returns(statement)) {
+                reader.step(Vec::new(), Verdict::UnknownReturn);
+            }
         }
         let steps = reader.steps;
         self.chains.entry(chain).or_default().extend(steps);
@@ -412,14 +415,18 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Whether packets can skip the other rules of the chain by a statement and are not decided about.
+    fn returns(&self, statement: &Value) -> bool {
+        let skips = |verdict: &Value| verdict.get("return").is_some() || verdict.get("goto").is_some();
+        let map_skips =
+            |map| elements(map, &self.sets()).is_none_or(|all| all.iter().any(|one| skips(&one[1])));
+        skips(statement) || statement.get("vmap").is_some_and(map_skips)
+    }
+
     /// Reads a verdict map: one step per element.
     fn map(&mut self, filters: Vec<Filter>, map: &Value) -> Result<(), ExpressionError> {
         let sets = self.sets();
-        let named = map["data"].as_str().and_then(|name| sets.get(name.strip_prefix('@')?));
-        let Some(elements) = named.or_else(|| map["data"]["set"].as_array().map(Vec::as_slice)) else {
-            return Err(ExpressionError::InvalidMap);
-        };
-        for element in elements {
+        for element in elements(map, &sets).ok_or(ExpressionError::InvalidMap)? {
             let (Some(value), Some(statement)) = (element.get(0), element.get(1)) else {
                 return Err(ExpressionError::InvalidMap);
             };
@@ -430,6 +437,12 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
+}
+
+/// The elements of a verdict map.
+fn elements<'a>(map: &'a Value, sets: &TableSets<'a>) -> Option<&'a [Value]> {
+    let named = map["data"].as_str().and_then(|name| sets.get(name.strip_prefix('@')?));
+    named.or_else(|| map["data"]["set"].as_array().map(Vec::as_slice))
 }
 
 /// Whether a match tests for the loopback interface.

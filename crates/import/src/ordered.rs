@@ -10,7 +10,7 @@
 //! beat the drops before it, so their packets are subtracted from it ([`Filter::minus`]), which gives one or
 //! more rules. If that takes too many rules, the accept is left out with a remark. Then a packet is dropped
 //! that the source accepts, never the other way round. For the same reason, accepts behind a return are left
-//! out if the packets that return cannot be subtracted.
+//! out if the packets that return cannot be subtracted, or are not known because its match has no equal.
 //!
 //! If the rules distinguish connection states, [`sessions`] makes stateful rules of the outcomes.
 //!

@@ -62,3 +62,36 @@ fn fragments_of_ip6_are_told() {
     let script = converted(&saved("iptables-save", "ACCEPT", rule));
     assert_eq!((rules(&script), script.failures().as_str()), (vec!["add ip-proto udp drop".to_owned()], ""));
 }
+
+/// The reasons why rules are not mapped.
+fn lost(script: &Script) -> Vec<String> {
+    let lost = script.remarks().filter(|remark| remark.kind == Kind::NotMapped);
+    lost.map(|remark| remark.reason.clone()).collect()
+}
+
+/// Packets with the mark skip the accepts behind, so these accept others than the source.
+#[test]
+fn accepts_behind_a_lost_return_are_left_out() {
+    let chain = |target: &str| {
+        format!(
+            ":CHK - [0:0]\n:DEEP - [0:0]\n-A FORWARD -j CHK\n-A FORWARD -p tcp -j ACCEPT\n\
+             -A CHK -s 192.0.2.0/24 -j ACCEPT\n-A CHK -m mark --mark 0x1 {target}\n\
+             -A CHK -s 10.0.0.0/8 -j ACCEPT\n-A CHK -s 10.9.0.0/16 -j DROP\n"
+        )
+    };
+    for target in ["-j RETURN", "-g DEEP", "-m limit --limit 5/sec -j RETURN"] {
+        let script = converted(&saved("iptables-save", "DROP", &chain(target)));
+        let expected = [
+            "add ip-saddr 192.0.2.0/24 accept",
+            "add ip-saddr 10.9.0.0/16 drop",
+            "add ip-proto tcp ! ip-saddr 10.9.0.0/16 accept",
+            "add net-proto ip drop",
+        ];
+        assert_eq!(rules(&script), expected, "{target}: {}", script.text());
+        let reasons = lost(&script);
+        assert!(reasons.len() == 2 && reasons[1].contains("return before it"), "{reasons:?}");
+    }
+    // Packets that are decided about do not skip accepts in vain.
+    let script = converted(&saved("iptables-save", "DROP", &chain("-j DROP")));
+    assert!(rules(&script).iter().any(|rule| rule.starts_with("add ip-saddr 10.0.0.0/8")));
+}

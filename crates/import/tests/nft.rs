@@ -144,3 +144,21 @@ fn a_test_of_the_protocol_matches_fragments() {
         assert_eq!(script.failures(), "", "{}", script.text());
     }
 }
+
+/// Packets with the mark skip the accepts behind, so these accept others than the source.
+#[test]
+fn accepts_behind_a_lost_return_are_left_out() {
+    let mark = || test("==", meta("mark"), json!(1));
+    let map = |verdict: Value| json!([{"vmap": {"key": meta("mark"), "data": {"set": [[1, verdict]]}}}]);
+    let accept = json!([test("==", port("tcp"), json!(22)), {"accept": null}]);
+    let with = |lost: Value| {
+        let script = converted(&base_chain("ip", "drop", &[lost, accept.clone()]), None);
+        (rules(&script).len() - 1, script.failures().matches("not mapped").count())
+    };
+    assert_eq!(with(json!([mark(), {"return": null}])), (0, 2));
+    assert_eq!(with(json!([mark(), {"goto": {"target": "other"}}])), (0, 2));
+    assert_eq!(with(map(json!({"return": null}))), (0, 2));
+    // These decide, or packets come back.
+    assert_eq!(with(json!([mark(), {"drop": null}])), (1, 1));
+    assert_eq!(with(map(json!({"jump": {"target": "other"}}))), (1, 1));
+}

@@ -42,6 +42,8 @@ pub enum Verdict {
     Jump(String),
     /// The packets go on after the jump to this chain, or to the policy.
     Return,
+    /// Unknown packets return: the rule is not converted, and its filters do not count.
+    UnknownReturn,
     /// The connections of the packets are translated.
     Translate(Translation),
     /// None: the step is a remark on a rule.

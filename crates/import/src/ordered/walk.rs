@@ -34,7 +34,7 @@ pub(super) fn walk<'a>(chains: &'a Chains, chain: &'a str, budget: &mut Budget) 
 struct Reach {
     /// The packets, as a union of filters.
     filters: Vec<Filter>,
-    /// Whether there are no others: returns have been subtracted.
+    /// Whether there are no others: all returns are known and have been subtracted.
     is_exact: bool,
 }
 
@@ -62,9 +62,16 @@ impl<'a> Walk<'a, '_> {
     fn steps(&mut self, name: &str, mut within: Reach, depth: usize) {
         let chains = self.chains;
         for step in chains.get(name).map_or(&[][..], Vec::as_slice) {
-            if let Verdict::Remark(kind, reason) = &step.verdict {
-                self.remark(step, *kind, reason);
-                continue;
+            match &step.verdict {
+                Verdict::Remark(kind, reason) => {
+                    self.remark(step, *kind, reason);
+                    continue;
+                }
+                Verdict::UnknownReturn => {
+                    within.is_exact = false;
+                    continue;
+                }
+                _ => {}
             }
             self.budget.next_step();
             let reached = self.budget.spend(STEP_COST);
@@ -77,7 +84,7 @@ impl<'a> Walk<'a, '_> {
             match &step.verdict {
                 _ if filters.is_empty() => self.remark(step, Kind::Note, NOT_REACHED),
                 Verdict::Accept | Verdict::Log(_) | Verdict::Translate(_) if !within.is_exact => {
-                    self.remark(step, Kind::NotMapped, "too many rules: the packets that return before it");
+                    self.remark(step, Kind::NotMapped, "the packets that return before it are not all known");
                 }
                 Verdict::Accept
                 | Verdict::Drop
@@ -104,7 +111,7 @@ impl<'a> Walk<'a, '_> {
                         self.remark(step, Kind::NotMapped, "too many rules: the packets that return here");
                     }
                 },
-                Verdict::Remark(..) => {}
+                Verdict::Remark(..) | Verdict::UnknownReturn => {}
             }
         }
     }
