@@ -95,3 +95,16 @@ fn accepts_behind_a_lost_return_are_left_out() {
     let script = converted(&saved("iptables-save", "DROP", &chain("-j DROP")));
     assert!(rules(&script).iter().any(|rule| rule.starts_with("add ip-saddr 10.0.0.0/8")));
 }
+
+/// xt_tcpmss takes a segment without the option for one that does not match, and negates that.
+#[test]
+fn a_negated_segment_size_matches_segments_without_one() {
+    let rule = |mss: &str| format!("-A FORWARD -p tcp -m tcp --tcp-flags SYN SYN -m tcpmss {mss} -j DROP\n");
+    let of = |program: &str, mss: &str| rules(&converted(&saved(program, "ACCEPT", &rule(mss))));
+    assert_eq!(
+        of("iptables-save", "! --mss 536:65535"),
+        ["add ip-proto tcp tcp-syn ! tcp-opt-mss 536-65535 drop"]
+    );
+    assert_eq!(of("ip6tables-save", "! --mss 1220"), ["add net-proto ip6 tcp-syn ! tcp-opt-mss 1220 drop"]);
+    assert_eq!(of("iptables-save", "--mss 1:535"), ["add ip-proto tcp tcp-syn tcp-opt-mss 1-535 drop"]);
+}

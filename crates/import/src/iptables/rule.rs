@@ -4,7 +4,7 @@ use mmb_lang::FieldId;
 
 use super::error::OptionError;
 use super::target::Target;
-use crate::filter::{Filter, IP4, IP6, Member, Values};
+use crate::filter::{Filter, IP4, IP6, Member, TCP, Values};
 use crate::intervals::Intervals;
 use crate::ipset::udp_set;
 use crate::names;
@@ -113,7 +113,7 @@ impl<'a> Rule<'a> {
     }
 
     fn option(&mut self, option: &str, negated: bool) -> Result<(), OptionError> {
-        use FieldId::{IpFragOffset, TcpOptMss};
+        use FieldId::IpFragOffset;
         let unknown = || OptionError::UnknownOption { option: option.to_owned() };
         if matches!(option, "-f" | "--fragment") {
             return self.and(IpFragOffset, Values::one(0), !negated);
@@ -172,7 +172,7 @@ impl<'a> Rule<'a> {
             }
             "--icmp-type" => self.icmp(FieldId::IcmpType, FieldId::IcmpCode, value, negated),
             "--icmpv6-type" => self.icmp(FieldId::Icmp6Type, FieldId::Icmp6Code, value, negated),
-            "--mss" => self.and(TcpOptMss, ranges(value, u16::MAX.into())?, negated),
+            "--mss" => self.segment_size(value, negated),
             "--ecn-ip-ect" if !self.ip6 => self.and(FieldId::IpEcn, ranges(value, 3)?, negated),
             "--dscp" => self.dscp(value, negated),
             "--length" => self.length(value, negated),
@@ -283,6 +283,21 @@ impl<'a> Rule<'a> {
             true => self.and(FieldId::Ip6TrafficClass, Values::range(number << 2, number << 2 | 3), negated),
             false => self.and(FieldId::IpDscp, Values::one(number), negated),
         }
+    }
+
+    /// The maximum segment size that a TCP segment announces. Negated: also segments that announce none.
+    fn segment_size(&mut self, text: &str, negated: bool) -> Result<(), OptionError> {
+        let values = ranges(text, u16::MAX.into())?;
+        if !negated {
+            return self.and(FieldId::TcpOptMss, values, false);
+        }
+        self.and(FieldId::IpProto, Values::one(TCP), false)?;
+        let filters = std::mem::take(&mut self.filters);
+        self.filters = match Filter::of(FieldId::TcpOptMss, values) {
+            Some(excluded) => filters.iter().flat_map(|filter| filter.minus(&excluded)).collect(),
+            None => filters,
+        };
+        Ok(())
     }
 
     /// The length of the packet. The IPv6 header has the length without its own 40 bytes.
