@@ -7,8 +7,12 @@
 //!
 //! Sets of one kind of value become named sets. A set of addresses and ports (`hash:ip,port`) becomes two:
 //! one for TCP with its name, and one for UDP ([`udp_set`]). Other sets of several values have no equal.
+//!
+//! A set with `netmask` has one element for each prefix, so it becomes a set of prefixes. In a set with a
+//! `timeout`, an element with `timeout 0` stays. Elements of mmb cannot say that, so the set gets no time of
+//! its own then, and its other elements get theirs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mmb_lang::{NamedSet, SetElement, SetKind, parse_element};
 
@@ -41,6 +45,9 @@ pub enum IpsetError {
         /// The kind of the set.
         kind: &'static str,
     },
+    /// The set ignores bits of addresses that are not their last ones.
+    #[error("`bitmask` has no equal: sets have addresses and prefixes")]
+    Bitmask,
     /// The element excludes values.
     #[error("an element with `nomatch` is an exception, and sets have none")]
     Exception,
@@ -49,9 +56,26 @@ pub enum IpsetError {
     Line,
 }
 
+/// The remark on a set whose elements do not all expire.
+const PERMANENT: &str = "some elements stay (`timeout 0`), so the set has no time for elements without one";
+
+/// A set that is converted.
+struct Set<'a> {
+    kind: SetKind,
+    /// The prefix length of the elements, if they are single addresses in the source.
+    netmask: Option<&'a str>,
+    /// The time of elements without one, as an option. Empty if the set has it.
+    time: String,
+}
+
 /// Converts the output of `ipset save`.
 pub fn convert(text: &str, script: &mut Script) {
-    let (mut kinds, mut total) = (HashMap::new(), 0);
+    let stays_in = |line| match words(line).as_slice() {
+        ["add" | "-A", name, _, options @ ..] if seconds(options) == Some(0) => Some(*name),
+        _ => None,
+    };
+    let permanent: HashSet<&str> = text.lines().filter_map(stays_in).collect();
+    let (mut sets, mut total) = (HashMap::new(), 0);
     for (number, line) in (1..).zip(text.lines()) {
         let words = words(line);
         if words.is_empty() || words[0].starts_with('#') || words[0] == "COMMIT" {
@@ -59,8 +83,13 @@ pub fn convert(text: &str, script: &mut Script) {
         }
         total += 1;
         let place = format!("line {number}");
-        match converted(&words, &mut kinds) {
-            Ok(converted) => _ = converted.iter().all(|converted| script.line(converted, &place, line)),
+        match converted(&words, &permanent, &mut sets) {
+            Ok(converted) => {
+                if is_create(words[0]) && sets.get(words[1]).is_some_and(|set| !set.time.is_empty()) {
+                    script.remark(Kind::Differs, &place, line, PERMANENT);
+                }
+                converted.iter().all(|converted| script.line(converted, &place, line));
+            }
             Err(error) => script.remark(Kind::NotMapped, &place, line, error.to_string()),
         }
     }
@@ -88,41 +117,62 @@ pub fn udp_set(name: &str) -> String {
 }
 
 /// The protocol and the text in the language of an element of a set of addresses and ports.
-fn pair(element: &str) -> Option<(&str, String)> {
+fn pair<'a>(element: &'a str, set: &Set<'_>) -> Option<(&'a str, String)> {
     let (address, service) = element.split_once(',')?;
     let (protocol, ports) = service.split_once(':').unwrap_or(("tcp", service));
-    matches!(protocol, "tcp" | "udp").then(|| (protocol, with_ports(address, ports)))
+    matches!(protocol, "tcp" | "udp").then(|| (protocol, with_ports(&masked(address, set), ports)))
 }
 
-/// The lines of the language for a line of words. `kinds`: the kinds of the sets so far.
+/// An address, or the prefix that it stands for.
+fn masked(address: &str, set: &Set<'_>) -> String {
+    set.netmask.map_or_else(|| address.to_owned(), |length| format!("{address}/{length}"))
+}
+
+fn is_create(command: &str) -> bool {
+    matches!(command, "create" | "-N" | "-exist")
+}
+
+/// The lines of the language for a line of words. `permanent`: the names of sets with elements that stay.
+/// `sets`: the sets so far.
 fn converted<'a>(
     words: &[&'a str],
-    kinds: &mut HashMap<&'a str, SetKind>,
+    permanent: &HashSet<&str>,
+    sets: &mut HashMap<&'a str, Set<'a>>,
 ) -> Result<Vec<String>, IpsetError> {
     let [command, name, what, options @ ..] = words else { return Err(IpsetError::Line) };
     match *command {
-        "create" | "-N" | "-exist" => {
+        command if is_create(command) => {
+            if options.contains(&"bitmask") {
+                return Err(IpsetError::Bitmask);
+            }
+            let netmask = option(options, "netmask");
             let kind = match *what {
+                "hash:ip" | "bitmap:ip" if netmask.is_some() => SetKind::Prefix,
                 "hash:ip" | "bitmap:ip" => SetKind::Address,
                 "hash:net" => SetKind::Prefix,
                 "bitmap:port" => SetKind::Port,
                 "hash:ip,port" | "hash:net,port" => SetKind::AddressPort,
                 other => return Err(IpsetError::Type { kind: other.to_owned() }),
             };
-            kinds.insert(name, kind);
+            let (own, of_elements) = match permanent.contains(name) {
+                true => (String::new(), time(options)),
+                false => (time(options), String::new()),
+            };
+            sets.insert(name, Set { kind, netmask, time: of_elements });
             let names = [Some((*name).to_owned()), kind.has_pairs().then(|| udp_set(name))];
-            let line = |name| format!("set add {name} {}{}", kind.word(), time(options));
+            let line = |name| format!("set add {name} {}{own}", kind.word());
             Ok(names.into_iter().flatten().map(line).collect())
         }
         "add" | "-A" => {
-            let kind = *kinds.get(name).ok_or_else(|| IpsetError::UnknownSet { name: (*name).to_owned() })?;
+            let set = sets.get(name).ok_or_else(|| IpsetError::UnknownSet { name: (*name).to_owned() })?;
+            let kind = set.kind;
             if options.contains(&"nomatch") {
                 return Err(IpsetError::Exception);
             }
             let invalid = || IpsetError::Element { element: (*what).to_owned(), kind: kind.word() };
             let (name, text) = match kind.has_pairs() {
-                false => ((*name).to_owned(), (*what).to_owned()),
-                true => match pair(what).ok_or_else(invalid)? {
+                false => ((*name).to_owned(), masked(what, set)),
+                true => match pair(what, set).ok_or_else(invalid)? {
                     ("udp", text) => (udp_set(name), text),
                     (_, text) => ((*name).to_owned(), text),
                 },
@@ -130,7 +180,8 @@ fn converted<'a>(
             let element = parse_element(&text).ok().filter(|element: &SetElement| kind.accepts(element));
             let element = element.ok_or_else(invalid)?;
             let comment = option(options, "comment").map(|text| format!(" comment \"{}\"", escaped(text)));
-            Ok(vec![format!("set {name} add {element}{}{}", time(options), comment.unwrap_or_default())])
+            let time = if seconds(options).is_some() { time(options) } else { set.time.clone() };
+            Ok(vec![format!("set {name} add {element}{time}{}", comment.unwrap_or_default())])
         }
         _ => Err(IpsetError::Line),
     }
@@ -141,10 +192,14 @@ fn option<'a>(options: &[&'a str], name: &str) -> Option<&'a str> {
     options.get(at + 1).copied()
 }
 
-/// The time of a set or an element; in ipset, 0 means that elements stay.
+/// The value of the option `timeout`. 0 means that elements stay.
+fn seconds(options: &[&str]) -> Option<u32> {
+    option(options, "timeout").and_then(|text| text.parse().ok())
+}
+
+/// The time of a set or an element in the language. Empty if there is none.
 fn time(options: &[&str]) -> String {
-    let seconds = option(options, "timeout").and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    match seconds.min(NamedSet::MAX_TIMEOUT) {
+    match seconds(options).unwrap_or(0).min(NamedSet::MAX_TIMEOUT) {
         0 => String::new(),
         seconds => format!(" timeout {seconds}s"),
     }
@@ -162,7 +217,7 @@ mod tests {
     fn saved_sets_become_named_sets() {
         let saved = "create blocked hash:ip family inet hashsize 1024 maxelem 65536 timeout 3600 comment\n\
                      add blocked 192.0.2.7 timeout 600 comment \"port scan\"\n\
-                     add blocked 2001:db8::1 timeout 0\n\
+                     add blocked 2001:db8::1 timeout 3599\n\
                      create nets hash:net family inet\nadd nets 10.0.0.0/8\nadd nets 10.1.0.0/16 nomatch\n\
                      create web bitmap:port range 0-1023\nadd web 80\nadd web 443-444\n\
                      create pairs hash:ip,port timeout 60\nadd pairs 192.0.2.1,tcp:80\n\
@@ -176,21 +231,79 @@ mod tests {
         let expected = [
             "set add blocked address timeout 1h",
             "set blocked add 192.0.2.7 timeout 10m comment \"port scan\"",
-            "set blocked add 2001:db8::1",
+            "set blocked add 2001:db8::1 timeout 3599s",
             "set add nets prefix",
             "set nets add 10.0.0.0/8",
             "set add web port",
             "set web add 80",
             "set web add 443-444",
-            "set add pairs address-port timeout 1m",
-            "set add pairs-udp address-port timeout 1m",
-            "set pairs add 192.0.2.1:80",
+            "set add pairs address-port",
+            "set add pairs-udp address-port",
+            "set pairs add 192.0.2.1:80 timeout 1m",
             "set pairs-udp add 192.0.2.1:53-54",
             "set add nets6 address-port",
             "set add nets6-udp address-port",
             "set nets6 add [2001:db8::/32]:443",
         ];
         assert_eq!(lines, expected);
-        assert_eq!(script.remarks().count(), 5, "{text}");
+        assert_eq!(script.remarks().count(), 6, "{text}");
+    }
+
+    /// The lines, and the failures, of output as ipset 7.17 prints it.
+    fn lines(saved: &str) -> (Vec<String>, String) {
+        let mut script = Script::default();
+        convert(saved, &mut script);
+        let text = script.text();
+        let lines = text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+        (lines, script.failures())
+    }
+
+    /// A lookup masks the address first.
+    #[test]
+    fn an_element_of_a_set_with_a_netmask_is_a_prefix() {
+        let (rules, failures) = lines(
+            "create off hash:ip family inet hashsize 1024 maxelem 65536 netmask 24 bucketsize 12 initval 0x089a\n\
+             add off 192.0.2.0\n\
+             create off6 hash:ip family inet6 hashsize 1024 maxelem 65536 netmask 64\nadd off6 2001:db8:1:2::\n\
+             create b bitmap:ip range 10.0.0.0-10.0.255.255 netmask 24\nadd b 10.0.3.0\n\
+             create pp hash:ip,port family inet netmask 24\nadd pp 10.1.2.0,tcp:80\n",
+        );
+        let expected = [
+            "set add off prefix",
+            "set off add 192.0.2.0/24",
+            "set add off6 prefix",
+            "set off6 add 2001:db8:1:2::/64",
+            "set add b prefix",
+            "set b add 10.0.3.0/24",
+            "set add pp address-port",
+            "set add pp-udp address-port",
+            "set pp add 10.1.2.0/24:80",
+        ];
+        assert_eq!(
+            (rules.iter().map(String::as_str).collect::<Vec<_>>(), failures),
+            (expected.to_vec(), "".into())
+        );
+        let (rules, failures) =
+            lines("create m hash:ip family inet bitmask 255.255.0.255 bucketsize 12\nadd m 10.1.0.3\n");
+        assert!(rules.is_empty() && failures.contains("`bitmask` has no equal"), "{failures}");
+    }
+
+    #[test]
+    fn elements_that_stay_do_not_expire() {
+        let (rules, failures) = lines(
+            "create perm hash:ip family inet timeout 3600\nadd perm 192.0.2.7 timeout 0\n\
+             add perm 192.0.2.8 timeout 500\nadd perm 192.0.2.9\n\
+             create none hash:ip family inet timeout 0\nadd none 192.0.2.1 timeout 0\n",
+        );
+        let expected = [
+            "set add perm address",
+            "set perm add 192.0.2.7",
+            "set perm add 192.0.2.8 timeout 500s",
+            "set perm add 192.0.2.9 timeout 1h",
+            "set add none address",
+            "set none add 192.0.2.1",
+        ];
+        assert_eq!(rules, expected);
+        assert!(failures.starts_with("line 1: differs") && failures.lines().count() == 2, "{failures}");
     }
 }
