@@ -1,6 +1,7 @@
 """Clients that try to bring a word past `match`: their segments are made by hand, the server is a real kernel.
 
-What counts is what the server's program reads. With `mask`, it must not read the word, whatever the client sends.
+What counts is what the server's program reads. It must not read the word, whatever the client sends. With `alert`, it may
+read a word that is counted.
 """
 
 import random
@@ -11,12 +12,14 @@ import pytest
 from scapy.layers.inet import fragment
 
 from lab import wait
+from lab.daemon import report
 from lab.frames import IP, TCP, Ether, Raw
 from lab.netns import CLIENT_MAC, SERVER4, SERVER_MAC
 
 PORT, CLIENT = 7000, "10.77.0.50"
 WORD, MASKED = b"evil word", b"*********"
 CONFIG = f'nf add m match "{WORD.decode()}" mask\nchain add c m\nadd-stateful tcp-dport {PORT} chain c\n'
+ACTIONS = ["mask", "reset", "close", "alert"]
 
 
 class Server:
@@ -217,13 +220,36 @@ WAYS = [
 ]
 
 
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("way", WAYS)
-def test_ways_around(attack, way):
-    wire, server = attack()
+def test_ways_around(attack, way, action):
+    wire, server = attack(CONFIG.replace("mask", action))
     client = Attacker(wire, 4001).open()
     expected = way(client)
+    if MASKED in expected and action in ("reset", "close"):
+        wait.until(lambda: wire.daemon.drops()["match"] >= 1, "the end of the connection")
+        assert WORD not in server.streams.get(client.port, b"")
+        return
     read = sent(server, client, len(expected))
-    assert read[: len(expected)] == expected and WORD not in read
+    if action == "alert":
+        assert read[: len(expected)] == expected.replace(MASKED, WORD)
+        wait.until(lambda: report(wire.daemon, "m")["matches"] == str(read.count(WORD)), "the count")
+    else:
+        assert read[: len(expected)] == expected and WORD not in read
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_urgent_byte_of_a_kernel(attack, action):
+    """The byte at the urgent pointer lies in the word. Without the pointer, programs read it there (RFC 6093, section 3.1)."""
+    wire, server = attack(CONFIG.replace("mask", action))
+    with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+        client.connect((SERVER4, PORT))
+        port = client.getsockname()[1]
+        client.send(b"an evil!", socket.MSG_OOB)
+        wait.until(lambda: len(server.streams.get(port, b"")) >= 7, "the bytes in front")
+        client.send(b" word.")
+        wait.until(lambda: server.streams[port].endswith(b"."), "the last byte")
+        assert server.streams[port] == b"an evil! word."
 
 
 def test_half_a_word_is_repeated(attack):

@@ -22,24 +22,19 @@ const URG: u8 = 0x20;
 const URGENT_POINTER: usize = 18;
 
 impl StreamContext {
-    /// Looks at a segment before anything is noted of it. Returns false if it is to be dropped.
+    /// Looks at a segment before anything is noted of it, in front of functions that read content. Returns
+    /// false if it is to be dropped.
     ///
-    /// `is_exact`: functions judge bytes. Many receivers take the byte at the urgent pointer out of the
-    /// stream (RFC 6093, 3.1), which functions do not see. So the pointer is removed.
+    /// Many receivers take the byte at the urgent pointer out of the stream (RFC 6093, 3.1), which functions
+    /// do not see. So the pointer is removed.
     #[inline(always)]
-    pub(super) fn admits(
-        &self,
-        packet: &mut Packet<'_>,
-        stream: &mut TcpStream,
-        worker: u16,
-        is_exact: bool,
-    ) -> bool {
+    pub(super) fn admits(&self, packet: &mut Packet<'_>, stream: &mut TcpStream, worker: u16) -> bool {
         let flags = packet.tcp_flags();
         if !stream.may_come_from(packet.direction as usize, packet.in_port, flags) {
             self.count(worker, Cause::WrongPort);
             return false;
         }
-        if flags & URG != 0 && is_exact && !matches!(stream.status(), Status::Passed(_)) {
+        if flags & URG != 0 && !matches!(stream.status(), Status::Passed(_)) {
             remove_urgent(packet, flags);
         }
         true

@@ -166,7 +166,7 @@ impl StreamContext {
             }
             let verdict = if packet.meta.kind.l4() == Kind::TCP {
                 let view = &mut views[n];
-                let verdict = match self.admits(packet, stream, worker, true) {
+                let verdict = match self.admits(packet, stream, worker) {
                     true => self.arrive(packet, (stream, view), &mut step, (memory, kept)),
                     false => Verdict::Drop(DropReason::StreamWindow),
                 };
