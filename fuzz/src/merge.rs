@@ -59,7 +59,7 @@ fn continued(frame: &[u8], number: u32) -> Option<Vec<u8>> {
         frame[l3 + 10..l3 + 12].copy_from_slice(&(!mmb_packet::checksum::fold(sum)).to_be_bytes());
     }
     headers.write_partial_checksum(&mut frame);
-    complete_partial(&mut frame, &[], &meta);
+    complete_partial(&mut frame, [], &meta);
     Some(frame)
 }
 

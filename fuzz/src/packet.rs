@@ -283,7 +283,7 @@ fn with_pseudo_sum(frame: &[u8], meta: &Meta) -> Vec<u8> {
 /// only once, and equally wherever the packet is split.
 fn check_partial(frame: &[u8], meta: &Meta) {
     let mut done = frame.to_vec();
-    let completed = complete_partial(&mut done, &[], meta);
+    let completed = complete_partial(&mut done, [], meta);
     let l4 = usize::from(meta.l4_off);
     match pseudo_header(frame, meta) {
         Some((pseudo, field)) => {
@@ -305,12 +305,12 @@ fn check_partial(frame: &[u8], meta: &Meta) {
 
 fn check_split(frame: &[u8], meta: &Meta, completed: bool, headers: usize) {
     let mut whole = frame.to_vec();
-    complete_partial(&mut whole, &[], meta);
-    assert!(!complete_partial(&mut whole.clone(), &[], meta), "completed twice");
+    complete_partial(&mut whole, [], meta);
+    assert!(!complete_partial(&mut whole.clone(), [], meta), "completed twice");
     for at in (headers..frame.len()).take(5) {
         let (mut head, rest) = (frame[..at].to_vec(), &frame[at..]);
         let (left, right) = rest.split_at(rest.len() / 2);
-        assert_eq!(complete_partial(&mut head, &[left, right], meta), completed);
+        assert_eq!(complete_partial(&mut head, [left, right], meta), completed);
         assert_eq!(head, whole[..at]);
     }
 }

@@ -6,12 +6,13 @@ mod count;
 mod substitute;
 
 use mmb_nf::harness::{Harness, Sent};
-use mmb_nf::{ChainVerdict, Registry};
+use mmb_nf::{ChainVerdict, DropReason, Registry};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 
 use self::count::Count;
 use self::substitute::{Forbid, Substitute};
 
+const FIN: u8 = 1;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 const URG: u8 = 32;
@@ -68,4 +69,49 @@ fn functions_that_read_content_and_receivers_get_the_urgent_byte() {
 fn functions_that_count_leave_the_urgent_pointer() {
     let urgent = frame(0, 0, ACK | URG, b"an urgent bit");
     assert_eq!(Bench::open(COUNTS).send(&urgent).frame, urgent);
+}
+
+/// The frame with another last byte: of its payload, or of the urgent pointer of a segment without one.
+fn damaged(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    *frame.last_mut().expect("a frame") ^= 1;
+    frame
+}
+
+/// RFC 9293, 3.1: receivers take no segment with a wrong checksum. What it says must not be noted.
+#[test]
+fn damaged_segments_go_no_further() {
+    for lines in EXACT {
+        let mut bench = Bench::open(lines);
+        for good in [
+            frame(0, 0, ACK, b"first"),
+            frame(1, 0, ACK, b""),
+            frame(0, 5, ACK | FIN, b"last"),
+            frame(1, 0, ACK | FIN, b""),
+            frame(0, 99_999, SYN, b""),
+        ] {
+            let dropped = bench.send(&damaged(&good));
+            assert_eq!(dropped.verdict, ChainVerdict::Drop(DropReason::StreamChecksum), "{lines}");
+            let sent = bench.send(&good);
+            assert_eq!((sent.verdict, &sent.frame), (ChainVerdict::Pass, &good), "{lines}");
+        }
+    }
+}
+
+/// Kernels leave checksums to network cards.
+#[test]
+fn partial_checksums_are_completed() {
+    for lines in EXACT {
+        let tcp = Tcp { seq: 1000, ack: 2000, flags: ACK, ..Tcp::new(4000, 80) };
+        let whole = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp).payload(*b"first");
+        let sent = Bench::open(lines).send(&whole.clone().partial_checksum().build());
+        assert_eq!((sent.verdict, sent.frame), (ChainVerdict::Pass, whole.build()), "{lines}");
+    }
+}
+
+#[test]
+fn functions_that_count_get_damaged_segments() {
+    let damaged = damaged(&frame(0, 0, ACK, b"first"));
+    let sent = Bench::open(COUNTS).send(&damaged);
+    assert_eq!((sent.verdict, sent.frame), (ChainVerdict::Pass, damaged));
 }

@@ -204,7 +204,7 @@ impl Network {
     ) -> bool {
         let field = l4 + if is_tcp { TCP_CHECKSUM } else { UDP_CHECKSUM };
         set(head, field, self.pseudo_sum(head, is_tcp, covered));
-        let Some(sum) = sum_pieces(&head[l4..], rest, covered) else { return false };
+        let Some(sum) = sum_pieces(&head[l4..], rest.iter().copied(), covered) else { return false };
         let checksum = match !fold(sum) {
             // UDP has no checksum then (RFC 768).
             0 if !is_tcp => 0xffff,

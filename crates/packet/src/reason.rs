@@ -117,6 +117,7 @@ drop_reasons! {
     HeldTimeout = "held-timeout", "function of a chain held the packet for longer than the timeout `held`";
     HeldEnded = "held-ended", "session of a held packet ended, or left the function that held the packet";
     StreamWindow = "stream-window", "TCP segment with numbers that the receiver cannot take, in front of a stream function";
+    StreamChecksum = "stream-checksum", "TCP segment with a wrong checksum, in front of a stream function that reads its bytes";
     StreamEnd = "stream-end", "TCP segment with bytes behind the end of a stream that a function reads";
     StreamDuplicate = "stream-duplicate", "copy of a TCP segment that waits for the bytes in front of it";
     StreamConflict = "stream-conflict", "retransmission with other bytes than those that stream functions have read";

@@ -146,8 +146,8 @@ def test_the_plain_word(attack):
 
 
 def forged_acknowledgement(client):
-    """Harmless bytes with a wrong checksum, an acknowledgement of them from the client's side, and the word."""
-    client.send(client.seq, b"x" * len(WORD), chksum=1)
+    """Harmless bytes that no machine takes, an acknowledgement of them from the client's side, and the word."""
+    client.send(client.seq, b"x" * len(WORD), ip={"chksum": 1})
     forged = TCP(sport=PORT, dport=client.port, seq=client.ack, ack=(client.seq + len(WORD)) % (1 << 32), flags="A")
     client.raw.send(Ether(src=CLIENT_MAC, dst=SERVER_MAC) / IP(src=SERVER4, dst=CLIENT) / forged)
     client.send(client.seq, WORD)
@@ -158,7 +158,7 @@ def wrong_checksum(client):
     """Harmless bytes that the server does not take, and the word in their place."""
     client.send(client.seq, b"x" * len(WORD), chksum=1)
     client.send(client.seq, WORD)
-    return b"x" * len(WORD)
+    return MASKED
 
 
 def urgent_byte(client):
@@ -168,11 +168,18 @@ def urgent_byte(client):
 
 
 def lost_end(client):
-    """A FIN with a wrong checksum, then bytes in its place and the word. The word arrives masked or not at all."""
-    client.send(client.seq, b"abc", flags="FA", chksum=1)
+    """A FIN that no machine takes, then bytes in its place and the word. The word does not arrive."""
+    client.send(client.seq, b"abc", flags="FA", ip={"chksum": 1})
     client.send(client.seq, b"abc" + WORD, flags="A")
     client.send(client.seq, b"abc", flags="FA")
     return b"abc"
+
+
+def damaged_end(client):
+    """A FIN with a wrong checksum, then bytes in its place and the word."""
+    client.send(client.seq, b"abc", flags="FA", chksum=1)
+    client.send(client.seq, b"abc" + WORD, flags="A")
+    return b"abc" + MASKED
 
 
 def old_numbers(client):
@@ -216,7 +223,8 @@ def between_fragments(client):
 
 
 WAYS = [
-    forged_acknowledgement, wrong_checksum, header_checksum, urgent_byte, lost_end, old_numbers, fragments, between_fragments,
+    forged_acknowledgement, wrong_checksum, header_checksum, urgent_byte, lost_end, damaged_end, old_numbers, fragments,
+    between_fragments,
 ]
 
 

@@ -115,7 +115,7 @@ impl Wire {
         for packet in burst.iter_mut() {
             let mut meta = Meta::default();
             if mmb_packet::parse(packet.data(), packet.pkt_len(), &mut meta).is_ok() {
-                complete_partial(packet.data_mut(), &[], &meta);
+                complete_partial(packet.data_mut(), [], &meta);
                 self.learn(from, packet.data());
             }
         }

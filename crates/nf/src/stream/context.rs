@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use mmb_flow::SessionId;
-use mmb_packet::{DropReason, Kind, PacketFlags};
+use mmb_packet::{Kind, PacketFlags};
 use mmb_stream::{Cause, KeptBytes, Policy, Status, TcpStream, View};
 
 use super::counters::{self, COUNTERS, EARLY, FIRST_EDIT, StreamCounter};
@@ -241,9 +241,10 @@ impl DynFunction for StreamContext {
                 }
                 step.at = i;
                 let view = &mut views[n];
-                let mut verdict = match !keeps_bytes || self.admits(packet, stream, worker) {
-                    true => self.tcp_answered(packet, &segment, (stream, view), &mut step),
-                    false => Verdict::Drop(DropReason::StreamWindow),
+                let fault = if keeps_bytes { self.segment_fault(packet, stream, worker) } else { None };
+                let mut verdict = match fault {
+                    Some(reason) => Verdict::Drop(reason),
+                    None => self.tcp_answered(packet, &segment, (stream, view), &mut step),
                 };
                 if keeps_bytes && verdict == Verdict::Pass {
                     verdict = self.agree(packet, &segment, stream, (view, kept), &mut step);

@@ -4,7 +4,7 @@
 //! done what it has decided: the segment goes on with a view, waits, is dropped, or the connection is reset.
 //! A segment that follows the one before it, while none waits, takes a short way ([`StreamContext::tcp`]).
 
-use mmb_packet::{DropReason, PacketFlags};
+use mmb_packet::{DropReason, PacketFlags, checksum};
 use mmb_stream::{Cause, HeldRange, OnOverflow, Outcome, Segment, Status, TcpStream, View};
 
 use super::context::StreamContext;
@@ -14,7 +14,7 @@ use super::edits::ExpectedNumbers;
 use super::step::Step;
 use crate::context::keep;
 use crate::set::{Set, VECTOR};
-use crate::tcp_segment::{FLAGS, timestamp_value};
+use crate::tcp_segment::{FLAGS, SYN, timestamp_value};
 use crate::{Packet, Verdict};
 
 /// Of a TCP header (RFC 9293, 3.1).
@@ -23,21 +23,32 @@ const URGENT_POINTER: usize = 18;
 
 impl StreamContext {
     /// Looks at a segment before anything is noted of it, in front of functions that read content. Returns
-    /// false if it is to be dropped.
+    /// why it has to be dropped.
     ///
-    /// Many receivers take the byte at the urgent pointer out of the stream (RFC 6093, 3.1), which functions
-    /// do not see. So the pointer is removed.
+    /// Receivers take no segment with a wrong checksum (RFC 9293, 3.1). Its bytes must not be kept as the
+    /// first copy, and nothing that its header says is true. Many receivers take the byte at the urgent
+    /// pointer out of the stream (RFC 6093, 3.1), which functions do not see. So the pointer is removed.
     #[inline(always)]
-    pub(super) fn admits(&self, packet: &mut Packet<'_>, stream: &mut TcpStream, worker: u16) -> bool {
+    pub(super) fn segment_fault(
+        &self,
+        packet: &mut Packet<'_>,
+        stream: &mut TcpStream,
+        worker: u16,
+    ) -> Option<DropReason> {
         let flags = packet.tcp_flags();
+        let is_read = !matches!(stream.status(), Status::Passed(_)) || flags & SYN != 0;
+        // Bytes that functions have read, or edited, may be under way.
+        if (is_read || stream.kept() != 0) && !has_valid_checksum(packet) {
+            return Some(DropReason::StreamChecksum);
+        }
         if !stream.may_come_from(packet.direction as usize, packet.in_port, flags) {
             self.count(worker, Cause::WrongPort);
-            return false;
+            return Some(DropReason::StreamWindow);
         }
-        if flags & URG != 0 && !matches!(stream.status(), Status::Passed(_)) {
+        if flags & URG != 0 && is_read {
             remove_urgent(packet, flags);
         }
-        true
+        None
     }
 
     /// Processes a packet of a TCP connection. Writes what functions get to `view`, which is [`View::NONE`].
@@ -282,6 +293,17 @@ fn note_stamp(packet: &Packet<'_>, stream: &mut TcpStream) {
     if let Some(stamp) = timestamp_value(packet.head, packet.meta) {
         stream.note_stamp(packet.direction as usize, stamp);
     }
+}
+
+/// Whether the checksum of a packet is valid. That of a large frame is written by what sends it. A partial
+/// one is completed: a port may have a kernel behind it of which the engine does not know.
+#[inline(always)]
+fn has_valid_checksum(packet: &mut Packet<'_>) -> bool {
+    let tail = packet.tail;
+    let rest = || (0..).map_while(move |number| tail?.segment(number));
+    packet.segment_size != 0
+        || checksum::is_tcp_valid(packet.head, rest(), packet.meta)
+        || checksum::complete_partial(packet.head, rest(), packet.meta)
 }
 
 #[cold]

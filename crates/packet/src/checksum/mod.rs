@@ -5,34 +5,35 @@
 
 mod partial;
 
-pub(crate) use partial::sum_pieces;
-pub use partial::{complete_from, complete_partial};
+pub use partial::{complete_from, complete_partial, is_tcp_valid};
+pub(crate) use partial::{is_valid_in_pieces, sum_pieces};
+
+/// 32-bit words that [`sum`] adds at a time.
+const LANES: usize = 8;
 
 /// Adds the 16-bit words of `bytes` to `init`.
 ///
 /// An odd last byte counts as the upper half of a word (RFC 1071), so only the last piece of a packet may
 /// have an odd length. The result is at most `init + 0xffff`; an end-around carry prevents an overflow.
 pub fn sum(bytes: &[u8], init: u32) -> u32 {
-    // Sums do not depend on the byte order if it is the same throughout (RFC 1071, 2.B). The loop therefore
-    // adds eight bytes at a time in native order and swaps once at the end.
-    let (mut wide, mut carries) = (0u64, 0u64);
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        let (next, carry) = wide.overflowing_add(u64::from_ne_bytes(*word));
-        wide = next;
-        carries += u64::from(carry);
+    // Sums do not depend on the byte order if it is the same throughout (RFC 1071, 2.B). The words are
+    // therefore added in native order, and the result is swapped once. The compiler makes vectors of the
+    // lanes, which do not overflow: each has the sum of fewer than 2³² words.
+    let native = |word: &[u8; 4]| u64::from(u32::from_ne_bytes(*word));
+    let mut lanes = [0; LANES];
+    let (blocks, rest) = bytes.as_chunks::<{ 4 * LANES }>();
+    for block in blocks {
+        let words: [u32; LANES] = bytemuck::cast(*block);
+        for (n, lane) in lanes.iter_mut().enumerate() {
+            *lane += u64::from(words[n]);
+        }
     }
-    let mut tail = [0; 8];
+    let (words, rest) = rest.as_chunks();
+    let mut tail = [0; 4];
     tail[..rest.len()].copy_from_slice(rest);
-    let total = u128::from(wide) + u128::from(carries) + u128::from(u64::from_ne_bytes(tail));
-    let native = fold64(fold128(total));
-    let (all, carry) = init.overflowing_add(u32::from(u16::from_be(native)));
+    let total = lanes.iter().sum::<u64>() + words.iter().map(native).sum::<u64>() + native(&tail);
+    let (all, carry) = init.overflowing_add(u32::from(u16::from_be(fold64(total))));
     all.wrapping_add(u32::from(carry))
-}
-
-fn fold128(n: u128) -> u64 {
-    let (low, carry) = (n as u64).overflowing_add((n >> 64) as u64);
-    low + u64::from(carry)
 }
 
 fn fold64(n: u64) -> u16 {

@@ -22,13 +22,28 @@ use crate::meta::{Kind, Meta, PacketFlags};
 /// * if the UDP length differs from IP's;
 /// * if `head` and `rest` are shorter than the packet.
 #[inline]
-pub fn complete_partial(head: &mut [u8], rest: &[&[u8]], meta: &Meta) -> bool {
+pub fn complete_partial<'a>(head: &mut [u8], rest: impl IntoIterator<Item = &'a [u8]>, meta: &Meta) -> bool {
     let l4 = usize::from(meta.l4_off);
     match find_partial(head, l4, meta) {
         Some(partial) => complete(head, rest, l4, &partial),
         None => false,
     }
 }
+
+/// Whether the checksum of a TCP segment is valid. True as well where nothing can be told: in a fragment, and
+/// behind an IPv6 routing header with segments left.
+///
+/// See [`complete_partial`] for the arguments. A partial checksum is not valid.
+#[inline]
+pub fn is_tcp_valid<'a>(head: &[u8], rest: impl IntoIterator<Item = &'a [u8]>, meta: &Meta) -> bool {
+    let l4 = usize::from(meta.l4_off);
+    covered_part(head, l4, meta, TCP)
+        .is_none_or(|(covered, pseudo)| is_valid_in_pieces(head, rest, l4, (covered, fold(pseudo))))
+}
+
+/// Protocol numbers.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// A checksum field that holds the sum of the pseudo header alone.
 struct PartialChecksum {
@@ -45,17 +60,27 @@ struct PartialChecksum {
 #[inline]
 fn find_partial(head: &[u8], l4: usize, meta: &Meta) -> Option<PartialChecksum> {
     let (proto, field, zero) = match meta.kind.l4() {
-        Kind::TCP => (6, l4 + 16, 0),
-        Kind::UDP => (17, l4 + 6, 0xffff),
+        Kind::TCP => (TCP, l4 + 16, 0),
+        Kind::UDP => (UDP, l4 + 6, 0xffff),
         _ => return None,
     };
+    let (covered, pseudo) = covered_part(head, l4, meta, proto)?;
+    let stored = u16::from_be_bytes(*bytes::at(head, field)?);
+    let whole =
+        proto == TCP || bytes::at(head, l4 + 4).is_some_and(|len| covered == u16::from_be_bytes(*len).into());
+    (whole && stored == fold(pseudo)).then_some(PartialChecksum { field, covered, pseudo, zero })
+}
+
+/// Returns the number of bytes that a transport checksum covers, from the transport header on, and the sum of
+/// the pseudo header. `None` in fragments, and behind an IPv6 routing header with segments left.
+#[inline]
+fn covered_part(head: &[u8], l4: usize, meta: &Meta, proto: u8) -> Option<(usize, u32)> {
     if meta.flags.intersects(PacketFlags::FRAGMENT | PacketFlags::ROUTED) {
         return None;
     }
-    let stored = u16::from_be_bytes(*bytes::at(head, field)?);
     let l3 = usize::from(meta.l3_off);
     // The length comes from the header because `meta.end` saturates.
-    let (covered, pseudo) = if meta.kind.l3() == Kind::IP4 {
+    Some(if meta.kind.l3() == Kind::IP4 {
         let ip = bytes::at::<20>(head, l3)?;
         let covered = (l3 + usize::from(bytes::be16(ip, 2))).checked_sub(l4)?;
         let [_, _, _, src, dst]: [[u8; 4]; 5] = bytemuck::cast(*ip);
@@ -65,13 +90,15 @@ fn find_partial(head: &[u8], l4: usize, meta: &Meta) -> Option<PartialChecksum> 
         let covered = (l3 + 40 + usize::from(bytes::be16(ip, 4))).checked_sub(l4)?;
         let (src, dst) = bytes::ip6_addresses(ip);
         (covered, pseudo6(&src, &dst, proto, covered as u32))
-    };
-    let whole =
-        proto == 6 || bytes::at(head, l4 + 4).is_some_and(|len| covered == u16::from_be_bytes(*len).into());
-    (whole && stored == fold(pseudo)).then_some(PartialChecksum { field, covered, pseudo, zero })
+    })
 }
 
-fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &PartialChecksum) -> bool {
+fn complete<'a>(
+    head: &mut [u8],
+    rest: impl IntoIterator<Item = &'a [u8]>,
+    l4: usize,
+    p: &PartialChecksum,
+) -> bool {
     let Some(data) = head.get(l4..).and_then(|first| sum_pieces(first, rest, p.covered)) else {
         return false;
     };
@@ -94,7 +121,10 @@ fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &PartialChecksum) -> 
 pub fn complete_from(head: &mut [u8], rest: &[&[u8]], start: usize, field: usize) {
     let length = head.len() + rest.iter().map(|piece| piece.len()).sum::<usize>();
     let covered = length.saturating_sub(start);
-    let Some(data) = head.get(start..).and_then(|first| sum_pieces(first, rest, covered)) else { return };
+    let Some(data) = head.get(start..).and_then(|first| sum_pieces(first, rest.iter().copied(), covered))
+    else {
+        return;
+    };
     if let Some(field) = head.get_mut(field..field + 2) {
         // UDP has no checksum if the field is 0 (RFC 768). For TCP, both values are the same.
         let checksum = if fold(data) == 0xffff { 0xffff } else { !fold(data) };
@@ -102,10 +132,30 @@ pub fn complete_from(head: &mut [u8], rest: &[&[u8]], start: usize, field: usize
     }
 }
 
+/// Whether a transport checksum is valid that covers `covered` bytes of a packet from `l4` on. `pseudo`: the
+/// folded sum of the pseudo header. False if the packet is shorter.
+#[inline]
+pub(crate) fn is_valid_in_pieces<'a>(
+    head: &[u8],
+    rest: impl IntoIterator<Item = &'a [u8]>,
+    l4: usize,
+    (covered, pseudo): (usize, u16),
+) -> bool {
+    let data = head.get(l4..).and_then(|first| sum_pieces(first, rest, covered));
+    data.is_some_and(|data| fold(data + u32::from(pseudo)) == 0xffff)
+}
+
 /// Sum of the first `length` bytes of `first` and `rest`, pieces of any length; `None` if they are shorter.
-pub(crate) fn sum_pieces(first: &[u8], rest: &[&[u8]], length: usize) -> Option<u32> {
+#[inline]
+pub(crate) fn sum_pieces<'a>(
+    first: &[u8],
+    rest: impl IntoIterator<Item = &'a [u8]>,
+    length: usize,
+) -> Option<u32> {
     let (mut done, mut total) = (0, 0);
-    for piece in std::iter::once(first).chain(rest.iter().copied()) {
+    // The pieces behind the first one may live longer.
+    let rest = rest.into_iter().map(|piece| -> &[u8] { piece });
+    for piece in std::iter::once(first).chain(rest) {
         let piece = &piece[..piece.len().min(length - done)];
         let part = fold(sum(piece, 0));
         // A piece at an odd offset contributes its bytes to the other halves of the words (RFC 1071, 2.B).

@@ -13,7 +13,7 @@ use super::{
     FIN, IP4_CHECKSUM, IP4_ID, IP4_LENGTH, IP6, IP6_LENGTH, LargeFrame, Network, PSH, TCP, TCP_CHECKSUM,
     TCP_FLAGS, TCP_OFFSET, TCP_SEQUENCE,
 };
-use crate::checksum::{fold, sum, sum_pieces};
+use crate::checksum::{fold, is_valid_in_pieces, sum};
 use crate::{ETHERTYPE_IP4, ETHERTYPE_IP6, bytes, parse_l2};
 
 /// Trains of different flows at a time, as Linux has in a bucket (`MAX_GRO_SKBS`).
@@ -158,11 +158,8 @@ impl TcpSegment {
     /// segment is left out.
     pub fn is_intact(&self, head: &[u8], rest: &[&[u8]]) -> bool {
         let LargeFrame { network, l4, end, .. } = self.frame;
-        let covered = end - l4;
-        let Some(data) = head.get(l4..).and_then(|first| sum_pieces(first, rest, covered)) else {
-            return false;
-        };
-        fold(u32::from(fold(data)) + u32::from(network.pseudo_sum(head, true, covered))) == 0xffff
+        let part = (end - l4, network.pseudo_sum(head, true, end - l4));
+        is_valid_in_pieces(head, rest.iter().copied(), l4, part)
     }
 }
 

@@ -52,7 +52,7 @@ impl LargeFrame {
             }
             GRE if head[l4] & GRE_HAS_CHECKSUM != 0 => {
                 set(head, l4 + GRE_CHECKSUM, 0);
-                let sum = sum_pieces(&head[l4..], rest, covered);
+                let sum = sum_pieces(&head[l4..], rest.iter().copied(), covered);
                 sum.map(|sum| set(head, l4 + GRE_CHECKSUM, !fold(sum))).is_some()
             }
             _ => true,

@@ -1,4 +1,4 @@
-"""A bad link between two interfaces: loss, duplication, reordering, and other borders of segments, by a seed."""
+"""A bad link between two interfaces: loss, damage, duplication, reordering, and other borders of segments, by a seed."""
 
 import collections
 import random
@@ -16,15 +16,16 @@ FIN, SYN, PSH = 1, 2, 8
 
 
 class Impairment:
-    """How often a frame is lost, sent twice, sent late, or cut in two; of thousand.
+    """How often a frame is lost, sent twice, sent late, cut in two, or damaged; of thousand.
 
+    A damaged frame has another bit in its TCP segment.
     positions: bytes of each connection, counted from its first one. The first segment that contains one is lost, and a further one
     for each time that it is named: the same loss, whatever the borders of segments and the times are.
     """
 
-    def __init__(self, loss=0, duplication=0, reordering=0, cuts=0, positions=()):
+    def __init__(self, loss=0, duplication=0, reordering=0, cuts=0, positions=(), damage=0):
         self.loss, self.duplication, self.reordering, self.cuts = loss, duplication, reordering, cuts
-        self.positions = positions
+        self.positions, self.damage = positions, damage
 
 
 class BadLink:
@@ -42,7 +43,7 @@ class BadLink:
         self._late = [[], []]
         # By sender: its initial number, and how often each position is still to be lost.
         self._senders = {}
-        self.lost = 0
+        self.lost = self.damaged = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -88,6 +89,9 @@ class BadLink:
         pieces = [frame]
         if self._happens(self._impairment.cuts):
             pieces = cut(frame, self._random)
+        if self._impairment.damage and self._happens(self._impairment.damage) and segment(frame):
+            pieces = [damaged(frame, self._random)]
+            self.damaged += 1
         for piece in [self._tagged(to, one) for one in pieces]:
             if self._happens(self._impairment.loss):
                 self.lost += 1
@@ -133,6 +137,14 @@ def cut(frame, rng):
     flags = frame[l4 + 13]
     first = piece(frame[:data], frame[data:border], (at, l4), seq, flags & ~(FIN | PSH))
     return [first, piece(frame[:data], frame[border:end], (at, l4), seq + border - data, flags)]
+
+
+def damaged(frame, rng):
+    """A frame with another bit in its TCP segment."""
+    (_, l4), _, end = segment(frame)
+    frame = bytearray(frame)
+    frame[rng.randrange(l4, end)] ^= 1 << rng.randrange(8)
+    return bytes(frame)
 
 
 def piece(headers, payload, offsets, seq, flags):

@@ -166,9 +166,9 @@ impl StreamContext {
             }
             let verdict = if packet.meta.kind.l4() == Kind::TCP {
                 let view = &mut views[n];
-                let verdict = match self.admits(packet, stream, worker) {
-                    true => self.arrive(packet, (stream, view), &mut step, (memory, kept)),
-                    false => Verdict::Drop(DropReason::StreamWindow),
+                let verdict = match self.segment_fault(packet, stream, worker) {
+                    Some(reason) => Verdict::Drop(reason),
+                    None => self.arrive(packet, (stream, view), &mut step, (memory, kept)),
                 };
                 let around = (&mut *unread, &step.holding, Some(&*memory));
                 for_functions(view, (packet.session, stream), group, around);

@@ -7,7 +7,7 @@ use crate::parse;
 fn completed(frame: &mut [u8]) -> bool {
     let mut meta = Meta::default();
     assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
-    complete_partial(frame, &[], &meta)
+    complete_partial(frame, [], &meta)
 }
 
 fn ip4() -> Ip4 {
@@ -84,7 +84,41 @@ fn the_longest_packet_in_odd_pieces() {
     assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
     let (mut head, rest) = (frame[..301].to_vec(), &frame[301..]);
     let pieces: Vec<&[u8]> = rest.chunks(1449).collect();
-    assert!(!complete_partial(&mut head.clone(), &pieces[1..], &meta), "a piece is missing");
-    assert!(complete_partial(&mut head, &pieces, &meta));
+    let is_valid = |head: &[u8], from: usize| is_tcp_valid(head, pieces[from..].iter().copied(), &meta);
+    assert!(is_valid(&right[..301], 0) && !is_valid(&right[..301], 1) && !is_valid(&head, 0));
+    assert!(!complete_partial(&mut head.clone(), pieces[1..].iter().copied(), &meta), "a piece is missing");
+    assert!(complete_partial(&mut head, pieces.iter().copied(), &meta));
     assert_eq!(head, right[..301]);
+}
+
+#[test]
+fn each_bit_of_a_segment_is_verified() {
+    for frame in [
+        Frame::new(ip4(), Tcp::new(1, 2)).payload(*b"odd"),
+        Frame::new(Ip6::new([1; 8], [2; 8]), Tcp::new(1, 2)).payload(*b"odd"),
+    ] {
+        let (mut meta, frame) = (Meta::default(), frame.build());
+        assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
+        let valid = |frame: &[u8]| is_tcp_valid(frame, [], &meta);
+        assert!(valid(&frame));
+        for bit in 8 * usize::from(meta.l4_off)..8 * frame.len() {
+            let mut damaged = frame.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!valid(&damaged), "{bit}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_verified_is_valid() {
+    let hop = Extension::Routing { kind: 0, segments_left: 1, addresses: vec![[7; 16].into()] };
+    for frame in [
+        Frame::new(Ip4 { flags: 1, ..ip4() }, Tcp::new(1, 2)).payload([1; 12]),
+        Frame::new(Ip6::new([1; 16], [2; 16]).with([hop]), Tcp::new(1, 2)).payload([1; 12]),
+    ] {
+        let (mut meta, mut frame) = (Meta::default(), frame.build());
+        assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
+        *frame.last_mut().unwrap() ^= 1;
+        assert!(is_tcp_valid(&frame, [], &meta));
+    }
 }

@@ -378,7 +378,7 @@ fn only_valid_packets_of_the_flow_are_forwarded() {
             if let (Some(got), Some((proto, _, flags))) = (got, expected) {
                 let mut meta = mmb_packet::Meta::default();
                 if mmb_packet::parse(&frame, frame.len(), &mut meta).is_ok() {
-                    checksum::complete_partial(&mut frame, &[], &meta);
+                    checksum::complete_partial(&mut frame, [], &meta);
                 }
                 prop_assert_eq!(got, frame.clone());
                 let ended = if proto == 6 { flags & (FAST_FIN | FAST_RST) } else { 0 };
