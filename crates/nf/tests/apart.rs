@@ -14,9 +14,10 @@ use std::sync::Arc;
 use mmb_flow::{HeldLimits, SessionSettings};
 use mmb_nf::harness::{Harness, Sent};
 use mmb_nf::{ChainVerdict, DropReason};
+use mmb_stream::{OnOverflow, Policy};
 use proptest::prelude::*;
 
-use common::{ACK, Bench, FIN, RST, SYN, datagram, frame, left, registry, rounds, transfer};
+use common::{ACK, Bench, FIN, RST, SYN, datagram, frame, frame_of, left, registry, rounds, transfer};
 use memory::MemoryHost;
 
 fn at(from: i32, text: &str) -> (i32, String) {
@@ -194,6 +195,53 @@ fn without_a_process_segments_come_again_or_pass() {
     bench.harness.released();
     assert_eq!(bench.texts(7, 0, "il"), [at(9, "evil")]);
     assert_eq!(bench.texts(9, 0, "evil"), [at(13, "evil")]);
+}
+
+/// The worker has no room for what functions in processes hold back: tails of five blocks, of a function for
+/// each direction, fill the 16,384 blocks. With `pass`, they go on, and the process gets no more of them.
+#[test]
+fn bytes_that_are_held_back_without_room() {
+    const LEN: usize = 9000;
+    let words = ["x", "y"].map(|letter| letter.repeat(LEN + 1));
+    let lines = format!(
+        "domain add d private\nnf add w substitute {} process d\nnf add v substitute {} process d\nchain add c w then v",
+        words[0], words[1]
+    );
+    for overflow in [OnOverflow::Drop, OnOverflow::Reset, OnOverflow::Pass] {
+        let mut bench = Bench::with(&lines);
+        let streams = Policy { overflow, ..Policy::default() };
+        let settings = SessionSettings { streams, ..SessionSettings::default() };
+        let program = bench.harness.program().clone();
+        bench.harness.runner().set_program(&program, &settings);
+        let mut fill = |port: u16| {
+            let opened = [(0, -1, SYN), (1, -1, SYN | ACK), (0, 0, ACK)]
+                .map(|(direction, from, flags)| frame_of(port, direction, (from, 0), flags, b""));
+            assert_eq!(left(&bench.send(&opened, 9)).len(), 3);
+            let data = [0, 1].map(|at| frame_of(port, at, (0, 0), ACK, &words[at].as_bytes()[..LEN]));
+            data.map(|frame| bench.send(&[frame], 9).swap_remove(0))
+        };
+        let first = 5000..;
+        let is_held = |sent: &[Sent; 2]| sent.iter().all(|sent| sent.verdict == ChainVerdict::Consume);
+        let (port, [sent, _]) =
+            first.map(|port| (port, fill(port))).find(|(_, sent)| !is_held(sent)).unwrap();
+        assert_eq!(port - 5000, 16_384 / 10);
+        let more = bench.send(&[frame_of(port, 0, (LEN as i32, 0), ACK, b"xx")], 9);
+        let gone = left(std::slice::from_ref(&sent));
+        match overflow {
+            OnOverflow::Drop => {
+                assert_eq!((sent.verdict, gone.len()), (ChainVerdict::Refuse(DropReason::StreamRoom), 0))
+            }
+            OnOverflow::Reset => {
+                let flags: Vec<_> = gone.iter().map(|one| (one.direction, one.flags & RST)).collect();
+                assert_eq!(flags, [(1, RST), (0, RST)]);
+            }
+            OnOverflow::Pass => {
+                assert_eq!((gone.len(), gone[0].bytes.len()), (1, LEN));
+                let more = left(&more);
+                assert_eq!((more.len(), more[0].from, &more[0].bytes[..]), (1, LEN as i32, &b"xx"[..]));
+            }
+        }
+    }
 }
 
 #[test]

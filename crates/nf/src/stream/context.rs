@@ -60,7 +60,8 @@ impl StreamContext {
     /// Adds edits to the counters.
     #[inline]
     pub(super) fn take_tally(&self, worker: u16, tally: &mut EditTally) {
-        if let Some(counts) = tally.take() {
+        if let Some([counts @ .., unheld]) = tally.take() {
+            self.counters.add(worker, EARLY + Cause::NoRoom as usize, unheld);
             counts.into_iter().enumerate().for_each(|(which, n)| self.count_edit(worker, which, n));
         }
     }

@@ -245,11 +245,13 @@ fn settle(
         let acted = act_edited(invalid, (at, packet, view), on_overflow, (memory, emissions));
         return acted.map(|verdict| (verdict, true));
     }
-    if verdict == StreamVerdict::Detach {
-        detach(edits, (pads, base, offset), group, Some(memory));
-        return None;
-    }
+    let has_unheld = std::mem::take(&mut memory.has_unheld);
+    let verdict = if has_unheld { StreamVerdict::NoRoom } else { verdict };
     let acted = act_edited(verdict, (at, packet, view), on_overflow, (memory, emissions));
+    // The process holds bytes back that have gone on: it must get no more.
+    if acted.is_none() && (has_unheld || verdict == StreamVerdict::Detach) {
+        detach(edits, (pads, base, offset), group, Some(memory));
+    }
     acted.map(|acted| (acted, matches!(verdict, StreamVerdict::Close(_))))
 }
 

@@ -182,7 +182,9 @@ impl<F: StreamFunction> TypedStream<F> {
         }
         let input = EditInput { at, view, tail };
         let verdict = memory.edit(packet, input, |data| self.0.edit(data, state, cx)).unwrap_or_default();
+        let has_unheld = std::mem::take(&mut memory.has_unheld);
         match verdict {
+            StreamVerdict::Pass | StreamVerdict::Detach if has_unheld => StreamVerdict::NoRoom,
             StreamVerdict::Pass | StreamVerdict::Detach if view.is_end => {
                 self.0.end(packet.direction, state, cx)
             }

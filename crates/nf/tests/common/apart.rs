@@ -44,9 +44,14 @@ fn net(direction: usize) -> Net {
 }
 
 pub fn frame(direction: usize, from: i32, acked: i32, flags: u8, bytes: &[u8]) -> Vec<u8> {
+    frame_of(4000, direction, (from, acked), flags, bytes)
+}
+
+/// A frame of the connection of a client's port.
+pub fn frame_of(port: u16, direction: usize, (from, acked): (i32, i32), flags: u8, bytes: &[u8]) -> Vec<u8> {
     let number = |direction: usize, at: i32| INITIAL[direction].wrapping_add(at as u32);
     let (seq, ack) = (number(direction, from), number(1 - direction, acked));
-    let (sport, dport) = if direction == 0 { (4000, 80) } else { (80, 4000) };
+    let (sport, dport) = if direction == 0 { (port, 80) } else { (80, port) };
     Frame::new(net(direction), Tcp { seq, ack, flags, ..Tcp::new(sport, dport) }).payload(bytes).build()
 }
 

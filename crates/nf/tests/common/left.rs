@@ -25,7 +25,7 @@ pub fn left(sent: &[Sent], initial: [u32; 2]) -> Vec<Left> {
         for frame in sent.emitted.iter().map(|(_, frame)| frame).chain(passed) {
             mmb_nf::testing::assert_checksums(frame);
             let tcp = &frame[TCP..];
-            let direction = usize::from(tcp[1] == 80);
+            let direction = usize::from(tcp[..2] == [0, 80]);
             let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four"));
             let len = usize::from(u16::from_be_bytes([frame[16], frame[17]])) + 14;
             all.push(Left {

@@ -1,6 +1,6 @@
 //! What becomes of segments for which there is no room, with each value of the setting `stream-overflow`.
 
-use mmb_nf::ChainVerdict;
+use mmb_nf::{ChainVerdict, DropReason};
 use mmb_stream::{OnOverflow, Policy};
 
 use crate::talk::{ACK, Bench, Left, segment};
@@ -82,4 +82,60 @@ fn early_segments_without_room_in_front_of_functions_that_edit() {
     assert_eq!(bench.send(0, 4, 0, ACK, "evil"), [segment(0, 8, 0, ACK, "evil")]);
     assert_eq!(bench.send(1, 0, 12, ACK, ""), [segment(1, 0, 8, ACK, "")]);
     assert_eq!(bench.send(0, 0, 0, ACK, "evil"), [segment(0, 4, 0, ACK, "")]);
+}
+
+/// Opens connections that have each sent the first byte of a word, until no more is held back. Returns how
+/// many there are.
+fn hold_all(bench: &mut Bench) -> u16 {
+    let first = bench.port;
+    while bench.send(0, 0, 0, ACK, "an e") == [segment(0, 0, 0, ACK, "an ")] {
+        bench.port += 1;
+        bench.connect();
+    }
+    bench.port - first
+}
+
+fn count(bench: &Bench, name: &str) -> u64 {
+    let counters = bench.harness.program().instances().iter().flat_map(|one| one.stream_counters());
+    counters.filter(|(counter, _)| counter.name == name).map(|(_, count)| count).sum()
+}
+
+/// Bytes that a function holds back. 32 MiB of a worker have room for the tails of 16,384 connections.
+#[test]
+fn bytes_that_are_held_back_without_room() {
+    let mut bench = open("e", OnOverflow::Drop);
+    let held = hold_all(&mut bench);
+    assert!((16_000..16_385).contains(&held), "{held}");
+    let send = |bench: &mut Bench, from, bytes: &str| {
+        let frame = bench.frame(0, from, 0, ACK, bytes);
+        bench.send_frames(&[frame]).swap_remove(0)
+    };
+    let next = |bench: &mut Bench, overflow| {
+        bench.set_policy(Policy { overflow, ..Policy::default() });
+        bench.port += 1;
+        bench.connect();
+    };
+
+    next(&mut bench, OnOverflow::Drop);
+    let sent = send(&mut bench, 0, "an e");
+    assert_eq!(sent.verdict, ChainVerdict::Refuse(DropReason::StreamRoom));
+    assert!(sent.emitted.is_empty());
+
+    next(&mut bench, OnOverflow::Reset);
+    let sent = send(&mut bench, 0, "an e");
+    assert_eq!(sent.verdict, ChainVerdict::Refuse(DropReason::StreamReset));
+    assert!(are_reset(&bench.left(&[sent]), [0, 0]));
+
+    next(&mut bench, OnOverflow::Pass);
+    assert_eq!(bench.send(0, 0, 0, ACK, "an e"), [segment(0, 0, 0, ACK, "an e")]);
+    assert_eq!(bench.send(0, 4, 0, ACK, "vil"), [segment(0, 4, 0, ACK, "vil")]);
+    assert_eq!(count(&bench, "no-room-to-hold"), 4);
+
+    // Others go on, and what they no longer hold back leaves room.
+    let last = std::mem::replace(&mut bench.port, 4000);
+    assert_eq!(bench.send(0, 4, 0, ACK, "vil"), [segment(0, 3, 0, ACK, "harmless")]);
+    bench.port = last;
+    next(&mut bench, OnOverflow::Drop);
+    assert_eq!(bench.send(0, 0, 0, ACK, "an e"), [segment(0, 0, 0, ACK, "an ")]);
+    assert_eq!(bench.send(0, 4, 0, ACK, "vil"), [segment(0, 3, 0, ACK, "harmless")]);
 }

@@ -24,29 +24,40 @@ pub fn segment(direction: usize, from: i32, acked: i32, flags: u8, bytes: &str) 
 /// An editor, a function that does not look at bytes, and one that resets connections with a `!`.
 pub const LINES: &str = "nf add e substitute evil harmless\nnf add n count-packets\nnf add g forbid !\n";
 
+/// Most connections.
+const SESSIONS: u32 = 20_000;
+
 pub struct Bench {
     pub harness: Harness,
     initial: [u32; 2],
     /// Options of all segments.
     pub options: Vec<u8>,
+    /// The client's.
+    pub port: u16,
 }
 
 impl Bench {
     pub fn new(chain: &str) -> Bench {
         let mut registry = Registry::default();
         registry.add_stream::<Substitute>().add_stream::<Forbid>().add_stream::<Count>();
-        let harness = Harness::new(registry, &format!("{LINES}chain add c {chain}")).expect("valid");
-        Bench { harness, initial: [1000, 0xffff_fff0], options: Vec::new() }
+        let lines = format!("{LINES}chain add c {chain}");
+        let harness = Harness::with_sessions(registry, &lines, SESSIONS).expect("valid");
+        Bench { harness, initial: [1000, 0xffff_fff0], options: Vec::new(), port: 4000 }
     }
 
     /// A bench with a connection of which functions see the beginning.
     pub fn open(chain: &str) -> Bench {
         let mut bench = Bench::new(chain);
+        bench.connect();
+        bench
+    }
+
+    /// Opens a connection.
+    pub fn connect(&mut self) {
         for (direction, flags) in [(0, SYN), (1, SYN | ACK), (0, ACK)] {
             let from = if flags & SYN != 0 { -1 } else { 0 };
-            assert_eq!(bench.send(direction, from, 0, flags, "").len(), 1);
+            assert_eq!(self.send(direction, from, 0, flags, "").len(), 1);
         }
-        bench
     }
 
     pub fn set_policy(&mut self, streams: Policy) {
@@ -61,7 +72,7 @@ impl Bench {
 
     pub fn frame(&self, direction: usize, from: i32, acked: i32, flags: u8, bytes: &str) -> Vec<u8> {
         let number = |direction: usize, at: i32| self.initial[direction].wrapping_add(at as u32);
-        let (sport, dport) = if direction == 0 { (4000, 80) } else { (80, 4000) };
+        let (sport, dport) = if direction == 0 { (self.port, 80) } else { (80, self.port) };
         let ends = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let tcp = Tcp {
             seq: number(direction, from),

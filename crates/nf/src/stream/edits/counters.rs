@@ -40,10 +40,13 @@ pub(super) const STRIPPED: usize = 10;
 pub(super) const SEVERAL_PATHS: usize = 11;
 pub(super) const REFUSED: usize = 12;
 
+/// Behind the counters of edits: bytes held back without room, which [`Cause::NoRoom`] counts.
+pub(super) const NO_ROOM_TO_HOLD: usize = COUNTERS.len();
+
 /// What functions have done since the counters were updated.
 #[derive(Debug, Default)]
 pub(crate) struct EditTally {
-    counts: [u64; COUNTERS.len()],
+    counts: [u64; COUNTERS.len() + 1],
     has_counts: bool,
 }
 
@@ -57,7 +60,7 @@ impl EditTally {
 
     /// Returns the counts, and begins anew. None: all are zero.
     #[inline]
-    pub fn take(&mut self) -> Option<[u64; COUNTERS.len()]> {
+    pub fn take(&mut self) -> Option<[u64; COUNTERS.len() + 1]> {
         self.has_counts.then(|| std::mem::take(self).counts)
     }
 

@@ -6,7 +6,7 @@ use mmb_flow::Direction;
 use mmb_packet::Kind;
 use mmb_stream::{Change, Rope, Segment, View};
 
-use super::counters::{EDITS, EditTally, INSERTED, REMOVED};
+use super::counters::{EDITS, EditTally, INSERTED, NO_ROOM_TO_HOLD, REMOVED};
 use super::error::EditError;
 use super::results::{EditRecorder, change_len, take_number};
 use super::{EditMemory, MOST_CHANGES, MOST_HELD, MOST_NEW_BYTES, Work};
@@ -313,11 +313,11 @@ impl EditMemory {
             edit.set_recorded();
         }
         let (result, len) = (f(&mut edit), edit.len());
-        let hold = edit.hold;
-        self.record(at, (len, held_len, hold));
+        let mut hold = edit.hold;
         if has_tail || !self.work.changes.is_empty() || hold.is_some() {
-            self.finish(packet, (at, view), tail, hold);
+            hold = self.finish(packet, (at, view), tail, hold);
         }
+        self.record(at, (len, held_len, hold));
         count_changes(&self.work.changes, &mut self.tally);
         Some(result)
     }
@@ -330,16 +330,17 @@ impl EditMemory {
     }
 
     /// Applies what a function has asked for: its tail is kept, and what goes on becomes the packet's rope.
+    /// Returns the position from which on bytes are held back.
     fn finish(
         &mut self,
         packet: &Packet<'_>,
         (at, view): (usize, View),
         tail: &mut u32,
         hold: Option<usize>,
-    ) {
+    ) -> Option<usize> {
         let EditMemory { work, ropes, changed, .. } = self;
         let Work { tail: held, output, rest, changes, bytes, .. } = work;
-        let Some(rope) = ropes.get_mut(at) else { return };
+        let rope = ropes.get_mut(at)?;
         if !changed.contains(at) {
             rope.set_body(first_number(packet, view), view.len.into());
         }
@@ -356,13 +357,21 @@ impl EditMemory {
         }
         std::mem::swap(rope, output);
         changed.insert(at);
-        if *tail != 0
-            && !self.save_tail(*tail, packet.direction as usize)
-            && let Some(rope) = self.ropes.get_mut(at)
-        {
-            // Without room they go on.
+        if self.save_tail(*tail, packet.direction as usize) {
+            return hold;
+        }
+        self.let_go(at);
+        None
+    }
+
+    /// Bytes that a function holds back have no room: they go on, if their packet does.
+    #[cold]
+    fn let_go(&mut self, at: usize) {
+        if let Some(rope) = self.ropes.get_mut(at) {
             rope.append(&self.work.rest);
         }
+        self.has_unheld = true;
+        self.tally.add(NO_ROOM_TO_HOLD, 1);
     }
 }
 

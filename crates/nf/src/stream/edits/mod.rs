@@ -3,7 +3,8 @@
 //! Theory of operation. In a group of stream functions of which one edits, the context translates the
 //! acknowledgements that arrive ([`arrive`]). A function that changes bytes leaves a [`Rope`] for the next
 //! one: the new bytes, and which bytes of the packet stay. Bytes that it holds back are its *tail*, which it
-//! gets again with the next bytes. Behind the last function of the group, in both directions, is the *exit*
+//! gets again with the next bytes. Without room for a tail, `stream-overflow` decides what becomes of the
+//! connection. Behind the last function of the group, in both directions, is the *exit*
 //! ([`leave`]): it appends what is left to the output of the connection ([`Splices`]), the first copy of the
 //! packet's bytes, and sends the segment on, or others in its place.
 //!
@@ -73,6 +74,8 @@ pub(crate) const NOT_EDITED: u32 = u32::MAX;
 pub(crate) struct EditMemory {
     pub splices: Splices,
     pub tails: KeptBytes,
+    /// The last call of a function has held back bytes for which there is no room.
+    pub has_unheld: bool,
     /// The number of each packet's connection in `splices`. 0: the packet is not edited.
     pub numbers: [u32; VECTOR],
     /// Packets of connections of whose other direction no segment was seen.
@@ -152,6 +155,7 @@ impl EditMemory {
         EditMemory {
             splices,
             tails: KeptBytes::new(workers * TAIL_BYTES, workers * 2 * CONNECTIONS),
+            has_unheld: false,
             numbers: [0; VECTOR],
             one_way: Set::EMPTY,
             changed: Set::EMPTY,
