@@ -27,7 +27,8 @@ const IP4_CHECKSUM: usize = 10;
 /// Length of the fixed IPv6 header, and the offset of its length field.
 const IP6: usize = 40;
 const IP6_LENGTH: usize = 4;
-/// Offsets in the TCP header, and flags at [`TCP_FLAGS`].
+/// Length of the TCP header without options, offsets in it, and flags at [`TCP_FLAGS`].
+const TCP_HEADER: usize = 20;
 const TCP_SEQUENCE: usize = 4;
 const TCP_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
@@ -91,11 +92,16 @@ impl LargeFrame {
         LargeFrame::of(head, network, meta.l4_off.into(), end, is_tcp)
     }
 
-    /// A frame with these headers, in no tunnel. `None` if `head` or the packet ends within them.
+    /// A frame with these headers, in no tunnel. `None` if `head` or the packet ends within them, or if TCP's
+    /// data offset does.
     fn of(head: &[u8], network: Network, l4: usize, end: usize, is_tcp: bool) -> Option<LargeFrame> {
-        let header = if is_tcp { usize::from(head.get(l4 + TCP_OFFSET)? >> 4) * 4 } else { UDP_HEADER };
+        let (least, header) = if is_tcp {
+            (TCP_HEADER, usize::from(head.get(l4 + TCP_OFFSET)? >> 4) * 4)
+        } else {
+            (UDP_HEADER, UDP_HEADER)
+        };
         let payload = l4 + header;
-        let is_whole = payload <= end && payload <= head.len();
+        let is_whole = header >= least && payload <= end && payload <= head.len();
         is_whole.then_some(LargeFrame { network, l4, payload, end, is_tcp, outer: None })
     }
 

@@ -337,6 +337,21 @@ def test_the_checksum_of_gre_is_completed(guest_wire, driver, network):
     arrives(left, complete, flags=guest.NEEDS_CHECKSUM, start=start, offset=4)
 
 
+@pytest.mark.parametrize("driver", ["af-packet", "tap"])
+@pytest.mark.parametrize("words", range(5))
+def test_a_short_tcp_header_in_a_tunnel_ends_nothing(guest_wire, driver, words):
+    """A data offset of less than 5 words. The last segment has one byte, fewer than the fields of a TCP header need."""
+    daemon, virtual, arrives = guest_wire(driver)
+    outer = LINK / IP(src="10.77.0.1", dst="10.77.0.2", proto=4)
+    inner = IP(src="10.0.0.1", dst="10.0.0.2") / TCP(sport=1, dport=2, dataofs=words)
+    start = len(outer) + 20
+    # What follows the data offset is payload, of segments of 100 bytes.
+    frame = outer / inner / Raw(bytes(201 + words * 4 - 20))
+    assert virtual.send(frame, guest.NEEDS_CHECKSUM, guest.TCP4, start + 20, 100, start, 16)
+    arrives()
+    assert daemon.drops()["gso-frame"] == 1
+
+
 def forged(choose):
     """A frame with headers in up to two tunnels, and a virtio-net header for it that may be right."""
     tags = [Dot1Q(vlan=5), Dot1AD(vlan=6), NoPayload(), NoPayload()]
@@ -352,7 +367,11 @@ def forged(choose):
         starts.append(len(frame))
     options = choose([[], [("Timestamp", (1, 2))], [("NOP", None)] * 40])
     frame = frame / choose([TCP(sport=1, dport=2, flags=choose(["A", "S", "FA", "CA"]), options=options), UDP(sport=1, dport=2)])
-    frame = bytearray(bytes(frame / Raw(bytes(choose([0, 1, 100, 1400, 3000, 20_000, 60_000])))))
+    # A last segment of one byte has little but its headers, if the size is 100.
+    length = choose([0, 1, 100, 201, 1400, 3000, 20_000, 60_000])
+    if TCP in frame and choose([False, False, False, True]):
+        frame[TCP].dataofs = choose(range(5))
+    frame = bytearray(bytes(frame / Raw(bytes(length))))
     for _ in range(choose([0, 0, 1, 3])):
         frame[choose(range(min(len(frame), 120)))] = choose(range(256))
     frame = frame[: choose([len(frame), len(frame), len(frame), choose(range(1, len(frame)))])]

@@ -11,7 +11,7 @@
 
 use super::{
     FIN, IP4_CHECKSUM, IP4_ID, IP4_LENGTH, IP6, IP6_LENGTH, LargeFrame, Network, PSH, TCP, TCP_CHECKSUM,
-    TCP_FLAGS, TCP_OFFSET, TCP_SEQUENCE,
+    TCP_FLAGS, TCP_HEADER, TCP_OFFSET, TCP_SEQUENCE,
 };
 use crate::checksum::{fold, is_valid_in_pieces, sum};
 use crate::{ETHERTYPE_IP4, ETHERTYPE_IP6, bytes, parse_l2};
@@ -27,8 +27,6 @@ const IP4: usize = 20;
 const TCP_ACK: usize = 8;
 const TCP_WINDOW: usize = 14;
 const TCP_URGENT: usize = 18;
-/// Length of a TCP header without options.
-const TCP_HEADER: usize = 20;
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
 /// Everything of the IPv4 fragment field but "don't fragment".

@@ -98,15 +98,38 @@ proptest! {
         shape in shapes(),
         carrier in carriers(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        transport in 0..200usize,
+        words in prop::option::of(0..16u8),
+        other in prop::option::weighted(0.2, 0..200usize),
     ) {
-        let mut large = carrier.wrap(&shape.large(), shape.is_ip4, true, 0);
+        let inside = shape.large();
+        let right = LargeFrame::parse(&inside, inside.len()).unwrap().transport() + 20 + carrier.bytes();
+        let mut large = carrier.wrap(&inside, shape.is_ip4, true, 0);
+        if let (Some(words), true) = (words, large.len() > right + TCP_OFFSET) {
+            large[right + TCP_OFFSET] = words << 4;
+        }
         let most = large.len().min(200);
         changes.iter().for_each(|(at, value)| large[at.index(most)] = *value);
-        if let Some(headers) = LargeFrame::parse_tunnel(&large, large.len(), transport) {
-            for place in headers.segments(shape.size).take(3) {
-                headers.finish_segment(&mut large.clone(), &[], &place);
+        if let Some(headers) = LargeFrame::parse_tunnel(&large, large.len(), other.unwrap_or(right)) {
+            let last = headers.segments(shape.size).last();
+            for place in headers.segments(shape.size).take(3).chain(last) {
+                // The first buffer of a segment, which ends with its payload.
+                let mut head = large[..headers.header_len() + place.payload.len()].to_vec();
+                prop_assert!(headers.finish_segment(&mut head, &[], &place));
             }
         }
+    }
+}
+
+#[test]
+fn a_tcp_header_has_twenty_bytes_or_more() {
+    let inside = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(1, 2)).payload([0; 201]).build();
+    let large = Carrier::Ip.wrap(&inside, true, true, 0);
+    let transport = large.len() - 201 - 20;
+    for words in 0..=15u8 {
+        let mut large = large.clone();
+        large[transport + TCP_OFFSET] = words << 4;
+        let found = LargeFrame::parse_tunnel(&large, large.len(), transport);
+        let expected = (words >= 5).then_some(transport + usize::from(words) * 4);
+        assert_eq!(found.map(|frame| frame.header_len()), expected, "data offset {words}");
     }
 }
