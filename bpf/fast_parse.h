@@ -202,15 +202,20 @@ static __always_inline int fast_parse(void *data, void *end, __u64 bytes, struct
 }
 
 /* Whether packets with this source must not be forwarded: multicast and reserved, this network, loopback,
- * link-local IPv6. */
+ * link-local IPv6, a mapped IPv4 address, or the destination itself. As is_martian4() and is_martian6() of
+ * the engine, which learns no entry for destinations that it does not forward to. */
 static __always_inline int fast_is_martian(const struct fast_packet *packet)
 {
-	const __be32 *src = packet->key.src;
+	const __be32 *src = packet->key.src, *dst = packet->key.dst;
 	__u32 first = bpf_ntohl(src[0]);
 
 	if (packet->is_ip4)
-		return first >> 29 == 7 || first >> 24 == 0 || first >> 24 == 127;
-	return first >> 24 == 0xff || first >> 22 == 0x3fa || ((src[0] | src[1] | src[2]) == 0 && bpf_ntohl(src[3]) <= 1);
+		return first >> 29 == 7 || first >> 24 == 0 || first >> 24 == 127 || src[0] == dst[0];
+	if (((src[0] ^ dst[0]) | (src[1] ^ dst[1]) | (src[2] ^ dst[2]) | (src[3] ^ dst[3])) == 0)
+		return 1;
+	if ((src[0] | src[1]) == 0 && (src[2] == bpf_htonl(0xffff) || (src[2] == 0 && bpf_ntohl(src[3]) <= 1)))
+		return 1;
+	return first >> 24 == 0xff || first >> 22 == 0x3fa;
 }
 
 #endif

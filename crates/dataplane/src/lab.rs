@@ -95,7 +95,7 @@ impl Lab {
     }
 
     /// Publishes other rules and ports with this fast path.
-    pub fn publish_fast(&mut self, forwarding: Forwarding, fast: Arc<FastPathConfig>) {
+    pub fn publish_fast(&mut self, forwarding: Forwarding, fast: FastPathConfig) {
         self.engine.publish_fast(forwarding, fast);
     }
 

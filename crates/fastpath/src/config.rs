@@ -28,8 +28,8 @@ pub struct FastPathConfig {
     pub is_learning: bool,
     /// Whether packets open sessions.
     pub needs_sessions: bool,
-    /// Whether there are no rules: ingress port and destination decide a packet's treatment if each route has
-    /// one next hop.
+    /// Whether there are neither rules nor reverse path filters: ingress port and destination decide a
+    /// packet's treatment if each route has one next hop.
     pub is_plain: bool,
     /// The address pairs whose ports do not matter, if no packet needs a session: both addresses decide a
     /// packet's treatment if each route has one next hop.

@@ -5,10 +5,15 @@ import struct
 import time
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
 
 from lab import traffic, wait
-from lab.fastpath import NAT, hits, learnt, the_connection
+from lab.fastpath import NAT, fast, hits, learnt, the_connection
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
+from lab.netns import CLIENT_MAC
+from lab.raw import RawPort
 from lab.routebench import SERVER as FAR4
 from lab.routebench import SERVER6 as FAR6
 from lab.routebench import answered, ping
@@ -38,6 +43,47 @@ def test_routes_hold_at_once(fast_router, stream):
         one.datagrams.sender.send(bytes(48))
     wait.until(lambda: bench.daemon.drops()["blackhole"] >= 200, "all to be dropped")
     assert hits(bench) == before
+
+
+def forge(bench, packets):
+    """Sends IP packets from the client. Returns a function that tells whether one of them has reached the servers."""
+    left, right = RawPort(bench.client, "c0"), RawPort(bench.servers, "s0")
+    bench.on_close(left.close)
+    bench.on_close(right.close)
+    mark = b"a forged packet"
+    for packet in packets:
+        left.send(Ether(src=CLIENT_MAC, dst="02:00:00:00:02:00") / packet / UDP(sport=5, dport=7000) / mark)
+    return lambda: any(mark in frame for frame in iter(right.receive_one, None))
+
+
+@pytest.mark.parametrize("mode", ["strict", "loose"])
+@pytest.mark.parametrize("address", [FAR4, FAR6])
+def test_a_reverse_path_filter_without_rules(fast_router, stream, mode, address):
+    """RFC 3704: what a good source has taught the kernel forwards no packets of others."""
+    bench = fast_router(f"set rpf {mode}\n")
+    one = stream(bench.client, bench.servers, address)
+    learnt(bench, one)
+    sources = ("2001:db8::{:x}", IPv6) if ":" in address else ("203.0.113.{}", IP)
+    forged = [sources[1](src=sources[0].format(number + 1), dst=address) for number in range(200)]
+    arrived = forge(bench, forged)
+    wait.until(lambda: bench.daemon.drops()["reverse-path"] >= 200, "all to be dropped")
+    learnt(bench, one)
+    assert not arrived()
+
+
+def test_martian_sources_where_an_entry_is_a_destination(fast_router, stream):
+    """RFC 1812, 5.3.7, and RFC 4291, 2.5.5.2."""
+    bench = fast_router()
+    streams = [stream(bench.client, bench.servers, address) for address in (FAR4, FAR6)]
+    for one in streams:
+        learnt(bench, one)
+    assert fast(bench)["key"] == "destination"
+    martians = [IP(src=FAR4, dst=FAR4), IPv6(src=FAR6, dst=FAR6), IPv6(src="::ffff:192.0.2.1", dst=FAR6)]
+    arrived = forge(bench, martians * 20)
+    wait.until(lambda: bench.daemon.drops()["martian"] >= 60, "all to be dropped")
+    for one in streams:
+        learnt(bench, one)
+    assert not arrived()
 
 
 def test_addresses_are_rewritten(fast_router):

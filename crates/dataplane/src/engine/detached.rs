@@ -192,8 +192,10 @@ impl DetachedEngine {
 
     /// Publishes other rules and ports with this fast path.
     #[cfg(test)]
-    pub(crate) fn publish_fast(&self, forwarding: Forwarding, fast: Arc<mmb_fastpath::FastPathConfig>) {
-        self.shared.publish(Snapshot { fast: Some(fast), ..self.next_snapshot(forwarding) });
+    pub(crate) fn publish_fast(&self, forwarding: Forwarding, fast: mmb_fastpath::FastPathConfig) {
+        let snapshot = self.next_snapshot(forwarding);
+        let fast = Arc::new(mmb_fastpath::FastPathConfig { is_plain: snapshot.is_plain(), ..fast });
+        self.shared.publish(Snapshot { fast: Some(fast), ..snapshot });
     }
 
     /// Publishes rules that differ by a change of elements of sets, with this fast path.

@@ -206,7 +206,7 @@ impl Snapshot {
             }
             snapshot.ports[index] = port;
         }
-        let fast = (is_learning, needs_sessions, !snapshot.has_policy);
+        let fast = (is_learning, needs_sessions, snapshot.is_plain());
         snapshot.fast = fastpath::config::new(&snapshot.ports, &snapshot.policy, fast_path, fast);
         snapshot.bypass = snapshot.path.iter().all(|&p| p == 0);
         snapshot
@@ -220,6 +220,11 @@ impl Snapshot {
             self.fast_generation = before.fast_generation;
         }
         self
+    }
+
+    /// Whether nothing but routes and wires decides about packets: neither rules nor a reverse path filter.
+    pub fn is_plain(&self) -> bool {
+        !self.has_policy && self.path.iter().all(|path| path & path::REVERSE_PATH == 0)
     }
 
     /// Whether rules or NAT need sessions.

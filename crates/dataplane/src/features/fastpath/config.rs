@@ -31,8 +31,8 @@ pub fn admits(mode: FastPathMode, hook: FastHook) -> bool {
     }
 }
 
-/// The fast path of these ports, by id, if the setting admits one of them that has any. `is_plain`: no rules
-/// apply to packets from them.
+/// The fast path of these ports, by id, if the setting admits one of them that has any. `is_plain`:
+/// [`Snapshot::is_plain`](crate::engine::snapshot::Snapshot::is_plain).
 pub(crate) fn new(
     ports: &[Option<Arc<OpenPort>>; MAX_PORTS],
     policy: &Policy,

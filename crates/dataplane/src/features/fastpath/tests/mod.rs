@@ -8,14 +8,14 @@ use std::sync::{Arc, PoisonError};
 use mmb_dpdk::{FastAction, FastGranularity, FastHook, FastKey, FastPort};
 use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
 use mmb_fastpath::{FastPathConfig, FastPathPort, RefusalReason, address_pairs};
-use mmb_lang::{Command, FastPathMode, parse_line};
+use mmb_lang::{Command, FastPathMode, ReversePathMode, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_policy::Policy;
 use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
 use proptest::prelude::*;
 
 use super::config;
-use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use crate::engine::config::{AddressChecks, Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::lab::{Lab, TURN};
 
 const LEFT: PortId = PortId(0);
@@ -29,6 +29,7 @@ struct World {
     kernel: Arc<FakeKernel>,
     can_redirect: Arc<AtomicBool>,
     routed: bool,
+    checks: AddressChecks,
     now: u32,
 }
 
@@ -68,7 +69,14 @@ impl World {
     fn new(routed: bool, lines: &[&str]) -> World {
         let lab = Lab::new(Forwarding::default(), routes(false), 64).unwrap();
         let can_redirect = Arc::new(AtomicBool::new(true));
-        let mut world = World { lab, kernel: Arc::default(), can_redirect, routed, now: 0 };
+        let mut world = World {
+            lab,
+            kernel: Arc::default(),
+            can_redirect,
+            routed,
+            checks: AddressChecks::default(),
+            now: 0,
+        };
         world.publish(lines, true);
         world
     }
@@ -82,7 +90,8 @@ impl World {
         };
         let ports = vec![port(LEFT, RIGHT), port(RIGHT, LEFT)];
         let fast_path = if fast_path { FastPathMode::Auto } else { FastPathMode::Off };
-        let forwarding = Forwarding { policy, ports, fast_path, ..Forwarding::default() };
+        let address_checks = self.checks;
+        let forwarding = Forwarding { policy, ports, fast_path, address_checks, ..Forwarding::default() };
         let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
             let can_redirect = self.can_redirect.clone();
@@ -90,18 +99,18 @@ impl World {
                 Some(FastPathPort { number: number(id), hook: FastHook::Xdp, can_redirect });
         }
         let is_learning = config::is_learning(&forwarding);
-        let (is_plain, needs_sessions) = (forwarding.policy.is_empty(), forwarding.policy.is_stateful());
+        let needs_sessions = forwarding.policy.is_stateful();
         let pairs = address_pairs(&forwarding.policy, needs_sessions);
         self.lab.publish_fast(
             forwarding,
-            Arc::new(FastPathConfig {
+            FastPathConfig {
                 kernel: self.kernel.clone(),
                 is_learning,
                 needs_sessions,
-                is_plain,
+                is_plain: false,
                 pairs,
                 ports: ports.into(),
-            }),
+            },
         );
     }
 
@@ -331,6 +340,26 @@ fn destinations_are_learned_without_rules() {
     world.publish(&["add ! tcp-dport 7 accept"], true);
     assert_eq!(world.kernel.granularity(), FastGranularity::Flow);
     assert!(world.learns(&frame));
+}
+
+/// A reverse path filter looks at sources, without rules, too: another source has its own entry.
+#[test]
+fn sources_are_learned_with_a_reverse_path_filter() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(true, &[]);
+    for reverse_path in [ReversePathMode::Loose, ReversePathMode::Strict] {
+        world.checks.reverse_path = reverse_path;
+        world.publish(&[], true);
+        assert_eq!(world.kernel.granularity(), FastGranularity::Pair, "{reverse_path:?}");
+    }
+    world.checks.reverse_path = ReversePathMode::Loose;
+    world.publish(&[], true);
+    let frame = udp(1).macs(NEXT, OWN).build();
+    assert!(world.learns(&frame));
+    assert_eq!(world.kernel.keys(), [key(&frame).without_ports()]);
+    world.checks.reverse_path = ReversePathMode::Off;
+    world.publish(&[], true);
+    assert_eq!(world.kernel.granularity(), FastGranularity::Destination);
 }
 
 fn tcp(sport: u16, flags: u8) -> Vec<u8> {

@@ -77,21 +77,21 @@ impl World {
         self.lab.publish_fast(forwarding, fast);
     }
 
-    fn fast(&self, forwarding: &Forwarding) -> Arc<FastPathConfig> {
+    fn fast(&self, forwarding: &Forwarding) -> FastPathConfig {
         let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
             let can_redirect = Arc::new(AtomicBool::new(true));
             ports[usize::from(id.0)] =
                 Some(FastPathPort { number: number(id), hook: FastHook::Xdp, can_redirect });
         }
-        Arc::new(FastPathConfig {
+        FastPathConfig {
             kernel: self.kernel.clone(),
             is_learning: config::is_learning(forwarding),
             needs_sessions: true,
             is_plain: false,
             pairs: None,
             ports: ports.into(),
-        })
+        }
     }
 
     fn send(&mut self, port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
@@ -165,7 +165,7 @@ fn a_change_of_elements_revokes_the_flows_that_it_concerns() {
             false => rules.policy.del_elements("blocked", &[element]),
         };
         let change = rules.policy.take_element_change().unwrap();
-        let fast = world.fast(&rules);
+        let fast = Arc::new(world.fast(&rules));
         world.lab.publish_fast_elements(rules.clone(), fast, change);
         world.wait(1);
         assert!(world.works(LEFT, &kept) && !world.works(LEFT, &blocked));

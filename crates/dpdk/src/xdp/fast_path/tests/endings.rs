@@ -128,7 +128,7 @@ fn entries_of_destinations() {
         let after =
             Sent { macs: [[2; 6], [1; 6]], ttl: sent.ttl - u8::from(hop), partial: false, ..sent.clone() };
         let dies = hop && sent.ttl == 1;
-        let is_forwarded = !is_martian(sent.ends[0].0) && !dies && before.len() <= 1514;
+        let is_forwarded = !is_martian(sent.ends[0].0, sent.ends[1].0) && !dies && before.len() <= 1514;
         prop_assert_eq!(rig.send(&before), is_forwarded.then(|| after.build()));
         prop_assert_eq!(rig.path.flow_stats(1).packets, frames + u64::from(is_forwarded));
         // Another destination, port, generation or granularity does not match.
@@ -246,6 +246,11 @@ fn martian_sources_go_to_the_socket() {
         ("::1", false),
         ("::2", true),
         ("::1:0:0", true),
+        ("::fffe:ffff:ffff", true),
+        ("::ffff:0:0", false),
+        ("::ffff:192.0.2.1", false),
+        ("::1:0:0:0", true),
+        ("0:1::ffff:0:0", true),
         ("0:0:1::", true),
         ("1::", true),
         ("fe7f:ffff::", true),
@@ -256,11 +261,14 @@ fn martian_sources_go_to_the_socket() {
         ("ff00::", false),
         ("ffff::", false),
     ];
-    for (source, is_forwarded) in cases {
-        let source: IpAddr = source.parse().unwrap();
+    let cases = cases.map(|(source, is_forwarded)| (source.parse().unwrap(), is_forwarded));
+    // Destinations as sources.
+    let same = [packet(17), packet6(17)].map(|sent| (sent.ends[1].0, false));
+    for (source, is_forwarded) in cases.into_iter().chain(same) {
+        let source: IpAddr = source;
         let mut sent = if source.is_ipv4() { packet(17) } else { packet6(17) };
         sent.ends[0].0 = source;
-        assert_eq!(is_martian(source), !is_forwarded);
+        assert_eq!(is_martian(source, sent.ends[1].0), !is_forwarded);
         rig.path.install(1, NOW, &FastKey::for_destination(port, sent.ends[1].0), &rig.wire()).unwrap();
         assert_eq!(rig.send(&sent.build()).is_some(), is_forwarded, "{source}");
     }

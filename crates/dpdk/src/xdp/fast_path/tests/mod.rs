@@ -306,12 +306,15 @@ fn is_forwarded(flags: u8, action: &FastAction) -> bool {
     }
 }
 
-/// Whether packets with this source must not be forwarded.
-fn is_martian(source: IpAddr) -> bool {
+/// Whether packets with this source must not be forwarded to this destination (RFC 1812, 5.3.7, and RFC 4291,
+/// 2.5).
+fn is_martian(source: IpAddr, destination: IpAddr) -> bool {
     match source {
+        _ if source == destination => true,
         IpAddr::V4(source) => matches!(source.octets()[0], 0 | 127 | 224..),
         IpAddr::V6(source) => {
             source.is_multicast()
+                || source.to_ipv4_mapped().is_some()
                 || source.is_unicast_link_local()
                 || source.is_unspecified()
                 || source.is_loopback()
@@ -370,7 +373,9 @@ fn only_valid_packets_of_the_flow_are_forwarded() {
                     FastGranularity::Pair => {
                         (*proto, ends.map(|end| end.0)) == (sent.proto, sent.ends.map(|end| end.0))
                     }
-                    FastGranularity::Destination => ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0),
+                    FastGranularity::Destination => {
+                        ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0, ends[1].0)
+                    }
                 };
                 same && is_forwarded(*flags, &action)
             });
