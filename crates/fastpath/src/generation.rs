@@ -25,10 +25,10 @@ pub(crate) fn granularity(generation: u64) -> FastGranularity {
 /// Which generation of entries the kernel obeys.
 ///
 /// # Theory of operation
-/// A generation consists of the numbers of the published snapshot and routes, and of how often a port gained
-/// or lost the ability to take frames. A publication writes the new generation before it returns. A worker
-/// stamps its entries with the generation of the configuration that it has used. So entries that arrive late
-/// are ignored and need not be found.
+/// A generation consists of the number of the published snapshot, of how often routes have changed in a way
+/// that may concern forwarded flows, and of how often a port gained or lost the ability to take frames. A
+/// publication writes the new generation before it returns. A worker stamps its entries with the generation
+/// of the configuration that it has used. So entries that arrive late are ignored and need not be found.
 #[derive(Default)]
 pub struct FastPathState {
     in_force: AtomicU64,
@@ -99,8 +99,8 @@ impl FastPathState {
         self.update(|published| (published.config, published.snapshot) = (config, snapshot));
     }
 
-    /// Puts other routes or local addresses in force. `is_multipath` tells whether a current route has
-    /// several next hops.
+    /// Puts routes or local addresses in force by which flows may be forwarded otherwise. `is_multipath`
+    /// tells whether a current route has several next hops.
     pub fn publish_routes(&self, routes: u64, is_multipath: impl FnOnce() -> bool) {
         self.update(|published| {
             (published.routes, published.is_multipath) = (published.routes.max(routes), is_multipath());

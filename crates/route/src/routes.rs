@@ -36,9 +36,18 @@ pub struct Routes {
     pub hops: NextHops,
     /// L3 interfaces by port id; `None` for ports that are not routed.
     pub interfaces: Vec<Option<L3Interface>>,
+    /// Counts the changes that forwarded flows may notice. Between routes with the same number, only the
+    /// treatment of packets has changed that were not forwarded: neighbours were added, resolved, given up
+    /// or removed. 0: changes are not counted.
+    pub flow_generation: u64,
 }
 
 impl Routes {
+    /// Whether these routes, which replace `before`, forward its flows to the same next hops.
+    pub fn keeps_flows_of(&self, before: &Routes) -> bool {
+        self.flow_generation != 0 && self.flow_generation == before.flow_generation
+    }
+
     /// The L3 interface of a port; `None` if it is not routed.
     #[inline]
     pub fn interface(&self, port: u16) -> Option<&L3Interface> {

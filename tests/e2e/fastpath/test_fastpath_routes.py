@@ -10,9 +10,9 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from lab import traffic, wait
-from lab.fastpath import NAT, fast, hits, learnt, the_connection
+from lab.fastpath import FIREWALL, NAT, fast, hits, learnt, the_connection
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
-from lab.netns import CLIENT_MAC
+from lab.netns import CLIENT_MAC, SERVER_MAC
 from lab.raw import RawPort
 from lab.routebench import SERVER as FAR4
 from lab.routebench import SERVER6 as FAR6
@@ -84,6 +84,27 @@ def test_martian_sources_where_an_entry_is_a_destination(fast_router, stream):
     for one in streams:
         learnt(bench, one)
     assert not arrived()
+
+
+@pytest.mark.parametrize("config", ["", FIREWALL], ids=["plain", "stateful"])
+def test_packets_to_unused_addresses_take_no_flow_back(fast_router, stream, config):
+    """The kernel adds a neighbour for each of them and gives it up, which changes the next hop of no flow."""
+    bench = fast_router(config)
+    face = bench.face(1)
+    bench.mbox.sysctl(f"net/ipv4/neigh/{face}/retrans_time_ms", 100)
+    bench.ip(f"neigh replace {FAR4} lladdr {SERVER_MAC} dev {face} nud permanent")
+    one = stream(bench.client, bench.servers, FAR4)
+    learnt(bench, one)
+    before, installed, sent = hits(bench), fast(bench)["installed"], one.datagrams.sent
+    with bench.client.socket(socket.AF_INET, socket.SOCK_DGRAM) as scanner:
+        for number in range(50):
+            scanner.sendto(b"anybody there?", (f"10.2.0.{10 + number}", 7))
+            one.send(16)
+    one.until(lambda: bench.ip(f"neigh show dev {face} nud failed").count("10.2.0.") >= 50, "all to be given up")
+    sent = one.datagrams.sent - sent
+    wait.until(lambda: hits(bench) > before + 0.9 * sent, "the kernel to have forwarded nearly all of them")
+    # Some neighbour may have become stale meanwhile.
+    assert fast(bench)["installed"] < installed + 5
 
 
 def test_addresses_are_rewritten(fast_router):

@@ -3,6 +3,9 @@
 //! Theory of operation. Snapshots, routes and local addresses are immutable values behind atomic pointers.
 //! Their generations are counters that workers compare between two walks. Routes that were replaced are kept
 //! until no worker uses them; the next publisher frees them, so that no worker spends time on it.
+//!
+//! The next hops that sessions and the fast path keep outlive publications that concern no forwarded flow
+//! ([`Routes::flow_generation`]).
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,6 +85,8 @@ pub(crate) struct Shared {
     locals: ArcSwap<LocalAddresses>,
     /// Counts publications of routes and of local addresses.
     pub routes_generation: AtomicU64,
+    /// Counts those of them that may concern forwarded flows ([`Routes::keeps_flows_of`]).
+    pub flow_generation: AtomicU64,
     /// The fast path in the kernel.
     pub fast: Arc<FastPathState>,
     /// Routes that were replaced and that workers may still use.
@@ -108,6 +113,7 @@ impl Shared {
             routes: ArcSwap::default(),
             locals: ArcSwap::default(),
             routes_generation: AtomicU64::new(0),
+            flow_generation: AtomicU64::new(0),
             fast: Arc::default(),
             retired: Mutex::default(),
             requests: NeighborRequests::new()?,
@@ -158,8 +164,10 @@ impl Shared {
     /// Publishes routes; each worker takes them over before its next walk.
     pub fn publish_routes(&self, routes: Routes) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.push(self.routes.swap(Arc::new(routes)));
-        self.routes_changed();
+        let routes = Arc::new(routes);
+        let old = self.routes.swap(routes.clone());
+        self.routes_changed(!routes.keeps_flows_of(&old));
+        retired.push(old);
         // No worker can load retired routes again, so those with one reference can be freed.
         retired.retain(|routes| Arc::strong_count(routes) > 1);
     }
@@ -168,7 +176,7 @@ impl Shared {
     pub fn follow(&self, other: &Shared) {
         self.routes.store(other.routes());
         self.locals.store(other.locals());
-        self.routes_changed();
+        self.routes_changed(true);
     }
 
     /// The machine's own addresses.
@@ -180,12 +188,16 @@ impl Shared {
     /// too.
     pub fn set_locals(&self, port: PortId, local: &[IpAddr], shared: &[IpAddr]) {
         self.locals.rcu(|locals| locals.with(port, local, shared));
-        self.routes_changed();
+        self.routes_changed(true);
     }
 
-    fn routes_changed(&self) {
-        let before = self.routes_generation.fetch_add(1, Ordering::Release);
-        self.fast.publish_routes(before + 1, || has_multipath(&self.routes()));
+    fn routes_changed(&self, concerns_flows: bool) {
+        if concerns_flows {
+            let before = self.flow_generation.fetch_add(1, Ordering::Release);
+            self.fast.publish_routes(before + 1, || has_multipath(&self.routes()));
+        }
+        // Last: a worker that sees this number sees the other one.
+        self.routes_generation.fetch_add(1, Ordering::Release);
         for worker in &self.workers {
             worker.wake_if_sleeping();
         }

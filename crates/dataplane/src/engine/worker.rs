@@ -138,7 +138,7 @@ impl Worker {
             .fast
             .as_ref()
             .map_or(FastGranularity::Flow, |config| config.granularity(has_multipath));
-        self.shared.fast.generation(self.snapshot.fast_generation, self.routing.generation, granularity)
+        self.shared.fast.generation(self.snapshot.fast_generation, self.routing.flow_generation, granularity)
     }
 
     /// Whether sessions may keep next hops: routes have not changed for a while.
@@ -148,8 +148,9 @@ impl Worker {
 
     #[cold]
     fn adopt_routes(&mut self) {
-        self.routing = RoutingState::load(&self.shared, self.clock.read());
-        self.flows.sessions.routes_changed();
+        if self.routing.adopt(&self.shared, self.clock.read()) {
+            self.flows.sessions.routes_changed();
+        }
         self.slow_path.waiting.routes_changed();
     }
 

@@ -299,10 +299,10 @@ impl<P: ForwardingPlane> Mirror<P> {
         if !self.synced {
             return;
         }
-        let interfaces_changed = state.model.interfaces_stale && self.update_interfaces(state);
-        let routes = state.model.publication(&self.interfaces);
-        let routes = routes.or_else(|| interfaces_changed.then(|| state.model.routes(&self.interfaces)));
-        if let Some(routes) = routes {
+        if state.model.interfaces_stale && self.update_interfaces(state) {
+            state.model.paths.note_change(true);
+        }
+        if let Some(routes) = state.model.publication(&self.interfaces) {
             self.plane.publish_routes(routes);
             state.counters.publications += 1;
         }

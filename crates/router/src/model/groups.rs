@@ -30,7 +30,8 @@ impl GroupRanges {
         NextHop::default()
     }
 
-    /// Makes next hop `id`, which was `before`, a group of paths with weights.
+    /// Makes next hop `id`, which was `before`, a group of paths with weights. Returns `before` if it is that
+    /// group already.
     pub fn set(
         &mut self,
         hops: &mut NextHops,
@@ -41,11 +42,7 @@ impl GroupRanges {
         let members = replicate(parts);
         let list = hops.members();
         let old = before.first as usize..before.first as usize + usize::from(before.members);
-        if before.kind == NextHopKind::Group && list.get(old.clone()) == Some(&members[..]) {
-            return before;
-        }
-        if before.kind == NextHopKind::Group && old.len() == members.len() {
-            hops.members_mut()[old].copy_from_slice(&members);
+        if before.kind == NextHopKind::Group && list.get(old) == Some(&members[..]) {
             return before;
         }
         self.release(&before);

@@ -8,6 +8,11 @@
 //! Paths are interned by their specification. Routes and other paths hold references: a path to several
 //! neighbours consists of paths to one each. Other routes may win only if a path becomes alive or dead. The
 //! table collects such paths as *liveness changes*, and their routes are evaluated again.
+//!
+//! Changes are counted if they may concern flows that are forwarded ([`PathTable::flow_generation`]). Packets
+//! to unused addresses of a link make the kernel add, give up and remove neighbours all the time. Such
+//! changes concern no flow, so sessions and the fast path go on with the next hops that they keep. The number
+//! of a path that packets were forwarded by is not used again before the count has changed.
 
 mod resolve;
 
@@ -74,6 +79,7 @@ pub(crate) struct PathTable {
     hops: NextHops,
     groups: GroupRanges,
     changed: bool,
+    flow_generation: u64,
 }
 
 impl PathTable {
@@ -107,8 +113,12 @@ impl PathTable {
     /// The path for packets without a route, for prefixes that need an explicit entry. It is never released.
     pub fn no_route(&mut self) -> NextHopId {
         let spec = PathSpec::Fixed(NextHopKind::NoRoute);
-        let known = self.by_spec.get(&spec).copied();
-        known.unwrap_or_else(|| self.acquire(spec))
+        if let Some(&known) = self.by_spec.get(&spec) {
+            return known;
+        }
+        // It may get the number of a route's path that has just been released.
+        self.note_change(true);
+        self.acquire(spec)
     }
 
     /// Releases a reference.
@@ -127,8 +137,7 @@ impl PathTable {
         }
         self.drop_parts(id, path.parts);
         self.groups.release(self.hops.get(id));
-        self.hops.set(id, NextHop::default());
-        self.changed = true;
+        self.set_hop(id, NextHop::default());
         self.free.push(id);
     }
 
@@ -203,9 +212,21 @@ impl PathTable {
         std::mem::take(&mut self.changed)
     }
 
-    /// Records that a table entry has changed.
-    pub fn note_change(&mut self) {
+    /// Records that a table entry or a treatment has changed. `concerns_flows`: packets may have been
+    /// forwarded, or their sources confirmed, by what was changed.
+    pub fn note_change(&mut self, concerns_flows: bool) {
         self.changed = true;
+        self.flow_generation += u64::from(concerns_flows);
+    }
+
+    /// See [`mmb_route::Routes::flow_generation`].
+    pub fn flow_generation(&self) -> u64 {
+        self.flow_generation
+    }
+
+    /// Whether packets with this path wait for the address of a neighbour, or are refused without it.
+    pub fn is_unresolved(&self, id: NextHopId) -> bool {
+        matches!(self.hops.get(id).kind, NextHopKind::Resolve | NextHopKind::Failed)
     }
 
     /// Paths that became alive or dead since the last call.

@@ -299,6 +299,7 @@ impl Model {
             let fib = &mut self.fibs[slot];
             u32::RESERVED.iter().for_each(|prefix| u32::insert(fib, *prefix, punt));
             u128::RESERVED.iter().for_each(|prefix| u128::insert(fib, *prefix, punt));
+            self.paths.note_change(true);
         }
         self.tables[slot] = Some(table);
     }
@@ -338,7 +339,12 @@ impl Model {
 
     /// The current routes.
     pub fn routes(&self, interfaces: &[Option<L3Interface>]) -> Routes {
-        Routes { tables: self.fibs.clone(), hops: self.paths.hops().clone(), interfaces: interfaces.to_vec() }
+        Routes {
+            tables: self.fibs.clone(),
+            hops: self.paths.hops().clone(),
+            interfaces: interfaces.to_vec(),
+            flow_generation: self.paths.flow_generation(),
+        }
     }
 }
 

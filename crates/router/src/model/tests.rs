@@ -1,5 +1,7 @@
 //! The model alone: kernel messages in, treatment of packets out.
 
+mod flows;
+
 use std::net::IpAddr;
 
 use mmb_route::{NextHop, NextHopKind, Routes};
@@ -16,7 +18,8 @@ use crate::plane::{Device, RoutedPort};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// States of neighbours (`NUD_*` of Linux), which are none, usable, and unusable.
-const NEIGHBOR_STATES: [u16; 4] = [0, libc::NUD_REACHABLE, libc::NUD_FAILED, libc::NUD_INCOMPLETE];
+const NEIGHBOR_STATES: [u16; 5] =
+    [0, libc::NUD_REACHABLE, libc::NUD_STALE, libc::NUD_FAILED, libc::NUD_INCOMPLETE];
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -253,7 +256,7 @@ impl Naive {
             let neighbor = self.neighbors.get(&(next_hop.interface, next_hop.gateway.unwrap_or(to)));
             let kind = match neighbor {
                 Some(&libc::NUD_FAILED) => NextHopKind::Failed,
-                Some(&libc::NUD_REACHABLE) => NextHopKind::Forward,
+                Some(&(libc::NUD_REACHABLE | libc::NUD_STALE)) => NextHopKind::Forward,
                 _ => NextHopKind::Resolve,
             };
             return (kind, next_hop.interface);
@@ -342,6 +345,7 @@ fn holds(v6: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
         model.apply(Event::IgnoresDown { interface, v6, ignores: true });
     }
     for step in steps {
+        let before = model.routes(&[]);
         match step {
             Step::Add(route, how) => {
                 naive.add(route.clone(), how);
@@ -377,6 +381,9 @@ fn holds(v6: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
             };
             let hop = members(&routes, 0, to)[0];
             prop_assert_eq!((hop.kind, hop.interface), naive.state(to), "{}", to);
+            if routes.keeps_flows_of(&before) {
+                flows::check_kept_flows(&before, &routes, to)?;
+            }
         }
     }
     let count = if v6 { model.v6.count() } else { model.v4.count() };

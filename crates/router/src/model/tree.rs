@@ -143,7 +143,7 @@ impl<A: AddressBits> Tree<A> {
         } else if !self.throws.is_empty() {
             self.throws.remove(&prefix);
         }
-        self.settle(prefix, context);
+        self.settle(prefix, false, context);
     }
 
     /// Keeps the routes for which `keep` is true. Settles prefixes that lose a route or have one for which
@@ -168,13 +168,14 @@ impl<A: AddressBits> Tree<A> {
         }
     }
 
-    /// Settles a neighbour's address after a change.
+    /// Settles a neighbour's address after a change of the neighbour.
     pub fn settle_neighbor(&mut self, address: A, context: &mut Context<'_, A>) {
-        self.settle(Prefix::host(address), context);
+        self.settle(Prefix::host(address), true, context);
     }
 
-    /// Determines and installs the FIB entry of a prefix, then settles what depends on it.
-    fn settle(&mut self, prefix: Prefix<A>, context: &mut Context<'_, A>) {
+    /// Determines and installs the FIB entry of a prefix, then settles what depends on it. `has_same_routes`:
+    /// only a neighbour has changed.
+    fn settle(&mut self, prefix: Prefix<A>, has_same_routes: bool, context: &mut Context<'_, A>) {
         let before = self.entries.get(&prefix).map_or((0, 0, false), |e| (e.hop, e.present, e.neighbor));
         let present = self.update_presence(prefix, before.1, context.paths);
         let route = self.best_route(prefix, context.paths);
@@ -187,6 +188,11 @@ impl<A: AddressBits> Tree<A> {
             found = if path != 0 { (path, true) } else { found };
         }
         let (hop, neighbor) = found;
+        if (before.0, before.2) != found {
+            // The connected network around a neighbour forwards nothing by itself.
+            let was_unused = before.0 == 0 || hop == 0 && context.paths.is_unresolved(before.0);
+            context.paths.note_change(!(has_same_routes && was_unused));
+        }
         self.install(prefix, before, (hop, neighbor), context);
         let routed = |(hop, neighbor): (NextHopId, bool)| if neighbor { 0 } else { hop };
         let has_moved = routed((before.0, before.2)) != routed((hop, neighbor));
@@ -235,7 +241,6 @@ impl<A: AddressBits> Tree<A> {
             self.installed.count(prefix.length, from_route(hop, neighbor));
         }
         if before.0 != hop {
-            context.paths.note_change();
             match hop {
                 0 => A::remove(context.fib, prefix),
                 hop => A::insert(context.fib, prefix, hop),
@@ -303,7 +308,7 @@ impl<A: AddressBits> Tree<A> {
         let hosts = context.neighbors.range(prefix.bits..=prefix.end().bits);
         dependent.extend(hosts.map(|(address, _)| Prefix::host(*address)));
         for prefix in dependent {
-            self.settle(prefix, context);
+            self.settle(prefix, false, context);
         }
     }
 

@@ -29,19 +29,35 @@ pub(crate) struct RoutingState {
     /// number, with the upper two bytes zero.
     pub macs: [u64; MAX_PORTS],
     /// The number of the publication that the worker has taken over.
-    pub generation: u64,
-    /// When it was taken over, in milliseconds.
+    generation: u64,
+    /// The number of the last one before it that may concern flows.
+    pub flow_generation: u64,
+    /// When that was taken over, in milliseconds.
     changed_at: u32,
 }
 
 impl RoutingState {
     /// The published routes.
     pub fn load(shared: &Shared, now: u32) -> RoutingState {
-        // In this order: routes that are newer than their number are only taken over once more.
+        // In this order: routes that are newer than their numbers are only taken over once more.
         let generation = shared.routes_generation.load(Acquire);
+        let flow_generation = shared.flow_generation.load(Acquire);
         let routes = shared.routes();
         let macs = port_macs(&routes);
-        RoutingState { routes, locals: shared.locals(), macs, generation, changed_at: now }
+        RoutingState { routes, locals: shared.locals(), macs, generation, flow_generation, changed_at: now }
+    }
+
+    /// Takes the published routes over. Returns whether flows may have other next hops now.
+    pub fn adopt(&mut self, shared: &Shared, now: u32) -> bool {
+        let mut new = RoutingState::load(shared, now);
+        // Both, since the routes may be newer than the number.
+        let keeps_flows =
+            new.flow_generation == self.flow_generation && new.routes.keeps_flows_of(&self.routes);
+        if keeps_flows {
+            new.changed_at = self.changed_at;
+        }
+        *self = new;
+        !keeps_flows
     }
 
     /// Whether newer routes have been published.
@@ -50,7 +66,7 @@ impl RoutingState {
         shared.routes_generation.load(Acquire) != self.generation
     }
 
-    /// Whether routes have not changed for so long that sessions may keep next hops.
+    /// Whether next hops of flows have not changed for so long that sessions may keep them.
     pub fn is_stable(&self, now: u32) -> bool {
         now.wrapping_sub(self.changed_at) >= STABLE_AFTER
     }

@@ -87,15 +87,23 @@ impl PathTable {
         if flips {
             self.liveness_changed.push(id);
         }
-        if *self.hops.get(id) != hop {
-            self.hops.set(id, hop);
-            self.changed = true;
-        } else if !flips {
+        if !self.set_hop(id, hop) && !flips {
             return;
         }
         for user in self.users.get(&id).cloned().unwrap_or_default() {
             self.refresh(user);
         }
+    }
+
+    /// Sets the treatment of a path. Returns whether it was another one.
+    pub(super) fn set_hop(&mut self, id: NextHopId, hop: NextHop) -> bool {
+        let before = *self.hops.get(id);
+        if before == hop {
+            return false;
+        }
+        self.hops.set(id, hop);
+        self.note_change(concerns_flows(&before, &hop));
+        true
     }
 
     /// Treatment of a path with one next hop: a neighbour, or all neighbours on a link.
@@ -137,11 +145,23 @@ impl PathTable {
                 self.groups.release(&before);
                 (true, *self.hops.get(one))
             }
-            _ => {
-                self.changed = true;
-                (true, self.groups.set(&mut self.hops, id, before, &alive))
-            }
+            _ => (true, self.groups.set(&mut self.hops, id, before, &alive)),
         }
+    }
+}
+
+/// Whether a change from one treatment to another concerns flows that are forwarded by the path, or whose
+/// sources a reverse path filter has found there.
+fn concerns_flows(old: &NextHop, new: &NextHop) -> bool {
+    use NextHopKind::{Failed, Forward, NoRoute, Resolve};
+    match (old.kind, new.kind) {
+        // No entry of a table leads to a path that is new, dead or released. What did changes, too.
+        (NoRoute, _) | (Resolve | Failed, NoRoute) => false,
+        // Nothing is forwarded to a neighbour without an address.
+        (Resolve | Failed, Resolve | Failed | Forward) => old.port != new.port,
+        // The fast path learns nothing while a neighbour is stale.
+        (Forward, Forward) => !old.neighbor_stale || old.port != new.port,
+        _ => true,
     }
 }
 

@@ -342,6 +342,28 @@ fn destinations_are_learned_without_rules() {
     assert!(world.learns(&frame));
 }
 
+/// Routes that keep flows, as after a scan of unused addresses, take none back.
+#[test]
+fn flows_outlive_routes_that_do_not_concern_them() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for lines in [&[][..], &["add-stateful all accept"]] {
+        let mut world = World::new(true, lines);
+        let frame = udp(1).macs(NEXT, OWN).build();
+        // The first is the number of the routes before. 0 never keeps flows.
+        for (flow_generation, is_kept) in
+            [(7, false), (7, true), (8, false), (8, true), (0, false), (0, false)]
+        {
+            world.lab.publish_routes(Routes { flow_generation, ..routes(false) });
+            // Before the worker takes them over, and after.
+            for _ in 0..2 {
+                assert_eq!(world.action(&frame).is_some(), is_kept, "{lines:?} {flow_generation}");
+                world.wait(1);
+            }
+            assert!(is_kept || world.learns(&frame), "{lines:?} {flow_generation}");
+        }
+    }
+}
+
 /// A reverse path filter looks at sources, without rules, too: another source has its own entry.
 #[test]
 fn sources_are_learned_with_a_reverse_path_filter() {
