@@ -111,10 +111,11 @@ impl Content {
                 refused += 1;
             }
         });
-        let places = Places { pieces: pieces.as_slice() };
-        let hold = (open < content.len()).then(|| places.start(open));
+        let mut places = Places::new(pieces);
         let end = if open == 0 { *from } else { places.end(open) };
+        let hold = (open < content.len()).then(|| places.start(open));
         let is_framed = treatment.has_chunks() && open + new - old != 0;
+        let mut places = Places::new(pieces);
         let mut texts = found.iter().map(|range| {
             let text = edits.text(&content[range.clone()]);
             (places.start(range.start)..places.end(range.end), text)
@@ -167,26 +168,66 @@ pub(super) fn size_line(len: usize, text: &mut Vec<u8>) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Where content is.
-#[derive(Clone, Copy)]
+/// Where content is. Positions are asked for in ascending order, so that all of them together take as many
+/// steps as there are pieces.
 struct Places<'a> {
+    /// The piece of the last position, and those behind it.
     pieces: &'a [Range<usize>],
+    /// Bytes of the content in front of these pieces.
+    before: usize,
 }
 
-impl Places<'_> {
-    /// Returns the position of a byte of the content.
-    fn start(self, mut at: usize) -> usize {
-        for piece in self.pieces {
-            if at < piece.len() {
-                return piece.start + at;
+impl<'a> Places<'a> {
+    fn new(pieces: &'a [Range<usize>]) -> Places<'a> {
+        Places { pieces, before: 0 }
+    }
+
+    /// Returns the position of a byte of the content, or the position behind the last byte.
+    fn start(&mut self, at: usize) -> usize {
+        while let [piece, rest @ ..] = self.pieces {
+            let offset = at.saturating_sub(self.before);
+            if offset < piece.len() || rest.is_empty() {
+                return piece.start + offset.min(piece.len());
             }
-            at -= piece.len();
+            #[cfg(test)]
+            super::tests::note_read(piece.len());
+            (self.pieces, self.before) = (rest, self.before + piece.len());
         }
-        self.pieces.last().map_or(0, |piece| piece.end)
+        0
     }
 
     /// Returns the position behind the last of so many bytes of the content, at least one.
-    fn end(self, len: usize) -> usize {
+    fn end(&mut self, len: usize) -> usize {
         self.start(len.saturating_sub(1)) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Places;
+
+    proptest! {
+        /// Positions in ascending order are those of a list of all bytes.
+        #[test]
+        fn places_of_bytes(
+            lens in prop::collection::vec((0..4_usize, 1..5_usize), 1..20),
+            mut asked in prop::collection::vec(0..80_usize, 0..40),
+        ) {
+            let (mut at, mut pieces, mut bytes) = (0, Vec::new(), Vec::new());
+            for (gap, len) in lens {
+                pieces.push(at + gap..at + gap + len);
+                bytes.extend(at + gap..at + gap + len);
+                at += gap + len;
+            }
+            asked.sort_unstable();
+            let mut places = Places::new(&pieces);
+            for byte in asked.into_iter().filter(|&byte| byte < bytes.len()) {
+                prop_assert_eq!(places.start(byte), bytes[byte]);
+                prop_assert_eq!(places.end(byte + 1), bytes[byte] + 1);
+            }
+            prop_assert_eq!(places.start(bytes.len()), at);
+        }
     }
 }

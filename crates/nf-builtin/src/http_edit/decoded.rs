@@ -30,11 +30,18 @@ impl Content {
         joined.clear();
         joined.extend_from_slice(&decoder.kept);
         let most = MOST_DECODED.saturating_sub(plan.body_bytes());
-        let mut skip = usize::from(is_first_known);
-        for piece in pieces.iter() {
-            let encoded = bytes.get(piece.start + skip..piece.end).unwrap_or(&[]);
+        let mut encoded = pieces.iter().map(|piece| bytes.get(piece.clone()).unwrap_or(&[]));
+        let encoded = if pieces.len() == 1 {
+            encoded.next().unwrap_or(&[])
+        } else {
+            // Each call of a decoder costs as much as many bytes.
+            output.clear();
+            encoded.for_each(|piece| output.extend_from_slice(piece));
+            output.as_slice()
+        };
+        let encoded = encoded.get(usize::from(is_first_known)..).unwrap_or(&[]);
+        if !encoded.is_empty() {
             decoder.decode(encoded, joined, most)?;
-            skip = 0;
         }
         output.clear();
         let (mut refused, mut replaced, mut at) = (0, 0, 0);

@@ -13,7 +13,7 @@ const ACK: u8 = 16;
 const FIRST: [u32; 2] = [101, 501];
 
 thread_local! {
-    /// Bytes that readers were given.
+    /// Bytes that readers were given, and that were passed over to find the place of a text.
     static READ: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -498,6 +498,21 @@ fn heads_that_wait_are_not_read_for_each_byte() {
         assert!(READ.get() <= 3 * request.len(), "{arguments}: {} of {}", READ.get(), request.len());
         assert!(talk.texts()[0].starts_with(&request[..10]));
     }
+}
+
+/// A sender that makes a chunk of each byte does not make the texts in them expensive.
+#[test]
+fn texts_in_small_chunks_are_found_in_one_pass() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunks = 10_000;
+    let response = format!("{head}{}0\r\n\r\n", "1\r\ne\r\n".repeat(chunks));
+    let mut talk = Talk::new("body replace e E");
+    talk.send(0, GET.as_bytes(), 1000);
+    READ.set(0);
+    talk.segment(1, ACK, response.as_bytes());
+    assert!(READ.get() <= response.len() + 2 * chunks, "{} of {}", READ.get(), response.len());
+    let [_, response] = talk.texts();
+    assert!(decoded(&response).1 == "E".repeat(chunks), "{}", talk.report());
 }
 
 /// Behind a switch to another protocol nothing waits or is kept.
