@@ -4,6 +4,8 @@
 //! together from its records, so that the borders of segments and records do not matter (RFC 8446, 5.1). What
 //! two programs may understand differently is an error: a second name, a byte that names do not have.
 //!
+//! A server may ask for another ClientHello, and take the name of that: see [`retry`].
+//!
 //! [`quic`] finds the same message in the first datagrams of a QUIC client.
 
 #![forbid(unsafe_code)]
@@ -11,5 +13,6 @@
 mod cursor;
 mod parse;
 pub mod quic;
+pub mod retry;
 
 pub use parse::{ClientHello, HelloError, MOST_HELLO, Progress, read_client_hello};

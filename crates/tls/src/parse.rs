@@ -6,16 +6,18 @@ use crate::cursor::Cursor;
 pub const MOST_HELLO: usize = 32 << 10;
 
 /// Of a record (RFC 8446, 5.1).
-const HANDSHAKE: u8 = 22;
-const RECORD_HEADER: usize = 5;
+pub(crate) const HANDSHAKE: u8 = 22;
+pub(crate) const RECORD_HEADER: usize = 5;
 const MOST_RECORD: usize = 1 << 14;
 /// Of a handshake message (RFC 8446, 4).
 const CLIENT_HELLO: u8 = 1;
 const MESSAGE_HEADER: usize = 4;
 /// The first byte of each version from SSL 3.0 on.
 const MAJOR: u8 = 3;
-/// Types of extensions (RFC 6066, 3; RFC 9849, 5).
+/// Types of extensions (RFC 6066, 3; RFC 8446, 4.2; RFC 9849, 5).
 const SERVER_NAME: u16 = 0;
+const EARLY_DATA: u16 = 42;
+const SUPPORTED_VERSIONS: u16 = 43;
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 /// The type of names (RFC 6066, 3).
 const HOST_NAME: u8 = 0;
@@ -30,6 +32,13 @@ pub struct ClientHello<'a> {
     /// There is an encrypted message in this one, with another name. A client that has no key for it sends
     /// the same extension (RFC 9849, 6.2).
     pub has_ech: bool,
+    /// It has the extension supported_versions, which clients of TLS 1.3 send (RFC 8446, 4.2.1). Only they
+    /// may be asked for another ClientHello.
+    pub offers_tls13: bool,
+    /// Data may follow it before the server answers (RFC 8446, 4.2.10).
+    pub has_early_data: bool,
+    /// The position behind it in the bytes that it was read from.
+    pub end: usize,
 }
 
 /// The state of reading.
@@ -44,10 +53,13 @@ pub enum Progress<'a> {
 /// Why the bytes are not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
-    /// The connection does not begin with a ClientHello in a TLS record.
+    /// The bytes do not begin with a record of a handshake.
     #[error("not TLS")]
     NotTls,
-    /// A length does not fit, or a record of another type is in the message.
+    /// The first message of the handshake is not a ClientHello.
+    #[error("not a ClientHello")]
+    OtherMessage,
+    /// A length does not fit, a record of another type is in the message, or its last record has more.
     #[error("malformed ClientHello")]
     Malformed,
     /// The message is longer than [`MOST_HELLO`].
@@ -91,13 +103,18 @@ pub fn read_client_hello<'a>(bytes: &[u8], room: &'a mut Vec<u8>) -> Result<Prog
             room.extend_from_slice(part);
             payload = behind;
             if room.first().is_some_and(|&kind| kind != CLIENT_HELLO) {
-                return Err(HelloError::NotTls);
+                return Err(HelloError::OtherMessage);
             }
             if part.len() < needed {
                 break needed - part.len();
             }
             if size.is_some() {
-                return parse(room.get(MESSAGE_HEADER..).unwrap_or(&[])).map(Progress::Complete);
+                let end = at + RECORD_HEADER + len;
+                // A client sends nothing else before the server answers. It could be another ClientHello.
+                if bytes.len().min(end) - payload.len() != end {
+                    return Err(HelloError::Malformed);
+                }
+                return parse(room.get(MESSAGE_HEADER..).unwrap_or(&[]), end).map(Progress::Complete);
             }
             size = Some(message_size(room)?);
         };
@@ -121,18 +138,18 @@ fn message_size(header: &[u8]) -> Result<usize, HelloError> {
 /// See [`HelloError`].
 pub(crate) fn read_message(bytes: &[u8]) -> Result<Progress<'_>, HelloError> {
     if bytes.first().is_some_and(|&kind| kind != CLIENT_HELLO) {
-        return Err(HelloError::NotTls);
+        return Err(HelloError::OtherMessage);
     }
     let Some(header) = bytes.get(..MESSAGE_HEADER) else { return Ok(Progress::Incomplete(MESSAGE_HEADER)) };
     let size = message_size(header)?;
     match bytes.get(MESSAGE_HEADER..size) {
-        Some(body) => parse(body).map(Progress::Complete),
+        Some(body) => parse(body, size).map(Progress::Complete),
         None => Ok(Progress::Incomplete(size)),
     }
 }
 
-/// Parses the body of a ClientHello (RFC 8446, 4.1.2).
-fn parse(message: &[u8]) -> Result<ClientHello<'_>, HelloError> {
+/// Parses the body of a ClientHello (RFC 8446, 4.1.2), which ends at a position.
+fn parse(message: &[u8], end: usize) -> Result<ClientHello<'_>, HelloError> {
     let mut message = Cursor(message);
     if message.number(2)? >> 8 != usize::from(MAJOR) {
         return Err(HelloError::Malformed);
@@ -144,7 +161,7 @@ fn parse(message: &[u8]) -> Result<ClientHello<'_>, HelloError> {
     if session > 32 || suites == 0 || suites % 2 != 0 || compressions == 0 {
         return Err(HelloError::Malformed);
     }
-    let mut hello = ClientHello::default();
+    let mut hello = ClientHello { end, ..ClientHello::default() };
     if message.0.is_empty() {
         return Ok(hello);
     }
@@ -156,6 +173,8 @@ fn parse(message: &[u8]) -> Result<ClientHello<'_>, HelloError> {
             SERVER_NAME if hello.server_name.is_some() => return Err(HelloError::TwoNames),
             SERVER_NAME => hello.server_name = Some(server_name(data)?),
             ENCRYPTED_CLIENT_HELLO => hello.has_ech = true,
+            SUPPORTED_VERSIONS => hello.offers_tls13 = true,
+            EARLY_DATA => hello.has_early_data = true,
             _ => {}
         }
     }

@@ -32,6 +32,8 @@ proptest! {
         changes.into_iter().for_each(|(at, byte)| bytes[at] = byte);
         tls::check(&bytes);
         tls::check(&bytes[..cut]);
+        // Records in front of a second one.
+        tls::check(&[&[20, 3, 3, 0, 1, 1, 23, 3, 3, 0, 2, 22, 3][..], &bytes].concat());
         let record = |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
         tls::check(&bytes[5..].chunks(size).flat_map(record).collect::<Vec<_>>());
     }

@@ -34,11 +34,11 @@ fn frames(bytes: &[u8]) {
     let mut stream = CryptoStream::default();
     let added = stream.add_frames(bytes);
     if added.is_ok() {
-        let before = format!("{:?}", stream.hello());
+        let before = format!("{:?}", stream.hello(0));
         assert_eq!(stream.add_frames(bytes), added);
-        assert_eq!(format!("{:?}", stream.hello()), before);
+        assert_eq!(format!("{:?}", stream.hello(0)), before);
     }
-    if let Ok(Progress::Incomplete(needed)) = stream.hello() {
+    if let Ok(Progress::Incomplete(needed)) = stream.hello(0) {
         assert!((1..=MOST_CRYPTO).contains(&needed));
     }
 }

@@ -33,14 +33,20 @@ class Server:
     def __init__(self, namespace, certificate, address):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
-        context.sni_callback = lambda connection, name, _: setattr(connection, "name", name)
+        context.sni_callback = self.note_name
         self.context = context
+        # The names of all ClientHellos.
+        self.names = []
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.listener = namespace.socket(family, socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.bind((address, PORT))
         self.listener.listen(64)
         threading.Thread(target=self.accept, daemon=True).start()
+
+    def note_name(self, connection, name, _):
+        connection.name = name
+        self.names.append(name)
 
     def accept(self):
         while True:
@@ -154,6 +160,38 @@ def test_the_server_gets_no_byte_of_a_refused_hello(make_wire, serve, place):
             assert payloads(sniffer) == b""
         # A fatal alert, unrecognized_name.
         assert answer == bytes([21, 3, 3, 0, 2, 2, 112])
+
+
+@PLACES
+def test_the_second_hello_is_decided(make_wire, serve, place):
+    """A server asks for another ClientHello (HelloRetryRequest), and takes the name of that."""
+    wire = make_wire("af-packet", chain("sni deny ads.example", place, PORT))
+    server = serve(wire.server)
+    # The first ClientHello of OpenSSL has a key for X25519.
+    server.context.set_ecdh_curve("prime256v1")
+    assert fetch(wire.client, "www.example").stdout == "www.example"
+    with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        connection.settimeout(wait.PATIENCE)
+        connection.connect((SERVER4, PORT))
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="www.example")
+        for sent in ("first", "second"):
+            while not outgoing.pending:
+                with pytest.raises(ssl.SSLWantReadError):
+                    client.do_handshake()
+                if not outgoing.pending:
+                    incoming.write(connection.recv(1000))
+            hello = outgoing.read()
+            assert hello.count(b"www.example") == 1, sent
+            connection.sendall(hello if sent == "first" else hello.replace(b"www.example", b"ads.example"))
+        answer = b""
+        while part := connection.recv(100):
+            answer += part
+    # What is left of the HelloRetryRequest, and a fatal alert, unrecognized_name.
+    assert answer.endswith(bytes([21, 3, 3, 0, 2, 2, 112]))
+    assert "ads.example" not in server.names and server.names.count("www.example") >= 2
+    counted = report(wire.daemon)
+    assert (counted["allowed"], counted["denied"]) == ("2", "1")
 
 
 @PLACES

@@ -2,7 +2,9 @@
 //!
 //! Theory of operation. The first bytes of the client wait until its ClientHello is complete. So the server
 //! gets no byte of one that is refused. The client gets an alert that mmb makes, and the server a reset
-//! ([`mmb_nf::TakenOver`]). What follows a ClientHello is not read: the function is detached then.
+//! ([`mmb_nf::TakenOver`]). A server of TLS 1.3 may ask for another ClientHello, and take the name of that.
+//! So the function reads on until the server takes the first one, or the second one is decided ([`retry`]).
+//! Then it is detached.
 //!
 //! The name also chooses the output of the connection in chains. Segments in front of the ClientHello carry
 //! no bytes of the client, and pass by the outputs.
@@ -12,6 +14,7 @@
 mod config;
 mod names;
 mod quic;
+mod retry;
 
 use bytemuck::{Pod, Zeroable};
 use mmb_packet::Kind;
@@ -72,6 +75,10 @@ enum Phase {
     Passes,
     /// The client is answered.
     Answered,
+    /// The ClientHello is allowed, and the server has not answered.
+    Offered,
+    /// The server has asked for another ClientHello, or has answered otherwise than with a ServerHello.
+    Retried,
 }
 
 /// A session.
@@ -84,10 +91,15 @@ pub(crate) struct State {
     held: u32,
     /// Bytes in front of which there is nothing to decide.
     needed: u32,
+    /// Behind an allowed ClientHello: bytes of the client that pass, up to the end of a record.
+    skip: u32,
     /// A [`Phase`].
-    phase: u32,
+    phase: u8,
     /// 0: there is no decision yet. Others are one more than the output.
-    output: u32,
+    output: u8,
+    /// 1: data may follow the first ClientHello before the server answers.
+    has_early_data: u8,
+    unused: u8,
     quic: QuicState,
 }
 
@@ -112,24 +124,27 @@ impl State {
         match self.phase {
             0 => Phase::Read,
             1 => Phase::Passes,
-            _ => Phase::Answered,
+            2 => Phase::Answered,
+            3 => Phase::Offered,
+            _ => Phase::Retried,
         }
     }
 
     fn output(&self) -> Option<u8> {
-        self.output.checked_sub(1).map(|output| output as u8)
+        self.output.checked_sub(1)
     }
 
-    /// All that follows passes.
-    fn pass(&mut self, output: u8) {
-        self.phase = Phase::Passes as u32;
-        self.output = output_number(output);
+    /// Notes the output, if none was chosen before. There are at most 64.
+    fn choose(&mut self, output: u8) {
+        if self.output == 0 {
+            self.output = output + 1;
+        }
     }
-}
 
-/// Returns the value of [`State::output`] for an output.
-fn output_number(output: u8) -> u32 {
-    u32::from(output) + 1
+    /// The bytes of a call pass, and all that follow.
+    fn pass(&mut self) {
+        (self.phase, self.held) = (Phase::Passes as u8, 0);
+    }
 }
 
 impl StreamFunction for Sni {
@@ -169,17 +184,19 @@ impl StreamFunction for Sni {
     fn open(&self, state: &mut State, session: &SessionInfo, cx: &mut Context<'_, Buffers>) {
         if has_joined(session, cx.now) {
             self.totals.add(cx.worker, JOINED, 1);
-            state.pass(self.config.rest());
+            state.choose(self.config.rest());
+            state.pass();
         }
     }
 
     #[inline]
     fn packet(&self, packet: &Packet<'_>, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
         match state.phase() {
-            _ if packet.meta.kind.l4() != Kind::TCP => return StreamVerdict::Pass,
-            Phase::Read => return StreamVerdict::Pass,
-            Phase::Passes => return StreamVerdict::Detach,
+            Phase::Passes if packet.meta.kind.l4() != Kind::TCP => return StreamVerdict::Pass,
+            // What waits goes on first.
+            Phase::Passes if state.held == 0 => return StreamVerdict::Detach,
             Phase::Answered => {}
+            _ => return StreamVerdict::Pass,
         }
         match state.taken.packet(packet, ALERT, cx) {
             true => StreamVerdict::End(self.denied),
@@ -196,39 +213,42 @@ impl StreamFunction for Sni {
         if data.is_datagram() {
             return self.datagram(data, state, cx);
         }
-        if data.direction() == Direction::Reverse || state.phase() != Phase::Read {
-            return StreamVerdict::Pass;
+        match (data.direction(), state.phase()) {
+            (Direction::Reverse, Phase::Offered) => return retry::read_answer(data, state, cx),
+            (Direction::Forward, Phase::Read | Phase::Offered | Phase::Retried) => {}
+            (Direction::Forward, Phase::Passes) => {
+                state.held = 0;
+                return StreamVerdict::Pass;
+            }
+            _ => return StreamVerdict::Pass,
         }
         if data.held() != state.held as usize {
             // There was no room for the bytes that waited.
             return self.refuse(CUT, state, cx);
         }
         if data.len() < state.needed as usize {
-            return self.hold(data, state, cx);
+            return self.hold((0, state.needed as usize), data, state, cx);
+        }
+        if state.phase() != Phase::Read {
+            return self.follow(data, state, cx);
         }
         let Buffers { joined, message, .. } = &mut *cx.local;
         let hello = match read_client_hello(data.joined(joined), message) {
             Ok(Progress::Complete(hello)) => hello,
-            Ok(Progress::Incomplete(needed)) => {
-                state.needed = needed as u32;
-                return self.hold(data, state, cx);
-            }
+            Ok(Progress::Incomplete(needed)) => return self.hold((0, needed), data, state, cx),
             Err(_) => return self.refuse(INVALID, state, cx),
         };
-        if self.allows(&hello, cx.worker) {
-            state.pass(self.config.output(hello.server_name));
+        if !self.allows(&hello, cx.worker) {
+            return self.deny(data, state, cx);
+        }
+        state.choose(self.config.output(hello.server_name));
+        if !hello.offers_tls13 {
+            state.pass();
             return StreamVerdict::Detach;
         }
-        if self.config.resets || !data.can_edit() {
-            return StreamVerdict::Reset(self.denied);
-        }
-        match TakenOver::begin(data.packet(), (0, ALERT), cx) {
-            Some(taken) => {
-                (state.taken, state.phase) = (taken, Phase::Answered as u32);
-                StreamVerdict::Drop(self.denied)
-            }
-            None => StreamVerdict::Reset(self.denied),
-        }
+        (state.phase, state.skip, state.has_early_data) =
+            (Phase::Offered as u8, hello.end as u32, hello.has_early_data.into());
+        self.follow(data, state, cx)
     }
 
     fn set(&self, args: &[&str]) -> Result<(), ArgError> {
@@ -257,6 +277,8 @@ impl StreamFunction for Sni {
             (None, Phase::Read) => format!("ClientHello, {} bytes wait", state.held),
             (None, Phase::Passes) => "not read any more".to_owned(),
             (None, Phase::Answered) => "refused".to_owned(),
+            (None, Phase::Offered) => "ClientHello allowed, no answer yet".to_owned(),
+            (None, Phase::Retried) => "ClientHello allowed, another one may follow".to_owned(),
         };
         let output = state.output().and_then(|output| self.config.outputs.get(usize::from(output)));
         Some(output.map_or_else(|| text.clone(), |output| format!("{text}, output `{output}`")))
@@ -279,27 +301,57 @@ impl Sni {
         is_allowed
     }
 
-    /// Waits for the rest of a ClientHello.
+    /// Whether another ClientHello of an allowed connection is allowed. It must not change the output.
+    fn allows_again(&self, hello: &ClientHello<'_>, output: Option<u8>, worker: u16) -> bool {
+        let name = hello.server_name;
+        let is_allowed = self.config.allows(name) && output == Some(self.config.output(name));
+        self.totals.add(worker, DENIED, (!is_allowed).into());
+        is_allowed
+    }
+
+    /// Waits for the rest of a ClientHello that begins at a position. So many bytes of it are needed.
     fn hold(
         &self,
+        (at, needed): (usize, usize),
         data: &mut StreamEdit<'_, '_>,
         state: &mut State,
         cx: &mut Context<'_, Buffers>,
     ) -> StreamVerdict {
-        if data.len() > MOST_WAITING {
+        let held = data.len() - at;
+        if held > MOST_WAITING {
             return self.refuse(INVALID, state, cx);
         }
-        if !data.hold_from(0) {
+        if !data.hold_from(at) {
             return self.refuse(CUT, state, cx);
         }
-        state.held = data.len() as u32;
+        (state.held, state.needed) = (held as u32, needed as u32);
         StreamVerdict::Pass
+    }
+
+    /// The client is refused.
+    fn deny(
+        &self,
+        data: &StreamEdit<'_, '_>,
+        state: &mut State,
+        cx: &mut Context<'_, Buffers>,
+    ) -> StreamVerdict {
+        if self.config.resets || !data.can_edit() {
+            return StreamVerdict::Reset(self.denied);
+        }
+        match TakenOver::begin(data.packet(), (0, ALERT), cx) {
+            Some(taken) => {
+                (state.taken, state.phase) = (taken, Phase::Answered as u8);
+                StreamVerdict::Drop(self.denied)
+            }
+            None => StreamVerdict::Reset(self.denied),
+        }
     }
 
     /// The connection is not TLS, or cannot be read.
     fn refuse(&self, counter: usize, state: &mut State, cx: &mut Context<'_, Buffers>) -> StreamVerdict {
         self.totals.add(cx.worker, counter, 1);
-        state.pass(self.config.rest());
+        state.choose(self.config.rest());
+        state.pass();
         if self.config.passes_errors { StreamVerdict::Detach } else { StreamVerdict::Reset(self.invalid) }
     }
 }

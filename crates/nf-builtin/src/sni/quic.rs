@@ -6,8 +6,13 @@
 //!
 //! Initial packets are read with the keys of the connection that was seen last, or with those of their own
 //! connection id, which begin another connection. It can begin when the server has answered the one before,
-//! or when that has been silent. Until the server answers, the bytes of a ClientHello are kept: a client that
-//! repeats some of them cannot put others in their place.
+//! or when that has been silent. The bytes of a ClientHello are kept until the server has answered, and the
+//! client has gone on behind the answer: a client that repeats some of them cannot put others in their place.
+//! Then both have dropped the keys (RFC 9001, 4.9.1). Who uses them again, with the same connection id, may
+//! begin another connection at a server that has forgotten the first one.
+//!
+//! A server may ask for another ClientHello, which follows the first one (RFC 9001, 4.7). All of them are
+//! decided.
 
 use bytemuck::{Pod, Zeroable};
 use mmb_nf::{Context, Direction, StreamEdit, StreamVerdict};
@@ -16,9 +21,9 @@ use mmb_tls::quic::{
     ConnectionId, CryptoStream, Initial, InitialKeys, LONG_HEADER, MOST_ID, Opened, Packet, packets,
 };
 
-use super::{Buffers, INVALID, OTHER_KEYS, Phase, Sni, State, UNKNOWN_VERSION, output_number};
+use super::{Buffers, INVALID, OTHER_KEYS, Phase, Sni, State, UNKNOWN_VERSION};
 
-/// ClientHellos of a worker whose server has not answered. Each takes 9 KiB.
+/// ClientHellos of a worker whose handshake goes on. Each takes 9 KiB.
 const SLOTS: usize = 4096;
 /// Most Initial packets of a datagram.
 const MOST_PACKETS: usize = 8;
@@ -29,10 +34,12 @@ const SILENCE: u32 = 30_000;
 const NONE: u8 = 0;
 /// The ClientHello is incomplete.
 const READ: u8 = 1;
-/// It is allowed, and the server has not answered.
+/// It is allowed, and the server has not answered. Another ClientHello may follow.
 const ALLOWED: u8 = 2;
-/// The server has answered.
+/// The server has answered, and the client may not have got the answer.
 const ANSWERED: u8 = 3;
+/// The client has gone on behind the answer.
+const DONE: u8 = 4;
 
 /// The connection of a session that was seen last.
 #[repr(C)]
@@ -80,7 +87,7 @@ impl QuicState {
         match self.phase {
             READ => Some("QUIC, ClientHello incomplete"),
             ALLOWED => Some("QUIC, allowed"),
-            ANSWERED => Some("QUIC, allowed and answered"),
+            ANSWERED | DONE => Some("QUIC, allowed and answered"),
             _ => None,
         }
     }
@@ -162,6 +169,7 @@ impl Sni {
         joined.clear();
         data.chunks().for_each(|chunk| joined.extend_from_slice(chunk));
         let (mut initials, mut n) = ([const { None }; MOST_PACKETS], 0);
+        let mut has_handshake = false;
         for packet in packets(joined) {
             match packet {
                 // Fragments are not whole datagrams.
@@ -173,7 +181,9 @@ impl Sni {
                     (*place, n) = (Some(initial), n + 1);
                 }
                 Ok(Packet::UnknownVersion(_)) => return self.invalid(UNKNOWN_VERSION, state, worker),
-                Ok(Packet::Early | Packet::Handshake | Packet::Short) if n != 0 || !begins => {}
+                Ok(packet @ (Packet::Early | Packet::Handshake | Packet::Short)) if n != 0 || !begins => {
+                    has_handshake |= packet == Packet::Handshake;
+                }
                 _ => return self.invalid(INVALID, state, worker),
             }
         }
@@ -182,6 +192,10 @@ impl Sni {
             if verdict != StreamVerdict::Pass {
                 return verdict;
             }
+        }
+        if has_handshake && state.quic.phase == ANSWERED {
+            state.quic.phase = DONE;
+            slots.remove(std::mem::take(&mut state.quic.slot));
         }
         StreamVerdict::Pass
     }
@@ -213,7 +227,8 @@ impl Sni {
         };
         quic.next = quic.next.max(opened.number + 1);
         quic.seen = now;
-        if quic.phase == ANSWERED {
+        if quic.phase == DONE && packet.destination.bytes() != quic.id() {
+            // No server has keys for it.
             return StreamVerdict::Pass;
         }
         slots.load(quic.slot);
@@ -224,18 +239,39 @@ impl Sni {
         if !has_bytes {
             return StreamVerdict::Pass;
         }
-        if quic.phase == READ {
-            match slots.work.hello() {
-                Ok(Progress::Incomplete(_)) => {}
-                Ok(Progress::Complete(hello)) if self.allows(&hello, worker) => {
-                    quic.phase = ALLOWED;
-                    state.output = output_number(self.config.output(hello.server_name));
-                }
-                Ok(Progress::Complete(_)) => return StreamVerdict::Block(self.denied),
-                Err(_) => return self.invalid(INVALID, state, worker),
-            }
+        if quic.phase == DONE {
+            quic.begin(&packet.destination, slots);
+            (quic.next, quic.seen) = (opened.number + 1, now);
         }
-        if slots.save(&mut quic.slot) { StreamVerdict::Pass } else { StreamVerdict::NoRoom }
+        if let Err(verdict) = self.hellos(&slots.work, state, worker) {
+            return verdict;
+        }
+        if slots.save(&mut state.quic.slot) { StreamVerdict::Pass } else { StreamVerdict::NoRoom }
+    }
+
+    /// Decides the ClientHellos of a connection, as far as they have come.
+    fn hellos(&self, stream: &CryptoStream, state: &mut State, worker: u16) -> Result<(), StreamVerdict> {
+        let mut at = 0;
+        loop {
+            let hello = match stream.hello(at) {
+                Ok(Progress::Complete(hello)) => hello,
+                Ok(Progress::Incomplete(_)) => return Ok(()),
+                Err(_) => return Err(self.invalid(INVALID, state, worker)),
+            };
+            let is_first = state.quic.phase == READ;
+            let is_allowed = match is_first {
+                true => self.allows(&hello, worker),
+                false => self.allows_again(&hello, state.output(), worker),
+            };
+            if !is_allowed {
+                return Err(StreamVerdict::Block(self.denied));
+            }
+            if is_first {
+                state.quic.phase = ALLOWED;
+                state.output = self.config.output(hello.server_name) + 1;
+            }
+            at = hello.end;
+        }
     }
 
     /// A datagram cannot be read. It is dropped, or passes.
@@ -244,9 +280,7 @@ impl Sni {
         if !self.config.passes_errors {
             return StreamVerdict::Drop(self.invalid);
         }
-        if state.output().is_none() {
-            state.output = output_number(self.config.rest());
-        }
+        state.choose(self.config.rest());
         StreamVerdict::Pass
     }
 }
@@ -264,7 +298,7 @@ fn reply(data: &StreamEdit<'_, '_>, quic: &mut QuicState, slots: &mut Slots) {
             _ => {}
         }
     }
-    if matches!(quic.phase, NONE | ANSWERED) {
+    if quic.phase == NONE {
         slots.remove(std::mem::take(&mut quic.slot));
     }
 }

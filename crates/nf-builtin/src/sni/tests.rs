@@ -1,5 +1,6 @@
 mod outputs;
 mod quic;
+mod retry;
 
 use mmb_nf::{ChainVerdict, Harness};
 
@@ -8,6 +9,9 @@ use crate::shared::connection::{ACK, FIN, RST, Talk, dropped};
 
 /// The first bytes that OpenSSL sends to `example.com`.
 const HELLO: &[u8] = include_bytes!("../../../tls/src/parse/openssl13.bin");
+
+/// A record of the client that is encrypted with the keys of the handshake.
+const DATA: &[u8] = &[23, 3, 3, 0, 1, 0];
 
 fn talk(arguments: &str) -> Talk {
     Talk::of(&format!("nf add f sni {arguments}\nchain add c f"))
@@ -94,8 +98,8 @@ fn an_allowed_hello_arrives_wherever_segments_end() {
         let mut talk = talk("allow example.com");
         HELLO.chunks(piece).for_each(|part| drop(talk.segment(0, ACK, part)));
         assert_eq!(talk.passed, HELLO);
-        talk.segment(0, ACK, [23, 3, 3, 0, 1, 0]);
-        assert_eq!(talk.passed.len(), HELLO.len() + 6);
+        talk.segment(0, ACK, DATA);
+        assert_eq!(talk.passed, [HELLO, DATA].concat());
     }
 }
 

@@ -72,6 +72,21 @@ fn extensions() {
     assert_eq!(read(&records(&[&[1][..], &vector(3, &body)].concat(), 99)), Ok(Some((None, false))));
 }
 
+/// RFC 8446, 4.2.1 and 4.2.10.
+#[test]
+fn a_server_may_ask_for_another_hello() {
+    let found = |bytes: &[u8]| match read_client_hello(bytes, &mut Vec::new()) {
+        Ok(Progress::Complete(hello)) => (hello.offers_tls13, hello.has_early_data, hello.end),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(OPENSSL.map(|bytes| found(bytes).0), [true, false]);
+    let early = hello(&[(43, vec![2, 3, 4]), (42, vec![])]);
+    // Data behind it.
+    assert_eq!(found(&[&early[..], &[23, 3, 3, 0, 1, 0]].concat()), (true, true, early.len()));
+    let early = records(&early[5..], 20);
+    assert_eq!(found(&[&early[..], &[23, 3, 3, 0, 1, 0]].concat()), (true, true, early.len()));
+}
+
 #[test]
 fn what_is_wrong_is_refused() {
     let long = "a".repeat(256);
@@ -100,7 +115,11 @@ fn what_is_wrong_is_refused() {
         assert_eq!(read(bytes), Err(HelloError::NotTls));
     }
     // A ServerHello.
-    assert_eq!(read(&[22, 3, 3, 0, 4, 2]), Err(HelloError::NotTls));
+    assert_eq!(read(&[22, 3, 3, 0, 4, 2]), Err(HelloError::OtherMessage));
+    // A second message in the record of the first one, which has come or not.
+    let two = records(&[message(&[]), message(&[])].concat(), 99);
+    assert_eq!(read(&two), Err(HelloError::Malformed));
+    assert_eq!(read(&two[..5 + message(&[]).len()]), Err(HelloError::Malformed));
     // An alert in the middle.
     let split = records(&message(&[]), 20);
     assert_eq!(read(&[&split[..25], &[21, 3, 1, 0, 2, 1, 0]].concat()), Err(HelloError::Malformed));

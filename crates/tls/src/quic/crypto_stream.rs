@@ -3,7 +3,7 @@
 use super::QuicError;
 use crate::cursor::Cursor;
 use crate::parse::read_message;
-use crate::{HelloError, Progress};
+use crate::{ClientHello, HelloError, Progress};
 
 /// Most bytes of a handshake that are read. A ClientHello with keys for quantum computers has about 2000.
 pub const MOST_CRYPTO: usize = 8192;
@@ -97,14 +97,18 @@ impl CryptoStream {
         self.bytes.get(..full * 64 + rest).unwrap_or(&self.bytes)
     }
 
-    /// Reads the ClientHello, if it is complete.
+    /// Reads the ClientHello that begins at a position, if it is complete: the first one at 0, and one behind
+    /// a HelloRetryRequest at the end of that (RFC 9001, 4.7). Positions count from the first byte.
     ///
     /// # Errors
     /// See [`HelloError`]. A message that has no room is too long.
-    pub fn hello(&self) -> Result<Progress<'_>, QuicError> {
-        match read_message(self.in_order())? {
-            Progress::Incomplete(needed) if needed > MOST_CRYPTO => Err(QuicError::TooLong),
-            progress => Ok(progress),
+    pub fn hello(&self, from: usize) -> Result<Progress<'_>, QuicError> {
+        match read_message(self.in_order().get(from..).unwrap_or(&[]))? {
+            Progress::Incomplete(needed) if from + needed > MOST_CRYPTO => Err(QuicError::TooLong),
+            Progress::Incomplete(needed) => Ok(Progress::Incomplete(from + needed)),
+            Progress::Complete(hello) => {
+                Ok(Progress::Complete(ClientHello { end: from + hello.end, ..hello }))
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ fn name(datagram: &[u8]) -> String {
     let opened = keys.open(&mut datagram, &packet, None).unwrap();
     let mut stream = CryptoStream::default();
     assert!(stream.is_empty() && stream.add_frames(&datagram[opened.frames]) == Ok(true));
-    match stream.hello() {
+    match stream.hello(0) {
         Ok(Progress::Complete(hello)) => String::from_utf8(hello.server_name.unwrap().to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
@@ -127,7 +127,7 @@ fn frames_are_put_in_order() {
             }
             let mut stream = CryptoStream::default();
             for (n, (offset, piece)) in pieces.iter().enumerate() {
-                assert!(matches!(stream.hello(), Ok(Progress::Incomplete(_))), "{n}");
+                assert!(matches!(stream.hello(0), Ok(Progress::Incomplete(_))), "{n}");
                 let start = if is_reverse { *offset } else { offset.max(&3) - 3 };
                 let with_more = &message[usize::from(start)..usize::from(*offset) + piece.len()];
                 let ack = [2, 9, 0, 1, 0, 3, 4];
@@ -135,7 +135,7 @@ fn frames_are_put_in_order() {
                 let frames = [&ack[..], &[1, 0, 0], &crypto(start, with_more), &ecn].concat();
                 assert_eq!(stream.add_frames(&frames), Ok(true));
             }
-            let Ok(Progress::Complete(hello)) = stream.hello() else { panic!("{size}") };
+            let Ok(Progress::Complete(hello)) = stream.hello(0) else { panic!("{size}") };
             assert_eq!(hello.server_name, Some(&b"example.com"[..]));
         }
     }
@@ -162,10 +162,10 @@ fn frames_that_are_wrong() {
     // A message that has no room.
     let mut long = CryptoStream::default();
     long.add_frames(&crypto(0, &[1, 0, 0x20, 0])).unwrap();
-    assert_eq!(long.hello().map(|_| ()), Err(QuicError::TooLong));
+    assert_eq!(long.hello(0).map(|_| ()), Err(QuicError::TooLong));
     let mut other = CryptoStream::default();
     other.add_frames(&crypto(0, &[2])).unwrap();
-    assert_eq!(other.hello().map(|_| ()), Err(QuicError::Hello(crate::HelloError::NotTls)));
+    assert_eq!(other.hello(0).map(|_| ()), Err(QuicError::Hello(crate::HelloError::OtherMessage)));
 }
 
 /// The frames against a map of bytes.
@@ -184,7 +184,7 @@ fn bytes_are_where_frames_put_them() {
         stream.add_frames(&crypto(offset as u16, &bytes)).unwrap();
         model.extend((offset..).zip(bytes));
         let contiguous = (0..).take_while(|at| model.contains_key(at)).count();
-        let needed = match stream.hello() {
+        let needed = match stream.hello(0) {
             Ok(Progress::Incomplete(needed)) => needed,
             other => panic!("{other:?}"),
         };

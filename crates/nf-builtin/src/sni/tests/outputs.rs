@@ -6,7 +6,8 @@ use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 use mmb_tls::quic::Version;
 use mmb_tls::quic::testing::{crypto_frame, initial_packet};
 
-use super::{HELLO, hello};
+use super::retry::server_hello;
+use super::{DATA, HELLO, hello};
 use crate::shared::connection::{ACK, FIN, SYN, Talk, dropped};
 
 const ARMS: &str =
@@ -42,9 +43,9 @@ fn the_name_chooses_the_output_of_both_directions() {
         assert_eq!(counted(&talk.harness), [0; 3]);
         talk.segment(0, ACK, hello(name));
         talk.segment(1, ACK, "an answer");
-        talk.segment(0, ACK, "more");
+        talk.segment(0, ACK, DATA);
         assert_eq!(counted(&talk.harness), expected, "{arguments} {name}");
-        assert_eq!(talk.passed, [&hello(name)[..], b"more"].concat());
+        assert_eq!(talk.passed, [&hello(name)[..], DATA].concat());
     }
 }
 
@@ -70,11 +71,11 @@ fn a_hello_in_segments_is_decided_once() {
         let [0, before, 0] = counted(&talk.harness) else { panic!("another arm") };
         assert_eq!(talk.passed, HELLO);
         for _ in 0..3 {
-            talk.segment(0, ACK, "more");
+            talk.segment(0, ACK, DATA);
             talk.segment(1, ACK, "more");
         }
         assert_eq!(counted(&talk.harness), [0, before + 6, 0]);
-        assert_eq!(talk.passed, [HELLO, b"moremoremore"].concat());
+        assert_eq!(talk.passed, [HELLO, DATA, DATA, DATA].concat());
     }
 }
 
@@ -95,7 +96,7 @@ fn a_hello_out_of_order() {
     let passed = usize::from(left[0].verdict == ChainVerdict::Pass) * (left[0].frame.len() - 54);
     assert_eq!(talk.passed.len() + sent + passed, HELLO.len());
     talk.next[0] = at + HELLO.len() as u32;
-    talk.segment(0, ACK, "more");
+    talk.segment(0, ACK, DATA);
     let [0, counted, 0] = counted(&talk.harness) else { panic!("another arm") };
     assert!(counted >= 1);
 }
@@ -104,6 +105,7 @@ fn a_hello_out_of_order() {
 fn a_new_connection_with_the_same_ports_is_decided_again() {
     let mut talk = Talk::of(&lines("org: *.org video: *.com"));
     talk.segment(0, ACK, hello("example.org"));
+    talk.segment(1, ACK, server_hello([7; 32]));
     talk.segment(0, ACK | FIN, "");
     talk.segment(1, ACK | FIN, "");
     talk.segment(0, ACK, "");
@@ -147,7 +149,7 @@ fn sessions_keep_their_output_when_chains_change() {
     talk.segment(0, ACK, HELLO);
     let other = lines("video: *.com org: *.org").replace("rest: r]", "rest: r] | m") + "\nnf add m monitor";
     talk.harness.load(&other).unwrap();
-    talk.segment(0, ACK, "more");
+    talk.segment(0, ACK, DATA);
     talk.segment(1, ACK, "more");
     assert_eq!(counted(&talk.harness), [0, 3, 0]);
     let frame = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(4000, 80)).build();

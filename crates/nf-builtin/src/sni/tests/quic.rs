@@ -165,9 +165,71 @@ fn repeated_bytes_are_the_same() {
         dropped(talk.send(false, &part(ID, 1, &bad, 0..bad.len())), "sni-invalid");
         assert!(talk.passes(&part(ID, 2, &good, 0..good.len())));
         assert_eq!(talk.send(true, &handshake()), ChainVerdict::Pass);
-        // The server has decided what it has read.
-        assert!(talk.passes(&part(ID, 3, &bad, 0..bad.len())));
+        // The client has not got the answer.
+        dropped(talk.send(false, &part(ID, 3, &bad, 0..bad.len())), "sni-invalid");
+        assert!(talk.passes(&part(ID, 4, &good, 0..good.len())));
+        assert_eq!([talk.report("allowed"), talk.report("denied")], [1, 0]);
     }
+}
+
+/// RFC 9001, 4.7: the second ClientHello follows the first one, with the connection id of the server.
+#[test]
+fn the_second_hello_is_decided() {
+    let first = message("example.org");
+    for (name, is_allowed) in [("example.net", true), ("example.com", false)] {
+        let both = [&first[..], &message(name)].concat();
+        let second = |number: u32, range: std::ops::Range<usize>| {
+            let frames = [crypto_frame(range.start as u16, &both[range]), vec![0; 40]].concat();
+            initial_packet((V1, ID), SERVER_ID, number, &frames)
+        };
+        let (at, end) = (first.len(), both.len());
+        let mut talk = Talk::of("deny example.com");
+        assert!(talk.passes(&part(ID, 0, &both, 0..at)));
+        assert_eq!(talk.passes(&second(1, at..end)), is_allowed);
+        let mut in_parts = Talk::of("deny example.com");
+        assert!(in_parts.passes(&part(ID, 0, &both, 0..at)));
+        assert!(in_parts.passes(&second(1, at + 100..end)));
+        assert_eq!(in_parts.passes(&second(2, at..at + 100)), is_allowed);
+        // A client can have it ready.
+        let mut at_once = Talk::of("deny example.com");
+        assert_eq!(at_once.passes(&part(ID, 0, &both, 0..end)), is_allowed);
+        for talk in [&talk, &in_parts, &at_once] {
+            assert_eq!([talk.report("allowed"), talk.report("denied")], [1, u64::from(!is_allowed)]);
+        }
+    }
+    // Something else follows the first one.
+    let mut talk = Talk::of("deny example.com");
+    let other = [&first[..], &[2, 0, 0, 0]].concat();
+    dropped(talk.send(false, &part(ID, 0, &other, 0..other.len())), "sni-invalid");
+    assert!(!talk.passes(&part(ID, 1, &message("example.com"), 0..first.len())));
+}
+
+/// A server may have forgotten a connection whose keys and id a client uses again.
+#[test]
+fn a_connection_with_the_keys_of_another_one_is_decided() {
+    let (good, bad) = (message("example.org"), message("example.com"));
+    let handshakes = || {
+        let mut talk = Talk::of("deny example.com");
+        assert!(talk.passes(&part(ID, 0, &good, 0..good.len())));
+        // What a client sends alone does not end its handshake.
+        assert!(talk.passes(&handshake()));
+        dropped(talk.send(false, &part(ID, 1, &bad, 0..bad.len())), "sni-invalid");
+        assert_eq!(talk.send(true, &handshake()), ChainVerdict::Pass);
+        assert!(talk.passes(
+            &[&initial_packet((V1, ID), SERVER_ID, 2, &[2, 0, 0, 0, 0, 0, 0]), &handshake()[..]].concat()
+        ));
+        talk
+    };
+    let mut talk = handshakes();
+    assert!(talk.passes(&initial_packet((V1, ID), ID, 3, &[2, 0, 0, 0, 0, 0, 0])));
+    assert_eq!(talk.report("allowed"), 1);
+    assert!(!talk.passes(&part(ID, 4, &bad, 0..bad.len())));
+    let mut talk = handshakes();
+    assert!(talk.passes(&part(ID, 0, &bad, 0..200)));
+    assert!(!talk.passes(&part(ID, 1, &bad, 200..bad.len())));
+    let mut talk = handshakes();
+    assert!(talk.passes(&part(ID, 0, &good, 0..good.len())));
+    assert_eq!([talk.report("allowed"), talk.report("denied")], [2, 0]);
 }
 
 #[test]
