@@ -177,6 +177,10 @@ impl Pair<'_> {
     /// Answers in the place of a server.
     pub(super) fn answer(&mut self, answer: &L7Answer) -> Flow {
         let (client, common) = (&mut *self.client, &mut *self.common);
+        if let Some(server) = &mut self.server {
+            // Its own response, or the rest of it, may still come, and is for no other request.
+            server.keeps_open = false;
+        }
         if client.phase != Phase::Exchange {
             // Functions that have not seen a request know no answer to it.
             client.channel.set_filter(None);
@@ -247,19 +251,21 @@ impl Pair<'_> {
                     exchange.request_body.end(text);
                     break Ok(());
                 }
-                Event::Invalid(cause) => break Err(cause),
+                Event::Invalid(cause) => break Err(status_of(cause)),
                 event => {
                     exchange.has_body = true;
                     exchange.request_bytes += exchange.request_body.write(&event, text);
+                    // Before the end of the body is written: the server must not execute the request.
+                    if common.settings.body_limit.is_some_and(|most| exchange.request_bytes > most) {
+                        break Err(413);
+                    }
                 }
             }
         };
         client.channel.input.consume(at);
         client.channel.input.rest(&mut common.pool);
-        let is_too_large = common.settings.body_limit.is_some_and(|most| exchange.request_bytes > most);
         match end {
-            Err(cause) => self.refuse_body(status_of(cause)),
-            Ok(()) if is_too_large => self.refuse_body(413),
+            Err(status) => self.refuse_body(status),
             Ok(()) => Flow::Moved,
         }
     }
@@ -271,7 +277,6 @@ impl Pair<'_> {
         if self.client.exchange.is_answered {
             return Flow::Needs(Step::Close);
         }
-        // The connection to the server is not kept, since the request is not done.
         self.answer_status(status)
     }
 

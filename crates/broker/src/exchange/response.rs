@@ -143,11 +143,7 @@ impl Pair<'_> {
             match verdict {
                 L7Verdict::Pass => {}
                 L7Verdict::Close => return Flow::Needs(Step::Close),
-                L7Verdict::Answer(answer) => {
-                    // The body is not read, so that the connection to the server is not kept.
-                    server.keeps_open = false;
-                    return self.answer(&answer);
-                }
+                L7Verdict::Answer(answer) => return self.answer(&answer),
             }
         }
         let minor = request.map_or(1, |request| request.minor);

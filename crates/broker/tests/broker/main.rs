@@ -4,6 +4,7 @@ mod common;
 mod crowds;
 mod ends;
 mod filters;
+mod kept;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
