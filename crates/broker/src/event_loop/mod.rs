@@ -218,7 +218,7 @@ impl<'e> EventLoop<'e> {
     fn expire(&mut self) {
         let now = self.common.now;
         while let Some(entry) = self.timers.pop(now) {
-            match entry.0 {
+            match entry.1 {
                 Owner::Client(key) => {
                     let Some(client) = self.clients.get_mut(key) else { continue };
                     if self.timers.is_due(entry, &mut client.timer, now) {
