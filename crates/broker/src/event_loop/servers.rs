@@ -88,8 +88,12 @@ impl EventLoop<'_> {
     /// Gives a client a connection that was kept. False: there is none.
     fn reuse(&mut self, client: usize, address: SocketAddr, owner: Owned) -> bool {
         while let Some(number) = self.kept.take((address, owner.map(|(client, _)| client))) {
-            // A request that cannot be repeated should not meet a connection that the server has closed.
-            let can_repeat = self.clients.get(client).is_some_and(|client| client.can_repeat(true));
+            // A request that cannot be repeated, or not any more when its body has begun, should not meet a
+            // connection that the server has closed.
+            let can_repeat = self
+                .clients
+                .get(client)
+                .is_some_and(|client| client.can_repeat(true) && !client.exchange.sends_body());
             let Some(server) = self.servers.get_mut(number) else { continue };
             let is_open = can_repeat
                 || server

@@ -287,6 +287,11 @@ impl Exchange {
         self.request_done
     }
 
+    /// Whether a body follows the head of the request.
+    pub fn sends_body(&self) -> bool {
+        self.request.is_some_and(|head| head.body.has_bytes())
+    }
+
     /// Whether the request can be sent to another server. `was_sent`: a server may have processed it.
     fn can_repeat(&self, method: &[u8], was_sent: bool) -> bool {
         // RFC 9110, 9.2.2.
@@ -400,12 +405,12 @@ impl Pair<'_> {
             self.send_request();
         }
         let exchange = &self.client.exchange;
-        if let Some(server) = &self.server {
-            let is_clean = server.channel.input.is_empty()
+        if let Some(server) = &mut self.server {
+            let keep = exchange.request_done
+                && server.keeps_open
                 && server.channel.output.is_empty()
-                && !server.channel.is_ended
-                && server.reader.is_idle();
-            let keep = exchange.request_done && server.keeps_open && is_clean;
+                && server.reader.is_idle()
+                && server.channel.is_silent(&mut self.common.pool);
             return Flow::Needs(Step::Release { keep });
         }
         let keeps_open = self.client.keeps_open && exchange.request_done && !self.common.is_stopping;

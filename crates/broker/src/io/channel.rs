@@ -127,6 +127,15 @@ impl Channel {
         self.can_write
     }
 
+    /// Whether the other end has sent nothing but what was used, and has announced no end.
+    pub fn is_silent(&mut self, pool: &mut Pool) -> bool {
+        if !self.input.is_empty() || self.end_follows {
+            return false;
+        }
+        // Only a read that took as many bytes as there was room for does not tell whether there are more.
+        matches!(self.fill(pool), Ok(Filled::Nothing))
+    }
+
     /// Receives bytes, if there are some and there is room.
     ///
     /// # Errors

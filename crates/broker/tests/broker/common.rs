@@ -10,11 +10,15 @@ use mmb_lang::Command;
 use mmb_nf::process::ProcessSetup;
 use mmb_nf::{Instance, Order, Program, ProgramSpec};
 
+use super::gate::Gate;
+
 /// Longest time that a test waits for bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns the functions of a chain.
+/// Returns the functions of a chain. One of type `gate` is a [`Gate`].
 pub fn functions(lines: &[&str], chain: &str) -> Vec<Arc<Instance>> {
+    let mut registry = mmb_nf_builtin::registry();
+    registry.add_l7::<Gate>();
     let functions: Vec<_> = lines
         .iter()
         .map(|line| match mmb_lang::parse_line(line) {
@@ -28,7 +32,7 @@ pub fn functions(lines: &[&str], chain: &str) -> Vec<Arc<Instance>> {
     let program = Program::compile(&ProgramSpec {
         functions: &functions,
         chains: &[chain],
-        registry: &mmb_nf_builtin::registry(),
+        registry: &registry,
         resolve_port: &|_| None,
         has_pool: &|_| false,
         workers: 1,

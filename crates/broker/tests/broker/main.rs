@@ -4,6 +4,7 @@ mod common;
 mod crowds;
 mod ends;
 mod filters;
+mod gate;
 mod kept;
 
 use std::io::{Read, Write};

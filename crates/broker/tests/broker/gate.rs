@@ -1,0 +1,79 @@
+//! A function for tests that stops the broker at the request for `/hold`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use mmb_broker::{Broker, Listener, Settings};
+use mmb_nf::{ArgError, Instance, L7Answer, L7Function, L7Handler, L7Request, L7Verdict, Setup};
+
+use super::common;
+
+#[derive(Default)]
+pub struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_held: bool,
+    is_open: bool,
+}
+
+impl L7Handler for Gate {
+    type Local = ();
+
+    fn local(&self) {}
+
+    fn request(&self, request: &mut L7Request<'_>, (): &mut ()) -> L7Verdict {
+        let mut state = self.state.lock().unwrap();
+        if request.message.target() == b"/hold" {
+            state.is_held = true;
+            self.changed.notify_all();
+            drop(self.changed.wait_while(state, |state| !state.is_open).unwrap());
+            return L7Verdict::Answer(L7Answer::of_status(204));
+        }
+        L7Verdict::Pass
+    }
+}
+
+impl L7Function for Gate {
+    const TYPE: &'static str = "gate";
+    const USAGE: &'static str = "";
+    const HELP: &'static str = "stops the broker";
+
+    fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
+        Ok(Gate::default())
+    }
+
+    fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        let mut state = self.state.lock().unwrap();
+        match args {
+            ["open"] => {
+                state.is_open = true;
+                self.changed.notify_all();
+            }
+            _ => drop(self.changed.wait_while(state, |state| !state.is_held).unwrap()),
+        }
+        Ok(())
+    }
+}
+
+/// Starts a broker on a free port, with a gate in front of its chain.
+pub fn broker(lines: &[&str], chain: &str) -> (Arc<Instance>, Broker) {
+    let functions = common::functions(&[&["nf add gate gate"], lines].concat(), &format!("gate | {chain}"));
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let gate = functions[0].clone();
+    (gate, Broker::start("test", listener, functions, Settings::default()).unwrap())
+}
+
+/// Waits until the broker has stopped.
+pub fn wait(gate: &Instance) {
+    gate.set(&["wait"]).unwrap();
+}
+
+/// Lets the broker go on, for good.
+pub fn open(gate: &Instance) {
+    gate.set(&["open"]).unwrap();
+}
