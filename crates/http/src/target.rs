@@ -8,11 +8,17 @@ use crate::table::{self, HOST};
 pub struct Target<'h> {
     /// The host without port. Letters have the case that the client has sent. Empty: the request has none.
     pub host: &'h [u8],
+    /// The host with its port, as the client has sent it. Empty: the request has none.
+    pub authority: &'h [u8],
     /// Path and query. `*` for OPTIONS of a whole server, the authority for CONNECT.
     pub path: &'h [u8],
 }
 
 impl<'h> Target<'h> {
+    fn of(authority: &'h [u8], path: &'h [u8]) -> Target<'h> {
+        Target { host: name_of(authority), authority, path }
+    }
+
     /// Reads method, target and the Host header of a request.
     ///
     /// # Errors
@@ -22,16 +28,15 @@ impl<'h> Target<'h> {
         if table::run(host, HOST) != host.len() {
             return Err(Cause::Host);
         }
-        let name = name_of(host);
         if method == b"CONNECT" {
             if table::run(target, HOST) != target.len() || !target.contains(&b':') {
                 return Err(Cause::Target);
             }
-            return same(target, host, b"").map(|()| Target { host: name_of(target), path: target });
+            return same(target, host, b"").map(|()| Target::of(target, target));
         }
         match target {
-            [b'/', ..] => return Ok(Target { host: name, path: target }),
-            b"*" if method == b"OPTIONS" => return Ok(Target { host: name, path: target }),
+            [b'/', ..] => return Ok(Target::of(host, target)),
+            b"*" if method == b"OPTIONS" => return Ok(Target::of(host, target)),
             _ => {}
         }
         let at = target.windows(3).position(|three| three == b"://").ok_or(Cause::Target)?;
@@ -48,7 +53,7 @@ impl<'h> Target<'h> {
         }
         same(authority, host, default)?;
         let path = if path.is_empty() { b"/" } else { path };
-        Ok(Target { host: name_of(authority), path })
+        Ok(Target::of(authority, path))
     }
 }
 
@@ -90,6 +95,20 @@ mod tests {
             ("CONNECT", "a.example:443", "a.example:443", "a.example", "a.example:443"),
         ] {
             assert_eq!(read(method, target, host), Ok((name.into(), path.into())), "{target}");
+        }
+    }
+
+    #[test]
+    fn an_authority_has_its_port() {
+        let authority =
+            |target, host| Target::read(b"GET", target, Some(host)).map(|target| target.authority.to_vec());
+        for (target, host, expected) in [
+            (&b"/"[..], &b"a.example:8080"[..], &b"a.example:8080"[..]),
+            (b"/", b"", b""),
+            (b"http://a.example:81/x", b"a.example:81", b"a.example:81"),
+            (b"http://a.example:81", b"", b"a.example:81"),
+        ] {
+            assert_eq!(authority(target, host).as_deref(), Ok(expected));
         }
     }
 

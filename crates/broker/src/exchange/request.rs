@@ -127,28 +127,24 @@ impl Pair<'_> {
         }
     }
 
-    /// Checks target and Host, and makes a path of the target (RFC 9112, 3.2).
+    /// Checks target and Host, and makes a path of the target. What a target says about the host replaces the
+    /// Host header (RFC 9112, 3.2.2).
     fn read_target(&mut self) -> Result<(), Cause> {
         let client = &mut *self.client;
-        let (host, path) = {
-            let message = &client.head;
-            // Each header is looked up in it.
-            if message.values(b"connection").map(<[u8]>::len).sum::<usize>() > MOST_CONNECTION {
-                return Err(Cause::LineTooLong);
-            }
-            let target = Target::read(message.method(), message.target(), message.values(b"host").next())?;
-            client.host.clear();
-            client.host.extend_from_slice(target.host);
-            let is_same = target.path.len() == message.target().len();
+        let message = &client.head;
+        // Each header is looked up in it.
+        if message.values(b"connection").map(<[u8]>::len).sum::<usize>() > MOST_CONNECTION {
+            return Err(Cause::LineTooLong);
+        }
+        let target = Target::read(message.method(), message.target(), message.values(b"host").next())?;
+        client.host.clear();
+        client.host.extend_from_slice(target.host);
+        if target.path.len() != message.target().len() {
             let slash: &[u8] = if target.path.starts_with(b"?") { b"/" } else { b"" };
-            let path = (!is_same).then(|| [slash, target.path].concat());
-            (path.is_some().then(|| target.host.to_vec()), path)
-        };
-        if let Some(path) = path {
+            let (path, authority) = ([slash, target.path].concat(), target.authority.to_vec());
             client.head.set_target(&path);
-            if let Some(host) = host.filter(|_| client.head.values(b"host").next().is_none()) {
-                client.head.add(b"Host", &host);
-            }
+            client.head.remove(b"host");
+            client.head.add(b"Host", &authority);
         }
         Ok(())
     }

@@ -91,6 +91,25 @@ fn what_may_be_smuggled_reaches_no_server() {
     assert!(client.is_closed());
 }
 
+/// The server learns the host that the functions have seen, whatever the Host header says (RFC 9112, 3.2.2).
+#[test]
+fn the_host_of_a_target_replaces_the_header() {
+    let server = serve(|_, stream| write!(stream, "{}", ok("x")).is_ok());
+    let broker = broker(&[&format!("nf add lb proxy {}", server.address)], "lb", Settings::default());
+    for (request, line, host) in [
+        ("GET http://a.example/x HTTP/1.1\r\nHost:\r\n", "GET /x HTTP/1.1\r\n", "a.example"),
+        ("GET http://a.example:8081/ HTTP/1.0\r\n", "GET / HTTP/1.1\r\n", "a.example:8081"),
+        ("GET http://a.example?q HTTP/1.1\r\nHost: A.example:80\r\n", "GET /?q HTTP/1.1\r\n", "a.example"),
+    ] {
+        let mut client = Client::connect(broker.address());
+        client.send(&format!("{request}\r\n"));
+        assert_eq!(client.answer().status, 200, "{request}");
+        let seen = server.requests().pop().unwrap();
+        let hosts: Vec<_> = seen.lines().filter_map(|line| line.strip_prefix("Host:")).collect();
+        assert!(seen.starts_with(line) && hosts == [format!(" {host}")], "{request}: {seen}");
+    }
+}
+
 /// The trailers of a request are checked before the server gets the first of them.
 #[test]
 fn a_forbidden_trailer_keeps_the_others_back() {
