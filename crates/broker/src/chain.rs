@@ -30,11 +30,21 @@ pub(crate) trait ChainRunner {
 pub(crate) type SharedChain = Rc<RefCell<dyn ChainRunner>>;
 
 /// The functions of a chain that the bytes of connections pass.
-pub(crate) type Filters = Rc<[Arc<Instance>]>;
+#[derive(Default)]
+pub(crate) struct Filters {
+    pub functions: Vec<Arc<Instance>>,
+    /// Names of the headers that they add to requests.
+    pub request_headers: Vec<Box<[u8]>>,
+}
 
-/// Returns the functions of a chain that the bytes of connections pass.
-pub(crate) fn filters(instances: &[Arc<Instance>]) -> Filters {
-    instances.iter().filter(|instance| instance.l7().is_none() && instance.reads_bytes()).cloned().collect()
+impl Filters {
+    /// Finds the functions of a chain.
+    pub fn new(instances: &[Arc<Instance>]) -> Filters {
+        let reads = |instance: &&Arc<Instance>| instance.l7().is_none() && instance.reads_bytes();
+        let functions: Vec<_> = instances.iter().filter(reads).cloned().collect();
+        let request_headers = functions.iter().flat_map(|function| function.request_headers()).collect();
+        Filters { functions, request_headers }
+    }
 }
 
 /// A chain whose functions run in the thread of the broker.

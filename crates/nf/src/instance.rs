@@ -201,6 +201,11 @@ impl Instance {
         self.function.reads_bytes() && (self.process.is_none() || self.copies.is_some())
     }
 
+    /// Returns the names of the headers that the function adds to the requests of a broker.
+    pub fn request_headers(&self) -> Vec<Box<[u8]>> {
+        self.function.request_headers()
+    }
+
     /// Returns the function as brokers use it. None: they cannot.
     pub fn l7(&self) -> Option<&dyn DynL7> {
         self.function.l7()

@@ -22,7 +22,7 @@ use mio::{Events, Interest, Poll, Token};
 use mmb_system::log;
 use slab::Slab;
 
-use crate::chain::{LocalChain, filters};
+use crate::chain::{Filters, LocalChain};
 use crate::exchange::{Client, Common, Server};
 use crate::io::{Owner, Timers};
 use crate::settings::GRACE;
@@ -144,7 +144,7 @@ impl<'e> EventLoop<'e> {
                 Command::Update(functions, settings) => {
                     self.common.settings = settings;
                     self.common.chain = Rc::new(RefCell::new(LocalChain::new(&functions)));
-                    self.common.filters = filters(&functions);
+                    self.common.filters = Rc::new(Filters::new(&functions));
                     self.can_accept = true;
                     self.accept();
                 }

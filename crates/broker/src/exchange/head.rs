@@ -22,14 +22,15 @@ const HOP_BY_HOP: [&[u8]; 8] = [
     b"content-length",
     b"http2-settings",
 ];
-/// Headers that Connection cannot take out of a request: they say for whom it is.
-const END_TO_END: [&[u8]; 1] = [b"host"];
 
-/// Whether a header is left out for the other side.
-fn is_hop_by_hop(message: &MessageHead, name: &[u8], has_connection: bool) -> bool {
-    let is = |other: &&[u8]| name.eq_ignore_ascii_case(other);
-    HOP_BY_HOP.iter().any(is)
-        || has_connection && message.lists(b"connection", name) && !END_TO_END.iter().any(is)
+/// Whether a header is left out for the other side. `added`: names of headers that functions of the operator
+/// have added, which the sender has no say in.
+fn is_hop_by_hop(message: &MessageHead, name: &[u8], has_connection: bool, added: &[Box<[u8]>]) -> bool {
+    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    // A request says by Host for whom it is.
+    let is_end_to_end = || is(b"host") || added.iter().any(|other| is(other));
+    HOP_BY_HOP.iter().any(|other| is(other))
+        || has_connection && message.lists(b"connection", name) && !is_end_to_end()
 }
 
 fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -52,10 +53,10 @@ pub(super) fn upgrade(message: &MessageHead) -> Option<&[u8]> {
     (values.next().is_none() && !is_http(b"h2c") && !is_http(b"http")).then_some(value)
 }
 
-/// Writes a request for a server.
+/// Writes a request for a server. `added`: names of the headers that functions have added.
 pub(super) fn write_request(
     message: &MessageHead,
-    head: &Head,
+    (head, added): (&Head, &[Box<[u8]>]),
     peer: &Peer,
     server: SocketAddr,
     out: &mut Vec<u8>,
@@ -67,7 +68,7 @@ pub(super) fn write_request(
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let (mut has_host, mut has_forwarded) = (false, false);
     for (name, value) in message.fields() {
-        if is_hop_by_hop(message, name, has_connection) {
+        if is_hop_by_hop(message, name, has_connection, added) {
             continue;
         }
         has_host |= name.eq_ignore_ascii_case(b"host");
@@ -129,7 +130,7 @@ pub(super) fn write_response(message: &MessageHead, head: &Head, delivery: Deliv
             && name.eq_ignore_ascii_case(b"content-length")
     };
     for (name, value) in message.fields() {
-        if !is_hop_by_hop(message, name, has_connection) || is_kept(name) {
+        if !is_hop_by_hop(message, name, has_connection, &[]) || is_kept(name) {
             line(out, name, value);
         }
     }

@@ -23,7 +23,7 @@ fn request(lines: &str) -> String {
     let address = |text: &str| text.parse().unwrap();
     let peer = Peer { client: address("192.0.2.1:5"), broker: address("192.0.2.2:80") };
     let mut out = Vec::new();
-    write_request(&message, &head, &peer, address("10.0.0.1:80"), &mut out);
+    write_request(&message, (&head, &[]), &peer, address("10.0.0.1:80"), &mut out);
     String::from_utf8(out).unwrap()
 }
 

@@ -22,7 +22,7 @@ use mmb_nf::{ByteStreams, Follows, Instance, L7Finished, Peer, ProxyHeader, Upst
 
 use self::body::{BodyWriter, Framing};
 pub(crate) use self::original::is_server;
-use crate::chain::{Filters, LocalChain, SharedChain, filters};
+use crate::chain::{Filters, LocalChain, SharedChain};
 use crate::counters::{Count, Counters};
 use crate::io::{BLOCK, Channel, Filter, Pool, Timer};
 use crate::settings::Settings;
@@ -65,7 +65,7 @@ pub(crate) struct Client {
     /// Kept connections to servers that are for this client only. Some may have ended.
     pub owned: Vec<usize>,
     /// The functions that its bytes pass.
-    filters: Filters,
+    filters: Rc<Filters>,
     /// Receptions of the channel, and the time, when functions began to hold bytes back.
     pub held: Option<(u32, u64)>,
 }
@@ -133,7 +133,7 @@ pub(crate) struct Common {
     pub counters: Arc<Counters>,
     pub chain: SharedChain,
     /// The functions of the chain that the bytes of clients pass.
-    pub filters: Filters,
+    pub filters: Rc<Filters>,
     /// Milliseconds since the broker began.
     pub now: u64,
     /// Other events are processed before short messages are sent.
@@ -157,7 +157,7 @@ impl Common {
             settings,
             counters,
             chain: Rc::new(RefCell::new(LocalChain::new(functions))),
-            filters: filters(functions),
+            filters: Rc::new(Filters::new(functions)),
             now: 0,
             sends_later: false,
             is_stopping: false,
@@ -227,11 +227,11 @@ impl Client {
     }
 
     /// Puts functions between the socket and the messages on it.
-    fn set_filters(&mut self, filters: &Filters) {
+    fn set_filters(&mut self, filters: &Rc<Filters>) {
         self.filters = filters.clone();
-        let streams = match filters.is_empty() {
-            true => None,
-            false => ByteStreams::open(filters, self.peer.client, self.peer.broker),
+        let streams = match &*filters.functions {
+            [] => None,
+            functions => ByteStreams::open(functions, self.peer.client, self.peer.broker),
         };
         self.channel.set_filter(streams.map(Filter::new));
     }
@@ -249,7 +249,7 @@ impl Client {
             host: Vec::new(),
             keeps_open: true,
             owned: Vec::new(),
-            filters: Filters::default(),
+            filters: Rc::default(),
             held: None,
         }
     }

@@ -212,7 +212,8 @@ impl Pair<'_> {
         if let Some((_, Some(header))) = server.owner.filter(|_| !server.is_reused) {
             header.write(Some(self.client.peer), text);
         }
-        write_request(&self.client.head, &head, &self.client.peer, server.address, text);
+        let added = &self.client.filters.request_headers;
+        write_request(&self.client.head, (&head, added), &self.client.peer, server.address, text);
         self.client.since = self.common.now;
     }
 

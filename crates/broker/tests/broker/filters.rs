@@ -56,6 +56,25 @@ fn heads_and_bodies_are_edited_both_ways() {
     assert!(first.contains("X-Via: broker\r\n") && !first.contains("X-Drop"), "{first}");
 }
 
+/// Connection names headers of the client's connection (RFC 9110, 7.6.1), and none that the operator adds.
+#[test]
+fn a_client_cannot_take_added_headers_out() {
+    let server = serve(|_, stream| write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_ok());
+    let edit = "nf add edit http-edit request header set X-Real-Ip client-address request header add X-Key secret \
+                response body replace one two";
+    let broker =
+        broker(&[edit, &format!("nf add lb proxy {}", server.address)], "edit | lb", Settings::default());
+    let mut client = Client::connect(broker.address());
+    client.send(
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, x-real-ip, X-KEY, Accept-Encoding, X-Own\r\n\
+         X-Real-Ip: 192.0.2.1\r\nX-Own: 1\r\n\r\n",
+    );
+    assert_eq!(client.answer().status, 200);
+    let request = server.requests().pop().unwrap();
+    let added = "X-Real-Ip: 127.0.0.1\r\nX-Key: secret\r\nAccept-Encoding: identity\r\n";
+    assert!(request.contains(added) && !request.contains("X-Own"), "{request}");
+}
+
 #[test]
 fn a_pattern_ends_the_connection() {
     let server =

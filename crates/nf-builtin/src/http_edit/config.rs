@@ -133,11 +133,16 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// Whether requests get `Accept-Encoding: identity`, so that bodies of responses can be edited.
+    pub fn adds_encoding(&self) -> bool {
+        self.bodies[1].is_some()
+    }
+
     /// Whether a header of a message of a direction asks for a coding or a part of a body, and is removed.
     pub fn removes_request_header(&self, direction: usize, name: &[u8]) -> bool {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         let is_range = || !self.passes_ranges && (is(b"range") || is(b"if-range"));
-        direction == 0 && self.bodies[1].is_some() && (is(b"accept-encoding") || is_range())
+        direction == 0 && self.adds_encoding() && (is(b"accept-encoding") || is_range())
     }
 
     /// Returns how many bytes of a body wait for the end of a text, at most.

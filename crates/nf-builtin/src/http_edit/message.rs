@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
         self.counts.add([Count::Requests, Count::Responses][self.direction & 1], !head.is_interim());
         let treatment = self.choose(head);
         let (end, edits) = (at.saturating_sub(2), &self.config.headers[self.direction]);
-        let adds_encoding = self.direction == 0 && self.config.bodies[1].is_some();
+        let adds_encoding = self.direction == 0 && self.config.adds_encoding();
         let key = self.key;
         if !head.is_interim() {
             let headers = &edits.added;

@@ -308,6 +308,11 @@ impl StreamFunction for HttpEdit {
         state.close_decoders(cx.local);
     }
 
+    fn request_headers(&self) -> Vec<Box<[u8]>> {
+        let added = self.config.headers[0].added.iter().map(|(name, _)| name.clone());
+        added.chain(self.config.adds_encoding().then(|| (*b"Accept-Encoding").into())).collect()
+    }
+
     /// The rest of a body would come in chunks of the sender, or encoded.
     fn refuses(&self, state: &State) -> bool {
         state.sides.iter().any(|side| Treatment::of(side.treatment).has_chunks() || side.decoder() != 0)

@@ -66,6 +66,10 @@ pub(crate) trait DynFunction: Send + Sync {
         passed.out.extend_from_slice(raw.bytes);
         Ok(())
     }
+    /// See [`crate::StreamFunction::request_headers`].
+    fn request_headers(&self) -> Vec<Box<[u8]>> {
+        Vec::new()
+    }
     /// Returns the function as brokers use it.
     fn l7(&self) -> Option<&dyn DynL7> {
         None

@@ -179,6 +179,12 @@ pub trait StreamFunction: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Returns the names of the headers that the function adds to HTTP requests. A broker passes them on also
+    /// if the client lists them in Connection, as headers of its connection only (RFC 9110, 7.6.1).
+    fn request_headers(&self) -> Vec<Box<[u8]>> {
+        Vec::new()
+    }
+
     /// Returns what `show connections verbose` prints of a session.
     fn describe(&self, state: &Self::State) -> Option<String> {
         let _ = state;

@@ -314,6 +314,10 @@ impl<F: StreamFunction> DynFunction for TypedStream<F> {
         }
     }
 
+    fn request_headers(&self) -> Vec<Box<[u8]>> {
+        self.0.request_headers()
+    }
+
     fn l7(&self) -> Option<&dyn crate::DynL7> {
         self.0.l7()
     }
