@@ -73,13 +73,19 @@ impl EventLoop<'_> {
         self.arm(key);
     }
 
-    /// Does what can be done for a client.
+    /// Gives a client a turn, unless it waits for one in the queue.
     pub(super) fn drive(&mut self, key: usize) {
+        self.common.begin_turn();
         loop {
-            let Some(client) = self.clients.get_mut(key) else { return };
+            let Some(client) = self.clients.get_mut(key).filter(|client| !client.is_queued) else { return };
             let server = client.exchange.server.and_then(|number| self.servers.get_mut(number));
             match (Pair { client, server, common: &mut self.common }).step() {
                 Step::Wait => break,
+                Step::Yield => {
+                    client.is_queued = true;
+                    self.queue.push_back(key);
+                    break;
+                }
                 Step::Connect => self.connect(key),
                 Step::Release { keep } => self.release(key, keep, false),
                 Step::Failed(failure) => self.failed(key, failure),
@@ -91,6 +97,21 @@ impl EventLoop<'_> {
             client.channel.rest(&mut self.common.pool);
         }
         self.arm(key);
+    }
+
+    /// Gives those clients another turn that could not finish in theirs.
+    pub(super) fn drive_queued(&mut self) {
+        // Their messages are short, and many.
+        self.common.sends_later = !self.queue.is_empty();
+        for _ in 0..self.queue.len() {
+            let Some(key) = self.queue.pop_front() else { return };
+            if let Some(client) = self.clients.get_mut(key) {
+                client.is_queued = false;
+            }
+            self.drive(key);
+            self.unsent.push(key);
+        }
+        self.send_unsent();
     }
 
     /// Does what a function has decided about a connection. True: the client reads the end of the connection.

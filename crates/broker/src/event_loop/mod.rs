@@ -4,13 +4,17 @@
 //! Theory of operation. Events that come together are processed in two passes: the first receives and writes
 //! messages anew, the second sends them. So the messages of a batch leave one after the other, and a program
 //! that gets several of them wakes up once. Long messages are sent in the first pass, piece by piece.
+//!
+//! A client moves a bounded number of bytes and exchanges in a turn. One that could go on waits in a queue,
+//! where each gets another turn behind the events, deadlines and new connections of the others, in two passes
+//! as well. While there is a client in the queue, the thread does not sleep.
 
 mod clients;
 mod environment;
 mod servers;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -58,6 +62,8 @@ pub(crate) struct EventLoop<'e> {
     common: Common,
     /// Clients whose messages are sent in the second pass.
     unsent: Vec<usize>,
+    /// Clients that need another turn. Some may have left.
+    queue: VecDeque<usize>,
     /// Connections may wait in the queue of the kernel.
     can_accept: bool,
     /// When connections are accepted again.
@@ -92,6 +98,7 @@ impl<'e> EventLoop<'e> {
             timers: Timers::default(),
             common,
             unsent: Vec::new(),
+            queue: VecDeque::new(),
             can_accept: true,
             accept_at: None,
             end_at: None,
@@ -119,6 +126,7 @@ impl<'e> EventLoop<'e> {
             self.process(&events);
             self.expire();
             self.accept();
+            self.drive_queued();
             if !self.obey() || self.end_at.is_some_and(|at| self.clients.is_empty() || at <= self.common.now)
             {
                 self.clients.iter().for_each(|(_, client)| client.mark_cut());
@@ -129,6 +137,9 @@ impl<'e> EventLoop<'e> {
 
     /// Returns how long the thread may sleep.
     fn patience(&self) -> Option<Duration> {
+        if !self.queue.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let next = self.timers.next().into_iter().chain(self.accept_at).chain(self.end_at).min()?;
         Some(Duration::from_millis(next.saturating_sub(self.common.now)))
     }
@@ -189,6 +200,11 @@ impl<'e> EventLoop<'e> {
                 Token(token) => self.on_event(token, event),
             }
         }
+        self.send_unsent();
+    }
+
+    /// The second pass, if there is one.
+    fn send_unsent(&mut self) {
         if std::mem::take(&mut self.common.sends_later) {
             let mut unsent = std::mem::take(&mut self.unsent);
             unsent.drain(..).for_each(|client| self.drive(client));

@@ -2,7 +2,8 @@
 //!
 //! Theory of operation. [`Pair`] is a client with the server of its exchange. [`Pair::step`] does everything
 //! that can be done without another connection: it receives, parses, writes anew and sends, until each side
-//! waits for a socket. What needs the other connections of the broker is returned as a [`Step`].
+//! waits for a socket. What needs the other connections of the broker is returned as a [`Step`]. So is the
+//! end of the client's turn ([`TURN`]): other clients wait meanwhile.
 
 mod answer;
 mod body;
@@ -29,6 +30,9 @@ use crate::settings::Settings;
 
 /// Most bytes of a head whose memory a connection keeps between requests.
 const KEPT_HEAD: usize = 2048;
+
+/// Bytes that are received for a client in a turn. A finished exchange counts as a block of them.
+const TURN: usize = 16 * BLOCK;
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub(crate) struct Client {
     filters: Rc<Filters>,
     /// Receptions of the channel, and the time, when functions began to hold bytes back.
     pub held: Option<(u32, u64)>,
+    /// It waits for its next turn.
+    pub is_queued: bool,
 }
 
 /// The exchange of a client.
@@ -136,6 +142,8 @@ pub(crate) struct Common {
     pub filters: Rc<Filters>,
     /// Milliseconds since the broker began.
     pub now: u64,
+    /// Bytes that the present turn has left.
+    turn: usize,
     /// Other events are processed before short messages are sent.
     pub sends_later: bool,
     /// No connection is kept open.
@@ -159,11 +167,28 @@ impl Common {
             chain: Rc::new(RefCell::new(LocalChain::new(functions))),
             filters: Rc::new(Filters::new(functions)),
             now: 0,
+            turn: 0,
             sends_later: false,
             is_stopping: false,
             next_exchange: 0,
             is_transparent,
         }
+    }
+
+    /// A turn of a client begins.
+    pub fn begin_turn(&mut self) {
+        self.turn = TURN;
+    }
+
+    /// Bytes were received in this turn.
+    fn spend(&mut self, len: usize) {
+        self.turn = self.turn.saturating_sub(len);
+    }
+
+    /// Bytes of a client were received.
+    fn note_received(&mut self, len: usize) {
+        self.counters.add_many(Count::ClientBytes, len as u64);
+        self.spend(len);
     }
 
     /// Whether what a channel has to send waits until other events are processed.
@@ -192,6 +217,8 @@ pub(crate) enum Failure {
 pub(crate) enum Step {
     /// An event or a deadline.
     Wait,
+    /// Another turn.
+    Yield,
     /// A server.
     Connect,
     /// Its server is not needed any more; the connection to it can be kept or not.
@@ -251,6 +278,7 @@ impl Client {
             owned: Vec::new(),
             filters: Rc::default(),
             held: None,
+            is_queued: false,
         }
     }
 
@@ -344,7 +372,7 @@ impl Client {
 impl Pair<'_> {
     /// Does what can be done for the client.
     pub fn step(&mut self) -> Step {
-        loop {
+        while self.common.turn > 0 {
             let flow = match self.client.phase {
                 Phase::Idle | Phase::Head => self.read_head(),
                 Phase::Exchange => self.exchange(),
@@ -358,6 +386,7 @@ impl Pair<'_> {
                 Flow::Needs(step) => return step,
             }
         }
+        Step::Yield
     }
 
     /// Moves the bytes of an exchange in both directions.
@@ -415,6 +444,7 @@ impl Pair<'_> {
         }
         let keeps_open = self.client.keeps_open && exchange.request_done && !self.common.is_stopping;
         self.client.finish_exchange(&self.common.counters);
+        self.common.spend(BLOCK);
         // The client waits for what there is.
         self.client.channel.set_follows(Follows::Answer);
         self.client.head.clear(KEPT_HEAD);

@@ -28,7 +28,7 @@ impl Pair<'_> {
         if self.client.channel.input.is_empty() {
             self.renew_filters();
             match self.client.channel.fill(&mut self.common.pool) {
-                Ok(Filled::Bytes(len)) => self.common.counters.add_many(Count::ClientBytes, len as u64),
+                Ok(Filled::Bytes(len)) => self.common.note_received(len),
                 Ok(Filled::Nothing) => return Flow::Blocked,
                 Ok(Filled::End) if !self.client.channel.output.is_empty() => {
                     self.client.enter(Phase::Closing, self.common.now);
@@ -229,7 +229,7 @@ impl Pair<'_> {
         }
         if client.channel.input.is_empty() && head.body.has_bytes() {
             match client.channel.fill(&mut common.pool) {
-                Ok(Filled::Bytes(len)) => common.counters.add_many(Count::ClientBytes, len as u64),
+                Ok(Filled::Bytes(len)) => common.note_received(len),
                 Ok(Filled::Nothing) => return Flow::Blocked,
                 Ok(Filled::End) | Err(_) => return self.abort(),
             }

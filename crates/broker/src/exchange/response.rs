@@ -41,13 +41,13 @@ impl Pair<'_> {
         loop {
             let (client, common) = (&mut *self.client, &mut *self.common);
             let Some(server) = &mut self.server else { return Flow::Blocked };
-            let is_full = client.channel.output.is_full();
+            let is_full = client.channel.output.is_full() || common.turn == 0;
             if is_full || client.exchange.response_done || client.phase != Phase::Exchange {
                 break;
             }
             if server.channel.input.is_empty() && !server.ends_with_head {
                 match server.channel.fill(&mut common.pool) {
-                    Ok(Filled::Bytes(_)) => {}
+                    Ok(Filled::Bytes(len)) => common.spend(len),
                     Ok(Filled::Nothing) => break,
                     Ok(Filled::End) => return self.server_ended(),
                     Err(_) => return self.server_failed(Failure::Ended),

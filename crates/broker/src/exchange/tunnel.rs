@@ -3,7 +3,6 @@
 use mmb_nf::Follows;
 
 use super::{Client, Common, Flow, Pair, Phase, Step};
-use crate::counters::Count;
 use crate::io::{Channel, Filled, Pool};
 
 /// Moves bytes from one channel to another. Returns how many. None: a connection was reset.
@@ -61,6 +60,7 @@ impl Pair<'_> {
         if up + down == 0 {
             return Flow::Blocked;
         }
+        common.spend(up + down);
         client.since = common.now;
         Flow::Moved
     }
@@ -94,7 +94,7 @@ impl Pair<'_> {
         channel.input.consume(len);
         match channel.fill(&mut self.common.pool) {
             Ok(Filled::Bytes(len)) => {
-                self.common.counters.add_many(Count::ClientBytes, len as u64);
+                self.common.note_received(len);
                 Flow::Moved
             }
             Ok(Filled::Nothing) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mmb_broker::{Count, Listener, Settings};
 
 use super::common::{Answer, Client, broker, serve};
-use super::{get, ok};
+use super::{gate, get, ok};
 
 /// As many connections are kept as were needed at once, so that the next requests need no others.
 #[test]
@@ -39,6 +39,30 @@ fn a_crowd_may_come_before_the_first_is_accepted() {
     let connect = |_| TcpStream::connect_timeout(&listener.address(), Duration::from_secs(20)).unwrap();
     let clients: Vec<_> = (0..600).map(connect).collect();
     assert_eq!(clients.len(), 600);
+}
+
+/// However many requests a client sends at once, others get their turn in between.
+#[test]
+fn a_client_with_many_requests_does_not_keep_others_waiting() {
+    let (gate, broker) = gate::broker(&["nf add hello respond 200 hi"], "hello");
+    let [mut first, mut many, mut one] = [(); 3].map(|()| Client::connect(broker.address()));
+    for client in [&mut many, &mut one] {
+        client.send(&get("/"));
+        assert_eq!(client.answer(), Answer::of(200, "hi"));
+    }
+    // Both have sent everything before the broker reads any of it.
+    first.send(&get("/hold"));
+    gate::wait(&gate);
+    many.send(&get("/many").repeat(1000));
+    one.send(&get("/one"));
+    gate::open(&gate);
+    assert_eq!(one.answer(), Answer::of(200, "hi"));
+    let before = gate::paths(&gate).iter().position(|path| path == "/one").unwrap();
+    assert!(before < 100, "behind {before} requests of another client");
+    // Those are all answered, too.
+    for _ in 0..1000 {
+        assert_eq!(many.answer(), Answer::of(200, "hi"));
+    }
 }
 
 /// Messages of many exchanges at once, shorter and longer than those that wait for others.

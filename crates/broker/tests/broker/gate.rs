@@ -1,4 +1,4 @@
-//! A function for tests that stops the broker at the request for `/hold`.
+//! A function for tests that notes the order of requests, and stops the broker at the request for `/hold`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,6 +17,7 @@ pub struct Gate {
 
 #[derive(Default)]
 struct State {
+    paths: Vec<String>,
     is_held: bool,
     is_open: bool,
 }
@@ -27,13 +28,15 @@ impl L7Handler for Gate {
     fn local(&self) {}
 
     fn request(&self, request: &mut L7Request<'_>, (): &mut ()) -> L7Verdict {
+        let path = String::from_utf8_lossy(request.message.target()).into_owned();
         let mut state = self.state.lock().unwrap();
-        if request.message.target() == b"/hold" {
+        if path == "/hold" {
             state.is_held = true;
             self.changed.notify_all();
             drop(self.changed.wait_while(state, |state| !state.is_open).unwrap());
             return L7Verdict::Answer(L7Answer::of_status(204));
         }
+        state.paths.push(path);
         L7Verdict::Pass
     }
 }
@@ -58,6 +61,10 @@ impl L7Function for Gate {
         }
         Ok(())
     }
+
+    fn report(&self) -> Vec<(String, String)> {
+        vec![("paths".to_owned(), self.state.lock().unwrap().paths.join(" "))]
+    }
 }
 
 /// Starts a broker on a free port, with a gate in front of its chain.
@@ -76,4 +83,9 @@ pub fn wait(gate: &Instance) {
 /// Lets the broker go on, for good.
 pub fn open(gate: &Instance) {
     gate.set(&["open"]).unwrap();
+}
+
+/// Returns the paths of the requests so far, except for `/hold`.
+pub fn paths(gate: &Instance) -> Vec<String> {
+    gate.report()[0].1.split(' ').map(str::to_owned).collect()
 }
