@@ -3,15 +3,27 @@
 use mmb_nf::Follows;
 
 use super::{Client, Common, Flow, Pair, Phase, Step};
+use crate::counters::Count;
 use crate::io::{Channel, Filled, Pool};
 
-/// Moves bytes from one channel to another. Returns how many. None: a connection was reset.
-fn copy(from: &mut Channel, to: &mut Channel, pool: &mut Pool) -> Option<usize> {
-    let mut moved = 0;
+/// Bytes of one direction of a tunnel.
+#[derive(Default)]
+struct Copied {
+    /// By the socket of the sender.
+    received: usize,
+    /// From the sender's side to that of the receiver.
+    moved: usize,
+    /// By the socket of the receiver.
+    sent: usize,
+}
+
+/// Moves bytes from one channel to another. None: a connection was reset.
+fn copy(from: &mut Channel, to: &mut Channel, pool: &mut Pool) -> Option<Copied> {
+    let mut copied = Copied::default();
     while !to.output.is_full() {
         if from.input.is_empty() {
             match from.fill(pool) {
-                Ok(Filled::Bytes(_)) => {}
+                Ok(Filled::Bytes(len)) => copied.received += len,
                 Ok(_) => break,
                 Err(_) => return None,
             }
@@ -19,7 +31,7 @@ fn copy(from: &mut Channel, to: &mut Channel, pool: &mut Pool) -> Option<usize> 
         let bytes = from.input.bytes();
         to.output.text(pool).extend_from_slice(bytes);
         let len = bytes.len();
-        moved += len;
+        copied.moved += len;
         from.input.consume(len);
         from.input.rest(pool);
     }
@@ -27,11 +39,11 @@ fn copy(from: &mut Channel, to: &mut Channel, pool: &mut Pool) -> Option<usize> 
     if is_over {
         to.set_follows(Follows::End);
     }
-    moved += to.flush(pool).ok()?;
+    copied.sent = to.flush(pool).ok()?;
     if is_over && to.output.is_empty() {
         to.shut();
     }
-    Some(moved)
+    Some(copied)
 }
 
 impl Client {
@@ -53,14 +65,17 @@ impl Pair<'_> {
         let up = copy(ours, theirs, &mut common.pool);
         let down = copy(theirs, ours, &mut common.pool);
         let (Some(up), Some(down)) = (up, down) else { return Flow::Needs(Step::Close) };
-        client.exchange.request_bytes += up as u64;
+        client.exchange.request_bytes += up.moved as u64;
+        client.exchange.response_bytes += down.moved as u64;
+        common.note_received(up.received);
+        common.spend(down.received);
+        common.counters.add_many(Count::ResponseBytes, down.sent as u64);
         if ours.is_shut && theirs.is_shut {
             return Flow::Needs(Step::Close);
         }
-        if up + down == 0 {
+        if [up, down].iter().all(|copied| copied.received + copied.moved + copied.sent == 0) {
             return Flow::Blocked;
         }
-        common.spend(up + down);
         client.since = common.now;
         Flow::Moved
     }

@@ -1,11 +1,11 @@
-//! A function for tests that notes the order of requests, and stops the broker at the request for `/hold`.
+//! A function for tests that notes requests and their bytes, and stops the broker at the request for `/hold`.
 
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use mmb_broker::{Broker, Listener, Settings};
-use mmb_nf::{ArgError, Instance, L7Answer, L7Function, L7Handler, L7Request, L7Verdict, Setup};
+use mmb_nf::{ArgError, Instance, L7Answer, L7Finished, L7Function, L7Handler, L7Request, L7Verdict, Setup};
 
 use super::common;
 
@@ -18,6 +18,7 @@ pub struct Gate {
 #[derive(Default)]
 struct State {
     paths: Vec<String>,
+    bytes: Vec<String>,
     is_held: bool,
     is_open: bool,
 }
@@ -38,6 +39,11 @@ impl L7Handler for Gate {
         }
         state.paths.push(path);
         L7Verdict::Pass
+    }
+
+    fn finished(&self, exchange: &L7Finished, (): &mut ()) {
+        let bytes = format!("{}/{}", exchange.request_bytes, exchange.response_bytes);
+        self.state.lock().unwrap().bytes.push(bytes);
     }
 }
 
@@ -63,7 +69,8 @@ impl L7Function for Gate {
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        vec![("paths".to_owned(), self.state.lock().unwrap().paths.join(" "))]
+        let state = self.state.lock().unwrap();
+        vec![("paths".to_owned(), state.paths.join(" ")), ("bytes".to_owned(), state.bytes.join(" "))]
     }
 }
 
@@ -88,4 +95,9 @@ pub fn open(gate: &Instance) {
 /// Returns the paths of the requests so far, except for `/hold`.
 pub fn paths(gate: &Instance) -> Vec<String> {
     gate.report()[0].1.split(' ').map(str::to_owned).collect()
+}
+
+/// Returns the bytes of the bodies of all exchanges that have ended, `REQUEST/RESPONSE` each.
+pub fn bytes(gate: &Instance) -> String {
+    gate.report()[1].1.clone()
 }

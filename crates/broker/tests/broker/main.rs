@@ -300,14 +300,24 @@ fn an_upgrade_becomes_a_tunnel_with_two_ends() {
         write!(stream, " last").unwrap();
         text
     });
-    let broker = broker(&[&format!("nf add lb proxy {address}")], "lb", Settings::default());
+    let (gate, broker) = gate::broker(&[&format!("nf add lb proxy {address}")], "lb");
     let mut client = Client::connect(broker.address());
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly ");
-    assert_eq!(client.answer().status, 101);
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly ";
+    client.send(request);
+    let answer = client.answer();
+    assert_eq!(answer.status, 101);
     client.send("late");
     client.stream().shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.rest(), "first last");
     assert_eq!(server.join().unwrap(), "early late");
+    // The function is told when the tunnel has ended.
+    while gate::bytes(&gate).is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(gate::bytes(&gate), "10/10");
+    let counted =
+        [Count::ClientBytes, Count::ResponseBytes].map(|count| broker.counters().get(count) as usize);
+    assert_eq!(counted, [request.len() + 4, answer.head.len() + 10]);
 }
 
 #[test]

@@ -55,9 +55,9 @@ pub struct L7Finished {
     pub exchange: u64,
     /// The status that the client has got. 0: none.
     pub status: u16,
-    /// Bytes of the bodies.
+    /// Bytes of the request's body, and of the client in a tunnel behind it.
     pub request_bytes: u64,
-    /// Bytes of the response's body.
+    /// Bytes of the response's body, and of the server in a tunnel behind it.
     pub response_bytes: u64,
     /// The client has got the whole response.
     pub is_complete: bool,
