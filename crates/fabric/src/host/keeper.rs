@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use mmb_system::{FileAccess, log};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::lines::LineReceiver;
 use super::{Job, NO_PACKETS, PATIENCE};
@@ -131,12 +133,14 @@ impl Keeper {
             files.push(file);
             self.hello.packets = Some((offset, packets.bytes()));
         }
+        // A process that reads nothing must not hold up the thread.
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE)).map_err(|error| error.to_string())?;
         let (paths, inputs) = self.inputs();
         self.hello.files = paths;
         files.extend(inputs.iter().map(AsFd::as_fd));
         let sent =
             message::send(&socket, &First::Function(Box::new(self.hello.clone())), &files).map_err(text);
-        let ready = sent.and_then(|()| match wait_for(&socket) {
+        let ready = sent.and_then(|()| match wait_for(&socket, Instant::now() + PATIENCE) {
             Ok(Some(Reply::Ready)) => Ok(()),
             Ok(Some(Reply::Failed(reason))) => Err(message::printable(&reason)),
             Ok(Some(_)) => Err("the process answers something else".into()),
@@ -276,12 +280,11 @@ impl Keeper {
             match job {
                 Job::Stop => return Some(End::Stop),
                 Job::Ask(request, reply) => {
-                    let answer = self.send(running, request).and_then(|()| self.wait_for_answer(running));
-                    match answer {
+                    let sent = self.send(running, request).map_err(|_| End::Hangs);
+                    match sent.and_then(|()| self.wait_for_answer(running)) {
                         // The one who has asked may wait no longer.
-                        Ok(Some(answer)) => drop(reply.send(answer)),
-                        Ok(None) => return Some(End::Gone),
-                        Err(_) => return Some(End::Hangs),
+                        Ok(answer) => drop(reply.send(answer)),
+                        Err(end) => return Some(end),
                     }
                 }
             }
@@ -302,16 +305,24 @@ impl Keeper {
         self.files.kept_inputs().into_iter().unzip()
     }
 
-    /// Waits for the answer to a request. Lines may come before it.
-    fn wait_for_answer(&self, running: &mut Running) -> io::Result<Option<Reply>> {
+    /// Waits for the answer to a request, for [`PATIENCE`] in all: lines may come before it. The error is why
+    /// the process has to end.
+    fn wait_for_answer(&self, running: &mut Running) -> Result<Reply, End> {
+        let until = Instant::now() + PATIENCE;
         loop {
-            match wait_for(&running.socket)? {
-                Some(Reply::Lines { text, lost }) => {
+            match wait_for(&running.socket, until.min(Instant::now() + LOOK)) {
+                Ok(Some(Reply::Lines { text, lost })) => {
                     if !running.lines.take(&self.shared, &text, lost) {
-                        return Ok(None);
+                        return Err(End::Floods);
                     }
                 }
-                other => return Ok(other),
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => return Err(End::Gone),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && Instant::now() < until => {}
+                Err(_) => return Err(End::Hangs),
+            }
+            if self.shared.is_kill_requested() {
+                return Err(End::Broken);
             }
         }
     }
@@ -393,10 +404,21 @@ fn last_words(socket: &OwnedFd) -> Option<String> {
 }
 
 /// Waits for a message of a process. None: it has ended.
-fn wait_for(socket: &OwnedFd) -> io::Result<Option<Reply>> {
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] from the time on, whether there are messages or not, and those of the socket.
+fn wait_for(socket: &OwnedFd, until: Instant) -> io::Result<Option<Reply>> {
     let mut files = [PollFd::new(socket, PollFlags::IN)];
-    match poll(&mut files, Timespec::try_from(PATIENCE).ok().as_ref()) {
-        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
-        _ => Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match poll(&mut files, Timespec::try_from(rest).ok().as_ref()) {
+            // The time is over, or a signal has interrupted the wait.
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(message::receive(socket, RecvFlags::empty())?.map(|(reply, _)| reply)),
+            Err(error) => return Err(error.into()),
+        }
     }
 }

@@ -263,3 +263,18 @@ pub fn unasked_messages() {
     });
     check_other(&mut world);
 }
+
+/// A process that sends lines, and never the answer, is replaced when the time of the answer is over.
+pub fn lines_instead_of_answers() {
+    let mut world = World::new("domain add d private\nnf add p shouter silent process d\nchain add c p");
+    let begin = Instant::now();
+    assert_eq!(world.text("p", "process"), "does not answer");
+    world.until("another process", |world| {
+        world.instance("p").process().is_some_and(|process| process.status().restarts == 1)
+    });
+    // An answer may take 5 s.
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    let failure = world.instance("p").process().unwrap().status().last_failure;
+    assert_eq!(failure.as_deref(), Some("hangs, and was killed"));
+    drop(world);
+}

@@ -53,6 +53,7 @@ const TESTS: &[(&str, fn())] = &[
     ("changes_after_validation", hostile::changes_after_validation),
     ("memory_of_other_domains", hostile::memory_of_other_domains),
     ("unasked_messages", hostile::unasked_messages),
+    ("lines_instead_of_answers", hostile::lines_instead_of_answers),
     ("idle_processes_sleep", modes::idle_processes_sleep),
     ("a_polling_process_does_not_sleep", modes::a_polling_process_does_not_sleep),
     ("a_process_runs_on_its_processor", modes::a_process_runs_on_its_processor),

@@ -1,6 +1,7 @@
 //! Stream functions in processes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mmb_nf::harness::Sent;
 use mmb_nf::{
@@ -325,8 +326,13 @@ pub fn stream_functions_move() {
     assert!(described.iter().any(|(_, text)| text == "8/0 bytes in 4/0 packets"), "{described:?}");
 }
 
-/// A stream function whose process writes messages with lines as fast as it can.
-pub struct Shouter;
+/// A stream function whose process writes messages with lines as fast as it can, or instead of answers.
+pub struct Shouter {
+    is_silent: bool,
+}
+
+/// A message with a line.
+const LINES: &[u8] = br#"{"Lines":{"text":"a line\u001b[31m\n","lost":0}}"#;
 
 /// A log that nobody reads.
 struct NoLog;
@@ -353,21 +359,30 @@ impl LineSource for NoLog {
 
 impl StreamFunction for Shouter {
     const TYPE: &'static str = "shouter";
-    const USAGE: &'static str = "";
+    const USAGE: &'static str = "[silent]";
     const HELP: &'static str = "floods its log";
     type State = u32;
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, ArgError> {
-        Ok(Shouter)
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
+        Ok(Shouter { is_silent: setup.args == ["silent"] })
     }
 
     fn data(&self, _: &StreamData<'_, '_>, _: &mut u32, _: &mut Context<'_, ()>) -> StreamVerdict {
-        let message = br#"{"Lines":{"text":"a line\u001b[31m\n","lost":0}}"#;
         for _ in 0..100_000 {
-            let _ = rustix::io::write(std::io::stdin(), message);
+            let _ = rustix::io::write(std::io::stdin(), LINES);
         }
         StreamVerdict::Pass
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        if !self.is_silent {
+            return Vec::new();
+        }
+        loop {
+            let _ = rustix::io::write(std::io::stdin(), LINES);
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     fn lines(&self) -> Option<Arc<dyn LineSource>> {
