@@ -171,6 +171,9 @@ fn nothing_is_allowed() {
     assert!(is_answered(&world.get("/attack")));
     let report = world.function.report();
     assert_eq!(report.iter().find(|(name, _)| name == "allowed").unwrap().1, "tried");
+    // The next process has a socket that listens.
+    assert_eq!(world.get("/panic"), "");
+    assert!(is_answered(&world.get("/")));
 }
 
 fn a_function_that_does_not_start() {

@@ -1,9 +1,11 @@
 //! A function for tests: the path of a request says what it does. Some of it is hostile.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mmb_nf::{ArgError, L7Answer, L7Function, L7Handler, L7Request, L7Verdict, Setup};
+use rustix::net::sockopt::socket_acceptconn;
 
 #[derive(Default)]
 pub struct Probe {
@@ -64,11 +66,12 @@ impl Probe {
         let call = |number: i64, arguments: [i64; 5]| {
             let [a, b, c, d, e] = arguments;
             // SAFETY: a call with integers and null addresses, which looks at no memory of this process.
-            unsafe { libc::syscall(number, a, b, c, d, e) };
-            std::io::Error::last_os_error().raw_os_error()
+            let result = unsafe { libc::syscall(number, a, b, c, d, e) };
+            if result < 0 { std::io::Error::last_os_error().raw_os_error() } else { None }
         };
         let number = i64::from;
         let (internet, stream) = (number(libc::AF_INET), number(libc::SOCK_STREAM));
+        let listener = listener();
         // The standard input is the socket to the daemon.
         let tries = [
             ("socket", call(libc::SYS_socket, [internet, stream, 0, 0, 0])),
@@ -76,6 +79,8 @@ impl Probe {
             ("connect", call(libc::SYS_connect, [0, 0, 0, 0, 0])),
             ("bind", call(libc::SYS_bind, [0, 0, 0, 0, 0])),
             ("listen", call(libc::SYS_listen, [0, 1, 0, 0, 0])),
+            ("shut-listener", call(libc::SYS_shutdown, [listener, number(libc::SHUT_RDWR), 0, 0, 0])),
+            ("shut-receiving", call(libc::SYS_shutdown, [listener, number(libc::SHUT_RD), 0, 0, 0])),
             ("send-connects", call(libc::SYS_sendto, [0, 0, 0, number(libc::MSG_FASTOPEN), 0])),
             ("message-connects", call(libc::SYS_sendmsg, [0, 0, number(libc::MSG_FASTOPEN), 0, 0])),
             ("mark", call(libc::SYS_setsockopt, [0, number(libc::SOL_SOCKET), number(libc::SO_MARK), 0, 0])),
@@ -94,4 +99,13 @@ impl Probe {
         let could = tries.iter().filter(|(_, error)| *error != Some(libc::EPERM));
         allowed.extend(could.map(|(name, _)| *name));
     }
+}
+
+/// Returns the number of the listening socket.
+fn listener() -> i64 {
+    let accepts = |file: &i32| {
+        // SAFETY: the call only asks, and fails for a number without a descriptor.
+        socket_acceptconn(unsafe { BorrowedFd::borrow_raw(*file) }) == Ok(true)
+    };
+    (0..64).find(accepts).map_or(-1, i64::from)
 }

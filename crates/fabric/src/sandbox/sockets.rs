@@ -3,15 +3,16 @@
 //! # Theory of operation
 //! No call makes a socket, binds, listens or connects. Calls that send can connect a TCP socket, too, if they
 //! are told so (MSG_FASTOPEN), which is not allowed. Options that change where packets go or where they come
-//! from are not among those that can be set.
+//! from are not among those that can be set. A connection can be shut for sending only: the listening socket,
+//! which the next process gets as well, would listen no more if it was shut for receiving.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 /// Calls on sockets, event queues and files that are open.
 #[rustfmt::skip]
 const CALLS: &[i64] = &[
-    libc::SYS_accept4, libc::SYS_recvfrom, libc::SYS_shutdown, libc::SYS_getsockname, libc::SYS_getpeername,
-    libc::SYS_getsockopt, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
+    libc::SYS_accept4, libc::SYS_recvfrom, libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_getsockopt,
+    libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
 ];
 
 /// Older calls, which some processors have and the C library still uses.
@@ -39,6 +40,8 @@ pub fn rules() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
         let is = |argument, value| condition(argument, SeccompCmpOp::Eq, value);
         SeccompRule::new(vec![is(1, level)?, is(2, name)?])
     };
+    let sends_no_more = condition(1, SeccompCmpOp::Eq, libc::SHUT_WR)?;
+    rules.push((libc::SYS_shutdown, vec![SeccompRule::new(vec![sends_no_more])?]));
     rules.push((libc::SYS_setsockopt, OPTIONS.into_iter().map(option).collect::<Result<_, _>>()?));
     Ok(rules)
 }
