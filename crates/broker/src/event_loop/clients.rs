@@ -120,7 +120,6 @@ impl EventLoop<'_> {
         let Some(refusal) = client.channel.refusal() else { return false };
         self.common.counters.add(Count::Refused);
         if refusal == Refusal::Reset {
-            client.channel.reset_on_close();
             return false;
         }
         client.channel.output.clear();
@@ -211,7 +210,7 @@ impl EventLoop<'_> {
     pub(super) fn close(&mut self, key: usize) {
         self.release(key, false, false);
         let Some(mut client) = self.clients.try_remove(key) else { return };
-        client.mark_cut();
+        self.reset_if_needed(&mut client);
         client.finish_exchange(&self.common.counters);
         self.close_owned(&client);
         client.channel.output.clear();
@@ -223,6 +222,15 @@ impl EventLoop<'_> {
             if *held == 0 {
                 self.sources.remove(&source);
             }
+        }
+    }
+
+    /// The connection of a client that is about to be closed ends with a reset, if it has to.
+    pub(super) fn reset_if_needed(&mut self, client: &mut Client) {
+        if client.needs_reset() {
+            // The daemon may have the socket a little longer, so that closing it would not end its events.
+            let _ = self.poll.registry().deregister(&mut client.channel.socket);
+            self.environment.reset_on_close(&client.channel.socket);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
 use mmb_nf::Instance;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::settings::Settings;
 
@@ -49,6 +49,9 @@ pub(crate) trait Environment {
         client: &TcpStream,
     ) -> io::Result<TcpStream>;
 
+    /// The other end of a connection gets a reset, not an end, when the connection is closed.
+    fn reset_on_close(&mut self, connection: &TcpStream);
+
     /// The event loop waits for events from here on, at most for this time if there is one.
     fn begin_sleep(&mut self) -> Option<Duration> {
         None
@@ -73,6 +76,11 @@ impl Environment for ThreadEnvironment {
         _: &TcpStream,
     ) -> io::Result<TcpStream> {
         connect(server, source).map(|socket| TcpStream::from_std(socket.into()))
+    }
+
+    fn reset_on_close(&mut self, connection: &TcpStream) {
+        // An end that is gone needs none.
+        let _ = SockRef::from(connection).set_linger(Some(Duration::ZERO));
     }
 }
 

@@ -129,7 +129,8 @@ impl<'e> EventLoop<'e> {
             self.drive_queued();
             if !self.obey() || self.end_at.is_some_and(|at| self.clients.is_empty() || at <= self.common.now)
             {
-                self.clients.iter().for_each(|(_, client)| client.mark_cut());
+                let clients = std::mem::take(&mut self.clients);
+                clients.into_iter().for_each(|(_, mut client)| self.reset_if_needed(&mut client));
                 return Ok(());
             }
         }

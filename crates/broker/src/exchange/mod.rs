@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mmb_http::{Head, MessageHead, RequestClass, RequestReader, ResponseReader};
-use mmb_nf::{ByteStreams, Follows, Instance, L7Finished, Peer, ProxyHeader, Upstream};
+use mmb_nf::{ByteStreams, Follows, Instance, L7Finished, Peer, ProxyHeader, Refusal, Upstream};
 
 use self::body::{BodyWriter, Framing};
 pub(crate) use self::original::is_server;
@@ -335,12 +335,10 @@ impl Client {
         *is_answered && !*response_done && response_body.framing == Framing::UntilClose
     }
 
-    /// The end of the connection becomes a reset if the response is not complete and its client could not
-    /// tell (RFC 9112, 8).
-    pub fn mark_cut(&self) {
-        if self.is_cut() {
-            self.channel.reset_on_close();
-        }
+    /// Whether the end of the connection becomes a reset: a function wants that, or the response is not
+    /// complete and its client could not tell (RFC 9112, 8).
+    pub fn needs_reset(&self) -> bool {
+        self.is_cut() || self.channel.refusal() == Some(Refusal::Reset)
     }
 
     /// Whether the request can be sent to another server.

@@ -6,13 +6,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::time::Duration;
 
 use mio::event::Event;
 use mio::net::TcpStream;
 
 use mmb_nf::{Follows, Refusal};
-use socket2::SockRef;
 
 use super::buffer::{Input, Output, Pool};
 use super::filter::Filter;
@@ -208,12 +206,6 @@ impl Channel {
         if !std::mem::replace(&mut self.is_shut, true) {
             let _ = self.socket.shutdown(Shutdown::Write);
         }
-    }
-
-    /// The other end gets a reset when the socket is closed.
-    pub fn reset_on_close(&self) {
-        // An end that is gone needs none.
-        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
     /// Gives back the memory of empty buffers.

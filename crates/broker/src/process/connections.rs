@@ -6,6 +6,10 @@
 //! the process passes the client's connection, and the daemon asks the kernel for its addresses.
 //!
 //! A process gets the files that the functions of the daemon have read, as they were then.
+//!
+//! A connection ends with a reset if its socket lingers for no time (SO_LINGER, socket(7)). The process must
+//! not set for how long sockets linger: the daemon closes sockets, too, and would wait in close(2). So the
+//! process passes the connection before it closes it, the daemon sets the option, and closes it as well.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -101,6 +105,10 @@ impl Connections<'_> {
                 Ok(None) | Err(_) => return Err(Broken),
             };
             let made = match need {
+                Need::Reset => {
+                    files.iter().for_each(reset_on_close);
+                    continue;
+                }
                 Need::Connection(server) => self.connect(server, files.first()).map(OwnedFd::from),
                 Need::File(path) => self.file(&path).map(OwnedFd::from),
             };
@@ -132,6 +140,16 @@ impl Connections<'_> {
     }
 }
 
+/// The other end gets a reset when the last descriptor of a connection is closed.
+fn reset_on_close(connection: &OwnedFd) {
+    let socket = SockRef::from(connection);
+    // The listening socket would hand the option down to the connections of other processes.
+    if matches!(socket.is_listener(), Ok(false)) {
+        // An end that is gone needs none.
+        let _ = socket.set_linger(Some(Duration::ZERO));
+    }
+}
+
 /// Permission denied (errno(3)).
 const EACCES: i32 = 13;
 
@@ -147,6 +165,12 @@ pub(super) fn ask_for_file(socket: &OwnedFd, path: &Path) -> io::Result<File> {
     ask_for(socket, &Need::File(path.to_owned()), &[]).map(File::from)
 }
 
+/// The side of the process: asks for a reset of a connection, which it closes then.
+pub(super) fn ask_for_reset(socket: &OwnedFd, connection: &TcpStream) {
+    // If the daemon is gone, the connection just ends.
+    let _ = message::send(socket, &Need::Reset, &[connection.as_fd()]);
+}
+
 fn ask_for(socket: &OwnedFd, need: &Need, files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     message::send(socket, need, files)?;
     match message::receive::<NeedReply>(socket, RecvFlags::empty())? {
@@ -158,6 +182,7 @@ fn ask_for(socket: &OwnedFd, need: &Need, files: &[BorrowedFd<'_>]) -> io::Resul
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::TcpListener;
 
     use rustix::io::ioctl_fionbio;
@@ -211,6 +236,28 @@ mod tests {
             Connections { servers: &servers, is_transparent: true, keeps_source: false, functions: [&[]; 2] };
         let refused = connections.connect(near.peer_addr().unwrap(), Some(&far)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(EACCES));
+    }
+
+    #[test]
+    fn connections_are_reset_and_the_listening_socket_stays_as_it_is() {
+        let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = std::net::TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+        let far = TcpStream::from_std(listening.accept().unwrap().0);
+        let (here, there) = message::pair().unwrap();
+        ioctl_fionbio(&here, true).unwrap();
+        ask_for_reset(&there, &far);
+        message::send(&there, &Need::Reset, &[listening.as_fd()]).unwrap();
+        drop(far);
+        let servers = Servers::default();
+        let connections = Connections {
+            servers: &servers,
+            is_transparent: false,
+            keeps_source: false,
+            functions: [&[]; 2],
+        };
+        assert!(connections.serve(&here).is_ok());
+        assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(SockRef::from(&listening).linger().unwrap(), None);
     }
 
     #[test]

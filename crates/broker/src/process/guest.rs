@@ -184,6 +184,10 @@ impl Environment for ProcessEnvironment<'_> {
         connections::ask(&self.connections, server, Some(client).filter(|_| self.is_transparent))
     }
 
+    fn reset_on_close(&mut self, connection: &TcpStream) {
+        connections::ask_for_reset(&self.connections, connection);
+    }
+
     fn begin_sleep(&mut self) -> Option<Duration> {
         let rest = self.copies.lines.borrow_mut().send();
         self.page.set_working(false);

@@ -188,7 +188,7 @@ impl Keeper {
         files.extend(listener.iter().map(AsFd::as_fd));
         message::send_broker(socket, hello, &files).map_err(text)?;
         drop(theirs);
-        self.serve_start(socket, &connections)?;
+        self.serve_until(socket, &connections, PATIENCE)?;
         match message::receive(socket, RecvFlags::empty()).map_err(text)? {
             Some((Reply::Ready, _)) => Ok((connections, lines)),
             Some((Reply::Failed(reason), _)) => Err(message::printable(&reason)),
@@ -197,13 +197,13 @@ impl Keeper {
         }
     }
 
-    /// Gives files to a process that makes functions, until it answers or has ended.
-    fn serve_start(&self, socket: &OwnedFd, connections: &OwnedFd) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+    /// Gives a process what it asks for until a descriptor is readable: until it answers, or has ended.
+    fn serve_until(&self, done: &OwnedFd, connections: &OwnedFd, patience: Duration) -> Result<(), String> {
+        let until = Instant::now() + patience;
         let mut is_served = true;
         loop {
             let rest = until.saturating_duration_since(Instant::now());
-            let mut ready = [PollFd::new(socket, PollFlags::IN), PollFd::new(connections, PollFlags::IN)];
+            let mut ready = [PollFd::new(done, PollFlags::IN), PollFd::new(connections, PollFlags::IN)];
             let watched = if is_served { &mut ready[..] } else { &mut ready[..1] };
             // An interrupted wait is a short one.
             let _ = poll(watched, Timespec::try_from(rest).ok().as_ref());
@@ -240,15 +240,19 @@ impl Keeper {
             // Words may still be on their way when the sockets are closed.
             self.receive_replies(&mut running);
             let Running { number, socket, connections, lines, end: ended, since, last_words, .. } = running;
-            drop((socket, connections));
+            drop(socket);
             if matches!(end, End::Stop) {
-                let mut ending = [PollFd::new(&ended, PollFlags::IN)];
-                let _ = poll(&mut ending, Timespec::try_from(ENDING).ok().as_ref());
+                let _ = self.serve_until(&ended, &connections, ENDING);
             }
             let _ = self.lines.receive(&lines);
             // What is under way ends in good order, if it can.
             let is_dead = matches!(end, End::Gone | End::Stop) && has_ended(&ended);
             let how = (!is_dead).then(|| self.supervisor.kill(number));
+            // A process that has ended in good order may have asked for resets before.
+            while message::is_readable(connections.as_fd()) && self.connections().serve(&connections).is_ok()
+            {
+            }
+            drop(connections);
             self.shared.set_down();
             if matches!(end, End::Stop) || self.is_draining {
                 let _ = how.unwrap_or_else(|| self.supervisor.kill(number));

@@ -118,7 +118,7 @@ pub(super) enum Reply {
     Failed(String),
 }
 
-/// What a process needs a descriptor for.
+/// What a process needs the daemon for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Need {
     /// A connection to a server. Descriptor, if the broker is transparent: the connection of the client for
@@ -126,6 +126,8 @@ pub(super) enum Need {
     Connection(SocketAddr),
     /// A file that a function reads.
     File(PathBuf),
+    /// A reset of the connection that is the descriptor. There is no reply.
+    Reset,
 }
 
 /// The descriptor is a socket that is being connected, or the file. Otherwise: the error of the operating

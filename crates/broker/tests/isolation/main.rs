@@ -5,7 +5,7 @@
 
 mod probe;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,11 +29,12 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("requests_are_answered", requests_are_answered),
         ("a_panic_ends_its_process_only", a_panic_ends_its_process_only),
         ("an_endless_loop_is_ended", an_endless_loop_is_ended),
         ("nothing_is_allowed", nothing_is_allowed),
+        ("a_refused_request_gets_a_reset", a_refused_request_gets_a_reset),
         ("a_function_that_does_not_start", a_function_that_does_not_start),
     ];
     for (name, test) in tests.iter().filter(|(name, _)| name.contains(&filter)) {
@@ -59,7 +60,7 @@ fn registry() -> Registry {
     registry
 }
 
-/// A broker with the function `p` in a process.
+/// A broker with the function `p` in a process, behind one that refuses requests with a word.
 struct World {
     broker: Broker,
     function: Arc<Instance>,
@@ -72,10 +73,17 @@ impl World {
         host.begin(None);
         let line = |line: &str| mmb_lang::parse_line(line).unwrap().unwrap();
         let Command::DomainAdd(domain) = line("domain add d private") else { panic!() };
-        let Command::NfAdd(function) = line(&format!("nf add p probe {args} process d")) else { panic!() };
-        let Command::ChainAdd(chain) = line("chain add c p") else { panic!() };
+        let nf = |text: &str| match line(text) {
+            Command::NfAdd(function) => function,
+            _ => panic!("{text}"),
+        };
+        let functions = [
+            nf("nf add words match evil reset http-body process d"),
+            nf(&format!("nf add p probe {args} process d")),
+        ];
+        let Command::ChainAdd(chain) = line("chain add c words then p") else { panic!() };
         let program = Program::compile(&ProgramSpec {
-            functions: &[function],
+            functions: &functions,
             chains: &[chain],
             registry: &registry(),
             resolve_port: &|_| None,
@@ -90,7 +98,7 @@ impl World {
         })
         .unwrap();
         let functions = program.l7_functions(program.chain("c").unwrap());
-        let function = functions[0].clone();
+        let function = functions[1].clone();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let settings = Settings::default();
         let broker = Broker::start_in_process("test", listener, functions, settings, host.supervisor())?;
@@ -174,6 +182,20 @@ fn nothing_is_allowed() {
     // The next process has a socket that listens.
     assert_eq!(world.get("/panic"), "");
     assert!(is_answered(&world.get("/")));
+}
+
+/// The daemon sets what makes the end of a connection a reset (RFC 9293, 3.10.7): the process must not.
+fn a_refused_request_gets_a_reset() {
+    let world = World::new("").unwrap();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(world.broker.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nevil").unwrap();
+        let end = stream.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+    }
+    assert!(is_answered(&world.get("/")));
+    assert_eq!(world.restarts(), 0);
 }
 
 fn a_function_that_does_not_start() {

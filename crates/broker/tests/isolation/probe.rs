@@ -85,6 +85,10 @@ impl Probe {
             ("message-connects", call(libc::SYS_sendmsg, [0, 0, number(libc::MSG_FASTOPEN), 0, 0])),
             ("mark", call(libc::SYS_setsockopt, [0, number(libc::SOL_SOCKET), number(libc::SO_MARK), 0, 0])),
             (
+                "linger",
+                call(libc::SYS_setsockopt, [0, number(libc::SOL_SOCKET), number(libc::SO_LINGER), 0, 0]),
+            ),
+            (
                 "transparent",
                 call(libc::SYS_setsockopt, [0, number(libc::SOL_IP), number(libc::IP_TRANSPARENT), 0, 0]),
             ),

@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //! No call makes a socket, binds, listens or connects. Calls that send can connect a TCP socket, too, if they
-//! are told so (MSG_FASTOPEN), which is not allowed. Options that change where packets go or where they come
-//! from are not among those that can be set. A connection can be shut for sending only: the listening socket,
-//! which the next process gets as well, would listen no more if it was shut for receiving.
+//! are told so (MSG_FASTOPEN), which is not allowed. No option can be set that changes where packets go or
+//! where they come from, or for how long close(2) waits (SO_LINGER): the engine closes sockets that it gets from
+//! the process. A connection can be shut for sending only: the listening socket, which the next process gets as
+//! well, would listen no more if it was shut for receiving.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
@@ -23,8 +24,8 @@ const OLD_CALLS: &[i64] = &[];
 
 /// Calls that send, and their arguments with flags.
 const SENDING: [(i64, u8); 2] = [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2)];
-/// Options that can be set, with their levels.
-const OPTIONS: [[i32; 2]; 2] = [[libc::IPPROTO_TCP, libc::TCP_NODELAY], [libc::SOL_SOCKET, libc::SO_LINGER]];
+/// The option that can be set, with its level.
+const OPTION: [i32; 2] = [libc::IPPROTO_TCP, libc::TCP_NODELAY];
 
 /// Returns the calls, each with its rules.
 pub fn rules() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
@@ -36,12 +37,9 @@ pub fn rules() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
         let connects = SeccompCmpOp::MaskedEq(libc::MSG_FASTOPEN.unsigned_abs().into());
         rules.push((call, vec![SeccompRule::new(vec![condition(flags, connects, 0)?])?]));
     }
-    let option = |[level, name]: [i32; 2]| {
-        let is = |argument, value| condition(argument, SeccompCmpOp::Eq, value);
-        SeccompRule::new(vec![is(1, level)?, is(2, name)?])
-    };
-    let sends_no_more = condition(1, SeccompCmpOp::Eq, libc::SHUT_WR)?;
-    rules.push((libc::SYS_shutdown, vec![SeccompRule::new(vec![sends_no_more])?]));
-    rules.push((libc::SYS_setsockopt, OPTIONS.into_iter().map(option).collect::<Result<_, _>>()?));
+    let is = |argument, value| condition(argument, SeccompCmpOp::Eq, value);
+    let [level, name] = OPTION;
+    rules.push((libc::SYS_shutdown, vec![SeccompRule::new(vec![is(1, libc::SHUT_WR)?])?]));
+    rules.push((libc::SYS_setsockopt, vec![SeccompRule::new(vec![is(1, level)?, is(2, name)?])?]));
     Ok(rules)
 }
