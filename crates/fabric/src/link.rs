@@ -5,7 +5,9 @@
 //! function that changes no packet gets a buffer with the packet's place only, and reads it there. The
 //! beginning and the end of sessions go the same way, so that the function learns of a session before its
 //! first packet. If there is no room for them, they wait in a queue of the worker, and packets are dropped
-//! meanwhile: they cannot overtake.
+//! meanwhile: they cannot overtake. The process returns them in their order; one that does not is killed. So
+//! the worker compares the first one only. Their number is limited, and so is what the worker has to do when
+//! the process ends.
 //!
 //! When the process has ended, all buffers are taken back. Packets come back as lost; beginnings and ends of
 //! sessions are sent again to the next process, in order. So the function may see one of them twice.
@@ -34,6 +36,8 @@ use incoming::Incoming;
 
 /// Beginnings and ends of sessions that wait for room.
 const MOST_WAITING: usize = 4096;
+/// Beginnings and ends of sessions that the process has not returned. Others wait.
+const MOST_SENT: usize = 4096;
 
 /// A session that begins or ends.
 #[derive(Clone, Copy)]
@@ -93,8 +97,10 @@ pub struct Link {
     /// Sessions whose beginning was sent or waits, one bit each.
     opened: Vec<u64>,
     waiting: VecDeque<SessionEvent>,
-    /// Events that the process has, with their buffers.
+    /// Events that the process has, in their order, with their buffers.
     sent: VecDeque<(u32, SessionEvent)>,
+    /// For each buffer: whether it is one of them.
+    is_event: Box<[bool]>,
     /// Packets of a process that has ended.
     lost: VecDeque<u32>,
     is_lost: Vec<bool>,
@@ -122,7 +128,8 @@ impl Link {
             seen: 0,
             opened: vec![0; (sessions as usize).div_ceil(64)],
             waiting: VecDeque::with_capacity(MOST_WAITING),
-            sent: VecDeque::with_capacity(buffers),
+            sent: VecDeque::with_capacity(buffers.min(MOST_SENT)),
+            is_event: vec![false; buffers].into(),
             lost: VecDeque::with_capacity(buffers),
             is_lost: vec![false; buffers],
             scratch: vec![0; frame].into(),
@@ -134,14 +141,15 @@ impl Link {
     fn reclaim(&mut self) {
         self.ends = None;
         self.unpin_all();
-        let Link { ledger, lost, is_lost, sent, waiting, .. } = self;
+        let Link { ledger, lost, is_lost, sent, is_event, waiting, .. } = self;
         for buffer in ledger.reclaim() {
-            if sent.iter().all(|(of_event, _)| *of_event != buffer) {
+            if !is_event[buffer as usize] {
                 lost.push_back(buffer);
                 is_lost[buffer as usize] = true;
             }
         }
         for (buffer, event) in sent.drain(..).rev() {
+            is_event[buffer as usize] = false;
             ledger.free(buffer);
             waiting.push_front(event);
         }
@@ -163,9 +171,11 @@ impl Link {
 
     /// Sends events that wait, as far as there is room.
     fn send_waiting(&mut self) {
-        let Link { ends: Some(Ends { there, .. }), waiting, sent, ledger, pool, .. } = self else { return };
+        let Link { ends: Some(Ends { there, .. }), waiting, sent, is_event, ledger, pool, .. } = self else {
+            return;
+        };
         while let Some(&event) = waiting.front() {
-            if !matches!(there.room(), Ok(1..)) {
+            if sent.len() >= MOST_SENT || !matches!(there.room(), Ok(1..)) {
                 break;
             }
             let Some((buffer, descriptor)) = ledger.issue(0, event.info.id.0, event.tag) else { break };
@@ -175,6 +185,7 @@ impl Link {
             let _ = there.push(descriptor);
             self.descriptors += 1;
             sent.push_back((buffer, event));
+            is_event[buffer as usize] = true;
             waiting.pop_front();
         }
     }

@@ -168,17 +168,20 @@ impl ProcessLink for Link {
                 continue;
             };
             self.accepted += 1;
-            match self.sent.iter().position(|(of_event, _)| *of_event == buffer) {
-                Some(at) => {
-                    self.sent.remove(at);
-                    self.ledger.free(buffer);
-                    counters.buffers.store(self.ledger.in_use().into(), Relaxed);
-                }
-                None => {
-                    self.unpin(buffer);
-                    return Some((buffer, verdict_of(descriptor.tag)));
-                }
+            if !self.is_event[buffer as usize] {
+                self.unpin(buffer);
+                return Some((buffer, verdict_of(descriptor.tag)));
             }
+            if self.sent.front().is_none_or(|(first, _)| *first != buffer) {
+                // It comes before an earlier one. All of them are sent again to the next process.
+                counters.refused.fetch_add(1, Relaxed);
+                self.shared.request_kill();
+                return None;
+            }
+            self.sent.pop_front();
+            self.is_event[buffer as usize] = false;
+            self.ledger.free(buffer);
+            counters.buffers.store(self.ledger.in_use().into(), Relaxed);
         }
     }
 

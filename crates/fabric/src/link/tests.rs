@@ -1,5 +1,6 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use mmb_nf::process::{EditRights, LinkState, ProcessLink, ProcessVerdict, View};
 use mmb_nf::{Direction, Key, Meta, OnFailure, SessionId};
@@ -21,9 +22,17 @@ struct World {
 }
 
 fn shared(on_failure: OnFailure, buffers: u32, packets: Option<Arc<dyn PacketMemory>>) -> Arc<Shared> {
+    shared_of(on_failure, buffers, Geometry::new(1, 64, 128, 8), packets)
+}
+
+fn shared_of(
+    on_failure: OnFailure,
+    buffers: u32,
+    geometry: Geometry,
+    packets: Option<Arc<dyn PacketMemory>>,
+) -> Arc<Shared> {
     let pool = Arc::new(Pool::new(buffers, FRAME).unwrap());
     let memory = Arc::new(SharedMemory::create("test", pool.bytes() / 8).unwrap());
-    let geometry = Geometry::new(1, 64, 128, 8);
     let pads = Arc::new(SharedMemory::create("test", geometry.pad_words()).unwrap());
     let packets = packets.map(|packets| Arc::new(OnceLock::from(packets)));
     let domain = Arc::new(DomainMemory { pool, memory, on_failure, packets });
@@ -375,6 +384,64 @@ fn a_full_ring_drops_and_keeps_no_buffer() {
     let ledger = &world.link.ledger;
     assert_eq!((back.len(), ledger.pool().free() + ledger.cached()), (63, 128));
     assert!(world.send(1).is_ok());
+}
+
+/// A process that keeps all events holds up the worker only shortly when it ends, and none is lost.
+#[test]
+fn many_events_that_a_process_keeps() {
+    const EVENTS: u32 = 1 << 16;
+    let geometry = Geometry::new(1, EVENTS, EVENTS, 8);
+    let shared = shared_of(OnFailure::Drop, EVENTS, geometry, None);
+    let (there, back) = attach(&shared);
+    let mut world = World { link: Link::new(shared.clone(), 0, EVENTS), shared, there, back };
+    assert_eq!(world.link.poll(), LinkState::Up);
+    let mut had = Vec::new();
+    for number in 0..EVENTS {
+        world.link.open(&session(number), None);
+        if number.is_multiple_of(1024) {
+            world.link.flush();
+            had.extend(world.received());
+        }
+    }
+    assert_eq!(had.len(), MOST_SENT);
+    let begin = Instant::now();
+    world.shared.set_down();
+    assert_eq!(world.link.poll(), LinkState::Down(OnFailure::Drop));
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+    assert_eq!((world.link.in_flight(), world.link.ledger.in_use()), (0, 0));
+    (world.there, world.back) = attach(&world.shared);
+    world.link.poll();
+    world.link.flush();
+    let again = world.received();
+    assert_eq!(shown(&again), shown(&had));
+    // Those that have waited follow when these come back.
+    again.iter().for_each(|one| world.reply(*one));
+    assert_eq!(world.link.receive(), None);
+    world.link.poll();
+    world.link.flush();
+    assert_eq!(world.received()[0].session, MOST_SENT as u32);
+}
+
+#[test]
+fn events_come_back_in_their_order() {
+    let mut world = World::new(OnFailure::Drop);
+    (0..3).for_each(|number| world.link.open(&session(number), None));
+    world.link.flush();
+    let received = world.received();
+    world.reply(received[0]);
+    assert_eq!(world.link.receive(), None);
+    assert!(!world.shared.is_kill_requested());
+    world.reply(received[2]);
+    assert_eq!(world.link.receive(), None);
+    assert!(world.shared.is_kill_requested());
+    assert_eq!(world.rejected(), 1);
+    world.shared.set_down();
+    world.link.poll();
+    assert_eq!(world.link.ledger.in_use(), 0);
+    (world.there, world.back) = attach(&world.shared);
+    world.link.poll();
+    world.link.flush();
+    assert_eq!(shown(&world.received()), [(OPEN, 1), (OPEN, 2)]);
 }
 
 /// The next process of a function has the buffers of the last one, with other generations.
