@@ -24,7 +24,7 @@ use crate::doorbell::Bell;
 use crate::layout::{FRAME, Geometry, RingPair};
 use crate::link::Link;
 use crate::memory::SharedMemory;
-use crate::message::{Hello, MOST_INPUTS, Reply, Request};
+use crate::message::{self, Hello, MOST_INPUTS, Reply, Request};
 use crate::pool::Pool;
 use crate::report;
 use crate::shared::{DomainMemory, Packets, Shared};
@@ -233,7 +233,7 @@ impl FunctionProcess for Process {
     fn set(&self, args: &[&str]) -> Result<(), String> {
         let words = args.iter().map(|&word| word.to_owned()).collect();
         match self.ask(Request::Set(words, Vec::new())) {
-            Some(Reply::Set(result)) => result,
+            Some(Reply::Set(result)) => result.map_err(|reason| message::printable(&reason)),
             _ => Err("the process does not answer".into()),
         }
     }

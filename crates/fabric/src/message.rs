@@ -19,7 +19,7 @@ use crate::layout::Geometry;
 /// The longest message. Arguments of a function and its report fit.
 const LONGEST: usize = 128 << 10;
 /// Characters of a reason that are shown.
-const LONGEST_REASON: usize = 200;
+const LONGEST_REASON: usize = 1000;
 /// Most files that a function reads.
 pub const MOST_INPUTS: usize = 32;
 /// Most descriptors of a message.
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn reasons_have_one_line() {
         assert_eq!(printable("a\nb\u{1b}[31mc"), "a b [31mc");
-        assert_eq!(printable(&"é".repeat(300)), "é".repeat(200));
+        assert_eq!(printable(&"é".repeat(1100)), "é".repeat(1000));
     }
 
     #[test]

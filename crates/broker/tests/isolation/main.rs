@@ -29,8 +29,9 @@ fn main() -> ExitCode {
         _ => {}
     }
     let filter = std::env::args().nth(1).filter(|word| !word.starts_with('-')).unwrap_or_default();
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("requests_are_answered", requests_are_answered),
+        ("errors_are_printable", errors_are_printable),
         ("a_panic_ends_its_process_only", a_panic_ends_its_process_only),
         ("an_endless_loop_is_ended", an_endless_loop_is_ended),
         ("nothing_is_allowed", nothing_is_allowed),
@@ -147,6 +148,12 @@ fn requests_are_answered() {
     world.broker.drain();
     world.until("the process has ended", |world| world.broker.has_ended());
     assert!(TcpStream::connect(world.broker.address()).is_err());
+}
+
+/// What a terminal would execute is replaced.
+fn errors_are_printable() {
+    let world = World::new("").unwrap();
+    assert_eq!(world.function.set(&["x"]).unwrap_err().to_string(), "no  ]0;title more");
 }
 
 fn a_panic_ends_its_process_only() {

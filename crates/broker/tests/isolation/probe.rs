@@ -51,6 +51,13 @@ impl L7Function for Probe {
         }
     }
 
+    fn set(&self, _: &[&str]) -> Result<(), ArgError> {
+        match std::env::args().nth(1).as_deref() == Some(mmb_fabric::FUNCTION) {
+            true => Err("no\n\u{1b}]0;title\u{7}more".into()),
+            false => Ok(()),
+        }
+    }
+
     fn report(&self) -> Vec<(String, String)> {
         vec![
             ("requests".into(), self.requests.load(Relaxed).to_string()),

@@ -3,9 +3,9 @@
 //! # Theory of operation
 //! No call makes a socket, binds, listens or connects. Calls that send can connect a TCP socket, too, if they
 //! are told so (MSG_FASTOPEN), which is not allowed. No option can be set that changes where packets go or
-//! where they come from, or for how long close(2) waits (SO_LINGER): the engine closes sockets that it gets from
-//! the process. A connection can be shut for sending only: the listening socket, which the next process gets as
-//! well, would listen no more if it was shut for receiving.
+//! where they come from, or for how long close(2) waits (SO_LINGER): the engine closes sockets that it gets
+//! from the process. A connection can be shut for sending only: the listening socket, which the next process
+//! gets as well, would listen no more if it was shut for receiving.
 
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 

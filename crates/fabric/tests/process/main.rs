@@ -250,6 +250,8 @@ fn settings_and_reports() {
     instance.set(&["blue", "green"]).unwrap();
     assert_eq!(world.text("p", "setting"), "blue green");
     assert_eq!(instance.set(&["wrong"]).unwrap_err().to_string(), "`wrong` is wrong");
+    // What a terminal would execute.
+    assert_eq!(instance.set(&["escape"]).unwrap_err().to_string(), "no  ]0;title more");
     assert_eq!(world.value("p", "restarts"), 0);
     assert!(world.text("p", "process").starts_with(&world.text("p", "pid")));
 }

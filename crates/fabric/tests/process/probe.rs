@@ -111,6 +111,9 @@ impl Function for Probe {
         if args == ["wrong"] {
             return Err("`wrong` is wrong".into());
         }
+        if args == ["escape"] {
+            return Err("no\n\u{1b}]0;title\u{7}more".into());
+        }
         *self.setting.lock().unwrap() = args.join(" ");
         Ok(())
     }

@@ -57,7 +57,9 @@ impl Keeper {
             // The one who has asked may wait no longer.
             match (waiting, reply) {
                 (Waiting::Done(sender), Reply::Done(_)) => drop(sender.send(())),
-                (Waiting::Result(sender), Reply::Done(result)) => drop(sender.send(result)),
+                (Waiting::Result(sender), Reply::Done(result)) => {
+                    let _ = sender.send(result.map_err(|reason| message::printable(&reason)));
+                }
                 (Waiting::Report(sender), Reply::Report(lines)) => drop(sender.send(lines)),
                 (Waiting::Nobody, Reply::Done(_)) => {}
                 _ => return Some(End::Broken),
