@@ -87,7 +87,6 @@ pub fn run_function(registry: &Registry, run_broker: RunBroker) -> Result<(), St
             }
         }
     };
-    // The hook of panics has printed the place already.
     let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(words_of(&*panic)));
     if let Err(reason) = &done {
         // If the engine is gone, nobody waits for the reason.

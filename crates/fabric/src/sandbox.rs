@@ -1,13 +1,14 @@
 //! What the process of a function gives up before it makes the function.
 //!
 //! # Theory of operation
-//! The process has its memory, its socket and the standard error output. The supervisor has moved to name
-//! spaces of its own, which its processes share: a user without rights, a network without interfaces. A
-//! network for each process would cost most of the time of a start, and seconds while the kernel removes the
-//! networks of others; no process can make a socket in it anyway. The process gives up capabilities and new
-//! privileges, sets limits, and limits its system calls to those that a thread needs that computes, waits
-//! and writes to open descriptors. No call opens a file, makes a socket, a thread or a process, or looks
-//! into another process. So it needs no rules about files. A call that is not allowed fails with EPERM.
+//! The process has its memory and its socket. Standard output and error output are /dev/null before the
+//! function is made: it could write to the engine's log otherwise. The supervisor has moved to name spaces of
+//! its own, which its processes share: a user without rights, a network without interfaces. A network for
+//! each process would cost most of the time of a start, and seconds while the kernel removes the networks of
+//! others; no process can make a socket in it anyway. The process gives up capabilities and new privileges,
+//! sets limits, and limits its system calls to those that a thread needs that computes, waits and writes to
+//! open descriptors. No call opens a file, makes a socket, a thread or a process, or looks into another
+//! process. So it needs no rules about files. A call that is not allowed fails with EPERM.
 //!
 //! The process of a broker gets sockets from the daemon. It accepts, reads, writes and ends connections
 //! ([`sockets`]), and makes none.
@@ -18,6 +19,7 @@ mod sockets;
 use std::collections::BTreeMap;
 
 use nix::sched::{CloneFlags, unshare};
+use nix::unistd::dup2_stderr;
 use rustix::process::{
     Resource, Rlimit, Signal, getpriority_process, getrlimit, set_parent_process_death_signal,
     setpriority_process, setrlimit,
@@ -88,12 +90,14 @@ pub enum Rights {
     Connections,
 }
 
-/// Limits memory, descriptors and system calls, for good. To be called behind [`isolate`], once the memory is
-/// mapped and before the function is made.
+/// Closes the engine's log, and limits memory, descriptors and system calls, for good. To be called behind
+/// [`isolate`], once the memory is mapped and before the function is made.
 ///
 /// # Errors
-/// The kernel refuses to limit system calls.
+/// The log stays open, or the kernel refuses to limit system calls.
 pub fn limit(rights: Rights) -> Result<(), String> {
+    // The standard output is /dev/null.
+    dup2_stderr(std::io::stdout()).map_err(|error| format!("cannot close the engine's log: {error}"))?;
     let files = match rights {
         // New ones come before old ones are closed, and one is being read.
         Rights::Memory { inputs, .. } => 16 + 2 * inputs,

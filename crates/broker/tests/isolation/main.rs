@@ -186,6 +186,9 @@ fn nothing_is_allowed() {
     assert!(is_answered(&world.get("/attack")));
     let report = world.function.report();
     assert_eq!(report.iter().find(|(name, _)| name == "allowed").unwrap().1, "tried");
+    // What it writes to the standard error output is not in the log.
+    let process = world.function.process_status().unwrap().process.unwrap();
+    assert_eq!(std::fs::read_link(format!("/proc/{process}/fd/2")).unwrap().to_str(), Some("/dev/null"));
     // The next process has a socket that listens.
     assert_eq!(world.get("/panic"), "");
     assert!(is_answered(&world.get("/")));

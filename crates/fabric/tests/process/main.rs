@@ -332,6 +332,8 @@ fn nothing_is_allowed() {
     };
     assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".into(), "2".into()));
     assert_eq!((field("CapEff:"), field("CapBnd:")), ("0000000000000000".into(), "0000000000000000".into()));
+    // What it writes to the standard error output is not in the log.
+    assert_eq!(std::fs::read_link(format!("/proc/{pid}/fd/2")).unwrap().to_str(), Some("/dev/null"));
     // Another network, and other name spaces.
     for space in ["net", "ipc", "uts"] {
         let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{space}")).unwrap();
