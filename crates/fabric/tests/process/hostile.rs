@@ -194,6 +194,18 @@ pub fn exhausted_credits() {
     assert_eq!(world.send(&[frame(9, ".")])[0].verdict, ChainVerdict::Pass);
 }
 
+/// A process that keeps packets does not take all that a worker may hold: those of other domains pass.
+pub fn kept_packets_and_other_domains() {
+    let mut world = World::new(&LINES.replacen("buffers 256", "buffers 8192", 1));
+    // Fewer packets of a session than may wait for a process.
+    let mut frames: Vec<_> = (0..6000).map(|n| frame(n % 20, ".")).collect();
+    frames.insert(0, frame(1, "K"));
+    let sent = world.harness.send("c", &frames);
+    let dropped = |reason| sent.iter().filter(|one| one.verdict == ChainVerdict::Drop(reason)).count();
+    assert!(dropped(DropReason::HeldFull) > 1000);
+    check_other(&mut world);
+}
+
 /// A process that says that it sleeps while it runs costs one system call for a vector.
 pub fn floods_of_the_doorbell() {
     let mut world = World::new(LINES);

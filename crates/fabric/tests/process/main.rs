@@ -49,6 +49,7 @@ const TESTS: &[(&str, fn())] = &[
     ("forged_descriptors", hostile::forged_descriptors),
     ("replayed_descriptors", hostile::replayed_descriptors),
     ("exhausted_credits", hostile::exhausted_credits),
+    ("kept_packets_and_other_domains", hostile::kept_packets_and_other_domains),
     ("floods_of_the_doorbell", hostile::floods_of_the_doorbell),
     ("changes_after_validation", hostile::changes_after_validation),
     ("memory_of_other_domains", hostile::memory_of_other_domains),

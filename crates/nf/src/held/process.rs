@@ -12,6 +12,9 @@ use crate::verdict::{EditRights, ProcessVerdict};
 /// How many times as many packets of a session wait for processes as functions hold. A process runs when the
 /// scheduler lets it: what comes meanwhile of one connection is a burst, which must not cost it losses.
 const PROCESS_SHARE: u32 = 4;
+/// How many times as many packets wait for the process of a function as tickets of the worker are free. One
+/// function alone has seven eighths of all, and whatever those of other domains take, some are free for more.
+const FREE_SHARE: u32 = 7;
 
 impl HeldPackets {
     /// Returns the most packets of a session that wait for a process, or go on behind others.
@@ -23,6 +26,15 @@ impl HeldPackets {
     /// there, and `more` of all sessions.
     pub fn fits_in_process(&self, of_session: u32, more: u32) -> bool {
         self.fits(self.process_limit(), of_session, more)
+    }
+
+    /// Whether a function has its share of the worker's packets not used up, `more` packets considered. It is
+    /// asked before a packet goes to its first process. Shared buffers of switches are divided like that
+    /// (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches").
+    #[inline]
+    pub fn has_share(&self, state: u32, more: u32) -> bool {
+        let free = self.limits.worker.saturating_sub(self.len() as u32).saturating_sub(more);
+        self.len_of_state(state).saturating_add(more) < free.saturating_mul(FREE_SHARE)
     }
 
     /// Holds a packet that is in a buffer of a process. `view`, `rights`: what a stream function gets of it.
@@ -112,5 +124,35 @@ impl HeldPackets {
     /// Takes a state and a buffer whose packet does not wait any more.
     pub fn pop_unused_buffer(&mut self) -> Option<(u32, u32)> {
         self.unused_buffers.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_flow::HeldLimits;
+
+    use super::*;
+    use crate::held::OUTER_SPACE;
+
+    /// Sends packets to the process of a function while its share allows it. Returns how many.
+    fn fill(held: &mut HeldPackets, state: u32) -> u32 {
+        let place = HeldPlace { space: OUTER_SPACE, session: 1, state };
+        let mut sent = 0;
+        while held.has_share(state, 0) {
+            let held = held.hold_in_process(place, Direction::Forward, (sent, View::NONE, EditRights::NONE));
+            assert!(held.is_ok());
+            sent += 1;
+        }
+        sent
+    }
+
+    #[test]
+    fn functions_whose_processes_return_nothing_leave_room_for_others() {
+        let mut held = HeldPackets::with_limits(HeldLimits { session: 4096, worker: 4096 });
+        assert_eq!(fill(&mut held, 1), 4096 / 8 * 7);
+        assert_eq!(fill(&mut held, 2), 512 / 8 * 7);
+        assert_eq!([3, 4].map(|state| fill(&mut held, state)), [56, 7]);
+        assert!(!held.has_share(1, 0));
+        assert!(held.has_share(7, 0) && !held.has_share(7, 4096));
     }
 }

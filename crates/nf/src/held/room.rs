@@ -114,7 +114,7 @@ impl ProcessRoom {
         };
         let has_room = held.fits_in_process(waiting + taken, taken)
             || held.fits_in_process(waiting + of_session(), taken);
-        if !has_room {
+        if !has_room || !self.states.iter().all(|&state| held.has_share(state, taken)) {
             return Err(DropReason::HeldFull);
         }
         self.taken.insert(i);

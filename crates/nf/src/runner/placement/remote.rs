@@ -186,7 +186,9 @@ impl Remote {
         let Input { view, whole, rights, .. } = input;
         let filled = self.filled[i & (VECTOR - 1)].take();
         let Some(link) = &mut self.link else { return Verdict::Drop(DropReason::ProcessFailed) };
-        let has_room = holding.held.fits_in_process(holding.held.len_of(place), 0);
+        // What stream functions read was noted, and has its room: see [`ProcessRoom`].
+        let has_share = self.is_stream || holding.held.has_share(place.state, 0);
+        let has_room = has_share && holding.held.fits_in_process(holding.held.len_of(place), 0);
         if let Some(filled) = filled.filter(|_| self.state != LinkState::Up || !has_room) {
             link.free_detached(filled);
         }
