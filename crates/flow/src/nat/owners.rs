@@ -107,15 +107,15 @@ impl PoolClaims {
 
     /// Releases a port or block of this worker or of a forward.
     pub fn release(&self, address: u32, array: u32, number: u32) {
-        if let Some(slot) = self.slot(address, array, number)
-            && self.may_release(slot.load(Relaxed))
-        {
-            slot.store(FREE, Release);
+        let Some(slot) = self.slot(address, array, number) else { return };
+        match slot.load(Relaxed) {
+            owner if owner == self.mine => slot.store(FREE, Release),
+            FORWARD => {
+                // Another worker may have done the same before, and a third one may have the port now.
+                let _ = slot.compare_exchange(FORWARD, FREE, Release, Relaxed);
+            }
+            _ => {}
         }
-    }
-
-    fn may_release(&self, owner: u8) -> bool {
-        owner == self.mine || owner == FORWARD
     }
 
     /// Whether nobody has a port or block.
