@@ -435,22 +435,24 @@ fn pick_in_blocks(
     }
     let around = blocks.around(preference.port.into());
     let random = preference.random();
-    let block = loop {
-        let block = space.find_block(address, blocks.each(), around, random)?;
+    // Taken ports of a free block are forwarded. If all are, the other free blocks are tried in their order.
+    let mut from = None;
+    let (block, ports, port) = loop {
+        let block = match from {
+            None => space.find_block(address, blocks.each(), around, random)?,
+            Some(from) => space.find_block_from(address, blocks.each(), from)?,
+        };
+        let ports = blocks.ports(block);
+        let within = |port| (ports.0..=ports.1).contains(&port);
+        let fitting = fitting(space, address, preference, &below, within).map(u32::from);
+        let Some(port) = fitting.or_else(|| random_of(space, address, preference, ports)) else {
+            from = Some(from.map_or(0, |_| block + 1));
+            continue;
+        };
         if claims.is_none_or(|claims| claims.claim(address, 0, block)) {
-            break block;
+            break (block, ports, port);
         }
         space.set_block(address, block, true);
-    };
-    let ports = blocks.ports(block);
-    let within = |port| (ports.0..=ports.1).contains(&port);
-    // A block whose ports are all forwarded is not used.
-    let fitting = fitting(space, address, preference, &below, within).map(u32::from);
-    let Some(port) = fitting.or_else(|| random_of(space, address, preference, ports)) else {
-        if let Some(claims) = claims {
-            claims.release(address, 0, block);
-        }
-        return None;
     };
     let whole = blocks.number(address, block);
     space.set_block(address, block, true);

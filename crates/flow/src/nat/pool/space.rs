@@ -246,6 +246,13 @@ impl Space {
         bitmap.find(range, from, like).or_else(|| bitmap.find(range, from, like + 1))
     }
 
+    /// The first free block of an address from `from` on.
+    pub(super) fn find_block_from(&mut self, address: u32, count: u32, from: u32) -> Option<u32> {
+        let range = (from, count.checked_sub(1)?);
+        let bitmap = self.blocks(address);
+        [0, 1].into_iter().filter_map(|like| bitmap.find(range, from, like)).min()
+    }
+
     /// Takes a free block, or frees it.
     pub(super) fn set_block(&mut self, address: u32, block: u32, taken: bool) {
         let mut bitmap = self.blocks(address);

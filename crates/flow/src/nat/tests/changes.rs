@@ -30,6 +30,47 @@ fn forwards_are_permanent_mappings() {
     assert!(nat.is_live(arrived.id) && nat.map_inbound(&session).is_ok());
 }
 
+/// A pool of two blocks; all TCP ports of the first one are forwarded.
+fn half_forwarded() -> Arc<NatConfig> {
+    let pool = pool(1).with_ports(2000, 2127).unwrap().with_block(64).unwrap().with_limit(1000).unwrap();
+    let forwards: Vec<_> = (2000..2064).map(|port| forward((outer(1), port), (host(9), port))).collect();
+    config(&[pool], &forwards)
+}
+
+/// A block whose ports are all forwarded for a protocol does not keep hosts from other blocks, and still
+/// serves other protocols.
+#[test]
+fn a_block_of_forwards_is_passed_over() {
+    for workers in [1, 2] {
+        let config = half_forwarded();
+        let owners = Arc::<PortOwners>::default();
+        let worker = |n| Nat::of_worker(config.clone(), ROOM, (n, workers), 1, owners.clone()).unwrap();
+        let mut all: Vec<_> = (0..workers).map(worker).collect();
+        let mut random = 0u16;
+        for port in (2000..2128).chain(5000..5100) {
+            random = random.wrapping_mul(25_173).wrapping_add(13_849);
+            let session = key(TCP, (host(random), port), (remote(1), 80));
+            let home = config.opening_worker(P, &session, workers);
+            let mapped = all[home].map(&session, P, inside(), 0).unwrap();
+            assert!(outside(&mapped).1 >= 2064, "source port {port}: {:?}", outside(&mapped));
+            assert!((2000..2064).contains(&port) || port > 2127 || outside(&mapped).1 == port);
+            let datagram = key(UDP, (host(random + 1), 2000), (remote(1), 53));
+            let other = config.opening_worker(P, &datagram, workers);
+            let udp = all[other].map(&datagram, P, inside(), 0).unwrap();
+            assert_eq!(outside(&udp).1, 2000);
+            all[other].release(udp.id, &datagram, 0);
+            all[home].release(mapped.id, &session, 0);
+            let usage: Vec<_> = all.iter().map(|nat| nat.usage()[0].clone()).collect();
+            assert!(usage.iter().all(|usage| (usage.blocks, usage.exhausted) == (0, 0)), "{usage:?}");
+        }
+        // Nothing is left but the forwards: another host gets no TCP port of the first block.
+        let [first, second] = [1, 2].map(|h| key(TCP, (host(h), 5000), (remote(1), 80)));
+        let [one, two] = [&first, &second].map(|key| config.opening_worker(P, key, workers));
+        all[one].map(&first, P, inside(), 1000).unwrap();
+        assert_eq!(all[two].map(&second, P, inside(), 1000), Err(NatError::Exhausted));
+    }
+}
+
 /// A forward works with an address that is in no pool.
 #[test]
 fn forwards_need_no_pool() {
