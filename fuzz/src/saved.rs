@@ -68,7 +68,7 @@ fn restore(file: &SessionFile, workers: u16) {
         let restored =
             all[usize::from(place.owner)].restore(session, &kept[session.rule_list as usize], 0, rules);
         for (key, worker) in place.redirects.into_iter().flatten().filter(|_| restored.is_ok()) {
-            all[usize::from(worker)].restore_redirect(&key, place.owner, 0);
+            all[usize::from(worker)].restore_redirect(&key, (place.owner, place.state), 0);
         }
     }
     for last in 1..5 {

@@ -80,7 +80,8 @@ bitflags! {
         /// The flow is not in the index: its session has ended, or it is the reverse flow of a redirect or of
         /// a session whose directions have the same key. Used by the table only.
         const UNINDEXED = 1 << 6;
-        /// A redirect: packets belong to another worker, whose number is [`Flow::decision`].
+        /// A redirect: packets belong to another worker. Its number and the state of the redirect are in
+        /// [`Flow::decision`].
         const REDIRECT = 1 << 7;
     }
 }

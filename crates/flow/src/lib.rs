@@ -36,7 +36,7 @@ pub use table::{
     BatchLookup, FlowForecast, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, ScratchpadPrefetch,
     ScratchpadStarts, Table, TableOccupancy, VECTOR,
 };
-pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
+pub use track::{RedirectState, TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{
     EditOffsets, Mangle, QuotedPacket, parse_quote, translate, translate_error_fragment,
     translate_icmp_error, translate_ip4, translate_ip4_common, translate_numbers, untranslate,

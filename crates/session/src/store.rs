@@ -9,8 +9,8 @@ use std::io;
 use std::sync::Arc;
 
 use mmb_flow::{
-    Direction, FlowFlags, FlowRef, Key, Nat, NatConfig, SessionFlags, SessionId, SessionSettings,
-    SessionState, Table,
+    Direction, FlowFlags, FlowRef, Key, Nat, NatConfig, RedirectState, SessionFlags, SessionId,
+    SessionSettings, SessionState, Table,
 };
 use mmb_packet::{DropReason, Meta};
 use mmb_policy::ElementChange;
@@ -22,7 +22,7 @@ use crate::hash::mix;
 use crate::lifetime::{DIRECTIONS, EndReason, Lifetime};
 use crate::lookup::forecasts::OpeningForecast;
 use crate::offload::flows::OffloadedFlows;
-use crate::open::nat::{REDIRECT_TIMEOUT, nat_key};
+use crate::open::nat::nat_key;
 use crate::rules::RuleState;
 use crate::shared::{Admission, SharedSessions};
 use crate::{Environment, Next, SessionConfig, SessionCounters, tracking};
@@ -221,7 +221,7 @@ impl SessionStore {
         let tracked =
             || self.table.track(id).revised(&tracking::acks(&self.table, id)).timeout(&self.settings);
         let timeout = if forward.flags.contains(FlowFlags::REDIRECT) {
-            REDIRECT_TIMEOUT
+            self.redirect_timeout(FlowRef::new(id, Direction::Forward))
         } else if has_chain(&self.table, id) {
             tracked().max(self.chains.timeout(&self.table, id))
         } else {
@@ -233,16 +233,32 @@ impl SessionStore {
     }
 
     /// Stores that packets with this key go to another worker.
-    pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) {
-        // Without a redirect, the next packet is handed off as this one.
+    pub fn insert_redirect(&mut self, key: &Key, (worker, state): (u16, RedirectState), now: u32) {
+        // Without a redirect, this worker judges the next packet as one that opens a session. In most cases
+        // it is then handed off, too.
         if self.counters.redirects < u64::from(self.admission.capacity())
-            && let Ok(id) = self.table.insert_redirect(key, worker, now)
+            && let Ok(id) = self.table.insert_redirect(key, (worker, state), now)
         {
             // A redirect has no room of a session, and so cannot make room for one.
             self.table.remove_embryonic(id);
             self.counters.redirects += 1;
-            self.table.arm_timer(id, now.wrapping_add(REDIRECT_TIMEOUT));
+            self.table.arm_timer(id, now.wrapping_add(state.timeout(key, &self.settings.timeouts)));
         }
+    }
+
+    /// Notes a packet of a redirect. `flags`: those of TCP; 0 for other protocols.
+    pub fn refresh_redirect(&mut self, redirect: FlowRef, flags: u8, now: u32) {
+        let state = self.table.redirect_state(redirect).after(flags);
+        self.table.set_redirect_state(redirect, state);
+        self.table.flow_mut(redirect).last_seen = now;
+        let deadline = now.wrapping_add(self.redirect_timeout(redirect));
+        tracking::arm_earlier(&mut self.table, redirect.session(), deadline);
+    }
+
+    /// Returns how long a redirect lives without packets.
+    fn redirect_timeout(&self, redirect: FlowRef) -> u32 {
+        let state = self.table.redirect_state(redirect);
+        state.timeout(&self.table.key(redirect), &self.settings.timeouts)
     }
 
     /// Ends a session or redirect, and releases all that it holds.

@@ -49,8 +49,11 @@ pub(crate) fn apply(table: &mut Table, now: u32, id: SessionId, outcome: &TrackO
     if !outcome.embryonic {
         table.remove_embryonic(id);
     }
-    let deadline = now.wrapping_add(outcome.timeout);
-    // A later deadline is computed when the timer fires.
+    arm_earlier(table, id, now.wrapping_add(outcome.timeout));
+}
+
+/// Arms the timer of a session, unless it fires before. A later deadline is computed when it fires.
+pub(crate) fn arm_earlier(table: &mut Table, id: SessionId, deadline: u32) {
     if (deadline.wrapping_sub(table.deadline(id)) as i32) < 0 {
         table.arm_timer(id, deadline);
     }

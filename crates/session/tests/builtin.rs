@@ -193,6 +193,34 @@ fn back_ends_share_sessions_and_drain() {
     assert_eq!(report(&net, "r")["192.0.2.11"], "draining, 0 sessions, 2 opened");
 }
 
+/// Connections may live at another worker than the one that gets their packets first. When they were idle,
+/// they go on to the same server.
+#[test]
+fn idle_connections_keep_their_back_end() {
+    for workers in [2, 4] {
+        let mut net = net("r", workers);
+        let mut ends = Vec::new();
+        for n in 0..24 {
+            let client = (CLIENT.0, 4000 + n);
+            let syn = &go(&mut net, IN, client, SERVICE, Tcp { seq: 1, flags: SYN, ..Tcp::default() })[0];
+            let (server, shown) = (syn.to, syn.from);
+            go(&mut net, OUT, server, shown, Tcp { seq: 9, ack: 2, flags: SYN | ACK, ..Tcp::default() });
+            go(&mut net, IN, client, SERVICE, Tcp { seq: 2, ack: 10, flags: ACK, ..Tcp::default() });
+            ends.push((client, shown, server));
+        }
+        assert!(net.harness.workers().iter().any(|sessions| sessions.counters().redirects > 0));
+        for idle in [121_000, 7_400_000] {
+            net.wait(idle);
+            for &(client, shown, server) in &ends {
+                let ack = Tcp { seq: 2, ack: 10, flags: ACK, ..Tcp::default() };
+                let sent = &go(&mut net, IN, client, SERVICE, ack)[0];
+                assert_eq!((sent.from, sent.to), (shown, server));
+            }
+        }
+        assert_eq!(net.views().len(), ends.len());
+    }
+}
+
 #[test]
 fn denied_sessions_are_refused() {
     let mut net = net("a", 1);

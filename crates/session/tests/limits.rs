@@ -140,6 +140,157 @@ fn a_port_changes_its_worker() {
     }
 }
 
+const WEB: End = ([192, 0, 2, 7], 80);
+
+/// Several connections of a host, of which some live at another worker than the one that gets their packets
+/// first.
+struct Connections {
+    net: Net,
+    /// Each client, and its external endpoint.
+    ends: Vec<(End, End)>,
+}
+
+impl Connections {
+    const COUNT: u16 = 16;
+
+    /// Sends the first segment of each.
+    fn new(rules: mmb_session_harness::RuleSet, workers: u16) -> Connections {
+        let mut net = Net::with(rules, workers, 1000);
+        let clients = (0..Connections::COUNT).map(|n| ([10, 0, 0, 1], 4000 + n));
+        let mut open = |client| (client, source(&net.one(IN, &tcp(client, WEB, SYN, 100, 0)).1));
+        let ends = clients.map(&mut open).collect();
+        Connections { net, ends }
+    }
+
+    fn redirects(&self) -> u64 {
+        sum(&self.net.harness, |counters| counters.redirects)
+    }
+
+    /// The client of each sends a segment.
+    #[track_caller]
+    fn send(&mut self, flags: u8, seq: u32, ack: u32) {
+        for &(client, shown) in &self.ends {
+            self.net.becomes(IN, &tcp(client, WEB, flags, seq, ack), &tcp(shown, WEB, flags, seq, ack));
+        }
+    }
+
+    /// The server sends each a segment.
+    #[track_caller]
+    fn answer(&mut self, flags: u8, seq: u32, ack: u32) {
+        for &(client, shown) in &self.ends {
+            self.net.becomes(OUT, &tcp(WEB, shown, flags, seq, ack), &tcp(WEB, client, flags, seq, ack));
+        }
+    }
+
+    #[track_caller]
+    fn open(&mut self) {
+        self.answer(SYN | ACK, 500, 101);
+        self.send(ACK, 101, 501);
+    }
+
+    /// The client of each sends an ICMP error about a segment of the server.
+    #[track_caller]
+    fn complain(&mut self) {
+        for &(client, shown) in &self.ends {
+            let about = |to: End| tcp(WEB, to, ACK, 501, 101);
+            let [sent, expected] = [client, shown].map(|to| error(3, 3, to.0, WEB.0, &about(to)));
+            self.net.becomes(IN, &sent, &expected);
+        }
+    }
+}
+
+/// A session may live at another worker than the one that gets its packets first. When it was idle, its next
+/// packet gets there, although that worker would not open a session for it.
+#[test]
+fn idle_sessions_of_other_workers_go_on() {
+    let default = SessionSettings::default();
+    let limit = SourceLimit::Sessions(Connections::COUNT.into());
+    for (settings, rule) in [
+        (default, USE),
+        (SessionSettings { tcp_pickup: false, ..default }, USE),
+        (SessionSettings { source_limit: limit, ..default }, USE),
+        (default, "add-stateful ip-saddr 10.0.0.0/8 tcp-syn nat p"),
+        (default, "add-stateful ip-saddr 10.0.0.0/8 tcp-syn map ip-saddr 200.0.0.1"),
+    ] {
+        for workers in [2, 4] {
+            let mut all = Connections::new(rules_with(&[POOL, rule], settings, None), workers);
+            all.open();
+            assert!(all.redirects() > 0);
+            for (seq, idle) in [(101, 121_000), (102, 241_000), (103, 7_400_000)] {
+                all.net.wait(idle);
+                all.complain();
+                all.send(ACK, seq, 501);
+            }
+            assert_eq!(sum(&all.net.harness, |counters| counters.created), Connections::COUNT.into());
+        }
+    }
+}
+
+/// Datagrams, too.
+#[test]
+fn idle_flows_of_other_workers_go_on() {
+    let settings = SessionSettings { source_limit: SourceLimit::Sessions(16), ..Default::default() };
+    let mut net = Net::with(rules_with(&[POOL, USE], settings, None), 2, 1000);
+    for round in 0..3 {
+        for n in 0..16 {
+            assert_eq!(converse(&mut net, ([10, 0, 0, 1], 4000 + n), SERVER), None, "round {round}");
+        }
+        net.wait(290_000);
+    }
+    assert_eq!(sum(&net.harness, |counters| counters.created), 16);
+}
+
+/// What leads packets to another worker ends soon after the connection, and that for replies after two
+/// minutes: the claim on the port leads them there.
+#[test]
+fn redirects_end_with_their_connections() {
+    let (mut states, fin) = (Vec::new(), FIN | ACK);
+    for end in 0..4 {
+        let mut all = Connections::new(rules(&[POOL, USE]), 2);
+        let forward = all.redirects();
+        assert!((1..16).contains(&forward), "{forward}");
+        if end > 0 {
+            all.open();
+            assert!(all.redirects() > forward);
+            all.net.wait(130_000);
+            assert_eq!(all.redirects(), forward);
+        }
+        match end {
+            // Nobody answers.
+            0 => {}
+            1 => {
+                all.send(fin, 101, 501);
+                all.answer(fin, 501, 102);
+                all.send(ACK, 102, 502);
+            }
+            2 => {
+                all.answer(fin, 501, 101);
+                all.send(fin, 101, 502);
+                all.answer(ACK, 502, 102);
+            }
+            _ => all.send(RST, 101, 0),
+        }
+        all.net.wait(250_000);
+        states.push((all.redirects(), sum(&all.net.harness, |counters| counters.sessions)));
+    }
+    assert_eq!(states, [(0, 0); 4]);
+}
+
+/// A client that uses its port again has a connection that may be idle for as long as the first one.
+#[test]
+fn a_port_that_is_used_again_leads_to_the_same_worker() {
+    let mut all = Connections::new(rules(&[POOL, "add-stateful ip-saddr 10.0.0.0/8 tcp-syn nat p"]), 2);
+    all.open();
+    all.send(FIN | ACK, 101, 501);
+    all.answer(FIN | ACK, 501, 102);
+    all.send(ACK, 102, 502);
+    all.send(SYN, 200_000, 0);
+    all.answer(SYN | ACK, 900_000, 200_001);
+    all.send(ACK, 200_001, 900_001);
+    all.net.wait(7_400_000);
+    all.send(ACK, 200_001, 900_001);
+}
+
 /// Idle sessions end early while the table is nearly full, and only then.
 #[test]
 fn a_table_that_is_nearly_full_ages() {

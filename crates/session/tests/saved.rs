@@ -83,7 +83,7 @@ fn restore(saved: SavedSessions, old: &Net, new: &mut Net, away: u32) -> Vec<Not
             continue;
         }
         for (key, worker) in place.redirects.into_iter().flatten() {
-            workers[usize::from(worker)].restore_redirect(&key, place.owner, now);
+            workers[usize::from(worker)].restore_redirect(&key, (place.owner, place.state), now);
         }
     }
     refused
@@ -225,6 +225,28 @@ fn sessions_go_on() {
             new.wait(20_000_000);
             assert_eq!((new.views(), new.harness.workers()[0].nat().mappings()), (vec![], 0));
         }
+    }
+}
+
+/// A restored connection may stay idle, although another worker than its owner gets its packets first.
+#[test]
+fn restored_connections_may_be_idle() {
+    let lines = [POOL, "add-stateful ip-saddr 10.0.0.0/8 tcp-syn nat p"];
+    let mut net = Net::with(rules(&lines), 1, 100);
+    let clients: Vec<End> = (0..8).map(|n| (CLIENT.0, 40_000 + n)).collect();
+    for &client in &clients {
+        let shown = (NAT, client.1);
+        net.becomes(IN, &tcp(client, SERVER, SYN, 100, 0), &tcp(shown, SERVER, SYN, 100, 0));
+        net.becomes(OUT, &tcp(SERVER, shown, SYN | ACK, 500, 101), &tcp(SERVER, client, SYN | ACK, 500, 101));
+        net.becomes(IN, &tcp(client, SERVER, ACK, 101, 501), &tcp(shown, SERVER, ACK, 101, 501));
+    }
+    let mut new = later(&lines, 3, 100);
+    assert_eq!(hand_over(&mut net, &mut new, 0), []);
+    assert!(new.harness.workers().iter().any(|sessions| sessions.counters().redirects > 0));
+    new.wait(7_400_000);
+    for client in clients {
+        let shown = (NAT, client.1);
+        new.becomes(IN, &tcp(client, SERVER, ACK, 101, 501), &tcp(shown, SERVER, ACK, 101, 501));
     }
 }
 

@@ -17,8 +17,9 @@
 //! session releases the session's resources. The table does not know them.
 //!
 //! A packet's session may belong to another worker, because replies arrive there. The table of this worker
-//! then holds a *redirect*: a number, a key, a timer and the number of the other worker. Redirects are in the
-//! set of half-open sessions, since they can be created again.
+//! then holds a *redirect*: a number, a key, a timer, the number of the other worker and a [`RedirectState`],
+//! from which its lifetime follows. Redirects are in the set of half-open sessions, since they can be created
+//! again.
 
 mod batch;
 mod create;
@@ -45,7 +46,7 @@ use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState};
 use crate::key::{Key, PackedKey, reversed_tag};
 use crate::numbers::NumberSet;
 use crate::timers::Timers;
-use crate::track::TrackWindows;
+use crate::track::{RedirectState, TrackWindows};
 
 /// Maximum capacity of a table, in sessions.
 pub const MAX_CAPACITY: u32 = 1 << 29;
@@ -320,12 +321,18 @@ impl Table {
     ///
     /// # Errors
     /// [`InsertError`], as for [`Table::insert`].
-    pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
+    pub fn insert_redirect(
+        &mut self,
+        key: &Key,
+        (worker, state): (u16, RedirectState),
+        now: u32,
+    ) -> Result<SessionId, InsertError> {
         let id = self.enter(&self.seek_free(key)?, None, now)?;
         self.half_open.insert(id.0);
-        let flow = self.flow_mut(FlowRef::new(id, Direction::Forward));
-        flow.flags |= FlowFlags::REDIRECT;
-        flow.set_decision(u32::from(worker));
+        let redirect = FlowRef::new(id, Direction::Forward);
+        self.flow_mut(redirect).flags |= FlowFlags::REDIRECT;
+        self.flow_mut(redirect).set_decision(u32::from(worker));
+        self.set_redirect_state(redirect, state);
         Ok(id)
     }
 
@@ -333,6 +340,17 @@ impl Table {
     pub fn redirect_worker(&self, found: FlowRef) -> Option<u16> {
         let flow = self.flow(found);
         (flow.flags.contains(FlowFlags::REDIRECT)).then_some(flow.decision() as u16)
+    }
+
+    /// The state of a redirect.
+    pub fn redirect_state(&self, redirect: FlowRef) -> RedirectState {
+        RedirectState::from_number((self.flow(redirect).decision() >> u16::BITS) as u8)
+    }
+
+    /// Stores the state of a redirect.
+    pub fn set_redirect_state(&mut self, redirect: FlowRef, state: RedirectState) {
+        let flow = self.flow_mut(redirect);
+        flow.set_decision(flow.decision() & u32::from(u16::MAX) | (state as u32) << u16::BITS);
     }
 
     /// Inserts the keys into the index and writes flows and state. The caller adds the session to those that

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::nat::MappingId;
-use crate::{SessionSettings, TcpSegment, TrackInput, TrackState};
+use crate::{RedirectState, SessionSettings, TcpSegment, TrackInput, TrackState};
 
 const SEED: u64 = 0x5eed;
 
@@ -128,9 +128,13 @@ fn a_session_with_itself_has_one_key() {
 #[test]
 fn redirects_name_a_worker_and_expire_like_sessions() {
     let mut table = Table::new(10, 0, SEED).unwrap();
-    let id = table.insert_redirect(&numbered(1, false), 513, 0).unwrap();
+    let id = table.insert_redirect(&numbered(1, false), (513, RedirectState::Opening), 0).unwrap();
     let found = table.find(&numbered(1, false));
     assert_eq!((found.session(), table.redirect_worker(found)), (id, Some(513)));
+    for state in [RedirectState::Claimed, RedirectState::Opening, RedirectState::Closing] {
+        table.set_redirect_state(found, state);
+        assert_eq!((table.redirect_worker(found), table.redirect_state(found)), (Some(513), state));
+    }
     assert_eq!(table.find(&numbered(1, false).reversed()), FlowRef::NONE);
     let session = enter(&mut table, &numbered(2, false)).unwrap();
     assert_eq!(table.redirect_worker(FlowRef::new(session, Direction::Forward)), None);
@@ -434,7 +438,8 @@ proptest! {
                 }
                 Step::Redirect(n, worker) => {
                     let key = numbered(n, false);
-                    model.enter(&[key], capacity, table.insert_redirect(&key, worker, 0));
+                    let inserted = table.insert_redirect(&key, (worker, RedirectState::Open), 0);
+                    model.enter(&[key], capacity, inserted);
                 }
                 Step::Remove(n) => if let Some((age, id)) = model.nth(n) {
                     prop_assert!(table.remove(id));

@@ -21,6 +21,7 @@
 
 #[cfg(test)]
 mod model;
+mod redirect;
 mod segment;
 mod state;
 mod tcp;
@@ -31,6 +32,7 @@ mod window;
 use bytemuck::{Pod, Zeroable};
 use mmb_packet::DropReason;
 
+pub use redirect::RedirectState;
 pub use segment::{TcpSegment, TrackInput};
 use state::{State, TrackFlags};
 

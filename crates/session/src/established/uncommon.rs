@@ -1,6 +1,6 @@
 //! Packets of established sessions that need more than counting and simple translation.
 
-use mmb_flow::{FlowFlags, FlowRef, Table, latest_ack, translate_ip4};
+use mmb_flow::{FlowFlags, FlowRef, RedirectState, Table, latest_ack, translate_ip4};
 use mmb_packet::{DropReason, Meta, PacketFlags, StageWord};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -43,7 +43,7 @@ impl EstablishedPath<'_> {
             if is_chained && let Some(reason) = self.count_refused(flow_ref, in_port, bytes) {
                 return drop_packet(meta, reason);
             }
-            return self.follow_redirect(now, flow_ref, meta);
+            return self.follow_redirect(now, flow_ref, summary.flags as u8, meta);
         }
         let number = flow.decision();
         let (decided, ack) = (self.cache.decisions.flags(number), steady_ack(head, meta).flatten());
@@ -77,12 +77,18 @@ impl EstablishedPath<'_> {
         decisions.count(number, stamp, (1, bytes)).map(|_| reason)
     }
 
-    /// Hands a packet to the worker that a redirect names. Other packets of flows that are not settled take
-    /// the slow path.
-    fn follow_redirect(&mut self, now: u32, flow_ref: FlowRef, meta: &mut Meta) -> Next {
+    /// Hands a packet to the worker that a redirect names. Packets that may shorten the life of the redirect,
+    /// and other packets of flows that are not settled, take the slow path. `flags`: those of TCP.
+    fn follow_redirect(&mut self, now: u32, flow_ref: FlowRef, flags: u8, meta: &mut Meta) -> Next {
         let was_returned = meta.flags.intersects(PacketFlags::REFUSED | PacketFlags::ASTRAY);
-        let worker = self.table.redirect_worker(flow_ref).filter(|_| !was_returned);
+        let old = self.table.redirect_state(flow_ref);
+        let state = old.after(flags);
+        let stays = !was_returned && (state == old || state == RedirectState::Open);
+        let worker = self.table.redirect_worker(flow_ref).filter(|_| stays);
         let Some(worker) = worker else { return Next::SlowPath };
+        if state != old {
+            self.table.set_redirect_state(flow_ref, state);
+        }
         self.table.flow_mut(flow_ref).last_seen = now;
         hand_off(self.counters, meta, worker)
     }

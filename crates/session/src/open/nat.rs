@@ -7,9 +7,6 @@ use mmb_flow::{Arena, Key, MAX_FORWARDS, MappingId};
 use crate::rules::attached::{RuleLists, SessionRule};
 use crate::rules::lists::{EMPTY, ListHint};
 
-/// How long a redirect is kept after its last packet, in milliseconds.
-pub(crate) const REDIRECT_TIMEOUT: u32 = 120_000;
-
 /// The rule that caused each mapping, by number of the mapping. Most mappings have the same rule, so that the
 /// array takes memory only where another one is stored.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ pub mod file;
 mod restore;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::{Key, NatConfig, SessionFlags, SessionId, TrackState};
+use mmb_flow::{Key, NatConfig, RedirectState, SessionFlags, SessionId, TrackState};
 
 use crate::SessionConfig;
 use crate::translation::record::SavedNumbers;
@@ -218,6 +218,8 @@ pub struct Placement {
     /// By direction: the key of packets that another worker receives first, and that worker. It needs a
     /// redirect to the owner.
     pub redirects: [Option<(Key, u16)>; 2],
+    /// The state of these redirects.
+    pub state: RedirectState,
 }
 
 impl Placement {
@@ -239,6 +241,7 @@ impl Placement {
             let home = config.home_worker(&key);
             (home != owner && !nat.is_nat_destination(&key)).then_some((key, home))
         };
-        Placement { owner, redirects: [redirect(forward), redirect(reverse)] }
+        let state = RedirectState::of_session(&session.track);
+        Placement { owner, redirects: [redirect(forward), redirect(reverse)], state }
     }
 }

@@ -1,6 +1,8 @@
 //! Inserting the sessions of an earlier process.
 
-use mmb_flow::{FlowFlags, HostLocation, Key, MappingId, PoolId, SavedMapping, SessionFlags, SessionId};
+use mmb_flow::{
+    FlowFlags, HostLocation, Key, MappingId, PoolId, RedirectState, SavedMapping, SessionFlags, SessionId,
+};
 
 use super::{KEPT_FLAGS, KeptRules, NO_POOL, NO_PORT, NotRestored, SavedSession};
 use crate::lifetime::{DIRECTIONS, EndReason};
@@ -76,10 +78,11 @@ impl Sessions {
         !is_redirect
     }
 
-    /// Stores that packets with this key belong to a session of another worker.
-    pub fn restore_redirect(&mut self, key: &Key, worker: u16, now: u32) {
+    /// Stores that packets with this key belong to a session of another worker. `redirect`: its owner and
+    /// [state](super::Placement::state).
+    pub fn restore_redirect(&mut self, key: &Key, redirect: (u16, RedirectState), now: u32) {
         if !self.store.table.find(key).is_some() {
-            self.store.insert_redirect(key, worker, now);
+            self.store.insert_redirect(key, redirect, now);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The entrance of the slow path.
 
-use mmb_flow::{FlowRef, Key, KeyError, parse_key};
+use mmb_flow::{FlowRef, Key, KeyError, TrackInput, parse_key};
 use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 
 use super::SlowPath;
@@ -73,7 +73,11 @@ impl SlowPath {
             store.collect(pkt.now, id, pkt.env);
             if let Some(worker) = store.table.redirect_worker(flow) {
                 if !pkt.was_returned() {
-                    store.table.flow_mut(flow).last_seen = pkt.now;
+                    let flags = match TrackInput::of(pkt.packet.head(), pkt.meta) {
+                        TrackInput::Tcp(segment) => segment.flags,
+                        _ => 0,
+                    };
+                    store.refresh_redirect(flow, flags, pkt.now);
                     return store.hand_off(pkt.meta, worker);
                 }
                 store.end(id, EndReason::Replaced, pkt.env);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{FlowRef, Key, NatConfig, TrackInput};
+use mmb_flow::{FlowRef, Key, NatConfig, RedirectState, TrackInput};
 use mmb_packet::{DropReason, PacketBuf, PacketFlags};
 use mmb_policy::StatefulRule;
 
@@ -120,7 +120,12 @@ impl SlowPath {
                 }
                 // Only the home worker stores redirects, so that two redirects cannot name each other.
                 if store.config.is_home(key) {
-                    store.insert_redirect(key, worker, pkt.now);
+                    let is_claimed = pkt.env.nat().is_nat_destination(key) && store.nat_owner(key) == worker;
+                    let state = match is_claimed {
+                        true => RedirectState::Claimed,
+                        false => RedirectState::of_first(key),
+                    };
+                    store.insert_redirect(key, (worker, state), pkt.now);
                 }
                 store.hand_off(pkt.meta, worker)
             }

@@ -41,10 +41,10 @@ fn an_opening_that_is_undone_is_not_counted() {
 #[test]
 fn a_redirect_is_no_session() {
     let (mut store, env) = (empty_store(), CountingRules::default());
-    let id = store.table.insert_redirect(&udp_key(), 1, 0).expect("room");
+    let id = store.table.insert_redirect(&udp_key(), (1, RedirectState::Open), 0).expect("room");
     store.counters.redirects += 1;
     assert_eq!(store.open_sessions(), 0);
-    assert_eq!(store.deadline(id, 10), Some(REDIRECT_TIMEOUT));
+    assert_eq!(store.deadline(id, 10), Some(300_000));
     store.end(id, EndReason::Expired, &env);
     assert_eq!((store.counters().expired, store.counters().redirects), (0, 0));
 }

@@ -220,13 +220,14 @@ impl Engine {
                 let restored = owned().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
                 for ((_, place), _) in restored {
                     for (key, home) in place.redirects.into_iter().flatten() {
-                        redirects[usize::from(home)].push((key, place.owner));
+                        redirects[usize::from(home)].push((key, (place.owner, place.state)));
                     }
                 }
             }
             for (worker, redirects) in workers.iter().zip(redirects).filter(|(_, list)| !list.is_empty()) {
                 run_on_worker(worker, move |sessions, _, now| {
-                    redirects.iter().for_each(|(key, owner)| sessions.restore_redirect(key, *owner, now));
+                    let mut restore = |(key, redirect): &_| sessions.restore_redirect(key, *redirect, now);
+                    redirects.iter().for_each(&mut restore);
                 })?;
             }
         }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::key::parse_key;
-use crate::{InsertError, SessionId};
+use crate::{InsertError, RedirectState, SessionId};
 
 fn frame(shape: u8, n: u8, port: u16) -> Vec<u8> {
     let net: Net = match shape % 2 {
@@ -232,7 +232,7 @@ proptest! {
                 Step::Redirect(flow) => {
                     let frame = one_of(flow, true);
                     let key = parse_key(&frame, &parsed(&frame)).unwrap();
-                    let _ = table.insert_redirect(&key, 1, now);
+                    let _ = table.insert_redirect(&key, (1, RedirectState::Open), now);
                 }
                 Step::Remove(id) => {
                     table.remove(SessionId(id));
