@@ -240,6 +240,36 @@ fn idle_flows_of_other_workers_go_on() {
     assert_eq!(sum(&net.harness, |counters| counters.created), 16);
 }
 
+/// A session that only its server keeps alive gets the next datagram of its client, even if the source has
+/// all of its sessions. Datagrams that open no session store nothing.
+#[test]
+fn a_source_at_its_limit_reaches_its_sessions() {
+    for workers in [2, 4] {
+        let settings = SessionSettings { source_limit: SourceLimit::Sessions(16), ..Default::default() };
+        let mut net = Net::with(rules_with(&[POOL, USE], settings, None), workers, 1000);
+        let redirects = |net: &Net| sum(&net.harness, |counters| counters.redirects);
+        let clients: Vec<End> = (0..16).map(|n| ([10, 0, 0, 1], 4000 + n)).collect();
+        for &client in &clients {
+            assert_eq!(converse(&mut net, client, SERVER), None);
+        }
+        for _ in 0..3 {
+            net.wait(200_000);
+            for &client in &clients {
+                net.becomes(OUT, &udp(SERVER, ([200, 0, 0, 1], client.1)), &udp(SERVER, client));
+            }
+        }
+        net.wait(200_000);
+        assert_eq!(redirects(&net), 0);
+        for &(from, port) in &clients {
+            assert_eq!(converse(&mut net, (from, port + 1000), SERVER), Some(DropReason::SessionLimit));
+        }
+        assert_eq!(redirects(&net), 0);
+        for &client in &clients {
+            assert_eq!(converse(&mut net, client, SERVER), None);
+        }
+    }
+}
+
 /// What leads packets to another worker ends soon after the connection, and that for replies after two
 /// minutes: the claim on the port leads them there.
 #[test]

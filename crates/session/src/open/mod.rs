@@ -7,6 +7,7 @@
 //! this worker ([`ports`]). If a rule names a service chain, the chain's functions are asked, and their
 //! requests override the rules. Then the session is inserted ([`insert`]). If only another worker can open
 //! the session, the packet is handed to that worker, and a redirect is stored for the packets that follow.
+//! The owner of a host of a pool is known before, and its checks decide.
 
 mod exhausted;
 mod inbound;

@@ -2,7 +2,7 @@
 
 use mmb_flow::{
     FlowRef, HostLocation, InsertError, Key, MappingId, NatError, PoolId, SessionFlags, TcpSegment,
-    TrackInput,
+    TrackInput, TrackState,
 };
 use mmb_packet::{DropReason, PacketBuf};
 
@@ -12,11 +12,11 @@ use super::nat::nat_key;
 use super::opener::Opener;
 use super::plan::{NewAddress, TranslationPlan, has_free_port, wide};
 use super::refusal::Refusal;
-use crate::Environment;
 use crate::broker::begins_connection;
 use crate::rules::opening::OpeningRules;
 use crate::slow_path::packet::SlowPacket;
 use crate::store::SessionStore;
+use crate::{Environment, SessionConfig};
 
 /// The largest window scale (RFC 7323, 2.3).
 const MAX_WINDOW_SCALE: u8 = 14;
@@ -53,6 +53,37 @@ pub(super) fn broker_of<E: Environment, P: PacketBuf>(
     }
 }
 
+/// Returns the worker that opens the sessions of a packet from inside that a pool translates. `None`: it is
+/// this one.
+#[inline]
+fn pool_worker<E: Environment, P: PacketBuf>(
+    store: &SessionStore,
+    pkt: &SlowPacket<'_, E, P>,
+    key: &Key,
+    pool: PoolId,
+) -> Option<u16> {
+    let &SessionConfig { worker, workers, .. } = &store.config;
+    if workers <= 1 {
+        return None;
+    }
+    let owner = pkt.env.nat().opening_worker(pool, key, usize::from(workers)) as u16;
+    (owner != worker && store.config.can_hand_off(key, pkt.meta.flags)).then_some(owner)
+}
+
+/// Hands a packet to the worker that owns the sessions of its host. That worker may have a session for it,
+/// although this one would refuse to open one.
+fn hand_off<E: Environment, P: PacketBuf>(
+    store: &mut SessionStore,
+    pkt: &mut SlowPacket<'_, E, P>,
+    key: &Key,
+    worker: u16,
+) -> Refusal {
+    let input = TrackInput::of(pkt.packet.head(), pkt.meta);
+    let opens = check_source(store, pkt, key).is_ok()
+        && TrackState::default().init(&input, &mut [0; 2], &store.settings).is_ok();
+    if opens { Refusal::HandOff(worker) } else { Refusal::HandOffUnopened(worker) }
+}
+
 impl Opener {
     /// Opens a session by rules. If the packet is for an address of NAT and no rule translates its source,
     /// NAT decides.
@@ -64,12 +95,15 @@ impl Opener {
         opening: &mut OpeningRules,
         is_for_nat: bool,
     ) -> Result<FlowRef, Refusal> {
+        let pool = opening.pool.filter(|_| key.is_ip4());
+        if let Some(worker) = pool.and_then(|pool| pool_worker(store, pkt, key, pool)) {
+            return Err(hand_off(store, pkt, key, worker));
+        }
         check_source(store, pkt, key)?;
         let (env, policy) = (pkt.env, pkt.env.policy());
         let mut plan = TranslationPlan::default();
         match opening.pool {
-            Some(pool) if key.is_ip4() => plan.source = NewAddress::Pool(pool),
-            Some(_) => {}
+            Some(_) => plan.source = pool.map_or(NewAddress::Same, NewAddress::Pool),
             None if opening.is_plain => {}
             None => {
                 opening.translating.iter().for_each(|&slot| plan.apply_rule(policy, slot, key, env.nat()));
@@ -110,6 +144,11 @@ impl Opener {
         session.broker = broker_of(pkt, &input, opening.broker).filter(|_| chain.is_none());
         match plan.source {
             NewAddress::Pool(pool) => {
+                if opening.pool.is_none()
+                    && let Some(worker) = pool_worker(store, pkt, key, pool)
+                {
+                    return Err(Refusal::HandOff(worker));
+                }
                 let (reverse, mapping) = self.map_by_pool(store, pkt, key, plan, pool, opening)?;
                 (session.translated, session.mapping) = (Some(reverse), Some(mapping));
             }
@@ -164,12 +203,6 @@ impl Opener {
     ) -> Result<(Key, MappingId), Refusal> {
         self.last_pool = Some(pool);
         let config = pkt.env.nat();
-        if store.config.workers > 1 {
-            let worker = config.opening_worker(pool, key, usize::from(store.config.workers)) as u16;
-            if worker != store.config.worker && store.config.can_hand_off(key, pkt.meta.flags) {
-                return Err(Refusal::HandOff(worker));
-            }
-        }
         let inside = HostLocation::of_frame(pkt.packet.head(), pkt.in_port);
         let mut to = *key;
         let mapped = if plan.chooses_target() {

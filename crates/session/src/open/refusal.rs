@@ -10,6 +10,8 @@ pub(crate) enum Refusal {
     Drop(DropReason),
     /// The session is another worker's to open.
     HandOff(u16),
+    /// It is another worker's to find. If that worker has none, it opens none.
+    HandOffUnopened(u16),
     /// The packet came from this worker, which opens the session with the translation that is left there.
     Return(u16),
     /// The packet is dropped, and its sender gets an ICMP error from this address.

@@ -112,14 +112,15 @@ impl SlowPath {
                 pkt.meta.session = flow.0;
                 self.translate_and_send(store, pkt, flow)
             }
-            Err(Refusal::HandOff(worker)) => {
+            Err(refusal @ (Refusal::HandOff(worker) | Refusal::HandOffUnopened(worker))) => {
                 pkt.edits.truncate(pkt.first_edit);
                 if pkt.is_handed() && !store.config.is_home(key) {
                     pkt.meta.flags |= PacketFlags::ASTRAY;
                     return store.hand_off(pkt.meta, store.config.home_worker(key));
                 }
-                // Only the home worker stores redirects, so that two redirects cannot name each other.
-                if store.config.is_home(key) {
+                // Only the home worker stores redirects, so that two redirects cannot name each other. A
+                // packet that opens no session must not take their room.
+                if store.config.is_home(key) && refusal == Refusal::HandOff(worker) {
                     let is_claimed = pkt.env.nat().is_nat_destination(key) && store.nat_owner(key) == worker;
                     let state = match is_claimed {
                         true => RedirectState::Claimed,
