@@ -92,7 +92,8 @@ fn a_pool_grows_beside_threads_that_use_it() {
     let work = |number: u32| {
         let _worker = mmb_dpdk::register_thread().unwrap();
         let (mut held, mut most) = (std::collections::VecDeque::new(), 0);
-        while !is_over.load(Relaxed) {
+        // A thread may get no time before the pool has grown.
+        while !is_over.load(Relaxed) || most <= 1000 {
             while held.len() < 10_000
                 && let Some(mut packet) = pool.alloc()
             {
@@ -106,18 +107,15 @@ fn a_pool_grows_beside_threads_that_use_it() {
                 assert!(packet.data().chunks_exact(4).all(|at| at == number.to_ne_bytes()));
             }
         }
-        most
     };
-    let most: usize = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..3).map(|number| scope.spawn(move || work(number))).collect();
+    std::thread::scope(|scope| {
+        (0..3).for_each(|number| drop(scope.spawn(move || work(number))));
         for buffers in (2000..=40_000).step_by(500) {
             pool.grow_to(buffers).unwrap();
         }
         is_over.store(true, Relaxed);
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!((pool.populated(), pool.in_use()), (40_000, 0));
-    assert!(most > 2000, "{most}");
 }
 
 #[test]
