@@ -58,18 +58,19 @@ int accept(struct __sk_buff *skb)
 	return *engaged == 0 || skb->mark == STEER_TC_MARK ? -1 : 0;
 }
 
-/* Whether the twin gets a packet. */
-static __always_inline int is_for_twin(const struct __sk_buff *skb)
+/* Whether a packet is for the machine. */
+static __always_inline int is_for_machine(const struct __sk_buff *skb)
 {
 	const void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u64 gate = state.steer.gate;
 
-	return state.twin != 0 && gate != 0 && !skb->vlan_present && data + ETH_HLEN <= end &&
-	       gate_admits(gate, data) && is_local(data, end);
+	return gate != 0 && !skb->vlan_present && data + ETH_HLEN <= end && gate_admits(gate, data) &&
+	       is_local(data, end);
 }
 
 /* Counts a packet and redirects it to another interface. */
-static __always_inline int redirect(struct __sk_buff *skb, __u32 to, __u64 flags, volatile struct tc_traffic *traffic)
+static __always_inline int redirect(struct __sk_buff *skb, __u32 to, __u64 flags,
+				    volatile struct tc_traffic *traffic)
 {
 	__sync_fetch_and_add(&traffic->packets, skb->gso_segs > 1 ? skb->gso_segs : 1);
 	__sync_fetch_and_add(&traffic->bytes, skb->len);
@@ -81,7 +82,7 @@ SEC("tc")
 int ingress(struct __sk_buff *skb)
 {
 	const __u32 *engaged;
-	__u32 first = 0;
+	__u32 first = 0, twin;
 
 	if (skb->mark == STEER_TC_MARK) {
 		skb->mark = 0;
@@ -92,8 +93,10 @@ int ingress(struct __sk_buff *skb)
 		return NEXT;
 	if (fast_forward(skb, &state.steer))
 		return TC_ACT_REDIRECT;
-	if (is_for_twin(skb))
-		return redirect(skb, state.twin, BPF_F_INGRESS, &state.to_twin);
+	/* Read once: it may become 0. */
+	twin = state.twin;
+	if (twin != 0 && is_for_machine(skb))
+		return redirect(skb, twin, BPF_F_INGRESS, &state.to_twin);
 	fast_learn_peer(skb, &state.steer);
 	skb->mark = STEER_TC_MARK;
 	return bpf_redirect(state.if_index, BPF_F_INGRESS);

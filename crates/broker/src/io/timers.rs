@@ -100,6 +100,7 @@ mod tests {
         timers.set(owner, &mut timer, 500);
         assert!(!timers.is_due(late, &mut timer, 150));
     }
+
     /// A deadline that moves to and fro, as that of a connection with a request a second does for hours.
     #[test]
     fn entries_do_not_pile_up() {

@@ -1,7 +1,7 @@
 //! Rules, classifier, interfaces, workers, NAT, drops, version, configuration, metrics and fields.
 
 use indexmap::IndexMap;
-use mmb_dataplane::{Capability, NodeRuntime, RuleCounters, SessionCounters};
+use mmb_dataplane::{Capability, NodeRuntime, PortInfo, RuleCounters, SessionCounters};
 use mmb_flow::{PoolUsage, PortProto};
 use mmb_lang::{FIELDS, Match, NatForward, NatPool, RuleLabel, Support};
 use mmb_packet::DropReason;
@@ -72,16 +72,17 @@ impl Control {
         let State { config, down } = self.state();
         let entry = |i: &Interface| {
             let peer = i.peer.and_then(|id| config.interface_by_id(id));
+            let info = self.engine().port_info(i.id);
             let mut entry = InterfaceEntry {
                 name: i.name.clone(),
                 kind: i.kind.to_string(),
                 reason: down.get(&i.id).cloned(),
                 wire: peer.map(|p| p.name.clone()),
-                routed: i.kernel_name().map(|name| self.routed(i, name)),
+                routed: i.kernel_name().map(|name| self.routed(i, name, info.as_ref())),
                 enabled: i.enabled,
                 ..InterfaceEntry::default()
             };
-            if let Some(info) = self.engine().port_info(i.id).filter(|_| entry.reason.is_none()) {
+            if let Some(info) = info.filter(|_| entry.reason.is_none()) {
                 fill(&mut entry, info);
                 let drops = self.engine().port_drops(i.id).into_iter().filter(|(_, n)| *n > 0);
                 entry.drops = drops.map(|(reason, n)| (reason.name().to_owned(), n)).collect();
@@ -108,11 +109,11 @@ impl Control {
         list
     }
 
-    /// The entry of a routed interface. `kernel_name` is the kernel interface with its addresses.
-    fn routed(&self, i: &Interface, kernel_name: &str) -> RoutedEntry {
-        let info = |port| self.engine().port_info(port);
-        let twin = i.routed.and_then(|routing| info(routing.twin?));
-        let past_engine = info(i.id).map(|info| info.twin).unwrap_or_default();
+    /// The entry of a routed interface. `kernel_name` is the kernel interface with its addresses; `info` that
+    /// of its port.
+    fn routed(&self, i: &Interface, kernel_name: &str, info: Option<&PortInfo>) -> RoutedEntry {
+        let twin = i.routed.and_then(|routing| self.engine().port_info(routing.twin?));
+        let past_engine = info.map(|info| info.twin).unwrap_or_default();
         RoutedEntry {
             interface: kernel_name.to_owned(),
             // Packets sent to the TAP are received by the kernel.
@@ -290,7 +291,7 @@ fn forward_entry(forward: &NatForward) -> ForwardEntry {
     }
 }
 
-fn fill(entry: &mut InterfaceEntry, info: mmb_dataplane::PortInfo) {
+fn fill(entry: &mut InterfaceEntry, info: PortInfo) {
     entry.state = InterfaceState::Up;
     entry.link = info.link_up;
     entry.driver = info.driver;

@@ -297,7 +297,7 @@ impl Port {
     /// other kinds ignore it.
     pub fn connect_twin(&self, twin: Option<&Port>) {
         if let Some(tc) = &self.handle.tc {
-            tc.connect_twin(twin.and_then(|twin| twin.net_dev()).map(|device| device.index));
+            tc.connect_twin(twin.and_then(|twin| twin.handle.info.if_index));
         }
     }
 

@@ -134,10 +134,15 @@ impl State {
         self.output.checked_sub(1)
     }
 
-    /// Notes the output, if none was chosen before. There are at most 64.
+    /// Notes the output. There are at most 64.
+    fn set_output(&mut self, output: u8) {
+        self.output = output + 1;
+    }
+
+    /// Notes the output, if none was chosen before.
     fn choose(&mut self, output: u8) {
-        if self.output == 0 {
-            self.output = output + 1;
+        if self.output().is_none() {
+            self.set_output(output);
         }
     }
 

@@ -268,7 +268,7 @@ impl Sni {
             }
             if is_first {
                 state.quic.phase = ALLOWED;
-                state.output = self.config.output(hello.server_name) + 1;
+                state.set_output(self.config.output(hello.server_name));
             }
             at = hello.end;
         }
